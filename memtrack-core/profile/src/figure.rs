@@ -1,5 +1,5 @@
-//! A picture of memory by category over time: the one that PyTorch's profiler draws, with steps instead of
-//! slopes, and with every peak.
+//! A chart of memory by category over time: the chart that PyTorch's profiler draws, but with steps instead
+//! of slopes, and without missing a peak.
 
 use crate::analysis::Profile;
 use crate::category::Category;
@@ -18,21 +18,21 @@ use plotters::prelude::{DrawingArea, DrawingBackend, IntoDrawingArea, SVGBackend
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::HPos;
 
-/// Width of the picture in pixels, at scale 1.
+/// Width of the chart in pixels, at scale 1.
 pub const WIDTH: u32 = 1200;
-/// Height of the picture in pixels, at scale 1.
+/// Height of the chart in pixels, at scale 1.
 pub const HEIGHT: u32 = 640;
 
-/// The space around everything.
+/// The margin around the chart.
 const MARGIN: i32 = 18;
-/// The opacity of a band, as in PyTorch's picture.
+/// The opacity of a category's band, as in PyTorch's chart.
 const OPACITY: f64 = 0.7;
 /// The top of the plot, below the title and the legend.
 const TOP: i32 = 118;
 
-/// Draws the picture of a device, of which at most `reserved` bytes were reserved if that is known, on all of
-/// `root`, which measures [`WIDTH`] × [`HEIGHT`] times `scale`. Backends that draw text themselves need a
-/// font named `sans-serif`, in the styles normal and bold.
+/// Draws the chart of a device on all of `root`, which measures [`WIDTH`] × [`HEIGHT`] times `scale`.
+/// `reserved` is the device's peak of reserved bytes, if known. Backends that render text themselves need a
+/// font named `sans-serif` in the styles normal and bold.
 ///
 /// # Errors
 /// Fails when the backend fails.
@@ -53,12 +53,11 @@ pub fn draw<DB: DrawingBackend>(
     root.present()
 }
 
-/// Returns the picture as an SVG image, in which text stays text in the reader's own sans-serif font.
+/// Returns the chart as an SVG image. Text in it stays text, in the viewer's sans-serif font.
 ///
-/// # Errors
-/// Never fails in practice: drawing goes to memory.
+/// # Errors Never fails in practice, because the image is drawn in memory.
 pub fn svg(profile: &Profile<'_>, device: DeviceIndex, reserved: Option<u64>) -> Result<String, String> {
-    // Coordinates of this backend are integers; drawn at twice the size, lines lie on half pixels.
+    // The coordinates of this backend are integers: drawing at twice the size places lines on half pixels.
     const SCALE: u32 = 2;
     let mut svg = String::new();
     {
@@ -70,8 +69,7 @@ pub fn svg(profile: &Profile<'_>, device: DeviceIndex, reserved: Option<u64>) ->
     Ok(svg.replacen(&drawn, &shown, 1))
 }
 
-/// Returns the divisor and the name of the unit for bytes: the largest that leaves every axis label a digit
-/// before the point.
+/// Returns the divisor and the name of the largest unit that is not larger than `bytes`.
 fn unit(bytes: f64) -> (f64, &'static str) {
     const UNITS: [(f64, &str); 4] = [
         ((1_u64 << 40) as f64, "TiB"),
@@ -92,11 +90,11 @@ struct Chart<'a, DB: DrawingBackend> {
     canvas: Canvas<'a, DB>,
     device: String,
     peak: Option<Moment>,
-    /// The errors of the peak and of each category's part of it, if small blocks were sampled.
+    /// The errors of the peak and of each category's share of the peak, if small blocks were sampled.
     errors: Option<(Estimate, [Estimate; Category::ALL.len()])>,
     /// The time of the trace's first record, in ns.
     begin_ns: i64,
-    /// The moment with the most memory in each column of real pixels.
+    /// For each column of device pixels, the moment with the most memory.
     columns: Vec<Moment>,
     memory: Axis,
     memory_unit: (f64, &'static str),
@@ -142,7 +140,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         }
     }
 
-    /// Returns the position of a number of bytes, in real pixels from the top.
+    /// Returns the vertical position of a number of bytes, in device pixels from the top.
     fn height(&self, bytes: i64) -> i32 {
         let share = self.memory.share(bytes.max(0) as f64 / self.memory_unit.0);
         let (top, bottom) = (f64::from(TOP), f64::from(self.bottom));
@@ -159,7 +157,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    /// Draws the bands, each from the sum of those below it to its own.
+    /// Draws the categories as bands stacked on one another.
     fn bands(&self) -> Drawn<DB> {
         let mut below = vec![0_i64; self.columns.len()];
         for category in Category::ALL {
@@ -181,7 +179,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    /// Returns a line over the columns, with steps and without redundant points.
+    /// Returns the outline of one value per column, as steps without redundant points.
     fn edge(&self, bytes: &[i64]) -> Vec<Point> {
         let left = self.left * self.canvas.scale();
         let mut points: Vec<Point> = Vec::new();
@@ -237,7 +235,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         self.canvas.text(&text, (WIDTH as i32 - MARGIN, 26), HPos::Right, LEGEND)
     }
 
-    /// Draws the categories that have memory, in the order of their bands.
+    /// Draws the legend: the categories that have memory, in the order of their bands.
     fn legend(&self) -> Drawn<DB> {
         let mut x = MARGIN;
         let mut y = 76;
@@ -266,7 +264,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 }
 
-/// Returns the errors of the bytes at a moment, in total and by category; `None` if they are exact.
+/// Returns the errors of the bytes at a moment, in total and by category; `None` if the bytes are exact.
 fn errors(
     profile: &Profile<'_>,
     device: DeviceIndex,
@@ -282,7 +280,8 @@ fn errors(
     Some((attribution.bytes(device, &all), sums.map(|sum| attribution.bytes(device, &sum))))
 }
 
-/// Returns for each of `count` columns of the time since `begin_ns` the moment with the most memory.
+/// Divides the time since `begin_ns` into `count` columns, and returns the moment with the most memory in
+/// each.
 fn columns(
     profile: &Profile<'_>,
     device: DeviceIndex,

@@ -1,5 +1,5 @@
-//! The names of a trace's operators and modules in reports. In a Rust program's trace, they are those that
-//! `memtrack top` uses; in PyTorch's, they are PyTorch's.
+//! The names of a trace's operators and modules in reports. For the trace of a Rust program, reports use the
+//! names that `memtrack top` prints; for a trace of PyTorch, PyTorch's names.
 
 use crate::analysis::Profile;
 use crate::places::{ModuleId, Places};
@@ -11,12 +11,12 @@ use memtrack_model::{ScopePosition, ScopeStep};
 use memtrack_report::analysis::attribution::{OUTSIDE_MODULES, module_at, operator_at};
 use std::collections::HashMap;
 
-/// Names the places of a profile.
+/// Provides the names of a profile's operators and modules.
 pub(crate) struct Names<'a> {
     profile: &'a Profile<'a>,
     places: &'a Places,
     is_of_sdk: bool,
-    /// The operator and module inside each record, for memory that no attribution names.
+    /// By enclosing record, the names of the operator and module, for memory that has no attribution.
     inside: HashMap<Option<RecordId>, (String, String), RandomState>,
 }
 
@@ -25,12 +25,12 @@ impl<'a> Names<'a> {
         Self { profile, places, is_of_sdk: is_of_sdk(profile), inside: HashMap::default() }
     }
 
-    /// Returns whether memtrack's SDK recorded the trace, whose scopes name everything.
+    /// Returns whether memtrack's SDK recorded the trace, so that scopes provide all names.
     pub(crate) const fn are_scopes(&self) -> bool {
         self.is_of_sdk
     }
 
-    /// Returns the operator that allocated memory with this record.
+    /// Returns the name of the operator that made the allocation `obtained`.
     pub(crate) fn operator(&mut self, obtained: Option<RecordId>) -> String {
         let Some(record) = obtained else { return "(before the trace)".to_owned() };
         if !self.is_of_sdk {
@@ -44,25 +44,25 @@ impl<'a> Names<'a> {
         known.map_or_else(|| self.inside(record).0.clone(), str::to_owned)
     }
 
-    /// Returns the module that allocated memory with this record, in a trace of memtrack's SDK.
+    /// Returns the name of the module that made the allocation `obtained`, in a trace of memtrack's SDK.
     pub(crate) fn module(&mut self, obtained: Option<RecordId>) -> String {
         let Some(record) = obtained else { return "(before the trace)".to_owned() };
         let known = self.profile.attribution().and_then(|attribution| attribution.module(record));
         known.map_or_else(|| self.inside(record).1.clone(), str::to_owned)
     }
 
-    /// Returns the module around memory that was allocated with this record.
+    /// Returns the module in which the record `obtained` allocated memory.
     pub(crate) fn module_of(&self, obtained: RecordId) -> Option<ModuleId> {
         self.places.get(obtained).module
     }
 
-    /// Returns the name of a module's calls.
+    /// Returns the full name of a module.
     pub(crate) fn module_name(&self, module: Option<ModuleId>) -> String {
         module.map_or_else(|| "(outside of modules)".to_owned(), |module| self.places.full_name(module))
     }
 
-    /// Returns the name of an operator's call itself, and the module around it if the name does not contain
-    /// it.
+    /// Returns the name of an operator's call, and the name of the enclosing module if the operator's name
+    /// does not contain it.
     pub(crate) fn call(&self, record: RecordId) -> (String, Option<String>) {
         let own = self.profile.operator_name(record);
         if !self.is_of_sdk {
@@ -90,7 +90,7 @@ pub(crate) fn is_of_sdk(profile: &Profile<'_>) -> bool {
     profile.trace().header.producer.0 == PRODUCER && !profile.is_compat()
 }
 
-/// Returns the scopes that correspond to a record and the records around it, innermost first.
+/// Returns the scopes that correspond to a record and the records that enclose it, innermost first.
 fn scopes(trace: &OperatorTrace, record: Option<RecordId>) -> Vec<(ScopeKind, String)> {
     let outwards = std::iter::successors(record, |&record| trace.records[record as usize].parent);
     let scope = |record: RecordId| {

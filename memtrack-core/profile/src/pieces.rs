@@ -1,4 +1,4 @@
-//! The memory of one device piece by piece, each from its allocation to its free.
+//! The memory of one device as pieces, each with its lifetime from allocation to free.
 
 use crate::analysis::{Action, Profile};
 use crate::category::Category;
@@ -10,30 +10,33 @@ use std::collections::HashMap;
 /// A piece of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Its size.
+    /// The size in bytes.
     pub bytes: u64,
-    /// The storage, an index into [`Profile::storages`]; `None` if no tensor was seen in it.
+    /// The storage, an index into [`Profile::storages`]; `None` if no tensor was seen in this piece.
     pub storage: Option<u32>,
-    /// The time of its allocation, in ns; `None` if it existed before the trace.
+    /// The time of the allocation, in ns; `None` if the piece existed before the trace.
     pub begin_ns: Option<i64>,
-    /// The time of its free, in ns; `None` if it still exists at the end.
+    /// The time of the free, in ns; `None` if the piece is live at the end.
     pub end_ns: Option<i64>,
-    /// The record that allocated it.
+    /// The record that allocated this piece.
     pub obtained: Option<RecordId>,
-    /// The record that freed it; `None` if that was not recorded, or if it still exists at the end.
+    /// The record that freed this piece; `None` if the free was not recorded, or if the piece is live at the
+    /// end.
     pub freed: Option<RecordId>,
-    /// Its purposes, each with the time in ns at which it begins; the first entry holds from the beginning.
+    /// The categories over time, each with the time in ns from which it applies; the first entry applies from
+    /// the allocation.
     pub stages: Vec<(i64, Category)>,
 }
 
 impl Piece {
-    /// Returns its final category, as the recording's own events state it.
+    /// Returns the first known category, which is the one that the recording's events have.
     pub(crate) fn settled_category(&self) -> Category {
         let known = |&&(_, category): &&(i64, Category)| category != Category::Unknown;
         self.stages.iter().find(known).map_or(Category::Unknown, |&(_, category)| category)
     }
 
-    /// Adds it to sums of bytes and of blocks; a sampled block counts for all blocks that it represents.
+    /// Adds this piece to sums of bytes and of blocks; a sampled block counts for all blocks that it
+    /// represents.
     pub(crate) fn add_to(&self, profile: &Profile<'_>, bytes: &mut Sum, blocks: &mut Sum) {
         let record = self.obtained.or(self.freed);
         let sample = profile.attribution().and_then(|attribution| attribution.sample(record?));
@@ -43,25 +46,26 @@ impl Piece {
         blocks.add(1.0, weight);
     }
 
-    /// Returns its category after all changes up to a time, in ns.
+    /// Returns the category after all changes up to a time, in ns.
     pub fn category_at(&self, time_ns: i64) -> Category {
         let after = self.stages.partition_point(|&(since, _)| since <= time_ns);
         self.stages.get(after.max(1) - 1).map_or(Category::Unknown, |&(_, category)| category)
     }
 
-    /// Returns whether it exists after all changes up to a time, in ns.
+    /// Returns whether the piece is live after all changes up to a time, in ns.
     pub fn is_live_at(&self, time_ns: i64) -> bool {
         self.begin_ns.is_none_or(|begin| begin <= time_ns) && self.end_ns.is_none_or(|end| end > time_ns)
     }
 }
 
-/// Returns all pieces of a device, in the order in which they began.
+/// Returns all pieces of a device, in the order of their allocations.
 pub fn pieces(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Piece> {
-    /// The piece that a change is about.
+    /// Identifies the piece that a change affects.
     #[derive(Clone, Copy, PartialEq, Eq, Hash)]
     enum Of {
         Storage(u32),
-        /// A piece without a tensor, identified by the record that allocated it, or by the one that freed it.
+        /// A piece without a tensor, identified by the record that allocated it, or else by the record that
+        /// freed it.
         Record(Option<RecordId>),
     }
     let mut pieces: Vec<Piece> = Vec::new();

@@ -1,4 +1,4 @@
-//! The place of a record in the program: its operator, module and phase.
+//! The place of a record in the program: the enclosing operator, module and phase.
 
 use crate::phases::phases;
 use foldhash::fast::RandomState;
@@ -8,31 +8,31 @@ use memtrack_model::snapshot::StringId;
 use std::collections::HashMap;
 use std::fmt;
 
-/// A module of a trace, as an index into [`Places::modules`].
+/// The index of a module in [`Places::modules`].
 pub type ModuleId = u32;
 
 /// A module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleNode {
-    /// Its path in the model if the trace contains it, otherwise its type and a number, as PyTorch's profiler
-    /// names it.
+    /// The module's path in the model if the trace contains it; otherwise its type and a number, as in
+    /// PyTorch's profiler.
     pub name: String,
     /// Whether the name is a path in the model.
     pub is_path: bool,
-    /// The module that called it first.
+    /// The module that made the first call of this one.
     pub parent: Option<ModuleId>,
-    /// The number of modules that it is inside of.
+    /// The nesting depth: the number of enclosing modules.
     pub depth: u32,
 }
 
-/// The part of a training step in which something happened.
+/// The part of a training step that a record belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum When {
-    /// Inside a module, or where the trace states it.
+    /// Inside a module, or where the trace states this phase.
     Forward,
-    /// Inside a node of the automatic differentiation, or where the trace states it.
+    /// Inside an autograd node, or where the trace states this phase.
     Backward,
-    /// The place in the trace that states it.
+    /// Where the trace states this phase.
     Optimizer,
     /// In none of these.
     #[default]
@@ -63,9 +63,9 @@ impl fmt::Display for When {
 /// The place of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The outermost known operator around it, or a node of the automatic differentiation.
+    /// The outermost enclosing operator with a known schema, or an autograd node.
     pub operator: Option<RecordId>,
-    /// The innermost module around it. In the backward pass, the module of the corresponding forward
+    /// The innermost enclosing module. In the backward pass, the module of the corresponding forward
     /// operator.
     pub module: Option<ModuleId>,
     /// The part of the step.
@@ -75,11 +75,11 @@ pub struct Place {
 /// The places of all records of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
-    /// The modules, each after the one that called it.
+    /// The modules, each after its caller.
     pub modules: Vec<ModuleNode>,
     /// The place of each record.
     places: Vec<Place>,
-    /// For each record, the module that it is a call of.
+    /// For each record that is a call of a module, that module.
     calls: Vec<Option<ModuleId>>,
 }
 
@@ -145,13 +145,13 @@ impl Places {
         self.places.get(record as usize).copied().unwrap_or_default()
     }
 
-    /// Returns the module that a record is a call of.
+    /// Returns the module that this record calls, if the record is a call of a module.
     pub fn call(&self, record: RecordId) -> Option<ModuleId> {
         self.calls.get(record as usize).copied().flatten()
     }
 
-    /// Returns the names of a module and of those around it, outermost first, separated by ` / `; a path in
-    /// the model already contains the outer names.
+    /// Returns the names of a module and its enclosing modules, outermost first, separated by ` / `. Names
+    /// that are already part of an inner module's path are not repeated.
     pub fn full_name(&self, module: ModuleId) -> String {
         let mut names: Vec<&str> = Vec::new();
         let mut at = Some(module);
@@ -167,7 +167,7 @@ impl Places {
         names.join(" / ")
     }
 
-    /// Returns the place of everything inside a record.
+    /// Returns the place that records directly inside `parent` start from.
     fn inside(&self, trace: &OperatorTrace, parent: RecordId) -> Place {
         let mut place = self.places[parent as usize];
         match &trace.records[parent as usize].what {

@@ -3,29 +3,30 @@
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::fmt;
 
-/// A kind of repair, which the tolerant mode makes and counts.
+/// A kind of repair. The tolerant mode makes repairs and counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Repair {
-    /// The trace ends without a footer, or in the middle of a line or of its compressed data.
+    /// The trace is truncated: it has no footer, or ends in the middle of a line or of the compressed data.
     Cut,
-    /// Records that the footer counts and that are missing in the trace, or the other way around.
+    /// The trace has fewer or more records than the footer states.
     MissingRecords,
-    /// Records that the producer states it dropped.
+    /// Records that the producer dropped, as the footer states.
     DroppedRecords,
     /// Lines that occurred twice.
     RepeatedLines,
-    /// Records whose time is before that of the preceding record.
+    /// Records with an earlier time than the preceding record.
     Unordered,
     /// References to tensors, stacks, element types or enclosing records that the trace does not describe.
     Undefined,
-    /// Ends of records that never began, or had already ended.
+    /// End lines of records that never began or had already ended.
     UnknownEnds,
-    /// Allocations at an address that was still in use: it is taken to be freed at that moment.
+    /// Allocations at an address that was still in use: the earlier memory is assumed to be freed right
+    /// before.
     ImpliedFrees,
     /// Frees of memory that had already been freed.
     IgnoredFrees,
-    /// Versions of tensors that were not consecutive.
+    /// Tensor versions that were not consecutive.
     Versions,
 }
 
@@ -44,7 +45,7 @@ impl Repair {
         Self::Versions,
     ];
 
-    /// Returns its name in JSON.
+    /// Returns the repair's name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cut => "cut",
@@ -60,7 +61,7 @@ impl Repair {
         }
     }
 
-    /// Describes the repair, for a sentence that begins with the number.
+    /// Returns the text that follows the number of repairs in a sentence.
     const fn text(self, one: bool) -> &'static str {
         match (self, one) {
             (Self::Cut, _) => "the trace is cut: the rest is missing",
@@ -92,7 +93,7 @@ impl Repair {
     }
 }
 
-/// The number of repairs of each kind. Displays as one line for each kind that was made.
+/// The number of repairs of each kind. Displays one line for each kind of repair that was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repairs {
     counts: [u64; Repair::ALL.len()],

@@ -1,11 +1,12 @@
-//! A trace's memory as a snapshot in PyTorch's form, with the category of each event: the equivalent of
-//! PyTorch's `_profile_to_snapshot`, for all reports on snapshots and for the page.
+//! Converts a trace to a snapshot in PyTorch's format with the category of each event, like PyTorch's
+//! `_profile_to_snapshot`. All reports on snapshots, and the viewer, can then show the trace.
 //!
-//! A block whose category changes is freed and allocated again at that moment, as PyTorch writes it. Memory
-//! from before the trace is allocated at its beginning.
+//! When a block's category changes, the snapshot frees the block and allocates it again, as PyTorch does.
+//! Memory from before the trace is allocated at the beginning of the trace.
 //!
-//! **Why by way of a recording's tables?** The one existing conversion then shows scopes, stacks and categories wherever
-//! a recording's are shown. The snapshot's segments have none of the sums of an allocator's reserved memory.
+//! **Why via a recording's tables?** The trace then goes through the same conversion as a recording, which
+//! already handles scopes, stacks and categories. The segments of the resulting snapshot have no sums of
+//! reserved memory, which a trace does not contain.
 
 use crate::analysis::Profile;
 use crate::category::Category;
@@ -21,7 +22,7 @@ use memtrack_model::{Frame, NameFrames};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Returns the snapshot of these devices. `cpu` is the host's heap, `cuda:1` the device with that number.
+/// Returns the snapshot of these devices. `cpu` becomes the host heap, `cuda:1` the device with number 1.
 pub fn snapshot(profile: &Profile<'_>, devices: &[DeviceIndex]) -> PytorchSnapshot {
     let begin_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
     let mut tables = Tables {
@@ -42,13 +43,13 @@ pub fn snapshot(profile: &Profile<'_>, devices: &[DeviceIndex]) -> PytorchSnapsh
         tables.device(device, id, begin_ns, &mut categories);
     }
     let names = Category::ALL.iter().map(|category| category.label().to_owned()).collect();
-    // The categories are not set yet.
+    // This cannot fail: nothing else has set the categories.
     let _ = tables.snapshot.categories.set(EventCategories { names, of_event: categories });
     let mut frames = Names(tables.frames);
     without_reserved(convert(&tables.snapshot, &mut frames))
 }
 
-/// Returns the numbers of devices in the snapshot: the numbers in their names if these are free.
+/// Returns the ids of the devices in the snapshot: the number in each device's name, or the next free one.
 fn numbers(profile: &Profile<'_>, devices: &[DeviceIndex]) -> Vec<DeviceId> {
     let mut used: Vec<DeviceId> = Vec::new();
     for &device in devices {
@@ -62,14 +63,14 @@ fn numbers(profile: &Profile<'_>, devices: &[DeviceIndex]) -> Vec<DeviceId> {
     used
 }
 
-/// Removes the fields about reserved memory: the trace contains only blocks, so the reserved sizes are not
-/// known, and the segments contain no more than PyTorch's do for a profile.
+/// Removes the fields about reserved memory. The trace contains only blocks, so reserved sizes are unknown;
+/// PyTorch's segments for a profile have the same fields as the remaining ones.
 fn without_reserved(snapshot: PytorchSnapshot) -> PytorchSnapshot {
     const SEGMENT: [Key; 5] = [Key::Device, Key::Address, Key::TotalSize, Key::Stream, Key::Blocks];
     let mut snapshot = snapshot.into_snapshot();
     if let Some(pytorch) = &mut snapshot.pytorch {
         let segments = &mut pytorch.segments;
-        // An address of 2^63 and more is kept beside its column, at the position of its key.
+        // Addresses of 2^63 and more are stored outside their column, with the position of their key.
         segments.odd.retain(|odd| odd.place == 1);
         segments.shapes.iter_mut().for_each(|shape| *shape = Shape::of(&SEGMENT));
     }
@@ -80,7 +81,7 @@ struct Tables<'a> {
     profile: &'a Profile<'a>,
     places: Places,
     snapshot: Snapshot,
-    /// Frames by their key minus 1; stacks contain these keys instead of addresses.
+    /// The frames; a frame's key is its index plus 1. Stacks contain these keys instead of addresses.
     frames: Vec<Frame>,
     frame_keys: HashMap<TraceFrame, u64, RandomState>,
     stacks: HashMap<Vec<u64>, StackId, RandomState>,
@@ -90,7 +91,8 @@ struct Tables<'a> {
 impl Tables<'_> {
     /// Appends the events and blocks of a device, and the category of each event.
     fn device(&mut self, device: DeviceIndex, id: DeviceId, begin_ns: i64, categories: &mut Vec<u8>) {
-        /// The order of changes at one moment: ends come before begins, except for pieces that began then.
+        /// The order of events at the same time: frees come before allocations, except the free of a piece
+        /// that was allocated at that very time.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         enum Turn {
             Ends,
@@ -173,7 +175,7 @@ impl Tables<'_> {
         self.profile.trace().strings.get(id).into_owned()
     }
 
-    /// Returns the stack of a record of memory, or else that of an enclosing record.
+    /// Returns the stack of a memory record; if it has none, a stack of the names of the enclosing records.
     fn stack(&mut self, record: RecordId) -> StackId {
         let trace = self.profile.trace();
         if let Some(stack) = self.memory(record).and_then(|memory| memory.stack) {
@@ -215,7 +217,7 @@ impl Tables<'_> {
         key
     }
 
-    /// Returns the stack of frames that are not the trace's.
+    /// Returns the stack with these frames, which need not occur in the trace.
     fn stack_of(&mut self, frames: &[Frame]) -> StackId {
         let keys = frames.iter().map(|frame| match self.frames.iter().position(|known| known == frame) {
             Some(place) => place as u64 + 1,
@@ -236,7 +238,7 @@ impl Tables<'_> {
         *self.stacks.entry(keys).or_insert_with_key(|keys| stacks.push(keys))
     }
 
-    /// Returns the modules, the phase and the operator around a record, as scopes.
+    /// Returns the scope of a record: its modules, its phase and its operator as nested scopes.
     fn scope(&mut self, record: RecordId) -> ScopeId {
         let place = self.places.get(record);
         let mut modules = Vec::new();
@@ -271,7 +273,7 @@ impl Tables<'_> {
     }
 }
 
-/// Frames by their key.
+/// Looks up frames by key.
 struct Names(Vec<Frame>);
 
 impl NameFrames for Names {

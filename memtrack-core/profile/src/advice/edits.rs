@@ -1,8 +1,9 @@
-//! The effect of a change to the program on allocated memory over time.
+//! Computes how changes to the program affect the allocated memory over time.
 //!
-//! **Why not estimate?** A finding is a list of pieces of memory and the states of the device in which they are gone,
-//! needed or made again; a tree over all states gives the peak with them. The same change by one line in every step counts once.
-//! Tests change random programs as the advice suggests and add up their peaks anew (`profile/src/tests/advice.rs`).
+//! **Why not estimate?** A finding lists pieces of memory and the states of the device in which they would be
+//! gone, needed or recomputed, and a tree over all states computes the exact peak with these changes. If one
+//! line allocates memory in every step, changing it is one finding. Tests change random programs as the
+//! advice suggests, and compute the new peak independently (`profile/src/tests/advice.rs`).
 
 use super::uses::{Memory, States};
 use crate::curve::{Curve, State};
@@ -10,18 +11,18 @@ use foldhash::fast::RandomState;
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 
-/// A change to the program, as its effect on pieces of memory.
+/// The effect of a change to the program on pieces of memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Change {
-    /// Pieces, with the states in which they no longer exist.
+    /// Pieces, with the states in which they would no longer be live.
     pub(super) gone: Vec<(u32, States)>,
-    /// Pieces, with the states in which they must exist, even if they did not before.
+    /// Pieces, with the states in which they must be live, even if they were not before.
     pub(super) needed: Vec<(u32, States)>,
-    /// The additional bytes allocated in states.
+    /// States, with the additional bytes allocated in them.
     pub(super) extra: Vec<(State, i64)>,
 }
 
-/// Computes the effect of changes.
+/// Computes the peak after changes.
 pub(super) struct Edits<'a> {
     memory: &'a Memory<'a>,
 }
@@ -37,7 +38,7 @@ impl<'a> Edits<'a> {
         curve: &mut Curve,
         changes: impl IntoIterator<Item = &'c Change>,
     ) -> u64 {
-        // A piece may be in several changes, but is removed or needed only once.
+        // Several changes may contain the same piece, which is still removed or kept only once.
         let mut by_piece: HashMap<u32, (Vec<States>, Vec<States>), RandomState> = HashMap::default();
         let mut sums: BTreeMap<States, i64> = BTreeMap::new();
         for change in changes {
@@ -78,7 +79,7 @@ fn add(sums: &mut BTreeMap<States, i64>, states: States, bytes: i64) {
     *sum = sum.saturating_add(bytes);
 }
 
-/// Returns the same states without overlaps, in order.
+/// Merges overlapping and adjacent ranges, and sorts them.
 fn merged(mut all: Vec<States>) -> Vec<States> {
     all.retain(|(first, last)| first <= last);
     all.sort_unstable();
@@ -92,7 +93,7 @@ fn merged(mut all: Vec<States>) -> Vec<States> {
     merged
 }
 
-/// Returns the states of `all` that are not in `others`; both are in order and without overlaps.
+/// Returns the states in `all` that are not in `others`; both are sorted and have no overlaps.
 fn without(all: &[States], others: &[States]) -> Vec<States> {
     let mut left = Vec::new();
     for &(mut first, last) in all {

@@ -1,4 +1,4 @@
-//! Memory that exists at the peak and is not used around it.
+//! Finds memory that is live at the peak but not in use then.
 
 use super::edits::Change;
 use super::lines::{CodeLine, program_frame};
@@ -14,28 +14,28 @@ use memtrack_model::snapshot::StringId;
 use memtrack_report::analysis::estimate::{Estimate, Sum};
 use std::collections::{HashMap, HashSet};
 
-/// A change that would lower the peak, and its effect on memory.
+/// A finding, with the effect of its change on memory.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) finding: Finding,
     pub(super) change: Change,
-    /// The modules to recompute.
+    /// The modules to recompute, if that is the advice.
     pub(super) modules: Vec<ModuleId>,
 }
 
-/// The common origin of pieces that one change of the program affects: everything that a line allocates in
-/// the course of the program, or an operator in a module if no line is known.
+/// The common origin of the pieces that one change to the program affects: all allocations of a line, or, if
+/// no line is known, all allocations of an operator in a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Origin {
     category: Category,
     module: Option<ModuleId>,
     operator: Option<StringId>,
     line: Option<TraceFrame>,
-    /// The piece itself, if nothing is known about its origin.
+    /// The piece, if nothing else is known about its origin.
     piece: Option<u32>,
 }
 
-/// The subject of one change to the program.
+/// Identifies one change to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     kind: Kind,
@@ -44,7 +44,7 @@ struct Key {
     between: (Option<Site>, Option<Site>),
 }
 
-/// A place where memory is used: an operator's name, and the module around it.
+/// A place where memory is used: the operator's name, and the enclosing module.
 type Site = (StringId, Option<ModuleId>);
 
 #[derive(Default)]
@@ -54,7 +54,8 @@ struct Group {
     at_peak: Vec<(u32, Gap)>,
 }
 
-/// Finds the changes. Pieces of `held` wait for the backward pass of a module that can recompute them.
+/// Finds changes to memory that is idle at the peak. Pieces in `held` are skipped while they wait for the
+/// backward pass, because recomputing a module already covers them.
 pub(super) fn find(
     memory: &Memory<'_>,
     curve: &Curve,
@@ -70,7 +71,7 @@ pub(super) fn find(
         let category = piece.category_at(i64::MAX);
         let counted: fn(&Memory<'_>, &Use) -> bool = match category {
             Category::Buffer => continue,
-            // Zeroing gradients is not a use of them.
+            // Zeroing a gradient does not count as a use.
             Category::Gradient => |memory, of| !makes_zeros(memory, of),
             _ => |_, _| true,
         };
@@ -111,12 +112,12 @@ fn site(memory: &Memory<'_>, of: Option<Use>) -> Option<Site> {
     Some((op.name, memory.places.get(record).module))
 }
 
-/// Returns whether it lives from step to step.
+/// Returns whether memory of this category is kept from step to step.
 const fn is_kept(category: Category) -> bool {
     matches!(category, Category::Parameter | Category::OptimizerState | Category::Gradient)
 }
 
-/// Returns whether it waits for the backward pass.
+/// Returns whether the memory waits for the backward pass during this gap.
 fn is_held(gap: &Gap) -> bool {
     gap.before.is_none_or(|of| of.when != When::Backward)
         && gap.after.is_some_and(|of| of.when == When::Backward)
@@ -129,17 +130,18 @@ fn makes_zeros(memory: &Memory<'_>, of: &Use) -> bool {
     matches!(&*name, "aten::zero_" | "aten::fill_" | "aten::_foreach_zero_" | "zero_" | "fill_")
 }
 
-/// Returns the advice on a gap of a piece, and the states in which the piece would not exist.
+/// Returns the kind of advice for a gap of a piece, and the gap with the states in which the piece would not
+/// exist.
 fn classified(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap) -> Option<(Kind, Gap)> {
     let kind = match category {
         Category::Parameter | Category::OptimizerState => Kind::Idle,
         Category::Gradient => {
             let was_used = gap.before.is_some_and(|of| of.when != When::Backward);
             match gap.after {
-                // It waits for the step, or for the other parts of the batch.
+                // The gradient waits for the optimizer's step, or for the other parts of the batch.
                 Some(of) if of.when != When::Backward || !was_used => Kind::Idle,
                 _ if was_used => Kind::ZeroGrad,
-                // It has not been used yet.
+                // The gradient has not been used yet.
                 _ => return None,
             }
         }
@@ -157,14 +159,15 @@ fn classified(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap
     Some((kind, gap))
 }
 
-/// Returns whether it existed before the trace, or whether its maker needs nothing else from the device and
-/// allocated nothing else.
+/// Returns whether the piece could have been created later: it existed before the trace, or the operator that
+/// made it neither used nor allocated any other memory on the device.
 fn is_made_of_nothing(memory: &Memory<'_>, number: u32) -> bool {
     memory.pieces[number as usize].obtained.is_none()
         || memory.maker(number).is_none_or(|maker| memory.touches_only(maker, number))
 }
 
-/// Returns whether it was made in the forward pass, like a dropout mask, and waits for the backward pass.
+/// Returns whether the piece was allocated in the forward pass, like a dropout mask, and waits for the
+/// backward pass.
 fn is_held_from_forward(memory: &Memory<'_>, number: u32, gap: &Gap) -> bool {
     let made = memory.pieces[number as usize].obtained.map(|record| memory.places.get(record).when);
     made == Some(When::Forward) && is_held(gap)
@@ -203,7 +206,8 @@ fn finding(
     let since = |from_ns: i64, to_ns: i64| u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0);
     let mut names = Names::of(memory.profile, &memory.places);
     let (operator, module) = if names.are_scopes() && !is_kept(key.origin.category) {
-        // The name contains the module; a placeholder for it is in brackets.
+        // The operator's name contains the module; a placeholder such as `(before the trace)` has
+        // parentheses.
         let name = names.operator(piece.obtained);
         (Some(name).filter(|name| !name.contains('(')), None)
     } else {

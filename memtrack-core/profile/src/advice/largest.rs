@@ -1,4 +1,4 @@
-//! The largest holders of memory at the peak, and whether there are other devices that could hold it.
+//! The largest parts of the memory at the peak, and whether the program uses several devices.
 
 use super::lines::{CodeLine, program_frame};
 use super::uses::Memory;
@@ -11,7 +11,7 @@ use memtrack_report::analysis::estimate::Sum;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// Returns the lines that hold most in a state, or the operators if no line is known.
+/// Returns the lines whose memory is largest in a state, or the operators where no line is known.
 pub(super) fn largest(memory: &Memory<'_>, state: State) -> Vec<PeakPart> {
     let trace = memory.profile.trace();
     let mut names = Names::of(memory.profile, &memory.places);
@@ -44,8 +44,8 @@ pub(super) fn largest(memory: &Memory<'_>, state: State) -> Vec<PeakPart> {
     parts
 }
 
-/// Returns whether the program uses several accelerators: it has memory on them, or communicates with other
-/// processes that do.
+/// Returns whether the program uses several accelerators: it has memory on more than one, or communicates
+/// with other processes.
 pub(super) fn has_several_devices(trace: &OperatorTrace) -> bool {
     let accelerators = trace.devices.iter().filter(|name| name.contains(':')).count();
     let talks = |name: &str| {

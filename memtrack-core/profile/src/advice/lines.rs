@@ -1,4 +1,4 @@
-//! The line of a program that requested memory.
+//! The line of the program that requested memory.
 
 use memtrack_model::optrace::{OperatorTrace, RecordId, TraceFrame, What};
 use memtrack_model::paths::slashed;
@@ -8,9 +8,9 @@ use memtrack_model::paths::slashed;
 pub struct CodeLine {
     /// The file.
     pub file: String,
-    /// The line in it; in traces of PyTorch's profiler, the first line of the function.
+    /// The line number; in traces of PyTorch's profiler, that of the function's first line.
     pub line: u32,
-    /// The function.
+    /// The function's name.
     pub function: String,
 }
 
@@ -27,8 +27,8 @@ const FOREIGN: [&str; 9] = [
     "/rustlib/",
 ];
 
-/// Returns the innermost frame of the program's own code around a record: where the memory was requested, or
-/// else where the operator that did so was called.
+/// Returns the innermost frame of the program's own code for a record: from the record's stack, or else from
+/// the stack of the innermost enclosing record that has such a frame.
 pub(super) fn program_frame(trace: &OperatorTrace, record: RecordId) -> Option<TraceFrame> {
     let mut next = Some(record);
     while let Some(number) = next {

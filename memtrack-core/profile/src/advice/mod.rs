@@ -1,6 +1,6 @@
-//! Changes that would lower a device's peak: memory that exists at the peak and is not used around it, and
-//! how much lower the peak would be without it. Each promised saving is the old peak minus the new one, which
-//! may be at another moment.
+//! Advice on lowering a device's peak: finds memory that is live but not in use at the peak, and computes how
+//! much lower the peak would be without it. Each saving is the old peak minus the new one, which may be at a
+//! different moment.
 
 mod edits;
 mod find;
@@ -35,15 +35,15 @@ pub use lines::CodeLine;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Allocated before the peak, and first used after it: allocate it later.
+    /// Allocated before the peak, and first used after the peak: allocate it later.
     Early,
-    /// Last used before the peak, and freed after it: free it earlier.
+    /// Last used before the peak, and freed after the peak: free it earlier.
     Late,
-    /// Gradients that a step has used still exist: drop them right after the step.
+    /// Gradients that are still live after an optimizer's step has used them: drop them right after the step.
     ZeroGrad,
-    /// Used before the peak and after it, but not in between: move it elsewhere, or recompute it.
+    /// Used before and after the peak, but not in between: move it elsewhere, or recompute it.
     Idle,
-    /// A module's activations wait for its backward pass: recompute them then.
+    /// A module's activations that wait for the module's backward pass: recompute them then.
     Recompute,
 }
 
@@ -51,7 +51,7 @@ impl Kind {
     /// All kinds.
     pub const ALL: [Self; 5] = [Self::Early, Self::Late, Self::ZeroGrad, Self::Idle, Self::Recompute];
 
-    /// Returns its name in JSON.
+    /// Returns the name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Early => "early",
@@ -62,7 +62,7 @@ impl Kind {
         }
     }
 
-    /// Returns whether the program does the same work afterwards: nothing is copied or computed again.
+    /// Returns whether the change needs no additional work: nothing is copied or recomputed.
     pub const fn is_free(self) -> bool {
         matches!(self, Self::Early | Self::Late | Self::ZeroGrad)
     }
@@ -74,9 +74,9 @@ impl Kind {
 pub struct NearUse {
     /// The operator.
     pub operator: String,
-    /// The module around it, if any.
+    /// The enclosing module, if any.
     pub module: Option<String>,
-    /// From its end to the peak, or from the peak to its beginning, in ns.
+    /// The time from the end of the use to the peak, or from the peak to the start of the use, in ns.
     pub distance_ns: u64,
 }
 
@@ -88,21 +88,21 @@ pub struct Finding {
     pub kind: Kind,
     /// The category of the memory at the peak.
     pub category: Category,
-    /// The module that allocated it, or whose activations it holds.
+    /// The module that allocated the memory, or whose activations the memory holds.
     pub module: Option<String>,
-    /// The modules to recompute, if any: `module`, and others of its type.
+    /// The modules to recompute, if any: `module`, and others of the same type.
     pub modules: Vec<String>,
-    /// The operator that allocated it, if all of it was allocated by calls of one.
+    /// The operator that allocated the memory, if a single operator allocated all of it.
     pub operator: Option<String>,
-    /// The line that requested it.
+    /// The line that requested the memory.
     pub line: Option<CodeLine>,
-    /// The number of pieces of memory at the peak that it is about.
+    /// The number of pieces of memory at the peak that the change affects.
     pub pieces: u64,
-    /// Their bytes.
+    /// The bytes of these pieces.
     pub bytes: u64,
     /// The error of the bytes, if small blocks were sampled.
     pub error: Estimate,
-    /// The saving of this change: how much lower the peak is, in bytes.
+    /// How much lower the peak is after this change, in bytes.
     pub saves_bytes: u64,
     /// The error of the saving.
     pub saves_error: Estimate,
@@ -110,14 +110,15 @@ pub struct Finding {
     pub peak_bytes: u64,
     /// The error of the new peak.
     pub peak_error: Estimate,
-    /// From its allocation to the peak, for the largest piece, in ns; `None` if it existed before the trace.
+    /// The time from the allocation of the largest piece to the peak, in ns; `None` if the piece existed
+    /// before the trace.
     pub obtained_ns: Option<u64>,
-    /// The last use of the largest piece before the peak, other than by the operator that made it.
+    /// The last use of the largest piece before the peak, except by the operator that allocated it.
     pub used_before: Option<NearUse>,
     /// The first use of the largest piece after the peak.
     pub used_after: Option<NearUse>,
-    /// From the peak to the free of the largest piece, in ns; `None` if it still exists at the end of the
-    /// trace.
+    /// The time from the peak to the free of the largest piece, in ns; `None` if the piece is live at the end
+    /// of the trace.
     pub freed_ns: Option<u64>,
     /// The duration of the operators that would have to run again, in ns; only for [`Kind::Recompute`].
     pub forward_ns: Option<u64>,
@@ -127,25 +128,25 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Together {
-    /// The number of findings that were followed.
+    /// The number of findings that were applied.
     pub findings: u64,
-    /// The saving: how much lower the peak is, in bytes.
+    /// How much lower the peak is after the changes, in bytes.
     pub saves_bytes: u64,
     /// The peak, in bytes.
     pub peak_bytes: u64,
 }
 
-/// A line or an operator with the memory it holds at the peak.
+/// The memory of a line or an operator at the peak.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PeakPart {
-    /// The line of the program's own code as `memtrack top` names it, or the operator if no line is known.
+    /// The line of the program's own code, as `memtrack top` prints it, or the operator if no line is known.
     pub name: String,
-    /// Its bytes.
+    /// The bytes at the peak.
     pub bytes: u64,
     /// The error of the bytes, if small blocks were sampled.
     pub error: Estimate,
-    /// Its share of the peak, from 0 to 1.
+    /// The share of the peak, from 0 to 1.
     pub share: f64,
 }
 
@@ -159,22 +160,22 @@ pub struct Advice {
     pub peak_bytes: u64,
     /// The error of the peak, if small blocks were sampled.
     pub peak_error: Estimate,
-    /// The time at which it is first reached, in ns after the trace's first record.
+    /// The time at which the peak is first reached, in ns after the trace's first record.
     pub peak_ns: u64,
-    /// The largest parts of it, at most [`Advice::PARTS`].
+    /// The largest parts of the peak, at most [`Advice::PARTS`].
     pub largest: Vec<PeakPart>,
-    /// Whether the program runs on several accelerators, which can share its memory.
+    /// Whether the program uses several accelerators, among which memory could be sharded.
     pub has_several_devices: bool,
-    /// Whether memtrack's SDK recorded the trace: a program in Rust.
+    /// Whether memtrack's SDK recorded the trace, so that the program is in Rust.
     pub is_of_sdk: bool,
     /// The findings, sorted by saving, then by bytes. The last ones may save nothing on their own, because as
-    /// much is allocated at another moment.
+    /// much memory is allocated at another moment.
     pub findings: Vec<Finding>,
-    /// All findings that need no further work, followed together.
+    /// The peak after applying all findings that need no additional work ([`Kind::is_free`]).
     pub free: Together,
-    /// All findings followed together; of modules inside one another, only one is recomputed.
+    /// The peak after applying all findings; of nested modules, only one is recomputed.
     pub all: Together,
-    /// Bytes of the peak in which no tensor was seen, so that nothing is known about their use.
+    /// Bytes of memory at the peak in which no tensor was seen, so that its use is unknown.
     pub unseen_bytes: u64,
     /// The error of these bytes.
     pub unseen_error: Estimate,
@@ -183,10 +184,10 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// The number of parts of a peak that are listed.
+    /// The maximum number of parts of the peak that are listed.
     pub const PARTS: usize = 5;
 
-    /// Finds changes that would lower the peak of a device. `repairs` are the ones to report.
+    /// Finds changes that would lower the peak of a device. The result lists `repairs`.
     pub fn of(profile: &Profile<'_>, device: DeviceIndex, repairs: Repairs) -> Self {
         let mut curve = Curve::of(profile, device);
         let (peak, peak_bytes) = curve.highest(0, curve.last());
@@ -251,9 +252,9 @@ impl Advice {
         }
     }
 
-    /// Replaces the largest parts of the peak by those of `top`, which ranks the lines of the memory live at
-    /// the peak. A line that nearly everything goes through, such as the function that makes all tensors, is
-    /// less informative than the operators.
+    /// Replaces the largest parts of the peak by the rows of `at_peak`, which ranks lines by their live
+    /// memory at the peak. Keeps the operators if one line allocates nearly everything, such as a function
+    /// that creates all tensors, because the operators are then more informative.
     #[must_use]
     pub fn with_largest(mut self, at_peak: &TopReport) -> Self {
         if let (Some(line), Some(operator)) = (at_peak.rows.first(), self.largest.first())
@@ -272,13 +273,14 @@ impl Advice {
         self
     }
 
-    /// Returns the saving below which findings are not listed: a hundredth of the peak is not worth a change.
+    /// Returns the saving below which findings are not listed: a hundredth of the peak, unless all rows are
+    /// requested.
     fn least_bytes(&self, rows: usize) -> u64 {
         if rows == usize::MAX { 1 } else { (self.peak_bytes / 100).max(1) }
     }
 
-    /// Returns the findings that are listed, of which `rows` are shown, and whether they lower the peak only
-    /// together.
+    /// Returns the findings that save enough to be listed, of which `rows` are shown, and whether they lower
+    /// the peak only together.
     fn listed(&self, rows: usize) -> (Vec<&Finding>, bool) {
         let least = self.least_bytes(rows);
         let listed: Vec<&Finding> =
@@ -289,7 +291,7 @@ impl Advice {
         (listed, false)
     }
 
-    /// Returns whether the memory is the host's, which can be moved only to files.
+    /// Returns whether the device is host memory, which can be moved only to files.
     fn is_on_host(&self) -> bool {
         self.device == "pinned" || DeviceAnswer::named(&self.device).kind != DeviceKind::Device
     }

@@ -1,4 +1,4 @@
-//! Modules whose activations could be recomputed in the backward pass, instead of being kept for it.
+//! Finds modules whose activations could be recomputed in the backward pass instead of being kept for it.
 
 use super::edits::Change;
 use super::find::Found;
@@ -16,21 +16,22 @@ use memtrack_report::analysis::estimate::Estimate;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-/// The maximum number of modules that are tried together.
+/// The maximum number of findings that are tried together.
 const MAX_TOGETHER: usize = 64;
 
-/// The memory that a call makes and needs, including the calls inside it.
+/// The memory that a call and the calls inside it allocate and read.
 #[derive(Clone, Debug, Default)]
 struct Traffic {
     made: Vec<u32>,
     read: HashSet<u32, RandomState>,
-    /// Whether it writes to memory that existed before.
+    /// Whether the call writes to memory that existed before the call.
     writes_others: bool,
-    /// The duration of its operators, in ns.
+    /// The duration of the call's operators, in ns.
     forward_ns: u64,
 }
 
-/// Finds the modules, each alone and similar ones together, and the pieces that they could recompute.
+/// Returns findings for single modules, findings for groups of similar modules, and the pieces that could be
+/// recomputed.
 pub(super) fn find(
     memory: &Memory<'_>,
     curve: &Curve,
@@ -47,7 +48,7 @@ pub(super) fn find(
             times.iter().any(|&time_ns| call.begin_ns <= time_ns && time_ns < backward_ns)
         };
         if traffic.writes_others || traffic.read.iter().any(is_changed) {
-            // Recomputed, it would be computed from different values.
+            // Recomputing the module would start from different values.
             wrong.insert(call.module);
             continue;
         }
@@ -68,7 +69,7 @@ pub(super) fn find(
         if change.gone.is_empty() {
             continue;
         }
-        // Recomputing them takes as much as the first time, including inputs.
+        // The recomputation needs as much memory as the first computation.
         let most = most_inside(memory, &traffic.made, call);
         change.extra.push((again, i64::try_from(most.saturating_sub(gone_bytes)).unwrap_or(i64::MAX)));
         let end = curve.after(call.end_ns);
@@ -109,7 +110,7 @@ struct Candidate {
     found: Found,
     class: StringId,
     at_peak: Vec<u32>,
-    /// The longest duration of its operators in a call, in ns.
+    /// The longest duration of the module's operators in one call, in ns.
     longest_ns: u64,
 }
 
@@ -150,7 +151,7 @@ fn empty(memory: &Memory<'_>, call: &Call) -> Found {
     }
 }
 
-/// Groups modules of one type at one depth, such as the layers of a model, into one finding each.
+/// Groups modules of the same type and depth, such as the layers of a model, into one finding per group.
 fn alike(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Found> {
     let mut groups: Vec<Found> = Vec::new();
     let mut places: HashMap<(StringId, u32), usize, RandomState> = HashMap::default();
@@ -177,7 +178,8 @@ fn alike(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Found> {
     groups
 }
 
-/// Chooses between similar modules together, if that saves more than any of them alone, and each alone.
+/// Chooses for each group of similar modules between the group and its single modules: the group if it saves
+/// more than any of the modules alone.
 pub(super) fn best_of(mut singles: Vec<Found>, alike: Vec<Found>) -> Vec<Found> {
     let mut all: Vec<Found> = Vec::new();
     for group in alike {
@@ -193,8 +195,8 @@ pub(super) fn best_of(mut singles: Vec<Found>, alike: Vec<Found>) -> Vec<Found> 
     all
 }
 
-/// Returns the states between the end of a call and its part of the backward pass in which a piece need not
-/// exist because it has no other use then or later.
+/// Returns the states between the end of a call and its backward pass in which a piece need not be live;
+/// `None` if something else uses the piece after the call.
 fn kept_for_backward(
     memory: &Memory<'_>,
     curve: &Curve,
@@ -228,7 +230,7 @@ fn kept_for_backward(
     (is_kept && states.0 <= states.1 && states.1 <= memory.life(piece).1).then_some(states)
 }
 
-/// Returns the memory that each call makes and reads.
+/// Returns the memory that each call allocates and reads.
 fn traffic(memory: &Memory<'_>) -> Vec<Traffic> {
     let mut all = vec![Traffic::default(); memory.calls.all().len()];
     for (number, piece) in (0..).zip(&memory.pieces) {
@@ -282,13 +284,13 @@ fn traffic(memory: &Memory<'_>) -> Vec<Traffic> {
     all
 }
 
-/// Returns for each tensor of an operator's arguments whether it is written.
+/// Returns for each tensor in an operator's arguments whether the operator writes to it.
 fn written(op: &Op) -> Vec<bool> {
     let of = |arg: &Arg| std::iter::repeat_n(arg.written() == Some(true), arg.tensors().len());
     op.args.iter().flat_map(of).collect()
 }
 
-/// Returns when each piece was written, in ns.
+/// Returns the times in ns at which each piece was written.
 fn writes(memory: &Memory<'_>) -> HashMap<u32, Vec<i64>, RandomState> {
     let mut writes: HashMap<u32, Vec<i64>, RandomState> = HashMap::default();
     for change in memory.profile.changes() {
@@ -300,7 +302,7 @@ fn writes(memory: &Memory<'_>) -> HashMap<u32, Vec<i64>, RandomState> {
     writes
 }
 
-/// Returns the maximum memory that pieces made by a call held together while it ran.
+/// Returns the peak of the memory that a call allocated, while the call ran.
 fn most_inside(memory: &Memory<'_>, made: &[u32], call: &Call) -> u64 {
     let mut changes: Vec<(i64, i64)> = Vec::with_capacity(2 * made.len());
     for &piece in made {
@@ -318,9 +320,9 @@ fn most_inside(memory: &Memory<'_>, made: &[u32], call: &Call) -> u64 {
     u64::try_from(most).unwrap_or(0)
 }
 
-/// Returns the findings to recompute together, none inside another, adding each as long as it lowers the peak
-/// further: in the order of saving per time, or of saving, whichever gets lower. `peak_with` returns the peak
-/// with some of them.
+/// Returns the changes of the findings to recompute together, of which none is inside another. Adds findings
+/// greedily as long as each lowers the peak further, once sorted by saving and once by saving per time, and
+/// returns the better result. `peak_with` returns the peak with a set of changes.
 pub(super) fn beside_each_other<'a>(
     memory: &Memory<'_>,
     modules: &'a [Found],
@@ -337,7 +339,8 @@ pub(super) fn beside_each_other<'a>(
     if peak <= lowest { by_worth } else { by_bytes }
 }
 
-/// Adds one after the other, and returns the peak with those that were added.
+/// Adds the findings in order, keeping those that lower the peak; returns their changes and the resulting
+/// peak.
 fn tried<'a>(
     memory: &Memory<'_>,
     best: &[&'a Found],

@@ -12,25 +12,25 @@ use memtrack_model::optrace::{DeviceIndex, RecordId, What};
 use memtrack_report::analysis::estimate::{Estimate, Sum};
 use std::collections::HashMap;
 
-/// A first and a last state, both inclusive.
+/// A range of states: the first and the last, both inclusive.
 pub(super) type States = (State, State);
 
 /// A use of a piece of memory: an operator with the piece among its arguments or results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Use {
-    /// The outermost operator, which cannot be changed inside.
+    /// The outermost operator: the program cannot change what happens inside it.
     pub(super) record: RecordId,
     pub(super) begin_ns: i64,
     pub(super) end_ns: i64,
     pub(super) when: When,
 }
 
-/// A time in which a piece exists and is not used.
+/// An interval in which a piece is live but not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
-    /// The states in which the piece need not exist.
+    /// The states in which the piece would not have to be live.
     pub(super) states: States,
-    /// The uses before and after it.
+    /// The uses right before and after the gap.
     pub(super) before: Option<Use>,
     pub(super) after: Option<Use>,
 }
@@ -41,35 +41,35 @@ impl Gap {
     }
 }
 
-/// The device memory that an operator touches.
+/// The device memory that an outermost operator uses and changes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Touched {
     /// The number of allocations and frees.
     changes: u64,
-    /// The piece that it uses, if it uses only one.
+    /// The piece that the operator uses; the last one if it uses several.
     piece: Option<u32>,
-    /// Whether it uses several pieces.
+    /// Whether the operator uses several pieces.
     many: bool,
 }
 
-/// Pieces of memory with their uses.
+/// The pieces of a device's memory, with their uses.
 pub(super) struct Memory<'a> {
     pub(super) profile: &'a Profile<'a>,
     device: DeviceIndex,
     pub(super) places: Places,
     pub(super) calls: Calls,
     pub(super) pieces: Vec<Piece>,
-    /// The uses of each piece other than by the operator that made it, in the order of their beginnings.
+    /// The uses of each piece, except by the operator that allocated it, sorted by start.
     uses: Vec<Vec<Use>>,
-    /// The first and last state in which each piece exists.
+    /// The first and last state in which each piece is live.
     lives: Vec<States>,
     /// The piece of each storage.
     pub(super) of_storage: Vec<Option<u32>>,
     /// The end of each record, in ns.
     pub(super) ends: Vec<i64>,
-    /// The memory touched by each outermost operator.
+    /// What each outermost operator uses and changes.
     touched: HashMap<RecordId, Touched, RandomState>,
-    /// The beginning and end of each optimizer step, in the order of their beginnings.
+    /// The start and end of each optimizer step, sorted by start.
     steps: Vec<(i64, i64)>,
 }
 
@@ -101,8 +101,8 @@ impl<'a> Memory<'a> {
         };
         let mut running: HashMap<u64, Option<usize>, RandomState> = HashMap::default();
         for (number, record) in (0..).zip(&trace.records) {
-            // A step consists of consecutive records of its phase: some traces state the phase of each
-            // record.
+            // An optimizer step is a sequence of consecutive records in the optimizer's phase, because some
+            // traces state the phase of every record.
             let step = running.entry(record.thread).or_insert(None);
             if memory.places.get(number).when != When::Optimizer {
                 *step = None;
@@ -155,7 +155,7 @@ impl<'a> Memory<'a> {
         }
         memory.use_by_coarse_operators();
         for piece in 0..memory.pieces.len() {
-            // A step uses all memory that it updates until it ends.
+            // An optimizer step counts as using the memory that it updates until the step ends.
             let category = memory.pieces[piece].category_at(i64::MAX);
             if matches!(category, Category::Parameter | Category::Gradient | Category::OptimizerState) {
                 memory.uses[piece] = memory.uses[piece].iter().map(|of| memory.whole_step(of)).collect();
@@ -165,9 +165,9 @@ impl<'a> Memory<'a> {
         memory
     }
 
-    /// Adds uses by coarse operators: in a Rust program's recording the backward pass and an optimizer's step
-    /// are one operator each, which does not state its inputs, so it may use all memory that exists when it
-    /// begins.
+    /// Adds uses by coarse operators. In the recording of a Rust program, the backward pass and an
+    /// optimizer's step are one operator each, which does not report its inputs; it may therefore use all
+    /// memory that is live when it begins.
     fn use_by_coarse_operators(&mut self) {
         let trace = self.profile.trace();
         if trace.header.producer.0 != PRODUCER {
@@ -196,17 +196,17 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// Returns the outermost operator around a record, or the record.
+    /// Returns the outermost operator that encloses a record, or the record if there is none.
     pub(super) fn outer(&self, record: RecordId) -> RecordId {
         self.places.get(record).operator.unwrap_or(record)
     }
 
-    /// Returns the first and last state in which a piece exists.
+    /// Returns the first and last state in which a piece is live.
     pub(super) fn life(&self, piece: u32) -> States {
         self.lives[piece as usize]
     }
 
-    /// Returns the uses of a piece other than by the operator that made it.
+    /// Returns the uses of a piece, except by the operator that allocated it.
     pub(super) fn uses(&self, piece: u32) -> &[Use] {
         &self.uses[piece as usize]
     }
@@ -216,21 +216,21 @@ impl<'a> Memory<'a> {
         self.places.get(self.pieces[piece as usize].obtained?).operator
     }
 
-    /// Returns whether an operator does nothing to the device's memory other than allocate and use this
-    /// piece.
+    /// Returns whether an operator does nothing with the device's memory except allocate and use this piece.
     pub(super) fn touches_only(&self, operator: RecordId, piece: u32) -> bool {
         self.touched.get(&operator).is_none_or(|touched| {
             touched.changes <= 1 && !touched.many && touched.piece.is_none_or(|only| only == piece)
         })
     }
 
-    /// Returns the times in which a piece exists and is not used, between those uses that are `counted`.
+    /// Returns the intervals in which a piece is live and not used, where only the uses for which `counted`
+    /// returns true are uses.
     pub(super) fn gaps(&self, piece: u32, curve: &Curve, counted: impl Fn(&Use) -> bool) -> Vec<Gap> {
         let (first, last) = self.life(piece);
         let mut gaps = Vec::new();
         let of = &self.pieces[piece as usize];
         let mut begin = match (of.begin_ns, self.maker(piece)) {
-            // A new piece exists until the operator that allocated it has ended.
+            // The operator that allocates a piece needs it until the operator ends.
             (Some(_), Some(maker)) => curve.after(self.ends[maker as usize]) + 1,
             _ => first,
         };
@@ -248,7 +248,7 @@ impl<'a> Memory<'a> {
         gaps
     }
 
-    /// Extends a use inside an optimizer step to the whole step: memory used by a step exists until it ends.
+    /// Extends a use inside an optimizer step to the whole step, which needs its memory until it ends.
     fn whole_step(&self, of: &Use) -> Use {
         let after = self.steps.partition_point(|&(begin_ns, _)| begin_ns <= of.begin_ns);
         match after.checked_sub(1).map(|place| self.steps[place]) {
@@ -257,13 +257,14 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// Returns the pieces that exist in a state.
+    /// Returns the pieces that are live in a state.
     pub(super) fn there(&self, state: State) -> impl Iterator<Item = &Piece> {
         let pieces = self.pieces.iter().zip(&self.lives);
         pieces.filter(move |(_, life)| life.0 <= state && state <= life.1).map(|(piece, _)| piece)
     }
 
-    /// Returns the bytes of a state in which no tensor was seen, and their error.
+    /// Returns the bytes of the pieces that are live in a state and in which no tensor was seen, and their
+    /// error.
     pub(super) fn unseen_bytes(&self, state: State) -> (u64, Estimate) {
         let (mut bytes, mut sum, mut blocks) = (0_u64, Sum::default(), Sum::default());
         for piece in self.there(state).filter(|piece| piece.storage.is_none()) {
@@ -273,7 +274,7 @@ impl<'a> Memory<'a> {
         (bytes, self.error(bytes, &sum))
     }
 
-    /// Returns the error of a number of bytes with this sum.
+    /// Returns the error of a number of bytes, given the sum over the sampled blocks.
     pub(super) fn error(&self, bytes: u64, sum: &Sum) -> Estimate {
         let estimate = self.profile.attribution().map(|attribution| attribution.bytes(self.device, sum));
         estimate.filter(|estimate| !estimate.is_exact()).unwrap_or(Estimate::exact(bytes as f64))

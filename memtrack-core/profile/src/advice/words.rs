@@ -1,4 +1,4 @@
-//! The advice as sentences.
+//! Formats the advice as text.
 
 use super::{Advice, Finding, Kind, NearUse, Together};
 use crate::category::Category;
@@ -6,14 +6,14 @@ use crate::report::text::human_time;
 use memtrack_model::units::{capitalised, counted, human_bytes, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// The default number of findings shown.
+/// The default number of findings that are shown.
 const DEFAULT_ROWS: usize = 10;
 /// The default number of characters in a line.
 const DEFAULT_WIDTH: usize = 120;
 
 impl Advice {
-    /// Formats the advice as text: at most `rows` of the findings that lower the peak, in lines of at most
-    /// `width` characters (`None`: one line each).
+    /// Formats the advice as text, with at most `rows` findings, in lines of at most `width` characters
+    /// (`None`: one line per finding).
     pub fn to_text(&self, rows: usize, width: Option<usize>) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -87,7 +87,7 @@ impl Advice {
         printable(&text)
     }
 
-    /// Writes the lines that hold most, without those of less than a hundredth.
+    /// Writes the largest parts of the peak, without those below a hundredth.
     fn write_largest(&self, out: &mut String, width: Option<usize>) -> fmt::Result {
         let shown = || self.largest.iter().filter(|part| part.share >= 0.01);
         if shown().next().is_none() {
@@ -104,7 +104,7 @@ impl Advice {
         Ok(())
     }
 
-    /// Returns where memory of the device can be moved instead.
+    /// Returns where the device's memory can be moved to.
     fn elsewhere(&self) -> &'static str {
         if self.is_on_host() { "a file" } else { "host memory" }
     }
@@ -227,7 +227,7 @@ impl Advice {
         write!(out, ": recompute them in the backward pass (torch.utils.checkpoint); {}", self.falls(finding))
     }
 
-    /// Describes the promised saving.
+    /// Formats the peak after a finding's change.
     fn falls(&self, finding: &Finding) -> String {
         if finding.saves_bytes == 0 {
             return "alone that leaves the peak as it is, because as much is allocated at another moment"
@@ -243,7 +243,7 @@ impl fmt::Display for Advice {
     }
 }
 
-/// Formats the subject: `12.0 MiB of activations that aten::mm obtained in encoder.0 (train, train.py:12)`.
+/// Formats the subject of a sentence: `12.0 MiB in 2 pieces (ACTIVATION) obtained by aten::mm in encoder.0`.
 fn what(finding: &Finding) -> String {
     let mut text = finding.error.as_bytes(finding.bytes);
     if finding.pieces > 1 {
@@ -263,7 +263,7 @@ fn what(finding: &Finding) -> String {
     text
 }
 
-/// Formats a plural subject: `12 gradients are still there (48.0 MiB)`.
+/// Formats a counted subject with its verb: `12 gradients (48.0 MiB) are still there`.
 fn are(finding: &Finding, many: &str, one: &str) -> String {
     let what = if finding.pieces == 1 { one } else { many };
     let mut words = what.splitn(2, ' ');
@@ -272,7 +272,7 @@ fn are(finding: &Finding, many: &str, one: &str) -> String {
     capitalised(&text)
 }
 
-/// Formats a use: `aten::add in head, 1.20 ms before the peak`.
+/// Formats a use before the peak: `aten::add in head (1.20 ms before the peak)`.
 fn before(of: &NearUse) -> String {
     format!("{}{} ({} before the peak)", of.operator, within(of), human_time(of.distance_ns))
 }
@@ -292,7 +292,7 @@ fn next(finding: &Finding) -> String {
         .map_or_else(String::new, |of| format!(", next {} after it", human_time(of.distance_ns)))
 }
 
-/// Formats the transfer rate that moving out and back would require.
+/// Formats the transfer rate that moving the memory out and back would require.
 fn rate(finding: &Finding) -> String {
     let (Some(before), Some(after)) = (&finding.used_before, &finding.used_after) else {
         return String::new();
@@ -315,7 +315,7 @@ fn write_together(out: &mut String, what: &str, together: &Together) -> fmt::Res
     )
 }
 
-/// Writes a paragraph with a heading before its first line, and the same indentation before the others.
+/// Writes a paragraph with `head` before its first line, and the other lines indented by the width of `head`.
 fn write_wrapped(out: &mut String, head: &str, text: &str, width: Option<usize>) -> fmt::Result {
     let indent = head.chars().count();
     let room = width.map_or(usize::MAX, |width| width.saturating_sub(indent).max(30));

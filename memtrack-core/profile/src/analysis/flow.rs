@@ -1,4 +1,4 @@
-//! The data-flow graph: which nodes read, write, make and free each tensor.
+//! The data-flow graph: which nodes read, write, allocate and free each tensor.
 
 use super::AnalysisError;
 use super::identities::{AllocationId, Identities, NONE};
@@ -7,11 +7,11 @@ use crate::optrace::Mode;
 use crate::repairs::{Repair, Repairs};
 use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, What};
 
-/// The effect of a node on a key.
+/// An edge between a node and a tensor's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Edge {
     pub(super) key: AllocationId,
-    /// The version that it finds; `None` if it allocates the memory.
+    /// The version before the node; `None` if the node allocates the memory.
     pub(super) input: Option<u32>,
     pub(super) does: Does,
 }
@@ -25,7 +25,7 @@ pub(super) enum Does {
 }
 
 impl Edge {
-    /// Returns the version that the node leaves behind.
+    /// Returns the version that the node produces, if it produces one.
     pub(super) const fn output(&self) -> Option<u32> {
         match (self.input, self.does) {
             (Some(version), Does::Writes) => Some(version + 1),
@@ -34,25 +34,25 @@ impl Edge {
         }
     }
 
-    /// Returns whether the same node allocates and frees it.
+    /// Returns whether the node both allocates and frees the memory.
     pub(super) const fn is_intermediate(&self) -> bool {
         self.input.is_none() && matches!(self.does, Does::Frees)
     }
 }
 
-/// An operator that is treated as a unit, or an allocation or a free outside any operator.
+/// An operator that is treated as a unit, or an allocation or a free outside all operators.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) record: RecordId,
     pub(super) time_ns: i64,
     pub(super) is_backward: bool,
-    /// The edges of the node, in the order of keys.
+    /// The node's range in `Flow::edges`, sorted by key.
     edges: std::ops::Range<u32>,
 }
 
 /// The data-flow graph.
 pub(super) struct Flow {
-    /// The nodes, in the order of time.
+    /// The nodes, in chronological order.
     pub(super) nodes: Vec<Node>,
     edges: Vec<Edge>,
     /// The highest version of each lifetime.
@@ -73,12 +73,12 @@ impl Flow {
     }
 }
 
-/// The mutability of a key, as implied by the reads of an operator and of its inner operators.
+/// How an operator and its inner operators access a key, as a set of these bits.
 const READS: u8 = 1;
 const WRITES: u8 = 2;
 const UNKNOWN: u8 = 4;
 
-/// Information collected about a key in one node.
+/// What one node does to a key.
 #[derive(Clone, Copy, Default)]
 struct Collected {
     access: u8,
@@ -86,7 +86,7 @@ struct Collected {
     freed: bool,
 }
 
-/// Builds the graph.
+/// Builds the data-flow graph.
 pub(super) fn flow(
     trace: &OperatorTrace,
     tree: &Tree,
@@ -151,8 +151,8 @@ fn is_backward(what: &What) -> bool {
     matches!(what, What::Op(Op { kind: OpKind::Backward, .. }))
 }
 
-/// Returns memory records, known operators, and nodes of the automatic differentiation; records inside these
-/// are not visited.
+/// Returns the records that become nodes: memory records, operators with a known schema, and autograd nodes.
+/// Records inside these are skipped.
 fn leaves(trace: &OperatorTrace, tree: &Tree) -> Vec<RecordId> {
     let mut leaves = Vec::new();
     let mut place = 0;
@@ -170,7 +170,7 @@ fn leaves(trace: &OperatorTrace, tree: &Tree) -> Vec<RecordId> {
     leaves
 }
 
-/// Collects the effects of a leaf, and of all records inside it, on each key.
+/// Collects the effects that a leaf and all records inside it have on each key.
 fn collect(
     trace: &OperatorTrace,
     tree: &Tree,
@@ -229,10 +229,11 @@ fn collect(
     Ok(())
 }
 
-/// The checks of the graph that PyTorch makes.
+/// PyTorch's checks of the graph.
 struct Checks {
-    /// For each lifetime, the current version, and whether version 0 was made.
+    /// The current version of each lifetime.
     current: Vec<u32>,
+    /// The last version of each lifetime that a node produced.
     made: Vec<Option<u32>>,
 }
 
@@ -250,7 +251,7 @@ impl Checks {
         for edge in edges {
             let Some(output) = edge.output() else { continue };
             let made = &mut self.made[edge.key as usize];
-            // Versions only grow, so a version that is made twice is made twice in a row.
+            // Versions only increase, so a duplicate always follows its original directly.
             if *made == Some(output) {
                 return Err(AnalysisError::DuplicateOutputs);
             }

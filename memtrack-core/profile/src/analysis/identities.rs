@@ -1,5 +1,5 @@
 //! Identifies references to the same tensors and memory: assigns a number to each lifetime of an address, and
-//! one to each logical tensor.
+//! a number to each logical tensor.
 
 use super::tree::Tree;
 use crate::optrace::Mode;
@@ -9,49 +9,51 @@ use memtrack_model::optrace::{Arg, DeviceIndex, OperatorTrace, RecordId, TensorI
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// A lifetime of an address, numbered from 1 in the order of first references.
+/// The number of a lifetime of an address, from 1 in the order of first references.
 pub(super) type AllocationId = u32;
-/// No lifetime.
+/// The absence of a lifetime, tensor or record.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A reference to memory: in the arguments of an operator, in a registration, or by a memory record.
+/// A reference to memory: by an operator's argument or result, a registration, or a memory record.
 #[derive(Clone, Copy)]
 struct Mention {
-    /// The tensor; [`NONE`] for memory.
+    /// The tensor; [`NONE`] for a memory record.
     tensor: TensorId,
-    /// The memory record; [`NONE`] for tensors.
+    /// The memory record; [`NONE`] for a tensor.
     memory: RecordId,
 }
 
-/// Information about a lifetime.
+/// A lifetime of an address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lifetime {
-    /// Its address; `None` for tensors without storage.
+    /// The address; `None` for tensors without storage.
     pub(super) address: Option<u64>,
     pub(super) device: DeviceIndex,
-    /// Its logical tensor; [`NONE`] if no tensor was seen in it.
+    /// The logical tensor; [`NONE`] if no tensor was seen in this lifetime.
     pub(super) tensor: u32,
-    /// The allocation that shows that it had ended; [`NONE`] if nothing had to be inferred.
+    /// The later allocation at the same address, if the free of this lifetime was not recorded; else
+    /// [`NONE`].
     pub(super) replaced_by: RecordId,
 }
 
 impl Lifetime {
-    /// Returns whether it can be distinguished from others, so that the analysis can follow it.
+    /// Returns whether the lifetime has a key in PyTorch's sense, so that the analysis tracks it: a tensor
+    /// and an address.
     pub(super) const fn has_key(&self) -> bool {
         self.tensor != NONE && self.address.is_some()
     }
 }
 
-/// The identities of a trace.
+/// The lifetimes and logical tensors of a trace.
 #[derive(Clone, Debug)]
 pub(super) struct Identities {
     /// The lifetimes by [`AllocationId`]; the first entry is unused.
     pub(super) lifetimes: Vec<Lifetime>,
-    /// The lifetime of each reference, record by record: [`NONE`] if it has no key.
+    /// The lifetime of each reference, grouped by record; [`NONE`] if the lifetime has no key.
     keys: Vec<AllocationId>,
     /// The index in `keys` of each record's first reference.
     starts: Vec<u32>,
-    /// Frees without a matching allocation, which the tolerant mode ignores.
+    /// For each record, whether it is a free without a matching allocation, which the tolerant mode ignores.
     pub(super) ignored: Vec<bool>,
 }
 
@@ -73,8 +75,8 @@ impl Identities {
     }
 }
 
-/// Calls `mention` for each tensor that a record refers to, in PyTorch's order. In tolerant mode, buffers and
-/// results follow.
+/// Calls `mention` for each tensor that a record refers to, in PyTorch's order. In tolerant mode, this
+/// includes buffers and results, which PyTorch does not track.
 pub(super) fn mentions_of(what: &What, mode: Mode, mut mention: impl FnMut(TensorId)) {
     match what {
         What::Op(op) => {
@@ -140,7 +142,7 @@ pub(super) fn identify(
     Identities { lifetimes, keys, starts, ignored: is_ignored }
 }
 
-/// Returns all references, record by record, and the index of each record's first.
+/// Returns all references, grouped by record, and the index of each record's first reference.
 fn mentions(trace: &OperatorTrace, registers: &[bool], mode: Mode) -> (Vec<Mention>, Vec<u32>) {
     let mut mentions = Vec::new();
     let mut starts = Vec::with_capacity(trace.records.len() + 1);
@@ -148,7 +150,8 @@ fn mentions(trace: &OperatorTrace, registers: &[bool], mode: Mode) -> (Vec<Menti
         starts.push(mentions.len() as u32);
         match &record.what {
             What::Memory(_) => mentions.push(Mention { tensor: NONE, memory: number }),
-            // Captured once: later calls repeat the same values, even if they have changed.
+            // PyTorch captures a module's tensors once: later calls repeat the first values, even if the
+            // tensors have changed.
             What::Module(_) | What::Optimizer(_) if !registers[number as usize] => {}
             what => mentions_of(what, mode, |tensor| mentions.push(Mention { tensor, memory: NONE })),
         }
@@ -157,8 +160,8 @@ fn mentions(trace: &OperatorTrace, registers: &[bool], mode: Mode) -> (Vec<Menti
     (mentions, starts)
 }
 
-/// Calls `visit` with the indices of all references in the order of time: a record's at its beginning, but
-/// its results at its end.
+/// Calls `visit` with the indices of all references in chronological order: a record's references at its
+/// beginning, but an operator's results at its end.
 fn in_order(trace: &OperatorTrace, tree: &Tree, mode: Mode, starts: &[u32], mut visit: impl FnMut(u32)) {
     let mut ends: BinaryHeap<Reverse<(i64, Reverse<RecordId>)>> = BinaryHeap::new();
     let outs = |record: RecordId| match &trace.records[record as usize].what {
@@ -177,7 +180,7 @@ fn in_order(trace: &OperatorTrace, tree: &Tree, mode: Mode, starts: &[u32], mut 
         let results = outs(number);
         (starts[number as usize]..after - results).for_each(&mut visit);
         if results > 0 {
-            // An operator that never ended has its results at the end of the trace.
+            // The results of an operator that never ended come at the end of the trace.
             ends.push(Reverse((record.end_ns.unwrap_or(i64::MAX), Reverse(number))));
         }
     }
@@ -190,9 +193,9 @@ fn in_order(trace: &OperatorTrace, tree: &Tree, mode: Mode, starts: &[u32], mut 
 struct Numbers<'a> {
     trace: &'a OperatorTrace,
     mode: Mode,
-    /// The lifetime at each address, and whether its allocation was seen.
+    /// The current lifetime at each address.
     live: HashMap<(Option<u64>, DeviceIndex), AllocationId, RandomState>,
-    /// The last lifetime at each freed address.
+    /// The last lifetime that was freed at each address.
     ended: HashMap<(u64, DeviceIndex), AllocationId, RandomState>,
     lifetimes: Vec<Lifetime>,
     ignored: Vec<RecordId>,
@@ -206,8 +209,8 @@ impl Numbers<'_> {
             if tolerant {
                 let Some(address) = tensor.storage else { return NONE };
                 let place = (address, tensor.device);
-                // A tensor whose memory was already freed, such as a result reported after its operator has
-                // dropped it.
+                // The tensor's memory was already freed, for example because the operator dropped a result
+                // before reporting it.
                 if !self.live.contains_key(&(tensor.storage, tensor.device))
                     && let Some(&ended) = self.ended.get(&place)
                 {
@@ -252,9 +255,9 @@ impl Numbers<'_> {
     }
 }
 
-/// Assigns to each lifetime in which a tensor was seen the number of its logical tensor. This is not a union
-/// of everything that belongs together: a tensor's later lifetimes are tied to its first one only, and
-/// assigned numbers do not change.
+/// Assigns the number of a logical tensor to each lifetime in which a tensor was seen. This is not a full
+/// union-find, as in PyTorch: a tensor's later lifetimes are linked only to its first one, and assigned
+/// numbers do not change.
 fn number_tensors(
     trace: &OperatorTrace,
     mentions: &[Mention],

@@ -1,7 +1,8 @@
-//! The analysis: from an operator trace to the purpose of each piece of memory over time.
+//! The analysis: determines the purpose of each piece of memory over time from an operator trace.
 //!
-//! The steps are PyTorch's (`torch.profiler._memory_profiler`, deprecated there): identities, sizes, the data-flow graph,
-//! seven passes over it, and the timeline. [`Mode::Compat`] answers exactly as PyTorch 2.15, its errors included.
+//! The steps are those of PyTorch (`torch.profiler._memory_profiler`, deprecated there): identities, sizes,
+//! the data-flow graph, seven passes over the graph, and the timeline. [`Mode::Compat`] returns exactly the
+//! results of PyTorch 2.15, including its errors.
 
 mod flow;
 mod identities;
@@ -29,15 +30,15 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AnalysisError {
-    /// It has no allocations and no frees.
+    /// The trace has no allocations and no frees.
     NoAllocations,
-    /// Two operators make the same version of a tensor, as PyTorch sees it.
+    /// Two operators make the same version of a tensor, by PyTorch's checks.
     DuplicateOutputs,
-    /// A version does not follow the one before, as PyTorch sees it.
+    /// A tensor's versions are not consecutive, by PyTorch's checks.
     Versions,
-    /// An operator frees the same memory twice, as PyTorch sees it.
+    /// An operator frees the same memory twice, by PyTorch's checks.
     DoubleDelete,
-    /// The size of a tensor that existed before the trace is not known.
+    /// The size of a tensor that existed before the trace is unknown.
     NoSize,
 }
 
@@ -63,15 +64,15 @@ impl std::error::Error for AnalysisError {}
 /// A piece of memory in which tensors were seen, from its allocation to its free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Storage {
-    /// Its address.
+    /// The address.
     pub address: u64,
-    /// Its device.
+    /// The device.
     pub device: DeviceIndex,
-    /// The number of its logical tensor, from 0, as PyTorch counts them.
+    /// The number of the logical tensor, from 0, as PyTorch counts them.
     pub tensor: u32,
-    /// Its size in bytes; `None` if the trace does not contain it.
+    /// The size in bytes; `None` if the trace does not contain it.
     pub bytes: Option<u64>,
-    /// The index of the first category of its versions in `Profile::by_version`, and their number.
+    /// The index in `Profile::by_version` of the category of version 0, and the number of versions.
     versions: (u32, u32),
 }
 
@@ -82,29 +83,30 @@ pub struct Profile<'a> {
     repairs: Repairs,
     /// The storage of each lifetime of an address; `None` for lifetimes without a tensor.
     storages: Vec<Option<Storage>>,
-    /// Categories of versions, storage by storage.
+    /// The category of each version of each storage, grouped by storage.
     by_version: Vec<Option<Category>>,
-    /// Whether PyTorch lists each version.
+    /// For each entry of `by_version`, whether PyTorch lists the version.
     present: Vec<bool>,
     changes: Vec<Change>,
     identities: identities::Identities,
     /// The phase of each record.
     phases: Vec<TracePhase>,
-    /// The program's statement on each record that allocated memory, in traces of memtrack's SDK.
+    /// By record: the program's statement about the memory that the record allocated, in traces of memtrack's
+    /// SDK.
     stated: Vec<Option<Stated>>,
-    /// The rule that decided each entry of `by_version`.
+    /// The rule that determined each entry of `by_version`, if one did.
     rules: Vec<Option<Rule>>,
     mode: Mode,
-    /// For a recording, the names and errors of its allocations.
+    /// For the trace of a recording, the names and errors of its allocations.
     attribution: Option<&'a Attribution>,
 }
 
 /// A version of a storage with its category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Labelled {
-    /// The storage: an index into [`Profile::storages`], and PyTorch's allocation id.
+    /// The storage: an index into [`Profile::storages`], which is PyTorch's allocation id.
     pub storage: u32,
-    /// The version of its contents, from 0.
+    /// The version of the storage's contents, from 0.
     pub version: u32,
     /// Its category.
     pub category: Option<Category>,
@@ -112,8 +114,7 @@ pub struct Labelled {
 
 /// Analyses a trace.
 ///
-/// # Errors
-/// Fails when it has no allocations; in [`Mode::Compat`] also when PyTorch's analysis fails.
+/// # Errors Fails when the trace has no allocations; in [`Mode::Compat`] also when PyTorch's analysis fails.
 pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, AnalysisError> {
     if !trace.records.iter().any(|record| matches!(record.what, What::Memory(_))) {
         return Err(AnalysisError::NoAllocations);
@@ -170,9 +171,9 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
 }
 
 impl<'a> Profile<'a> {
-    /// Returns the profile with the attribution of the recording's allocations: sampled blocks count for
-    /// those that they represent. A tensor in a block that was not sampled has no allocation and no free in
-    /// the recording, so it is left out: sampled blocks represent it.
+    /// Returns the profile with the attribution of the recording's allocations, so that a sampled block
+    /// counts for all blocks that it represents. A tensor in a block that was not sampled is removed, because
+    /// the recording contains neither its allocation nor its free, and sampled blocks already represent it.
     #[must_use]
     pub fn attributed(mut self, attribution: &'a Attribution) -> Self {
         let mut is_recorded = vec![false; self.storages.len()];
@@ -201,7 +202,8 @@ impl<'a> Profile<'a> {
         self
     }
 
-    /// Returns the attribution of the recording's allocations, if the trace is of a recording.
+    /// Returns the attribution of the recording's allocations; `None` if the trace is not that of a
+    /// recording.
     pub const fn attribution(&self) -> Option<&'a Attribution> {
         self.attribution
     }
@@ -211,7 +213,7 @@ impl<'a> Profile<'a> {
         self.trace
     }
 
-    /// Returns the devices with memory in the trace.
+    /// Returns the devices that have memory in the trace.
     pub fn devices(&self) -> Vec<DeviceIndex> {
         let mut devices: Vec<DeviceIndex> = self.changes.iter().map(|change| change.device).collect();
         devices.sort_unstable();
@@ -224,12 +226,12 @@ impl<'a> Profile<'a> {
         self.trace.devices.get(device.0 as usize).map_or("", |name| name)
     }
 
-    /// Returns whether the results are exactly PyTorch's.
+    /// Returns whether the profile was computed in [`Mode::Compat`], exactly as by PyTorch.
     pub fn is_compat(&self) -> bool {
         self.mode == Mode::Compat
     }
 
-    /// Returns the name of an operator's record; empty for other records.
+    /// Returns the name of the operator of a record; empty if the record is not an operator.
     pub fn operator_name(&self, record: RecordId) -> String {
         match self.trace.records.get(record as usize).map(|record| &record.what) {
             Some(What::Op(op)) => self.trace.strings.get(op.name).into_owned(),
@@ -242,21 +244,21 @@ impl<'a> Profile<'a> {
         &self.repairs
     }
 
-    /// Returns the changes of memory, in the order of time.
+    /// Returns the changes of memory, in chronological order.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// Returns the pieces of memory, by PyTorch's allocation id; `None` if no tensor was seen in one, and at
-    /// 0.
+    /// Returns the pieces of memory, indexed by PyTorch's allocation id. Entry 0 and pieces in which no
+    /// tensor was seen are `None`.
     pub fn storages(&self) -> &[Option<Storage>] {
         &self.storages
     }
 
-    /// Returns the tensors that a record refers to, each with its storage: an operator's arguments followed
-    /// by its results, or a registration's parameters with their gradients, states and buffers. For a module
-    /// or an optimizer, only the first record has any. The storage is `None` if the analysis does not follow
-    /// it.
+    /// Returns the tensors that a record refers to, each with its storage: the arguments and then the results
+    /// of an operator, or the registered parameters, gradients, states and buffers of a module or an
+    /// optimizer. Only the first record of a module or an optimizer registers tensors. The storage is `None`
+    /// if the analysis does not track it.
     pub fn mentions(&self, record: RecordId) -> Vec<(TensorId, Option<u32>)> {
         let keys = self.identities.of(record);
         let Some(of) = self.trace.records.get(record as usize).filter(|_| !keys.is_empty()) else {
@@ -270,16 +272,15 @@ impl<'a> Profile<'a> {
         mentions
     }
 
-    /// Returns the category of a version of a storage.
+    /// Returns the category of a version of a storage; `None` if it is unknown.
     pub fn category(&self, storage: u32, version: u32) -> Option<Category> {
         let storage = self.storages.get(storage as usize).copied().flatten()?;
         let (start, count) = storage.versions;
         if version < count { self.by_version[(start + version) as usize] } else { None }
     }
 
-    /// Returns the category of a change's memory after the change; [`Category::Unknown`] if none was found.
-    /// Memory that was written has another category before the change: that of the version
-    /// [`Change::version`].
+    /// Returns the category that a change's memory has after the change; [`Category::Unknown`] if none was
+    /// found. For a write, the category before the change is that of version [`Change::version`].
     pub fn category_of(&self, change: &Change) -> Category {
         let version = change.version + u32::from(change.action == Action::IncrementVersion);
         self.category_at(change, version)
@@ -294,9 +295,8 @@ impl<'a> Profile<'a> {
         found.unwrap_or(Category::Unknown)
     }
 
-    /// Returns the rule by which a change's memory has its category: a statement of the program, in cases in
-    /// which data flow alone would give a different result. Such rules apply only to traces that memtrack's
-    /// SDK recorded.
+    /// Returns the rule that determined the category of a change's memory; `None` if data flow determined it.
+    /// Rules apply only to traces that memtrack's SDK recorded.
     pub fn rule_of(&self, change: &Change) -> Option<Rule> {
         match change.storage {
             None => self.stated_of(change).map(|stated| stated.rule),
@@ -325,8 +325,8 @@ impl<'a> Profile<'a> {
         in_optimizer.then_some(Category::OptimizerTemporary)
     }
 
-    /// Returns all versions that PyTorch lists, with their categories: by logical tensor, allocation and
-    /// version.
+    /// Returns all versions that PyTorch lists, with their categories, sorted by logical tensor, allocation
+    /// and version.
     pub fn labelled(&self) -> Vec<Labelled> {
         let mut storages: Vec<(u32, &Storage)> =
             (0..).zip(&self.storages).filter_map(|(id, storage)| Some((id, storage.as_ref()?))).collect();
@@ -340,7 +340,7 @@ impl<'a> Profile<'a> {
         versions.collect()
     }
 
-    /// Applies the program's statements where they take precedence.
+    /// Applies the program's statements where they take precedence over data flow.
     fn apply_statements(&mut self) {
         self.stated = stated::stated(self.trace, &self.phases, &self.changes);
         self.rules = vec![None; self.by_version.len()];
@@ -360,7 +360,7 @@ impl<'a> Profile<'a> {
         }
     }
 
-    /// Returns for each logical tensor whether the program states its purpose.
+    /// Returns for each logical tensor whether a module, an optimizer or a gradient record registers it.
     fn registered(&self) -> Vec<bool> {
         let mut registered = vec![false; self.storages.len()];
         for (number, record) in (0..).zip(&self.trace.records) {
@@ -373,9 +373,9 @@ impl<'a> Profile<'a> {
         registered
     }
 
-    /// Labels memory allocated in an optimizer's step, unless the program states its purpose or one operator
-    /// frees it. PyTorch's rules only guess from the data flow there: they take Adam's denominators for
-    /// parameters.
+    /// Labels memory allocated in an optimizer's step as [`Category::OptimizerTemporary`], except registered
+    /// tensors, gradients and temporaries. PyTorch's rules only guess from the data flow there: they classify
+    /// Adam's denominators as parameters.
     fn name_optimizer_temporaries(&mut self) {
         let registered = self.registered();
         for change in self.changes.iter().filter(|change| change.action == Action::Create) {

@@ -1,61 +1,60 @@
-//! Statements of a program itself, in traces that memtrack's SDK recorded. In a Rust framework operators are
-//! coarse: the inside of an annotated function is not visible, and a backward pass is one call. So data flow
-//! alone leaves much of the memory without a category, although the program states the phase and the operator
-//! in which it was allocated. These rules provide the category. Each applies only if data flow and
-//! registrations give none, except for the last two, and for temporaries that data flow takes for
-//! activations.
-//! takes for activations.
-//! They are part of the tolerant mode. Traces of PyTorch, whose operators are fine-grained, are not affected.
-//! They are part of the tolerant mode. Traces of PyTorch, whose operators are fine, are not touched.
+//! Categories from what the program states, in traces that memtrack's SDK recorded. Operators of a Rust
+//! framework are coarse: the trace does not show the inside of an annotated function, and a backward pass is
+//! one call. Data flow alone therefore leaves much of the memory without a category, although the program
+//! states the phase and the operator that allocated it. The rules here derive the category from these
+//! statements. A rule applies only where data flow and registrations give no category, except the last two
+//! rules, and except temporaries that data flow classifies as activations. The rules are part of the tolerant
+//! mode. Traces of PyTorch, whose operators are fine-grained, are not affected.
 
 use super::timeline::{Action, Change};
 use crate::category::Category;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{OpKind, OperatorTrace, RecordId, TracePhase, What};
 
-/// A rule that gives memory its category.
+/// A rule that determines the category of memory from the program's statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// Allocated in a backward pass, not a gradient, and freed before the next step: autograd detail.
     Backward,
-    /// Allocated in an optimizer's step or where the optimizer is made, and kept beyond it: optimizer state.
+    /// Allocated in an optimizer's step or where the optimizer is created, and live after that: optimizer
+    /// state.
     OptimizerKeeps,
-    /// Allocated in an optimizer's step, and freed in it: temporary memory of the optimizer.
+    /// Allocated and freed in an optimizer's step: temporary memory of the optimizer.
     OptimizerGivesBack,
-    /// Allocated in a module of the forward pass and kept beyond the operator, or allocated in an operator
+    /// Allocated in a module of the forward pass and live after the operator, or allocated in an operator
     /// outside modules that reports its tensors, and freed before the next step: an activation.
     ForwardKeeps,
-    /// Allocated in an operator outside the backward pass and the optimizer, and freed in it: temporary.
+    /// Allocated and freed in an operator outside the backward pass and the optimizer's step: temporary.
     ForwardGivesBack,
-    /// An input according to data flow, but allocated inside a module: memory made in the forward pass whose
-    /// sources no operator reported. An activation.
+    /// An input according to data flow, but allocated inside a module: computed in the forward pass by
+    /// operators that did not report their inputs. An activation.
     NoInput,
     /// A parameter according to data flow, but allocated inside a module or an operator, and not registered:
     /// an activation.
     NoParameter,
 }
 
-/// The program's statement on a piece of memory.
+/// The program's statement about a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stated {
     pub(super) rule: Rule,
     pub(super) category: Category,
 }
 
-/// The records around the one that allocated a piece of memory.
+/// The records that enclose an allocation.
 #[derive(Clone, Copy, Default)]
 struct Around {
-    /// The outermost operator of the current phase. An operator around a whole forward pass is not part of
-    /// the pass.
+    /// The outermost operator of the current phase. An operator that encloses a whole forward pass is not
+    /// part of the pass.
     operator: Option<RecordId>,
-    /// Whether one of the operators reports its tensors.
+    /// Whether one of the enclosing operators reports its tensors.
     reports_tensors: bool,
     /// The outermost record of the optimizer's phase.
     optimizer: Option<RecordId>,
     is_in_module: bool,
 }
 
-/// Returns for each record the program's statement on the memory that it allocated.
+/// Returns for each record the program's statement about the memory that the record allocated.
 pub(super) fn stated(
     trace: &OperatorTrace,
     phases: &[TracePhase],
@@ -109,7 +108,7 @@ pub(super) fn stated(
             TracePhase::Of(Phase::Backward) => (Rule::Backward, Category::AutogradDetail),
             _ if here.operator.is_none() && !here.is_in_module => continue,
             _ if freed_in(here.operator) => (Rule::ForwardGivesBack, Category::Temporary),
-            // An operator outside the passes may make anything, such as data that is kept.
+            // An operator outside modules may allocate anything, such as data that the program keeps.
             _ if !here.is_in_module && (!here.reports_tensors || outlives_step()) => continue,
             _ => (Rule::ForwardKeeps, Category::Activation),
         };
@@ -118,15 +117,15 @@ pub(super) fn stated(
     stated
 }
 
-/// The ends of training steps: outside modules, and in the backward pass, memory that outlives the step in
-/// which it was allocated is neither an activation nor a detail of the pass, but a cache or a buffer.
+/// The ends of training steps. Outside modules, and in the backward pass, memory that outlives its step is a
+/// cache or a buffer rather than an activation or autograd detail.
 struct Steps {
-    /// The begins of backward passes and optimizer steps, sorted.
+    /// The start times of backward passes and optimizer steps, sorted.
     turns_ns: Vec<i64>,
-    /// The begins of forward passes, sorted.
+    /// The start times of forward passes, sorted.
     forwards_ns: Vec<i64>,
-    /// The end of the last optimizer step; older memory that still exists at the end of the trace
-    /// outlived its step too.
+    /// The end of the last optimizer step. Memory from before it that is live at the end of the trace has
+    /// outlived its step, too.
     last_optimizer_ns: Option<i64>,
 }
 
@@ -158,12 +157,13 @@ impl Steps {
             |times: &[i64], after: i64| times.get(times.partition_point(|&time| time <= after)).copied();
         let turn = next(&self.turns_ns, time_ns);
         let forward = turn.and_then(|turn| next(&self.forwards_ns, turn));
-        // Memory from before an optimizer step that has not been freed since.
+        // Without a next forward pass, a step followed by an optimizer step ends with the trace.
         forward.or_else(|| self.last_optimizer_ns.filter(|&end| end > time_ns).map(|_| i64::MAX))
     }
 }
 
-/// Returns the category of a version, given the results of data flow and the program's statement.
+/// Returns the category of a version, and the rule if one applied, given the result of data flow and the
+/// program's statement.
 pub(super) fn decide(
     by_flow: Option<Category>,
     is_registered: bool,
@@ -178,7 +178,7 @@ pub(super) fn decide(
         (Some(Category::Parameter), Some(stated)) if is_of_forward(&stated) && !is_registered => {
             (Some(stated.category), Some(Rule::NoParameter))
         }
-        // The result of an inner operator, which the outer one drops.
+        // The result of an inner operator that the outer operator drops.
         (Some(Category::Activation), Some(stated))
             if stated.rule == Rule::ForwardGivesBack && !is_registered =>
         {

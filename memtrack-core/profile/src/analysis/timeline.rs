@@ -1,8 +1,8 @@
-//! The changes of memory, in the order of time.
+//! The changes of memory, in chronological order.
 //!
-//! **Why is no sum ever below zero in the tolerant mode?** A free takes the memory allocated at its address, an
-//! address that is used again ends the earlier memory there, and a write counts within the life of its target.
-//! This is checked over random damage.
+//! **Why is no sum ever negative in tolerant mode?** A free subtracts exactly the memory that was allocated
+//! at its address, an allocation at an address in use first frees the earlier memory, and a write is moved
+//! into the lifetime of the memory that it changes. A property test checks this on randomly damaged traces.
 
 use super::AnalysisError;
 use super::flow::{Does, Flow};
@@ -13,16 +13,16 @@ use foldhash::fast::RandomState;
 use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, What};
 use std::collections::HashMap;
 
-/// The kind of a change of a piece of memory, with PyTorch's numbers.
+/// The kind of a change of a piece of memory; the values are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// It existed before the trace began.
+    /// The memory existed before the trace began.
     Preexisting = 1,
-    /// It was allocated.
+    /// The memory was allocated.
     Create = 2,
-    /// It was written: one version ended and the next one began.
+    /// The memory was written to: one version ended and the next one began.
     IncrementVersion = 3,
-    /// It was freed.
+    /// The memory was freed.
     Destroy = 4,
 }
 
@@ -38,17 +38,18 @@ pub struct Change {
     /// The storage, an index into [`Profile::storages`](super::Profile::storages); `None` for memory in which
     /// no tensor was seen.
     pub storage: Option<AllocationId>,
-    /// The version of the storage's contents that was made, ended, or is the last one.
+    /// The version of the storage's contents: the one that the change creates, the one that a write ends, or
+    /// the last one for a free.
     pub version: u32,
-    /// Its size.
+    /// The size of the memory.
     pub bytes: u64,
-    /// The record that allocated or freed it, or wrote to it.
+    /// The record of the change: it allocated, freed or wrote to the memory.
     pub record: Option<RecordId>,
-    /// The record that allocated the memory, if it was seen.
+    /// The record that allocated the memory; `None` if the trace does not contain it.
     pub obtained: Option<RecordId>,
 }
 
-/// Returns the history of memory, by device and sorted by time.
+/// Returns the changes of memory on all devices, sorted by time.
 pub(super) fn timeline(
     trace: &OperatorTrace,
     tree: &Tree,
@@ -62,9 +63,9 @@ pub(super) fn timeline(
     let mut changes = Vec::new();
     let mut created: Vec<Option<RecordId>> = vec![None; count];
     let mut destroyed: Vec<Option<RecordId>> = vec![None; count];
-    // Memory in use without a tensor: its size and the record that allocated it.
+    // Live memory without a tensor: its size and the record that allocated it.
     let mut unknown: HashMap<(u64, DeviceIndex), (u64, RecordId), RandomState> = HashMap::default();
-    // PyTorch walks the tree; if memory of one operator is freed in another, this is not the order of time.
+    // PyTorch walks the tree, which is not chronological if one operator frees the memory of another.
     let in_time: Vec<RecordId> = (0..trace.records.len() as RecordId).collect();
     let order = if mode == Mode::Tolerant { &in_time } else { &tree.walk };
     for &number in order {
@@ -85,7 +86,7 @@ pub(super) fn timeline(
             obtained,
         };
         let time_ns = record.time_ns;
-        // Freed without a record, at this moment or before.
+        // The time of an unrecorded free: right before this record, but not before the allocation.
         let unseen_end = |obtained: RecordId| (time_ns - 1).max(trace.records[obtained as usize].time_ns);
         if let Some(key) = identities.of_memory(number) {
             let of = if memory.is_free { &mut destroyed } else { &mut created };
@@ -101,7 +102,7 @@ pub(super) fn timeline(
         if memory.is_free {
             let known = unknown.remove(&place);
             let obtained = known.map(|(_, record)| record);
-            // The freed size is the allocated size, even if the free states another.
+            // The allocated size counts, even if the free states a different one.
             let bytes = known.filter(|_| mode == Mode::Tolerant).map_or(memory.bytes, |(before, _)| before);
             changes.push(change(time_ns, Action::Destroy, bytes, obtained));
             if known.is_none() {
@@ -144,7 +145,7 @@ pub(super) fn timeline(
         of.iter().rposition(|&present| present).unwrap_or(0) as u32
     };
     let time_of = |record: RecordId| trace.records[record as usize].time_ns;
-    // The ends of storages whose free was not recorded.
+    // The time at which a storage without a recorded free ended, if another allocation replaced it.
     let unseen_end = |key: AllocationId| {
         let replaced_by = identities.lifetimes[key as usize].replaced_by;
         let begin = created[key as usize].map_or(i64::MIN, time_of);
@@ -164,8 +165,8 @@ pub(super) fn timeline(
                     let action = Action::IncrementVersion;
                     let mut time_ns = node.time_ns;
                     if mode == Mode::Tolerant {
-                        // The operator may begin before another thread has allocated the memory, or may still
-                        // be running when it is freed.
+                        // The operator may begin before another thread allocates the memory, or may still be
+                        // running when the memory is freed.
                         let end = destroyed[key as usize].map(time_of).or_else(|| unseen_end(key));
                         time_ns = time_ns.min(end.unwrap_or(i64::MAX));
                         time_ns = time_ns.max(created[key as usize].map_or(i64::MIN, time_of));

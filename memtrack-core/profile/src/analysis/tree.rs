@@ -1,21 +1,21 @@
-//! The records of a trace as a tree.
+//! The tree of a trace's records.
 
 use memtrack_model::optrace::{OperatorTrace, RecordId, What};
 
-/// The records in the order of a walk that visits each record before the records inside it.
+/// The records in pre-order: each record comes before the records inside it.
 pub(super) struct Tree {
-    /// The records in that order.
+    /// The records in pre-order.
     pub(super) walk: Vec<RecordId>,
-    /// Each record's place in `walk`.
+    /// Each record's index in `walk`.
     pub(super) place: Vec<u32>,
-    /// The index in `walk` after the last record inside each record, by the record's index in `walk`.
+    /// For each index in `walk`, the index after the last record inside the record there.
     pub(super) after: Vec<u32>,
 }
 
 impl Tree {
     pub(super) fn of(trace: &OperatorTrace) -> Self {
         let count = trace.records.len();
-        // Children grouped by parent; a record without a parent is a child of the entry after the last
+        // Children are grouped by parent. Records without a parent are in the group after that of the last
         // record.
         let mut starts = vec![0_u32; count + 2];
         let parent_of = |record: usize| trace.records[record].parent.map_or(count, |parent| parent as usize);
@@ -31,7 +31,8 @@ impl Tree {
             *slot += 1;
         }
         let mut tree = Self { walk: Vec::with_capacity(count), place: vec![0; count], after: vec![0; count] };
-        // The records still to be visited, and for visited ones, the end of their part of the walk.
+        // The records still to visit. The flag marks a visited record, whose subtree ends when it is popped
+        // again.
         let mut left: Vec<(RecordId, bool)> = Vec::new();
         let push = |left: &mut Vec<(RecordId, bool)>, of: usize| {
             let range = starts[of] as usize..starts[of + 1] as usize;
@@ -51,7 +52,7 @@ impl Tree {
         tree
     }
 
-    /// Returns the record and all records inside it.
+    /// Returns a record and all records inside it.
     pub(super) fn within(&self, record: RecordId) -> &[RecordId] {
         let place = self.place[record as usize] as usize;
         &self.walk[place..self.after[place] as usize]
@@ -69,7 +70,8 @@ impl Tree {
     }
 }
 
-/// Returns for each record whether it is the first of its module or optimizer: only these register tensors.
+/// Returns for each record whether it is the first of its module or optimizer: only first records register
+/// tensors.
 pub(super) fn registrations(trace: &OperatorTrace) -> Vec<bool> {
     let mut modules = vec![false; trace.strings.len()];
     let mut optimizers = vec![false; trace.strings.len()];

@@ -1,4 +1,4 @@
-//! The calls of modules: their times in the forward and in the backward pass.
+//! The calls of modules, with their times in the forward and the backward pass.
 
 use crate::analysis::Profile;
 use crate::places::{ModuleId, Places, When};
@@ -7,35 +7,35 @@ use memtrack_model::Phase;
 use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, TracePhase, What};
 use std::collections::HashMap;
 
-/// A call, as an index into [`Calls::all`].
+/// The index of a call in [`Calls::all`].
 pub(crate) type CallId = u32;
 
-/// A call.
+/// A call of a module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     pub(crate) record: RecordId,
     pub(crate) module: ModuleId,
-    /// The call that it is inside of.
+    /// The enclosing call.
     pub(crate) parent: Option<CallId>,
     pub(crate) begin_ns: i64,
     pub(crate) end_ns: i64,
     /// Whether the backward pass made it.
     pub(crate) is_recomputed: bool,
-    /// The begin and the end of its part of the backward pass.
+    /// The start and end of the part of the backward pass that belongs to this call.
     pub(crate) backward_ns: Option<(i64, i64)>,
 }
 
-/// The nesting depth beyond which modules do not count for the outermost ones.
+/// The maximum number of enclosing modules that a call counts for.
 pub(crate) const MAX_NESTED: usize = 64;
 
 /// All calls of a trace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calls {
     calls: Vec<Call>,
-    /// For each record, the innermost call around it; for nodes of the backward pass and records inside them,
-    /// the call that they belong to.
+    /// For each record, the innermost enclosing call; for autograd nodes and records inside them, the call
+    /// whose backward pass they are.
     of_record: Vec<Option<CallId>>,
-    /// For each record, whether it is inside a node of the backward pass, and in no call that the node made.
+    /// For each record, whether it is inside an autograd node, but not in a call that the node made.
     is_of_backward: Vec<bool>,
 }
 
@@ -45,7 +45,7 @@ impl Calls {
         let ends = ends(trace);
         let mut calls = Self::default();
         let mut by_sequence: HashMap<i64, CallId, RandomState> = HashMap::default();
-        // By address and device: the call whose part of the backward pass allocated the memory.
+        // By address and device: the call whose backward pass allocated the memory.
         let mut obtained: HashMap<(u64, u16), CallId, RandomState> = HashMap::default();
         for (number, record) in (0..).zip(&trace.records) {
             let mut call = record.parent.and_then(|parent| calls.of_record[parent as usize]);
@@ -58,8 +58,8 @@ impl Calls {
                     calls.calls.push(Call {
                         record: number,
                         module: places.call(number).unwrap_or_default(),
-                        // The node of the backward pass that recomputes activations belongs to a call, and is
-                        // in none.
+                        // An autograd node that recomputes activations belongs to a call without being inside
+                        // it.
                         parent: call.filter(|_| !is_of_backward),
                         begin_ns: record.time_ns,
                         end_ns: ends[number as usize],
@@ -79,7 +79,7 @@ impl Calls {
                     }
                 }
                 What::Op(Op { kind: OpKind::Op, sequence: Some(sequence), .. }) if !is_of_backward => {
-                    // The backward pass has a node for the last one with a number.
+                    // The autograd node belongs to the last operator with its sequence number.
                     match call {
                         Some(call) => by_sequence.insert(*sequence, call),
                         None => by_sequence.remove(sequence),
@@ -104,12 +104,13 @@ impl Calls {
         &self.calls
     }
 
-    /// Returns the innermost call around a record, or the one that it belongs to.
+    /// Returns the innermost call that encloses a record, or the call whose backward pass the record is part
+    /// of.
     pub(crate) fn around(&self, record: RecordId) -> Option<CallId> {
         self.of_record.get(record as usize).copied().flatten()
     }
 
-    /// Returns a call and those around it, innermost first.
+    /// Returns a call and its enclosing calls, innermost first.
     pub(crate) fn outwards(&self, call: Option<CallId>) -> impl Iterator<Item = CallId> + '_ {
         std::iter::successors(call, |&call| self.calls[call as usize].parent).take(MAX_NESTED)
     }
@@ -130,8 +131,8 @@ fn is_backward(op: &Op, phase: TracePhase) -> bool {
     op.kind == OpKind::Backward || phase == TracePhase::Of(Phase::Backward)
 }
 
-/// Returns the call that made the gradient that a node accumulates into a parameter, according to its first
-/// argument or that of the node in it.
+/// Returns the call whose backward pass computed the gradient that an AccumulateGrad node adds to a
+/// parameter. The gradient is the first argument of the record or of the record directly inside it.
 fn accumulated(
     trace: &OperatorTrace,
     number: RecordId,
@@ -143,15 +144,15 @@ fn accumulated(
         let tensor = &trace.tensors[*op.args.first()?.tensors().first()? as usize];
         Some((tensor.storage?, tensor.device.0)).filter(|_| is_accumulation)
     };
-    // The engine's own record comes first, with the node right after it.
+    // The autograd engine's record comes first, followed by the node's record inside it.
     let inner = number + 1;
     let is_inside = trace.records.get(inner as usize).is_some_and(|record| record.parent == Some(number));
     let key = argument(number).or_else(|| argument(inner).filter(|_| is_inside))?;
     obtained.get(&key).copied()
 }
 
-/// Returns when each record ended, in ns; if the trace does not contain it, the end of the last record
-/// inside.
+/// Returns the end of each record, in ns. If the trace does not contain a record's end, this is the end of
+/// the last record inside it.
 pub(crate) fn ends(trace: &OperatorTrace) -> Vec<i64> {
     let mut ends: Vec<i64> = trace
         .records

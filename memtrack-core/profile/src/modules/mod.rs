@@ -1,6 +1,6 @@
-//! Memory module by module: the bytes allocated on a device before, at most during, and after the forward and
-//! the backward pass of each module, by category. The equivalent of PyTorch's MemTracker, from an operator
-//! trace.
+//! Memory per module: the bytes allocated on a device before the forward and the backward pass of each
+//! module, at their peak, and after them, by category. The equivalent of PyTorch's MemTracker, computed from
+//! an operator trace.
 
 pub(crate) mod calls;
 mod json;
@@ -25,17 +25,17 @@ use traffic::Traffic;
 pub use json::{AllocatedAnswer, CallAnswer, ModuleAnswer, ModulesAnswer, SpanAnswer};
 pub use text::DEPTH;
 
-/// The memory of a device, module by module.
+/// The memory of a device, by module.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ModuleReport {
     /// The device's name in the trace.
     pub device: String,
-    /// The modules, each after the one that called it first. Modules with one caller are in the natural order
-    /// of their paths (`layers.2` before `layers.10`); in traces without paths, in the order of their first
+    /// The modules, each after its first caller. Modules with the same caller are in the natural order of
+    /// their paths (`layers.2` before `layers.10`), or, in traces without paths, in the order of their first
     /// calls.
     pub modules: Vec<ModuleMemory>,
-    /// Whether small blocks were sampled, so that numbers are estimates.
+    /// Whether the numbers are estimates because small blocks were sampled.
     pub is_estimate: bool,
     /// The repairs of the trace.
     pub repairs: Repairs,
@@ -45,21 +45,21 @@ pub struct ModuleReport {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ModuleMemory {
-    /// Its path in the model if the trace contains it, otherwise its type and a number.
+    /// The module's path in the model if the trace contains it; otherwise its type and a number.
     pub name: String,
-    /// Its type.
+    /// The module's type.
     pub class: String,
-    /// The module that called it first, as an index into [`ModuleReport::modules`].
+    /// The first caller, as an index into [`ModuleReport::modules`].
     pub parent: Option<usize>,
-    /// The number of modules that it is inside of.
+    /// The nesting depth: the number of enclosing modules.
     pub depth: u32,
-    /// Bytes of its own parameters on the device.
+    /// Bytes on the device of the module's own parameters.
     pub own_parameter_bytes: u64,
-    /// Bytes of its parameters on the device and those of all modules that it calls, each counted once.
+    /// Bytes on the device of the parameters of this module and all modules inside it, each counted once.
     pub parameter_bytes: u64,
-    /// Bytes of its buffers on the device and those of all modules that it calls, each counted once.
+    /// Bytes on the device of the buffers of this module and all modules inside it, each counted once.
     pub buffer_bytes: u64,
-    /// Its calls, in the order of time.
+    /// The calls, in chronological order.
     pub calls: Vec<ModuleCall>,
 }
 
@@ -67,38 +67,38 @@ pub struct ModuleMemory {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ModuleCall {
-    /// Whether it was called in the backward pass, to recompute activations that had not been kept.
+    /// Whether the backward pass made this call, to recompute activations that were not kept.
     pub is_recomputed: bool,
-    /// Bytes on the device that operators in it read and that existed before, excluding parameters and the
-    /// like; 0 if it is recomputed.
+    /// Bytes on the device that existed before the call and that operators in the call read, excluding
+    /// parameters, buffers, gradients and optimizer memory; 0 for a recomputation.
     pub input_bytes: u64,
-    /// Bytes on the device that operators in it made or wrote and that operators after it use, excluding the
-    /// backward pass; 0 if it is recomputed.
+    /// Bytes on the device that operators in the call allocated or wrote and that later operators of the
+    /// forward pass use; 0 for a recomputation.
     pub output_bytes: u64,
-    /// From its beginning to its end.
+    /// The call itself, from beginning to end.
     pub forward: Span,
-    /// From the start of the first node of the backward pass that belongs to it, or to a module that it
-    /// calls, to the end of the last one; `None` if the trace does not contain this.
+    /// The backward pass of this call: from the start of the first autograd node that belongs to the call or
+    /// to a call inside it, to the end of the last one; `None` if the trace has no such nodes.
     pub backward: Option<Span>,
 }
 
-/// An interval of time with the memory around it.
+/// A time interval, with the memory before, during and after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Span {
-    /// The begin, in ns after the trace's first record.
+    /// The start, in ns after the trace's first record.
     pub begin_ns: u64,
     /// The end, in ns after the trace's first record.
     pub end_ns: u64,
-    /// The bytes allocated right before it, by category.
+    /// The bytes allocated right before the start, by category.
     pub before: Bytes,
-    /// The maximum bytes allocated, by category: right before it, or at any time during it.
+    /// The bytes allocated at the peak, by category: the maximum from right before the start to the end.
     pub peak: Bytes,
-    /// The time of the maximum, in ns after the trace's first record.
+    /// The time of the peak, in ns after the trace's first record.
     pub peak_ns: u64,
-    /// The bytes allocated at its end, by category.
+    /// The bytes allocated at the end, by category.
     pub after: Bytes,
-    /// The errors of these sums if small blocks were sampled: before, at the peak and after.
+    /// The errors of the sums of `before`, `peak` and `after`, if small blocks were sampled.
     pub errors: [Estimate; 3],
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn total(bytes: &Bytes) -> i64 {
 }
 
 impl Span {
-    /// Returns the maximum allocated, in bytes.
+    /// Returns the bytes allocated at the peak.
     pub fn peak_bytes(&self) -> u64 {
         u64::try_from(total(&self.peak)).unwrap_or(0)
     }
@@ -122,7 +122,7 @@ impl Span {
         after.less(&before)
     }
 
-    /// Returns the bytes allocated at its end minus those before it; negative if it freed more than it
+    /// Returns the bytes allocated at the end minus those before the start; negative if more was freed than
     /// allocated.
     pub fn left_bytes(&self) -> i64 {
         total(&self.after).saturating_sub(total(&self.before))
@@ -130,7 +130,8 @@ impl Span {
 }
 
 impl ModuleMemory {
-    /// Returns the span with the highest peak among those of its calls; the first if there are several.
+    /// Returns the span with the highest peak among the module's calls; the first of them if several are
+    /// equal.
     fn highest(&self, span_of: impl Fn(&ModuleCall) -> Option<Span>) -> Option<Span> {
         let spans = self.calls.iter().filter_map(span_of);
         spans.reduce(|highest, span| if span.peak_bytes() > highest.peak_bytes() { span } else { highest })
@@ -138,7 +139,7 @@ impl ModuleMemory {
 }
 
 impl ModuleReport {
-    /// Creates the report of one device. `repairs` are the ones to report.
+    /// Creates the report of one device, which lists `repairs`.
     pub fn of(profile: &Profile<'_>, device: DeviceIndex, repairs: Repairs) -> Self {
         let places = Places::of(profile.trace());
         let calls = Calls::of(profile, &places);
@@ -180,7 +181,7 @@ impl ModuleReport {
     }
 }
 
-/// Returns the memory around the two passes of each call.
+/// Returns the forward and the backward span of each call.
 fn spans(
     profile: &Profile<'_>,
     device: DeviceIndex,
@@ -189,7 +190,7 @@ fn spans(
 ) -> Vec<(Span, Option<Span>)> {
     let first_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
     let since = |time_ns: i64| u64::try_from(time_ns.saturating_sub(first_ns)).unwrap_or(0);
-    // The spans, and the state at each of their three moments.
+    // The spans, and the states at the three moments of each span.
     let mut spans: Vec<Span> = Vec::new();
     let mut wanted: Vec<(State, usize)> = Vec::new();
     let mut span = |begin_ns: i64, end_ns: i64| {
@@ -197,7 +198,7 @@ fn spans(
         let (peak, _) = curve.highest(before, after);
         let number = 3 * spans.len();
         wanted.extend([(before, number), (peak, number + 1), (after, number + 2)]);
-        // A peak that lasts from before belongs to the start.
+        // A peak that was reached before the span counts at the start of the span.
         let peak_ns = curve.begin_ns(peak).unwrap_or(begin_ns).max(begin_ns);
         spans.push(Span {
             begin_ns: since(begin_ns),
@@ -238,7 +239,7 @@ fn spans(
         .collect()
 }
 
-/// Returns for each state of the device's [`Curve`] the error of its sum; empty if sums are exact.
+/// Returns the error of the sum in each state of the device's [`Curve`]; empty if the sums are exact.
 fn errors(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Estimate> {
     let Some(attribution) = profile.attribution().filter(|of| of.is_estimate(device)) else {
         return Vec::new();
@@ -273,12 +274,13 @@ fn module_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> 
     let none = || vec![0_u64; places.modules.len()];
     let mut own =
         ModuleBytes { parameters: none(), with_inner_parameters: none(), with_inner_buffers: none() };
-    // The storages already counted for each module, since modules share parameters.
+    // The storages already counted for each module: modules can share parameters.
     let mut counted: HashSet<(ModuleId, u32), RandomState> = HashSet::default();
     for (number, record) in (0..).zip(&profile.trace().records) {
         let (What::Module(module), Some(id)) = (&record.what, places.call(number)) else { continue };
         let mut mentions = profile.mentions(number).into_iter().map(|(_, storage)| storage);
-        // Parameters come with their gradients; buffers follow.
+        // The references are the parameters, each followed by its gradient if it has one, and then the
+        // buffers.
         let mut registered: Vec<(Option<u32>, bool)> = Vec::new();
         for param in &module.params {
             registered.push((mentions.next().flatten(), true));
@@ -314,7 +316,7 @@ fn module_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> 
     own
 }
 
-/// Returns the modules in the order of the report, and the index of each in it.
+/// Returns the modules in the order of the report, and each module's index in that order.
 fn tree_order(places: &Places) -> (Vec<ModuleId>, Vec<usize>) {
     let count = places.modules.len();
     let mut children: Vec<Vec<ModuleId>> = vec![Vec::new(); count + 1];

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// Compares two names, part by part.
+/// Compares two names in natural order.
 pub(super) fn by_number(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a.as_bytes(), b.as_bytes());
     while let (Some(&one), Some(&other)) = (left.first(), right.first()) {
@@ -23,7 +23,7 @@ pub(super) fn by_number(a: &str, b: &str) -> Ordering {
     left.len().cmp(&right.len()).then_with(|| a.cmp(b))
 }
 
-/// Splits off the digits at the start, without leading zeros.
+/// Splits `text` into its leading digits, without leading zeros, and the rest.
 fn number(text: &[u8]) -> (&[u8], &[u8]) {
     let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);

@@ -8,21 +8,21 @@ use foldhash::fast::RandomState;
 use memtrack_model::optrace::{Arg, DeviceIndex, What};
 use std::collections::{HashMap, HashSet};
 
-/// The bytes of each call.
+/// The input and output bytes of each call.
 pub(super) struct Traffic {
     pub(super) input_bytes: Vec<u64>,
     pub(super) output_bytes: Vec<u64>,
 }
 
 impl Traffic {
-    /// Computes the traffic. A storage that an operator of the forward pass refers to is an input of each
-    /// call around the operator in which it was neither allocated nor written before, and an output of each
-    /// call that did either and has ended.
+    /// Computes the inputs and outputs. When an operator of the forward pass refers to a storage, the storage
+    /// is an input of each enclosing call that has neither allocated nor written it before, and an output of
+    /// each call that has done so and has ended.
     pub(super) fn of(profile: &Profile<'_>, device: DeviceIndex, places: &Places, calls: &Calls) -> Self {
         let trace = profile.trace();
         let none = || vec![0_u64; calls.all().len()];
         let mut traffic = Self { input_bytes: none(), output_bytes: none() };
-        // By storage: the innermost calls that allocated or wrote it.
+        // By storage: the innermost calls that allocated or wrote to the storage.
         let mut makers: HashMap<u32, Vec<CallId>, RandomState> = HashMap::default();
         for change in profile.changes().iter().filter(|change| change.device == device) {
             if let (Some(storage), Some(call)) =
@@ -78,7 +78,7 @@ impl Traffic {
     }
 }
 
-/// Returns whether the argument at this position, counted in tensors, is written.
+/// Returns whether the operator writes to its tensor number `place`, counting the tensors of all arguments.
 fn writes(args: &[Arg], mut place: usize) -> bool {
     for arg in args {
         let count = arg.tensors().len();
@@ -90,7 +90,8 @@ fn writes(args: &[Arg], mut place: usize) -> bool {
     false
 }
 
-/// Returns whether a module receives it from its caller, rather than holding it.
+/// Returns whether memory of this category is passed to a module by its caller, rather than held by the
+/// module.
 fn is_passed(category: Option<Category>) -> bool {
     use Category::{Buffer, Gradient, OptimizerState, OptimizerTemporary, Parameter};
     !matches!(category, Some(Parameter | Buffer | Gradient | OptimizerState | OptimizerTemporary))

@@ -1,13 +1,14 @@
-//! Distinguishes operator traces from snapshots and recordings, for commands that accept both.
+//! Distinguishes operator traces from snapshots and recordings, for commands that accept all of them.
 
 use memtrack_formats::unpacked_head;
 
-/// The maximum number of unpacked bytes that are inspected.
+/// The maximum number of decompressed bytes that are inspected.
 const MAX_HEAD: usize = 4096;
 
-/// Returns whether a file with these first bytes, compressed or not, should be read as an operator trace,
-/// whose reader then reports any error: it has the header or a record of one, however damaged, or is JSON
-/// Lines of another kind, or empty. A few KiB are enough.
+/// Returns whether a file with these first bytes, compressed or not, should be read as an operator trace, so
+/// that errors in it are reported as those of a trace. This is the case if the file begins with the header or
+/// a record of a trace, even a damaged one, if it is another kind of JSON Lines, and if it is empty. A few
+/// KiB are enough.
 pub fn begins_like_trace(head: &[u8]) -> bool {
     if head.is_empty() {
         return true;
@@ -22,7 +23,7 @@ pub fn is_operator_trace(head: &[u8]) -> bool {
     is_record(&first_line(head))
 }
 
-/// Returns the first line of a file with these first bytes, as far as they contain it.
+/// Returns the first line of a file with these first bytes, as much of it as the bytes contain.
 fn first_line(head: &[u8]) -> Vec<u8> {
     let unpacked = unpacked_head(head, MAX_HEAD);
     unpacked.split(|&byte| byte == b'\n').next().unwrap_or_default().to_vec()
@@ -32,7 +33,7 @@ fn is_record(line: &[u8]) -> bool {
     line.trim_ascii_start().starts_with(b"{") && line.windows(4).any(|window| window == b"\"ev\"")
 }
 
-/// Returns whether the line is a whole JSON object that is not a snapshot.
+/// Returns whether the line is a complete JSON object that is not a snapshot.
 fn is_other_object(line: &[u8]) -> bool {
     let object = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(line);
     object.is_ok_and(|object| !object.contains_key("segments") && !object.contains_key("device_traces"))

@@ -1,12 +1,12 @@
-//! A line of a trace as JSON. It has the fields of all records together, because no two records use one name
-//! with different meanings; so a line is read once, without knowing its kind first.
+//! A line of a trace as JSON. One type has the fields of all kinds of records, because no two kinds use the
+//! same name with different meanings. A line can therefore be parsed once, before its kind is known.
 
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 
-/// A text of a line, borrowed from it if it contains no escapes.
+/// A string in a line, borrowed from the line unless it contains escapes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
@@ -41,10 +41,10 @@ impl<'a> From<&'a str> for Text<'a> {
     }
 }
 
-/// A parent: absent, null or a number.
+/// The `parent` field: absent, null or an id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ParentLine {
-    /// The innermost record that is open on the thread.
+    /// Absent: the parent is the innermost open record of the thread.
     #[default]
     Absent,
     Root,
@@ -57,7 +57,7 @@ impl<'de> Deserialize<'de> for ParentLine {
     }
 }
 
-/// An argument that is not null. One with neither field is a scalar.
+/// An argument that is not null; a scalar if it has neither `t` nor `ts`.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct ArgLine {
     pub(super) t: Option<u64>,
@@ -100,7 +100,7 @@ pub(super) struct ProducerLine {
     pub(super) version: String,
 }
 
-/// The kind of record of a line, without its other fields.
+/// A line reduced to its kind.
 #[derive(Debug, Deserialize)]
 pub(super) struct Kind<'a> {
     #[serde(borrow)]
@@ -156,7 +156,7 @@ pub(super) struct TraceLine<'a> {
     // Gradients.
     pub(super) param: Option<u64>,
     pub(super) grad: Option<u64>,
-    // Descriptions.
+    // Definitions of tensors, element types and stacks.
     pub(super) t: Option<u64>,
     #[serde(borrow, rename = "impl")]
     pub(super) object: Option<Text<'a>>,
@@ -172,7 +172,7 @@ pub(super) struct TraceLine<'a> {
     pub(super) s: Option<u64>,
     #[serde(borrow, default)]
     pub(super) frames: Vec<FrameLine<'a>>,
-    // The first and the last line.
+    // The header and the footer.
     #[serde(borrow)]
     pub(super) format: Option<Text<'a>>,
     pub(super) version: Option<serde_json::Value>,
@@ -188,7 +188,7 @@ pub(super) struct TraceLine<'a> {
     pub(super) dropped: Option<u64>,
 }
 
-/// The maximum number of arguments of an operator; a list of tensors is one.
+/// The maximum number of arguments of an operator; a list of tensors counts as one.
 const MAX_ARGS: usize = 100_000;
 
 fn some_args<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<ArgLine>>, D::Error> {
@@ -213,7 +213,7 @@ fn some_args<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<Ar
 }
 
 impl TraceLine<'_> {
-    /// Returns the approximate memory that the line takes as a record.
+    /// Returns the approximate size in memory of the record that the line becomes.
     pub(super) fn held_bytes(&self) -> u64 {
         let listed = |list: &Option<Vec<u64>>| list.as_ref().map_or(0, Vec::len);
         let in_args: usize = self.args.iter().flatten().map(|arg| listed(&arg.ts)).sum();

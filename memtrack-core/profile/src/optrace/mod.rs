@@ -1,4 +1,5 @@
-//! Operator traces as files: JSON Lines of version 1 (the repository's docs/FILES.md), plain or compressed.
+//! Reads and writes operator traces: JSON Lines, version 1 (docs/FILES.md in the repository), plain or
+//! compressed.
 
 mod begins;
 mod circle;

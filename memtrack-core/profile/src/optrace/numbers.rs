@@ -1,36 +1,36 @@
-//! The meanings of a file's numbers: the handles of tensors, the ids of records, the numbers of stacks. A
-//! number may be referred to before the line that describes it, if lines have changed places.
+//! Maps the numbers in a file to indices: the handles of tensors, the ids of records and the numbers of
+//! stacks. If lines are out of order, a number may be referred to before the line that describes it.
 
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
 
-/// The meaning of a number of the file.
+/// The entry that a number in the file stands for.
 #[derive(Clone, Copy)]
 pub(super) struct Meaning {
     pub(super) place: u32,
-    /// The hash of the line that describes it; `None` while it is only referred to.
+    /// The hash of the line that describes the number; `None` if it was only referred to so far.
     pub(super) described: Option<u64>,
 }
 
-/// Numbers of one kind.
+/// All numbers of one kind: handles, ids or stack numbers.
 #[derive(Default)]
 pub(super) struct Numbers {
     pub(super) meanings: HashMap<u64, Meaning, RandomState>,
-    /// The number of entries that were only referred to.
+    /// The number of entries that were referred to and not described so far.
     pub(super) undescribed: usize,
 }
 
 /// The result of describing a number.
 pub(super) enum Described {
-    /// Described at this index for the first time; an entry for it may exist.
+    /// The first description, for the entry at this index. An earlier reference may have created the entry.
     Now(u32),
-    /// The same line occurred before.
+    /// A repetition of the same line.
     Before,
 }
 
 impl Numbers {
-    /// Returns the index of a number that is referred to. `next` is the index after the last entry; if it is
-    /// returned, an entry must be created there.
+    /// Returns the index of a number that a line refers to. `next` is the index after the last entry; if it
+    /// is returned, the caller must create an entry there.
     pub(super) fn mentioned(&mut self, number: u64, next: usize) -> u32 {
         let undescribed = &mut self.undescribed;
         self.meanings
@@ -64,7 +64,7 @@ impl Numbers {
         }
     }
 
-    /// Returns for each entry whether it was only referred to.
+    /// Returns for each of `count` entries whether it was referred to and never described.
     pub(super) fn undescribed(&self, count: usize) -> Vec<bool> {
         let mut empty = vec![false; count];
         let places = self.meanings.values().filter(|meaning| meaning.described.is_none());

@@ -1,7 +1,7 @@
-//! Converts lines to records: numbers of the file become indices into the trace's tables.
+//! Converts lines to records: ids in the file become indices into the trace's tables.
 //!
-//! In tolerant mode a number may be referred to before its description, because lines may have changed
-//! places: the reference creates an empty entry, and at the end references to entries that stayed empty are
+//! In tolerant mode, a line may refer to an id before the line that defines it, because lines may be out of
+//! order. Such a reference creates an empty entry; at the end, references to entries that are still empty are
 //! removed.
 
 use super::circle::has_circle;
@@ -21,7 +21,7 @@ use memtrack_model::snapshot::StringId;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-/// The maximum size of a piece of memory: a pebibyte. Sums of such sizes do not overflow soon.
+/// The maximum size of an allocation: 1 PiB, so that sums do not overflow.
 const MAX_BYTES: u64 = 1 << 50;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
@@ -35,17 +35,17 @@ pub(super) struct Builder {
     devices: Map<Box<str>, DeviceIndex>,
     tensors: Numbers,
     stacks: Numbers,
-    /// The meaning of each id of an operator, module or optimizer, and whether it ended.
+    /// The ids of operators, modules and optimizers.
     ids: Numbers,
     /// The element types that the trace declares.
     dtypes: Map<StringId, u64>,
-    /// Tensors whose element type was not declared yet.
+    /// Tensors whose element type is not declared yet.
     untyped: Vec<TensorId>,
     /// The open records of each thread, innermost last.
     open: Map<u64, Vec<RecordId>>,
-    /// Records inside one that was not described yet, with its number.
+    /// Records whose parent is not defined yet, with the parent's id.
     early: Vec<(RecordId, u64)>,
-    /// Ends that came before the records that they end.
+    /// End lines that came before the records that they end: id, time and results.
     early_ends: Vec<(u64, i64, Vec<TensorId>)>,
     newest_ns: i64,
     repeated: u64,
@@ -76,7 +76,7 @@ impl Builder {
         }
     }
 
-    /// Returns the number of repeated records, which a footer does not count.
+    /// Returns the number of repeated lines that were skipped, which the footer does not count.
     pub(super) fn repeated_records(&self) -> u64 {
         self.repeated
     }
@@ -143,7 +143,8 @@ impl Builder {
         Ok(DeviceIndex(number))
     }
 
-    /// Handles a repeated line: skips it, or returns an error.
+    /// Returns the index for a definition; `None` if the line is a repetition to skip. Fails if the id is
+    /// already defined differently, or at all in compatible mode.
     fn again(
         &mut self,
         what: &str,
@@ -356,7 +357,7 @@ impl Builder {
         })
     }
 
-    /// Adds a record that may enclose others.
+    /// Adds the beginning of a record that may enclose others.
     fn begins(&mut self, line: &TraceLine<'_>, hash: u64, what: What) -> Result<(), Wrong> {
         let id = needed(line.id, "id", line)?;
         let described = self.ids.describe(id, hash, self.trace.records.len());
@@ -364,7 +365,8 @@ impl Builder {
         if line.parent == ParentLine::Of(id) {
             return Err(format!("id {id} is inside of itself"));
         }
-        // Ids are described once and never referred to before (see `parent`), so this is the next index.
+        // An id has no entry before its definition (`record` defers unknown parents), so this is the next
+        // index.
         debug_assert_eq!(place as usize, self.trace.records.len());
         let record = self.record(line, what)?;
         self.open.entry(line.thread).or_default().push(record);
@@ -438,7 +440,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Records an end; returns whether the record had not ended yet.
+    /// Sets the end of a record; returns `false` if the record had already ended.
     fn ends(&mut self, place: RecordId, time_ns: i64, outs: Vec<TensorId>) -> bool {
         let record = &mut self.trace.records[place as usize];
         if record.end_ns.is_some() {
@@ -458,7 +460,7 @@ impl Builder {
         Ok(ReadTrace { trace: self.trace, repairs: self.repairs })
     }
 
-    /// Repairs references that came before their descriptions.
+    /// Resolves references that came before the definitions of their ids.
     fn resolve_early(&mut self) -> Result<(), TraceError> {
         for (id, time_ns, outs) in std::mem::take(&mut self.early_ends) {
             let place = self.ids.meanings.get(&id).map(|meaning| meaning.place);
@@ -546,8 +548,8 @@ impl Builder {
                 record
             })
             .collect();
-        // A registration without a subject: kept in its place as a marker without a name, so that no number
-        // changes.
+        // A gradient record without a known gradient becomes an unnamed mark, so that the indices of other
+        // records do not change.
         for (record, is_stray) in self.trace.records.iter_mut().zip(strays) {
             if is_stray {
                 record.what = What::Mark(StringId::EMPTY);
@@ -556,7 +558,7 @@ impl Builder {
         self.repairs.add(Repair::Undefined, left_out);
     }
 
-    /// Sorts records by time, and removes an enclosing record that begins later.
+    /// Sorts records by time, and removes references to parents that begin later than their children.
     fn put_in_order(&mut self) {
         let records = std::mem::take(&mut self.trace.records);
         let mut order: Vec<u32> = (0..records.len() as u32).collect();
@@ -576,7 +578,7 @@ impl Builder {
     }
 }
 
-/// Returns the size of an element type that needs no declaration, in bytes.
+/// Returns the size in bytes of an element type that needs no declaration; `None` for other types.
 pub(super) fn known_element_bytes(dtype: &str) -> Option<u64> {
     Some(match dtype {
         "f8e4m3" | "f8e5m2" | "i8" | "u8" | "bool" => 1,

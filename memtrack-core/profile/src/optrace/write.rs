@@ -1,4 +1,4 @@
-//! Writes an operator trace, one JSON object per line.
+//! Writes operator traces, one JSON object per line.
 
 use memtrack_file::ReplacingFile;
 use memtrack_formats::{Compression, packed};
@@ -14,8 +14,8 @@ use std::collections::BinaryHeap;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Writes the trace to a file, which appears either complete or not at all; compressed if its name ends in
-/// `.gz` or `.zst`.
+/// Writes the trace to a file, which appears only when it is complete. The file is compressed if its name
+/// ends in `.gz` or `.zst`.
 ///
 /// # Errors
 /// Fails when the file cannot be written.
@@ -27,8 +27,8 @@ pub fn save(trace: &OperatorTrace, path: &Path) -> io::Result<()> {
     file.commit()
 }
 
-/// Writes the trace: handles and ids are the indices of tensors and records in it; unreferenced entries are
-/// left out.
+/// Writes the trace. Handles and ids are the indices of tensors and records in the trace; tensors and stacks
+/// that no record refers to are omitted.
 ///
 /// # Errors
 /// Fails when `out` cannot be written.
@@ -63,13 +63,13 @@ pub fn write(trace: &OperatorTrace, out: impl Write) -> io::Result<()> {
 struct Writer<'a, W> {
     trace: &'a OperatorTrace,
     out: W,
-    /// Whether each tensor was described.
+    /// For each tensor, whether its description was written.
     tensors: Vec<bool>,
     stacks: Vec<bool>,
     lines: u64,
 }
 
-/// The fields of a line.
+/// The serializer of a line's fields.
 type Fields<'a, W> = <&'a mut serde_json::Serializer<W> as Serializer>::SerializeMap;
 
 impl<W: Write> Writer<'_, W> {
@@ -148,8 +148,8 @@ impl<W: Write> Writer<'_, W> {
         })
     }
 
-    /// Declares an element type that is not predefined; this is repeated for each tensor of the type, which
-    /// does no harm.
+    /// Declares an element type that is not predefined. The declaration is repeated for each tensor of the
+    /// type, which the format allows.
     fn declare(&mut self, dtype: &str, bytes: u64) -> io::Result<()> {
         if super::resolve::known_element_bytes(dtype).is_some() {
             return Ok(());
@@ -325,7 +325,7 @@ fn address(address: u64) -> String {
     format!("{address:#x}")
 }
 
-/// Returns the tensors that a record refers to, without its results.
+/// Returns the tensors that a record refers to, except the results of an operator.
 fn mentioned(record: &Record) -> Vec<TensorId> {
     match &record.what {
         What::Op(op) => op.args.iter().flat_map(Arg::tensors).copied().collect(),

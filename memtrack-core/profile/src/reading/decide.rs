@@ -1,5 +1,5 @@
-//! Applies the rules to each storage that depend on its own stack, scope and lifetime; `follow` has the rules
-//! that depend on the decisions for others.
+//! Applies the rules that depend only on a storage's own stack, scope and lifetime; `follow` applies the
+//! rules that depend on the decisions for other storages.
 
 use super::frames::{Sign, StackFacts};
 use super::order::{Facts, Order, Storage, is_of_autograds_thread};
@@ -9,20 +9,20 @@ use memtrack_model::Phase;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 
-/// A category and the rule that gave it.
+/// A category and the rule that decided it.
 pub(super) type Decision = (Category, Rule);
 
-/// The place in the program where a block was freed.
+/// Where in the program a block was freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Never,
-    /// In a part of the step with this phase.
+    /// In this phase of the training step.
     In(Phase),
-    /// The times at which gradients are freed.
+    /// In `zero_grad`, which frees gradients.
     ZeroGrad,
-    /// The times at which autograd's graph is freed, outside the backward pass.
+    /// Where autograd's graph is dropped, outside the backward pass.
     Graph,
-    /// Outside all of these, or unknown.
+    /// Anywhere else, or unknown.
     Elsewhere,
 }
 
@@ -32,9 +32,10 @@ pub(super) struct Case<'a> {
     pub(super) facts: &'a Facts,
     pub(super) order: &'a Order,
     pub(super) storages: &'a [Storage],
-    /// CUDA's blocks are allocated in steps of 512 bytes, and some files have the rounded sizes.
+    /// The device, by which sizes are compared: CUDA blocks are allocated in multiples of 512 bytes, and some
+    /// files have the rounded sizes.
     device: DeviceId,
-    /// The phases shown by blocks whose allocation is older than the events.
+    /// The phases shown by the stacks and scopes of blocks that were allocated before the first event.
     of_old: [bool; 3],
 }
 
@@ -84,8 +85,8 @@ impl<'a> Case<'a> {
             storage.from.is_some() && scope.is_none() && is_of_autograds_thread(self.facts, stack);
         let end = || self.end(storage);
         match rule {
-            // Most memory that a step makes and frees looks like this if the stacks of frees are not
-            // recorded.
+            // If the stacks of frees are not recorded, most temporary memory of an optimizer's step would
+            // match.
             Rule::SameCall => {
                 let is_step = scope.or(phase) == Some(Phase::Optimizer) && !self.facts.own_frees;
                 !is_step && self.is_freed_by_its_call(storage, stack)
@@ -104,7 +105,7 @@ impl<'a> Case<'a> {
             Rule::NoFramesInBackward => is_threads,
             Rule::ModuleMoved => is_outside && stack.has(Sign::MovesModule) && self.is_built(storage),
             Rule::WeightsLoaded => phase.is_none() && stack.has(Sign::LoadsWeights) && self.is_built(storage),
-            // This includes modules that were moved elsewhere before the first step.
+            // Without `is_built`: this includes modules that were moved elsewhere before the first step.
             Rule::ModuleBuilt => is_outside && stack.has(Sign::BuildsModule),
             Rule::OptimizerBuilt => is_outside && stack.has(Sign::BuildsOptimizer) && self.is_built(storage),
             Rule::InputLoaded => is_outside && stack.has(Sign::LoadsData),
@@ -130,7 +131,7 @@ impl<'a> Case<'a> {
                 let builds =
                     [Sign::BuildsObject, Sign::BuildsOptimizer, Sign::MovesModule, Sign::LoadsWeights];
                 let is_made = is_outside && stack.has(Sign::MakesTensor) && !stack.has_any(&builds);
-                // Weights are copied to the device in the same way.
+                // Weights may be copied to the device in the same way.
                 let may_be_weights =
                     || stack.has(Sign::CopiesTensor) && self.is_used_by_several_steps(storage);
                 is_made && self.is_before_forward(storage) && !may_be_weights()
@@ -143,7 +144,7 @@ impl<'a> Case<'a> {
             Rule::OldFreedInBackward => self.is_old(storage) && end() == End::In(Phase::Backward),
             Rule::WrittenInBackward => self.is_old(storage) && self.is_written_in(storage, Phase::Backward),
             Rule::WrittenInForward => self.is_old(storage) && self.is_written_in(storage, Phase::Forward),
-            // Stated by events, or decided after the others.
+            // Stated in the file, or decided after the other rules.
             Rule::Given
             | Rule::ReplacedInStep
             | Rule::ReplacedGuess
@@ -164,14 +165,14 @@ impl<'a> Case<'a> {
         storage.written.iter().any(|&row| self.order.run(row).phase == Some(phase))
     }
 
-    /// Returns whether it was made in an operator's scope, and freed before its thread allocated anything
-    /// outside that operator.
+    /// Returns whether the storage was allocated in an operator's scope, and freed before the thread
+    /// allocated anything outside that operator.
     fn is_freed_in_its_operator(&self, storage: &Storage) -> bool {
         let (Some(from), Some(to)) = (storage.from, storage.to) else { return false };
         self.facts.operator(storage.scope).is_some() && self.order.in_one_operator(from, to)
     }
 
-    /// Returns whether it existed before the first step, and still exists after the last.
+    /// Returns whether the storage was live before the first step and after the last.
     pub(super) fn outlives_all_steps(&self, storage: &Storage) -> bool {
         let is_early = storage.from.is_none_or(|from| self.order.around(from).0.is_none());
         let phases = [Phase::Forward, Phase::Backward, Phase::Optimizer];
@@ -179,20 +180,20 @@ impl<'a> Case<'a> {
         is_early && storage.to.is_none_or(|to| last.is_none_or(|last| self.order.number(to) > last))
     }
 
-    /// Returns whether it existed before the first of several steps and after the last. Data of one step does
-    /// not live that long.
+    /// Returns whether the file has several steps and the storage outlives all of them. The input data of one
+    /// step does not live that long.
     pub(super) fn is_used_by_several_steps(&self, storage: &Storage) -> bool {
         self.order.backward_passes > 1 && self.outlives_all_steps(storage)
     }
 
-    /// Returns whether its allocation was not recorded.
+    /// Returns whether the storage is older than the file, so that its allocation was not recorded.
     pub(super) fn is_old(&self, storage: &Storage) -> bool {
         storage.from.is_none() && !self.facts.stack(storage.stack).has_frames
     }
 
-    /// Returns whether it outlived the part of the step that made it.
+    /// Returns whether the storage outlived the phase that allocated it.
     fn outlives(&self, storage: &Storage) -> bool {
-        // It is older than the trace and still exists: an earlier part made it.
+        // The storage is older than the trace, so an earlier phase allocated it.
         let Some(from) = storage.from else { return true };
         if let (Some(to), true) = (storage.to, self.facts.own_frees) {
             let freed = self.facts.stack(self.snapshot.events.stack[to]);
@@ -203,7 +204,8 @@ impl<'a> Case<'a> {
         self.order.outlives_run(from, storage.to)
     }
 
-    /// Returns whether it outlived the preparations before the first step, in which it was made.
+    /// Returns whether the storage outlived the setup in which it was allocated: a phase began before it was
+    /// freed.
     fn is_built(&self, storage: &Storage) -> bool {
         match (storage.from, storage.to) {
             (Some(from), Some(to)) => self.order.began_between(from, to),
@@ -211,7 +213,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Returns whether a part of that phase comes after its allocation.
+    /// Returns whether this phase runs after the storage's allocation.
     fn comes_before(&self, storage: &Storage, phase: Phase) -> bool {
         match storage.from {
             Some(row) => self.order.last(phase).is_some_and(|last| last >= self.order.number(row)),
@@ -219,18 +221,19 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Returns whether the file shows that phase: by its events, or by a block that it allocated earlier.
+    /// Returns whether the file shows this phase: by events, or by a block that the phase allocated before
+    /// the first event.
     pub(super) fn has(&self, phase: Phase) -> bool {
         self.order.last(phase).is_some() || self.of_old[phase as usize]
     }
 
-    /// Returns whether the next part after its allocation is that phase.
+    /// Returns whether the next phase after the storage's allocation is this one.
     fn is_next(&self, storage: &Storage, phase: Phase) -> bool {
         storage.from.is_some_and(|row| self.order.around(row).1 == Some(phase))
     }
 
-    /// Returns whether its allocation, outside all parts, is not between a forward pass and its backward
-    /// pass.
+    /// Returns whether a forward or backward pass follows the storage's allocation, but the allocation is not
+    /// between a forward pass and its backward pass.
     fn is_before_forward(&self, storage: &Storage) -> bool {
         let Some(from) = storage.from else { return false };
         match self.order.around(from) {
@@ -243,7 +246,7 @@ impl<'a> Case<'a> {
     pub(super) fn end(&self, storage: &Storage) -> End {
         let Some(to) = storage.to else { return End::Never };
         let freed = self.facts.stack(self.snapshot.events.stack[to]);
-        // The scope of a free, and usually its stack, are those of the allocation.
+        // The scope of a free event, and usually its stack, are those of the allocation.
         let own = self.facts.own_frees || storage.from.is_none();
         if own && freed.has_frames && !self.facts.of_profiler {
             return match freed.phase {
@@ -262,8 +265,8 @@ impl<'a> Case<'a> {
         (!self.facts.own_frees || freed.call == Some(call)) && self.order.in_one_call(from, to)
     }
 
-    /// Returns the size that is compared: files have requested sizes in events and may have rounded ones in
-    /// blocks.
+    /// Returns a size in the form in which sizes are compared: files have requested sizes in events, and may
+    /// have rounded sizes in blocks.
     pub(super) fn size_class(&self, size_bytes: u64) -> u64 {
         if self.device.is_accelerator() && !self.facts.of_profiler {
             size_bytes.checked_next_multiple_of(512).unwrap_or(size_bytes)

@@ -1,10 +1,11 @@
 //! Infers the purpose of memory without an operator trace, from stacks, scopes, sizes and the order of
-//! events. This is an interpretation, not a measurement: each block gets its category from the first [`Rule`]
-//! that applies, every rule has a name and a word for how reliable it is, and blocks that no rule applies to
-//! are counted as such.
+//! events. This is an interpretation, not a measurement. Each block gets its category from the first [`Rule`]
+//! that applies, every rule has a name and a stated [`Confidence`], and blocks to which no rule applies are
+//! counted as unknown.
 //!
-//! `frames` reads a stack, `order` finds the parts of the training steps, `decide` and `follow` apply the
-//! rules, `totals` adds up, `inferred` provides the result beside the tables of a snapshot.
+//! `frames` interprets a stack, `order` finds the phases of the training steps, `decide` and `follow` apply
+//! the rules, `totals` computes sums, and `inferred` returns the categories as columns for a snapshot's
+//! tables.
 
 mod decide;
 mod follow;
@@ -34,27 +35,27 @@ use order::{Facts, Order, storages};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct BlockCategories {
-    /// The blocks while they were live. A profiler's snapshot has one for each time that a tensor was
-    /// written.
+    /// The lifetimes of the blocks. In a profiler's snapshot, each write to a tensor begins a new one.
     pub lifetimes: Vec<Lifetime>,
-    /// Their categories with the rules that gave them, in the same order; `None` if no rule applies.
+    /// For each lifetime, the category and the rule that decided it; `None` if no rule applies.
     pub read: Vec<Option<(Category, Rule)>>,
     /// Whether any event of the device has a stack.
     pub has_stacks: bool,
-    /// Whether any event is in a scope of a phase.
+    /// Whether any block was allocated in a scope that shows its phase, or in an operator's scope.
     pub has_scopes: bool,
-    /// The phases that were seen: forward, backward, optimizer.
+    /// Whether the file shows each phase: forward, backward, optimizer.
     phases: [bool; 3],
 }
 
 impl BlockCategories {
-    /// Infers the categories of the blocks of `device`. `names` names the frames of stacks, as
+    /// Infers the categories of the blocks of `device`. `names` symbolizes the frames of stacks, as
     /// `Symbolizer::of(snapshot)` does.
     pub fn read(snapshot: &Snapshot, names: &mut dyn NameFrames, device: DeviceId) -> Self {
         Self::read_by(snapshot, names, device, |_| true)
     }
 
-    /// Does the same by some of the rules only, to evaluate each rule.
+    /// Like [`Self::read`], but applies only the rules for which `is_enabled` returns true, in order to
+    /// evaluate single rules.
     pub fn read_by(
         snapshot: &Snapshot,
         names: &mut dyn NameFrames,
@@ -68,8 +69,8 @@ impl BlockCategories {
         let order = Order::of(snapshot, &facts, device, &storages);
         let mut read: Vec<Option<(Category, Rule)>> = vec![None; lifetimes.len()];
         let case = Case::new(snapshot, &facts, &order, &storages, device);
-        // If memtrack's own file states the purpose of any piece, it does so for all: nothing is left to
-        // infer.
+        // If a memtrack recording states the category of any block, it has stated all that are known: nothing
+        // is left to infer.
         let is_given = snapshot.seconds_since() == Since::Start
             && lifetimes.iter().any(|lifetime| given(snapshot, lifetime).is_some());
         if (facts.has_stacks || facts.has_scopes) && !is_given {
@@ -94,7 +95,8 @@ impl BlockCategories {
     }
 }
 
-/// Returns the category of its allocation event in the file; `None` if the file contains `unknown`.
+/// Returns the category that the file states for a lifetime's allocation event; `None` if there is none, or
+/// if it is `unknown`.
 fn given(snapshot: &Snapshot, lifetime: &Lifetime) -> Option<Category> {
     let row = lifetime.from?;
     let of_recording = || Category::of_name(snapshot.categories.get()?.of_event(row)?);

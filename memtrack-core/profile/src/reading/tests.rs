@@ -1,4 +1,4 @@
-//! Each rule has an example that it alone decides.
+//! Tests each rule on an example that only this rule decides.
 
 use super::{BlockCategories, CategoryReading, ReadingAt, Rule};
 use crate::Category;
@@ -9,7 +9,7 @@ use memtrack_model::{Frame, NameFrames};
 use serde_json::{Value, json};
 use std::rc::Rc;
 
-/// The frames that the snapshot itself contains.
+/// The frames in the snapshot, by key.
 struct Named(Vec<Frame>);
 
 impl Named {
@@ -100,7 +100,7 @@ const FUNCTIONAL: Stack = &["cross_entropy @ /v/torch/nn/functional.py", "<modul
 const RANDN: Stack = &["at::_ops::randn::call(c10::ArrayRef<long>)", "<module> @ /app/train.py"];
 const PLAIN: Stack = &["loss @ /app/train.py", "<module> @ /app/train.py"];
 const NONE: Stack = &[];
-// As a profiler writes them: everything in the name, no file.
+// Stacks as a profiler writes them: everything is in the name, and there is no file.
 const P_FORWARD: Stack = &["nn.Module: Linear_0 @ none", "train.py(1): <module> @ none"];
 const P_BACKWARD: Stack = &[
     "<built-in method run_backward of torch._C._EngineBase object at 0x0> @ none",
@@ -109,7 +109,7 @@ const P_BACKWARD: Stack = &[
 ];
 const P_STEP: Stack = &["torch/optim/sgd.py(106): step @ none", "train.py(1): <module> @ none"];
 
-/// The address of the block that an example is about.
+/// The address of the block that an example tests.
 const TARGET: u64 = 0x1000;
 /// The addresses of other blocks.
 const A: u64 = 0x2000;
@@ -146,12 +146,12 @@ impl Trace {
         self.event("free_requested", address, SIZE, stack).event("free_completed", address, SIZE, stack)
     }
 
-    /// Adds a write in place, as a profiler shows it.
+    /// Adds a write in place, as in a profiler's snapshot: a free and an allocation.
     fn write(self, address: u64, stack: Stack) -> Self {
         self.free(address, stack).alloc(address, stack)
     }
 
-    /// Adds a block from before the first event that still exists at the end.
+    /// Adds a block from before the first event that is live at the end.
     fn old(mut self, address: u64, stack: Stack) -> Self {
         self.blocks.push(json!({
             "address": address, "size": SIZE, "requested_size": SIZE, "state": "active_allocated",
@@ -178,8 +178,8 @@ fn frames(stack: Stack) -> Vec<Value> {
     stack.iter().map(frame).collect()
 }
 
-/// Returns a memtrack recording in which the block at [`TARGET`] is made in a scope of that kind and may outlive
-/// it.
+/// Returns a memtrack recording in which the block at [`TARGET`] is allocated in a scope of this kind, and
+/// outlives the scope if `outlives` is true.
 fn recorded(kind: ScopeKind, outlives: bool) -> Snapshot {
     let mut snapshot = Snapshot::default();
     for kind in [kind, if kind == ScopeKind::Module { ScopeKind::Optimizer } else { ScopeKind::Module }] {
@@ -273,7 +273,7 @@ fn example(rule: Rule) -> Snapshot {
         Rule::WrittenInForward => trace.alloc(A, P_FORWARD).write(TARGET, NONE).alloc(B, P_FORWARD),
         Rule::WrittenInStep => trace.alloc_odd(A, P_BACKWARD).alloc(B, P_STEP).write(TARGET, NONE),
         Rule::SizeOfGradient => trace.old(TARGET, NONE).alloc(A, ACCUMULATE).alloc(B, STEP),
-        // The parameter exists at the end, the state does not.
+        // The parameter is live at the end, the state is not.
         Rule::SizeOfGradientAgain => {
             trace.old(B, NONE).alloc(A, ACCUMULATE).alloc_odd(C, STEP).free(TARGET, STEP)
         }
@@ -344,7 +344,7 @@ fn weights_copied_before_the_first_step_and_unchanged_by_several_are_no_input() 
     for (stack, decision) in [(copied, None), (quantized, weights), (cast, weights)] {
         assert_eq!(decided_by_all(two_steps(Trace::default().alloc(TARGET, stack)), TARGET), decision);
     }
-    // With a single step, or if the stack shows numbers that were just made, it is the data.
+    // With a single step, or if the stack shows that the values were just created, the block is input data.
     let input = Some((Category::Input, Rule::InputMade));
     let one_step = Trace::default().alloc(TARGET, RANDN).alloc_odd(A, FORWARD).alloc_odd(B, ACCUMULATE);
     assert_eq!(decided_by_all(one_step, TARGET), input);
@@ -375,7 +375,7 @@ fn frozen_weights_of_the_size_of_a_gradient_are_no_optimizer_state() {
 fn memory_that_an_operator_frees_is_temporary_and_memory_that_it_returns_is_not() {
     let mut snapshot = Snapshot::default();
     let scope = |parent: u32, kind, name: &str| Scope { parent: ScopeId(parent), kind, name: name.into() };
-    // A model, an operator in it, an operator outside, and the backward pass.
+    // A model, an operator inside the model, an operator outside it, and the backward pass.
     snapshot.scopes.rows.extend([
         scope(0, ScopeKind::Root, "net"),
         scope(1, ScopeKind::Operator, "attention"),
@@ -488,7 +488,8 @@ fn memory_that_ran_out_in_a_backward_pass_left_no_gradients_behind() {
 
 #[test]
 fn an_optimizer_writes_the_parameter_after_its_state() {
-    // Momentum, then the parameter, for each of two; then the same with all momenta first.
+    // First the momentum and then the parameter, for each of two parameters; then both momenta before both
+    // parameters.
     for order in [[A, B, C, TARGET], [A, C, B, TARGET]] {
         let trace =
             Trace::default().alloc(0x9000, P_BACKWARD).alloc(0xa000, P_BACKWARD).alloc_odd(0xb000, P_STEP);

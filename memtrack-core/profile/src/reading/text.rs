@@ -1,4 +1,4 @@
-//! The inferred categories as text.
+//! Formats the inferred categories as text.
 
 use super::totals::{CategoryReading, MomentReading, RuleRow, UntoldRow};
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
@@ -101,7 +101,7 @@ impl CategoryReading {
         table.trim_fmt()
     }
 
-    /// Returns the rules with blocks at one of the moments, or all rules if there is no moment.
+    /// Returns the rules with live blocks at any of the moments, or all rules if there are no moments.
     fn shown_rules(&self) -> impl Iterator<Item = &RuleRow> {
         let is_shown =
             |row: &&RuleRow| row.live_blocks.is_empty() || row.live_blocks.iter().any(|&blocks| blocks > 0);

@@ -1,4 +1,4 @@
-//! Sums of the inferred categories: by category and by rule, at moments and over the whole file.
+//! Sums of the inferred categories, by category and by rule, at chosen moments and over the whole file.
 
 use super::BlockCategories;
 use super::rule::{Confidence, Rule};
@@ -16,7 +16,7 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// The moment at which live blocks are added up.
+/// The moment at which live blocks are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum ReadingAt {
@@ -30,7 +30,7 @@ pub enum ReadingAt {
 }
 
 impl ReadingAt {
-    /// Returns its name: `peak`, `end` or `time`.
+    /// Returns the name of the moment: `peak`, `end` or `time`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Peak => "peak",
@@ -40,7 +40,7 @@ impl ReadingAt {
     }
 }
 
-/// The sum of some blocks.
+/// The sums over a set of blocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -61,13 +61,13 @@ pub struct Totals {
     pub untold_bytes: u64,
     /// The error of these bytes.
     pub untold_bytes_error: Option<ErrorAnswer>,
-    /// Their share of [`Self::bytes`], from 0 to 1.
+    /// The share of these bytes in [`Self::bytes`], from 0 to 1.
     pub untold_share: f64,
     /// The share of [`Self::bytes`] whose rule is a guess.
     pub guessed_share: f64,
     /// The share of [`Self::bytes`] whose category is in the file.
     pub given_share: f64,
-    /// The categories that have blocks in the file, and last the blocks that no rule classifies.
+    /// The categories that have blocks in the file. The last row contains the blocks that no rule classifies.
     pub categories: Vec<CategoryRow>,
     /// The error of [`Self::bytes`] because blocks were sampled.
     #[serde(skip)]
@@ -75,12 +75,12 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Replaces the sum by the recorder's own count, which is exact.
+    /// Replaces the sums by the recorder's count, which is exact.
     fn count_as(&mut self, held: &AtEnd) {
         for row in &mut self.categories {
             row.share = share(row.bytes, held.bytes);
         }
-        // Parts that came to more than the whole were lowered together, which keeps their shares.
+        // Parts that exceeded the whole were scaled down together, which keeps their shares.
         let scale = share(self.bytes, held.bytes).min(1.0);
         self.guessed_share *= scale;
         self.given_share *= scale;
@@ -95,15 +95,15 @@ impl Totals {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CategoryRow {
-    /// The category's name, as PyTorch writes it; none for the blocks that no rule classifies.
+    /// The category's name, as PyTorch writes it; null for the blocks that no rule classifies.
     pub category: Option<&'static str>,
     /// Requested bytes.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
-    /// The error of the bytes where blocks were sampled; the category may also be wrong.
+    /// The error of the bytes if blocks were sampled, which does not account for wrong categories.
     #[serde(rename = "requested_bytes_error")]
     pub bytes_error: Option<ErrorAnswer>,
-    /// Their share, from 0 to 1.
+    /// The share of the category, from 0 to 1.
     pub share: f64,
     /// The number of blocks.
     #[serde(rename = "count")]
@@ -126,16 +126,17 @@ pub struct CategoryRow {
 pub struct MomentReading {
     /// The moment: `peak`, `end` or `time`.
     pub moment: &'static str,
-    /// The time of the moment, in seconds; none when it was before the first event, and if the file does not
+    /// The time of the moment, in seconds; null if it is before the first event, or if the file does not
     /// contain the time.
     pub seconds: Option<f64>,
-    /// The number of the device's events up to the moment; none when it was before the first.
+    /// The index of the moment's event among the device's events; `None` if the moment is before the first
+    /// event.
     #[serde(skip)]
     pub(super) event: Option<usize>,
-    /// The sum of the blocks that were live at the moment.
+    /// The sums over the blocks that were live at the moment.
     #[serde(flatten)]
     pub live: Totals,
-    /// The operators that allocated the unclassified blocks, named as in `top`; the largest first, at most three.
+    /// The operators that allocated the unclassified blocks, named as in `top`; largest first, at most three.
     pub untold_by: Vec<UntoldRow>,
 }
 
@@ -168,15 +169,15 @@ pub struct UntoldRow {
 pub struct RuleRow {
     /// The rule's name.
     pub rule: &'static str,
-    /// The category that it gave.
+    /// The category that the rule assigned.
     pub category: &'static str,
     /// The reliability of the rule.
     pub confidence: Confidence,
-    /// The condition under which the rule applies, as a sentence.
+    /// A sentence that states when the rule applies.
     pub when: &'static str,
-    /// Requested bytes of the live blocks, for each of [`CategoryReading::moments`].
+    /// The requested bytes of the live blocks at each of [`CategoryReading::moments`].
     pub live_bytes: Vec<u64>,
-    /// The number of live blocks, likewise.
+    /// The number of the live blocks at each of these moments.
     #[serde(rename = "live_count")]
     pub live_blocks: Vec<u64>,
     /// Bytes of all blocks in the file.
@@ -209,13 +210,13 @@ pub struct CategoryReading {
     pub has_stacks: bool,
     /// Whether any event is in a scope that shows its phase.
     pub has_scopes: bool,
-    /// The start from which the seconds of [`Self::moments`] are counted.
+    /// The event from which the seconds of [`Self::moments`] are counted.
     pub seconds_since: &'static str,
     /// The requested moments.
     pub moments: Vec<MomentReading>,
-    /// All blocks in the file, those from before its first event included.
+    /// The sums over all blocks in the file, including those from before the first event.
     pub all: Totals,
-    /// The rules that were applied, those with most bytes first.
+    /// The rules that were applied; those with the most bytes first.
     pub rules: Vec<RuleRow>,
     /// Hints on recording more information, as sentences.
     pub hints: Vec<&'static str>,
@@ -223,7 +224,7 @@ pub struct CategoryReading {
     pub(super) since: Since,
 }
 
-/// Serializes the device as answers do.
+/// Serializes the device as other answers do.
 fn device_answer<S: serde::Serializer>(name: &str, to: S) -> Result<S::Ok, S::Error> {
     DeviceAnswer::called(name).serialize(to)
 }
@@ -250,12 +251,12 @@ fn share(part: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { part as f64 / of as f64 }
 }
 
-/// The tallies of a part of the blocks, by the decision.
+/// The tallies of a set of blocks, by decision.
 type ByDecision = BTreeMap<Option<(Rule, Category)>, Tally>;
 
 impl CategoryReading {
-    /// Infers the categories of `device` and adds them up at each moment. `names` names the frames of stacks,
-    /// as `Symbolizer::of(snapshot)` does.
+    /// Infers the categories of `device` and computes their sums at each moment. `names` symbolizes the
+    /// frames of stacks, as `Symbolizer::of(snapshot)` does.
     pub fn of(
         snapshot: &Snapshot,
         names: &mut dyn NameFrames,
@@ -265,7 +266,7 @@ impl CategoryReading {
         Self::of_blocks(snapshot, device, &BlockCategories::read(snapshot, names, device), moments)
     }
 
-    /// Adds up the inferred categories of `device`.
+    /// Computes the sums of the inferred categories of `device`.
     pub fn of_blocks(
         snapshot: &Snapshot,
         device: DeviceId,
@@ -275,8 +276,7 @@ impl CategoryReading {
         Self::of_named(snapshot, device, blocks, moments, &EventNames::default())
     }
 
-    /// Does the same, with the operators that allocated blocks without a category; without names there are
-    /// none.
+    /// Like [`Self::of_blocks`], but also lists the operators that allocated unclassified blocks, by `names`.
     pub fn of_named(
         snapshot: &Snapshot,
         device: DeviceId,
@@ -305,7 +305,7 @@ impl CategoryReading {
             .map(|&at| {
                 let row = row_of(at);
                 let counted = counted.filter(|_| at == ReadingAt::End);
-                // The parts come to no more than the whole, which is known more precisely.
+                // The estimated parts are limited to the total, which is known more precisely.
                 let sums = counted.map_or(sums, |held| {
                     let live = blocks.lifetimes.iter().filter(|lifetime| lifetime.is_live_after(row));
                     sums.within(held.bytes, held.blocks, live)
@@ -326,7 +326,7 @@ impl CategoryReading {
             })
             .collect();
         let rows: Vec<Option<usize>> = at.iter().map(|&at| row_of(at)).collect();
-        // The blocks with this decision: those that were live after a row, or all.
+        // The error of the bytes of the blocks with this decision: those live after a row, or all.
         let error = |decision: (Rule, Category), live: Option<Option<usize>>| {
             let read = blocks.lifetimes.iter().zip(&blocks.read);
             let of = read.filter(|(lifetime, read)| {
@@ -380,12 +380,13 @@ impl CategoryReading {
         reading
     }
 
-    /// Returns whether there is anything to infer categories from, or categories in the file.
+    /// Returns whether the file has stacks, scopes or categories.
     pub fn has_evidence(&self) -> bool {
         self.has_stacks || self.has_scopes || self.all.given_share > 0.0
     }
 
-    /// Returns hints on recording more information, given whether forward, backward and optimizer were seen.
+    /// Returns hints on recording more information, given whether the file shows the forward, backward and
+    /// optimizer phases.
     fn hints(&self, [forward, backward, optimizer]: [bool; 3]) -> Vec<&'static str> {
         let used = |rule: Rule| self.rules.iter().any(|row| row.rule == rule.name());
         let mut hints = Vec::new();
@@ -434,7 +435,7 @@ impl CategoryReading {
     }
 }
 
-/// Returns the operators that allocated the blocks without a category that were live after `row`.
+/// Returns the operators that allocated the unclassified blocks that were live after `row`, largest first.
 fn untold_by(
     blocks: &BlockCategories,
     sums: &Sums,
@@ -465,11 +466,11 @@ fn untold_by(
     let mut rows: Vec<UntoldRow> = by_name.into_iter().map(row).collect();
     rows.sort_by_key(|row| Reverse(row.bytes));
     rows.truncate(3);
-    // Without names there is nothing to show.
+    // Without names, every row would be unattributed.
     if names.is_empty() { Vec::new() } else { rows }
 }
 
-/// Adds up the blocks for which `counted` returns true.
+/// Computes the sums over the blocks for which `counted` returns true.
 fn totals(
     blocks: &BlockCategories,
     sums: &Sums,

@@ -1,4 +1,4 @@
-//! Builds a recording's operator trace, line by line and event by event.
+//! Builds a recording's operator trace from the log of operators and the events.
 
 use super::{PRODUCER, ROOT, RecordedTrace, lacks_records};
 use crate::interner::Interner;
@@ -28,16 +28,16 @@ pub(super) struct Builder<'a> {
     open: Map<ThreadId, Open>,
     /// For each scope, the threads on which its open records began.
     threads: Map<ScopeId, BTreeMap<RecordId, ThreadId>>,
-    /// The registrations of modules, by their numbers.
+    /// The record that registers each module, by the module's number in the log.
     modules: Map<u64, RecordId>,
-    /// For each thread, the registration of an optimizer that is still being continued.
+    /// For each thread, the record of the optimizer whose state the thread is registering.
     optimizer: Map<ThreadId, RecordId>,
 }
 
-/// The open records of a thread. The time of a lookup does not grow with their number.
+/// The open records of a thread, with constant-time lookup by scope.
 #[derive(Default)]
 struct Open {
-    /// Outermost first. A record that another thread has ended stays until it is the last.
+    /// Outermost first. A record that another thread has ended stays until it is innermost.
     stack: Vec<RecordId>,
     by_scope: Map<ScopeId, Vec<RecordId>>,
 }
@@ -68,16 +68,16 @@ impl<'a> Builder<'a> {
         builder
     }
 
-    /// Adds the start of the recording, from which its reports count.
+    /// Adds a record for the start of the recording, from which reports count the time.
     fn mark_start(&mut self) {
         let what = What::Mark(self.string("recording started"));
-        // The first event may carry the tick at which the recording started; no event has an earlier one.
+        // The first event may have the tick at which the recording started; no event has an earlier one.
         let first = self.snapshot.events.ticks.first().copied().unwrap_or(u64::MAX);
         let start = self.snapshot.clock.first.0.min(first);
         self.push(start, ThreadId::NONE, None, TracePhase::Inherited, what);
     }
 
-    /// Adds the events before `ticks`, from this row on; returns the first row that remains.
+    /// Adds the events from `row` on that are before `ticks`; returns the next row.
     pub(super) fn events_before(&mut self, mut row: usize, ticks: u64) -> usize {
         let events = &self.snapshot.events;
         while row < events.len() && events.ticks[row] < ticks {
@@ -86,7 +86,7 @@ impl<'a> Builder<'a> {
                 Action::Free | Action::FreeRequested => Some(true),
                 _ => None,
             };
-            // Memory without bytes is ignored.
+            // Events of zero bytes are ignored.
             if let Some(is_free) = is_free.filter(|_| events.size_bytes[row] > 0) {
                 let memory = Memory {
                     is_free,
@@ -97,7 +97,8 @@ impl<'a> Builder<'a> {
                     stream: Some(events.stream[row].0).filter(|&stream| stream != 0),
                     stack: None,
                 };
-                // A free has the scope of its allocation; the running scope is the open one.
+                // The event of a free has the scope of its allocation, so the innermost open scope is used
+                // instead.
                 let scope = (!is_free).then_some(events.scope[row]);
                 let parent = self.parent(events.thread[row], scope);
                 let what = What::Memory(memory);
@@ -171,9 +172,9 @@ impl<'a> Builder<'a> {
             ScopeKind::Backward => (op(self, OpKind::Backward), TracePhase::Of(Phase::Backward)),
             ScopeKind::Optimizer => (op(self, OpKind::Other), TracePhase::Of(Phase::Optimizer)),
             ScopeKind::Module | ScopeKind::Root => {
-                // The root's name is not part of paths, but names the root's record.
+                // A root's name is not part of paths, but serves as the path of the root's own record.
                 let path = place.module_path();
-                // A root's name is not part of its operators' names.
+                // The prefix distinguishes roots, whose names are not part of operators' names.
                 let identity = if row.kind == ScopeKind::Root { ROOT } else { "scope " };
                 let module = Module {
                     identity: self.string(&format!("{identity}{}", scope.0)),
@@ -196,7 +197,7 @@ impl<'a> Builder<'a> {
         let end_ns = self.time_ns(ticks);
         let Some(threads) = self.threads.get_mut(&scope) else { return };
         let here = self.open.get(&thread).and_then(|open| open.by_scope.get(&scope)?.last().copied());
-        // Alternatively a future that was entered on another thread: the last one.
+        // Otherwise, a future was entered on another thread: leave the latest record.
         let Some(record) = here.or_else(|| threads.last_key_value().map(|(&record, _)| record)) else {
             return;
         };
@@ -210,9 +211,10 @@ impl<'a> Builder<'a> {
         while open.stack.pop_if(|record| self.trace.records[*record as usize].end_ns.is_some()).is_some() {}
     }
 
-    /// Returns the innermost open record on the thread that is around this scope, if that is known. A waiting
-    /// future leaves its record open on the thread it began on, unrelated to the code that then runs there;
-    /// and a scope that was carried to a thread has its record on another one.
+    /// Returns the innermost open record that encloses code in `scope` on `thread`. If the scope is known,
+    /// only records of the scope and its ancestors are considered: a suspended future leaves its record open
+    /// on a thread that then runs unrelated code. If none is open on the thread, the records of other threads
+    /// are considered, because scopes can be carried to other threads.
     fn parent(&self, thread: ThreadId, scope: Option<ScopeId>) -> Option<RecordId> {
         let Some(scope) = scope else { return self.innermost(self.open.get(&thread)?) };
         let here = self.open.get(&thread).and_then(|open| {
@@ -223,9 +225,9 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Returns a scope and those around it.
+    /// Returns a scope and its enclosing scopes, innermost first.
     fn outwards(&self, scope: ScopeId) -> impl Iterator<Item = ScopeId> + '_ {
-        // Ids of scopes are larger than those of the scopes around them.
+        // The id of a scope is larger than the ids of its enclosing scopes.
         let around = |scope: &ScopeId| {
             let row = self.snapshot.scopes.rows.get(scope.index())?;
             Some(row.parent).filter(|parent| parent < scope && !parent.is_none())
@@ -276,7 +278,7 @@ impl<'a> Builder<'a> {
         let record = match self.optimizer.get(&thread) {
             Some(&record) => record,
             None => {
-                // Only the first record of an optimizer registers tensors, and this registration must count.
+                // Only the first record with an identity registers tensors, so the identity must be unique.
                 let identity = self.string(&format!("{} {}", owned.class, self.trace.records.len()));
                 let optimizer = Optimizer { identity, class: self.string(owned.class), params: Vec::new() };
                 let record = self.at_once(ticks, thread, What::Optimizer(optimizer));
@@ -291,7 +293,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Adds a record that begins and ends now.
+    /// Adds a record that begins and ends at `ticks`.
     fn at_once(&mut self, ticks: u64, thread: ThreadId, what: What) -> RecordId {
         let parent = self.parent(thread, None);
         let record = self.push(ticks, thread, parent, TracePhase::Inherited, what);
@@ -374,7 +376,7 @@ pub(super) fn device_name(device: DeviceId) -> String {
     }
 }
 
-/// Returns the strides of contiguous elements.
+/// Returns the strides of a contiguous tensor.
 fn contiguous_strides(sizes: &[u64]) -> Vec<i64> {
     let mut strides = vec![1; sizes.len()];
     for dimension in (1..sizes.len()).rev() {

@@ -1,4 +1,4 @@
-//! The report as JSON.
+//! The category report as JSON.
 
 use super::{CategoryReport, Held, PhaseRow, PieceGroup};
 use crate::answer::{ByCategory, RepairCounts, by_category, repair_counts};
@@ -6,17 +6,17 @@ use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, NameAnswer};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The purpose of a device's memory by an operator trace: exact as far as the trace goes, except the bytes of
-/// sampled blocks.
+/// The categories of a device's memory from an operator trace. They are as exact as the trace, except the
+/// bytes of sampled blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TracedCategoriesAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// The source of the categories: `traced`.
+    /// The source of the categories: always `traced`.
     pub source: &'static str,
-    /// Whether the answer is exactly PyTorch's, with `--compat`.
+    /// Whether the result is exactly PyTorch's, as with `--compat`.
     pub exactly_as_pytorch: bool,
     /// The number of changes of the device's memory.
     pub changes: u64,
@@ -37,11 +37,11 @@ pub struct TracedCategoriesAnswer {
 pub struct MomentAnswer {
     /// The moment: `peak`, `end` or `time`.
     pub moment: &'static str,
-    /// The time of the moment, after the trace's first record.
+    /// The time from the trace's first record to the moment.
     pub after_ns: u64,
     /// The sum of all allocated bytes.
     pub requested_bytes: u64,
-    /// The error of the sum where small blocks were sampled; null: the sum is exact.
+    /// The error of the sum if small blocks were sampled; null if the sum is exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The same by category.
     pub categories: Vec<CategoryAnswer>,
@@ -68,7 +68,7 @@ pub struct CategoryAnswer {
     pub count_error: Option<ErrorAnswer>,
 }
 
-/// Groups of memory, the largest first.
+/// Groups of memory, largest first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -106,7 +106,7 @@ pub struct GroupAnswer {
 pub struct OthersAnswer {
     /// The number of groups.
     pub rows: usize,
-    /// Their bytes.
+    /// The bytes of these groups.
     pub requested_bytes: u64,
     /// The error of the bytes where small blocks were sampled.
     pub requested_bytes_error: Option<ErrorAnswer>,
@@ -145,7 +145,7 @@ pub struct PhaseAnswer {
 
 impl CategoryReport {
     /// Returns the report as `memtrack categories --json` prints it. At most `rows` modules and operators are
-    /// listed for each moment; `others` sums up the rest.
+    /// listed for each moment; `others` contains the sums of the rest.
     pub fn answer(&self, rows: usize) -> TracedCategoriesAnswer {
         TracedCategoriesAnswer {
             device: DeviceAnswer::named(&self.device),
@@ -159,7 +159,7 @@ impl CategoryReport {
         }
     }
 
-    /// Returns the same as JSON.
+    /// Returns the result of [`Self::answer`] as JSON.
     pub fn to_json(&self, rows: usize) -> Value {
         serde_json::to_value(self.answer(rows)).unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! The purposes of a device's memory, at a moment and by phase of a training step: the report of `memtrack
-//! categories`.
+//! The report of `memtrack categories`: the categories of a device's memory at chosen moments, and by phase
+//! of the training step.
 
 mod json;
 mod owners;
@@ -25,14 +25,14 @@ use memtrack_report::analysis::estimate::{Estimate, Sum, Whole};
 use owners::Owners;
 use std::collections::HashMap;
 
-/// A moment of a trace.
+/// The moment of a trace at which memory is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
     /// The moment with the most allocated memory.
     Peak,
     /// After the last change.
     End,
-    /// After all changes up to this many ns after the trace's first record.
+    /// After all changes up to this time, in ns after the trace's first record.
     After(i64),
 }
 
@@ -46,7 +46,7 @@ pub struct PieceGroup {
     pub bytes: u64,
     /// The number of pieces.
     pub pieces: u64,
-    /// Their bytes by category.
+    /// The bytes of these pieces by category.
     pub by_category: Bytes,
     /// The error of the bytes, if small blocks were sampled.
     pub error: Estimate,
@@ -58,15 +58,15 @@ pub struct PieceGroup {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Held {
-    /// `peak`, `end` or `time`.
+    /// The name of the moment: `peak`, `end` or `time`.
     pub moment: &'static str,
-    /// When, in ns after the trace's first record; 0 if it was before.
+    /// The time of the moment, in ns after the trace's first record; 0 if it is before that record.
     pub after_ns: u64,
-    /// Bytes allocated.
+    /// The allocated bytes.
     pub bytes: u64,
     /// The error of the bytes, if small blocks were sampled.
     pub error: Estimate,
-    /// Groups by category, in the order of [`Category::ALL`], without empty ones.
+    /// Groups by category, in the order of [`Category::ALL`], without empty groups.
     pub categories: Vec<PieceGroup>,
     /// Groups by the module that allocated or registered the memory, largest first.
     pub modules: Vec<PieceGroup>,
@@ -80,13 +80,13 @@ pub struct Held {
 pub struct PhaseRow {
     /// The phase.
     pub when: When,
-    /// The bytes that it allocated.
+    /// The bytes that the phase allocated.
     pub obtained_bytes: u64,
-    /// The bytes that it freed, wherever they were allocated.
+    /// The bytes that the phase freed, whether or not it allocated them.
     pub freed_bytes: u64,
-    /// The bytes that it allocated and that still exist at the end of the trace, by category.
+    /// The bytes that the phase allocated and that are live at the end of the trace, by category.
     pub left: Bytes,
-    /// The maximum allocated right after one of its changes; `None` if it did not change memory.
+    /// The most allocated bytes right after a change that the phase made; `None` if the phase made none.
     pub highest_bytes: Option<u64>,
     /// The errors of these numbers, if small blocks were sampled.
     pub errors: PhaseErrors,
@@ -100,14 +100,14 @@ pub struct PhaseErrors {
     pub obtained_bytes: Estimate,
     /// The error of the bytes freed.
     pub freed_bytes: Estimate,
-    /// The error of the bytes that still exist at the end.
+    /// The error of the bytes that are live at the end.
     pub left_bytes: Estimate,
-    /// The error of the maximum allocated.
+    /// The error of the most allocated bytes.
     pub highest_bytes: Estimate,
 }
 
 impl PhaseErrors {
-    /// Returns whether no blocks were sampled.
+    /// Returns whether all numbers are exact.
     pub fn are_exact(&self) -> bool {
         [self.obtained_bytes, self.freed_bytes, self.left_bytes, self.highest_bytes]
             .iter()
@@ -116,7 +116,7 @@ impl PhaseErrors {
 }
 
 impl PieceGroup {
-    /// Sums up the rows that are not listed one by one.
+    /// Returns one row with the sums of several rows.
     fn together(rows: &[Self]) -> Self {
         let sum = |of: fn(&Self) -> &Estimate| {
             rows.iter().map(of).copied().reduce(|sum, one| sum.plus(&one)).unwrap_or_default()
@@ -133,21 +133,21 @@ impl PieceGroup {
 }
 
 impl PhaseRow {
-    /// Returns the bytes that it allocated and that still exist at the end of the trace.
+    /// Returns the bytes that the phase allocated and that are live at the end of the trace.
     pub fn left_bytes(&self) -> u64 {
         self.left.iter().map(|&bytes| bytes.max(0) as u64).sum()
     }
 }
 
-/// The purposes of a device's memory.
+/// The categories of a device's memory.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct CategoryReport {
-    /// The device's name in the trace, or for a recording, in reports.
+    /// The device's name in the trace, or, for a recording, the name that reports use.
     pub device: String,
-    /// From the first change to the last, in ns.
+    /// The time from the first change to the last, in ns.
     pub lasts_ns: u64,
-    /// Changes of the device's memory.
+    /// The number of changes of the device's memory.
     pub changes: u64,
     /// The memory allocated at the requested moments.
     pub held: Vec<Held>,
@@ -160,7 +160,7 @@ pub struct CategoryReport {
 }
 
 impl CategoryReport {
-    /// Creates the report of one device at these moments. `repairs` are the ones to report.
+    /// Creates the report of one device at these moments. The report lists `repairs`.
     pub fn of(profile: &Profile<'_>, device: DeviceIndex, moments: &[At], repairs: Repairs) -> Self {
         let places = Places::of(profile.trace());
         let owners = Owners::of(profile, &places);
@@ -191,7 +191,7 @@ fn held(
 ) -> Held {
     let begin = profile.trace().records.first().map_or(0, |record| record.time_ns);
     let attribution = profile.attribution();
-    // The moment of a recording's peak is the one that all its reports have.
+    // The peak of a recording is at the same moment in all reports on the recording.
     let record = attribution.filter(|_| at == At::Peak).and_then(|attribution| attribution.peak(device));
     let (moment, time_ns) = match at {
         At::Peak => (
@@ -232,7 +232,8 @@ fn held(
         let operator = names.operator(piece.obtained);
         add(by_operator.of(operator.clone(), || operator));
     }
-    // As in the reports on allocations: the parts come to no more than the whole, where that is known better.
+    // As in the reports on allocations, the estimated parts are limited to the total, which is known more
+    // precisely.
     let whole = match (at, attribution) {
         (At::Peak, Some(attribution)) => {
             attribution.peak_error(device).map(|peak| Whole::of(peak.high, &all.bytes))
@@ -272,7 +273,7 @@ fn held(
     held
 }
 
-/// Returns whether a piece exists right after this record, at this time.
+/// Returns whether a piece is live right after this record, whose time is `time_ns`.
 fn is_live_after(piece: &Piece, record: RecordId, time_ns: i64) -> bool {
     let has_begun = match piece.obtained {
         Some(obtained) => obtained <= record,
@@ -286,7 +287,7 @@ fn is_live_after(piece: &Piece, record: RecordId, time_ns: i64) -> bool {
 }
 
 impl Held {
-    /// Replaces the sum by the recorder's count, or its estimate of the peak; a part cannot exceed the whole.
+    /// Replaces the total by the recorder's count or by the estimate of the peak, and limits the parts to it.
     fn replace_sum(&mut self, (bytes, error): (u64, Estimate), blocks: Option<u64>) {
         (self.bytes, self.error) = (bytes, error);
         for row in self.categories.iter_mut().chain(&mut self.modules).chain(&mut self.operators) {
@@ -335,7 +336,7 @@ fn error(number: u64, estimate: Option<Estimate>) -> Estimate {
     estimate.filter(|estimate| !estimate.is_exact()).unwrap_or(Estimate::exact(number as f64))
 }
 
-/// Rows by the common property of their pieces.
+/// Rows under construction, by the common property of their pieces.
 struct Groups<K>(HashMap<K, Tally, RandomState>);
 
 impl<K> Default for Groups<K> {
@@ -380,7 +381,7 @@ fn phases(profile: &Profile<'_>, device: DeviceIndex, pieces: &[Piece], places: 
             add(&mut sums[row][1]);
         }
     }
-    // The phase that made the change at each moment; the last one if there are several.
+    // For each phase, the time of the most allocated bytes right after one of its changes.
     let mut highest_ns = [0; When::ALL.len()];
     let mut changes = profile.changes().iter().filter(|change| change.device == device).peekable();
     walk(profile, device, |moment: &Moment| {

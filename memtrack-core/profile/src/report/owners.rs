@@ -1,4 +1,5 @@
-//! The module that a storage belongs to: as a parameter or buffer, or as an optimizer's state for one.
+//! Finds the module that a storage belongs to: as a parameter, a gradient or a buffer, or as an optimizer's
+//! state.
 
 use crate::analysis::Profile;
 use crate::places::{ModuleId, Places};
@@ -16,7 +17,7 @@ impl Owners {
             }
             for (_, storage) in profile.mentions(number) {
                 if let Some(storage) = storage {
-                    // A parameter shared by several modules belongs to the one that was called first.
+                    // A parameter that several modules share belongs to the module that was called first.
                     owners[storage as usize] = owners[storage as usize].or(places.call(number));
                 }
             }

@@ -1,4 +1,4 @@
-//! The report as text.
+//! Formats the category report as text.
 
 use super::{CategoryReport, Held, PhaseRow, PieceGroup};
 use crate::category::Category;
@@ -8,14 +8,14 @@ use std::fmt::{self, Write};
 
 /// The default number of characters in a line.
 const DEFAULT_WIDTH: usize = 120;
-/// The number of characters of a row other than its name.
+/// The width of a row without its name, in characters.
 const NUMBERS: usize = 54;
-/// The additional width of these with their errors.
+/// The additional width of a row whose numbers have errors.
 const ERRORS: usize = 13;
 
 impl CategoryReport {
-    /// Formats the report as text, at most `rows` modules and operators for each moment, in lines of at most
-    /// `width` characters (`None`: as long as they need).
+    /// Formats the report as text, with at most `rows` modules and operators for each moment, in lines of at
+    /// most `width` characters (`None`: as long as needed).
     pub fn to_text(&self, rows: usize, width: Option<usize>) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -138,7 +138,7 @@ fn write_row(out: &mut String, row: &PieceGroup, of: u64, widths: Widths, mostly
 
 fn largest(bytes: &Bytes) -> Option<Category> {
     let categories = Category::ALL.into_iter().zip(bytes);
-    // The first one if several are equal.
+    // Reversed, so that the first of several equal ones counts.
     categories
         .filter(|(_, bytes)| **bytes > 0)
         .rev()
@@ -151,7 +151,7 @@ fn write_phase(out: &mut String, row: &PhaseRow, [first, left_wide, highest]: [u
         .iter()
         .zip(row.left)
         .filter(|(_, bytes)| *bytes > 0)
-        // Only the sum of estimates has an error.
+        // For estimates, only the error of the sum is known, so categories have no numbers.
         .map(|(category, bytes)| match row.errors.left_bytes.is_exact() {
             true => format!("{category} {}", human_bytes(bytes as u64)),
             false => category.to_string(),
@@ -170,7 +170,7 @@ fn write_phase(out: &mut String, row: &PhaseRow, [first, left_wide, highest]: [u
     )
 }
 
-/// Formats a time with a suitable unit.
+/// Formats a duration with a suitable unit.
 pub(crate) fn human_time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -180,7 +180,7 @@ pub(crate) fn human_time(ns: u64) -> String {
     }
 }
 
-/// Formats all digits, in groups of three.
+/// Formats a number with commas between groups of three digits.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);

@@ -1,5 +1,5 @@
-//! Advice keeps its promise if it is followed: the program is changed accordingly, and its peak is computed
-//! again.
+//! Tests that following the advice saves as much as promised: changes the program accordingly, and computes
+//! its peak again.
 
 use super::program::{Arg, Program, Reads, Takes, Writes};
 use crate::advice::{Advice, Finding, Kind};
@@ -11,7 +11,7 @@ use memtrack_model::optrace::DeviceIndex;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// A step of a program. Memory has a number; its size is in `Steps::bytes`.
+/// A step of a program. Memory is identified by a number; its size is in `Steps::bytes`.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
     /// An operator that reads and allocates memory; the memory in the last list is freed before it ends.
@@ -74,7 +74,7 @@ impl Steps {
         Self { steps, bytes: bytes.into_iter().collect(), are_alike: false }
     }
 
-    /// Returns memory that exists from the beginning: it is used and never allocated.
+    /// Returns the memory that exists from the beginning: it is read but never allocated.
     fn preexisting(&self) -> Vec<u64> {
         let made: Vec<u64> = self.steps.iter().flat_map(Step::makes).copied().collect();
         let mut used: Vec<u64> = self.steps.iter().flat_map(Step::reads).copied().collect();
@@ -163,7 +163,7 @@ impl Steps {
         self.steps.iter().position(|step| step.makes().contains(&memory))
     }
 
-    /// Returns the program after following this advice, which is about one piece of memory.
+    /// Returns the program after following this finding, which must affect a single piece of memory.
     fn following(&self, finding: &Finding) -> Self {
         let memory = *self.bytes.iter().find(|(_, bytes)| **bytes == finding.bytes).unwrap().0;
         let mut changed = self.clone();
@@ -262,7 +262,7 @@ fn the_promise_is_the_new_peak_and_not_the_size_of_the_block() {
 
 #[test]
 fn nothing_is_promised_if_as_much_is_allocated_at_another_moment() {
-    // The first peak needs another change than the second.
+    // The two peaks need different changes.
     let steps = Steps::new(
         vec![
             op("a", &[], &[1]),
@@ -278,7 +278,7 @@ fn nothing_is_promised_if_as_much_is_allocated_at_another_moment() {
     );
     let advice = steps.advice();
     assert_eq!(advice.peak_bytes, 120);
-    // Only the first of two equally high moments is considered, and the other one remains.
+    // Only the first of two equally high peaks is considered, and the second one remains.
     assert!(advice.findings.iter().all(|finding| finding.saves_bytes == 0), "{advice}");
     assert!(advice.findings.iter().any(|finding| finding.operator.as_deref() == Some("a")), "{advice}");
     assert!(advice.to_string().contains("Nothing was found that would lower it noticeably."), "{advice}");
@@ -350,7 +350,7 @@ fn layers() -> Steps {
     Steps::new(steps, bytes.into_iter().chain(small))
 }
 
-/// Returns the same with a layer's activations recomputed before its part of the backward pass.
+/// Returns `steps` with a layer's activations recomputed before the layer's backward pass.
 fn recomputing(mut steps: Steps, name: &'static str, inner: u64, output: u64) -> Steps {
     let end = steps.place(&format!("{name}.narrow")) + 1;
     assert_eq!(steps.steps[end], Step::End);
@@ -409,7 +409,7 @@ fn recomputing_a_module_lowers_the_peak_by_the_promised_amount() {
         assert_eq!(finding.saves_bytes, steps.peak() - changed.peak(), "{module}");
         assert_eq!(changed.advice().peak_bytes, changed.peak(), "{module}: the trace of the changed program");
     }
-    // Its activations are in use at the peak.
+    // The layer's activations are in use at the peak.
     assert!(!advice.findings.iter().any(|finding| finding.module.as_deref() == Some("C_0")), "{advice}");
 }
 
@@ -418,7 +418,7 @@ fn similar_layers_are_one_finding() {
     let alike = |steps: Steps| Steps { are_alike: true, ..steps };
     let advice = alike(layers()).advice();
     let finding = only(&advice, Kind::Recompute);
-    // Nothing is allocated between the third one's forward and its backward pass.
+    // Nothing is allocated between the forward and the backward pass of the third layer.
     assert_eq!((&*finding.modules, finding.pieces), (&["A".to_owned(), "B".to_owned()][..], 2), "{advice}");
     assert_eq!(finding.bytes, 200);
     let changed = [("A", 10, 20), ("B", 11, 21)]
@@ -431,7 +431,7 @@ fn similar_layers_are_one_finding() {
 
 #[test]
 fn an_input_needed_for_recomputation_is_counted_until_then() {
-    // The input of the second layer is not kept otherwise.
+    // Nothing else keeps the input of the second layer.
     let without_input = |mut steps: Steps, free_after: usize| {
         for step in &mut steps.steps {
             match step {
@@ -452,7 +452,7 @@ fn an_input_needed_for_recomputation_is_counted_until_then() {
     let again = changed.steps.iter().rposition(|step| step.name().ends_with("_again")).unwrap();
     let changed = without_input(changed, again + 1);
     assert_eq!(finding.peak_bytes, changed.peak(), "{advice}");
-    // The memory kept for it costs most of its saving.
+    // The input that must be kept costs most of the saving.
     assert_eq!((finding.bytes, finding.saves_bytes), (100, steps.peak() - changed.peak()));
     assert!(finding.saves_bytes < 40, "{advice}");
 }
@@ -476,7 +476,7 @@ fn a_module_that_overwrites_its_input_is_not_recomputed() {
         let advice = advice(&program);
         let is_found = advice.findings.iter().any(|finding| finding.kind == Kind::Recompute);
         assert_eq!(is_found, !is_overwritten, "{advice}");
-        // Then it is at least idle.
+        // The memory is then at least idle.
         let is_idle =
             advice.findings.iter().any(|finding| finding.kind == Kind::Idle && finding.bytes == 100);
         assert_eq!(is_idle, is_overwritten, "{advice}");
@@ -502,7 +502,7 @@ enum Keeps {
     StateOnTheHost,
 }
 
-/// Returns two steps of training. The peak is in the second forward pass.
+/// Returns two training steps with the peak in the second forward pass.
 fn training(keeps: Keeps) -> Program {
     let mut program = Program::default();
     program.tensor(WEIGHT, 0x100, 64);
@@ -608,8 +608,8 @@ fn a_trace_without_findings_is_reported_as_such() {
     );
 }
 
-/// Returns a program with a parameter that lies idle while something large exists, on this device and with
-/// these other lines in the trace.
+/// Returns a program on `device` with a parameter of this size that is idle while other memory is larger, and
+/// with `others` as additional lines of the trace.
 fn idle_parameter(device: &str, bytes: u64, others: &str) -> Program {
     let mut program = Program::default();
     program.tensor(0, 0x100, bytes);
@@ -635,7 +635,7 @@ fn advice_fits_the_device() {
         let finding = all.findings.iter().find(is_parameter).unwrap_or_else(|| panic!("{all}"));
         all.sentence(finding)
     };
-    // A processor has no other devices, and its memory is already the host's.
+    // A CPU has no other devices, and its memory is already host memory.
     let on_processor = sentence("cpu", "");
     assert!(
         on_processor.contains("in use, next") && on_processor.contains(": keep them in a file"),
@@ -663,7 +663,7 @@ fn advice_begins_with_the_largest_parts_of_the_peak_and_omits_negligible_savings
         lines[2].ends_with("  big") && lines[2].contains("19.5 KiB") && lines[2].contains("99.5 %"),
         "{text}"
     );
-    // Half a percent is not listed but counted.
+    // A saving of half a percent is not listed, only counted.
     assert!(text.contains("Nothing was found") && text.contains("(and 1 finding that saves less"), "{text}");
     assert!(all.answer(10).findings.is_empty() && all.answer(10).others.findings == 1);
     assert_eq!(all.answer(usize::MAX).findings.len(), 1);
@@ -674,7 +674,7 @@ fn program() -> impl Strategy<Value = Steps> {
     let action = (0_u8..4, any::<prop::sample::Index>(), any::<prop::sample::Index>(), 1_u64..200);
     prop::collection::vec(action, 1..40).prop_map(|actions| {
         let mut steps = Steps::default();
-        // The first two exist from the beginning.
+        // The first two pieces exist from the beginning.
         let mut live: Vec<u64> = vec![0, 1];
         steps.bytes.extend([(0, 1_010), (1, 2_035)]);
         let mut next = 2;
@@ -692,7 +692,7 @@ fn program() -> impl Strategy<Value = Steps> {
                 }
                 (2, Some(_)) => steps.steps.push(op(&format!("op{number}"), &reads, &[])),
                 _ => {
-                    // Each has a distinct size, by which it is found again.
+                    // Each piece has a distinct size, which identifies it in the advice.
                     steps.bytes.insert(next, 64 * size + next);
                     steps.steps.push(op(&format!("op{number}"), &reads, &[next]));
                     live.push(next);
@@ -700,7 +700,7 @@ fn program() -> impl Strategy<Value = Steps> {
                 }
             }
         }
-        // Memory that is freed without ever being used is unknown to the trace.
+        // Memory that is freed without ever being used does not occur in the trace.
         let used = steps.preexisting();
         steps
             .steps

@@ -1,5 +1,5 @@
-//! With any damage to the lines of a trace, the tolerant mode returns a result, reports its repairs, and
-//! invents no memory.
+//! Tests that with any damage to the lines of a trace, the tolerant mode returns a result, reports its
+//! repairs, and never reports negative memory.
 
 use super::program::{Program, Reads, Takes, Writes};
 use crate::advice::Advice;

@@ -1,4 +1,4 @@
-//! One program for each pass, whose result would differ without the pass.
+//! Tests each pass on a program whose result would differ without the pass.
 
 use super::program::{Program, Reads, Takes, Writes, category_in};
 use crate::analysis::analyse;
@@ -15,7 +15,7 @@ const D: u64 = 0x500;
 const G: u64 = 0x600;
 const M: u64 = 0x700;
 
-/// Returns a step with a weight, its gradient and additions of the test: `y = w x`, `dw = x dy`.
+/// Returns a training step with a weight and its gradient: `y = w x`, `dw = x dy`.
 fn step(named: bool) -> Program {
     let mut program = Program::default();
     program.tensor(0, W, 64);
@@ -35,7 +35,7 @@ fn step(named: bool) -> Program {
     program.backward("torch::autograd::AccumulateGrad", &[Takes(5)], |inner| {
         inner.op("aten::detach", &[Reads(5)], |_| {});
     });
-    // Read once more, so that it is known as a tensor.
+    // Another read, so that the trace shows a tensor in this memory.
     program.op("mul", &[Reads(4)], |_| {});
     program
 }
@@ -96,7 +96,7 @@ fn without_modules_parameters_are_found_by_their_part_in_the_step() {
     program.op("add_", &[Writes(0), Reads(5)], |_| {});
     expect(&program, W, 0, Category::Parameter);
     expect(&program, W, 1, Category::Parameter);
-    // Without a step that writes it, a weight cannot be distinguished from an input.
+    // Without an optimizer's step that writes the weight, it cannot be distinguished from an input.
     expect(&step(false), W, 0, Category::Input);
 }
 
@@ -142,7 +142,7 @@ fn memory_that_an_optimizers_step_does_not_keep_has_a_separate_category() {
     program.phase("optimizer", |inner| {
         inner.op("sqrt", &[Reads(5)], |inner| inner.make(7, 0x700, 64));
         inner.op("add_", &[Writes(0), Reads(7)], |_| {});
-        // No tensor is ever seen in this.
+        // No tensor is ever seen in this memory.
         inner.alloc(0x710, 4);
     });
     assert_eq!(program.category(Mode::Tolerant, 0x700, 0), Some(Category::OptimizerTemporary));
@@ -184,7 +184,7 @@ fn tensors_without_storage_are_merged_only_in_compat_mode() {
         ));
     }
     program.op("fill_", &[Writes(0), Writes(1)], |_| {});
-    // Each gets separate memory.
+    // Each tensor has separate memory.
     for (handle, address) in [(0, 0x100), (1, 0x200)] {
         program.alloc(address, 8);
         let late = 10 + handle;
@@ -207,8 +207,8 @@ fn tensors_without_storage_are_merged_only_in_compat_mode() {
 #[test]
 fn memory_that_another_operator_frees_is_paired_in_the_order_of_time() {
     let mut program = Program::default();
-    // Two operators at the same time, on two threads: one allocates, the other frees, and the first allocates
-    // again.
+    // Two operators run at the same time on two threads: the first allocates, the second frees, and the first
+    // allocates again.
     for (id, thread, time) in [(1, 1, 1), (2, 2, 2)] {
         program.line(&format!(
             r#"{{"ev":"op","id":{id},"parent":null,"ts":{time},"thread":{thread},"name":"f","kind":"op","schema":true,"args":[]}}"#

@@ -1,4 +1,4 @@
-//! A small program, written as the operator trace that it would leave.
+//! A small program, written as the operator trace that it would record.
 
 use crate::analysis::{Profile, analyse};
 use crate::category::Category;
@@ -39,7 +39,7 @@ impl Program {
         (self.ids, parent, self.time)
     }
 
-    /// Adds a tensor with a handle, which is also its identity, at an address.
+    /// Adds a tensor at an address. The handle is also the tensor's identity.
     pub(super) fn tensor(&mut self, handle: u64, address: u64, bytes: u64) {
         self.line(&format!(
             r#"{{"ev":"tensor","t":{handle},"impl":"{handle}","storage":"{address:#x}","dev":"cuda:0","dtype":"u8","sizes":[{bytes}],"strides":[1],"layout":"strided"}}"#
@@ -61,13 +61,13 @@ impl Program {
         ));
     }
 
-    /// Adds memory, and the tensor in it.
+    /// Adds an allocation, and a tensor in the allocated memory.
     pub(super) fn make(&mut self, handle: u64, address: u64, bytes: u64) {
         self.alloc(address, bytes);
         self.tensor(handle, address, bytes);
     }
 
-    /// Adds a known operator.
+    /// Adds an operator with a known schema.
     pub(super) fn op(&mut self, name: &str, args: &[Arg], inner: impl FnOnce(&mut Self)) {
         self.record(&format!(r#""name":"{name}","kind":"op","schema":true"#), args, &[], inner);
     }
@@ -82,13 +82,12 @@ impl Program {
         self.record(&format!(r#""name":"{name}","kind":"op","schema":false"#), &[], &[], inner);
     }
 
-    /// Adds a node of the automatic differentiation.
+    /// Adds an autograd node.
     pub(super) fn backward(&mut self, name: &str, args: &[Arg], inner: impl FnOnce(&mut Self)) {
         self.record(&format!(r#""name":"{name}","kind":"backward","schema":false"#), args, &[], inner);
     }
 
-    /// Adds an operator with results and the sequence number that its node of the automatic differentiation
-    /// also has.
+    /// Adds an operator with results and a sequence number, which the operator's autograd node shares.
     pub(super) fn op_numbered(
         &mut self,
         name: &str,
@@ -101,7 +100,7 @@ impl Program {
         self.record(&fields, args, outs, inner);
     }
 
-    /// Adds a node of the automatic differentiation that belongs to the operator with this number.
+    /// Adds the autograd node of the operator with this sequence number.
     pub(super) fn backward_of(
         &mut self,
         name: &str,
@@ -148,7 +147,7 @@ impl Program {
         self.line(&format!(r#"{{"ev":"end","id":{id},"ts":{time}{outs}}}"#));
     }
 
-    /// Adds the call of a module with its parameters and buffers; there is one of each type.
+    /// Adds the call of a module with its parameters and buffers, as the only module of its type.
     pub(super) fn module(
         &mut self,
         class: &str,
@@ -194,13 +193,13 @@ impl Program {
         ));
     }
 
-    /// Moves the program to another device.
+    /// Returns the program on another device.
     pub(super) fn on(mut self, device: &str) -> Self {
         self.lines = self.lines.replace("cuda:0", device);
         self
     }
 
-    /// Returns the whole file.
+    /// Returns the complete file.
     pub(super) fn file(&self) -> String {
         let header = r#"{"ev":"header","format":"memtrack-optrace","version":1,"time":"monotonic_ns","producer":{"name":"hand","version":"1"}}"#;
         format!("{header}\n{}{{\"ev\":\"footer\",\"records\":{}}}\n", self.lines, self.count)

@@ -1,4 +1,4 @@
-//! Files that are not traces, or contradict themselves, are rejected with the line.
+//! Tests that files which are not traces, or are contradictory, are rejected with the number of the line.
 
 use super::program::{Program, Reads};
 use crate::optrace::{Mode, TraceError, read};

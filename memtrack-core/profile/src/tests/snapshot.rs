@@ -1,4 +1,4 @@
-//! The snapshot of a trace has the categories of the trace.
+//! Tests that the snapshot of a trace has the trace's categories.
 
 use super::program::{Program, Reads, Takes, Writes};
 use crate::analysis::analyse;
@@ -10,7 +10,8 @@ use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::pytorch::{Key, PytorchSnapshot};
 use memtrack_model::snapshot::{StringId, Value};
 
-/// Returns after each time in µs the sums by category of the events of a snapshot's heap or device.
+/// Replays a snapshot's events on a device, and returns each distinct time in µs with the bytes by category
+/// after it.
 fn replayed(snapshot: &PytorchSnapshot, device: DeviceId) -> Vec<(u64, Bytes)> {
     let mut sums: Vec<(u64, Bytes)> = Vec::new();
     let mut now = Bytes::default();
@@ -106,7 +107,7 @@ fn devices_keep_their_numbers() {
     let made = snapshot(&profile, &profile.devices());
     let mut devices: Vec<u16> = made.blocks.iter().map(|block| block.device.0).collect();
     devices.sort_unstable();
-    // The heap is the device after the last one.
+    // The host heap is the device after the last accelerator.
     assert_eq!(devices, [0, 3, 4, 5]);
     assert_eq!(made.device_name(DeviceId(5)), "host heap");
 }

@@ -1,5 +1,5 @@
-//! One piece of memory for each rule about a program's statements, in the trace of a program that memtrack's
-//! SDK recorded.
+//! Tests each rule about a program's statements on one piece of memory, in a trace that memtrack's SDK
+//! recorded.
 
 use super::program::{Program, Reads, Takes, Writes};
 use crate::analysis::{Action, Rule, analyse};
@@ -23,7 +23,7 @@ const OUT: u64 = 0xc00;
 const SCALED: u64 = 0xd00;
 const SUM: u64 = 0xe00;
 
-/// Adds a training step as candle makes it: tensors that operators keep are not reported.
+/// Adds a training step as in candle: tensors that operators keep are not reported.
 fn step(program: &mut Program, number: u64) {
     let (base, handle) = (number << 16, 100 * number);
     if number == 1 {
@@ -44,10 +44,11 @@ fn step(program: &mut Program, number: u64) {
                 }
                 inner.make(handle + 2, base + OUT, 48);
             });
-            // The maker of this is not reported; one operator reads it.
+            // The operator that allocates this memory does not report it; another operator reads it.
             program.make(handle + 3, base + STRAY, 40);
             program.op("norm", &[Reads(handle + 3), Reads(0)], |_| {});
-            // Made by no operator, scaled in place by a weight, and used with an input, as a parameter is.
+            // No operator allocates this memory; it is scaled in place by a weight and used with an input,
+            // like a parameter.
             program.make(handle + 5, base + SCALED, 88);
             program.op("mul_", &[Writes(handle + 5), Reads(0)], |_| {});
             program.op_with("add", &[Reads(handle + 1), Reads(handle + 5)], &[handle + 6], |inner| {
@@ -72,7 +73,7 @@ fn step(program: &mut Program, number: u64) {
     }
 }
 
-/// Returns the purpose of the first memory at this address, and the rule that gave it.
+/// Returns the category of the first memory at this address, and the rule that determined it.
 fn found(producer: &str, mode: Mode, address: u64) -> (Category, Option<Rule>) {
     let mut program = Program::default();
     step(&mut program, 1);
@@ -96,7 +97,7 @@ fn recorded(address: u64) -> (Category, Option<Rule>) {
 #[test]
 fn memory_that_an_operator_keeps_for_the_backward_pass_is_an_activation() {
     assert_eq!(recorded(KEPT), (Category::Activation, Some(Rule::ForwardKeeps)));
-    // This one is known to data flow.
+    // Data flow finds this one.
     assert_eq!(recorded(OUT), (Category::Activation, None));
 }
 

@@ -1,5 +1,5 @@
-//! The example of the specification: a trace written by hand, with all categories, a thread that runs
-//! backward, an address that is used twice, and unknown memory.
+//! Tests the example of the specification: a hand-written trace with all categories, a thread that runs the
+//! backward pass, an address that is used twice, and unknown memory.
 
 use crate::analysis::{Profile, analyse};
 use crate::category::Category;

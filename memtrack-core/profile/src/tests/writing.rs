@@ -1,4 +1,4 @@
-//! Written traces are the same when they are read again.
+//! Tests that a trace is the same after it is written and read again.
 
 use super::program::{Program, Reads, Writes};
 use crate::optrace::{Mode, read, save, write};
