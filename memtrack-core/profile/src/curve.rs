@@ -1,4 +1,4 @@
-//! The bytes allocated on a device over time, for queries about parts of that time.
+//! The allocated bytes of a device over time, for queries on intervals of time.
 
 use crate::analysis::Profile;
 use crate::series::walk;
@@ -45,7 +45,7 @@ impl Curve {
         Some(self.times_ns[state.checked_sub(1)?])
     }
 
-    /// Returns the first state from `first` to `last` with the highest total, and that total.
+    /// Returns the highest total of the states from `first` to `last`, and the first state that has it.
     pub(crate) fn highest(&self, first: State, last: State) -> (State, i64) {
         self.totals.highest(first, last.max(first))
     }

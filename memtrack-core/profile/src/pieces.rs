@@ -7,7 +7,7 @@ use memtrack_model::optrace::{DeviceIndex, RecordId};
 use memtrack_report::analysis::estimate::Sum;
 use std::collections::HashMap;
 
-/// A piece of memory.
+/// A piece of memory: one allocation, from its beginning to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The size in bytes.

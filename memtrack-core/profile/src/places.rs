@@ -11,7 +11,7 @@ use std::fmt;
 /// The index of a module in [`Places::modules`].
 pub type ModuleId = u32;
 
-/// A module.
+/// A module of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleNode {
     /// The module's path in the model if the trace contains it; otherwise its type and a number, as in
@@ -34,16 +34,16 @@ pub enum When {
     Backward,
     /// Where the trace states this phase.
     Optimizer,
-    /// In none of these.
+    /// Outside these phases.
     #[default]
     Other,
 }
 
 impl When {
-    /// All parts.
+    /// All parts of a step.
     pub const ALL: [Self; 4] = [Self::Forward, Self::Backward, Self::Optimizer, Self::Other];
 
-    /// Returns its name in reports and in JSON.
+    /// Returns the name in reports and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Forward => "forward",
@@ -60,7 +60,7 @@ impl fmt::Display for When {
     }
 }
 
-/// The place of a record.
+/// The place of a record in the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// The outermost enclosing operator with a known schema, or an autograd node.

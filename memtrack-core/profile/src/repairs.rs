@@ -1,4 +1,4 @@
-//! The repairs made to a trace before it was analysed.
+//! The repairs that were made to a trace before the analysis.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::fmt;
@@ -17,7 +17,7 @@ pub enum Repair {
     RepeatedLines,
     /// Records with an earlier time than the preceding record.
     Unordered,
-    /// References to tensors, stacks, element types or enclosing records that the trace does not describe.
+    /// References to tensors, stacks, element types or enclosing records that the trace does not define.
     Undefined,
     /// End lines of records that never began or had already ended.
     UnknownEnds,
@@ -31,7 +31,7 @@ pub enum Repair {
 }
 
 impl Repair {
-    /// All kinds.
+    /// All kinds of repairs.
     pub const ALL: [Self; 10] = [
         Self::Cut,
         Self::MissingRecords,

@@ -1,4 +1,4 @@
-//! Bytes by category at every moment of a trace.
+//! The allocated bytes by category over time.
 
 use crate::analysis::Profile;
 use crate::category::Category;

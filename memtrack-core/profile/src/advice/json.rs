@@ -33,7 +33,7 @@ pub struct AdviceAnswer {
     pub unseen_bytes: u64,
     /// The error of these bytes.
     pub unseen_bytes_error: Option<ErrorAnswer>,
-    /// Repairs of the trace, with their number.
+    /// The number of repairs of the trace, by kind.
     pub repairs: RepairCounts,
 }
 
@@ -62,7 +62,7 @@ pub struct FindingAnswer {
     pub kind: &'static str,
     /// The finding as a sentence.
     pub sentence: String,
-    /// The saving: how much lower the peak is with the change.
+    /// How much lower the peak is with the change.
     pub saves_bytes: u64,
     /// The error of the saving if small blocks were sampled.
     pub saves_bytes_error: Option<ErrorAnswer>,
@@ -82,7 +82,7 @@ pub struct FindingAnswer {
     pub module: Option<String>,
     /// The modules to recompute.
     pub modules: Vec<String>,
-    /// The operator that allocated the memory, if there was one.
+    /// The operator that allocated the memory, if it is known.
     pub operator: Option<String>,
     /// The line that allocated the memory.
     pub line: Option<FrameAnswer>,
@@ -105,7 +105,7 @@ pub struct FindingAnswer {
 pub struct UsedBeforeAnswer {
     /// The operator.
     pub operator: String,
-    /// The module around it.
+    /// The enclosing module.
     pub module: Option<String>,
     /// The time from the operator's end to the peak.
     pub ns_before_the_peak: u64,
@@ -118,7 +118,7 @@ pub struct UsedBeforeAnswer {
 pub struct UsedAfterAnswer {
     /// The operator.
     pub operator: String,
-    /// The module around it.
+    /// The enclosing module.
     pub module: Option<String>,
     /// The time from the peak to the operator's start.
     pub ns_after_the_peak: u64,
@@ -146,14 +146,14 @@ pub struct TogetherAnswer {
     pub all: AfterAnswer,
 }
 
-/// The peak after some changes.
+/// The peak after a set of changes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AfterAnswer {
     /// The number of findings that were applied.
     pub findings: u64,
-    /// The saving: how much lower the peak is.
+    /// How much lower the peak is after the changes.
     pub saves_bytes: u64,
     /// The peak after the changes.
     pub new_peak_bytes: u64,

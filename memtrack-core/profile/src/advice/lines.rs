@@ -6,7 +6,7 @@ use memtrack_model::paths::slashed;
 /// A line of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeLine {
-    /// The file.
+    /// The file's path.
     pub file: String,
     /// The line number; in traces of PyTorch's profiler, that of the function's first line.
     pub line: u32,

@@ -31,7 +31,7 @@ pub use json::{
 };
 pub use lines::CodeLine;
 
-/// The advice for a piece of memory.
+/// The kind of advice on a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -48,7 +48,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds.
+    /// All kinds of advice.
     pub const ALL: [Self; 5] = [Self::Early, Self::Late, Self::ZeroGrad, Self::Idle, Self::Recompute];
 
     /// Returns the name in JSON.
@@ -68,7 +68,7 @@ impl Kind {
     }
 }
 
-/// A use of memory around the peak.
+/// The last use of memory before the peak, or the first use after it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NearUse {

@@ -105,7 +105,7 @@ pub(super) fn find(
     (singles.map(|candidate| candidate.found).collect(), alike, held)
 }
 
-/// A module that could be recomputed.
+/// A module that the backward pass could recompute.
 struct Candidate {
     found: Found,
     class: StringId,

@@ -1,4 +1,4 @@
-//! The uses of each piece of memory.
+//! Finds the uses of each piece of memory.
 
 use crate::analysis::Profile;
 use crate::category::Category;

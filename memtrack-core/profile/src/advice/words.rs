@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 
 /// The default number of findings that are shown.
 const DEFAULT_ROWS: usize = 10;
-/// The default number of characters in a line.
+/// The default width of a line in characters.
 const DEFAULT_WIDTH: usize = 120;
 
 impl Advice {

@@ -16,7 +16,7 @@ pub(super) struct Edge {
     pub(super) does: Does,
 }
 
-/// The effect of a node on memory.
+/// A node's effect on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Does {
     Reads,
@@ -55,7 +55,7 @@ pub(super) struct Flow {
     /// The nodes, in chronological order.
     pub(super) nodes: Vec<Node>,
     edges: Vec<Edge>,
-    /// The highest version of each lifetime.
+    /// The highest version of each lifetime so far.
     pub(super) newest: Vec<u32>,
 }
 

@@ -64,12 +64,12 @@ impl Identities {
         &self.keys[self.starts[record as usize] as usize..self.starts[record as usize + 1] as usize]
     }
 
-    /// Returns the key of a memory record.
+    /// Returns the lifetime that a memory record allocates or frees, if it has a key.
     pub(super) fn of_memory(&self, record: RecordId) -> Option<AllocationId> {
         self.of(record).first().copied().filter(|&key| key != NONE)
     }
 
-    /// Returns the logical tensor of a key.
+    /// Returns the logical tensor of a lifetime.
     pub(super) fn tensor(&self, key: AllocationId) -> u32 {
         self.lifetimes[key as usize].tensor
     }

@@ -76,7 +76,7 @@ pub struct Storage {
     versions: (u32, u32),
 }
 
-/// The purposes of a trace's memory.
+/// The result of the analysis: the categories of a trace's memory over time.
 #[derive(Clone, Debug)]
 pub struct Profile<'a> {
     trace: &'a OperatorTrace,
@@ -108,7 +108,7 @@ pub struct Labelled {
     pub storage: u32,
     /// The version of the storage's contents, from 0.
     pub version: u32,
-    /// Its category.
+    /// The category; `None` if it is unknown.
     pub category: Option<Category>,
 }
 
@@ -313,7 +313,7 @@ impl<'a> Profile<'a> {
         change.obtained.and_then(|record| *self.stated.get(record as usize)?)
     }
 
-    /// Returns the category of memory in which no tensor was seen.
+    /// Returns the category of a change's memory in which no tensor was seen.
     fn of_unseen(&self, change: &Change) -> Option<Category> {
         if !self.stated.is_empty() {
             return self.stated_of(change).map(|stated| stated.category);

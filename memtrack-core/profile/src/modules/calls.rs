@@ -19,7 +19,7 @@ pub(crate) struct Call {
     pub(crate) parent: Option<CallId>,
     pub(crate) begin_ns: i64,
     pub(crate) end_ns: i64,
-    /// Whether the backward pass made it.
+    /// Whether the backward pass made the call, to recompute activations.
     pub(crate) is_recomputed: bool,
     /// The start and end of the part of the backward pass that belongs to this call.
     pub(crate) backward_ns: Option<(i64, i64)>,

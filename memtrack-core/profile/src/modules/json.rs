@@ -8,24 +8,24 @@ use memtrack_report::analysis::estimate::Estimate;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Memory module by module.
+/// The memory of a device, by module.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ModulesAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// Whether small blocks were sampled, so that sums are estimates.
+    /// Whether the sums are estimates because small blocks were sampled.
     pub estimated: bool,
-    /// The number of modules that are nested deeper than `--depth` shows.
+    /// The number of modules that are nested too deep for `--depth` to show.
     pub deeper_modules: usize,
-    /// The modules, each after the one that called it first.
+    /// The modules, each after its first caller.
     pub modules: Vec<ModuleAnswer>,
-    /// Repairs of the trace, with their number.
+    /// The number of repairs of the trace, by kind.
     pub repairs: RepairCounts,
 }
 
-/// A module's memory.
+/// A module, with its memory and its calls.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -92,7 +92,7 @@ pub struct SpanAnswer {
 pub struct AllocatedAnswer {
     /// The sum of all categories.
     pub allocated_bytes: i64,
-    /// The error of the sum where small blocks were sampled; null: the sum is exact.
+    /// The error of the sum if small blocks were sampled; null if the sum is exact.
     pub allocated_bytes_error: Option<ErrorAnswer>,
     /// The allocated bytes by category.
     pub category_bytes: ByCategory,

@@ -41,7 +41,7 @@ pub struct ModuleReport {
     pub repairs: Repairs,
 }
 
-/// The memory of a module.
+/// A module, with its memory and its calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ModuleMemory {

@@ -1,4 +1,4 @@
-//! The natural order of names: numbers in them compare as numbers, and case is ignored.
+//! The natural order of names: numbers inside names compare as numbers, and case is ignored.
 
 use std::cmp::Ordering;
 

@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 
 /// The default number of levels of modules that are shown.
 pub const DEPTH: u32 = 3;
-/// The default number of characters in a line.
+/// The default width of a line in characters.
 const DEFAULT_WIDTH: usize = 120;
 /// The width of a row without its name and its categories, in characters.
 const NUMBERS: usize = 63;

@@ -12,7 +12,7 @@ mod write;
 
 pub use begins::{begins_like_trace, is_operator_trace};
 pub use error::TraceError;
-/// The types of a trace.
+/// Re-exports the types of a trace.
 pub use memtrack_model::optrace::*;
 pub use read::{Mode, ReadTrace, read};
 pub use write::{save, write};

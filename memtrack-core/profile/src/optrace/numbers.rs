@@ -20,7 +20,7 @@ pub(super) struct Numbers {
     pub(super) undescribed: usize,
 }
 
-/// The result of describing a number.
+/// The result of [`Numbers::describe`].
 pub(super) enum Described {
     /// The first description, for the entry at this index. An earlier reference may have created the entry.
     Now(u32),

@@ -199,7 +199,7 @@ impl<R: BufRead> Lines<'_, R> {
         }
     }
 
-    /// Returns whether the file ends in the middle of this line.
+    /// Returns whether the file ends in the middle of the current line.
     fn is_incomplete(&self) -> bool {
         !self.line.ends_with(b"\n")
     }

@@ -51,7 +51,7 @@ pub(super) struct Builder {
     repeated: u64,
 }
 
-/// A description of the error in a line.
+/// A text that describes the error in a line.
 type Wrong = String;
 
 impl Builder {

@@ -26,7 +26,7 @@ pub(super) enum End {
     Elsewhere,
 }
 
-/// The input of the rules.
+/// Classifies the storages of a device by the rules.
 pub(super) struct Case<'a> {
     snapshot: &'a Snapshot,
     pub(super) facts: &'a Facts,
@@ -71,7 +71,7 @@ impl<'a> Case<'a> {
         decided
     }
 
-    /// Returns the first rule that applies to the storage on its own.
+    /// Returns the first rule that applies to the storage without regard to other storages.
     fn rule_for(&self, storage: &Storage, is_enabled: &impl Fn(&Rule) -> bool) -> Option<Rule> {
         Rule::ALL.iter().filter(|rule| is_enabled(rule)).find(|rule| self.holds(**rule, storage)).copied()
     }

@@ -7,13 +7,13 @@ use memtrack_model::{Frame, Phase};
 use memtrack_report::analysis::torch_stacks::{PROFILED_MODULE, ParsedFrame, TorchStack, operator, phase_of};
 use std::hash::{BuildHasher, Hash, Hasher};
 
-/// A fact that a frame of a stack indicates.
+/// A fact that a frame shows about an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Sign {
     /// The AccumulateGrad node, which keeps the gradient of a leaf.
     AccumulatesGradient,
-    /// The initial gradient of a backward pass is made.
+    /// The initial gradient of a backward pass is created.
     SeedsBackward,
     /// Gradients are reduced across processes.
     ReducesGradients,
@@ -47,7 +47,7 @@ pub(super) enum Sign {
     CopiesTensor,
 }
 
-/// The facts that a stack indicates.
+/// The facts that a stack shows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StackFacts {
     /// Whether the stack has any frames.
@@ -139,7 +139,7 @@ fn is_compiled(line: &ParsedFrame<'_>) -> bool {
             || line.is_in("torch/_functorch/_aot_autograd/runtime_wrappers.py"))
 }
 
-/// Returns the fact that one frame indicates.
+/// Returns the fact that one frame shows, if any.
 fn sign_of(line: &ParsedFrame<'_>) -> Option<Sign> {
     let method = line.method();
     if !line.is_python {

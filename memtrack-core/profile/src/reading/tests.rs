@@ -232,7 +232,7 @@ fn example(rule: Rule) -> Snapshot {
         Rule::FreedInStep => trace.alloc(TARGET, STEP).alloc(A, STEP).free(TARGET, STEP).alloc(B, FORWARD),
         Rule::Recomputed => trace.alloc(TARGET, RECOMPUTE).free(TARGET, ENGINE),
         Rule::GradientKept => trace.alloc(TARGET, NODE).alloc(A, STEP).free(TARGET, OUTSIDE),
-        // All frees have the stack of the allocation.
+        // All frees have the stack of their allocation.
         Rule::GradientBySize => trace
             .alloc(A, MOVE)
             .alloc_odd(B, FORWARD)
@@ -359,7 +359,7 @@ fn one_step_does_not_distinguish_frozen_weights_from_its_data() {
 
 #[test]
 fn frozen_weights_of_the_size_of_a_gradient_are_no_optimizer_state() {
-    // One gradient of the size, and many more blocks than an optimizer keeps for one parameter.
+    // One gradient of this size, and many more blocks of the size than an optimizer keeps for one parameter.
     let old = (0x10..0x40).fold(Trace::default(), |trace, number| trace.old(number << 16, NONE));
     let trace =
         old.alloc(TARGET, ACCUMULATE).alloc_odd(A, STEP).alloc_odd(B, FORWARD).alloc_odd(C, ACCUMULATE);

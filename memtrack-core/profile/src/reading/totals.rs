@@ -45,10 +45,10 @@ impl ReadingAt {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Totals {
-    /// Requested bytes.
+    /// The requested bytes.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
-    /// The error of the bytes where blocks were sampled.
+    /// The error of the bytes if blocks were sampled.
     #[serde(rename = "requested_bytes_error")]
     pub bytes_error: Option<ErrorAnswer>,
     /// The number of blocks.
@@ -69,7 +69,7 @@ pub struct Totals {
     pub given_share: f64,
     /// The categories that have blocks in the file. The last row contains the blocks that no rule classifies.
     pub categories: Vec<CategoryRow>,
-    /// The error of [`Self::bytes`] because blocks were sampled.
+    /// The error of [`Self::bytes`], as a number.
     #[serde(skip)]
     pub error: Estimate,
 }
@@ -97,7 +97,7 @@ impl Totals {
 pub struct CategoryRow {
     /// The category's name, as PyTorch writes it; null for the blocks that no rule classifies.
     pub category: Option<&'static str>,
-    /// Requested bytes.
+    /// The requested bytes.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
     /// The error of the bytes if blocks were sampled, which does not account for wrong categories.
@@ -111,10 +111,10 @@ pub struct CategoryRow {
     /// The error of that number.
     #[serde(rename = "count_error")]
     pub blocks_error: Option<ErrorAnswer>,
-    /// The error of [`Self::bytes`] because blocks were sampled.
+    /// The error of [`Self::bytes`], as a number.
     #[serde(skip)]
     pub error: Estimate,
-    /// The error of [`Self::blocks`].
+    /// The error of [`Self::blocks`], as a number.
     #[serde(skip)]
     pub count_error: Estimate,
 }
@@ -148,21 +148,21 @@ pub struct UntoldRow {
     /// The operator.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// Requested bytes of these blocks.
+    /// The requested bytes of these blocks.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
-    /// The error of these bytes where blocks were sampled.
+    /// The error of these bytes if blocks were sampled.
     #[serde(rename = "requested_bytes_error")]
     pub bytes_error: Option<ErrorAnswer>,
-    /// The operator's name in texts.
+    /// The operator's name in text output.
     #[serde(skip)]
     pub shown: String,
-    /// The error of [`Self::bytes`] because blocks were sampled.
+    /// The error of [`Self::bytes`], as a number.
     #[serde(skip)]
     pub error: Estimate,
 }
 
-/// A rule and the blocks that it was applied to.
+/// A rule and the blocks that it classified.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -171,7 +171,7 @@ pub struct RuleRow {
     pub rule: &'static str,
     /// The category that the rule assigned.
     pub category: &'static str,
-    /// The reliability of the rule.
+    /// How reliable the rule is.
     pub confidence: Confidence,
     /// A sentence that states when the rule applies.
     pub when: &'static str,
@@ -180,12 +180,12 @@ pub struct RuleRow {
     /// The number of the live blocks at each of these moments.
     #[serde(rename = "live_count")]
     pub live_blocks: Vec<u64>,
-    /// Bytes of all blocks in the file.
+    /// The bytes of all blocks in the file that the rule classified.
     pub all_bytes: u64,
-    /// The number of all blocks.
+    /// The number of these blocks.
     #[serde(rename = "all_count")]
     pub all_blocks: u64,
-    /// The error of [`Self::live_bytes`].
+    /// The errors of [`Self::live_bytes`].
     #[serde(skip)]
     pub live_errors: Vec<Estimate>,
     /// The error of [`Self::all_bytes`].
@@ -202,13 +202,13 @@ pub struct CategoryReading {
     #[serde(serialize_with = "device_answer")]
     #[cfg_attr(feature = "schema", schemars(with = "DeviceAnswer"))]
     pub device: String,
-    /// The source of the categories: always `read`, in contrast to those of an operator trace.
+    /// The source of the categories: always `read`, which distinguishes them from those of an operator trace.
     pub source: &'static str,
-    /// Always false.
+    /// Always false: the categories are inferred.
     pub exact: bool,
     /// Whether any event has a stack.
     pub has_stacks: bool,
-    /// Whether any event is in a scope that shows its phase.
+    /// Whether any block was allocated in a scope that shows its phase, or in an operator's scope.
     pub has_scopes: bool,
     /// The event from which the seconds of [`Self::moments`] are counted.
     pub seconds_since: &'static str,

@@ -26,7 +26,7 @@ pub struct TracedCategoriesAnswer {
     pub moments: Vec<MomentAnswer>,
     /// The memory that the phases of the training steps allocate and free.
     pub phases: Vec<PhaseAnswer>,
-    /// Repairs of the trace, with their number.
+    /// The number of repairs of the trace, by kind.
     pub repairs: RepairCounts,
 }
 
@@ -45,9 +45,9 @@ pub struct MomentAnswer {
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The same by category.
     pub categories: Vec<CategoryAnswer>,
-    /// The same by the module that allocated or registered it.
+    /// The allocated memory by the module that allocated or registered it.
     pub modules: GroupsAnswer,
-    /// The same by the operator that allocated it.
+    /// The allocated memory by the operator that allocated it.
     pub operators: GroupsAnswer,
 }
 
@@ -60,7 +60,7 @@ pub struct CategoryAnswer {
     pub category: String,
     /// The bytes.
     pub requested_bytes: u64,
-    /// The error of the bytes where small blocks were sampled.
+    /// The error of the bytes if small blocks were sampled.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The number of pieces.
     pub count: u64,
@@ -73,7 +73,7 @@ pub struct CategoryAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GroupsAnswer {
-    /// The first groups.
+    /// The listed groups.
     pub rows: Vec<GroupAnswer>,
     /// The sum of all other groups.
     pub others: OthersAnswer,
@@ -89,7 +89,7 @@ pub struct GroupAnswer {
     pub name: NameAnswer,
     /// The bytes.
     pub requested_bytes: u64,
-    /// The error of the bytes where small blocks were sampled.
+    /// The error of the bytes if small blocks were sampled.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The number of pieces.
     pub count: u64,
@@ -108,7 +108,7 @@ pub struct OthersAnswer {
     pub rows: usize,
     /// The bytes of these groups.
     pub requested_bytes: u64,
-    /// The error of the bytes where small blocks were sampled.
+    /// The error of the bytes if small blocks were sampled.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The number of pieces.
     pub count: u64,
@@ -125,7 +125,7 @@ pub struct PhaseAnswer {
     pub phase: &'static str,
     /// Bytes that the phase allocated.
     pub obtained_bytes: u64,
-    /// The error of these bytes where small blocks were sampled.
+    /// The error of these bytes if small blocks were sampled.
     pub obtained_bytes_error: Option<ErrorAnswer>,
     /// Bytes that the phase freed.
     pub freed_bytes: u64,

@@ -42,7 +42,7 @@ pub enum At {
 pub struct PieceGroup {
     /// The common property of the pieces: a category, a module or an operator.
     pub name: String,
-    /// Their bytes.
+    /// The bytes of these pieces.
     pub bytes: u64,
     /// The number of pieces.
     pub pieces: u64,

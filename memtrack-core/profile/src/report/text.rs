@@ -6,7 +6,7 @@ use crate::series::Bytes;
 use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// The default number of characters in a line.
+/// The default width of a line in characters.
 const DEFAULT_WIDTH: usize = 120;
 /// The width of a row without its name, in characters.
 const NUMBERS: usize = 54;

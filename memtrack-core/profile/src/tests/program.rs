@@ -5,7 +5,7 @@ use crate::category::Category;
 use crate::optrace::{Mode, ReadTrace, read};
 use std::fmt::Write;
 
-/// The lines of a trace. Each record takes 10 ns; sizes are in bytes, all elements are bytes.
+/// The lines of a trace. Each record takes 10 ns. Elements of tensors are bytes, so sizes are in bytes.
 #[derive(Default)]
 pub(super) struct Program {
     lines: String,

@@ -62,7 +62,7 @@ fn with(mut line: OperatorLine, tensors: &[TensorInfo<'_>]) -> OperatorLine {
     line
 }
 
-/// Returns a step on one thread, with a parameter, an operator and a gradient.
+/// Returns a training step on one thread, with a parameter, an operator and a gradient.
 fn step() -> Snapshot {
     let weight = tensor(1, 0x100);
     let lines = [

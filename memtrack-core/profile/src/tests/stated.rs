@@ -168,7 +168,7 @@ fn an_operator_needs_no_tensors_to_have_temporaries() {
         });
         program.free(KEPT, 10);
     });
-    // Outside modules, returned memory may be anything.
+    // Outside modules, the memory that an operator returns may be anything.
     let temporary = (Category::Temporary, Some(Rule::ForwardGivesBack));
     assert_eq!(found, [temporary, (Category::Unknown, None)]);
 }

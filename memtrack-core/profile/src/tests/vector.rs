@@ -36,7 +36,7 @@ fn both_exports_are_those_of_the_specification() {
 fn ids_sizes_and_categories_are_those_of_the_specification() {
     let trace = trace(Mode::Compat);
     let profile = analyse(&trace, Mode::Compat).unwrap();
-    // Allocation, tensor, bytes.
+    // Each entry is the allocation id, the tensor and the bytes.
     let wanted = [
         (1, 0, 16384),
         (2, 1, 2048),
