@@ -18,5 +18,5 @@ pub(crate) fn by_category(bytes: &crate::series::Bytes) -> ByCategory {
 
 /// Returns the number of repairs of each kind that was made.
 pub(crate) fn repair_counts(repairs: &Repairs) -> RepairCounts {
-    repairs.made().map(|(repair, count)| (repair.name(), count)).collect()
+    repairs.nonzero().map(|(repair, count)| (repair.name(), count)).collect()
 }

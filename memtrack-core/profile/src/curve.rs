@@ -120,7 +120,7 @@ impl MaxTree {
             return Some((from, self.highest[node]));
         }
         if range.0 <= from && to <= range.1 {
-            return Some((self.first_with(node, (from, to)), self.highest[node]));
+            return Some((self.first_maximum(node, (from, to)), self.highest[node]));
         }
         let middle = usize::midpoint(from, to);
         let left = self.highest_below(2 * node, (from, middle), range);
@@ -133,7 +133,7 @@ impl MaxTree {
     }
 
     /// Returns the first leaf of a node that equals the node's maximum.
-    fn first_with(&self, mut node: usize, (mut from, mut to): (usize, usize)) -> usize {
+    fn first_maximum(&self, mut node: usize, (mut from, mut to): (usize, usize)) -> usize {
         while from < to {
             let middle = usize::midpoint(from, to);
             let is_left = self.highest[2 * node] >= self.highest[2 * node + 1];

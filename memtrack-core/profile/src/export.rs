@@ -36,7 +36,7 @@ impl Coalesced {
                 coalesced.rows.push(row);
             }
             let Some(row) = coalesced.rows.last_mut() else { continue };
-            for (category, bytes) in parts(profile, change) {
+            for (category, bytes) in category_deltas(profile, change) {
                 let slot = &mut row[1 + category.index()];
                 *slot = slot.saturating_add(bytes);
             }
@@ -56,9 +56,11 @@ impl Coalesced {
     /// Fails when `out` cannot be written.
     pub fn write(&self, mut out: impl Write) -> io::Result<()> {
         out.write_all(b"[")?;
-        list(&mut out, &self.times_us, |out, time| write!(out, "{time}"))?;
+        write_list(&mut out, &self.times_us, |out, time| write!(out, "{time}"))?;
         out.write_all(b", ")?;
-        list(&mut out, &self.rows, |out, row| list(out, row, |out, bytes| write!(out, "{bytes}")))?;
+        write_list(&mut out, &self.rows, |out, row| {
+            write_list(out, row, |out, bytes| write!(out, "{bytes}"))
+        })?;
         out.write_all(b"]")?;
         out.flush()
     }
@@ -71,7 +73,7 @@ impl Coalesced {
 pub fn write_raw(profile: &Profile<'_>, device: DeviceIndex, mut out: impl Write) -> io::Result<()> {
     let changes = profile.changes().iter().filter(|change| change.device == device);
     let records = changes.flat_map(|change| {
-        parts(profile, change)
+        category_deltas(profile, change)
             .map(move |(category, bytes)| (change.time_ns, change.action as u8, bytes, category.index()))
     });
     out.write_all(b"[")?;
@@ -84,17 +86,20 @@ pub fn write_raw(profile: &Profile<'_>, device: DeviceIndex, mut out: impl Write
 }
 
 /// Returns the bytes that a change adds to each category, negative where it subtracts.
-pub(crate) fn parts(profile: &Profile<'_>, change: &Change) -> impl Iterator<Item = (Category, i64)> + use<> {
+pub(crate) fn category_deltas(
+    profile: &Profile<'_>,
+    change: &Change,
+) -> impl Iterator<Item = (Category, i64)> + use<> {
     let bytes = i64::try_from(change.bytes).unwrap_or(i64::MAX);
     let before = profile.category_at(change, change.version);
-    let parts = match change.action {
+    let deltas = match change.action {
         Action::Preexisting | Action::Create => [Some((before, bytes)), None],
         Action::Destroy => [Some((before, -bytes)), None],
         Action::IncrementVersion => {
             [Some((before, -bytes)), Some((profile.category_at(change, change.version + 1), bytes))]
         }
     };
-    parts.into_iter().flatten()
+    deltas.into_iter().flatten()
 }
 
 /// Converts nanoseconds to µs as PyTorch does: rounds the quotient to a double, and truncates that. At
@@ -104,7 +109,7 @@ fn microseconds(time_ns: i64) -> i64 {
     (whole as f64 + rest as f64 / 1000.0) as i64
 }
 
-fn list<T, W: Write>(
+fn write_list<T, W: Write>(
     out: &mut W,
     items: &[T],
     mut write: impl FnMut(&mut W, &T) -> io::Result<()>,

@@ -114,13 +114,13 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         memory.ticks.iter_mut().for_each(|(_, label)| *label = format!("{label} {}", memory_unit.1));
         let begin_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
         let last = span_ns(profile, device).map_or(begin_ns, |(_, last)| last);
-        let lasts = last.saturating_sub(begin_ns).max(1) as f64;
-        let time_unit = time_unit(lasts);
-        let time = Axis::from_zero(lasts / time_unit.0, 10.0, false);
+        let duration_ns = last.saturating_sub(begin_ns).max(1) as f64;
+        let time_unit = time_unit(duration_ns);
+        let time = Axis::from_zero(duration_ns / time_unit.0, 10.0, false);
         let labels = memory.ticks.iter().map(|tick| width_of(&tick.1, LABEL.0)).max().unwrap_or(0);
         let (left, right) = (MARGIN + labels.max(24) + 8, WIDTH as i32 - MARGIN - 24);
         let count = ((right - left) * canvas.scale()).max(1) as usize;
-        let columns = columns(profile, device, begin_ns, lasts, count);
+        let columns = columns(profile, device, begin_ns, duration_ns, count);
         let (index, device) = (device, printable(profile.device_name(device)));
         let bottom = HEIGHT as i32 - 58;
         Self {
@@ -286,7 +286,7 @@ fn columns(
     profile: &Profile<'_>,
     device: DeviceIndex,
     begin_ns: i64,
-    lasts: f64,
+    duration_ns: f64,
     count: usize,
 ) -> Vec<Moment> {
     let mut columns = Vec::with_capacity(count);
@@ -294,7 +294,7 @@ fn columns(
     let mut highest = now;
     walk(profile, device, |moment| {
         let since = moment.time_ns.saturating_sub(begin_ns).max(0) as f64;
-        let column = ((since / lasts * count as f64) as usize).min(count - 1);
+        let column = ((since / duration_ns * count as f64) as usize).min(count - 1);
         while columns.len() < column {
             columns.push(highest);
             highest = now;

@@ -15,25 +15,25 @@ use std::collections::HashMap;
 pub(crate) struct Names<'a> {
     profile: &'a Profile<'a>,
     places: &'a Places,
-    is_of_sdk: bool,
+    is_from_sdk: bool,
     /// By enclosing record, the names of the operator and module, for memory that has no attribution.
-    inside: HashMap<Option<RecordId>, (String, String), RandomState>,
+    by_parent: HashMap<Option<RecordId>, (String, String), RandomState>,
 }
 
 impl<'a> Names<'a> {
     pub(crate) fn of(profile: &'a Profile<'a>, places: &'a Places) -> Self {
-        Self { profile, places, is_of_sdk: is_of_sdk(profile), inside: HashMap::default() }
+        Self { profile, places, is_from_sdk: is_from_sdk(profile), by_parent: HashMap::default() }
     }
 
     /// Returns whether memtrack's SDK recorded the trace, so that scopes provide all names.
-    pub(crate) const fn are_scopes(&self) -> bool {
-        self.is_of_sdk
+    pub(crate) const fn has_scope_names(&self) -> bool {
+        self.is_from_sdk
     }
 
     /// Returns the name of the operator that made the allocation `obtained`.
     pub(crate) fn operator(&mut self, obtained: Option<RecordId>) -> String {
         let Some(record) = obtained else { return "(before the trace)".to_owned() };
-        if !self.is_of_sdk {
+        if !self.is_from_sdk {
             let operator = self.places.get(record).operator;
             return operator.map_or_else(
                 || "(outside of operators)".to_owned(),
@@ -41,18 +41,18 @@ impl<'a> Names<'a> {
             );
         }
         let known = self.profile.attribution().and_then(|attribution| attribution.operator(record));
-        known.map_or_else(|| self.inside(record).0.clone(), str::to_owned)
+        known.map_or_else(|| self.names_in_parent(record).0.clone(), str::to_owned)
     }
 
     /// Returns the name of the module that made the allocation `obtained`, in a trace of memtrack's SDK.
     pub(crate) fn module(&mut self, obtained: Option<RecordId>) -> String {
         let Some(record) = obtained else { return "(before the trace)".to_owned() };
         let known = self.profile.attribution().and_then(|attribution| attribution.module(record));
-        known.map_or_else(|| self.inside(record).1.clone(), str::to_owned)
+        known.map_or_else(|| self.names_in_parent(record).1.clone(), str::to_owned)
     }
 
     /// Returns the module in which the record `obtained` allocated memory.
-    pub(crate) fn module_of(&self, obtained: RecordId) -> Option<ModuleId> {
+    pub(crate) fn enclosing_module(&self, obtained: RecordId) -> Option<ModuleId> {
         self.places.get(obtained).module
     }
 
@@ -63,36 +63,36 @@ impl<'a> Names<'a> {
 
     /// Returns the name of an operator's call, and the name of the enclosing module if the operator's name
     /// does not contain it.
-    pub(crate) fn call(&self, record: RecordId) -> (String, Option<String>) {
+    pub(crate) fn call_name(&self, record: RecordId) -> (String, Option<String>) {
         let own = self.profile.operator_name(record);
-        if !self.is_of_sdk {
+        if !self.is_from_sdk {
             return (own, self.places.get(record).module.map(|module| self.places.full_name(module)));
         }
         let scopes = scopes(self.profile.trace(), Some(record));
-        let place = place(&scopes);
-        if place.operator.is_some() { (operator_at(&place, (None, None)).0, None) } else { (own, None) }
+        let position = position_of(&scopes);
+        if position.operator.is_some() { (operator_at(&position, (None, None)).0, None) } else { (own, None) }
     }
 
-    fn inside(&mut self, record: RecordId) -> &(String, String) {
+    fn names_in_parent(&mut self, record: RecordId) -> &(String, String) {
         let trace = self.profile.trace();
-        let around = trace.records[record as usize].parent;
-        self.inside.entry(around).or_insert_with(|| {
-            let scopes = scopes(trace, around);
-            let place = place(&scopes);
-            let module = module_at(&place).unwrap_or_else(|| OUTSIDE_MODULES.to_owned());
-            (operator_at(&place, (None, None)).0, module)
+        let parent = trace.records[record as usize].parent;
+        self.by_parent.entry(parent).or_insert_with(|| {
+            let scopes = scopes(trace, parent);
+            let position = position_of(&scopes);
+            let module = module_at(&position).unwrap_or_else(|| OUTSIDE_MODULES.to_owned());
+            (operator_at(&position, (None, None)).0, module)
         })
     }
 }
 
 /// Returns whether memtrack's SDK recorded a profile's trace.
-pub(crate) fn is_of_sdk(profile: &Profile<'_>) -> bool {
+pub(crate) fn is_from_sdk(profile: &Profile<'_>) -> bool {
     profile.trace().header.producer.0 == PRODUCER && !profile.is_compat()
 }
 
 /// Returns the scopes that correspond to a record and the records that enclose it, innermost first.
 fn scopes(trace: &OperatorTrace, record: Option<RecordId>) -> Vec<(ScopeKind, String)> {
-    let outwards = std::iter::successors(record, |&record| trace.records[record as usize].parent);
+    let ancestors = std::iter::successors(record, |&record| trace.records[record as usize].parent);
     let scope = |record: RecordId| {
         let of = &trace.records[record as usize];
         let (kind, name) = match &of.what {
@@ -112,9 +112,9 @@ fn scopes(trace: &OperatorTrace, record: Option<RecordId>) -> Vec<(ScopeKind, St
         };
         Some((kind, trace.strings.get(name).into_owned()))
     };
-    outwards.filter_map(scope).collect()
+    ancestors.filter_map(scope).collect()
 }
 
-fn place(scopes: &[(ScopeKind, String)]) -> ScopePosition<'_> {
+fn position_of(scopes: &[(ScopeKind, String)]) -> ScopePosition<'_> {
     ScopePosition::of(scopes.iter().map(|(kind, name)| ScopeStep { kind: *kind, name }))
 }

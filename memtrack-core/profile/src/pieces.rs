@@ -30,7 +30,7 @@ pub struct Piece {
 
 impl Piece {
     /// Returns the first known category, which is the one that the recording's events have.
-    pub(crate) fn settled_category(&self) -> Category {
+    pub(crate) fn first_known_category(&self) -> Category {
         let known = |&&(_, category): &&(i64, Category)| category != Category::Unknown;
         self.stages.iter().find(known).map_or(Category::Unknown, |&(_, category)| category)
     }
@@ -62,21 +62,22 @@ impl Piece {
 pub fn pieces(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Piece> {
     /// Identifies the piece that a change affects.
     #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-    enum Of {
+    enum PieceKey {
         Storage(u32),
         /// A piece without a tensor, identified by the record that allocated it, or else by the record that
         /// freed it.
         Record(Option<RecordId>),
     }
     let mut pieces: Vec<Piece> = Vec::new();
-    let mut places: HashMap<Of, usize, RandomState> = HashMap::default();
+    let mut indices: HashMap<PieceKey, usize, RandomState> = HashMap::default();
     for change in profile.changes().iter().filter(|change| change.device == device) {
-        let of = change.storage.map_or(Of::Record(change.obtained.or(change.record)), Of::Storage);
+        let key =
+            change.storage.map_or(PieceKey::Record(change.obtained.or(change.record)), PieceKey::Storage);
         let category = profile.category_of(change);
         match change.action {
             Action::Preexisting | Action::Create => {
                 let begin_ns = (change.action == Action::Create).then_some(change.time_ns);
-                places.insert(of, pieces.len());
+                indices.insert(key, pieces.len());
                 pieces.push(Piece {
                     bytes: change.bytes,
                     storage: change.storage,
@@ -88,7 +89,7 @@ pub fn pieces(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Piece> {
                 });
             }
             Action::IncrementVersion => {
-                let piece = places.get(&of).map(|&place| &mut pieces[place]);
+                let piece = indices.get(&key).map(|&index| &mut pieces[index]);
                 if let Some(piece) =
                     piece.filter(|piece| piece.stages.last().is_some_and(|last| last.1 != category))
                 {
@@ -96,8 +97,8 @@ pub fn pieces(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Piece> {
                 }
             }
             Action::Destroy => {
-                if let Some(&place) = places.get(&of) {
-                    let piece = &mut pieces[place];
+                if let Some(&index) = indices.get(&key) {
+                    let piece = &mut pieces[index];
                     piece.end_ns = Some(change.time_ns);
                     piece.freed = change.record;
                 }

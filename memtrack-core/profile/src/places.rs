@@ -27,7 +27,7 @@ pub struct ModuleNode {
 
 /// The part of a training step that a record belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum When {
+pub enum StepPart {
     /// Inside a module, or where the trace states this phase.
     Forward,
     /// Inside an autograd node, or where the trace states this phase.
@@ -39,7 +39,7 @@ pub enum When {
     Other,
 }
 
-impl When {
+impl StepPart {
     /// All parts of a step.
     pub const ALL: [Self; 4] = [Self::Forward, Self::Backward, Self::Optimizer, Self::Other];
 
@@ -54,7 +54,7 @@ impl When {
     }
 }
 
-impl fmt::Display for When {
+impl fmt::Display for StepPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -69,7 +69,7 @@ pub struct Place {
     /// operator.
     pub module: Option<ModuleId>,
     /// The part of the step.
-    pub when: When,
+    pub part: StepPart,
 }
 
 /// The places of all records of a trace.
@@ -94,10 +94,10 @@ impl Places {
             let mut place = record.parent.map_or(Place::default(), |parent| places.inside(trace, parent));
             match phase {
                 TracePhase::Inherited => {}
-                TracePhase::Of(Phase::Forward) => place.when = When::Forward,
-                TracePhase::Of(Phase::Backward) => place.when = When::Backward,
-                TracePhase::Of(Phase::Optimizer) => place.when = When::Optimizer,
-                TracePhase::Other => place.when = When::Other,
+                TracePhase::Of(Phase::Forward) => place.part = StepPart::Forward,
+                TracePhase::Of(Phase::Backward) => place.part = StepPart::Backward,
+                TracePhase::Of(Phase::Optimizer) => place.part = StepPart::Optimizer,
+                TracePhase::Other => place.part = StepPart::Other,
             }
             let mut call = None;
             match &record.what {
@@ -120,14 +120,14 @@ impl Places {
                     call = Some(id);
                 }
                 What::Op(op) => {
-                    if let (Some(sequence), Some(module), When::Forward | When::Other) =
-                        (op.sequence, place.module, place.when)
+                    if let (Some(sequence), Some(module), StepPart::Forward | StepPart::Other) =
+                        (op.sequence, place.module, place.part)
                         && op.kind == OpKind::Op
                     {
                         forward.insert(sequence, module);
                     }
                     if op.kind == OpKind::Backward || record.phase == TracePhase::Of(Phase::Backward) {
-                        place.when = When::Backward;
+                        place.part = StepPart::Backward;
                         let module = op.sequence.and_then(|sequence| forward.get(&sequence).copied());
                         place.module = module.or(place.module);
                     }
@@ -176,8 +176,8 @@ impl Places {
             }
             What::Module(_) => {
                 place.module = self.calls[parent as usize];
-                if place.when == When::Other {
-                    place.when = When::Forward;
+                if place.part == StepPart::Other {
+                    place.part = StepPart::Forward;
                 }
             }
             _ => {}

@@ -121,14 +121,14 @@ impl Repairs {
         self
     }
 
-    pub(crate) fn made(&self) -> impl Iterator<Item = (Repair, u64)> {
+    pub(crate) fn nonzero(&self) -> impl Iterator<Item = (Repair, u64)> {
         Repair::ALL.into_iter().map(|repair| (repair, self.count(repair))).filter(|&(_, count)| count > 0)
     }
 }
 
 impl fmt::Display for Repairs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, (repair, count)) in self.made().enumerate() {
+        for (number, (repair, count)) in self.nonzero().enumerate() {
             if number > 0 {
                 f.write_str("\n")?;
             }
@@ -144,7 +144,7 @@ impl fmt::Display for Repairs {
 impl Serialize for Repairs {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for (repair, count) in self.made() {
+        for (repair, count) in self.nonzero() {
             map.serialize_entry(repair.name(), &count)?;
         }
         map.end()

@@ -2,7 +2,7 @@
 
 use crate::analysis::Profile;
 use crate::category::Category;
-use crate::export::parts;
+use crate::export::category_deltas;
 use memtrack_model::optrace::DeviceIndex;
 
 /// The bytes of each category, in the order of [`Category::ALL`].
@@ -34,7 +34,7 @@ pub fn walk(profile: &Profile<'_>, device: DeviceIndex, mut visit: impl FnMut(&M
             visit(now);
             now.time_ns = change.time_ns;
         }
-        for (category, bytes) in parts(profile, change) {
+        for (category, bytes) in category_deltas(profile, change) {
             let slot = &mut now.bytes[category as usize];
             *slot = slot.saturating_add(bytes);
         }

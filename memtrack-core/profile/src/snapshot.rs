@@ -11,7 +11,7 @@
 use crate::analysis::Profile;
 use crate::category::Category;
 use crate::pieces::{Piece, pieces};
-use crate::places::{Places, When};
+use crate::places::{Places, StepPart};
 use foldhash::fast::RandomState;
 use memtrack_formats::pytorch::convert;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
@@ -39,24 +39,24 @@ pub fn snapshot(profile: &Profile<'_>, devices: &[DeviceIndex]) -> PytorchSnapsh
     let begin = u64::try_from(begin_ns).unwrap_or(0);
     tables.snapshot.clock = Clock { first: (begin, begin), last: (begin, begin) };
     let mut categories = Vec::new();
-    for (&device, id) in devices.iter().zip(numbers(profile, devices)) {
-        tables.device(device, id, begin_ns, &mut categories);
+    for (&device, id) in devices.iter().zip(device_ids(profile, devices)) {
+        tables.add_device(device, id, begin_ns, &mut categories);
     }
     let names = Category::ALL.iter().map(|category| category.label().to_owned()).collect();
     // This cannot fail: nothing else has set the categories.
     let _ = tables.snapshot.categories.set(EventCategories { names, of_event: categories });
-    let mut frames = Names(tables.frames);
+    let mut frames = FramesByKey(tables.frames);
     without_reserved(convert(&tables.snapshot, &mut frames))
 }
 
 /// Returns the ids of the devices in the snapshot: the number in each device's name, or the next free one.
-fn numbers(profile: &Profile<'_>, devices: &[DeviceIndex]) -> Vec<DeviceId> {
+fn device_ids(profile: &Profile<'_>, devices: &[DeviceIndex]) -> Vec<DeviceId> {
     let mut used: Vec<DeviceId> = Vec::new();
     for &device in devices {
         let name = profile.device_name(device);
-        let own = name.rsplit_once(':').and_then(|(_, number)| number.parse().ok()).unwrap_or(0);
+        let named = name.rsplit_once(':').and_then(|(_, number)| number.parse().ok()).unwrap_or(0);
         let mut free =
-            (own..).chain(0..).map(DeviceId).filter(|id| id.is_accelerator() && !used.contains(id));
+            (named..).chain(0..).map(DeviceId).filter(|id| id.is_accelerator() && !used.contains(id));
         let host = Some(DeviceId::HOST).filter(|host| name == "cpu" && !used.contains(host));
         used.extend(host.or_else(|| free.next()));
     }
@@ -90,25 +90,25 @@ struct Tables<'a> {
 
 impl Tables<'_> {
     /// Appends the events and blocks of a device, and the category of each event.
-    fn device(&mut self, device: DeviceIndex, id: DeviceId, begin_ns: i64, categories: &mut Vec<u8>) {
+    fn add_device(&mut self, device: DeviceIndex, id: DeviceId, begin_ns: i64, categories: &mut Vec<u8>) {
         /// The order of events at the same time: frees come before allocations, except the free of a piece
         /// that was allocated at that very time.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        enum Turn {
-            Ends,
-            Begins,
-            EndsAtOnce,
+        enum EventOrder {
+            Free,
+            Allocation,
+            FreeAtAllocation,
         }
-        let mut events: Vec<(i64, Turn, Event, Category)> = Vec::new();
+        let mut events: Vec<(i64, EventOrder, Event, Category)> = Vec::new();
         for piece in pieces(self.profile, device) {
             let begin = piece.begin_ns.unwrap_or(begin_ns);
             let mut event = self.event_of(&piece, id);
             let mut category = piece.category_at(begin);
-            events.push((begin, Turn::Begins, event, category));
+            events.push((begin, EventOrder::Allocation, event, category));
             for &(since, next) in piece.stages.iter().filter(|stage| stage.0 > begin) {
                 if next != category {
-                    events.push((since, Turn::Ends, Event { action: Action::Free, ..event }, category));
-                    events.push((since, Turn::Begins, event, next));
+                    events.push((since, EventOrder::Free, Event { action: Action::Free, ..event }, category));
+                    events.push((since, EventOrder::Allocation, event, next));
                     category = next;
                 }
             }
@@ -116,8 +116,8 @@ impl Tables<'_> {
                 event.stack = piece.freed.map_or(StackId::NONE, |record| self.stack(record));
                 event.scope = piece.freed.map_or(ScopeId::NONE, |record| self.scope(record));
                 event.action = Action::Free;
-                let turn = if end == begin { Turn::EndsAtOnce } else { Turn::Ends };
-                events.push((end, turn, event, category));
+                let order = if end == begin { EventOrder::FreeAtAllocation } else { EventOrder::Free };
+                events.push((end, order, event, category));
             } else {
                 self.snapshot.blocks.push(LiveBlock {
                     device: id,
@@ -132,7 +132,7 @@ impl Tables<'_> {
                 });
             }
         }
-        events.sort_by_key(|&(time_ns, turn, ..)| (time_ns, turn));
+        events.sort_by_key(|&(time_ns, order, ..)| (time_ns, order));
         for (time_ns, _, event, category) in events {
             self.snapshot.events.push(&Event { ticks: u64::try_from(time_ns).unwrap_or(0), ..event });
             categories.push(1 + category as u8);
@@ -251,20 +251,22 @@ impl Tables<'_> {
         }
         let mut scope = ScopeId::NONE;
         for (kind, name) in modules.into_iter().rev() {
-            scope = self.inside(scope, kind, name);
+            scope = self.child_scope(scope, kind, name);
         }
-        match place.when {
-            When::Backward => scope = self.inside(scope, ScopeKind::Backward, "backward".to_owned()),
-            When::Optimizer => scope = self.inside(scope, ScopeKind::Optimizer, "optimizer".to_owned()),
-            When::Forward | When::Other => {}
+        match place.part {
+            StepPart::Backward => scope = self.child_scope(scope, ScopeKind::Backward, "backward".to_owned()),
+            StepPart::Optimizer => {
+                scope = self.child_scope(scope, ScopeKind::Optimizer, "optimizer".to_owned())
+            }
+            StepPart::Forward | StepPart::Other => {}
         }
         if let Some(operator) = place.operator {
-            scope = self.inside(scope, ScopeKind::Operator, self.profile.operator_name(operator));
+            scope = self.child_scope(scope, ScopeKind::Operator, self.profile.operator_name(operator));
         }
         scope
     }
 
-    fn inside(&mut self, parent: ScopeId, kind: ScopeKind, name: String) -> ScopeId {
+    fn child_scope(&mut self, parent: ScopeId, kind: ScopeKind, name: String) -> ScopeId {
         let rows = &mut self.snapshot.scopes.rows;
         *self.scopes.entry((parent, kind, name)).or_insert_with_key(|(parent, kind, name)| {
             rows.push(Scope { parent: *parent, kind: *kind, name: name.clone() });
@@ -274,9 +276,9 @@ impl Tables<'_> {
 }
 
 /// Looks up frames by key.
-struct Names(Vec<Frame>);
+struct FramesByKey(Vec<Frame>);
 
-impl NameFrames for Names {
+impl NameFrames for FramesByKey {
     fn frames(&mut self, key: u64) -> Rc<[Frame]> {
         let frame = key.checked_sub(1).and_then(|place| self.0.get(place as usize));
         Rc::from([frame.cloned().unwrap_or_else(|| Frame { function: key.to_string(), ..Frame::default() })])

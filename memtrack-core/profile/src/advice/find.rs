@@ -7,7 +7,7 @@ use super::{Finding, Kind, NearUse};
 use crate::category::Category;
 use crate::curve::{Curve, State};
 use crate::names::Names;
-use crate::places::{ModuleId, When};
+use crate::places::{ModuleId, StepPart};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{TraceFrame, What};
 use memtrack_model::snapshot::StringId;
@@ -119,8 +119,8 @@ const fn is_kept(category: Category) -> bool {
 
 /// Returns whether the memory waits for the backward pass during this gap.
 fn is_held(gap: &Gap) -> bool {
-    gap.before.is_none_or(|of| of.when != When::Backward)
-        && gap.after.is_some_and(|of| of.when == When::Backward)
+    gap.before.is_none_or(|of| of.part != StepPart::Backward)
+        && gap.after.is_some_and(|of| of.part == StepPart::Backward)
 }
 
 fn makes_zeros(memory: &Memory<'_>, of: &Use) -> bool {
@@ -136,10 +136,10 @@ fn classified(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap
     let kind = match category {
         Category::Parameter | Category::OptimizerState => Kind::Idle,
         Category::Gradient => {
-            let was_used = gap.before.is_some_and(|of| of.when != When::Backward);
+            let was_used = gap.before.is_some_and(|of| of.part != StepPart::Backward);
             match gap.after {
                 // The gradient waits for the optimizer's step, or for the other parts of the batch.
-                Some(of) if of.when != When::Backward || !was_used => Kind::Idle,
+                Some(of) if of.part != StepPart::Backward || !was_used => Kind::Idle,
                 _ if was_used => Kind::ZeroGrad,
                 // The gradient has not been used yet.
                 _ => return None,
@@ -169,8 +169,8 @@ fn is_made_of_nothing(memory: &Memory<'_>, number: u32) -> bool {
 /// Returns whether the piece was allocated in the forward pass, like a dropout mask, and waits for the
 /// backward pass.
 fn is_held_from_forward(memory: &Memory<'_>, number: u32, gap: &Gap) -> bool {
-    let made = memory.pieces[number as usize].obtained.map(|record| memory.places.get(record).when);
-    made == Some(When::Forward) && is_held(gap)
+    let made = memory.pieces[number as usize].obtained.map(|record| memory.places.get(record).part);
+    made == Some(StepPart::Forward) && is_held(gap)
 }
 
 fn origin_of(memory: &Memory<'_>, number: u32, category: Category) -> Origin {
@@ -205,7 +205,7 @@ fn finding(
     let peak_ns = curve.begin_ns(peak)?;
     let since = |from_ns: i64, to_ns: i64| u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0);
     let mut names = Names::of(memory.profile, &memory.places);
-    let (operator, module) = if names.are_scopes() && !is_kept(key.origin.category) {
+    let (operator, module) = if names.has_scope_names() && !is_kept(key.origin.category) {
         // The operator's name contains the module; a placeholder such as `(before the trace)` has
         // parentheses.
         let name = names.operator(piece.obtained);
@@ -215,7 +215,7 @@ fn finding(
         (key.origin.operator.map(|name| trace.strings.get(name).into_owned()), module)
     };
     let near = |of: Use, distance_ns: u64| {
-        let (operator, module) = names.call(of.record);
+        let (operator, module) = names.call_name(of.record);
         NearUse { operator, module, distance_ns }
     };
     let (mut sum, mut blocks) = (Sum::default(), Sum::default());

@@ -178,7 +178,10 @@ impl Advice {
                 findings: rest.len(),
                 allocated_bytes: rest.iter().fold(0_u64, |sum, finding| sum.saturating_add(finding.bytes)),
             },
-            together: TogetherAnswer { without_more_work: after(&self.free), all: after(&self.all) },
+            together: TogetherAnswer {
+                without_more_work: after_answer(&self.free),
+                all: after_answer(&self.all),
+            },
             unseen_bytes: self.unseen_bytes,
             unseen_bytes_error: self.unseen_error.answer(),
             repairs: repair_counts(&self.repairs),
@@ -237,7 +240,7 @@ fn part_answer(part: &PeakPart) -> PeakPartAnswer {
     }
 }
 
-fn after(together: &Together) -> AfterAnswer {
+fn after_answer(together: &Together) -> AfterAnswer {
     AfterAnswer {
         findings: together.findings,
         saves_bytes: together.saves_bytes,

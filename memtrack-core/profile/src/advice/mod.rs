@@ -14,7 +14,7 @@ mod words;
 use crate::analysis::Profile;
 use crate::category::Category;
 use crate::curve::Curve;
-use crate::names::is_of_sdk;
+use crate::names::is_from_sdk;
 use crate::repairs::Repairs;
 use edits::{Change, Edits};
 use find::Found;
@@ -167,7 +167,7 @@ pub struct Advice {
     /// Whether the program uses several accelerators, among which memory could be sharded.
     pub has_several_devices: bool,
     /// Whether memtrack's SDK recorded the trace, so that the program is in Rust.
-    pub is_of_sdk: bool,
+    pub is_from_sdk: bool,
     /// The findings, sorted by saving, then by bytes. The last ones may save nothing on their own, because as
     /// much memory is allocated at another moment.
     pub findings: Vec<Finding>,
@@ -241,7 +241,7 @@ impl Advice {
             peak_error,
             largest: largest::largest(&memory, peak),
             has_several_devices: largest::has_several_devices(profile.trace()),
-            is_of_sdk: is_of_sdk(profile),
+            is_from_sdk: is_from_sdk(profile),
             peak_ns: u64::try_from(peak_time.saturating_sub(first_ns)).unwrap_or(0),
             findings,
             free,

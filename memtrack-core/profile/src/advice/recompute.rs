@@ -8,7 +8,7 @@ use crate::analysis::Action;
 use crate::category::Category;
 use crate::curve::{Curve, State};
 use crate::modules::calls::{Call, CallId};
-use crate::places::{ModuleId, When};
+use crate::places::{ModuleId, StepPart};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{Arg, Op, OpKind, What};
 use memtrack_model::snapshot::StringId;
@@ -213,14 +213,14 @@ fn kept_for_backward(
     let mut end_ns = call.end_ns;
     let mut is_kept = false;
     for of in memory.uses(piece) {
-        if of.when != When::Backward {
+        if of.part != StepPart::Backward {
             if of.end_ns >= backward_ns {
                 return None;
             }
             end_ns = end_ns.max(of.end_ns);
         } else {
-            let around = memory.calls.around(of.record);
-            if of.begin_ns < backward_ns || !memory.calls.outwards(around).any(|outer| outer == number) {
+            let around = memory.calls.enclosing(of.record);
+            if of.begin_ns < backward_ns || !memory.calls.ancestors(around).any(|outer| outer == number) {
                 return None;
             }
             is_kept = true;
@@ -235,29 +235,31 @@ fn traffic(memory: &Memory<'_>) -> Vec<Traffic> {
     let mut all = vec![Traffic::default(); memory.calls.all().len()];
     for (number, piece) in (0..).zip(&memory.pieces) {
         let Some(obtained) = piece.obtained else { continue };
-        if !matches!(memory.places.get(obtained).when, When::Forward | When::Other) {
+        if !matches!(memory.places.get(obtained).part, StepPart::Forward | StepPart::Other) {
             continue;
         }
-        for call in memory.calls.outwards(memory.calls.around(obtained)) {
+        for call in memory.calls.ancestors(memory.calls.enclosing(obtained)) {
             all[call as usize].made.push(number);
         }
     }
     let made_in = |piece: u32, call: CallId| {
         let obtained = memory.pieces[piece as usize].obtained;
-        let around = obtained.and_then(|record| memory.calls.around(record));
-        memory.calls.outwards(around).any(|outer| outer == call)
+        let around = obtained.and_then(|record| memory.calls.enclosing(record));
+        memory.calls.ancestors(around).any(|outer| outer == call)
     };
     for (number, record) in (0..).zip(&memory.profile.trace().records) {
         let What::Op(op) = &record.what else { continue };
         let place = memory.places.get(number);
-        let around =
-            memory.calls.around(number).filter(|_| matches!(place.when, When::Forward | When::Other));
+        let around = memory
+            .calls
+            .enclosing(number)
+            .filter(|_| matches!(place.part, StepPart::Forward | StepPart::Other));
         if around.is_none() {
             continue;
         }
         if place.operator.is_none() && op.kind == OpKind::Op && op.known {
             let took = memory.ends[number as usize].saturating_sub(record.time_ns);
-            for call in memory.calls.outwards(around) {
+            for call in memory.calls.ancestors(around) {
                 let sum = &mut all[call as usize].forward_ns;
                 *sum = sum.saturating_add(u64::try_from(took).unwrap_or(0));
             }
@@ -271,7 +273,7 @@ fn traffic(memory: &Memory<'_>) -> Vec<Traffic> {
             if matches!(category, Category::Parameter | Category::Buffer) {
                 continue;
             }
-            for call in memory.calls.outwards(around) {
+            for call in memory.calls.ancestors(around) {
                 if made_in(piece, call) {
                     continue;
                 }
@@ -346,11 +348,11 @@ fn tried<'a>(
     best: &[&'a Found],
     peak_with: &mut impl FnMut(&[&'a Change]) -> u64,
 ) -> (Vec<&'a Change>, u64) {
-    let outwards = |module: ModuleId| {
+    let ancestors = |module: ModuleId| {
         std::iter::successors(Some(module), |&module| memory.places.modules[module as usize].parent)
     };
     let is_inside = |a: &Found, b: &Found| {
-        a.modules.iter().any(|&module| outwards(module).any(|outer| b.modules.contains(&outer)))
+        a.modules.iter().any(|&module| ancestors(module).any(|outer| b.modules.contains(&outer)))
     };
     let mut chosen: Vec<&Found> = Vec::new();
     let mut changes: Vec<&Change> = Vec::new();

@@ -5,7 +5,7 @@ use crate::category::Category;
 use crate::curve::{Curve, State};
 use crate::modules::calls::{Calls, ends};
 use crate::pieces::{Piece, pieces};
-use crate::places::{Places, When};
+use crate::places::{Places, StepPart};
 use crate::recorded::PRODUCER;
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{DeviceIndex, RecordId, What};
@@ -22,7 +22,7 @@ pub(super) struct Use {
     pub(super) record: RecordId,
     pub(super) begin_ns: i64,
     pub(super) end_ns: i64,
-    pub(super) when: When,
+    pub(super) part: StepPart,
 }
 
 /// An interval in which a piece is live but not used.
@@ -104,7 +104,7 @@ impl<'a> Memory<'a> {
             // An optimizer step is a sequence of consecutive records in the optimizer's phase, because some
             // traces state the phase of every record.
             let step = running.entry(record.thread).or_insert(None);
-            if memory.places.get(number).when != When::Optimizer {
+            if memory.places.get(number).part != StepPart::Optimizer {
                 *step = None;
             } else {
                 let end_ns = memory.ends[number as usize].max(record.time_ns);
@@ -134,7 +134,7 @@ impl<'a> Memory<'a> {
                 record: outer,
                 begin_ns: trace.records[outer as usize].time_ns,
                 end_ns: memory.ends[outer as usize],
-                when: memory.places.get(outer).when,
+                part: memory.places.get(outer).part,
             };
             for (_, storage) in profile.mentions(number) {
                 let Some(piece) = storage.and_then(|storage| memory.of_storage[storage as usize]) else {
@@ -176,7 +176,7 @@ impl<'a> Memory<'a> {
         let is_coarse = |number: RecordId| {
             matches!(trace.records[number as usize].what, What::Op(_))
                 && self.outer(number) == number
-                && matches!(self.places.get(number).when, When::Backward | When::Optimizer)
+                && matches!(self.places.get(number).part, StepPart::Backward | StepPart::Optimizer)
         };
         let coarse: Vec<Use> = (0..trace.records.len() as RecordId)
             .filter(|&number| is_coarse(number))
@@ -184,7 +184,7 @@ impl<'a> Memory<'a> {
                 record,
                 begin_ns: trace.records[record as usize].time_ns,
                 end_ns: self.ends[record as usize],
-                when: self.places.get(record).when,
+                part: self.places.get(record).part,
             })
             .collect();
         for (piece, uses) in self.pieces.iter().zip(&mut self.uses) {

@@ -117,7 +117,7 @@ impl Advice {
                     out,
                     "{} at the peak, though the step that used them is over: {}; {}",
                     are(finding, "gradients are still there", "gradient is still there"),
-                    match self.is_of_sdk {
+                    match self.is_from_sdk {
                         true => "drop the gradients right after the optimizer's step",
                         false =>
                             "call zero_grad(set_to_none=True) right after step(), or drop the gradients there",
@@ -152,7 +152,7 @@ impl Advice {
                      them to {} until then",
                     are(finding, "gradients are there", "gradient is there"),
                     next(finding),
-                    if self.is_of_sdk { "" } else { " (a hook after it is accumulated)" },
+                    if self.is_from_sdk { "" } else { " (a hook after it is accumulated)" },
                     self.elsewhere(),
                 )?;
             }

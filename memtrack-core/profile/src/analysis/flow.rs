@@ -55,7 +55,7 @@ pub(super) struct Flow {
     /// The nodes, in chronological order.
     pub(super) nodes: Vec<Node>,
     edges: Vec<Edge>,
-    /// The highest version of each lifetime so far.
+    /// The highest version of each lifetime.
     pub(super) newest: Vec<u32>,
 }
 

@@ -1,7 +1,7 @@
 //! The calls of modules, with their times in the forward and the backward pass.
 
 use crate::analysis::Profile;
-use crate::places::{ModuleId, Places, When};
+use crate::places::{ModuleId, Places, StepPart};
 use foldhash::fast::RandomState;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, TracePhase, What};
@@ -26,7 +26,7 @@ pub(crate) struct Call {
 }
 
 /// The maximum number of enclosing modules that a call counts for.
-pub(crate) const MAX_NESTED: usize = 64;
+pub(crate) const MAX_DEPTH: usize = 64;
 
 /// All calls of a trace.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,7 @@ impl Calls {
             let mut call = record.parent.and_then(|parent| calls.of_record[parent as usize]);
             let mut is_of_backward =
                 record.parent.is_some_and(|parent| calls.is_of_backward[parent as usize]);
-            let when = places.get(number).when;
+            let part = places.get(number).part;
             match &record.what {
                 What::Module(_) => {
                     let id = calls.calls.len() as CallId;
@@ -63,7 +63,7 @@ impl Calls {
                         parent: call.filter(|_| !is_of_backward),
                         begin_ns: record.time_ns,
                         end_ns: ends[number as usize],
-                        is_recomputed: when == When::Backward,
+                        is_recomputed: part == StepPart::Backward,
                         backward_ns: None,
                     });
                     call = Some(id);
@@ -72,7 +72,7 @@ impl Calls {
                 What::Op(op) if is_backward(op, record.phase) => {
                     is_of_backward = true;
                     let found = op.sequence.and_then(|sequence| by_sequence.get(&sequence).copied());
-                    let found = found.or_else(|| accumulated(trace, number, &obtained));
+                    let found = found.or_else(|| accumulating_call(trace, number, &obtained));
                     if let Some(found) = found {
                         calls.extend_backward(found, record.time_ns, ends[number as usize]);
                         call = Some(found);
@@ -106,18 +106,18 @@ impl Calls {
 
     /// Returns the innermost call that encloses a record, or the call whose backward pass the record is part
     /// of.
-    pub(crate) fn around(&self, record: RecordId) -> Option<CallId> {
+    pub(crate) fn enclosing(&self, record: RecordId) -> Option<CallId> {
         self.of_record.get(record as usize).copied().flatten()
     }
 
     /// Returns a call and its enclosing calls, innermost first.
-    pub(crate) fn outwards(&self, call: Option<CallId>) -> impl Iterator<Item = CallId> + '_ {
-        std::iter::successors(call, |&call| self.calls[call as usize].parent).take(MAX_NESTED)
+    pub(crate) fn ancestors(&self, call: Option<CallId>) -> impl Iterator<Item = CallId> + '_ {
+        std::iter::successors(call, |&call| self.calls[call as usize].parent).take(MAX_DEPTH)
     }
 
     fn extend_backward(&mut self, call: CallId, begin_ns: i64, end_ns: i64) {
         let mut next = Some(call);
-        for _ in 0..MAX_NESTED {
+        for _ in 0..MAX_DEPTH {
             let Some(call) = next else { return };
             let call = &mut self.calls[call as usize];
             let (first, last) = call.backward_ns.unwrap_or((begin_ns, end_ns));
@@ -133,7 +133,7 @@ fn is_backward(op: &Op, phase: TracePhase) -> bool {
 
 /// Returns the call whose backward pass computed the gradient that an AccumulateGrad node adds to a
 /// parameter. The gradient is the first argument of the record or of the record directly inside it.
-fn accumulated(
+fn accumulating_call(
     trace: &OperatorTrace,
     number: RecordId,
     obtained: &HashMap<(u64, u16), CallId, RandomState>,

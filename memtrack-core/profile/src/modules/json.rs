@@ -127,33 +127,33 @@ impl ModuleReport {
             own_parameter_bytes: module.own_parameter_bytes,
             parameter_bytes: module.parameter_bytes,
             buffer_bytes: module.buffer_bytes,
-            calls: module.calls.iter().map(call).collect(),
+            calls: module.calls.iter().map(call_answer).collect(),
         }
     }
 }
 
-fn call(call: &ModuleCall) -> CallAnswer {
+fn call_answer(call: &ModuleCall) -> CallAnswer {
     CallAnswer {
         recomputed: call.is_recomputed,
         input_bytes: call.input_bytes,
         output_bytes: call.output_bytes,
-        forward: span(&call.forward),
-        backward: call.backward.as_ref().map(span),
+        forward: span_answer(&call.forward),
+        backward: call.backward.as_ref().map(span_answer),
     }
 }
 
-fn span(span: &Span) -> SpanAnswer {
+fn span_answer(span: &Span) -> SpanAnswer {
     SpanAnswer {
         begin_ns: span.begin_ns,
         end_ns: span.end_ns,
         peak_ns: span.peak_ns,
-        before: allocated(&span.before, &span.errors[0]),
-        peak: allocated(&span.peak, &span.errors[1]),
-        after: allocated(&span.after, &span.errors[2]),
+        before: allocated_answer(&span.before, &span.errors[0]),
+        peak: allocated_answer(&span.peak, &span.errors[1]),
+        after: allocated_answer(&span.after, &span.errors[2]),
     }
 }
 
-fn allocated(bytes: &Bytes, error: &Estimate) -> AllocatedAnswer {
+fn allocated_answer(bytes: &Bytes, error: &Estimate) -> AllocatedAnswer {
     AllocatedAnswer {
         allocated_bytes: total(bytes),
         allocated_bytes_error: error.answer(),

@@ -14,11 +14,11 @@ use crate::curve::{Curve, State};
 use crate::places::{ModuleId, Places};
 use crate::repairs::Repairs;
 use crate::series::{Bytes, walk};
-use calls::{Calls, MAX_NESTED};
+use calls::{Calls, MAX_DEPTH};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{DeviceIndex, What};
 use memtrack_report::analysis::estimate::{Estimate, Sum};
-use natural::by_number;
+use natural::natural_order;
 use std::collections::HashSet;
 use traffic::Traffic;
 
@@ -192,12 +192,12 @@ fn spans(
     let since = |time_ns: i64| u64::try_from(time_ns.saturating_sub(first_ns)).unwrap_or(0);
     // The spans, and the states at the three moments of each span.
     let mut spans: Vec<Span> = Vec::new();
-    let mut wanted: Vec<(State, usize)> = Vec::new();
+    let mut requested_states: Vec<(State, usize)> = Vec::new();
     let mut span = |begin_ns: i64, end_ns: i64| {
         let (before, after) = (curve.before(begin_ns), curve.after(end_ns));
         let (peak, _) = curve.highest(before, after);
         let number = 3 * spans.len();
-        wanted.extend([(before, number), (peak, number + 1), (after, number + 2)]);
+        requested_states.extend([(before, number), (peak, number + 1), (after, number + 2)]);
         // A peak that was reached before the span counts at the start of the span.
         let peak_ns = curve.begin_ns(peak).unwrap_or(begin_ns).max(begin_ns);
         spans.push(Span {
@@ -216,11 +216,11 @@ fn spans(
             (forward, call.backward_ns.map(|(begin_ns, end_ns)| span(begin_ns, end_ns)))
         })
         .collect();
-    wanted.sort_unstable();
+    requested_states.sort_unstable();
     let errors = errors(profile, device);
-    let mut wanted = wanted.into_iter().peekable();
+    let mut requested_states = requested_states.into_iter().peekable();
     let mut fill = |state: State, bytes: &Bytes| {
-        while let Some((_, number)) = wanted.next_if(|&(of, _)| of == state) {
+        while let Some((_, number)) = requested_states.next_if(|&(of, _)| of == state) {
             let span = &mut spans[number / 3];
             *[&mut span.before, &mut span.peak, &mut span.after][number % 3] = *bytes;
             span.errors[number % 3] =
@@ -296,9 +296,9 @@ fn module_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> 
                 continue;
             };
             let bytes = storage.bytes.filter(|_| storage.device == device).unwrap_or(0);
-            let outwards =
-                std::iter::successors(Some(id), |&of| places.modules[of as usize].parent).take(MAX_NESTED);
-            for of in outwards {
+            let ancestors =
+                std::iter::successors(Some(id), |&of| places.modules[of as usize].parent).take(MAX_DEPTH);
+            for of in ancestors {
                 if counted.insert((of, place)) {
                     let sums = if is_parameter {
                         &mut own.with_inner_parameters
@@ -326,7 +326,7 @@ fn tree_order(places: &Places) -> (Vec<ModuleId>, Vec<usize>) {
     let name = |id: &ModuleId| &*places.modules[*id as usize].name;
     for siblings in &mut children {
         if siblings.iter().all(|&id| places.modules[id as usize].is_path) {
-            siblings.sort_by(|a, b| by_number(name(a), name(b)));
+            siblings.sort_by(|a, b| natural_order(name(a), name(b)));
         }
     }
     let (mut order, mut rank) = (Vec::with_capacity(count), vec![0; count]);

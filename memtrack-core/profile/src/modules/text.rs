@@ -49,7 +49,7 @@ impl ModuleReport {
         )?;
         let room = width.map_or(usize::MAX, |width| width.saturating_sub(wide + numbers));
         for (module, label) in &shown {
-            let passes = passes(module);
+            let passes = passes_of(module);
             for (place, (pass, calls, span)) in passes.iter().enumerate() {
                 let (label, parameters) = if place == 0 {
                     (shorten_middle(label, wide), human_bytes(module.parameter_bytes))
@@ -61,8 +61,8 @@ impl ModuleReport {
                     "{label:<wide$} {parameters:>10} {calls:>5} {pass:<9} {:>first$} {:>first$} {:>last$}  {}",
                     span.errors[0].as_bytes(span.bytes_before()),
                     span.errors[1].as_bytes(span.peak_bytes()),
-                    left(span),
-                    parts(span, room),
+                    format_left(span),
+                    format_categories(span, room),
                 )?;
             }
         }
@@ -103,7 +103,7 @@ impl Span {
 
 /// Returns the passes of a module that the trace contains, each with the number of calls that have the pass
 /// and the span with the highest peak.
-fn passes(module: &ModuleMemory) -> Vec<(&'static str, usize, Span)> {
+fn passes_of(module: &ModuleMemory) -> Vec<(&'static str, usize, Span)> {
     type SpanOf = fn(&ModuleCall) -> Option<Span>;
     let passes: [(&str, SpanOf); 3] = [
         ("forward", |call| (!call.is_recomputed).then_some(call.forward)),
@@ -119,10 +119,10 @@ fn passes(module: &ModuleMemory) -> Vec<(&'static str, usize, Span)> {
 
 /// Formats the bytes that a span left allocated; an estimate that may be zero is formatted as ± its largest
 /// value.
-fn left(span: &Span) -> String {
+fn format_left(span: &Span) -> String {
     let error = span.left_error();
     match span.left_bytes() {
-        bytes if error.is_exact() => signed(bytes),
+        bytes if error.is_exact() => format_signed(bytes),
         _ if error.low <= 0.0 && error.high >= 0.0 => {
             format!("±{}", human_bytes(error.high.max(-error.low).ceil() as u64))
         }
@@ -131,7 +131,7 @@ fn left(span: &Span) -> String {
     }
 }
 
-fn signed(bytes: i64) -> String {
+fn format_signed(bytes: i64) -> String {
     let sign = match bytes {
         0 => "",
         1.. => "+",
@@ -141,7 +141,7 @@ fn signed(bytes: i64) -> String {
 }
 
 /// Formats the categories of a peak, largest first, as many as fit into `room`.
-fn parts(span: &Span, room: usize) -> String {
+fn format_categories(span: &Span, room: usize) -> String {
     let mut text = String::new();
     let all = largest_first(&span.peak);
     for (place, (category, bytes)) in all.iter().enumerate() {

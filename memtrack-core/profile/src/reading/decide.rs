@@ -174,7 +174,7 @@ impl<'a> Case<'a> {
 
     /// Returns whether the storage was live before the first step and after the last.
     pub(super) fn outlives_all_steps(&self, storage: &Storage) -> bool {
-        let is_early = storage.from.is_none_or(|from| self.order.around(from).0.is_none());
+        let is_early = storage.from.is_none_or(|from| self.order.phases_around(from).0.is_none());
         let phases = [Phase::Forward, Phase::Backward, Phase::Optimizer];
         let last = phases.into_iter().filter_map(|phase| self.order.last(phase)).max();
         is_early && storage.to.is_none_or(|to| last.is_none_or(|last| self.order.number(to) > last))
@@ -229,14 +229,14 @@ impl<'a> Case<'a> {
 
     /// Returns whether the next phase after the storage's allocation is this one.
     fn is_next(&self, storage: &Storage, phase: Phase) -> bool {
-        storage.from.is_some_and(|row| self.order.around(row).1 == Some(phase))
+        storage.from.is_some_and(|row| self.order.phases_around(row).1 == Some(phase))
     }
 
     /// Returns whether a forward or backward pass follows the storage's allocation, but the allocation is not
     /// between a forward pass and its backward pass.
     fn is_before_forward(&self, storage: &Storage) -> bool {
         let Some(from) = storage.from else { return false };
-        match self.order.around(from) {
+        match self.order.phases_around(from) {
             (Some(Phase::Forward), Some(Phase::Backward)) => false,
             (_, Some(Phase::Forward | Phase::Backward)) => true,
             _ => false,

@@ -106,7 +106,8 @@ impl Case<'_> {
     /// backward pass.
     fn is_kept_from_before(&self, storage: &Storage) -> bool {
         let Some(from) = storage.from else { return false };
-        let is_before = self.order.around(from).0.is_none() && self.facts.scope(storage.scope).is_none();
+        let is_before =
+            self.order.phases_around(from).0.is_none() && self.facts.scope(storage.scope).is_none();
         let first = self.order.first(Phase::Backward);
         is_before && first.is_some_and(|first| storage.to.is_none_or(|to| self.order.number(to) > first))
     }

@@ -88,11 +88,11 @@ impl Facts {
 fn outermost_operator(snapshot: &Snapshot, scope: ScopeId) -> Option<ScopeId> {
     let row =
         |id: ScopeId| snapshot.scopes.rows.get(id.index()).filter(|_| !id.is_none()).map(|row| (id, row));
-    let outwards = std::iter::successors(row(scope), |&(id, scope)| {
+    let ancestors = std::iter::successors(row(scope), |&(id, scope)| {
         row(scope.parent).filter(|&(parent, _)| parent < id)
     });
     let of_phase =
-        outwards.take_while(|(_, row)| matches!(row.kind, ScopeKind::Operator | ScopeKind::Module));
+        ancestors.take_while(|(_, row)| matches!(row.kind, ScopeKind::Operator | ScopeKind::Module));
     of_phase.filter(|(_, row)| row.kind == ScopeKind::Operator).last().map(|(id, _)| id)
 }
 
@@ -284,7 +284,7 @@ impl Order {
     }
 
     /// Returns the phase at an event, or the last one before it, and the next phase after it.
-    pub(super) fn around(&self, row: usize) -> (Option<Phase>, Option<Phase>) {
+    pub(super) fn phases_around(&self, row: usize) -> (Option<Phase>, Option<Phase>) {
         let run = self.run(row);
         (run.phase.or(run.before), run.after)
     }

@@ -218,15 +218,15 @@ impl<'a> Builder<'a> {
     fn parent(&self, thread: ThreadId, scope: Option<ScopeId>) -> Option<RecordId> {
         let Some(scope) = scope else { return self.innermost(self.open.get(&thread)?) };
         let here = self.open.get(&thread).and_then(|open| {
-            self.outwards(scope).find_map(|scope| open.by_scope.get(&scope)?.last().copied())
+            self.ancestors(scope).find_map(|scope| open.by_scope.get(&scope)?.last().copied())
         });
         here.or_else(|| {
-            self.outwards(scope).find_map(|scope| Some(*self.threads.get(&scope)?.last_key_value()?.0))
+            self.ancestors(scope).find_map(|scope| Some(*self.threads.get(&scope)?.last_key_value()?.0))
         })
     }
 
     /// Returns a scope and its enclosing scopes, innermost first.
-    fn outwards(&self, scope: ScopeId) -> impl Iterator<Item = ScopeId> + '_ {
+    fn ancestors(&self, scope: ScopeId) -> impl Iterator<Item = ScopeId> + '_ {
         // The id of a scope is larger than the ids of its enclosing scopes.
         let around = |scope: &ScopeId| {
             let row = self.snapshot.scopes.rows.get(scope.index())?;

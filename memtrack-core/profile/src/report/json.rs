@@ -43,7 +43,7 @@ pub struct MomentAnswer {
     pub requested_bytes: u64,
     /// The error of the sum if small blocks were sampled; null if the sum is exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// The same by category.
+    /// The allocated memory by category.
     pub categories: Vec<CategoryAnswer>,
     /// The allocated memory by the module that allocated or registered it.
     pub modules: GroupsAnswer,
@@ -135,7 +135,7 @@ pub struct PhaseAnswer {
     pub left_bytes: u64,
     /// The error of these bytes.
     pub left_bytes_error: Option<ErrorAnswer>,
-    /// The same by category.
+    /// These live bytes by category.
     pub left_category_bytes: ByCategory,
     /// The most allocated bytes right after a change that the phase made.
     pub highest_bytes: Option<u64>,
@@ -153,8 +153,8 @@ impl CategoryReport {
             exactly_as_pytorch: self.is_compat,
             changes: self.changes,
             lasts_ns: self.lasts_ns,
-            moments: self.held.iter().map(|held| moment(held, rows)).collect(),
-            phases: self.phases.iter().map(phase).collect(),
+            moments: self.held.iter().map(|held| moment_answer(held, rows)).collect(),
+            phases: self.phases.iter().map(phase_answer).collect(),
             repairs: repair_counts(&self.repairs),
         }
     }
@@ -165,7 +165,7 @@ impl CategoryReport {
     }
 }
 
-fn moment(held: &Held, rows: usize) -> MomentAnswer {
+fn moment_answer(held: &Held, rows: usize) -> MomentAnswer {
     let category = |row: &PieceGroup| CategoryAnswer {
         category: row.name.clone(),
         requested_bytes: row.bytes,
@@ -179,12 +179,12 @@ fn moment(held: &Held, rows: usize) -> MomentAnswer {
         requested_bytes: held.bytes,
         requested_bytes_error: held.error.answer(),
         categories: held.categories.iter().map(category).collect(),
-        modules: groups(&held.modules, rows),
-        operators: groups(&held.operators, rows),
+        modules: groups_answer(&held.modules, rows),
+        operators: groups_answer(&held.operators, rows),
     }
 }
 
-fn groups(all: &[PieceGroup], rows: usize) -> GroupsAnswer {
+fn groups_answer(all: &[PieceGroup], rows: usize) -> GroupsAnswer {
     let (shown, rest) = all.split_at(rows.min(all.len()));
     let group = |row: &PieceGroup| GroupAnswer {
         name: NameAnswer::shown(&row.name),
@@ -207,9 +207,9 @@ fn groups(all: &[PieceGroup], rows: usize) -> GroupsAnswer {
     }
 }
 
-fn phase(row: &PhaseRow) -> PhaseAnswer {
+fn phase_answer(row: &PhaseRow) -> PhaseAnswer {
     PhaseAnswer {
-        phase: row.when.name(),
+        phase: row.part.name(),
         obtained_bytes: row.obtained_bytes,
         obtained_bytes_error: row.errors.obtained_bytes.answer(),
         freed_bytes: row.freed_bytes,

@@ -12,9 +12,9 @@ pub use json::{
 
 use crate::analysis::{Action, Profile};
 use crate::category::Category;
-use crate::names::{Names, is_of_sdk};
+use crate::names::{Names, is_from_sdk};
 use crate::pieces::{Piece, pieces};
-use crate::places::{Places, When};
+use crate::places::{Places, StepPart};
 use crate::recorded::Attribution;
 use crate::repairs::Repairs;
 use crate::series::{Bytes, Moment, peak, span_ns, walk};
@@ -79,7 +79,7 @@ pub struct Held {
 #[non_exhaustive]
 pub struct PhaseRow {
     /// The phase.
-    pub when: When,
+    pub part: StepPart,
     /// The bytes that the phase allocated.
     pub obtained_bytes: u64,
     /// The bytes that the phase freed, whether or not it allocated them.
@@ -214,18 +214,19 @@ fn held(
     let mut by_module: Groups<(Option<u32>, Option<String>)> = Groups::default();
     let mut by_operator: Groups<String> = Groups::default();
     for piece in pieces.iter().filter(is_live) {
-        let category = if names.are_scopes() { piece.settled_category() } else { piece.category_at(time_ns) };
+        let category =
+            if names.has_scope_names() { piece.first_known_category() } else { piece.category_at(time_ns) };
         let add = |tally: &mut Tally| tally.add(profile, piece, category);
         add(&mut all);
         add(&mut by_category[category as usize]);
         let registered = piece.storage.and_then(|storage| owners.module(storage));
-        match (registered, names.are_scopes()) {
+        match (registered, names.has_scope_names()) {
             (None, true) => {
                 let name = names.module(piece.obtained);
                 add(by_module.of((None, Some(name.clone())), || name));
             }
             (registered, _) => {
-                let module = registered.or_else(|| names.module_of(piece.obtained?));
+                let module = registered.or_else(|| names.enclosing_module(piece.obtained?));
                 add(by_module.of((module, None), || names.module_name(module)));
             }
         }
@@ -358,19 +359,20 @@ impl<K: std::hash::Hash + Eq> Groups<K> {
 }
 
 fn phases(profile: &Profile<'_>, device: DeviceIndex, pieces: &[Piece], places: &Places) -> Vec<PhaseRow> {
-    let mut rows = When::ALL.map(|when| PhaseRow { when, ..PhaseRow::default() });
+    let mut rows = StepPart::ALL.map(|part| PhaseRow { part, ..PhaseRow::default() });
     // The allocated, freed and remaining bytes, by phase.
-    let mut sums = [[Sum::default(); 3]; When::ALL.len()];
+    let mut sums = [[Sum::default(); 3]; StepPart::ALL.len()];
     let mut ignored = Sum::default();
     for piece in pieces {
-        let row_of = |record: Option<u32>| record.map(|record| places.get(record).when as usize);
+        let row_of = |record: Option<u32>| record.map(|record| places.get(record).part as usize);
         let mut add = |sum: &mut Sum| piece.add_to(profile, sum, &mut ignored);
         if let Some(row) = row_of(piece.obtained) {
             rows[row].obtained_bytes = rows[row].obtained_bytes.saturating_add(piece.bytes);
             add(&mut sums[row][0]);
             if piece.end_ns.is_none() {
-                let is_of_sdk = is_of_sdk(profile);
-                let category = if is_of_sdk { piece.settled_category() } else { piece.category_at(i64::MAX) };
+                let is_from_sdk = is_from_sdk(profile);
+                let category =
+                    if is_from_sdk { piece.first_known_category() } else { piece.category_at(i64::MAX) };
                 let slot = &mut rows[row].left[category as usize];
                 *slot = slot.saturating_add(i64::try_from(piece.bytes).unwrap_or(i64::MAX));
                 add(&mut sums[row][2]);
@@ -382,13 +384,13 @@ fn phases(profile: &Profile<'_>, device: DeviceIndex, pieces: &[Piece], places: 
         }
     }
     // For each phase, the time of the most allocated bytes right after one of its changes.
-    let mut highest_ns = [0; When::ALL.len()];
+    let mut highest_ns = [0; StepPart::ALL.len()];
     let mut changes = profile.changes().iter().filter(|change| change.device == device).peekable();
     walk(profile, device, |moment: &Moment| {
         while let Some(change) = changes.next_if(|change| change.time_ns <= moment.time_ns) {
             let memory = matches!(change.action, Action::Create | Action::Destroy);
             if let Some(record) = change.record.filter(|_| memory) {
-                let row = places.get(record).when as usize;
+                let row = places.get(record).part as usize;
                 let total = u64::try_from(moment.total()).unwrap_or(0);
                 if rows[row].highest_bytes.is_none_or(|before| total > before) {
                     (rows[row].highest_bytes, highest_ns[row]) = (Some(total), moment.time_ns);

@@ -161,7 +161,7 @@ fn write_phase(out: &mut String, row: &PhaseRow, [first, left_wide, highest]: [u
     writeln!(
         out,
         "{:<12} {:>first$} {:>first$} {:>left_wide$} {:>highest$}  {}",
-        row.when,
+        row.part,
         errors.obtained_bytes.as_bytes(row.obtained_bytes),
         errors.freed_bytes.as_bytes(row.freed_bytes),
         errors.left_bytes.as_bytes(row.left_bytes()),
