@@ -15,7 +15,7 @@ use std::collections::HashMap;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Change {
     /// Pieces, with the states in which they would no longer be live.
-    pub(super) gone: Vec<(u32, States)>,
+    pub(super) removed: Vec<(u32, States)>,
     /// Pieces, with the states in which they must be live, even if they were not before.
     pub(super) needed: Vec<(u32, States)>,
     /// States, with the additional bytes allocated in them.
@@ -42,7 +42,7 @@ impl<'a> Edits<'a> {
         let mut by_piece: HashMap<u32, (Vec<States>, Vec<States>), RandomState> = HashMap::default();
         let mut sums: BTreeMap<States, i64> = BTreeMap::new();
         for change in changes {
-            for &(piece, states) in &change.gone {
+            for &(piece, states) in &change.removed {
                 by_piece.entry(piece).or_default().0.push(states);
             }
             for &(piece, states) in &change.needed {
@@ -52,14 +52,14 @@ impl<'a> Edits<'a> {
                 add(&mut sums, (state, state), bytes);
             }
         }
-        for (piece, (gone, needed)) in by_piece {
+        for (piece, (removed, needed)) in by_piece {
             let bytes = i64::try_from(self.memory.pieces[piece as usize].bytes).unwrap_or(i64::MAX);
-            let life = self.memory.life(piece);
-            let (gone, needed) = (merged(gone), merged(needed));
-            for states in without(&gone, &needed) {
+            let life = self.memory.live_states(piece);
+            let (removed, needed) = (merge(removed), merge(needed));
+            for states in subtract(&removed, &needed) {
                 add(&mut sums, states, -bytes);
             }
-            for states in without(&needed, &[life]) {
+            for states in subtract(&needed, &[life]) {
                 add(&mut sums, states, bytes);
             }
         }
@@ -80,7 +80,7 @@ fn add(sums: &mut BTreeMap<States, i64>, states: States, bytes: i64) {
 }
 
 /// Merges overlapping and adjacent ranges, and sorts them.
-fn merged(mut all: Vec<States>) -> Vec<States> {
+fn merge(mut all: Vec<States>) -> Vec<States> {
     all.retain(|(first, last)| first <= last);
     all.sort_unstable();
     let mut merged: Vec<States> = Vec::with_capacity(all.len());
@@ -94,7 +94,7 @@ fn merged(mut all: Vec<States>) -> Vec<States> {
 }
 
 /// Returns the states in `all` that are not in `others`; both are sorted and have no overlaps.
-fn without(all: &[States], others: &[States]) -> Vec<States> {
+fn subtract(all: &[States], others: &[States]) -> Vec<States> {
     let mut left = Vec::new();
     for &(mut first, last) in all {
         for &(from, to) in others {
@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn needed_states_are_not_removed() {
-        assert_eq!(merged(vec![(5, 7), (1, 2), (3, 3), (9, 8), (6, 10)]), [(1, 3), (5, 10)]);
-        assert_eq!(without(&[(1, 3), (5, 10)], &[(2, 6), (8, 8)]), [(1, 1), (7, 7), (9, 10)]);
-        assert_eq!(without(&[(4, 5)], &[(0, 9)]), []);
+        assert_eq!(merge(vec![(5, 7), (1, 2), (3, 3), (9, 8), (6, 10)]), [(1, 3), (5, 10)]);
+        assert_eq!(subtract(&[(1, 3), (5, 10)], &[(2, 6), (8, 8)]), [(1, 1), (7, 7), (9, 10)]);
+        assert_eq!(subtract(&[(4, 5)], &[(0, 9)]), []);
     }
 }

@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 
 /// A finding, with the effect of its change on memory.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct Proposal {
     pub(super) finding: Finding,
     pub(super) change: Change,
     /// The modules to recompute, if that is the advice.
@@ -54,14 +54,14 @@ struct Group {
     at_peak: Vec<(u32, Gap)>,
 }
 
-/// Finds changes to memory that is idle at the peak. Pieces in `held` are skipped while they wait for the
+/// Finds changes to memory that is idle at the peak. Pieces in `recomputable` are skipped while they wait for the
 /// backward pass, because recomputing a module already covers them.
 pub(super) fn find(
     memory: &Memory<'_>,
     curve: &Curve,
     peak: State,
-    held: &HashSet<u32, RandomState>,
-) -> Vec<Found> {
+    recomputable: &HashSet<u32, RandomState>,
+) -> Vec<Proposal> {
     let mut groups: HashMap<Key, Group, RandomState> = HashMap::default();
     let mut order: Vec<Key> = Vec::new();
     for (number, piece) in (0..).zip(&memory.pieces) {
@@ -78,8 +78,8 @@ pub(super) fn find(
         let gaps = memory.gaps(number, curve, |of| counted(memory, of));
         let mut origin: Option<Origin> = None;
         for gap in gaps {
-            let Some((kind, gap)) = classified(memory, number, category, gap) else { continue };
-            if kind == Kind::Idle && held.contains(&number) && is_held(&gap) {
+            let Some((kind, gap)) = classify(memory, number, category, gap) else { continue };
+            if kind == Kind::Idle && recomputable.contains(&number) && awaits_backward(&gap) {
                 continue;
             }
             let origin = *origin.get_or_insert_with(|| origin_of(memory, number, category));
@@ -92,8 +92,8 @@ pub(super) fn find(
                 order.push(key);
                 Group::default()
             });
-            group.change.gone.push((number, gap.states));
-            if gap.has(peak) {
+            group.change.removed.push((number, gap.states));
+            if gap.contains(peak) {
                 group.at_peak.push((number, gap));
             }
         }
@@ -101,7 +101,7 @@ pub(super) fn find(
     let found = order.into_iter().filter_map(|key| {
         let group = groups.remove(&key)?;
         let finding = finding(memory, curve, peak, &key, &group.at_peak)?;
-        Some(Found { finding, change: group.change, modules: Vec::new() })
+        Some(Proposal { finding, change: group.change, modules: Vec::new() })
     });
     found.collect()
 }
@@ -118,7 +118,7 @@ const fn is_kept(category: Category) -> bool {
 }
 
 /// Returns whether the memory waits for the backward pass during this gap.
-fn is_held(gap: &Gap) -> bool {
+fn awaits_backward(gap: &Gap) -> bool {
     gap.before.is_none_or(|of| of.part != StepPart::Backward)
         && gap.after.is_some_and(|of| of.part == StepPart::Backward)
 }
@@ -132,7 +132,7 @@ fn makes_zeros(memory: &Memory<'_>, of: &Use) -> bool {
 
 /// Returns the kind of advice for a gap of a piece, and the gap with the states in which the piece would not
 /// exist.
-fn classified(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap) -> Option<(Kind, Gap)> {
+fn classify(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap) -> Option<(Kind, Gap)> {
     let kind = match category {
         Category::Parameter | Category::OptimizerState => Kind::Idle,
         Category::Gradient => {
@@ -148,9 +148,10 @@ fn classified(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap
         _ => match (gap.before, gap.after) {
             (_, None) => Kind::Late,
             (None, Some(_))
-                if is_made_of_nothing(memory, number) && !is_held_from_forward(memory, number, &gap) =>
+                if needs_no_other_memory(memory, number)
+                    && !awaits_backward_from_forward(memory, number, &gap) =>
             {
-                gap.states.0 = memory.life(number).0;
+                gap.states.0 = memory.live_states(number).0;
                 Kind::Early
             }
             _ => Kind::Idle,
@@ -161,16 +162,16 @@ fn classified(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap
 
 /// Returns whether the piece could have been created later: it existed before the trace, or the operator that
 /// made it neither used nor allocated any other memory on the device.
-fn is_made_of_nothing(memory: &Memory<'_>, number: u32) -> bool {
+fn needs_no_other_memory(memory: &Memory<'_>, number: u32) -> bool {
     memory.pieces[number as usize].obtained.is_none()
         || memory.maker(number).is_none_or(|maker| memory.touches_only(maker, number))
 }
 
 /// Returns whether the piece was allocated in the forward pass, like a dropout mask, and waits for the
 /// backward pass.
-fn is_held_from_forward(memory: &Memory<'_>, number: u32, gap: &Gap) -> bool {
+fn awaits_backward_from_forward(memory: &Memory<'_>, number: u32, gap: &Gap) -> bool {
     let made = memory.pieces[number as usize].obtained.map(|record| memory.places.get(record).part);
-    made == Some(StepPart::Forward) && is_held(gap)
+    made == Some(StepPart::Forward) && awaits_backward(gap)
 }
 
 fn origin_of(memory: &Memory<'_>, number: u32, category: Category) -> Origin {

@@ -1,6 +1,6 @@
 //! The advice as JSON.
 
-use super::{Advice, Finding, PeakPart, Together};
+use super::{Advice, CombinedEffect, Finding, PeakPart};
 use crate::answer::{RepairCounts, repair_counts};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer};
 use serde::Serialize;
@@ -240,7 +240,7 @@ fn part_answer(part: &PeakPart) -> PeakPartAnswer {
     }
 }
 
-fn after_answer(together: &Together) -> AfterAnswer {
+fn after_answer(together: &CombinedEffect) -> AfterAnswer {
     AfterAnswer {
         findings: together.findings,
         saves_bytes: together.saves_bytes,

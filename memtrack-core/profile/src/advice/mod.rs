@@ -17,7 +17,7 @@ use crate::curve::Curve;
 use crate::names::is_from_sdk;
 use crate::repairs::Repairs;
 use edits::{Change, Edits};
-use find::Found;
+use find::Proposal;
 use memtrack_model::answer::{DeviceAnswer, DeviceKind};
 use memtrack_model::optrace::DeviceIndex;
 use memtrack_report::analysis::estimate::Estimate;
@@ -127,7 +127,7 @@ pub struct Finding {
 /// The peak after several changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Together {
+pub struct CombinedEffect {
     /// The number of findings that were applied.
     pub findings: u64,
     /// How much lower the peak is after the changes, in bytes.
@@ -172,9 +172,9 @@ pub struct Advice {
     /// much memory is allocated at another moment.
     pub findings: Vec<Finding>,
     /// The peak after applying all findings that need no additional work ([`Kind::is_free`]).
-    pub free: Together,
+    pub free: CombinedEffect,
     /// The peak after applying all findings; of nested modules, only one is recomputed.
-    pub all: Together,
+    pub all: CombinedEffect,
     /// Bytes of memory at the peak in which no tensor was seen, so that its use is unknown.
     pub unseen_bytes: u64,
     /// The error of these bytes.
@@ -194,27 +194,27 @@ impl Advice {
         let first_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
         let peak_time = curve.begin_ns(peak).unwrap_or(first_ns);
         let memory = Memory::of(profile, device, &curve);
-        let (mut modules, mut alike, held) = recompute::find(&memory, &curve, peak);
-        let mut others = find::find(&memory, &curve, peak, &held);
+        let (mut modules, mut similar, recomputable) = recompute::find(&memory, &curve, peak);
+        let mut others = find::find(&memory, &curve, peak, &recomputable);
         let old = u64::try_from(peak_bytes).unwrap_or(0);
         let edits = Edits::new(&memory);
-        for Found { finding, change, .. } in others.iter_mut().chain(&mut modules).chain(&mut alike) {
+        for Proposal { finding, change, .. } in others.iter_mut().chain(&mut modules).chain(&mut similar) {
             finding.peak_bytes = edits.peak_after(&mut curve, [&*change]).min(old);
             finding.saves_bytes = old - finding.peak_bytes;
         }
-        let modules = recompute::best_of(modules, alike);
+        let modules = recompute::choose_groups(modules, similar);
         let mut together = |changes: &[&Change]| {
             let peak_bytes = edits.peak_after(&mut curve, changes.iter().copied()).min(old);
-            Together { findings: changes.len() as u64, saves_bytes: old - peak_bytes, peak_bytes }
+            CombinedEffect { findings: changes.len() as u64, saves_bytes: old - peak_bytes, peak_bytes }
         };
-        let is_free = |found: &&Found| found.finding.kind.is_free();
+        let is_free = |found: &&Proposal| found.finding.kind.is_free();
         let free: Vec<&Change> = others.iter().filter(is_free).map(|found| &found.change).collect();
         let mut all: Vec<&Change> = others.iter().map(|found| &found.change).collect();
         let mut peak_with = |changes: &[&Change]| {
             let with: Vec<&Change> = all.iter().chain(changes).copied().collect();
             together(&with).peak_bytes
         };
-        let recomputed = recompute::beside_each_other(&memory, &modules, &mut peak_with);
+        let recomputed = recompute::best_combination(&memory, &modules, &mut peak_with);
         all.extend(recomputed);
         let (free, all) = (together(&free), together(&all));
         let mut findings: Vec<Finding> =

@@ -36,7 +36,7 @@ pub(super) struct Gap {
 }
 
 impl Gap {
-    pub(super) const fn has(&self, state: State) -> bool {
+    pub(super) const fn contains(&self, state: State) -> bool {
         self.states.0 <= state && state <= self.states.1
     }
 }
@@ -49,7 +49,7 @@ struct Touched {
     /// The piece that the operator uses; the last one if it uses several.
     piece: Option<u32>,
     /// Whether the operator uses several pieces.
-    many: bool,
+    has_several_pieces: bool,
 }
 
 /// The pieces of a device's memory, with their uses.
@@ -89,7 +89,7 @@ impl<'a> Memory<'a> {
         let mut memory = Self {
             profile,
             device,
-            lives: pieces.iter().map(|piece| life(piece, curve)).collect(),
+            lives: pieces.iter().map(|piece| live_states(piece, curve)).collect(),
             uses: vec![Vec::new(); pieces.len()],
             places,
             calls,
@@ -119,7 +119,7 @@ impl<'a> Memory<'a> {
                     }
                 }
             }
-            let outer = memory.outer(number);
+            let outer = memory.outermost_operator(number);
             match &record.what {
                 What::Op(_) => {}
                 What::Memory(of) => {
@@ -141,7 +141,7 @@ impl<'a> Memory<'a> {
                     continue;
                 };
                 let touched = memory.touched.entry(outer).or_default();
-                touched.many |= touched.piece.is_some_and(|other| other != piece);
+                touched.has_several_pieces |= touched.piece.is_some_and(|other| other != piece);
                 touched.piece = Some(piece);
                 let uses = &mut memory.uses[piece as usize];
                 if memory.pieces[piece as usize]
@@ -175,7 +175,7 @@ impl<'a> Memory<'a> {
         }
         let is_coarse = |number: RecordId| {
             matches!(trace.records[number as usize].what, What::Op(_))
-                && self.outer(number) == number
+                && self.outermost_operator(number) == number
                 && matches!(self.places.get(number).part, StepPart::Backward | StepPart::Optimizer)
         };
         let coarse: Vec<Use> = (0..trace.records.len() as RecordId)
@@ -190,19 +190,19 @@ impl<'a> Memory<'a> {
         for (piece, uses) in self.pieces.iter().zip(&mut self.uses) {
             let begin = piece.begin_ns.unwrap_or(i64::MIN);
             let first = coarse.partition_point(|of| of.begin_ns < begin);
-            let there =
+            let live_at_start =
                 coarse[first..].iter().take_while(|of| piece.end_ns.is_none_or(|end| of.begin_ns < end));
-            uses.extend(there);
+            uses.extend(live_at_start);
         }
     }
 
     /// Returns the outermost operator that encloses a record, or the record if there is none.
-    pub(super) fn outer(&self, record: RecordId) -> RecordId {
+    pub(super) fn outermost_operator(&self, record: RecordId) -> RecordId {
         self.places.get(record).operator.unwrap_or(record)
     }
 
     /// Returns the first and last state in which a piece is live.
-    pub(super) fn life(&self, piece: u32) -> States {
+    pub(super) fn live_states(&self, piece: u32) -> States {
         self.lives[piece as usize]
     }
 
@@ -219,14 +219,16 @@ impl<'a> Memory<'a> {
     /// Returns whether an operator does nothing with the device's memory except allocate and use this piece.
     pub(super) fn touches_only(&self, operator: RecordId, piece: u32) -> bool {
         self.touched.get(&operator).is_none_or(|touched| {
-            touched.changes <= 1 && !touched.many && touched.piece.is_none_or(|only| only == piece)
+            touched.changes <= 1
+                && !touched.has_several_pieces
+                && touched.piece.is_none_or(|only| only == piece)
         })
     }
 
     /// Returns the intervals in which a piece is live and not used, where only the uses for which `counted`
     /// returns true are uses.
     pub(super) fn gaps(&self, piece: u32, curve: &Curve, counted: impl Fn(&Use) -> bool) -> Vec<Gap> {
-        let (first, last) = self.life(piece);
+        let (first, last) = self.live_states(piece);
         let mut gaps = Vec::new();
         let of = &self.pieces[piece as usize];
         let mut begin = match (of.begin_ns, self.maker(piece)) {
@@ -258,7 +260,7 @@ impl<'a> Memory<'a> {
     }
 
     /// Returns the pieces that are live in a state.
-    pub(super) fn there(&self, state: State) -> impl Iterator<Item = &Piece> {
+    pub(super) fn live_in(&self, state: State) -> impl Iterator<Item = &Piece> {
         let pieces = self.pieces.iter().zip(&self.lives);
         pieces.filter(move |(_, life)| life.0 <= state && state <= life.1).map(|(piece, _)| piece)
     }
@@ -267,7 +269,7 @@ impl<'a> Memory<'a> {
     /// error.
     pub(super) fn unseen_bytes(&self, state: State) -> (u64, Estimate) {
         let (mut bytes, mut sum, mut blocks) = (0_u64, Sum::default(), Sum::default());
-        for piece in self.there(state).filter(|piece| piece.storage.is_none()) {
+        for piece in self.live_in(state).filter(|piece| piece.storage.is_none()) {
             bytes = bytes.saturating_add(piece.bytes);
             piece.add_to(self.profile, &mut sum, &mut blocks);
         }
@@ -292,7 +294,7 @@ impl<'a> Memory<'a> {
     }
 }
 
-fn life(piece: &Piece, curve: &Curve) -> States {
+fn live_states(piece: &Piece, curve: &Curve) -> States {
     let first = curve.after(piece.begin_ns.unwrap_or(-1));
     let last = piece.end_ns.map_or(curve.last(), |end_ns| curve.after(end_ns).saturating_sub(1));
     (first, last)

@@ -13,12 +13,12 @@ pub(super) struct Edge {
     pub(super) key: AllocationId,
     /// The version before the node; `None` if the node allocates the memory.
     pub(super) input: Option<u32>,
-    pub(super) does: Does,
+    pub(super) effect: Effect,
 }
 
 /// A node's effect on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Does {
+pub(super) enum Effect {
     Reads,
     Writes,
     Frees,
@@ -27,16 +27,16 @@ pub(super) enum Does {
 impl Edge {
     /// Returns the version that the node produces, if it produces one.
     pub(super) const fn output(&self) -> Option<u32> {
-        match (self.input, self.does) {
-            (Some(version), Does::Writes) => Some(version + 1),
-            (None, Does::Reads | Does::Writes) => Some(0),
+        match (self.input, self.effect) {
+            (Some(version), Effect::Writes) => Some(version + 1),
+            (None, Effect::Reads | Effect::Writes) => Some(0),
             _ => None,
         }
     }
 
     /// Returns whether the node both allocates and frees the memory.
     pub(super) const fn is_intermediate(&self) -> bool {
-        self.input.is_none() && matches!(self.does, Does::Frees)
+        self.input.is_none() && matches!(self.effect, Effect::Frees)
     }
 }
 
@@ -113,17 +113,17 @@ pub(super) fn flow(
         let start = flow.edges.len() as u32;
         for &key in &keys {
             let Collected { access, allocated, freed } = std::mem::take(&mut collected[key as usize]);
-            let does = match access {
-                _ if freed => Does::Frees,
-                access if access & WRITES != 0 || access == UNKNOWN => Does::Writes,
-                _ => Does::Reads,
+            let effect = match access {
+                _ if freed => Effect::Frees,
+                access if access & WRITES != 0 || access == UNKNOWN => Effect::Writes,
+                _ => Effect::Reads,
             };
             let version = &mut flow.newest[key as usize];
             let input = (!allocated).then_some(*version);
-            if does == Does::Writes && !allocated {
+            if effect == Effect::Writes && !allocated {
                 *version += 1;
             }
-            let edge = Edge { key, input, does };
+            let edge = Edge { key, input, effect };
             if edge.output().is_some_and(|output| output != *version) {
                 if mode == Mode::Compat {
                     return Err(AnalysisError::Versions);
@@ -165,7 +165,7 @@ fn leaves(trace: &OperatorTrace, tree: &Tree) -> Vec<RecordId> {
         if is_leaf {
             leaves.push(record);
         }
-        place = if is_leaf { tree.after[place] as usize } else { place + 1 };
+        place = if is_leaf { tree.subtree_end[place] as usize } else { place + 1 };
     }
     leaves
 }
@@ -188,7 +188,7 @@ fn collect(
             keys.push(key);
         }
     };
-    for &record in tree.within(leaf) {
+    for &record in tree.subtree(leaf) {
         match &trace.records[record as usize].what {
             What::Op(op) => {
                 let mut mentioned = identities.of(record).iter();

@@ -118,7 +118,7 @@ pub(super) fn identify(
     repairs: &mut Repairs,
 ) -> Identities {
     let (mentions, starts) = mentions(trace, registers, mode);
-    let mut numbers = Numbers {
+    let mut numbers = Numbering {
         trace,
         mode,
         live: HashMap::default(),
@@ -128,11 +128,11 @@ pub(super) fn identify(
     };
     let mut allocations = vec![NONE; mentions.len()];
     let mut order = Vec::with_capacity(mentions.len());
-    in_order(trace, tree, mode, &starts, |mention| order.push(mention));
+    visit_in_order(trace, tree, mode, &starts, |mention| order.push(mention));
     for &at in &order {
         allocations[at as usize] = numbers.number(mentions[at as usize], repairs);
     }
-    let Numbers { mut lifetimes, ignored, .. } = numbers;
+    let Numbering { mut lifetimes, ignored, .. } = numbers;
     number_tensors(trace, &mentions, &order, &allocations, &mut lifetimes);
     let has_key = |allocation: AllocationId| allocation != NONE && lifetimes[allocation as usize].has_key();
     let keys =
@@ -162,7 +162,13 @@ fn mentions(trace: &OperatorTrace, registers: &[bool], mode: Mode) -> (Vec<Menti
 
 /// Calls `visit` with the indices of all references in chronological order: a record's references at its
 /// beginning, but an operator's results at its end.
-fn in_order(trace: &OperatorTrace, tree: &Tree, mode: Mode, starts: &[u32], mut visit: impl FnMut(u32)) {
+fn visit_in_order(
+    trace: &OperatorTrace,
+    tree: &Tree,
+    mode: Mode,
+    starts: &[u32],
+    mut visit: impl FnMut(u32),
+) {
     let mut ends: BinaryHeap<Reverse<(i64, Reverse<RecordId>)>> = BinaryHeap::new();
     let outs = |record: RecordId| match &trace.records[record as usize].what {
         What::Op(op) if mode == Mode::Tolerant => op.outs.len() as u32,
@@ -170,7 +176,7 @@ fn in_order(trace: &OperatorTrace, tree: &Tree, mode: Mode, starts: &[u32], mut 
     };
     for (number, record) in (0..).zip(&trace.records) {
         while let Some(&Reverse((end_ns, Reverse(ended)))) = ends.peek()
-            && (end_ns < record.time_ns || end_ns == record.time_ns && !tree.is_within(number, ended))
+            && (end_ns < record.time_ns || end_ns == record.time_ns && !tree.is_inside(number, ended))
         {
             ends.pop();
             let after = starts[ended as usize + 1];
@@ -190,7 +196,7 @@ fn in_order(trace: &OperatorTrace, tree: &Tree, mode: Mode, starts: &[u32], mut 
     }
 }
 
-struct Numbers<'a> {
+struct Numbering<'a> {
     trace: &'a OperatorTrace,
     mode: Mode,
     /// The current lifetime at each address.
@@ -201,7 +207,7 @@ struct Numbers<'a> {
     ignored: Vec<RecordId>,
 }
 
-impl Numbers<'_> {
+impl Numbering<'_> {
     fn number(&mut self, mention: Mention, repairs: &mut Repairs) -> AllocationId {
         let tolerant = self.mode == Mode::Tolerant;
         if mention.memory == NONE {
@@ -217,7 +223,7 @@ impl Numbers<'_> {
                     return ended;
                 }
             }
-            return self.at(tensor.storage, tensor.device);
+            return self.lifetime_at(tensor.storage, tensor.device);
         }
         let What::Memory(memory) = &self.trace.records[mention.memory as usize].what else { return NONE };
         let place = (Some(memory.address), memory.device);
@@ -230,7 +236,7 @@ impl Numbers<'_> {
                 self.ignored.push(mention.memory);
                 return NONE;
             }
-            let id = self.at(place.0, place.1);
+            let id = self.lifetime_at(place.0, place.1);
             self.live.remove(&place);
             if tolerant {
                 self.ended.insert((memory.address, memory.device), id);
@@ -241,10 +247,10 @@ impl Numbers<'_> {
             self.lifetimes[before as usize].replaced_by = mention.memory;
             repairs.add(Repair::ImpliedFrees, 1);
         }
-        self.at(place.0, place.1)
+        self.lifetime_at(place.0, place.1)
     }
 
-    fn at(&mut self, address: Option<u64>, device: DeviceIndex) -> AllocationId {
+    fn lifetime_at(&mut self, address: Option<u64>, device: DeviceIndex) -> AllocationId {
         if let Some(&id) = self.live.get(&(address, device)) {
             return id;
         }

@@ -23,7 +23,7 @@ use crate::recorded::{Attribution, PRODUCER};
 use crate::repairs::Repairs;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, TensorId, TracePhase, What};
-use stated::Stated;
+use stated::Statement;
 use std::fmt;
 
 /// An error for a trace that cannot be analysed. Displays as one line.
@@ -93,7 +93,7 @@ pub struct Profile<'a> {
     phases: Vec<TracePhase>,
     /// By record: the program's statement about the memory that the record allocated, in traces of memtrack's
     /// SDK.
-    stated: Vec<Option<Stated>>,
+    statements: Vec<Option<Statement>>,
     /// The rule that determined each entry of `by_version`, if one did.
     rules: Vec<Option<Rule>>,
     mode: Mode,
@@ -103,7 +103,7 @@ pub struct Profile<'a> {
 
 /// A version of a storage with its category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Labelled {
+pub struct LabelledVersion {
     /// The storage: an index into [`Profile::storages`], which is PyTorch's allocation id.
     pub storage: u32,
     /// The version of the storage's contents, from 0.
@@ -147,7 +147,7 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
     starts.push(by_version.len() as u32);
     let changes = timeline::timeline(trace, &tree, &identities, &flow, &sizes, (&present, &starts), mode)?;
     let phases = phases(trace);
-    let (stated, rules) = (Vec::new(), Vec::new());
+    let (statements, rules) = (Vec::new(), Vec::new());
     let mut profile = Profile {
         trace,
         repairs,
@@ -157,7 +157,7 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
         changes,
         identities,
         phases,
-        stated,
+        statements,
         rules,
         mode,
         attribution: None,
@@ -165,7 +165,7 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
     if mode == Mode::Tolerant && trace.header.producer.0 == PRODUCER {
         profile.apply_statements();
     } else if mode == Mode::Tolerant {
-        profile.name_optimizer_temporaries();
+        profile.label_optimizer_temporaries();
     }
     Ok(profile)
 }
@@ -290,7 +290,7 @@ impl<'a> Profile<'a> {
     pub(crate) fn category_at(&self, change: &Change, version: u32) -> Category {
         let found = match change.storage {
             Some(storage) => self.category(storage, version),
-            None => self.of_unseen(change),
+            None => self.category_without_tensor(change),
         };
         found.unwrap_or(Category::Unknown)
     }
@@ -299,7 +299,7 @@ impl<'a> Profile<'a> {
     /// Rules apply only to traces that memtrack's SDK recorded.
     pub fn rule_of(&self, change: &Change) -> Option<Rule> {
         match change.storage {
-            None => self.stated_of(change).map(|stated| stated.rule),
+            None => self.statement_of(change).map(|stated| stated.rule),
             Some(storage) => {
                 let Storage { versions: (start, count), .. } =
                     self.storages.get(storage as usize).copied()??;
@@ -309,14 +309,14 @@ impl<'a> Profile<'a> {
         }
     }
 
-    fn stated_of(&self, change: &Change) -> Option<Stated> {
-        change.obtained.and_then(|record| *self.stated.get(record as usize)?)
+    fn statement_of(&self, change: &Change) -> Option<Statement> {
+        change.obtained.and_then(|record| *self.statements.get(record as usize)?)
     }
 
     /// Returns the category of a change's memory in which no tensor was seen.
-    fn of_unseen(&self, change: &Change) -> Option<Category> {
-        if !self.stated.is_empty() {
-            return self.stated_of(change).map(|stated| stated.category);
+    fn category_without_tensor(&self, change: &Change) -> Option<Category> {
+        if !self.statements.is_empty() {
+            return self.statement_of(change).map(|stated| stated.category);
         }
         let in_optimizer = self.mode == Mode::Tolerant
             && change
@@ -327,14 +327,18 @@ impl<'a> Profile<'a> {
 
     /// Returns all versions that PyTorch lists, with their categories, sorted by logical tensor, allocation
     /// and version.
-    pub fn labelled(&self) -> Vec<Labelled> {
+    pub fn labelled(&self) -> Vec<LabelledVersion> {
         let mut storages: Vec<(u32, &Storage)> =
             (0..).zip(&self.storages).filter_map(|(id, storage)| Some((id, storage.as_ref()?))).collect();
         storages.sort_by_key(|(id, storage)| (storage.tensor, *id));
         let versions = storages.into_iter().flat_map(|(id, storage)| {
             let (start, count) = storage.versions;
             (0..count).filter(move |version| self.present[(start + version) as usize]).map(move |version| {
-                Labelled { storage: id, version, category: self.by_version[(start + version) as usize] }
+                LabelledVersion {
+                    storage: id,
+                    version,
+                    category: self.by_version[(start + version) as usize],
+                }
             })
         });
         versions.collect()
@@ -342,11 +346,11 @@ impl<'a> Profile<'a> {
 
     /// Applies the program's statements where they take precedence over data flow.
     fn apply_statements(&mut self) {
-        self.stated = stated::stated(self.trace, &self.phases, &self.changes);
+        self.statements = stated::statements(self.trace, &self.phases, &self.changes);
         self.rules = vec![None; self.by_version.len()];
         let registered = self.registered();
         for change in self.changes.iter().filter(|change| change.action == Action::Create) {
-            let stated = change.obtained.and_then(|record| self.stated[record as usize]);
+            let stated = change.obtained.and_then(|record| self.statements[record as usize]);
             let (Some(storage), Some(stated)) = (change.storage, stated) else { continue };
             let Some(Storage { versions: (start, count), tensor, .. }) = self.storages[storage as usize]
             else {
@@ -376,7 +380,7 @@ impl<'a> Profile<'a> {
     /// Labels memory allocated in an optimizer's step as [`Category::OptimizerTemporary`], except registered
     /// tensors, gradients and temporaries. PyTorch's rules only guess from the data flow there: they classify
     /// Adam's denominators as parameters.
-    fn name_optimizer_temporaries(&mut self) {
+    fn label_optimizer_temporaries(&mut self) {
         let registered = self.registered();
         for change in self.changes.iter().filter(|change| change.action == Action::Create) {
             let (Some(storage), Some(record)) = (change.storage, change.record) else { continue };

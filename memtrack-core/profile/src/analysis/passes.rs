@@ -37,14 +37,14 @@ impl<'a> Passes<'a> {
     pub(super) fn run(&self) -> Store<'a> {
         let mut store = Store::new(self.identities, &self.flow.newest);
         let roles = self.roles();
-        gradients_and_temporaries(self.flow, &roles, &mut store);
-        registered(&roles, Role::Parameter, Category::Parameter, &mut store);
-        registered(&roles, Role::Buffer, Category::Buffer, &mut store);
-        self.inputs(&mut store);
-        self.parameters_from_flow(&mut store);
-        activations(self.flow, &mut store);
-        registered(&roles, Role::State, Category::OptimizerState, &mut store);
-        autograd_detail(self.flow, &mut store);
+        label_gradients_and_temporaries(self.flow, &roles, &mut store);
+        label_registered(&roles, Role::Parameter, Category::Parameter, &mut store);
+        label_registered(&roles, Role::Buffer, Category::Buffer, &mut store);
+        self.label_inputs(&mut store);
+        self.label_parameters_from_flow(&mut store);
+        label_activations(self.flow, &mut store);
+        label_registered(&roles, Role::State, Category::OptimizerState, &mut store);
+        label_autograd_detail(self.flow, &mut store);
         store
     }
 
@@ -60,7 +60,7 @@ impl<'a> Passes<'a> {
             };
             match &self.trace.records[number as usize].what {
                 What::Op(op) => {
-                    if let Some(key) = self.accumulated(number, op) {
+                    if let Some(key) = self.accumulated_gradient(number, op) {
                         add(Role::Gradient, key);
                     }
                 }
@@ -97,7 +97,7 @@ impl<'a> Passes<'a> {
 
     /// Returns the gradient that an AccumulateGrad node adds to a parameter: the argument of the first
     /// operator in the node.
-    fn accumulated(&self, number: RecordId, op: &Op) -> Option<AllocationId> {
+    fn accumulated_gradient(&self, number: RecordId, op: &Op) -> Option<AllocationId> {
         let strings = &self.trace.strings;
         if op.kind != OpKind::Backward || strings.bytes(op.name) != b"torch::autograd::AccumulateGrad" {
             return None;
@@ -105,9 +105,9 @@ impl<'a> Passes<'a> {
         let child = self.tree.first_child(number)?;
         let What::Op(first) = &self.trace.records[child as usize].what else { return None };
         let name = strings.bytes(first.name);
-        let takes = matches!(first.args.first(), Some(Arg::Tensor(..)));
-        let is_one = (name == b"aten::detach" || name == b"aten::add_") && takes;
-        is_one.then(|| self.identities.of(child)[0]).filter(|&key| key != NONE)
+        let has_tensor = matches!(first.args.first(), Some(Arg::Tensor(..)));
+        let accumulates = (name == b"aten::detach" || name == b"aten::add_") && has_tensor;
+        accumulates.then(|| self.identities.of(child)[0]).filter(|&key| key != NONE)
     }
 
     /// Returns for each logical tensor whether it depends on a gradient or a parameter.
@@ -166,7 +166,7 @@ impl<'a> Passes<'a> {
 
     /// Labels as inputs the tensors that contribute to gradients and do not depend on gradients or
     /// parameters.
-    fn inputs(&self, store: &mut Store<'_>) {
+    fn label_inputs(&self, store: &mut Store<'_>) {
         let flow = self.flow;
         let depends = self.depend_on_gradients(store);
         let mut contributes = vec![false; store.slots()];
@@ -212,7 +212,7 @@ impl<'a> Passes<'a> {
             }
         }
         for key in 0..self.identities.lifetimes.len() as AllocationId {
-            if store.named[key as usize] {
+            if store.has_tensor_category[key as usize] {
                 present[store.slot((key, 0))] = true;
             }
         }
@@ -221,7 +221,7 @@ impl<'a> Passes<'a> {
 
     /// Labels parameters that no module or optimizer registers: tensors that are combined with inputs in the
     /// forward pass, are not computed from inputs, and contribute to a gradient.
-    fn parameters_from_flow(&self, store: &mut Store<'_>) {
+    fn label_parameters_from_flow(&self, store: &mut Store<'_>) {
         let flow = self.flow;
         let present = self.present(store);
         let versions = self.versions(store);
@@ -265,21 +265,21 @@ impl<'a> Passes<'a> {
 
 /// Labels the gradients that records state, and as temporary the memory that one operator allocates and
 /// frees.
-fn gradients_and_temporaries(flow: &Flow, roles: &[(Role, AllocationId)], store: &mut Store<'_>) {
-    registered(roles, Role::Gradient, Category::Gradient, store);
+fn label_gradients_and_temporaries(flow: &Flow, roles: &[(Role, AllocationId)], store: &mut Store<'_>) {
+    label_registered(roles, Role::Gradient, Category::Gradient, store);
     for node in &flow.nodes {
         let intermediate = flow.edges(node).iter().filter(|edge| edge.is_intermediate());
         intermediate.for_each(|edge| store.set_key(edge.key, Category::Temporary));
     }
 }
 
-fn registered(roles: &[(Role, AllocationId)], what: Role, category: Category, store: &mut Store<'_>) {
+fn label_registered(roles: &[(Role, AllocationId)], what: Role, category: Category, store: &mut Store<'_>) {
     let keys = roles.iter().filter(|(roles, _)| *roles == what);
     keys.for_each(|&(_, key)| store.set_tensor(key, category));
 }
 
 /// Labels as activations the tensors computed from inputs and parameters in the forward pass.
-fn activations(flow: &Flow, store: &mut Store<'_>) {
+fn label_activations(flow: &Flow, store: &mut Store<'_>) {
     for node in flow.nodes.iter().filter(|node| !node.is_backward) {
         let mut has_source = false;
         let mut is_forward = true;
@@ -297,7 +297,7 @@ fn activations(flow: &Flow, store: &mut Store<'_>) {
 }
 
 /// Labels as autograd detail the results of the backward pass that are not gradients.
-fn autograd_detail(flow: &Flow, store: &mut Store<'_>) {
+fn label_autograd_detail(flow: &Flow, store: &mut Store<'_>) {
     for node in flow.nodes.iter().filter(|node| node.is_backward) {
         for (key, version) in flow.outputs(node) {
             let before = version.checked_sub(1).map(|before| store.get((key, before)));

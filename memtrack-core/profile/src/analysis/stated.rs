@@ -20,23 +20,23 @@ pub enum Rule {
     /// state.
     OptimizerKeeps,
     /// Allocated and freed in an optimizer's step: temporary memory of the optimizer.
-    OptimizerGivesBack,
+    OptimizerFrees,
     /// Allocated in a module of the forward pass and live after the operator, or allocated in an operator
     /// outside modules that reports its tensors, and freed before the next step: an activation.
     ForwardKeeps,
     /// Allocated and freed in an operator outside the backward pass and the optimizer's step: temporary.
-    ForwardGivesBack,
+    ForwardFrees,
     /// An input according to data flow, but allocated inside a module: computed in the forward pass by
     /// operators that did not report their inputs. An activation.
-    NoInput,
+    NotAnInput,
     /// A parameter according to data flow, but allocated inside a module or an operator, and not registered:
     /// an activation.
-    NoParameter,
+    NotAParameter,
 }
 
 /// The program's statement about a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stated {
+pub(super) struct Statement {
     pub(super) rule: Rule,
     pub(super) category: Category,
 }
@@ -55,11 +55,11 @@ struct Around {
 }
 
 /// Returns for each record the program's statement about the memory that the record allocated.
-pub(super) fn stated(
+pub(super) fn statements(
     trace: &OperatorTrace,
     phases: &[TracePhase],
     changes: &[Change],
-) -> Vec<Option<Stated>> {
+) -> Vec<Option<Statement>> {
     let mut around: Vec<Around> = Vec::with_capacity(trace.records.len());
     for (number, record) in (0..).zip(&trace.records) {
         let mut here = record.parent.map_or(Around::default(), |parent| around[parent as usize]);
@@ -81,7 +81,7 @@ pub(super) fn stated(
         around.push(here);
     }
     let steps = Steps::of(trace, phases);
-    let mut stated: Vec<Option<Stated>> = vec![None; trace.records.len()];
+    let mut statements: Vec<Option<Statement>> = vec![None; trace.records.len()];
     let mut freed_ns: Vec<Option<i64>> = vec![None; trace.records.len()];
     for change in changes.iter().filter(|change| change.action == Action::Destroy) {
         if let Some(obtained) = change.obtained {
@@ -101,20 +101,20 @@ pub(super) fn stated(
         };
         let (rule, category) = match phases[obtained as usize] {
             TracePhase::Of(Phase::Optimizer) if freed_in(here.optimizer) => {
-                (Rule::OptimizerGivesBack, Category::OptimizerTemporary)
+                (Rule::OptimizerFrees, Category::OptimizerTemporary)
             }
             TracePhase::Of(Phase::Optimizer) => (Rule::OptimizerKeeps, Category::OptimizerState),
             TracePhase::Of(Phase::Backward) if outlives_step() => continue,
             TracePhase::Of(Phase::Backward) => (Rule::Backward, Category::AutogradDetail),
             _ if here.operator.is_none() && !here.is_in_module => continue,
-            _ if freed_in(here.operator) => (Rule::ForwardGivesBack, Category::Temporary),
+            _ if freed_in(here.operator) => (Rule::ForwardFrees, Category::Temporary),
             // An operator outside modules may allocate anything, such as data that the program keeps.
             _ if !here.is_in_module && (!here.reports_tensors || outlives_step()) => continue,
             _ => (Rule::ForwardKeeps, Category::Activation),
         };
-        stated[obtained as usize] = Some(Stated { rule, category });
+        statements[obtained as usize] = Some(Statement { rule, category });
     }
-    stated
+    statements
 }
 
 /// The ends of training steps. Outside modules, and in the backward pass, memory that outlives its step is a
@@ -167,21 +167,19 @@ impl Steps {
 pub(super) fn decide(
     by_flow: Option<Category>,
     is_registered: bool,
-    stated: Option<Stated>,
+    stated: Option<Statement>,
 ) -> (Option<Category>, Option<Rule>) {
-    let is_of_forward = |stated: &Stated| matches!(stated.rule, Rule::ForwardKeeps | Rule::ForwardGivesBack);
+    let is_of_forward = |stated: &Statement| matches!(stated.rule, Rule::ForwardKeeps | Rule::ForwardFrees);
     match (by_flow, stated) {
         (None, Some(stated)) => (Some(stated.category), Some(stated.rule)),
         (Some(Category::Input), Some(stated)) if is_of_forward(&stated) => {
-            (Some(stated.category), Some(Rule::NoInput))
+            (Some(stated.category), Some(Rule::NotAnInput))
         }
         (Some(Category::Parameter), Some(stated)) if is_of_forward(&stated) && !is_registered => {
-            (Some(stated.category), Some(Rule::NoParameter))
+            (Some(stated.category), Some(Rule::NotAParameter))
         }
         // The result of an inner operator that the outer operator drops.
-        (Some(Category::Activation), Some(stated))
-            if stated.rule == Rule::ForwardGivesBack && !is_registered =>
-        {
+        (Some(Category::Activation), Some(stated)) if stated.rule == Rule::ForwardFrees && !is_registered => {
             (Some(stated.category), Some(stated.rule))
         }
         _ => (by_flow, None),

@@ -14,7 +14,7 @@ pub(super) struct Store<'a> {
     by_key: Vec<Option<Category>>,
     by_version: Vec<Option<Category>>,
     /// For each lifetime, whether `set_tensor` was called for it.
-    pub(super) named: Vec<bool>,
+    pub(super) has_tensor_category: Vec<bool>,
 }
 
 impl<'a> Store<'a> {
@@ -35,7 +35,7 @@ impl<'a> Store<'a> {
             by_tensor: vec![None; count],
             by_key: vec![None; count],
             by_version: vec![None; start as usize],
-            named: vec![false; count],
+            has_tensor_category: vec![false; count],
         }
     }
 
@@ -62,7 +62,7 @@ impl<'a> Store<'a> {
 
     pub(super) fn set_tensor(&mut self, key: AllocationId, category: Category) {
         self.by_tensor[self.identities.tensor(key) as usize] = Some(category);
-        self.named[key as usize] = true;
+        self.has_tensor_category[key as usize] = true;
     }
 
     pub(super) fn set_key(&mut self, key: AllocationId, category: Category) {

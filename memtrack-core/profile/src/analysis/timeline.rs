@@ -5,7 +5,7 @@
 //! into the lifetime of the memory that it changes. A property test checks this on randomly damaged traces.
 
 use super::AnalysisError;
-use super::flow::{Does, Flow};
+use super::flow::{Effect, Flow};
 use super::identities::{AllocationId, Identities, NONE};
 use super::tree::Tree;
 use crate::optrace::Mode;
@@ -66,8 +66,8 @@ pub(super) fn timeline(
     // Live memory without a tensor: its size and the record that allocated it.
     let mut unknown: HashMap<(u64, DeviceIndex), (u64, RecordId), RandomState> = HashMap::default();
     // PyTorch walks the tree, which is not chronological if one operator frees the memory of another.
-    let in_time: Vec<RecordId> = (0..trace.records.len() as RecordId).collect();
-    let order = if mode == Mode::Tolerant { &in_time } else { &tree.walk };
+    let by_time: Vec<RecordId> = (0..trace.records.len() as RecordId).collect();
+    let order = if mode == Mode::Tolerant { &by_time } else { &tree.walk };
     for &number in order {
         let record = &trace.records[number as usize];
         let What::Memory(memory) = &record.what else { continue };
@@ -154,14 +154,14 @@ pub(super) fn timeline(
     for node in &flow.nodes {
         for edge in flow.edges(node) {
             let key = edge.key;
-            match (edge.input, edge.does) {
+            match (edge.input, edge.effect) {
                 (None, _) => {
                     let record = created[key as usize];
                     let time_ns =
                         record.map_or(node.time_ns, |record| trace.records[record as usize].time_ns);
                     changes.push(of_key(key, time_ns, Action::Create, 0, record)?);
                 }
-                (Some(version), Does::Writes) => {
+                (Some(version), Effect::Writes) => {
                     let action = Action::IncrementVersion;
                     let mut time_ns = node.time_ns;
                     if mode == Mode::Tolerant {
@@ -175,7 +175,7 @@ pub(super) fn timeline(
                 }
                 _ => {}
             }
-            if edge.does == Does::Frees {
+            if edge.effect == Effect::Frees {
                 let record = destroyed[key as usize];
                 let time_ns = record.map_or(node.time_ns, |record| trace.records[record as usize].time_ns);
                 changes.push(of_key(key, time_ns, Action::Destroy, newest(key), record)?);

@@ -9,7 +9,7 @@ pub(super) struct Tree {
     /// Each record's index in `walk`.
     pub(super) place: Vec<u32>,
     /// For each index in `walk`, the index after the last record inside the record there.
-    pub(super) after: Vec<u32>,
+    pub(super) subtree_end: Vec<u32>,
 }
 
 impl Tree {
@@ -30,7 +30,8 @@ impl Tree {
             children[*slot as usize] = record as RecordId;
             *slot += 1;
         }
-        let mut tree = Self { walk: Vec::with_capacity(count), place: vec![0; count], after: vec![0; count] };
+        let mut tree =
+            Self { walk: Vec::with_capacity(count), place: vec![0; count], subtree_end: vec![0; count] };
         // The records still to visit. The flag marks a visited record, whose subtree ends when it is popped
         // again.
         let mut left: Vec<(RecordId, bool)> = Vec::new();
@@ -41,7 +42,7 @@ impl Tree {
         push(&mut left, count);
         while let Some((record, is_left)) = left.pop() {
             if is_left {
-                tree.after[tree.place[record as usize] as usize] = tree.walk.len() as u32;
+                tree.subtree_end[tree.place[record as usize] as usize] = tree.walk.len() as u32;
                 continue;
             }
             tree.place[record as usize] = tree.walk.len() as u32;
@@ -53,20 +54,20 @@ impl Tree {
     }
 
     /// Returns a record and all records inside it.
-    pub(super) fn within(&self, record: RecordId) -> &[RecordId] {
+    pub(super) fn subtree(&self, record: RecordId) -> &[RecordId] {
         let place = self.place[record as usize] as usize;
-        &self.walk[place..self.after[place] as usize]
+        &self.walk[place..self.subtree_end[place] as usize]
     }
 
     /// Returns whether `inner` is `outer` or inside it.
-    pub(super) fn is_within(&self, inner: RecordId, outer: RecordId) -> bool {
+    pub(super) fn is_inside(&self, inner: RecordId, outer: RecordId) -> bool {
         let (inner, outer) = (self.place[inner as usize], self.place[outer as usize]);
-        inner >= outer && inner < self.after[outer as usize]
+        inner >= outer && inner < self.subtree_end[outer as usize]
     }
 
     /// Returns the first record directly inside this one.
     pub(super) fn first_child(&self, record: RecordId) -> Option<RecordId> {
-        self.within(record).get(1).copied()
+        self.subtree(record).get(1).copied()
     }
 }
 

@@ -228,11 +228,11 @@ impl<'a> Builder<'a> {
     /// Returns a scope and its enclosing scopes, innermost first.
     fn ancestors(&self, scope: ScopeId) -> impl Iterator<Item = ScopeId> + '_ {
         // The id of a scope is larger than the ids of its enclosing scopes.
-        let around = |scope: &ScopeId| {
+        let parent_of = |scope: &ScopeId| {
             let row = self.snapshot.scopes.rows.get(scope.index())?;
             Some(row.parent).filter(|parent| parent < scope && !parent.is_none())
         };
-        std::iter::successors(Some(scope).filter(|scope| !scope.is_none()), around)
+        std::iter::successors(Some(scope).filter(|scope| !scope.is_none()), parent_of)
     }
 
     fn innermost(&self, open: &Open) -> Option<RecordId> {

@@ -103,17 +103,17 @@ fn memory_that_an_operator_keeps_for_the_backward_pass_is_an_activation() {
 
 #[test]
 fn memory_that_an_operator_frees_is_temporary() {
-    assert_eq!(recorded(INSIDE), (Category::Temporary, Some(Rule::ForwardGivesBack)));
+    assert_eq!(recorded(INSIDE), (Category::Temporary, Some(Rule::ForwardFrees)));
 }
 
 #[test]
 fn memory_made_inside_a_module_is_not_an_input() {
-    assert_eq!(recorded(STRAY), (Category::Activation, Some(Rule::NoInput)));
+    assert_eq!(recorded(STRAY), (Category::Activation, Some(Rule::NotAnInput)));
 }
 
 #[test]
 fn unregistered_memory_made_inside_a_module_is_not_a_parameter() {
-    assert_eq!(recorded(SCALED), (Category::Activation, Some(Rule::NoParameter)));
+    assert_eq!(recorded(SCALED), (Category::Activation, Some(Rule::NotAParameter)));
     assert_eq!(found("torch", Mode::Tolerant, (1 << 16) + SCALED), (Category::Parameter, None));
 }
 
@@ -129,7 +129,7 @@ fn memory_that_the_optimizer_keeps_is_its_state_and_memory_that_it_frees_is_not(
         found(PRODUCER, Mode::Tolerant, STATE),
         (Category::OptimizerState, Some(Rule::OptimizerKeeps))
     );
-    assert_eq!(recorded(TEMP), (Category::OptimizerTemporary, Some(Rule::OptimizerGivesBack)));
+    assert_eq!(recorded(TEMP), (Category::OptimizerTemporary, Some(Rule::OptimizerFrees)));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn an_operator_needs_no_tensors_to_have_temporaries() {
         program.free(KEPT, 10);
     });
     // Outside modules, the memory that an operator returns may be anything.
-    let temporary = (Category::Temporary, Some(Rule::ForwardGivesBack));
+    let temporary = (Category::Temporary, Some(Rule::ForwardFrees));
     assert_eq!(found, [temporary, (Category::Unknown, None)]);
 }
 
