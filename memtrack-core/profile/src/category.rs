@@ -112,7 +112,7 @@ impl Category {
     }
 
     /// Returns the category with this name, ignoring case; `None` if there is none.
-    pub fn of_name(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|category| category.name().eq_ignore_ascii_case(name))
     }
 }

@@ -13,14 +13,14 @@ pub const COLUMNS: usize = 1 + Category::COMPATIBLE;
 /// Changes within the same microsecond are merged into one row, so a short peak may be missing;
 /// [`crate::series::walk`] visits every change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Coalesced {
+pub struct CoalescedTimeline {
     /// Times in µs; the first two are equal if any memory preexists.
     pub times_us: Vec<i64>,
     /// For each time, 0 followed by the bytes of each category, in the order of [`Category::index`].
     pub rows: Vec<[i64; COLUMNS]>,
 }
 
-impl Coalesced {
+impl CoalescedTimeline {
     /// Computes the timeline of one device.
     pub fn of(profile: &Profile<'_>, device: DeviceIndex) -> Self {
         let mut coalesced = Self::default();

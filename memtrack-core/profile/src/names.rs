@@ -30,9 +30,9 @@ impl<'a> Names<'a> {
         self.is_from_sdk
     }
 
-    /// Returns the name of the operator that made the allocation `obtained`.
-    pub(crate) fn operator(&mut self, obtained: Option<RecordId>) -> String {
-        let Some(record) = obtained else { return "(before the trace)".to_owned() };
+    /// Returns the name of the operator in which the record `allocated_by` allocated memory.
+    pub(crate) fn operator(&mut self, allocated_by: Option<RecordId>) -> String {
+        let Some(record) = allocated_by else { return "(before the trace)".to_owned() };
         if !self.is_from_sdk {
             let operator = self.places.get(record).operator;
             return operator.map_or_else(
@@ -44,16 +44,16 @@ impl<'a> Names<'a> {
         known.map_or_else(|| self.names_in_parent(record).0.clone(), str::to_owned)
     }
 
-    /// Returns the name of the module that made the allocation `obtained`, in a trace of memtrack's SDK.
-    pub(crate) fn module(&mut self, obtained: Option<RecordId>) -> String {
-        let Some(record) = obtained else { return "(before the trace)".to_owned() };
+    /// Returns the name of the module in which the record `allocated_by` allocated memory, in a trace of memtrack's SDK.
+    pub(crate) fn module(&mut self, allocated_by: Option<RecordId>) -> String {
+        let Some(record) = allocated_by else { return "(before the trace)".to_owned() };
         let known = self.profile.attribution().and_then(|attribution| attribution.module(record));
         known.map_or_else(|| self.names_in_parent(record).1.clone(), str::to_owned)
     }
 
-    /// Returns the module in which the record `obtained` allocated memory.
-    pub(crate) fn enclosing_module(&self, obtained: RecordId) -> Option<ModuleId> {
-        self.places.get(obtained).module
+    /// Returns the module in which the record `allocated_by` allocated memory.
+    pub(crate) fn enclosing_module(&self, allocated_by: RecordId) -> Option<ModuleId> {
+        self.places.get(allocated_by).module
     }
 
     /// Returns the full name of a module.

@@ -19,10 +19,10 @@ pub struct Piece {
     /// The time of the free, in ns; `None` if the piece is live at the end.
     pub end_ns: Option<i64>,
     /// The record that allocated this piece.
-    pub obtained: Option<RecordId>,
+    pub allocated_by: Option<RecordId>,
     /// The record that freed this piece; `None` if the free was not recorded, or if the piece is live at the
     /// end.
-    pub freed: Option<RecordId>,
+    pub freed_by: Option<RecordId>,
     /// The categories over time, each with the time in ns from which it applies; the first entry applies from
     /// the allocation.
     pub stages: Vec<(i64, Category)>,
@@ -38,7 +38,7 @@ impl Piece {
     /// Adds this piece to sums of bytes and of blocks; a sampled block counts for all blocks that it
     /// represents.
     pub(crate) fn add_to(&self, profile: &Profile<'_>, bytes: &mut Sum, blocks: &mut Sum) {
-        let record = self.obtained.or(self.freed);
+        let record = self.allocated_by.or(self.freed_by);
         let sample = profile.attribution().and_then(|attribution| attribution.sample(record?));
         let (size_bytes, weight) =
             sample.map_or((self.bytes, 1.0), |sample| (sample.size_bytes, sample.blocks));
@@ -72,7 +72,7 @@ pub fn pieces(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Piece> {
     let mut indices: HashMap<PieceKey, usize, RandomState> = HashMap::default();
     for change in profile.changes().iter().filter(|change| change.device == device) {
         let key =
-            change.storage.map_or(PieceKey::Record(change.obtained.or(change.record)), PieceKey::Storage);
+            change.storage.map_or(PieceKey::Record(change.allocated_by.or(change.record)), PieceKey::Storage);
         let category = profile.category_of(change);
         match change.action {
             Action::Preexisting | Action::Create => {
@@ -83,8 +83,8 @@ pub fn pieces(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Piece> {
                     storage: change.storage,
                     begin_ns,
                     end_ns: None,
-                    obtained: change.obtained,
-                    freed: None,
+                    allocated_by: change.allocated_by,
+                    freed_by: None,
                     stages: vec![(change.time_ns, category)],
                 });
             }
@@ -100,7 +100,7 @@ pub fn pieces(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Piece> {
                 if let Some(&index) = indices.get(&key) {
                     let piece = &mut pieces[index];
                     piece.end_ns = Some(change.time_ns);
-                    piece.freed = change.record;
+                    piece.freed_by = change.record;
                 }
             }
         }

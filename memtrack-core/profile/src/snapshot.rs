@@ -113,8 +113,8 @@ impl Tables<'_> {
                 }
             }
             if let Some(end) = piece.end_ns {
-                event.stack = piece.freed.map_or(StackId::NONE, |record| self.stack(record));
-                event.scope = piece.freed.map_or(ScopeId::NONE, |record| self.scope(record));
+                event.stack = piece.freed_by.map_or(StackId::NONE, |record| self.stack(record));
+                event.scope = piece.freed_by.map_or(ScopeId::NONE, |record| self.scope(record));
                 event.action = Action::Free;
                 let order = if end == begin { EventOrder::FreeAtAllocation } else { EventOrder::Free };
                 events.push((end, order, event, category));
@@ -141,7 +141,7 @@ impl Tables<'_> {
 
     /// Returns the allocation event of a piece.
     fn event_of(&mut self, piece: &Piece, device: DeviceId) -> Event {
-        let memory = piece.obtained.or(piece.freed).and_then(|record| self.memory(record));
+        let memory = piece.allocated_by.or(piece.freed_by).and_then(|record| self.memory(record));
         let storage = piece.storage.and_then(|storage| self.profile.storages()[storage as usize]);
         let address = storage.map(|storage| storage.address).or(memory.map(|memory| memory.address));
         let stream = memory.and_then(|memory| memory.stream).unwrap_or(0);
@@ -150,13 +150,13 @@ impl Tables<'_> {
             address: address.unwrap_or(0),
             size_bytes: piece.bytes,
             stream: StreamId(stream),
-            stack: match piece.obtained {
+            stack: match piece.allocated_by {
                 Some(record) => self.stack(record),
                 None => {
                     self.stack_of(&[Frame { function: "(before the trace)".to_owned(), ..Frame::default() }])
                 }
             },
-            scope: piece.obtained.map_or(ScopeId::NONE, |record| self.scope(record)),
+            scope: piece.allocated_by.map_or(ScopeId::NONE, |record| self.scope(record)),
             thread: ThreadId::NONE,
             device,
             action: Action::Alloc,

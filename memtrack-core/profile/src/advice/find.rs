@@ -163,14 +163,14 @@ fn classify(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap) 
 /// Returns whether the piece could have been created later: it existed before the trace, or the operator that
 /// made it neither used nor allocated any other memory on the device.
 fn needs_no_other_memory(memory: &Memory<'_>, number: u32) -> bool {
-    memory.pieces[number as usize].obtained.is_none()
+    memory.pieces[number as usize].allocated_by.is_none()
         || memory.maker(number).is_none_or(|maker| memory.touches_only(maker, number))
 }
 
 /// Returns whether the piece was allocated in the forward pass, like a dropout mask, and waits for the
 /// backward pass.
 fn awaits_backward_from_forward(memory: &Memory<'_>, number: u32, gap: &Gap) -> bool {
-    let made = memory.pieces[number as usize].obtained.map(|record| memory.places.get(record).part);
+    let made = memory.pieces[number as usize].allocated_by.map(|record| memory.places.get(record).part);
     made == Some(StepPart::Forward) && awaits_backward(gap)
 }
 
@@ -179,7 +179,7 @@ fn origin_of(memory: &Memory<'_>, number: u32, category: Category) -> Origin {
     if is_kept(category) {
         return none;
     }
-    let Some(obtained) = memory.pieces[number as usize].obtained else {
+    let Some(allocated_by) = memory.pieces[number as usize].allocated_by else {
         return Origin { piece: Some(number), ..none };
     };
     let trace = memory.profile.trace();
@@ -187,7 +187,7 @@ fn origin_of(memory: &Memory<'_>, number: u32, category: Category) -> Origin {
         What::Op(op) => Some(op.name),
         _ => None,
     });
-    let (module, line) = (memory.places.get(obtained).module, program_frame(trace, obtained));
+    let (module, line) = (memory.places.get(allocated_by).module, program_frame(trace, allocated_by));
     let is_unknown = operator.is_none() && line.is_none();
     Origin { category, module, operator, line, piece: is_unknown.then_some(number) }
 }
@@ -209,7 +209,7 @@ fn finding(
     let (operator, module) = if names.has_scope_names() && !is_kept(key.origin.category) {
         // The operator's name contains the module; a placeholder such as `(before the trace)` has
         // parentheses.
-        let name = names.operator(piece.obtained);
+        let name = names.operator(piece.allocated_by);
         (Some(name).filter(|name| !name.contains('(')), None)
     } else {
         let module = key.origin.module.map(|module| memory.places.full_name(module));

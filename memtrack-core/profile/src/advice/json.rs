@@ -179,8 +179,8 @@ impl Advice {
                 allocated_bytes: rest.iter().fold(0_u64, |sum, finding| sum.saturating_add(finding.bytes)),
             },
             together: TogetherAnswer {
-                without_more_work: after_answer(&self.free),
-                all: after_answer(&self.all),
+                without_more_work: after_answer(&self.without_more_work),
+                all: after_answer(&self.all_findings),
             },
             unseen_bytes: self.unseen_bytes,
             unseen_bytes_error: self.unseen_error.answer(),

@@ -19,13 +19,13 @@ pub(super) fn largest(memory: &Memory<'_>, state: State) -> Vec<PeakPart> {
     let (mut total, mut blocks) = (0_u64, Sum::default());
     for piece in memory.live_in(state) {
         let line = piece
-            .obtained
+            .allocated_by
             .and_then(|record| program_frame(trace, record))
             .map(|frame| CodeLine::of(trace, frame));
         let name = match line {
             Some(CodeLine { file, line: 0, function }) => format!("{file} {function}"),
             Some(CodeLine { file, line, function }) => format!("{file}:{line} {function}"),
-            None => names.operator(piece.obtained),
+            None => names.operator(piece.allocated_by),
         };
         let (bytes, sum) = parts.entry(name).or_default();
         *bytes = bytes.saturating_add(piece.bytes);

@@ -63,7 +63,7 @@ impl Kind {
     }
 
     /// Returns whether the change needs no additional work: nothing is copied or recomputed.
-    pub const fn is_free(self) -> bool {
+    pub const fn needs_no_more_work(self) -> bool {
         matches!(self, Self::Early | Self::Late | Self::ZeroGrad)
     }
 }
@@ -171,10 +171,10 @@ pub struct Advice {
     /// The findings, sorted by saving, then by bytes. The last ones may save nothing on their own, because as
     /// much memory is allocated at another moment.
     pub findings: Vec<Finding>,
-    /// The peak after applying all findings that need no additional work ([`Kind::is_free`]).
-    pub free: CombinedEffect,
+    /// The peak after applying all findings that need no additional work ([`Kind::needs_no_more_work`]).
+    pub without_more_work: CombinedEffect,
     /// The peak after applying all findings; of nested modules, only one is recomputed.
-    pub all: CombinedEffect,
+    pub all_findings: CombinedEffect,
     /// Bytes of memory at the peak in which no tensor was seen, so that its use is unknown.
     pub unseen_bytes: u64,
     /// The error of these bytes.
@@ -207,8 +207,9 @@ impl Advice {
             let peak_bytes = edits.peak_after(&mut curve, changes.iter().copied()).min(old);
             CombinedEffect { findings: changes.len() as u64, saves_bytes: old - peak_bytes, peak_bytes }
         };
-        let is_free = |found: &&Proposal| found.finding.kind.is_free();
-        let free: Vec<&Change> = others.iter().filter(is_free).map(|found| &found.change).collect();
+        let is_without_more_work = |found: &&Proposal| found.finding.kind.needs_no_more_work();
+        let free: Vec<&Change> =
+            others.iter().filter(is_without_more_work).map(|found| &found.change).collect();
         let mut all: Vec<&Change> = others.iter().map(|found| &found.change).collect();
         let mut peak_with = |changes: &[&Change]| {
             let with: Vec<&Change> = all.iter().chain(changes).copied().collect();
@@ -244,8 +245,8 @@ impl Advice {
             is_from_sdk: is_from_sdk(profile),
             peak_ns: u64::try_from(peak_time.saturating_sub(first_ns)).unwrap_or(0),
             findings,
-            free,
-            all,
+            without_more_work: free,
+            all_findings: all,
             unseen_bytes,
             unseen_error,
             repairs,
@@ -285,7 +286,7 @@ impl Advice {
         let least = self.least_bytes(rows);
         let listed: Vec<&Finding> =
             self.findings.iter().filter(|finding| finding.saves_bytes >= least).collect();
-        if listed.is_empty() && self.all.saves_bytes >= least {
+        if listed.is_empty() && self.all_findings.saves_bytes >= least {
             return (self.findings.iter().collect(), true);
         }
         (listed, false)

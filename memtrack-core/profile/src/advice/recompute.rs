@@ -237,17 +237,17 @@ fn kept_for_backward(
 fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
     let mut all = vec![CallMemory::default(); memory.calls.all().len()];
     for (number, piece) in (0..).zip(&memory.pieces) {
-        let Some(obtained) = piece.obtained else { continue };
-        if !matches!(memory.places.get(obtained).part, StepPart::Forward | StepPart::Other) {
+        let Some(allocated_by) = piece.allocated_by else { continue };
+        if !matches!(memory.places.get(allocated_by).part, StepPart::Forward | StepPart::Other) {
             continue;
         }
-        for call in memory.calls.ancestors(memory.calls.enclosing(obtained)) {
+        for call in memory.calls.ancestors(memory.calls.enclosing(allocated_by)) {
             all[call as usize].made.push(number);
         }
     }
     let made_in = |piece: u32, call: CallId| {
-        let obtained = memory.pieces[piece as usize].obtained;
-        let around = obtained.and_then(|record| memory.calls.enclosing(record));
+        let allocated_by = memory.pieces[piece as usize].allocated_by;
+        let around = allocated_by.and_then(|record| memory.calls.enclosing(record));
         memory.calls.ancestors(around).any(|outer| outer == call)
     };
     for (number, record) in (0..).zip(&memory.profile.trace().records) {

@@ -145,7 +145,7 @@ impl<'a> Memory<'a> {
                 touched.piece = Some(piece);
                 let uses = &mut memory.uses[piece as usize];
                 if memory.pieces[piece as usize]
-                    .obtained
+                    .allocated_by
                     .is_none_or(|record| memory.places.get(record).operator != Some(outer))
                     && uses.last() != Some(&use_of)
                 {
@@ -213,7 +213,7 @@ impl<'a> Memory<'a> {
 
     /// Returns the operator that allocated a piece.
     pub(super) fn maker(&self, piece: u32) -> Option<RecordId> {
-        self.places.get(self.pieces[piece as usize].obtained?).operator
+        self.places.get(self.pieces[piece as usize].allocated_by?).operator
     }
 
     /// Returns whether an operator does nothing with the device's memory except allocate and use this piece.

@@ -62,12 +62,14 @@ impl Advice {
             let findings = counted(hidden as u64, "finding");
             writeln!(out, "     (and {findings} that {save} less: -n 0 shows all)")?;
         }
-        if self.all.findings > 1 && !listed.is_empty() {
+        if self.all_findings.findings > 1 && !listed.is_empty() {
             out.push('\n');
-            if self.free.saves_bytes > 0 && self.free.findings < self.all.findings {
-                write_together(out, "Everything that takes no further work", &self.free)?;
+            if self.without_more_work.saves_bytes > 0
+                && self.without_more_work.findings < self.all_findings.findings
+            {
+                write_together(out, "Everything that takes no further work", &self.without_more_work)?;
             }
-            write_together(out, "All together", &self.all)?;
+            write_together(out, "All together", &self.all_findings)?;
         }
         if self.unseen_bytes > 0 {
             writeln!(

@@ -193,7 +193,7 @@ impl<'a> Profile<'a> {
             is_sample || !attribution.is_estimate(change.device)
         });
         for change in &mut self.changes {
-            let sample = change.obtained.or(change.record).and_then(|record| attribution.sample(record));
+            let sample = change.allocated_by.or(change.record).and_then(|record| attribution.sample(record));
             if let Some(sample) = sample {
                 change.bytes = sample.bytes;
             }
@@ -310,7 +310,7 @@ impl<'a> Profile<'a> {
     }
 
     fn statement_of(&self, change: &Change) -> Option<Statement> {
-        change.obtained.and_then(|record| *self.statements.get(record as usize)?)
+        change.allocated_by.and_then(|record| *self.statements.get(record as usize)?)
     }
 
     /// Returns the category of a change's memory in which no tensor was seen.
@@ -320,7 +320,7 @@ impl<'a> Profile<'a> {
         }
         let in_optimizer = self.mode == Mode::Tolerant
             && change
-                .obtained
+                .allocated_by
                 .is_some_and(|record| self.phases[record as usize] == TracePhase::Of(Phase::Optimizer));
         in_optimizer.then_some(Category::OptimizerTemporary)
     }
@@ -350,7 +350,7 @@ impl<'a> Profile<'a> {
         self.rules = vec![None; self.by_version.len()];
         let registered = self.registered();
         for change in self.changes.iter().filter(|change| change.action == Action::Create) {
-            let stated = change.obtained.and_then(|record| self.statements[record as usize]);
+            let stated = change.allocated_by.and_then(|record| self.statements[record as usize]);
             let (Some(storage), Some(stated)) = (change.storage, stated) else { continue };
             let Some(Storage { versions: (start, count), tensor, .. }) = self.storages[storage as usize]
             else {

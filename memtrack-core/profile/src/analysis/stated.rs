@@ -84,22 +84,22 @@ pub(super) fn statements(
     let mut statements: Vec<Option<Statement>> = vec![None; trace.records.len()];
     let mut freed_ns: Vec<Option<i64>> = vec![None; trace.records.len()];
     for change in changes.iter().filter(|change| change.action == Action::Destroy) {
-        if let Some(obtained) = change.obtained {
-            freed_ns[obtained as usize] = Some(change.time_ns);
+        if let Some(allocated_by) = change.allocated_by {
+            freed_ns[allocated_by as usize] = Some(change.time_ns);
         }
     }
     for change in changes.iter().filter(|change| change.action == Action::Create) {
-        let Some(obtained) = change.obtained else { continue };
-        let (here, freed_ns) = (around[obtained as usize], freed_ns[obtained as usize]);
+        let Some(allocated_by) = change.allocated_by else { continue };
+        let (here, freed_ns) = (around[allocated_by as usize], freed_ns[allocated_by as usize]);
         let freed_in = |record: Option<RecordId>| {
             let end_ns = record.and_then(|record| trace.records[record as usize].end_ns);
             freed_ns.zip(end_ns).is_some_and(|(freed, end)| freed <= end)
         };
         let outlives_step = || {
-            let end = steps.end_after(trace.records[obtained as usize].time_ns);
+            let end = steps.end_after(trace.records[allocated_by as usize].time_ns);
             end.is_some_and(|end| freed_ns.is_none_or(|freed| freed > end))
         };
-        let (rule, category) = match phases[obtained as usize] {
+        let (rule, category) = match phases[allocated_by as usize] {
             TracePhase::Of(Phase::Optimizer) if freed_in(here.optimizer) => {
                 (Rule::OptimizerFrees, Category::OptimizerTemporary)
             }
@@ -112,7 +112,7 @@ pub(super) fn statements(
             _ if !here.is_in_module && (!here.reports_tensors || outlives_step()) => continue,
             _ => (Rule::ForwardKeeps, Category::Activation),
         };
-        statements[obtained as usize] = Some(Statement { rule, category });
+        statements[allocated_by as usize] = Some(Statement { rule, category });
     }
     statements
 }

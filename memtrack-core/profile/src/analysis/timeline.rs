@@ -46,7 +46,7 @@ pub struct Change {
     /// The record of the change: it allocated, freed or wrote to the memory.
     pub record: Option<RecordId>,
     /// The record that allocated the memory; `None` if the trace does not contain it.
-    pub obtained: Option<RecordId>,
+    pub allocated_by: Option<RecordId>,
 }
 
 /// Returns the changes of memory on all devices, sorted by time.
@@ -75,7 +75,7 @@ pub(super) fn timeline(
             continue;
         }
         let place = (memory.address, memory.device);
-        let change = |time_ns, action, bytes, obtained| Change {
+        let change = |time_ns, action, bytes, allocated_by| Change {
             time_ns,
             action,
             device: memory.device,
@@ -83,38 +83,39 @@ pub(super) fn timeline(
             version: 0,
             bytes,
             record: Some(number),
-            obtained,
+            allocated_by,
         };
         let time_ns = record.time_ns;
         // The time of an unrecorded free: right before this record, but not before the allocation.
-        let unseen_end = |obtained: RecordId| (time_ns - 1).max(trace.records[obtained as usize].time_ns);
+        let unseen_end =
+            |allocated_by: RecordId| (time_ns - 1).max(trace.records[allocated_by as usize].time_ns);
         if let Some(key) = identities.of_memory(number) {
             let of = if memory.is_free { &mut destroyed } else { &mut created };
             of[key as usize] = Some(number);
             if mode == Mode::Tolerant
                 && !memory.is_free
-                && let Some((before, obtained)) = unknown.remove(&place)
+                && let Some((before, allocated_by)) = unknown.remove(&place)
             {
-                changes.push(change(unseen_end(obtained), Action::Destroy, before, Some(obtained)));
+                changes.push(change(unseen_end(allocated_by), Action::Destroy, before, Some(allocated_by)));
             }
             continue;
         }
         if memory.is_free {
             let known = unknown.remove(&place);
-            let obtained = known.map(|(_, record)| record);
+            let allocated_by = known.map(|(_, record)| record);
             // The allocated size counts, even if the free states a different one.
             let bytes = known.filter(|_| mode == Mode::Tolerant).map_or(memory.bytes, |(before, _)| before);
-            changes.push(change(time_ns, Action::Destroy, bytes, obtained));
+            changes.push(change(time_ns, Action::Destroy, bytes, allocated_by));
             if known.is_none() {
                 changes.push(change(-1, Action::Preexisting, bytes, None));
             }
-        } else if let Some(&(before, obtained)) = unknown.get(&place) {
+        } else if let Some(&(before, allocated_by)) = unknown.get(&place) {
             if mode == Mode::Tolerant {
-                changes.push(change(unseen_end(obtained), Action::Destroy, before, Some(obtained)));
+                changes.push(change(unseen_end(allocated_by), Action::Destroy, before, Some(allocated_by)));
                 changes.push(change(time_ns, Action::Create, memory.bytes, Some(number)));
                 unknown.insert(place, (memory.bytes, number));
             } else {
-                changes.push(change(time_ns, Action::IncrementVersion, memory.bytes, Some(obtained)));
+                changes.push(change(time_ns, Action::IncrementVersion, memory.bytes, Some(allocated_by)));
             }
         } else {
             unknown.insert(place, (memory.bytes, number));
@@ -128,8 +129,8 @@ pub(super) fn timeline(
             None => 0,
         };
         let device = identities.lifetimes[key as usize].device;
-        let obtained = created[key as usize];
-        Ok(Change { time_ns, action, device, storage: Some(key), version, bytes, record, obtained })
+        let allocated_by = created[key as usize];
+        Ok(Change { time_ns, action, device, storage: Some(key), version, bytes, record, allocated_by })
     };
     let starts = |key: AllocationId| versions[key as usize] as usize;
     let mut keys: Vec<AllocationId> =

@@ -46,7 +46,7 @@ impl Calls {
         let mut calls = Self::default();
         let mut by_sequence: HashMap<i64, CallId, RandomState> = HashMap::default();
         // By address and device: the call whose backward pass allocated the memory.
-        let mut obtained: HashMap<(u64, u16), CallId, RandomState> = HashMap::default();
+        let mut allocating_calls: HashMap<(u64, u16), CallId, RandomState> = HashMap::default();
         for (number, record) in (0..).zip(&trace.records) {
             let mut call = record.parent.and_then(|parent| calls.of_record[parent as usize]);
             let mut is_of_backward =
@@ -72,7 +72,7 @@ impl Calls {
                 What::Op(op) if is_backward(op, record.phase) => {
                     is_of_backward = true;
                     let found = op.sequence.and_then(|sequence| by_sequence.get(&sequence).copied());
-                    let found = found.or_else(|| accumulating_call(trace, number, &obtained));
+                    let found = found.or_else(|| accumulating_call(trace, number, &allocating_calls));
                     if let Some(found) = found {
                         calls.extend_backward(found, record.time_ns, ends[number as usize]);
                         call = Some(found);
@@ -88,8 +88,8 @@ impl Calls {
                 What::Memory(memory) if !memory.is_free => {
                     let key = (memory.address, memory.device.0);
                     match call.filter(|_| is_of_backward) {
-                        Some(call) => obtained.insert(key, call),
-                        None => obtained.remove(&key),
+                        Some(call) => allocating_calls.insert(key, call),
+                        None => allocating_calls.remove(&key),
                     };
                 }
                 _ => {}
@@ -136,7 +136,7 @@ fn is_backward(op: &Op, phase: TracePhase) -> bool {
 fn accumulating_call(
     trace: &OperatorTrace,
     number: RecordId,
-    obtained: &HashMap<(u64, u16), CallId, RandomState>,
+    allocating_calls: &HashMap<(u64, u16), CallId, RandomState>,
 ) -> Option<CallId> {
     let argument = |number: RecordId| {
         let What::Op(op) = &trace.records.get(number as usize)?.what else { return None };
@@ -148,7 +148,7 @@ fn accumulating_call(
     let inner = number + 1;
     let is_inside = trace.records.get(inner as usize).is_some_and(|record| record.parent == Some(number));
     let key = argument(number).or_else(|| argument(inner).filter(|_| is_inside))?;
-    obtained.get(&key).copied()
+    allocating_calls.get(&key).copied()
 }
 
 /// Returns the end of each record, in ns. If the trace does not contain a record's end, this is the end of

@@ -249,7 +249,7 @@ fn errors(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Estimate> {
     let mut changes = profile.changes().iter().filter(|change| change.device == device).peekable();
     walk(profile, device, |moment| {
         while let Some(change) = changes.next_if(|change| change.time_ns <= moment.time_ns) {
-            let sample = change.obtained.or(change.record).and_then(|record| attribution.sample(record));
+            let sample = change.allocated_by.or(change.record).and_then(|record| attribution.sample(record));
             let (size_bytes, weight) =
                 sample.map_or((change.bytes, 1.0), |sample| (sample.size_bytes, sample.blocks));
             match change.action {

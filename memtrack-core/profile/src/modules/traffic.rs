@@ -26,7 +26,7 @@ impl Traffic {
         let mut makers: HashMap<u32, Vec<CallId>, RandomState> = HashMap::default();
         for change in profile.changes().iter().filter(|change| change.device == device) {
             if let (Some(storage), Some(call)) =
-                (change.storage, change.obtained.and_then(|record| calls.enclosing(record)))
+                (change.storage, change.allocated_by.and_then(|record| calls.enclosing(record)))
             {
                 makers.entry(storage).or_insert_with(|| vec![call]);
             }

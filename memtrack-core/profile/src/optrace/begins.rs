@@ -9,7 +9,7 @@ const MAX_HEAD: usize = 4096;
 /// that errors in it are reported as those of a trace. This is the case if the file begins with the header or
 /// a record of a trace, even a damaged one, if it is another kind of JSON Lines, and if it is empty. A few
 /// KiB are enough.
-pub fn begins_like_trace(head: &[u8]) -> bool {
+pub fn looks_like_trace(head: &[u8]) -> bool {
     if head.is_empty() {
         return true;
     }
@@ -50,19 +50,19 @@ mod tests {
         let header =
             b"{\"ev\":\"header\",\"format\":\"memtrack-optrace\",\"version\":9}\n{\"ev\":\"mark\"}\n"
                 .repeat(999);
-        assert!(begins_like_trace(&header) && begins_like_trace(&header[..60]) && begins_like_trace(b""));
+        assert!(looks_like_trace(&header) && looks_like_trace(&header[..60]) && looks_like_trace(b""));
         assert!(
-            begins_like_trace(b"{\"ev\":\"op\",\"id\":1}") && begins_like_trace(b"{}\n"),
+            looks_like_trace(b"{\"ev\":\"op\",\"id\":1}") && looks_like_trace(b"{}\n"),
             "without a header"
         );
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
         packed.write_all(&header).unwrap();
         let packed = packed.finish().unwrap();
-        assert!(begins_like_trace(&packed) && begins_like_trace(&packed[..packed.len() / 2]));
+        assert!(looks_like_trace(&packed) && looks_like_trace(&packed[..packed.len() / 2]));
         for other in
             [&b"{\"segments\": [], \"device_traces\": []}"[..], b"[]", b"\x80\x02}q\x00", b"MEMTRACK"]
         {
-            assert!(!begins_like_trace(other), "{}", String::from_utf8_lossy(other));
+            assert!(!looks_like_trace(other), "{}", String::from_utf8_lossy(other));
         }
     }
 }

@@ -3,7 +3,7 @@
 use memtrack_model::optrace::Record;
 
 /// Returns whether any record is its own ancestor.
-pub(super) fn has_circle(records: &[Record]) -> bool {
+pub(super) fn has_cycle(records: &[Record]) -> bool {
     // Each walk towards the root marks records with the walk's number. Reaching a record with the same number
     // is a cycle; reaching one of an earlier walk is not.
     let mut walked = vec![0; records.len()];

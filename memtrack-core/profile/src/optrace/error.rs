@@ -19,7 +19,7 @@ pub enum TraceError {
     /// An error in a line of the file; lines are counted from 1.
     Line(u64, String),
     /// Records contain each other in a cycle.
-    Circle,
+    Cycle,
     /// The trace has no footer, or fewer or more records than the footer states; only in
     /// [`Mode::Compat`](super::Mode::Compat).
     Cut,
@@ -41,7 +41,7 @@ impl fmt::Display for TraceError {
                  use a newer memtrack"
             ),
             Self::Line(line, what) => write!(f, "line {line}: {what}"),
-            Self::Circle => f.write_str("some records contain each other in a cycle; write the trace again"),
+            Self::Cycle => f.write_str("some records contain each other in a cycle; write the trace again"),
             Self::Cut => f.write_str(
                 "the trace is cut: its footer is missing, or counts other records; without --compat the \
                  rest is analysed",

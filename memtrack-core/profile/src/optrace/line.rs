@@ -12,8 +12,8 @@ pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Borrows;
-        impl<'de> Visitor<'de> for Borrows {
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
             type Value = Text<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a text")
@@ -25,7 +25,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
                 Ok(Text(Cow::Owned(text.to_owned())))
             }
         }
-        deserializer.deserialize_str(Borrows)
+        deserializer.deserialize_str(TextVisitor)
     }
 }
 
@@ -48,12 +48,12 @@ pub(super) enum ParentLine {
     #[default]
     Absent,
     Root,
-    Of(u64),
+    Id(u64),
 }
 
 impl<'de> Deserialize<'de> for ParentLine {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Option::<u64>::deserialize(deserializer)?.map_or(Self::Root, Self::Of))
+        Ok(Option::<u64>::deserialize(deserializer)?.map_or(Self::Root, Self::Id))
     }
 }
 
@@ -128,7 +128,7 @@ pub(super) struct TraceLine<'a> {
     #[serde(borrow)]
     pub(super) kind: Option<Text<'a>>,
     pub(super) schema: Option<bool>,
-    #[serde(default, deserialize_with = "some_args")]
+    #[serde(default, deserialize_with = "deserialize_args")]
     pub(super) args: Vec<Option<ArgLine>>,
     pub(super) seq: Option<i64>,
     pub(super) stack: Option<u64>,
@@ -191,9 +191,9 @@ pub(super) struct TraceLine<'a> {
 /// The maximum number of arguments of an operator; a list of tensors counts as one.
 const MAX_ARGS: usize = 100_000;
 
-fn some_args<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<ArgLine>>, D::Error> {
-    struct Args;
-    impl<'de> Visitor<'de> for Args {
+fn deserialize_args<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<ArgLine>>, D::Error> {
+    struct ArgsVisitor;
+    impl<'de> Visitor<'de> for ArgsVisitor {
         type Value = Vec<Option<ArgLine>>;
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("a list of arguments")
@@ -209,12 +209,12 @@ fn some_args<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<Ar
             Ok(args)
         }
     }
-    deserializer.deserialize_seq(Args)
+    deserializer.deserialize_seq(ArgsVisitor)
 }
 
 impl TraceLine<'_> {
     /// Returns the approximate size in memory of the record that the line becomes.
-    pub(super) fn held_bytes(&self) -> u64 {
+    pub(super) fn memory_bytes(&self) -> u64 {
         let listed = |list: &Option<Vec<u64>>| list.as_ref().map_or(0, Vec::len);
         let in_args: usize = self.args.iter().flatten().map(|arg| listed(&arg.ts)).sum();
         let states: usize = self.params.iter().map(|param| param.state.len()).sum();

@@ -10,7 +10,7 @@ mod read;
 mod resolve;
 mod write;
 
-pub use begins::{begins_like_trace, is_operator_trace};
+pub use begins::{is_operator_trace, looks_like_trace};
 pub use error::TraceError;
 /// Re-exports the types of a trace.
 pub use memtrack_model::optrace::*;

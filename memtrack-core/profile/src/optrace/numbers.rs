@@ -23,15 +23,15 @@ pub(super) struct Numbers {
 /// The result of [`Numbers::describe`].
 pub(super) enum Described {
     /// The first description, for the entry at this index. An earlier reference may have created the entry.
-    Now(u32),
+    First(u32),
     /// A repetition of the same line.
-    Before,
+    Repeated,
 }
 
 impl Numbers {
     /// Returns the index of a number that a line refers to. `next` is the index after the last entry; if it
     /// is returned, the caller must create an entry there.
-    pub(super) fn mentioned(&mut self, number: u64, next: usize) -> u32 {
+    pub(super) fn index_of(&mut self, number: u64, next: usize) -> u32 {
         let undescribed = &mut self.undescribed;
         self.meanings
             .entry(number)
@@ -50,15 +50,15 @@ impl Numbers {
         match self.meanings.get_mut(&number) {
             None => {
                 self.meanings.insert(number, Meaning { place: next as u32, described: Some(hash) });
-                Ok(Described::Now(next as u32))
+                Ok(Described::First(next as u32))
             }
             Some(meaning) => match meaning.described {
                 None => {
                     meaning.described = Some(hash);
                     self.undescribed -= 1;
-                    Ok(Described::Now(meaning.place))
+                    Ok(Described::First(meaning.place))
                 }
-                Some(before) if before == hash => Ok(Described::Before),
+                Some(before) if before == hash => Ok(Described::Repeated),
                 Some(_) => Err(()),
             },
         }

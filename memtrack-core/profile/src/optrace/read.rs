@@ -67,7 +67,7 @@ pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, T
     let (reader, _) = unpack(Counted { inner: input, count: &count })?;
     let mut lines =
         Lines { reader, line: Vec::new(), number: 0, left: max_input, unpacked: 0, stored: &count };
-    let mut held = 0_u64;
+    let mut memory_bytes = 0_u64;
     if !lines.next(mode)? {
         return Err(TraceError::Empty);
     }
@@ -112,8 +112,10 @@ pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, T
             }
             _ => {
                 records += 1;
-                held = held.saturating_add(line.held_bytes());
-                if held > MEMORY_ALLOWANCE.saturating_add(MAX_MEMORY_RATIO.saturating_mul(count.bytes())) {
+                memory_bytes = memory_bytes.saturating_add(line.memory_bytes());
+                if memory_bytes
+                    > MEMORY_ALLOWANCE.saturating_add(MAX_MEMORY_RATIO.saturating_mul(count.bytes()))
+                {
                     let what = "the trace would take too much memory for its size: it repeats the same data endlessly";
                     return Err(TraceError::Line(number, what.into()));
                 }
@@ -211,7 +213,7 @@ fn parse(line: &[u8]) -> Result<Option<TraceLine<'_>>, String> {
         let kind = serde_json::from_slice::<Kind<'_>>(line);
         match kind {
             Ok(kind) if !is_known(&kind.ev.0) => Ok(None),
-            _ => Err(described(&error)),
+            _ => Err(json_error_text(&error)),
         }
     })
 }
@@ -236,7 +238,7 @@ fn is_known(kind: &str) -> bool {
 }
 
 /// Formats a JSON error with its column in the line.
-fn described(error: &serde_json::Error) -> String {
+fn json_error_text(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);
     let kind = if error.is_data() { "" } else { "this is not JSON: " };

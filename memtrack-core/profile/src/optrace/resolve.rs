@@ -4,7 +4,7 @@
 //! order. Such a reference creates an empty entry; at the end, references to entries that are still empty are
 //! removed.
 
-use super::circle::has_circle;
+use super::circle::has_cycle;
 use super::error::TraceError;
 use super::line::{ArgLine, FrameLine, ParentLine, Text, TraceLine};
 use super::numbers::{Described, Numbers};
@@ -44,15 +44,15 @@ pub(super) struct Builder {
     /// The open records of each thread, innermost last.
     open: Map<u64, Vec<RecordId>>,
     /// Records whose parent is not defined yet, with the parent's id.
-    early: Vec<(RecordId, u64)>,
+    pending_parents: Vec<(RecordId, u64)>,
     /// End lines that came before the records that they end: id, time and results.
-    early_ends: Vec<(u64, i64, Vec<TensorId>)>,
+    pending_ends: Vec<(u64, i64, Vec<TensorId>)>,
     newest_ns: i64,
     repeated: u64,
 }
 
 /// A text that describes the error in a line.
-type Wrong = String;
+type LineError = String;
 
 impl Builder {
     pub(super) fn new(header: Header, mode: Mode) -> Self {
@@ -69,8 +69,8 @@ impl Builder {
             dtypes: Map::default(),
             untyped: Vec::new(),
             open: Map::default(),
-            early: Vec::new(),
-            early_ends: Vec::new(),
+            pending_parents: Vec::new(),
+            pending_ends: Vec::new(),
             newest_ns: i64::MIN,
             repeated: 0,
         }
@@ -82,7 +82,7 @@ impl Builder {
     }
 
     /// Adds a line; `bytes` is the unparsed line.
-    pub(super) fn add(&mut self, line: &TraceLine<'_>, bytes: &[u8]) -> Result<(), Wrong> {
+    pub(super) fn add(&mut self, line: &TraceLine<'_>, bytes: &[u8]) -> Result<(), LineError> {
         if self.trace.records.len() >= u32::MAX as usize || self.trace.tensors.len() >= u32::MAX as usize {
             return Err("more than 4 G records".into());
         }
@@ -93,15 +93,15 @@ impl Builder {
             "dtype" => self.dtype(line),
             "op" => {
                 let op = self.op(line)?;
-                self.begins(line, hash, What::Op(op))
+                self.begin_record(line, hash, What::Op(op))
             }
             "module" => {
                 let module = self.module(line)?;
-                self.begins(line, hash, What::Module(module))
+                self.begin_record(line, hash, What::Module(module))
             }
             "optimizer" => {
                 let optimizer = self.optimizer(line)?;
-                self.begins(line, hash, What::Optimizer(optimizer))
+                self.begin_record(line, hash, What::Optimizer(optimizer))
             }
             "end" => self.end(line),
             kind @ ("alloc" | "free") => {
@@ -110,7 +110,7 @@ impl Builder {
             }
             "grad" => {
                 let param = line.param.map(|param| self.mention(param)).transpose()?;
-                let grad = self.mention(needed(line.grad, "grad", line)?)?;
+                let grad = self.mention(required(line.grad, "grad", line)?)?;
                 self.record(line, What::Grad { param, grad }).map(|_| ())
             }
             "mark" => {
@@ -133,7 +133,7 @@ impl Builder {
         text.map_or(StringId::EMPTY, |text| self.string(&text.0))
     }
 
-    fn device(&mut self, name: &str) -> Result<DeviceIndex, Wrong> {
+    fn device(&mut self, name: &str) -> Result<DeviceIndex, LineError> {
         if let Some(&device) = self.devices.get(name) {
             return Ok(device);
         }
@@ -145,15 +145,15 @@ impl Builder {
 
     /// Returns the index for a definition; `None` if the line is a repetition to skip. Fails if the id is
     /// already defined differently, or at all in compatible mode.
-    fn again(
+    fn first_definition(
         &mut self,
         what: &str,
         number: u64,
         described: Result<Described, ()>,
-    ) -> Result<Option<u32>, Wrong> {
+    ) -> Result<Option<u32>, LineError> {
         match described {
-            Ok(Described::Now(place)) => Ok(Some(place)),
-            Ok(Described::Before) if !self.compat() => {
+            Ok(Described::First(place)) => Ok(Some(place)),
+            Ok(Described::Repeated) if !self.compat() => {
                 self.repairs.add(Repair::RepeatedLines, 1);
                 self.repeated += 1;
                 Ok(None)
@@ -162,35 +162,35 @@ impl Builder {
         }
     }
 
-    fn mention(&mut self, handle: u64) -> Result<TensorId, Wrong> {
+    fn mention(&mut self, handle: u64) -> Result<TensorId, LineError> {
         if self.compat() && !self.tensors.is_described(handle) {
             return Err(format!("tensor {handle} is used before it is defined"));
         }
         let next = self.trace.tensors.len();
-        let place = self.tensors.mentioned(handle, next);
+        let place = self.tensors.index_of(handle, next);
         if place as usize == next {
-            self.trace.tensors.push(nothing());
+            self.trace.tensors.push(blank_tensor());
         }
         Ok(place)
     }
 
-    fn mentions(&mut self, handles: &[u64]) -> Result<Vec<TensorId>, Wrong> {
+    fn mentions(&mut self, handles: &[u64]) -> Result<Vec<TensorId>, LineError> {
         handles.iter().map(|&handle| self.mention(handle)).collect()
     }
 
-    fn tensor(&mut self, line: &TraceLine<'_>, hash: u64) -> Result<(), Wrong> {
-        let number = needed(line.t, "t", line)?;
+    fn tensor(&mut self, line: &TraceLine<'_>, hash: u64) -> Result<(), LineError> {
+        let number = required(line.t, "t", line)?;
         let described = self.tensors.describe(number, hash, self.trace.tensors.len());
-        let Some(place) = self.again("tensor", number, described)? else { return Ok(()) };
-        let dtype = self.string(&needed(line.dtype.as_ref(), "dtype", line)?.0);
+        let Some(place) = self.first_definition("tensor", number, described)? else { return Ok(()) };
+        let dtype = self.string(&required(line.dtype.as_ref(), "dtype", line)?.0);
         let layout = line.layout.as_ref().map_or("strided", |layout| &layout.0);
         let tensor = Tensor {
-            identity: self.string(&needed(line.object.as_ref(), "impl", line)?.0),
-            storage: line.storage.as_ref().map(|text| address(&text.0)).transpose()?,
-            device: self.device(&needed(line.dev.as_ref(), "dev", line)?.0)?,
+            identity: self.string(&required(line.object.as_ref(), "impl", line)?.0),
+            storage: line.storage.as_ref().map(|text| parse_address(&text.0)).transpose()?,
+            device: self.device(&required(line.dev.as_ref(), "dev", line)?.0)?,
             dtype,
             element_bytes: 0,
-            sizes: needed(line.sizes.clone(), "sizes", line)?,
+            sizes: required(line.sizes.clone(), "sizes", line)?,
             strides: line.strides.clone(),
             layout: self.string(layout),
             storage_bytes: line.storage_bytes,
@@ -219,19 +219,19 @@ impl Builder {
         self.dtypes.get(&dtype).copied().or_else(|| known_element_bytes(&self.trace.strings.get(dtype)))
     }
 
-    fn dtype(&mut self, line: &TraceLine<'_>) -> Result<(), Wrong> {
-        let name = self.string(&needed(line.name.as_ref(), "name", line)?.0);
-        let bytes = needed(line.bytes, "bytes", line)?;
+    fn dtype(&mut self, line: &TraceLine<'_>) -> Result<(), LineError> {
+        let name = self.string(&required(line.name.as_ref(), "name", line)?.0);
+        let bytes = required(line.bytes, "bytes", line)?;
         match self.dtypes.insert(name, bytes) {
             Some(before) if before != bytes => Err("the element type is defined twice".into()),
             _ => Ok(()),
         }
     }
 
-    fn stack(&mut self, line: &TraceLine<'_>, hash: u64) -> Result<(), Wrong> {
-        let number = needed(line.s, "s", line)?;
+    fn stack(&mut self, line: &TraceLine<'_>, hash: u64) -> Result<(), LineError> {
+        let number = required(line.s, "s", line)?;
         let described = self.stacks.describe(number, hash, self.trace.stacks.len());
-        let Some(place) = self.again("stack", number, described)? else { return Ok(()) };
+        let Some(place) = self.first_definition("stack", number, described)? else { return Ok(()) };
         let frames = line.frames.iter().map(|frame| self.frame(frame)).collect();
         if place as usize == self.trace.stacks.len() {
             self.trace.stacks.push(frames);
@@ -249,21 +249,21 @@ impl Builder {
         }
     }
 
-    fn stack_of(&mut self, line: &TraceLine<'_>) -> Result<Option<u32>, Wrong> {
+    fn stack_of(&mut self, line: &TraceLine<'_>) -> Result<Option<u32>, LineError> {
         let Some(number) = line.stack else { return Ok(None) };
         if self.compat() && !self.stacks.is_described(number) {
             return Err(format!("stack {number} is used before it is defined"));
         }
         let next = self.trace.stacks.len();
-        let place = self.stacks.mentioned(number, next);
+        let place = self.stacks.index_of(number, next);
         if place as usize == next {
             self.trace.stacks.push(Vec::new());
         }
         Ok(Some(place))
     }
 
-    fn op(&mut self, line: &TraceLine<'_>) -> Result<Op, Wrong> {
-        let known = needed(line.schema, "schema", line)?;
+    fn op(&mut self, line: &TraceLine<'_>) -> Result<Op, LineError> {
+        let known = required(line.schema, "schema", line)?;
         let kind = match line.kind.as_ref().map(|kind| &*kind.0) {
             Some("op") => OpKind::Op,
             Some("backward") => OpKind::Backward,
@@ -272,7 +272,7 @@ impl Builder {
             None => return Err("an `op` record needs `kind`".into()),
         };
         Ok(Op {
-            name: self.string(&needed(line.name.as_ref(), "name", line)?.0),
+            name: self.string(&required(line.name.as_ref(), "name", line)?.0),
             overload: self.optional(line.overload.as_ref()),
             kind,
             known,
@@ -283,7 +283,7 @@ impl Builder {
         })
     }
 
-    fn arg(&mut self, arg: Option<&ArgLine>) -> Result<Arg, Wrong> {
+    fn arg(&mut self, arg: Option<&ArgLine>) -> Result<Arg, LineError> {
         Ok(match arg {
             Some(ArgLine { t: Some(handle), w, .. }) => Arg::Tensor(self.mention(*handle)?, *w),
             Some(ArgLine { ts: Some(handles), w, .. }) => Arg::Tensors(self.mentions(handles)?, *w),
@@ -291,10 +291,10 @@ impl Builder {
         })
     }
 
-    fn module(&mut self, line: &TraceLine<'_>) -> Result<Module, Wrong> {
+    fn module(&mut self, line: &TraceLine<'_>) -> Result<Module, LineError> {
         Ok(Module {
-            identity: self.string(&needed(line.identity.as_ref(), "self", line)?.0),
-            class: self.string(&needed(line.class.as_ref(), "class", line)?.0),
+            identity: self.string(&required(line.identity.as_ref(), "self", line)?.0),
+            class: self.string(&required(line.class.as_ref(), "class", line)?.0),
             path: self.optional(line.path.as_ref()),
             params: line
                 .params
@@ -306,20 +306,20 @@ impl Builder {
                         grad: param.grad.map(|grad| self.mention(grad)).transpose()?,
                     })
                 })
-                .collect::<Result<_, Wrong>>()?,
+                .collect::<Result<_, LineError>>()?,
             buffers: line
                 .buffers
                 .iter()
                 .map(|buffer| {
                     Ok(Named { name: self.optional(buffer.name.as_ref()), tensor: self.mention(buffer.t)? })
                 })
-                .collect::<Result<_, Wrong>>()?,
+                .collect::<Result<_, LineError>>()?,
         })
     }
 
-    fn optimizer(&mut self, line: &TraceLine<'_>) -> Result<Optimizer, Wrong> {
+    fn optimizer(&mut self, line: &TraceLine<'_>) -> Result<Optimizer, LineError> {
         Ok(Optimizer {
-            identity: self.string(&needed(line.identity.as_ref(), "self", line)?.0),
+            identity: self.string(&required(line.identity.as_ref(), "self", line)?.0),
             class: self.optional(line.class.as_ref()),
             params: line
                 .params
@@ -334,22 +334,22 @@ impl Builder {
                             .map(|(name, t)| {
                                 Ok(Named { name: self.string(&name.0), tensor: self.mention(*t)? })
                             })
-                            .collect::<Result<_, Wrong>>()?,
+                            .collect::<Result<_, LineError>>()?,
                     })
                 })
-                .collect::<Result<_, Wrong>>()?,
+                .collect::<Result<_, LineError>>()?,
         })
     }
 
-    fn memory(&mut self, line: &TraceLine<'_>, is_free: bool) -> Result<Memory, Wrong> {
-        let bytes = needed(line.bytes, "bytes", line)?;
+    fn memory(&mut self, line: &TraceLine<'_>, is_free: bool) -> Result<Memory, LineError> {
+        let bytes = required(line.bytes, "bytes", line)?;
         if bytes == 0 || bytes > MAX_BYTES {
             return Err(format!("`bytes` is {bytes}, which no memory has"));
         }
         Ok(Memory {
             is_free,
-            device: self.device(&needed(line.dev.as_ref(), "dev", line)?.0)?,
-            address: address(&needed(line.ptr.as_ref(), "ptr", line)?.0)?,
+            device: self.device(&required(line.dev.as_ref(), "dev", line)?.0)?,
+            address: parse_address(&required(line.ptr.as_ref(), "ptr", line)?.0)?,
             bytes,
             requested: line.requested,
             stream: line.stream,
@@ -358,11 +358,11 @@ impl Builder {
     }
 
     /// Adds the beginning of a record that may enclose others.
-    fn begins(&mut self, line: &TraceLine<'_>, hash: u64, what: What) -> Result<(), Wrong> {
-        let id = needed(line.id, "id", line)?;
+    fn begin_record(&mut self, line: &TraceLine<'_>, hash: u64, what: What) -> Result<(), LineError> {
+        let id = required(line.id, "id", line)?;
         let described = self.ids.describe(id, hash, self.trace.records.len());
-        let Some(place) = self.again("id", id, described)? else { return Ok(()) };
-        if line.parent == ParentLine::Of(id) {
+        let Some(place) = self.first_definition("id", id, described)? else { return Ok(()) };
+        if line.parent == ParentLine::Id(id) {
             return Err(format!("id {id} is inside of itself"));
         }
         // An id has no entry before its definition (`record` defers unknown parents), so this is the next
@@ -373,17 +373,17 @@ impl Builder {
         Ok(())
     }
 
-    fn record(&mut self, line: &TraceLine<'_>, what: What) -> Result<RecordId, Wrong> {
+    fn record(&mut self, line: &TraceLine<'_>, what: What) -> Result<RecordId, LineError> {
         let time_ns = self.time(line)?;
         let number = self.trace.records.len() as RecordId;
         let parent = match line.parent {
             ParentLine::Root => None,
             ParentLine::Absent => self.open.get(&line.thread).and_then(|open| open.last().copied()),
-            ParentLine::Of(id) => match self.ids.meanings.get(&id) {
+            ParentLine::Id(id) => match self.ids.meanings.get(&id) {
                 Some(meaning) => Some(meaning.place),
                 None if self.compat() => return Err(format!("parent {id} is used before it is defined")),
                 None => {
-                    self.early.push((number, id));
+                    self.pending_parents.push((number, id));
                     None
                 }
             },
@@ -399,8 +399,8 @@ impl Builder {
         Ok(number)
     }
 
-    fn time(&mut self, line: &TraceLine<'_>) -> Result<i64, Wrong> {
-        let time_ns = needed(line.ts, "ts", line)?;
+    fn time(&mut self, line: &TraceLine<'_>) -> Result<i64, LineError> {
+        let time_ns = required(line.ts, "ts", line)?;
         if time_ns < self.newest_ns {
             if self.compat() {
                 return Err(format!(
@@ -414,15 +414,15 @@ impl Builder {
         Ok(time_ns)
     }
 
-    fn end(&mut self, line: &TraceLine<'_>) -> Result<(), Wrong> {
-        let id = needed(line.id, "id", line)?;
+    fn end(&mut self, line: &TraceLine<'_>) -> Result<(), LineError> {
+        let id = required(line.id, "id", line)?;
         let time_ns = self.time(line)?;
         let outs = self.mentions(&line.outs)?;
         let Some(place) = self.ids.meanings.get(&id).map(|meaning| meaning.place) else {
             if self.compat() {
                 return Err(format!("the end of {id}, which did not begin"));
             }
-            self.early_ends.push((id, time_ns, outs));
+            self.pending_ends.push((id, time_ns, outs));
             return Ok(());
         };
         let thread = self.trace.records[place as usize].thread;
@@ -431,7 +431,7 @@ impl Builder {
         {
             open.remove(at);
         }
-        if !self.ends(place, time_ns, outs) {
+        if !self.set_end(place, time_ns, outs) {
             if self.compat() {
                 return Err(format!("a second end of {id}"));
             }
@@ -441,7 +441,7 @@ impl Builder {
     }
 
     /// Sets the end of a record; returns `false` if the record had already ended.
-    fn ends(&mut self, place: RecordId, time_ns: i64, outs: Vec<TensorId>) -> bool {
+    fn set_end(&mut self, place: RecordId, time_ns: i64, outs: Vec<TensorId>) -> bool {
         let record = &mut self.trace.records[place as usize];
         if record.end_ns.is_some() {
             return false;
@@ -455,28 +455,28 @@ impl Builder {
 
     pub(super) fn finish(mut self) -> Result<ReadTrace, TraceError> {
         if !self.compat() {
-            self.resolve_early()?;
+            self.resolve_pending()?;
         }
         Ok(ReadTrace { trace: self.trace, repairs: self.repairs })
     }
 
     /// Resolves references that came before the definitions of their ids.
-    fn resolve_early(&mut self) -> Result<(), TraceError> {
-        for (id, time_ns, outs) in std::mem::take(&mut self.early_ends) {
+    fn resolve_pending(&mut self) -> Result<(), TraceError> {
+        for (id, time_ns, outs) in std::mem::take(&mut self.pending_ends) {
             let place = self.ids.meanings.get(&id).map(|meaning| meaning.place);
-            if !place.is_some_and(|place| self.ends(place, time_ns, outs)) {
+            if !place.is_some_and(|place| self.set_end(place, time_ns, outs)) {
                 self.repairs.add(Repair::UnknownEnds, 1);
             }
         }
-        let had_early = !self.early.is_empty();
-        for (record, id) in std::mem::take(&mut self.early) {
+        let had_pending_parents = !self.pending_parents.is_empty();
+        for (record, id) in std::mem::take(&mut self.pending_parents) {
             match self.ids.meanings.get(&id) {
                 Some(meaning) => self.trace.records[record as usize].parent = Some(meaning.place),
                 None => self.repairs.add(Repair::Undefined, 1),
             }
         }
-        if had_early && has_circle(&self.trace.records) {
-            return Err(TraceError::Circle);
+        if had_pending_parents && has_cycle(&self.trace.records) {
+            return Err(TraceError::Cycle);
         }
         for tensor in std::mem::take(&mut self.untyped) {
             let dtype = self.trace.tensors[tensor as usize].dtype;
@@ -485,23 +485,23 @@ impl Builder {
                 None => self.repairs.add(Repair::Undefined, 1),
             }
         }
-        self.leave_out_undescribed();
-        if had_early || self.repairs.count(Repair::Unordered) > 0 {
-            self.put_in_order();
+        self.remove_undefined();
+        if had_pending_parents || self.repairs.count(Repair::Unordered) > 0 {
+            self.sort_by_time();
         }
         Ok(())
     }
 
-    fn leave_out_undescribed(&mut self) {
+    fn remove_undefined(&mut self) {
         if self.tensors.undescribed == 0 && self.stacks.undescribed == 0 {
             return;
         }
-        let no_tensor = self.tensors.undescribed(self.trace.tensors.len());
-        let no_stack = self.stacks.undescribed(self.trace.stacks.len());
-        let mut left_out = 0;
+        let is_undefined_tensor = self.tensors.undescribed(self.trace.tensors.len());
+        let is_undefined_stack = self.stacks.undescribed(self.trace.stacks.len());
+        let mut removed = 0;
         let mut missing = |tensor: TensorId| {
-            left_out += u64::from(no_tensor[tensor as usize]);
-            no_tensor[tensor as usize]
+            removed += u64::from(is_undefined_tensor[tensor as usize]);
+            is_undefined_tensor[tensor as usize]
         };
         let records = std::mem::take(&mut self.trace.records);
         let mut strays = Vec::new();
@@ -519,10 +519,10 @@ impl Builder {
                             }
                         }
                         op.outs.retain(|&tensor| !missing(tensor));
-                        op.stack = op.stack.filter(|&stack| !no_stack[stack as usize]);
+                        op.stack = op.stack.filter(|&stack| !is_undefined_stack[stack as usize]);
                     }
                     What::Memory(memory) => {
-                        memory.stack = memory.stack.filter(|&stack| !no_stack[stack as usize]);
+                        memory.stack = memory.stack.filter(|&stack| !is_undefined_stack[stack as usize]);
                     }
                     What::Module(module) => {
                         module.params.retain(|param| !missing(param.tensor));
@@ -555,11 +555,11 @@ impl Builder {
                 record.what = What::Mark(StringId::EMPTY);
             }
         }
-        self.repairs.add(Repair::Undefined, left_out);
+        self.repairs.add(Repair::Undefined, removed);
     }
 
     /// Sorts records by time, and removes references to parents that begin later than their children.
-    fn put_in_order(&mut self) {
+    fn sort_by_time(&mut self) {
         let records = std::mem::take(&mut self.trace.records);
         let mut order: Vec<u32> = (0..records.len() as u32).collect();
         order.sort_by_key(|&record| records[record as usize].time_ns);
@@ -590,7 +590,7 @@ pub(super) fn known_element_bytes(dtype: &str) -> Option<u64> {
     })
 }
 
-fn nothing() -> Tensor {
+fn blank_tensor() -> Tensor {
     Tensor {
         identity: StringId::EMPTY,
         storage: None,
@@ -605,7 +605,7 @@ fn nothing() -> Tensor {
     }
 }
 
-fn needed<T>(value: Option<T>, name: &str, line: &TraceLine<'_>) -> Result<T, Wrong> {
+fn required<T>(value: Option<T>, name: &str, line: &TraceLine<'_>) -> Result<T, LineError> {
     value.ok_or_else(|| {
         let kind = &line.ev.0;
         let article = if kind.starts_with(['a', 'e', 'o']) { "an" } else { "a" };
@@ -613,7 +613,7 @@ fn needed<T>(value: Option<T>, name: &str, line: &TraceLine<'_>) -> Result<T, Wr
     })
 }
 
-fn address(text: &str) -> Result<u64, Wrong> {
+fn parse_address(text: &str) -> Result<u64, LineError> {
     let digits = text.strip_prefix("0x").filter(|digits| !digits.starts_with('+'));
     digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).ok_or_else(|| {
         format!("'{}' is not an address such as \"0x7f00\"", text.chars().take(40).collect::<String>())

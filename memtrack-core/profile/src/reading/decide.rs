@@ -1,8 +1,8 @@
 //! Applies the rules that depend only on a storage's own stack, scope and lifetime; `follow` applies the
 //! rules that depend on the decisions for other storages.
 
-use super::frames::{Sign, StackFacts};
-use super::order::{Facts, Order, Storage, is_of_autograds_thread};
+use super::frames::{Clue, StackFacts};
+use super::order::{Facts, Order, Storage, is_on_autograd_thread};
 use super::rule::Rule;
 use crate::Category;
 use memtrack_model::Phase;
@@ -27,7 +27,7 @@ pub(super) enum End {
 }
 
 /// Classifies the storages of a device by the rules.
-pub(super) struct Case<'a> {
+pub(super) struct Classifier<'a> {
     snapshot: &'a Snapshot,
     pub(super) facts: &'a Facts,
     pub(super) order: &'a Order,
@@ -36,10 +36,10 @@ pub(super) struct Case<'a> {
     /// files have the rounded sizes.
     device: DeviceId,
     /// The phases shown by the stacks and scopes of blocks that were allocated before the first event.
-    of_old: [bool; 3],
+    phases_before_events: [bool; 3],
 }
 
-impl<'a> Case<'a> {
+impl<'a> Classifier<'a> {
     pub(super) fn new(
         snapshot: &'a Snapshot,
         facts: &'a Facts,
@@ -47,13 +47,13 @@ impl<'a> Case<'a> {
         storages: &'a [Storage],
         device: DeviceId,
     ) -> Self {
-        let mut of_old = [false; 3];
+        let mut phases_before_events = [false; 3];
         for storage in storages.iter().filter(|storage| storage.from.is_none()) {
             if let Some(phase) = facts.scope(storage.scope).or(facts.stack(storage.stack).phase) {
-                of_old[phase as usize] = true;
+                phases_before_events[phase as usize] = true;
             }
         }
-        Self { snapshot, facts, order, storages, device, of_old }
+        Self { snapshot, facts, order, storages, device, phases_before_events }
     }
 
     /// Returns the decision for each storage; `None` if no rule applies.
@@ -64,38 +64,38 @@ impl<'a> Case<'a> {
             Some((rule.category(), rule))
         };
         let mut decided: Vec<Option<Decision>> = self.storages.iter().map(own).collect();
-        self.gradients_by_size(&mut decided, &is_enabled);
-        self.early_by_size(&mut decided, &is_enabled);
-        self.old_by_rest(&mut decided, &is_enabled);
-        self.replaced(&mut decided, &is_enabled);
+        self.decide_gradients_by_size(&mut decided, &is_enabled);
+        self.decide_early_by_size(&mut decided, &is_enabled);
+        self.decide_remaining_old(&mut decided, &is_enabled);
+        self.decide_replacements(&mut decided, &is_enabled);
         decided
     }
 
     /// Returns the first rule that applies to the storage without regard to other storages.
     fn rule_for(&self, storage: &Storage, is_enabled: &impl Fn(&Rule) -> bool) -> Option<Rule> {
-        Rule::ALL.iter().filter(|rule| is_enabled(rule)).find(|rule| self.holds(**rule, storage)).copied()
+        Rule::ALL.iter().filter(|rule| is_enabled(rule)).find(|rule| self.applies(**rule, storage)).copied()
     }
 
-    fn holds(&self, rule: Rule, storage: &Storage) -> bool {
+    fn applies(&self, rule: Rule, storage: &Storage) -> bool {
         let stack = self.facts.stack(storage.stack);
         let scope = self.facts.scope(storage.scope);
         let phase = stack.phase.filter(|_| scope.is_none());
         let is_outside = scope.is_none() && stack.phase.is_none() && stack.has_frames;
         let is_threads =
-            storage.from.is_some() && scope.is_none() && is_of_autograds_thread(self.facts, stack);
+            storage.from.is_some() && scope.is_none() && is_on_autograd_thread(self.facts, stack);
         let end = || self.end(storage);
         match rule {
             // If the stacks of frees are not recorded, most temporary memory of an optimizer's step would
             // match.
             Rule::SameCall => {
-                let is_step = scope.or(phase) == Some(Phase::Optimizer) && !self.facts.own_frees;
+                let is_step = scope.or(phase) == Some(Phase::Optimizer) && !self.facts.frees_have_stacks;
                 !is_step && self.is_freed_by_its_call(storage, stack)
             }
-            Rule::AccumulateGrad => stack.has(Sign::AccumulatesGradient),
-            Rule::ReducedGradient => stack.has(Sign::ReducesGradients),
-            Rule::GatheredParameter => stack.has(Sign::GathersParameters),
-            Rule::BackwardSeed => stack.has(Sign::SeedsBackward),
-            Rule::StateInit => stack.has(Sign::InitialisesState) && self.outlives(storage),
+            Rule::AccumulateGrad => stack.has(Clue::AccumulatesGradient),
+            Rule::ReducedGradient => stack.has(Clue::ReducesGradients),
+            Rule::GatheredParameter => stack.has(Clue::GathersParameters),
+            Rule::BackwardSeed => stack.has(Clue::SeedsBackward),
+            Rule::StateInit => stack.has(Clue::InitialisesState) && self.outlives(storage),
             Rule::KeptByStep => phase == Some(Phase::Optimizer) && self.outlives(storage),
             Rule::FreedInStep => phase == Some(Phase::Optimizer) && !self.outlives(storage),
             Rule::Recomputed => scope.is_none() && stack.is_recomputed,
@@ -103,12 +103,16 @@ impl<'a> Case<'a> {
             Rule::Backward => phase == Some(Phase::Backward),
             Rule::NoFramesKept => is_threads && self.outlives(storage),
             Rule::NoFramesInBackward => is_threads,
-            Rule::ModuleMoved => is_outside && stack.has(Sign::MovesModule) && self.is_built(storage),
-            Rule::WeightsLoaded => phase.is_none() && stack.has(Sign::LoadsWeights) && self.is_built(storage),
-            // Without `is_built`: this includes modules that were moved elsewhere before the first step.
-            Rule::ModuleBuilt => is_outside && stack.has(Sign::BuildsModule),
-            Rule::OptimizerBuilt => is_outside && stack.has(Sign::BuildsOptimizer) && self.is_built(storage),
-            Rule::InputLoaded => is_outside && stack.has(Sign::LoadsData),
+            Rule::ModuleMoved => is_outside && stack.has(Clue::MovesModule) && self.outlives_setup(storage),
+            Rule::WeightsLoaded => {
+                phase.is_none() && stack.has(Clue::LoadsWeights) && self.outlives_setup(storage)
+            }
+            // Without `outlives_setup`: this includes modules that were moved elsewhere before the first step.
+            Rule::ModuleBuilt => is_outside && stack.has(Clue::BuildsModule),
+            Rule::OptimizerBuilt => {
+                is_outside && stack.has(Clue::BuildsOptimizer) && self.outlives_setup(storage)
+            }
+            Rule::InputLoaded => is_outside && stack.has(Clue::LoadsData),
             Rule::ScopeOptimizerKept => scope == Some(Phase::Optimizer) && self.outlives(storage),
             Rule::ScopeOptimizer => scope == Some(Phase::Optimizer) && !self.outlives(storage),
             Rule::ScopeBackwardKept => scope == Some(Phase::Backward) && self.outlives(storage),
@@ -122,18 +126,18 @@ impl<'a> Case<'a> {
             }
             Rule::SavedForBackward => phase == Some(Phase::Forward) && end() == End::In(Phase::Backward),
             Rule::Forward => phase == Some(Phase::Forward),
-            Rule::Functional => is_outside && stack.has(Sign::CallsFunctional),
+            Rule::Functional => is_outside && stack.has(Clue::CallsFunctional),
             Rule::ObjectBuilt => {
-                let builds = is_outside && stack.has(Sign::BuildsObject) && self.is_built(storage);
+                let builds = is_outside && stack.has(Clue::BuildsObject) && self.outlives_setup(storage);
                 builds && self.comes_before(storage, Phase::Forward)
             }
             Rule::InputMade => {
                 let builds =
-                    [Sign::BuildsObject, Sign::BuildsOptimizer, Sign::MovesModule, Sign::LoadsWeights];
-                let is_made = is_outside && stack.has(Sign::MakesTensor) && !stack.has_any(&builds);
+                    [Clue::BuildsObject, Clue::BuildsOptimizer, Clue::MovesModule, Clue::LoadsWeights];
+                let is_made = is_outside && stack.has(Clue::MakesTensor) && !stack.has_any(&builds);
                 // Weights may be copied to the device in the same way.
                 let may_be_weights =
-                    || stack.has(Sign::CopiesTensor) && self.is_used_by_several_steps(storage);
+                    || stack.has(Clue::CopiesTensor) && self.is_used_by_several_steps(storage);
                 is_made && self.is_before_forward(storage) && !may_be_weights()
             }
             Rule::HeldForBackward => {
@@ -195,7 +199,7 @@ impl<'a> Case<'a> {
     fn outlives(&self, storage: &Storage) -> bool {
         // The storage is older than the trace, so an earlier phase allocated it.
         let Some(from) = storage.from else { return true };
-        if let (Some(to), true) = (storage.to, self.facts.own_frees) {
+        if let (Some(to), true) = (storage.to, self.facts.frees_have_stacks) {
             let freed = self.facts.stack(self.snapshot.events.stack[to]);
             if freed.has_frames && self.order.run(from).phase == Some(Phase::Backward) {
                 return freed.phase != Some(Phase::Backward) || self.order.outlives_run(from, storage.to);
@@ -206,7 +210,7 @@ impl<'a> Case<'a> {
 
     /// Returns whether the storage outlived the setup in which it was allocated: a phase began before it was
     /// freed.
-    fn is_built(&self, storage: &Storage) -> bool {
+    fn outlives_setup(&self, storage: &Storage) -> bool {
         match (storage.from, storage.to) {
             (Some(from), Some(to)) => self.order.began_between(from, to),
             _ => true,
@@ -217,14 +221,14 @@ impl<'a> Case<'a> {
     fn comes_before(&self, storage: &Storage, phase: Phase) -> bool {
         match storage.from {
             Some(row) => self.order.last(phase).is_some_and(|last| last >= self.order.number(row)),
-            None => self.has(phase),
+            None => self.has_phase(phase),
         }
     }
 
     /// Returns whether the file shows this phase: by events, or by a block that the phase allocated before
     /// the first event.
-    pub(super) fn has(&self, phase: Phase) -> bool {
-        self.order.last(phase).is_some() || self.of_old[phase as usize]
+    pub(super) fn has_phase(&self, phase: Phase) -> bool {
+        self.order.last(phase).is_some() || self.phases_before_events[phase as usize]
     }
 
     /// Returns whether the next phase after the storage's allocation is this one.
@@ -247,11 +251,11 @@ impl<'a> Case<'a> {
         let Some(to) = storage.to else { return End::Never };
         let freed = self.facts.stack(self.snapshot.events.stack[to]);
         // The scope of a free event, and usually its stack, are those of the allocation.
-        let own = self.facts.own_frees || storage.from.is_none();
-        if own && freed.has_frames && !self.facts.of_profiler {
+        let own = self.facts.frees_have_stacks || storage.from.is_none();
+        if own && freed.has_frames && !self.facts.is_from_profiler {
             return match freed.phase {
-                _ if freed.has(Sign::ZeroesGradients) => End::ZeroGrad,
-                phase if phase != Some(Phase::Backward) && freed.has(Sign::DropsGraph) => End::Graph,
+                _ if freed.has(Clue::ZeroesGradients) => End::ZeroGrad,
+                phase if phase != Some(Phase::Backward) && freed.has(Clue::DropsGraph) => End::Graph,
                 Some(phase) => End::In(phase),
                 None => End::Elsewhere,
             };
@@ -262,13 +266,13 @@ impl<'a> Case<'a> {
     fn is_freed_by_its_call(&self, storage: &Storage, stack: &StackFacts) -> bool {
         let (Some(call), Some(from), Some(to)) = (stack.call, storage.from, storage.to) else { return false };
         let freed = self.facts.stack(self.snapshot.events.stack[to]);
-        (!self.facts.own_frees || freed.call == Some(call)) && self.order.in_one_call(from, to)
+        (!self.facts.frees_have_stacks || freed.call == Some(call)) && self.order.in_one_call(from, to)
     }
 
     /// Returns a size in the form in which sizes are compared: files have requested sizes in events, and may
     /// have rounded sizes in blocks.
     pub(super) fn size_class(&self, size_bytes: u64) -> u64 {
-        if self.device.is_accelerator() && !self.facts.of_profiler {
+        if self.device.is_accelerator() && !self.facts.is_from_profiler {
             size_bytes.checked_next_multiple_of(512).unwrap_or(size_bytes)
         } else {
             size_bytes

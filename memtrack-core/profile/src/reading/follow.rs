@@ -1,7 +1,7 @@
 //! Applies the rules that depend on the decisions for other storages: the rules on sizes of gradients, and on
 //! replacements.
 
-use super::decide::{Case, Decision, End};
+use super::decide::{Classifier, Decision, End};
 use super::order::Storage;
 use super::rule::{Confidence, Rule};
 use crate::Category;
@@ -23,29 +23,29 @@ struct Exchange {
     freed: Vec<(usize, usize)>,
 }
 
-impl Case<'_> {
+impl Classifier<'_> {
     /// Finds gradients by size. If the stacks of frees are not recorded, a gradient that is freed before the
     /// next phase begins looks like other memory of the backward pass, except that it has the size of a
     /// parameter.
-    pub(super) fn gradients_by_size(
+    pub(super) fn decide_gradients_by_size(
         &self,
         decided: &mut [Option<Decision>],
         is_enabled: &impl Fn(&Rule) -> bool,
     ) {
-        if !is_enabled(&Rule::GradientBySize) || self.facts.own_frees || self.facts.of_profiler {
+        if !is_enabled(&Rule::GradientBySize) || self.facts.frees_have_stacks || self.facts.is_from_profiler {
             return;
         }
-        let mut of_parameters: FastSet<u64> = FastSet::default();
+        let mut parameter_sizes: FastSet<u64> = FastSet::default();
         for (storage, decision) in self.storages.iter().zip(&*decided) {
             let is_old = self.is_old(storage) && storage.to.is_none();
             if is_old || decision.is_some_and(|(category, _)| category == Category::Parameter) {
-                of_parameters.insert(self.size_class(storage.size_bytes));
+                parameter_sizes.insert(self.size_class(storage.size_bytes));
             }
         }
         for (storage, decision) in self.storages.iter().zip(decided) {
             let is_backward = decision.is_some_and(|(_, rule)| rule == Rule::Backward);
             let is_last = storage.to.is_some_and(|to| self.order.is_after_allocations(to));
-            if is_backward && is_last && of_parameters.contains(&self.size_class(storage.size_bytes)) {
+            if is_backward && is_last && parameter_sizes.contains(&self.size_class(storage.size_bytes)) {
                 *decision = Some((Category::Gradient, Rule::GradientBySize));
             }
         }
@@ -53,12 +53,12 @@ impl Case<'_> {
 
     /// Classifies blocks from before the first step that have the size of gradients: for each size, as many
     /// as one backward pass makes gradients are parameters, and the others are optimizer state.
-    pub(super) fn early_by_size(
+    pub(super) fn decide_early_by_size(
         &self,
         decided: &mut [Option<Decision>],
         is_enabled: &impl Fn(&Rule) -> bool,
     ) {
-        let gradients = self.gradients_of_a_pass(decided);
+        let gradients = self.gradients_per_pass(decided);
         let mut candidates: FastMap<u64, Vec<usize>> = FastMap::default();
         for (at, storage) in self.storages.iter().enumerate() {
             let class = self.size_class(storage.size_bytes);
@@ -94,7 +94,7 @@ impl Case<'_> {
                 };
                 // An input may also have the size of a gradient. In a profiler's snapshot, state is
                 // recognizable by its writes.
-                let is_input = self.facts.of_profiler && storage.written.is_empty();
+                let is_input = self.facts.is_from_profiler && storage.written.is_empty();
                 if is_enabled(&rule) && !(is_input && rule.category() == Category::OptimizerState) {
                     decided[at] = Some((rule.category(), rule));
                 }
@@ -113,7 +113,7 @@ impl Case<'_> {
     }
 
     /// Returns for each size the maximum number of gradients that a single backward pass produced.
-    fn gradients_of_a_pass(&self, decided: &[Option<Decision>]) -> FastMap<u64, usize> {
+    fn gradients_per_pass(&self, decided: &[Option<Decision>]) -> FastMap<u64, usize> {
         let mut of_run: FastMap<(u64, usize), usize> = FastMap::default();
         for (storage, decision) in self.storages.iter().zip(decided) {
             if let Some((Category::Gradient, _)) = decision {
@@ -171,17 +171,21 @@ impl Case<'_> {
     }
 
     /// Classifies the remaining blocks from before the trace.
-    pub(super) fn old_by_rest(&self, decided: &mut [Option<Decision>], is_enabled: &impl Fn(&Rule) -> bool) {
-        let (has_forward, has_backward) = (self.has(Phase::Forward), self.has(Phase::Backward));
+    pub(super) fn decide_remaining_old(
+        &self,
+        decided: &mut [Option<Decision>],
+        is_enabled: &impl Fn(&Rule) -> bool,
+    ) {
+        let (has_forward, has_backward) = (self.has_phase(Phase::Forward), self.has_phase(Phase::Backward));
         for (storage, decision) in self.storages.iter().zip(decided) {
             if decision.is_some() || !self.is_old(storage) {
                 continue;
             }
             let rule = match self.end(storage) {
-                End::In(Phase::Optimizer) if !self.facts.of_profiler => Rule::OldFreedInStep,
+                End::In(Phase::Optimizer) if !self.facts.is_from_profiler => Rule::OldFreedInStep,
                 _ if self.is_written_in(storage, Phase::Optimizer) => Rule::WrittenInStep,
                 _ if has_backward && storage.written.is_empty() => {
-                    if self.facts.of_profiler || !self.outlives_all_steps(storage) {
+                    if self.facts.is_from_profiler || !self.outlives_all_steps(storage) {
                         Rule::OldAndUntouched
                     } else if self.is_used_by_several_steps(storage) {
                         Rule::FrozenParameter
@@ -201,7 +205,11 @@ impl Case<'_> {
 
     /// Classifies blocks that a step allocated and kept, and that replace blocks that it freed: the new value
     /// of a parameter or of a state.
-    pub(super) fn replaced(&self, decided: &mut [Option<Decision>], is_enabled: &impl Fn(&Rule) -> bool) {
+    pub(super) fn decide_replacements(
+        &self,
+        decided: &mut [Option<Decision>],
+        is_enabled: &impl Fn(&Rule) -> bool,
+    ) {
         // The exchanged blocks, by step and size.
         let mut steps: FastMap<(usize, u64), Exchange> = FastMap::default();
         for (at, storage) in self.storages.iter().enumerate() {

@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, Hash, Hasher};
 /// A fact that a frame shows about an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Sign {
+pub(super) enum Clue {
     /// The AccumulateGrad node, which keeps the gradient of a leaf.
     AccumulatesGradient,
     /// The initial gradient of a backward pass is created.
@@ -60,20 +60,20 @@ pub(super) struct StackFacts {
     pub(super) is_outside: bool,
     /// Whether this is a forward pass inside the backward pass: activation checkpointing.
     pub(super) is_recomputed: bool,
-    signs: u32,
+    clues: u32,
     /// The call of an operator or an autograd node in which the allocation was made, as a hash that is equal
     /// for all stacks of the same call site. `None` if the stack does not show a call.
     pub(super) call: Option<u64>,
 }
 
 impl StackFacts {
-    pub(super) fn has(&self, sign: Sign) -> bool {
-        self.signs & (1 << sign as u8) != 0
+    pub(super) fn has(&self, clue: Clue) -> bool {
+        self.clues & (1 << clue as u8) != 0
     }
 
-    /// Returns whether the stack has any of these signs.
-    pub(super) fn has_any(&self, signs: &[Sign]) -> bool {
-        signs.iter().any(|&sign| self.has(sign))
+    /// Returns whether the stack has any of these clues.
+    pub(super) fn has_any(&self, clues: &[Clue]) -> bool {
+        clues.iter().any(|&clue| self.has(clue))
     }
 
     /// Determines the facts of a stack, which has the innermost frame first.
@@ -87,8 +87,8 @@ impl StackFacts {
             let is_module = line.function.starts_with(PROFILED_MODULE);
             // In a profiler's stacks, modules and C functions have no file.
             facts.has_native |= !line.is_python && !is_module && !line.function.starts_with("<built-in ");
-            if let Some(sign) = sign_of(&line) {
-                facts.signs |= 1 << sign as u8;
+            if let Some(clue) = clue_of(&line) {
+                facts.clues |= 1 << clue as u8;
             }
             // The backward function of a Python autograd function, including those of compiled code.
             let of_node = line.is_in("torch/autograd/function.py") && line.method() == "apply";
@@ -96,7 +96,7 @@ impl StackFacts {
                 of_node && inner.is_some_and(|inner| inner.is_python && inner.method().contains("backward"));
             let begins = if of_node { Some(Phase::Backward) } else { phase_of(&line) };
             // Dropping a graph is not a backward pass.
-            let begins = begins.filter(|_| sign_of(&line) != Some(Sign::DropsGraph));
+            let begins = begins.filter(|_| clue_of(&line) != Some(Clue::DropsGraph));
             match begins.filter(|_| !decided) {
                 Some(Phase::Optimizer) if in_forward => decided = true,
                 // The forward pass, loss and backward pass in a step's closure do not belong to the
@@ -104,7 +104,7 @@ impl StackFacts {
                 Some(Phase::Optimizer) if in_closure => {}
                 Some(phase) => {
                     facts.is_recomputed =
-                        phase == Phase::Backward && in_forward && facts.has(Sign::Recomputes);
+                        phase == Phase::Backward && in_forward && facts.has(Clue::Recomputes);
                     facts.phase = Some(phase);
                     decided = true;
                 }
@@ -121,10 +121,10 @@ impl StackFacts {
         facts.is_outside = facts.phase.is_none() && from_main;
         let operator = TorchStack::of(frames).operator;
         if operator.as_deref().is_some_and(makes_a_tensor) {
-            facts.signs |= 1 << Sign::MakesTensor as u8;
+            facts.clues |= 1 << Clue::MakesTensor as u8;
         }
         if operator.as_deref().is_some_and(copies_a_tensor) {
-            facts.signs |= 1 << Sign::CopiesTensor as u8;
+            facts.clues |= 1 << Clue::CopiesTensor as u8;
         }
         facts.call = call(frames);
         facts
@@ -140,22 +140,22 @@ fn is_compiled(line: &ParsedFrame<'_>) -> bool {
 }
 
 /// Returns the fact that one frame shows, if any.
-fn sign_of(line: &ParsedFrame<'_>) -> Option<Sign> {
+fn clue_of(line: &ParsedFrame<'_>) -> Option<Clue> {
     let method = line.method();
     if !line.is_python {
         let function = line.function;
         return match function {
-            _ if function.starts_with("torch::autograd::AccumulateGrad") => Some(Sign::AccumulatesGradient),
-            _ if function.starts_with("c10d::Reducer::") => Some(Sign::ReducesGradients),
+            _ if function.starts_with("torch::autograd::AccumulateGrad") => Some(Clue::AccumulatesGradient),
+            _ if function.starts_with("c10d::Reducer::") => Some(Clue::ReducesGradients),
             _ if function.starts_with("candle_nn::optim::") && function.contains("::new") => {
-                Some(Sign::InitialisesState)
+                Some(Clue::InitialisesState)
             }
-            _ if frees_saved(function) => Some(Sign::DropsGraph),
+            _ if frees_saved(function) => Some(Clue::DropsGraph),
             // Candle's loaders of weights.
             _ if function.starts_with("candle_nn::var_builder::")
                 || function.starts_with("candle_nn::var_map::") =>
             {
-                Some(Sign::LoadsWeights)
+                Some(Clue::LoadsWeights)
             }
             _ => None,
         };
@@ -163,49 +163,49 @@ fn sign_of(line: &ParsedFrame<'_>) -> Option<Sign> {
     let sharded = line.is_in("torch/distributed/fsdp/") || line.is_in("torch/distributed/_composable/fsdp/");
     if sharded {
         return match method {
-            _ if method.contains("reduce") => Some(Sign::ReducesGradients),
-            _ if method.contains("all_gather") || method.contains("unshard") => Some(Sign::GathersParameters),
-            _ if method.contains("init_sharded") || method.contains("flat_param") => Some(Sign::BuildsModule),
+            _ if method.contains("reduce") => Some(Clue::ReducesGradients),
+            _ if method.contains("all_gather") || method.contains("unshard") => Some(Clue::GathersParameters),
+            _ if method.contains("init_sharded") || method.contains("flat_param") => Some(Clue::BuildsModule),
             _ => None,
         };
     }
     if method == "zero_grad" && (line.is_in("torch/optim/") || line.is_in("torch/nn/modules/module.py")) {
-        return Some(Sign::ZeroesGradients);
+        return Some(Clue::ZeroesGradients);
     }
     if line.is_in("torch/optim/") {
         let initialises = matches!(method, "_init_group" | "_init_state" | "init_state" | "__init__");
-        return initialises.then_some(Sign::InitialisesState);
+        return initialises.then_some(Clue::InitialisesState);
     }
     if line.is_in("torch/autograd/__init__.py") && method == "_make_grads" {
-        return Some(Sign::SeedsBackward);
+        return Some(Clue::SeedsBackward);
     }
     if line.is_in("torch/nn/modules/module.py") && matches!(method, "_apply" | "to_empty") {
-        return Some(Sign::MovesModule);
+        return Some(Clue::MovesModule);
     }
     let loads = (line.is_in("torch/serialization.py") && method == "load")
         || line.is_in("safetensors/torch.py")
         || WEIGHT_LOADERS.iter().any(|path| line.is_in(path))
         || matches!(method, "load_state_dict" | "_load_from_state_dict" | "from_pretrained");
     if loads {
-        return Some(Sign::LoadsWeights);
+        return Some(Clue::LoadsWeights);
     }
     if line.is_in("torch/utils/data/") || line.is_in("torch/utils/checkpoint.py") {
         let data = line.is_in("torch/utils/data/");
-        return Some(if data { Sign::LoadsData } else { Sign::Recomputes });
+        return Some(if data { Clue::LoadsData } else { Clue::Recomputes });
     }
     if line.is_in("torch/nn/functional.py") {
-        return Some(Sign::CallsFunctional);
+        return Some(Clue::CallsFunctional);
     }
     let builds = line.is_in("torch/nn/parameter.py") || line.is_in("torch/nn/init.py");
     if builds || (line.is_in("torch/nn/") && matches!(method, "__init__" | "reset_parameters")) {
-        return Some(Sign::BuildsModule);
+        return Some(Clue::BuildsModule);
     }
     if method == "__init__" {
         // A user-defined optimizer has `optim` in the name of its class or file.
         let class = line.function.rsplit_once('.').map_or("", |(class, _)| class);
         let file = file_name(line.file);
         let optimizer = [class, file].iter().any(|name| name.to_ascii_lowercase().contains("optim"));
-        return Some(if optimizer { Sign::BuildsOptimizer } else { Sign::BuildsObject });
+        return Some(if optimizer { Clue::BuildsOptimizer } else { Clue::BuildsObject });
     }
     None
 }

@@ -16,11 +16,11 @@ pub fn inferred(snapshot: &Snapshot, names: &mut dyn NameFrames) -> InferredCate
         of_block: vec![0; snapshot.blocks.len()],
     };
     for device in snapshot.device_ids() {
-        let blocks = BlockCategories::read(snapshot, names, device);
-        if blocks.read.iter().flatten().any(|(_, rule)| *rule == Rule::Given) {
+        let blocks = BlockCategories::infer(snapshot, names, device);
+        if blocks.decisions.iter().flatten().any(|(_, rule)| *rule == Rule::Given) {
             continue;
         }
-        for (lifetime, read) in blocks.lifetimes.iter().zip(&blocks.read) {
+        for (lifetime, read) in blocks.lifetimes.iter().zip(&blocks.decisions) {
             let Some((category, _)) = read.filter(|(category, _)| *category != Category::Unknown) else {
                 continue;
             };

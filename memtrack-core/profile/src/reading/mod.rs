@@ -23,7 +23,7 @@ pub use rule::{Confidence, Rule};
 pub use totals::{CategoryReading, CategoryRow, MomentReading, ReadingAt, RuleRow, Totals, UntoldRow};
 
 use crate::Category;
-use decide::Case;
+use decide::Classifier;
 use memtrack_model::NameFrames;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::pytorch::Key;
@@ -38,7 +38,7 @@ pub struct BlockCategories {
     /// The lifetimes of the blocks. In a profiler's snapshot, each write to a tensor begins a new one.
     pub lifetimes: Vec<Lifetime>,
     /// For each lifetime, the category and the rule that decided it; `None` if no rule applies.
-    pub read: Vec<Option<(Category, Rule)>>,
+    pub decisions: Vec<Option<(Category, Rule)>>,
     /// Whether any event of the device has a stack.
     pub has_stacks: bool,
     /// Whether any block was allocated in a scope that shows its phase, or in an operator's scope.
@@ -50,13 +50,13 @@ pub struct BlockCategories {
 impl BlockCategories {
     /// Infers the categories of the blocks of `device`. `names` symbolizes the frames of stacks, as
     /// `Symbolizer::of(snapshot)` does.
-    pub fn read(snapshot: &Snapshot, names: &mut dyn NameFrames, device: DeviceId) -> Self {
-        Self::read_by(snapshot, names, device, |_| true)
+    pub fn infer(snapshot: &Snapshot, names: &mut dyn NameFrames, device: DeviceId) -> Self {
+        Self::infer_with(snapshot, names, device, |_| true)
     }
 
-    /// Like [`Self::read`], but applies only the rules for which `is_enabled` returns true, in order to
+    /// Like [`Self::infer`], but applies only the rules for which `is_enabled` returns true, in order to
     /// evaluate single rules.
-    pub fn read_by(
+    pub fn infer_with(
         snapshot: &Snapshot,
         names: &mut dyn NameFrames,
         device: DeviceId,
@@ -67,19 +67,19 @@ impl BlockCategories {
         let facts = Facts::read(snapshot, names, device, &lifetimes);
         let storages = storages(snapshot, &facts, &lifetimes);
         let order = Order::of(snapshot, &facts, device, &storages);
-        let mut read: Vec<Option<(Category, Rule)>> = vec![None; lifetimes.len()];
-        let case = Case::new(snapshot, &facts, &order, &storages, device);
+        let mut decisions: Vec<Option<(Category, Rule)>> = vec![None; lifetimes.len()];
+        let classifier = Classifier::new(snapshot, &facts, &order, &storages, device);
         // If a memtrack recording states the category of any block, it has stated all that are known: nothing
         // is left to infer.
         let is_given = snapshot.seconds_since() == Since::Start
             && lifetimes.iter().any(|lifetime| given(snapshot, lifetime).is_some());
         if (facts.has_stacks || facts.has_scopes) && !is_given {
-            for (storage, decision) in storages.iter().zip(case.decide(&is_enabled)) {
-                storage.lifetimes.iter().for_each(|&at| read[at] = decision);
+            for (storage, decision) in storages.iter().zip(classifier.decide(&is_enabled)) {
+                storage.lifetimes.iter().for_each(|&at| decisions[at] = decision);
             }
         }
         if is_enabled(Rule::Given) {
-            for (read, lifetime) in read.iter_mut().zip(&lifetimes) {
+            for (read, lifetime) in decisions.iter_mut().zip(&lifetimes) {
                 if let Some(category) = given(snapshot, lifetime) {
                     *read = Some((category, Rule::Given));
                 }
@@ -87,10 +87,10 @@ impl BlockCategories {
         }
         Self {
             lifetimes,
-            read,
+            decisions,
             has_stacks: facts.has_stacks,
             has_scopes: facts.has_scopes,
-            phases: [Forward, Backward, Optimizer].map(|phase| case.has(phase)),
+            phases: [Forward, Backward, Optimizer].map(|phase| classifier.has_phase(phase)),
         }
     }
 }
@@ -99,11 +99,11 @@ impl BlockCategories {
 /// if it is `unknown`.
 fn given(snapshot: &Snapshot, lifetime: &Lifetime) -> Option<Category> {
     let row = lifetime.from?;
-    let of_recording = || Category::of_name(snapshot.categories.get()?.of_event(row)?);
+    let of_recording = || Category::from_name(snapshot.categories.get()?.of_event(row)?);
     let of_profile = || {
         let details = &snapshot.pytorch.as_deref()?.events;
         let text = details.has(row, Key::Category).then(|| details.text(row, Key::Category))?;
-        Category::of_name(&snapshot.strings.get(text))
+        Category::from_name(&snapshot.strings.get(text))
     };
     of_recording().or_else(of_profile).filter(|&category| category != Category::Unknown)
 }

@@ -15,15 +15,15 @@ type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     by_stack: FastMap<StackId, StackFacts>,
-    of_none: StackFacts,
+    no_stack: StackFacts,
     by_scope: Vec<Option<Phase>>,
     /// For each scope, the outermost enclosing operator in the same phase.
     operators: Vec<Option<ScopeId>>,
     /// Whether a profiler wrote the snapshot: a free then has the stack of its allocation, and a tensor that
     /// is written in place is freed and allocated again at once.
-    pub(super) of_profiler: bool,
+    pub(super) is_from_profiler: bool,
     /// Whether free events have stacks of their own.
-    pub(super) own_frees: bool,
+    pub(super) frees_have_stacks: bool,
     /// Whether all stacks contain only Python frames.
     pub(super) python_only: bool,
     /// Whether any stack has frames.
@@ -43,7 +43,7 @@ impl Facts {
         let mut facts = Self {
             by_scope: scopes.clone().map(|scope| snapshot.scopes.place(ScopeId(scope)).phase).collect(),
             operators: scopes.map(|scope| outermost_operator(snapshot, ScopeId(scope))).collect(),
-            of_profiler: is_of_profiler(snapshot),
+            is_from_profiler: is_from_profiler(snapshot),
             ..Self::default()
         };
         let of_events = snapshot.events.rows_of(device).map(|row| snapshot.events.stack[row]);
@@ -56,7 +56,7 @@ impl Facts {
         }
         facts.has_stacks = facts.by_stack.values().any(|stack| stack.has_frames);
         facts.python_only = facts.has_stacks && !facts.by_stack.values().any(|stack| stack.has_native);
-        facts.own_frees = lifetimes.iter().any(|lifetime| match (lifetime.from, lifetime.to) {
+        facts.frees_have_stacks = lifetimes.iter().any(|lifetime| match (lifetime.from, lifetime.to) {
             (Some(_), Some(to)) => {
                 let freed = snapshot.events.stack[to];
                 let is_free = snapshot.events.action[to] != Action::Alloc;
@@ -70,7 +70,7 @@ impl Facts {
     }
 
     pub(super) fn stack(&self, stack: StackId) -> &StackFacts {
-        self.by_stack.get(&stack).unwrap_or(&self.of_none)
+        self.by_stack.get(&stack).unwrap_or(&self.no_stack)
     }
 
     pub(super) fn scope(&self, scope: ScopeId) -> Option<Phase> {
@@ -97,7 +97,7 @@ fn outermost_operator(snapshot: &Snapshot, scope: ScopeId) -> Option<ScopeId> {
 }
 
 /// Returns whether `_profile_to_snapshot` wrote the file: its frames have no files.
-fn is_of_profiler(snapshot: &Snapshot) -> bool {
+fn is_from_profiler(snapshot: &Snapshot) -> bool {
     let mut rows = (0..snapshot.frames.len() as u32).map(FrameId);
     snapshot.pytorch.is_some()
         && !snapshot.frames.is_empty()
@@ -132,7 +132,7 @@ pub(super) fn storages(snapshot: &Snapshot, facts: &Facts, lifetimes: &[Lifetime
         let lifetime = &lifetimes[at];
         let address = lifetime.from.or(lifetime.to).map(|row| snapshot.events.address[row]);
         let before = lifetime.from.and_then(|row| {
-            let &(to, storage) = freed.get(&address?).filter(|_| facts.of_profiler)?;
+            let &(to, storage) = freed.get(&address?).filter(|_| facts.is_from_profiler)?;
             let earlier = &storages[storage];
             // A write in place: one of the two preceding events freed a block of the same size and with the
             // same stack.
@@ -217,7 +217,7 @@ impl Order {
         for &row in &rows {
             marks.extend(mark(snapshot, facts, &written, row).map(|mark| (row, mark)));
         }
-        settle_writings(&mut marks);
+        keep_updates(&mut marks);
         let mut order = Self {
             runs: Vec::new(),
             of_row: vec![0; snapshot.events.len()],
@@ -250,13 +250,13 @@ impl Order {
                 _ => {}
             }
         }
-        order.look_around();
+        order.index_phases();
         order.other_call = other_calls(snapshot, facts, &written, &rows);
         order.other_operator = other_operators(snapshot, facts, &rows);
         order
     }
 
-    fn look_around(&mut self) {
+    fn index_phases(&mut self) {
         let mut before = None;
         for (number, run) in self.runs.iter_mut().enumerate() {
             run.before = before;
@@ -353,7 +353,7 @@ fn mark(snapshot: &Snapshot, facts: &Facts, written: &FastMap<usize, bool>, row:
     }
     let is_alloc = action == Action::Alloc;
     let is_free = matches!(action, Action::Free | Action::FreeRequested);
-    if !(is_alloc || (is_free && facts.own_frees)) {
+    if !(is_alloc || (is_free && facts.frees_have_stacks)) {
         return None;
     }
     // The scope of a free event is that of its allocation.
@@ -364,19 +364,19 @@ fn mark(snapshot: &Snapshot, facts: &Facts, written: &FastMap<usize, bool>, row:
     match stack.phase {
         Some(phase) => Some(Mark::Phase(phase)),
         None if stack.is_outside => Some(Mark::Outside),
-        None if is_alloc && is_of_autograds_thread(facts, stack) => Some(Mark::Phase(Phase::Backward)),
+        None if is_alloc && is_on_autograd_thread(facts, stack) => Some(Mark::Phase(Phase::Backward)),
         None => None,
     }
 }
 
 /// Returns whether one of autograd's threads, which run no Python, made an allocation with this stack.
-pub(super) fn is_of_autograds_thread(facts: &Facts, stack: &StackFacts) -> bool {
-    !stack.has_frames && facts.python_only && !facts.of_profiler
+pub(super) fn is_on_autograd_thread(facts: &Facts, stack: &StackFacts) -> bool {
+    !stack.has_frames && facts.python_only && !facts.is_from_profiler
 }
 
 /// Keeps only those writes in place that end a backward pass: the next mark of another kind is not of the
 /// backward pass.
-fn settle_writings(marks: &mut Vec<(usize, Mark)>) {
+fn keep_updates(marks: &mut Vec<(usize, Mark)>) {
     let mut kept = Vec::with_capacity(marks.len());
     let mut pending: Vec<(usize, Mark)> = Vec::new();
     let mut phase = None;

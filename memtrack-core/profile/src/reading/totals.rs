@@ -76,7 +76,7 @@ pub struct Totals {
 
 impl Totals {
     /// Replaces the sums by the recorder's count, which is exact.
-    fn count_as(&mut self, held: &AtEnd) {
+    fn replace_by_count(&mut self, held: &AtEnd) {
         for row in &mut self.categories {
             row.share = share(row.bytes, held.bytes);
         }
@@ -263,7 +263,7 @@ impl CategoryReading {
         device: DeviceId,
         moments: &[ReadingAt],
     ) -> Self {
-        Self::of_blocks(snapshot, device, &BlockCategories::read(snapshot, names, device), moments)
+        Self::of_blocks(snapshot, device, &BlockCategories::infer(snapshot, names, device), moments)
     }
 
     /// Computes the sums of the inferred categories of `device`.
@@ -312,7 +312,7 @@ impl CategoryReading {
                 });
                 let (mut live, tallies) = totals(blocks, &sums, |lifetime| lifetime.is_live_after(row));
                 if let Some(held) = counted {
-                    live.count_as(&held);
+                    live.replace_by_count(&held);
                 }
                 by_decision.push(tallies);
                 let untold_by = untold_by(blocks, &sums, names, row);
@@ -328,7 +328,7 @@ impl CategoryReading {
         let rows: Vec<Option<usize>> = at.iter().map(|&at| row_of(at)).collect();
         // The error of the bytes of the blocks with this decision: those live after a row, or all.
         let error = |decision: (Rule, Category), live: Option<Option<usize>>| {
-            let read = blocks.lifetimes.iter().zip(&blocks.read);
+            let read = blocks.lifetimes.iter().zip(&blocks.decisions);
             let of = read.filter(|(lifetime, read)| {
                 **read == Some((decision.1, decision.0)) && live.is_none_or(|row| lifetime.is_live_after(row))
             });
@@ -367,9 +367,14 @@ impl CategoryReading {
             since,
         };
         reading.hints = reading.hints(blocks.phases);
-        let old_bytes = blocks.lifetimes.iter().zip(&blocks.read).fold(0, |sum: u64, (lifetime, read)| {
-            if lifetime.from.is_none() && read.is_none() { sum.saturating_add(lifetime.bytes) } else { sum }
-        });
+        let old_bytes =
+            blocks.lifetimes.iter().zip(&blocks.decisions).fold(0, |sum: u64, (lifetime, read)| {
+                if lifetime.from.is_none() && read.is_none() {
+                    sum.saturating_add(lifetime.bytes)
+                } else {
+                    sum
+                }
+            });
         let has_backward = blocks.phases[memtrack_model::Phase::Backward as usize];
         if has_backward && share(old_bytes, reading.all.bytes) >= 0.01 {
             reading.hints.push(
@@ -442,7 +447,7 @@ fn untold_by(
     names: &EventNames,
     row: Option<usize>,
 ) -> Vec<UntoldRow> {
-    let unclassified = blocks.lifetimes.iter().zip(&blocks.read).filter(|(_, read)| read.is_none());
+    let unclassified = blocks.lifetimes.iter().zip(&blocks.decisions).filter(|(_, read)| read.is_none());
     let live = unclassified.map(|(lifetime, _)| lifetime).filter(|lifetime| lifetime.is_live_after(row));
     let mut by_name: BTreeMap<&str, Vec<&Lifetime>> = BTreeMap::new();
     for lifetime in live {
@@ -478,13 +483,14 @@ fn totals(
 ) -> (Totals, ByDecision) {
     let mut by_decision = ByDecision::new();
     let mut total = Tally::default();
-    let some = || blocks.lifetimes.iter().zip(&blocks.read).filter(|(lifetime, _)| counted(lifetime));
-    for (lifetime, read) in some() {
+    let selected =
+        || blocks.lifetimes.iter().zip(&blocks.decisions).filter(|(lifetime, _)| counted(lifetime));
+    for (lifetime, read) in selected() {
         total.add(lifetime);
         by_decision.entry(read.map(|(category, rule)| (rule, category))).or_default().add(lifetime);
     }
     let in_file =
-        |category: Category| blocks.read.iter().any(|read| read.is_some_and(|(is, _)| is == category));
+        |category: Category| blocks.decisions.iter().any(|read| read.is_some_and(|(is, _)| is == category));
     let known = Category::ALL.into_iter().filter(|&category| in_file(category)).map(Some);
     let row = |category: Option<Category>| {
         let of = by_decision.iter().filter(|(decision, _)| decision.map(|(_, is)| is) == category);
@@ -492,12 +498,12 @@ fn totals(
             bytes: sum.bytes.saturating_add(tally.bytes),
             blocks: sum.blocks + tally.blocks,
         });
-        let same = || {
-            let of = some().filter(|(_, read)| read.map(|(is, _)| is) == category);
+        let in_category = || {
+            let of = selected().filter(|(_, read)| read.map(|(is, _)| is) == category);
             of.map(|(lifetime, _)| lifetime)
         };
-        let (error, count_error) = (sums.bytes(same()), sums.blocks(same()));
-        let (bytes, blocks) = sums.rounded(same(), tally.bytes, tally.whole_blocks());
+        let (error, count_error) = (sums.bytes(in_category()), sums.blocks(in_category()));
+        let (bytes, blocks) = sums.rounded(in_category(), tally.bytes, tally.whole_blocks());
         CategoryRow {
             category: category.map(Category::name),
             bytes,
@@ -517,8 +523,8 @@ fn totals(
         share(rules.fold(0, |sum, (_, tally)| sum.saturating_add(tally.bytes)), total.bytes)
     };
     let untold_bytes = categories.last().map_or(0, |row| row.bytes);
-    let all = || some().map(|(lifetime, _)| lifetime);
-    let unclassified = some().filter(|(_, read)| read.is_none()).map(|(lifetime, _)| lifetime);
+    let all = || selected().map(|(lifetime, _)| lifetime);
+    let unclassified = selected().filter(|(_, read)| read.is_none()).map(|(lifetime, _)| lifetime);
     let error = sums.bytes(all());
     let totals = Totals {
         bytes: total.bytes,

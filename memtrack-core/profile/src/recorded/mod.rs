@@ -89,7 +89,7 @@ fn find(snapshot: &Snapshot) -> Option<EventCategories> {
         // The first known category of a piece counts for its allocation, and also for its free.
         for change in profile.changes() {
             let category = profile.category_of(change);
-            let rows = [row(change.obtained), row_of_free(change.record)];
+            let rows = [row(change.allocated_by), row_of_free(change.record)];
             for row in rows.into_iter().flatten() {
                 let place: &mut u8 = &mut of_event[row as usize];
                 if *place == 0 && category != Category::Unknown {
@@ -98,7 +98,7 @@ fn find(snapshot: &Snapshot) -> Option<EventCategories> {
             }
         }
         for change in profile.changes().iter().filter(|change| change.action == Action::Destroy) {
-            if let (Some(from), Some(to)) = (row(change.obtained), row_of_free(change.record)) {
+            if let (Some(from), Some(to)) = (row(change.allocated_by), row_of_free(change.record)) {
                 of_event[to as usize] = of_event[from as usize];
             }
         }

@@ -1,6 +1,6 @@
 //! The category report as JSON.
 
-use super::{CategoryReport, Held, PhaseRow, PieceGroup};
+use super::{CategoryReport, MomentMemory, PhaseRow, PieceGroup};
 use crate::answer::{ByCategory, RepairCounts, by_category, repair_counts};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, NameAnswer};
 use serde::Serialize;
@@ -152,8 +152,8 @@ impl CategoryReport {
             source: "traced",
             exactly_as_pytorch: self.is_compat,
             changes: self.changes,
-            lasts_ns: self.lasts_ns,
-            moments: self.held.iter().map(|held| moment_answer(held, rows)).collect(),
+            lasts_ns: self.duration_ns,
+            moments: self.moments.iter().map(|moment| moment_answer(moment, rows)).collect(),
             phases: self.phases.iter().map(phase_answer).collect(),
             repairs: repair_counts(&self.repairs),
         }
@@ -165,7 +165,7 @@ impl CategoryReport {
     }
 }
 
-fn moment_answer(held: &Held, rows: usize) -> MomentAnswer {
+fn moment_answer(moment: &MomentMemory, rows: usize) -> MomentAnswer {
     let category = |row: &PieceGroup| CategoryAnswer {
         category: row.name.clone(),
         requested_bytes: row.bytes,
@@ -174,13 +174,13 @@ fn moment_answer(held: &Held, rows: usize) -> MomentAnswer {
         count_error: row.count_error.answer(),
     };
     MomentAnswer {
-        moment: held.moment,
-        after_ns: held.after_ns,
-        requested_bytes: held.bytes,
-        requested_bytes_error: held.error.answer(),
-        categories: held.categories.iter().map(category).collect(),
-        modules: groups_answer(&held.modules, rows),
-        operators: groups_answer(&held.operators, rows),
+        moment: moment.moment,
+        after_ns: moment.after_ns,
+        requested_bytes: moment.bytes,
+        requested_bytes_error: moment.error.answer(),
+        categories: moment.categories.iter().map(category).collect(),
+        modules: groups_answer(&moment.modules, rows),
+        operators: groups_answer(&moment.operators, rows),
     }
 }
 
@@ -194,7 +194,7 @@ fn groups_answer(all: &[PieceGroup], rows: usize) -> GroupsAnswer {
         count_error: row.count_error.answer(),
         category_bytes: by_category(&row.by_category),
     };
-    let others = PieceGroup::together(rest);
+    let others = PieceGroup::sum_of(rest);
     GroupsAnswer {
         rows: shown.iter().map(group).collect(),
         others: OthersAnswer {

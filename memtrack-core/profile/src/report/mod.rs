@@ -27,7 +27,7 @@ use std::collections::HashMap;
 
 /// The moment of a trace at which memory is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum At {
+pub enum ReportMoment {
     /// The moment with the most allocated memory.
     Peak,
     /// After the last change.
@@ -57,7 +57,7 @@ pub struct PieceGroup {
 /// The memory allocated at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Held {
+pub struct MomentMemory {
     /// The name of the moment: `peak`, `end` or `time`.
     pub moment: &'static str,
     /// The time of the moment, in ns after the trace's first record; 0 if it is before that record.
@@ -117,7 +117,7 @@ impl PhaseErrors {
 
 impl PieceGroup {
     /// Returns one row with the sums of several rows.
-    fn together(rows: &[Self]) -> Self {
+    fn sum_of(rows: &[Self]) -> Self {
         let sum = |of: fn(&Self) -> &Estimate| {
             rows.iter().map(of).copied().reduce(|sum, one| sum.plus(&one)).unwrap_or_default()
         };
@@ -146,11 +146,11 @@ pub struct CategoryReport {
     /// The device's name in the trace, or, for a recording, the name that reports use.
     pub device: String,
     /// The time from the first change to the last, in ns.
-    pub lasts_ns: u64,
+    pub duration_ns: u64,
     /// The number of changes of the device's memory.
     pub changes: u64,
     /// The memory allocated at the requested moments.
-    pub held: Vec<Held>,
+    pub moments: Vec<MomentMemory>,
     /// The effects of the phases.
     pub phases: Vec<PhaseRow>,
     /// The repairs of the trace.
@@ -161,19 +161,24 @@ pub struct CategoryReport {
 
 impl CategoryReport {
     /// Creates the report of one device at these moments. The report lists `repairs`.
-    pub fn of(profile: &Profile<'_>, device: DeviceIndex, moments: &[At], repairs: Repairs) -> Self {
+    pub fn of(
+        profile: &Profile<'_>,
+        device: DeviceIndex,
+        moments: &[ReportMoment],
+        repairs: Repairs,
+    ) -> Self {
         let places = Places::of(profile.trace());
         let owners = Owners::of(profile, &places);
         let pieces = pieces(profile, device);
         let mut names = Names::of(profile, &places);
-        let held =
-            moments.iter().map(|&at| held(profile, device, at, &pieces, &owners, &mut names)).collect();
+        let memory =
+            moments.iter().map(|&at| memory_at(profile, device, at, &pieces, &owners, &mut names)).collect();
         let span = span_ns(profile, device);
         Self {
             device: profile.device_name(device).to_owned(),
-            lasts_ns: span.map_or(0, |(first, last)| last.abs_diff(first)),
+            duration_ns: span.map_or(0, |(first, last)| last.abs_diff(first)),
             changes: profile.changes().iter().filter(|change| change.device == device).count() as u64,
-            held,
+            moments: memory,
             phases: phases(profile, device, &pieces, &places),
             repairs,
             is_compat: profile.is_compat(),
@@ -181,28 +186,29 @@ impl CategoryReport {
     }
 }
 
-fn held(
+fn memory_at(
     profile: &Profile<'_>,
     device: DeviceIndex,
-    at: At,
+    at: ReportMoment,
     pieces: &[Piece],
     owners: &Owners,
     names: &mut Names<'_>,
-) -> Held {
+) -> MomentMemory {
     let begin = profile.trace().records.first().map_or(0, |record| record.time_ns);
     let attribution = profile.attribution();
     // The peak of a recording is at the same moment in all reports on the recording.
-    let record = attribution.filter(|_| at == At::Peak).and_then(|attribution| attribution.peak(device));
+    let record =
+        attribution.filter(|_| at == ReportMoment::Peak).and_then(|attribution| attribution.peak(device));
     let (moment, time_ns) = match at {
-        At::Peak => (
+        ReportMoment::Peak => (
             "peak",
             match record {
                 Some(record) => profile.trace().records[record as usize].time_ns,
                 None => peak(profile, device).map_or(begin, |peak| peak.time_ns),
             },
         ),
-        At::End => ("end", i64::MAX),
-        At::After(ns) => ("time", begin.saturating_add(ns)),
+        ReportMoment::End => ("end", i64::MAX),
+        ReportMoment::After(ns) => ("time", begin.saturating_add(ns)),
     };
     let is_live = |piece: &&Piece| match record {
         Some(record) => is_live_after(piece, record, time_ns),
@@ -222,24 +228,24 @@ fn held(
         let registered = piece.storage.and_then(|storage| owners.module(storage));
         match (registered, names.has_scope_names()) {
             (None, true) => {
-                let name = names.module(piece.obtained);
+                let name = names.module(piece.allocated_by);
                 add(by_module.of((None, Some(name.clone())), || name));
             }
             (registered, _) => {
-                let module = registered.or_else(|| names.enclosing_module(piece.obtained?));
+                let module = registered.or_else(|| names.enclosing_module(piece.allocated_by?));
                 add(by_module.of((module, None), || names.module_name(module)));
             }
         }
-        let operator = names.operator(piece.obtained);
+        let operator = names.operator(piece.allocated_by);
         add(by_operator.of(operator.clone(), || operator));
     }
     // As in the reports on allocations, the estimated parts are limited to the total, which is known more
     // precisely.
     let whole = match (at, attribution) {
-        (At::Peak, Some(attribution)) => {
+        (ReportMoment::Peak, Some(attribution)) => {
             attribution.peak_error(device).map(|peak| Whole::of(peak.high, &all.bytes))
         }
-        (At::End, Some(attribution)) => {
+        (ReportMoment::End, Some(attribution)) => {
             attribution.at_end(device).map(|counted| Whole::of(counted.bytes as f64, &all.bytes))
         }
         _ => None,
@@ -249,7 +255,7 @@ fn held(
     by_category.retain(|tally| tally.row.pieces > 0);
     let last = span_ns(profile, device).map_or(begin, |(_, last)| last);
     let all = finish(all);
-    let mut held = Held {
+    let mut memory = MomentMemory {
         moment,
         after_ns: u64::try_from(time_ns.min(last).saturating_sub(begin)).unwrap_or(0),
         bytes: all.bytes,
@@ -259,35 +265,35 @@ fn held(
         operators: by_operator.largest_first(finish),
     };
     match at {
-        At::Peak => {
+        ReportMoment::Peak => {
             if let Some(peak) = attribution.and_then(|attribution| attribution.peak_error(device)) {
-                held.replace_sum((peak.value as u64, peak), None);
+                memory.replace_sum((peak.value as u64, peak), None);
             }
         }
-        At::End => {
+        ReportMoment::End => {
             if let Some(counted) = attribution.and_then(|attribution| attribution.at_end(device)) {
-                held.replace_sum((counted.bytes, counted.bytes_error), Some(counted.blocks));
+                memory.replace_sum((counted.bytes, counted.bytes_error), Some(counted.blocks));
             }
         }
-        At::After(_) => {}
+        ReportMoment::After(_) => {}
     }
-    held
+    memory
 }
 
 /// Returns whether a piece is live right after this record, whose time is `time_ns`.
 fn is_live_after(piece: &Piece, record: RecordId, time_ns: i64) -> bool {
-    let has_begun = match piece.obtained {
-        Some(obtained) => obtained <= record,
+    let has_begun = match piece.allocated_by {
+        Some(allocated_by) => allocated_by <= record,
         None => piece.begin_ns.is_none_or(|begin_ns| begin_ns <= time_ns),
     };
     has_begun
-        && match piece.freed {
+        && match piece.freed_by {
             Some(freed) => freed > record,
             None => piece.end_ns.is_none_or(|end_ns| end_ns > time_ns),
         }
 }
 
-impl Held {
+impl MomentMemory {
     /// Replaces the total by the recorder's count or by the estimate of the peak, and limits the parts to it.
     fn replace_sum(&mut self, (bytes, error): (u64, Estimate), blocks: Option<u64>) {
         (self.bytes, self.error) = (bytes, error);
@@ -366,7 +372,7 @@ fn phases(profile: &Profile<'_>, device: DeviceIndex, pieces: &[Piece], places: 
     for piece in pieces {
         let row_of = |record: Option<u32>| record.map(|record| places.get(record).part as usize);
         let mut add = |sum: &mut Sum| piece.add_to(profile, sum, &mut ignored);
-        if let Some(row) = row_of(piece.obtained) {
+        if let Some(row) = row_of(piece.allocated_by) {
             rows[row].obtained_bytes = rows[row].obtained_bytes.saturating_add(piece.bytes);
             add(&mut sums[row][0]);
             if piece.end_ns.is_none() {
@@ -378,7 +384,7 @@ fn phases(profile: &Profile<'_>, device: DeviceIndex, pieces: &[Piece], places: 
                 add(&mut sums[row][2]);
             }
         }
-        if let Some(row) = row_of(piece.freed) {
+        if let Some(row) = row_of(piece.freed_by) {
             rows[row].freed_bytes = rows[row].freed_bytes.saturating_add(piece.bytes);
             add(&mut sums[row][1]);
         }

@@ -1,6 +1,6 @@
 //! Formats the category report as text.
 
-use super::{CategoryReport, Held, PhaseRow, PieceGroup};
+use super::{CategoryReport, MomentMemory, PhaseRow, PieceGroup};
 use crate::category::Category;
 use crate::series::Bytes;
 use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
@@ -33,11 +33,11 @@ impl CategoryReport {
             "{}: {} over {}",
             printable(&self.device),
             counted(self.changes, "change"),
-            human_time(self.lasts_ns)
+            human_time(self.duration_ns)
         )?;
-        for held in &self.held {
+        for moment in &self.moments {
             out.push('\n');
-            write_held(out, held, rows, room)?;
+            write_moment(out, moment, rows, room)?;
         }
         if !self.phases.is_empty() {
             out.push('\n');
@@ -63,29 +63,33 @@ impl fmt::Display for CategoryReport {
     }
 }
 
-fn write_held(out: &mut String, held: &Held, most: usize, room: usize) -> fmt::Result {
-    let when = match held.moment {
-        "peak" => format!("At the peak, {} after the start", human_time(held.after_ns)),
+fn write_moment(out: &mut String, moment: &MomentMemory, most: usize, room: usize) -> fmt::Result {
+    let when = match moment.moment {
+        "peak" => format!("At the peak, {} after the start", human_time(moment.after_ns)),
         "end" => "At the end".to_owned(),
-        _ => format!("{} after the start", human_time(held.after_ns)),
+        _ => format!("{} after the start", human_time(moment.after_ns)),
     };
-    if held.error.is_exact() {
-        writeln!(out, "{when}: {} requested ({} bytes)", human_bytes(held.bytes), grouped(held.bytes))?;
+    if moment.error.is_exact() {
+        writeln!(out, "{when}: {} requested ({} bytes)", human_bytes(moment.bytes), grouped(moment.bytes))?;
     } else {
-        writeln!(out, "{when}: {} requested (small blocks were sampled)", held.error.as_bytes(held.bytes))?;
+        writeln!(
+            out,
+            "{when}: {} requested (small blocks were sampled)",
+            moment.error.as_bytes(moment.bytes)
+        )?;
     }
-    if held.categories.is_empty() {
+    if moment.categories.is_empty() {
         return Ok(());
     }
-    let mut rows = held.categories.iter().chain(&held.modules).chain(&held.operators);
+    let mut rows = moment.categories.iter().chain(&moment.modules).chain(&moment.operators);
     let are_estimates = rows.any(|row| !row.error.is_exact() || !row.count_error.is_exact());
     let room = if are_estimates { room.saturating_sub(ERRORS).max(24) } else { room };
     write_head(out, "category", 20, are_estimates)?;
     out.push('\n');
-    for row in &held.categories {
-        write_row(out, row, held.bytes, Widths { name: 20, are_estimates }, false)?;
+    for row in &moment.categories {
+        write_row(out, row, moment.bytes, Widths { name: 20, are_estimates }, false)?;
     }
-    for (title, all) in [("module", &held.modules), ("operator", &held.operators)] {
+    for (title, all) in [("module", &moment.modules), ("operator", &moment.operators)] {
         let (shown, rest) = all.split_at(most.min(all.len()));
         let name = |row: &PieceGroup| row.name.chars().count().min(room);
         let wide = shown.iter().map(name).max().unwrap_or(0).max(20);
@@ -93,10 +97,10 @@ fn write_held(out: &mut String, held: &Held, most: usize, room: usize) -> fmt::R
         write_head(out, title, wide, are_estimates)?;
         out.push_str("  mostly\n");
         for row in shown {
-            write_row(out, row, held.bytes, widths, true)?;
+            write_row(out, row, moment.bytes, widths, true)?;
         }
         if !rest.is_empty() {
-            write_row(out, &PieceGroup::together(rest), held.bytes, widths, false)?;
+            write_row(out, &PieceGroup::sum_of(rest), moment.bytes, widths, false)?;
         }
     }
     Ok(())
@@ -118,7 +122,13 @@ fn write_head(out: &mut String, title: &str, wide: usize, are_estimates: bool) -
     }
 }
 
-fn write_row(out: &mut String, row: &PieceGroup, of: u64, widths: Widths, mostly: bool) -> fmt::Result {
+fn write_row(
+    out: &mut String,
+    row: &PieceGroup,
+    of: u64,
+    widths: Widths,
+    with_main_category: bool,
+) -> fmt::Result {
     let wide = widths.name;
     let name = shorten_middle(&printable(&row.name), wide);
     let share = row.bytes as f64 / of.max(1) as f64;
@@ -129,7 +139,7 @@ fn write_row(out: &mut String, row: &PieceGroup, of: u64, widths: Widths, mostly
     } else {
         write!(out, "  {name:<wide$} {bytes:>11} {share:>6} {count:>9}")?;
     }
-    if mostly && let Some(category) = largest(&row.by_category) {
+    if with_main_category && let Some(category) = largest(&row.by_category) {
         write!(out, "  {category}")?;
     }
     out.push('\n');

@@ -1,7 +1,7 @@
 //! Tests that following the advice saves as much as promised: changes the program accordingly, and computes
 //! its peak again.
 
-use super::program::{Arg, Program, Reads, Takes, Writes};
+use super::program::{Arg, MayWrite, Program, Reads, Writes};
 use crate::advice::{Advice, Finding, Kind};
 use crate::analysis::analyse;
 use crate::category::Category;
@@ -126,12 +126,12 @@ impl Steps {
             let args: Vec<Arg> = step.reads().iter().map(|&memory| Reads(memory)).collect();
             let make = |inner: &mut Program| {
                 for &memory in step.makes() {
-                    inner.make(memory, address(memory), self.bytes[&memory]);
+                    inner.alloc_tensor(memory, address(memory), self.bytes[&memory]);
                 }
             };
             match step {
                 Step::Op { name, makes, frees, .. } => {
-                    program.op_numbered(name, sequence(name), &args, makes, |inner| {
+                    program.op_with_sequence(name, sequence(name), &args, makes, |inner| {
                         make(inner);
                         frees.iter().for_each(|&memory| inner.free(address(memory), self.bytes[&memory]));
                     });
@@ -238,7 +238,7 @@ fn memory_allocated_early_is_allocated_later() {
 }
 
 #[test]
-fn the_promise_is_the_new_peak_and_not_the_size_of_the_block() {
+fn the_saving_follows_from_the_new_peak_not_from_the_size_of_the_block() {
     // Without the first block, the second peak is the higher one.
     let steps = Steps::new(
         vec![
@@ -257,7 +257,7 @@ fn the_promise_is_the_new_peak_and_not_the_size_of_the_block() {
     let finding = only(&advice, Kind::Late);
     assert_eq!((finding.bytes, finding.saves_bytes, finding.peak_bytes), (50, 30, 90));
     assert_eq!(steps.following(&finding).peak(), 90);
-    assert_eq!(advice.free.saves_bytes, 30);
+    assert_eq!(advice.without_more_work.saves_bytes, 30);
 }
 
 #[test]
@@ -463,12 +463,14 @@ fn a_module_that_overwrites_its_input_is_not_recomputed() {
         let mut program = Program::default();
         program.tensor(0, 0x100, 10);
         program.module("Layer", &[], &[], |inner| {
-            inner.op_numbered("wide", 1, &[Reads(0)], &[1], |inner| inner.make(1, 0x200, 100));
+            inner.op_with_sequence("wide", 1, &[Reads(0)], &[1], |inner| inner.alloc_tensor(1, 0x200, 100));
             let input = if is_overwritten { Writes(0) } else { Reads(0) };
-            inner.op_numbered("narrow", 2, &[input, Reads(1)], &[2], |inner| inner.make(2, 0x300, 10));
+            inner.op_with_sequence("narrow", 2, &[input, Reads(1)], &[2], |inner| {
+                inner.alloc_tensor(2, 0x300, 10)
+            });
         });
         program.op("big", &[Reads(2)], |inner| {
-            inner.make(3, 0x400, 500);
+            inner.alloc_tensor(3, 0x400, 500);
             inner.free(0x400, 500);
         });
         program.backward_of("narrow_backward", 2, &[Reads(1), Reads(2)], |_| {});
@@ -509,20 +511,20 @@ fn training(keeps: Keeps) -> Program {
     for step in 0..2_u64 {
         let (gradient, big) = (10 * step + 10 + GRADIENT, 10 * step + 15);
         program.module("Linear", &[WEIGHT], &[], |inner| {
-            inner.op("mm", &[Reads(WEIGHT)], |inner| inner.make(big, 0x200, 100 + 400 * step));
+            inner.op("mm", &[Reads(WEIGHT)], |inner| inner.alloc_tensor(big, 0x200, 100 + 400 * step));
         });
         program.op("loss", &[Reads(big)], |_| {});
         program.free(0x200, 100 + 400 * step);
         if step == 1 && keeps != Keeps::NoGradients {
             program.free(0x300, 64);
         }
-        program.backward("MmBackward", &[Takes(WEIGHT)], |inner| {
-            inner.op("mm", &[Reads(WEIGHT)], |inner| inner.make(gradient, 0x300, 64));
+        program.backward("MmBackward", &[MayWrite(WEIGHT)], |inner| {
+            inner.op("mm", &[Reads(WEIGHT)], |inner| inner.alloc_tensor(gradient, 0x300, 64));
         });
         program.grad(gradient);
         program.phase("optimizer", |inner| {
             if step == 0 || keeps == Keeps::StateOnTheHost {
-                inner.op("zeros", &[], |inner| inner.make(MOMENT + 10 * step, 0x400 + step, 128));
+                inner.op("zeros", &[], |inner| inner.alloc_tensor(MOMENT + 10 * step, 0x400 + step, 128));
             }
             let moment = if keeps == Keeps::StateOnTheHost { MOMENT + 10 * step } else { MOMENT };
             inner.op("update", &[Writes(WEIGHT), Reads(gradient), Writes(moment)], |_| {});
@@ -579,7 +581,7 @@ fn a_finding_names_the_line_of_the_programs_own_code() {
     );
     program.tensor(1, 0x100, 64);
     program.op("big", &[], |inner| {
-        inner.make(3, 0x400, 500);
+        inner.alloc_tensor(3, 0x400, 500);
         inner.free(0x400, 500);
     });
     program.op("mask", &[Reads(1)], |_| {});
@@ -617,14 +619,14 @@ fn idle_parameter(device: &str, bytes: u64, others: &str) -> Program {
     program.module("register", &[0], &[], |_| {});
     program.op("before", &[Reads(0)], |_| {});
     program.op("big", &[], |inner| {
-        inner.make(1, 0x4000, 20_000);
+        inner.alloc_tensor(1, 0x4000, 20_000);
         inner.free(0x4000, 20_000);
     });
     program.op("after", &[Reads(0)], |_| {});
     if !others.is_empty() {
         program.op(others, &[], |_| {});
     }
-    program.on(device)
+    program.on_device(device)
 }
 
 #[test]
@@ -713,7 +715,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn every_promise_is_kept(steps in program()) {
+    fn every_promised_saving_is_exact(steps in program()) {
         prop_assume!(steps.steps.iter().any(|step| !step.makes().is_empty()));
         let advice = steps.advice();
         prop_assert_eq!(advice.peak_bytes, steps.peak());
@@ -723,8 +725,8 @@ proptest! {
             prop_assert_eq!(finding.peak_bytes, changed.peak(), "{:?}", finding);
             prop_assert_eq!(finding.saves_bytes, steps.peak() - changed.peak());
         }
-        let free = advice.findings.iter().filter(|finding| finding.kind.is_free());
+        let free = advice.findings.iter().filter(|finding| finding.kind.needs_no_more_work());
         let all = free.map(|finding| finding.saves_bytes).max().unwrap_or(0);
-        prop_assert!(advice.free.saves_bytes >= all && advice.all.saves_bytes >= advice.free.saves_bytes);
+        prop_assert!(advice.without_more_work.saves_bytes >= all && advice.all_findings.saves_bytes >= advice.without_more_work.saves_bytes);
     }
 }

@@ -21,10 +21,10 @@ pub(super) enum Arg {
     Reads(u64),
     Writes(u64),
     /// The effect is unknown.
-    Takes(u64),
+    MayWrite(u64),
 }
 
-pub(super) use Arg::{Reads, Takes, Writes};
+pub(super) use Arg::{MayWrite, Reads, Writes};
 
 impl Program {
     pub(super) fn line(&mut self, line: &str) {
@@ -62,7 +62,7 @@ impl Program {
     }
 
     /// Adds an allocation, and a tensor in the allocated memory.
-    pub(super) fn make(&mut self, handle: u64, address: u64, bytes: u64) {
+    pub(super) fn alloc_tensor(&mut self, handle: u64, address: u64, bytes: u64) {
         self.alloc(address, bytes);
         self.tensor(handle, address, bytes);
     }
@@ -78,7 +78,7 @@ impl Program {
     }
 
     /// Adds an operator that reports no tensors.
-    pub(super) fn silent(&mut self, name: &str, inner: impl FnOnce(&mut Self)) {
+    pub(super) fn op_without_tensors(&mut self, name: &str, inner: impl FnOnce(&mut Self)) {
         self.record(&format!(r#""name":"{name}","kind":"op","schema":false"#), &[], &[], inner);
     }
 
@@ -88,7 +88,7 @@ impl Program {
     }
 
     /// Adds an operator with results and a sequence number, which the operator's autograd node shares.
-    pub(super) fn op_numbered(
+    pub(super) fn op_with_sequence(
         &mut self,
         name: &str,
         sequence: u64,
@@ -127,7 +127,7 @@ impl Program {
             .map(|arg| match arg {
                 Reads(handle) => format!(r#"{{"t":{handle},"w":false}}"#),
                 Writes(handle) => format!(r#"{{"t":{handle},"w":true}}"#),
-                Takes(handle) => format!(r#"{{"t":{handle},"w":null}}"#),
+                MayWrite(handle) => format!(r#"{{"t":{handle},"w":null}}"#),
             })
             .collect();
         let args = args.join(",");
@@ -194,7 +194,7 @@ impl Program {
     }
 
     /// Returns the program on another device.
-    pub(super) fn on(mut self, device: &str) -> Self {
+    pub(super) fn on_device(mut self, device: &str) -> Self {
         self.lines = self.lines.replace("cuda:0", device);
         self
     }

@@ -4,7 +4,7 @@ use crate::advice::Advice;
 use crate::analysis::analyse;
 use crate::optrace::{Mode, read, write};
 use crate::recorded::{Attribution, categories, operator_trace};
-use crate::report::{At, CategoryReport};
+use crate::report::{CategoryReport, ReportMoment};
 use crate::{Category, Repairs};
 use memtrack_file::operators::{OperatorLine, append};
 use memtrack_model::Snapshot;
@@ -117,7 +117,7 @@ fn memory_keeps_its_category_if_the_free_of_its_predecessor_was_not_recorded() {
 }
 
 /// Returns the category report and the advice of a recording, with the recording's attribution.
-fn reports(snapshot: &Snapshot, moments: &[At]) -> (CategoryReport, Advice) {
+fn reports(snapshot: &Snapshot, moments: &[ReportMoment]) -> (CategoryReport, Advice) {
     let recorded = operator_trace(snapshot).unwrap();
     let attribution = Attribution::of(snapshot, &recorded, EventNames::default());
     let profile = analyse(&recorded.trace, Mode::Tolerant).unwrap().attributed(&attribution);
@@ -150,10 +150,10 @@ fn sampled_step() -> Snapshot {
 #[test]
 fn a_sample_counts_for_the_blocks_that_it_represents_and_has_an_error() {
     let snapshot = sampled_step();
-    let (report, advice) = reports(&snapshot, &[At::Peak]);
+    let (report, advice) = reports(&snapshot, &[ReportMoment::Peak]);
     let weighed = snapshot.weighed_event(2);
     assert!(weighed.estimated && weighed.bytes > 1000, "{weighed:?}");
-    let held = &report.held[0];
+    let held = &report.moments[0];
     let activation = held.categories.iter().find(|row| row.name == "ACTIVATION").unwrap();
     assert_eq!((activation.bytes, activation.pieces), (weighed.bytes, weighed.blocks.round() as u64));
     assert!(!activation.error.is_exact() && !activation.count_error.is_exact());
@@ -167,39 +167,39 @@ fn a_sample_counts_for_the_blocks_that_it_represents_and_has_an_error() {
 }
 
 #[test]
-fn tensors_in_blocks_that_were_not_sampled_do_not_live_for_ever() {
-    let (report, _) = reports(&sampled_step(), &[At::End]);
-    let names: Vec<&str> = report.held[0].categories.iter().map(|row| row.name.as_str()).collect();
+fn tensors_in_unsampled_blocks_are_not_live_forever() {
+    let (report, _) = reports(&sampled_step(), &[ReportMoment::End]);
+    let names: Vec<&str> = report.moments[0].categories.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(names, ["PARAMETER", "INPUT"], "{report}");
     // If every block is recorded, a tensor without an allocation is older than the recording.
     let mut exact = sampled_step();
     (exact.sampling, exact.meta.sample_threshold_bytes) = (None, 0);
     exact.events.flags.fill(EventFlags::default());
-    let (report, _) = reports(&exact, &[At::End]);
+    let (report, _) = reports(&exact, &[ReportMoment::End]);
     let all = [Category::Parameter, Category::OptimizerState, Category::Input, Category::Gradient];
     assert_eq!(
-        report.held[0].categories.iter().map(|row| &*row.name).collect::<Vec<_>>(),
+        report.moments[0].categories.iter().map(|row| &*row.name).collect::<Vec<_>>(),
         all.map(Category::name)
     );
-    assert!(report.held[0].error.is_exact() && !report.to_text(9, None).contains(['±', '<']), "{report}");
+    assert!(report.moments[0].error.is_exact() && !report.to_text(9, None).contains(['±', '<']), "{report}");
 }
 
 #[test]
-fn operators_of_a_recording_and_its_trace_are_named_as_by_top() {
+fn operators_of_a_recording_and_its_trace_are_named_as_in_top() {
     let snapshot = step();
-    let (of_recording, _) = reports(&snapshot, &[At::Peak]);
+    let (of_recording, _) = reports(&snapshot, &[ReportMoment::Peak]);
     let trace = operator_trace(&snapshot).unwrap().trace;
     let profile = analyse(&trace, Mode::Tolerant).unwrap();
-    let of_trace = CategoryReport::of(&profile, DeviceIndex(0), &[At::Peak], Repairs::default());
+    let of_trace = CategoryReport::of(&profile, DeviceIndex(0), &[ReportMoment::Peak], Repairs::default());
     for report in [&of_recording, &of_trace] {
-        let names: Vec<&str> = report.held[0].operators.iter().map(|row| row.name.as_str()).collect();
+        let names: Vec<&str> = report.moments[0].operators.iter().map(|row| row.name.as_str()).collect();
         // These names do not contain the root's name.
         assert!(names.contains(&"forward.matmul") && names.contains(&"(unattributed)"), "{names:?}");
     }
 }
 
 #[test]
-fn a_waiting_future_gets_no_memory_that_its_thread_allocates_meanwhile() {
+fn memory_allocated_while_a_future_is_suspended_is_not_attributed_to_it() {
     let lines = [
         (10, 1, OperatorLine::enter(ROOT)),
         (11, 1, OperatorLine::enter(OPERATOR)),

@@ -1,6 +1,6 @@
 //! Tests that the snapshot of a trace has the trace's categories.
 
-use super::program::{Program, Reads, Takes, Writes};
+use super::program::{MayWrite, Program, Reads, Writes};
 use crate::analysis::analyse;
 use crate::category::Category;
 use crate::optrace::{Mode, read};
@@ -19,7 +19,7 @@ fn replayed(snapshot: &PytorchSnapshot, device: DeviceId) -> Vec<(u64, Bytes)> {
         let event = snapshot.events.get(row);
         let Some(Value::Str(name)) = snapshot.event_value(row, Key::Category) else { panic!("no category") };
         assert_ne!(name, StringId::EMPTY);
-        let category = Category::of_name(&snapshot.strings.get(name)).expect("a category");
+        let category = Category::from_name(&snapshot.strings.get(name)).expect("a category");
         match event.action {
             Action::Alloc => now[category as usize] += event.size_bytes as i64,
             Action::FreeCompleted => now[category as usize] -= event.size_bytes as i64,
@@ -62,12 +62,12 @@ fn a_change_of_category_is_a_free_and_an_allocation() {
     program.tensor(0, 0x100, 64);
     program.tensor(1, 0x200, 32);
     program.module("Linear", &[0], &[], |inner| {
-        inner.op("mm", &[Reads(1), Reads(0)], |inner| inner.make(2, 0x300, 48))
+        inner.op("mm", &[Reads(1), Reads(0)], |inner| inner.alloc_tensor(2, 0x300, 48))
     });
     program.op("use", &[Reads(2)], |_| {});
     // The backward pass writes into an activation, which changes its category from then on.
-    program.backward("MmBackward", &[Takes(2)], |inner| {
-        inner.op("mm", &[Reads(1), Reads(2)], |inner| inner.make(5, 0x600, 64));
+    program.backward("MmBackward", &[MayWrite(2)], |inner| {
+        inner.op("mm", &[Reads(1), Reads(2)], |inner| inner.alloc_tensor(5, 0x600, 64));
         inner.op("mul_", &[Writes(2)], |_| {});
     });
     program.grad(5);

@@ -1,7 +1,7 @@
 //! Tests each rule about a program's statements on one piece of memory, in a trace that memtrack's SDK
 //! recorded.
 
-use super::program::{Program, Reads, Takes, Writes};
+use super::program::{MayWrite, Program, Reads, Writes};
 use crate::analysis::{Action, Rule, analyse};
 use crate::category::Category;
 use crate::optrace::Mode;
@@ -42,24 +42,24 @@ fn step(program: &mut Program, number: u64) {
                 if number == 1 {
                     inner.alloc(CACHE, 4096);
                 }
-                inner.make(handle + 2, base + OUT, 48);
+                inner.alloc_tensor(handle + 2, base + OUT, 48);
             });
             // The operator that allocates this memory does not report it; another operator reads it.
-            program.make(handle + 3, base + STRAY, 40);
+            program.alloc_tensor(handle + 3, base + STRAY, 40);
             program.op("norm", &[Reads(handle + 3), Reads(0)], |_| {});
             // No operator allocates this memory; it is scaled in place by a weight and used with an input,
             // like a parameter.
-            program.make(handle + 5, base + SCALED, 88);
+            program.alloc_tensor(handle + 5, base + SCALED, 88);
             program.op("mul_", &[Writes(handle + 5), Reads(0)], |_| {});
             program.op_with("add", &[Reads(handle + 1), Reads(handle + 5)], &[handle + 6], |inner| {
-                inner.make(handle + 6, base + SUM, 96);
+                inner.alloc_tensor(handle + 6, base + SUM, 96);
             });
         });
     });
     program.phase("backward", |program| {
-        program.backward("backward", &[Takes(handle + 2), Takes(handle + 6)], |inner| {
+        program.backward("backward", &[MayWrite(handle + 2), MayWrite(handle + 6)], |inner| {
             inner.alloc(base + BACK, 56);
-            inner.make(handle + 4, base + G, 64);
+            inner.alloc_tensor(handle + 4, base + G, 64);
             inner.free(base + BACK, 56);
         });
     });
@@ -85,7 +85,7 @@ fn found(producer: &str, mode: Mode, address: u64) -> (Category, Option<Rule>) {
     let change = profile
         .changes()
         .iter()
-        .find(|change| change.action == Action::Create && change.obtained.is_some_and(is_here));
+        .find(|change| change.action == Action::Create && change.allocated_by.is_some_and(is_here));
     let change = change.expect("nothing was obtained there");
     (profile.category_of(change), profile.rule_of(change))
 }
@@ -152,16 +152,16 @@ fn in_silent_operators(addresses: &[u64], run: impl FnOnce(&mut Program)) -> Vec
     let of = |&address: &u64| {
         let is_here = |record: u32| matches!(&read.trace.records[record as usize].what, What::Memory(memory) if memory.address == address);
         let mut created = profile.changes().iter().filter(|change| change.action == Action::Create);
-        let change = created.find(|change| change.obtained.is_some_and(is_here)).unwrap();
+        let change = created.find(|change| change.allocated_by.is_some_and(is_here)).unwrap();
         (profile.category_of(change), profile.rule_of(change))
     };
     addresses.iter().map(of).collect()
 }
 
 #[test]
-fn an_operator_needs_no_tensors_to_have_temporaries() {
+fn operators_that_report_no_tensors_can_have_temporaries() {
     let found = in_silent_operators(&[INSIDE, KEPT], |program| {
-        program.silent("crowding", |inner| {
+        program.op_without_tensors("crowding", |inner| {
             inner.alloc(INSIDE, 1000);
             inner.alloc(KEPT, 10);
             inner.free(INSIDE, 1000);
@@ -177,9 +177,9 @@ fn an_operator_needs_no_tensors_to_have_temporaries() {
 fn results_of_inner_operators_are_temporaries_of_the_outer_one() {
     let found = in_silent_operators(&[OUT, SUM], |program| {
         program.tensor(1, X, 32);
-        program.silent("block", |outer| {
-            outer.op_with("linear", &[Reads(1)], &[2], |inner| inner.make(2, OUT, 48));
-            outer.op_with("add", &[Reads(1), Reads(2)], &[3], |inner| inner.make(3, SUM, 96));
+        program.op_without_tensors("block", |outer| {
+            outer.op_with("linear", &[Reads(1)], &[2], |inner| inner.alloc_tensor(2, OUT, 48));
+            outer.op_with("add", &[Reads(1), Reads(2)], &[3], |inner| inner.alloc_tensor(3, SUM, 96));
             outer.free(OUT, 48);
             outer.free(SUM, 96);
         });
@@ -188,9 +188,9 @@ fn results_of_inner_operators_are_temporaries_of_the_outer_one() {
 }
 
 #[test]
-fn an_operator_around_a_whole_step_makes_no_temporaries_of_its_activations() {
+fn activations_inside_an_operator_around_a_whole_step_are_not_temporaries() {
     let found = in_silent_operators(&[KEPT, BACK], |program| {
-        program.silent("train_step", |step| {
+        program.op_without_tensors("train_step", |step| {
             step.phase("forward", |forward| {
                 forward.module("Linear", &[], &[], |module| module.alloc(KEPT, 24));
             });

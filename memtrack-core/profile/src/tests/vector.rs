@@ -3,7 +3,7 @@
 
 use crate::analysis::{Profile, analyse};
 use crate::category::Category;
-use crate::export::{Coalesced, write_raw};
+use crate::export::{CoalescedTimeline, write_raw};
 use crate::optrace::{Mode, read};
 use crate::tests::program::category_in;
 use memtrack_model::optrace::{DeviceIndex, OperatorTrace};
@@ -28,7 +28,7 @@ fn both_exports_are_those_of_the_specification() {
     let wanted: Value = serde_json::from_str(include_str!("vector.raw.json")).unwrap();
     assert_eq!(raw(&profile), wanted);
     let mut coalesced = Vec::new();
-    Coalesced::of(&profile, DeviceIndex(0)).write(&mut coalesced).unwrap();
+    CoalescedTimeline::of(&profile, DeviceIndex(0)).write(&mut coalesced).unwrap();
     assert_eq!(String::from_utf8(coalesced).unwrap(), include_str!("vector.json").trim_end());
 }
 
