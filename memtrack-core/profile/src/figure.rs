@@ -28,7 +28,7 @@ const MARGIN: i32 = 18;
 /// The opacity of a category's band, as in PyTorch's chart.
 const OPACITY: f64 = 0.7;
 /// The top of the plot, below the title and the legend.
-const TOP: i32 = 118;
+const PLOT_TOP: i32 = 118;
 
 /// Draws the chart of a device on all of `root`, which measures [`WIDTH`] × [`HEIGHT`] times `scale`.
 /// `reserved` is the device's peak of reserved bytes, if known. Backends that render text themselves need a
@@ -70,7 +70,7 @@ pub fn svg(profile: &Profile<'_>, device: DeviceIndex, reserved: Option<u64>) ->
 }
 
 /// Returns the divisor and the name of the largest unit that is not larger than `bytes`.
-fn unit(bytes: f64) -> (f64, &'static str) {
+fn byte_unit(bytes: f64) -> (f64, &'static str) {
     const UNITS: [(f64, &str); 4] = [
         ((1_u64 << 40) as f64, "TiB"),
         ((1 << 30) as f64, "GiB"),
@@ -109,7 +109,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     fn new(profile: &Profile<'_>, device: DeviceIndex, canvas: Canvas<'a, DB>) -> Self {
         let peak = peak(profile, device);
         let highest = peak.map_or(0, |peak| peak.total()).max(0) as f64;
-        let memory_unit = unit(highest);
+        let memory_unit = byte_unit(highest);
         let mut memory = Axis::from_zero(highest / memory_unit.0, 6.0, true);
         memory.ticks.iter_mut().for_each(|(_, label)| *label = format!("{label} {}", memory_unit.1));
         let begin_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
@@ -143,14 +143,14 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     /// Returns the vertical position of a number of bytes, in device pixels from the top.
     fn height(&self, bytes: i64) -> i32 {
         let share = self.memory.share(bytes.max(0) as f64 / self.memory_unit.0);
-        let (top, bottom) = (f64::from(TOP), f64::from(self.bottom));
+        let (top, bottom) = (f64::from(PLOT_TOP), f64::from(self.bottom));
         ((bottom - share * (bottom - top)) * f64::from(self.canvas.scale())).round() as i32
     }
 
     fn grid(&self) -> Drawn<DB> {
         for (value, label) in &self.memory.ticks {
             let share = self.memory.share(*value);
-            let y = self.bottom - (share * f64::from(self.bottom - TOP)).round() as i32;
+            let y = self.bottom - (share * f64::from(self.bottom - PLOT_TOP)).round() as i32;
             self.canvas.line((self.left, y), (self.right, y), GRID, 2)?;
             self.canvas.text(label, (self.left - 8, y), HPos::Right, LABEL)?;
         }
@@ -170,8 +170,8 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
                 .zip(&self.columns)
                 .map(|(below, moment)| below.saturating_add(band(moment)))
                 .collect();
-            let mut points = self.edge(&above);
-            points.extend(self.edge(&below).into_iter().rev());
+            let mut points = self.outline(&above);
+            points.extend(self.outline(&below).into_iter().rev());
             let [red, green, blue] = category.colour();
             self.canvas.area(points, RGBColor(red, green, blue), OPACITY)?;
             below = above;
@@ -180,7 +180,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 
     /// Returns the outline of one value per column, as steps without redundant points.
-    fn edge(&self, bytes: &[i64]) -> Vec<Point> {
+    fn outline(&self, bytes: &[i64]) -> Vec<Point> {
         let left = self.left * self.canvas.scale();
         let mut points: Vec<Point> = Vec::new();
         for (column, &bytes) in (0..).zip(bytes) {

@@ -91,7 +91,8 @@ impl Places {
         let mut counts: HashMap<StringId, u32, RandomState> = HashMap::default();
         let mut forward: HashMap<i64, ModuleId, RandomState> = HashMap::default();
         for (record, phase) in trace.records.iter().zip(phases(trace)) {
-            let mut place = record.parent.map_or(Place::default(), |parent| places.inside(trace, parent));
+            let mut place =
+                record.parent.map_or(Place::default(), |parent| places.inner_place(trace, parent));
             match phase {
                 TracePhase::Inherited => {}
                 TracePhase::Of(Phase::Forward) => place.part = StepPart::Forward,
@@ -146,7 +147,7 @@ impl Places {
     }
 
     /// Returns the module that this record calls, if the record is a call of a module.
-    pub fn call(&self, record: RecordId) -> Option<ModuleId> {
+    pub fn called_module(&self, record: RecordId) -> Option<ModuleId> {
         self.calls.get(record as usize).copied().flatten()
     }
 
@@ -168,7 +169,7 @@ impl Places {
     }
 
     /// Returns the place that records directly inside `parent` start from.
-    fn inside(&self, trace: &OperatorTrace, parent: RecordId) -> Place {
+    fn inner_place(&self, trace: &OperatorTrace, parent: RecordId) -> Place {
         let mut place = self.places[parent as usize];
         match &trace.records[parent as usize].what {
             What::Op(Op { known, kind, .. }) if *known || *kind == OpKind::Backward => {

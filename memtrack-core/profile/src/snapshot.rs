@@ -102,7 +102,7 @@ impl Tables<'_> {
         let mut events: Vec<(i64, EventOrder, Event, Category)> = Vec::new();
         for piece in pieces(self.profile, device) {
             let begin = piece.begin_ns.unwrap_or(begin_ns);
-            let mut event = self.event_of(&piece, id);
+            let mut event = self.allocation_event(&piece, id);
             let mut category = piece.category_at(begin);
             events.push((begin, EventOrder::Allocation, event, category));
             for &(since, next) in piece.stages.iter().filter(|stage| stage.0 > begin) {
@@ -140,7 +140,7 @@ impl Tables<'_> {
     }
 
     /// Returns the allocation event of a piece.
-    fn event_of(&mut self, piece: &Piece, device: DeviceId) -> Event {
+    fn allocation_event(&mut self, piece: &Piece, device: DeviceId) -> Event {
         let memory = piece.allocated_by.or(piece.freed_by).and_then(|record| self.memory(record));
         let storage = piece.storage.and_then(|storage| self.profile.storages()[storage as usize]);
         let address = storage.map(|storage| storage.address).or(memory.map(|memory| memory.address));
@@ -152,9 +152,10 @@ impl Tables<'_> {
             stream: StreamId(stream),
             stack: match piece.allocated_by {
                 Some(record) => self.stack(record),
-                None => {
-                    self.stack_of(&[Frame { function: "(before the trace)".to_owned(), ..Frame::default() }])
-                }
+                None => self.stack_with_frames(&[Frame {
+                    function: "(before the trace)".to_owned(),
+                    ..Frame::default()
+                }]),
             },
             scope: piece.allocated_by.map_or(ScopeId::NONE, |record| self.scope(record)),
             thread: ThreadId::NONE,
@@ -218,7 +219,7 @@ impl Tables<'_> {
     }
 
     /// Returns the stack with these frames, which need not occur in the trace.
-    fn stack_of(&mut self, frames: &[Frame]) -> StackId {
+    fn stack_with_frames(&mut self, frames: &[Frame]) -> StackId {
         let keys = frames.iter().map(|frame| match self.frames.iter().position(|known| known == frame) {
             Some(place) => place as u64 + 1,
             None => {

@@ -72,7 +72,7 @@ pub(super) fn find(
         let counted: fn(&Memory<'_>, &Use) -> bool = match category {
             Category::Buffer => continue,
             // Zeroing a gradient does not count as a use.
-            Category::Gradient => |memory, of| !makes_zeros(memory, of),
+            Category::Gradient => |memory, of| !is_zeroing(memory, of),
             _ => |_, _| true,
         };
         let gaps = memory.gaps(number, curve, |of| counted(memory, of));
@@ -123,7 +123,7 @@ fn awaits_backward(gap: &Gap) -> bool {
         && gap.after.is_some_and(|of| of.part == StepPart::Backward)
 }
 
-fn makes_zeros(memory: &Memory<'_>, of: &Use) -> bool {
+fn is_zeroing(memory: &Memory<'_>, of: &Use) -> bool {
     let trace = memory.profile.trace();
     let What::Op(op) = &trace.records[of.record as usize].what else { return false };
     let name = trace.strings.get(op.name);

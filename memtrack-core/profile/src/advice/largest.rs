@@ -40,7 +40,7 @@ pub(super) fn largest(memory: &Memory<'_>, state: State) -> Vec<PeakPart> {
     };
     let mut parts: Vec<PeakPart> = parts.into_iter().map(part).collect();
     parts.sort_by(|a, b| (Reverse(a.bytes), &a.name).cmp(&(Reverse(b.bytes), &b.name)));
-    parts.truncate(Advice::PARTS);
+    parts.truncate(Advice::MAX_LARGEST);
     parts
 }
 

@@ -15,7 +15,7 @@ pub struct CodeLine {
 }
 
 /// Parts of paths that identify files outside the program: PyTorch's, installed packages', and Rust's.
-const FOREIGN: [&str; 9] = [
+const EXTERNAL_PATHS: [&str; 9] = [
     "/torch/",
     "site-packages/",
     "dist-packages/",
@@ -39,7 +39,8 @@ pub(super) fn program_frame(trace: &OperatorTrace, record: RecordId) -> Option<T
             _ => None,
         };
         let frames = stack.and_then(|stack| trace.stacks.get(stack as usize));
-        if let Some(frame) = frames.and_then(|frames| frames.iter().find(|frame| is_of_program(trace, frame)))
+        if let Some(frame) =
+            frames.and_then(|frames| frames.iter().find(|frame| is_program_code(trace, frame)))
         {
             return Some(*frame);
         }
@@ -48,13 +49,13 @@ pub(super) fn program_frame(trace: &OperatorTrace, record: RecordId) -> Option<T
     None
 }
 
-fn is_of_program(trace: &OperatorTrace, frame: &TraceFrame) -> bool {
+fn is_program_code(trace: &OperatorTrace, frame: &TraceFrame) -> bool {
     let file = trace.strings.get(frame.file);
     let file = slashed(&file);
     !file.is_empty()
         && !file.starts_with("torch/")
         && !file.starts_with("<built-in")
-        && !FOREIGN.iter().any(|part| file.contains(part))
+        && !EXTERNAL_PATHS.iter().any(|part| file.contains(part))
 }
 
 impl CodeLine {

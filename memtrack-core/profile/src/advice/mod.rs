@@ -162,7 +162,7 @@ pub struct Advice {
     pub peak_error: Estimate,
     /// The time at which the peak is first reached, in ns after the trace's first record.
     pub peak_ns: u64,
-    /// The largest parts of the peak, at most [`Advice::PARTS`].
+    /// The largest parts of the peak, at most [`Advice::MAX_LARGEST`].
     pub largest: Vec<PeakPart>,
     /// Whether the program uses several accelerators, among which memory could be sharded.
     pub has_several_devices: bool,
@@ -185,7 +185,7 @@ pub struct Advice {
 
 impl Advice {
     /// The maximum number of parts of the peak that are listed.
-    pub const PARTS: usize = 5;
+    pub const MAX_LARGEST: usize = 5;
 
     /// Finds changes that would lower the peak of a device. The result lists `repairs`.
     pub fn of(profile: &Profile<'_>, device: DeviceIndex, repairs: Repairs) -> Self {
@@ -270,20 +270,20 @@ impl Advice {
             error: row.errors.allocated_bytes,
             share: row.share.min(1.0),
         };
-        self.largest = at_peak.rows.iter().take(Self::PARTS).map(part).collect();
+        self.largest = at_peak.rows.iter().take(Self::MAX_LARGEST).map(part).collect();
         self
     }
 
     /// Returns the saving below which findings are not listed: a hundredth of the peak, unless all rows are
     /// requested.
-    fn least_bytes(&self, rows: usize) -> u64 {
+    fn min_listed_saving(&self, rows: usize) -> u64 {
         if rows == usize::MAX { 1 } else { (self.peak_bytes / 100).max(1) }
     }
 
     /// Returns the findings that save enough to be listed, of which `rows` are shown, and whether they lower
     /// the peak only together.
     fn listed(&self, rows: usize) -> (Vec<&Finding>, bool) {
-        let least = self.least_bytes(rows);
+        let least = self.min_listed_saving(rows);
         let listed: Vec<&Finding> =
             self.findings.iter().filter(|finding| finding.saves_bytes >= least).collect();
         if listed.is_empty() && self.all_findings.saves_bytes >= least {

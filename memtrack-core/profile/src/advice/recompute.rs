@@ -22,10 +22,10 @@ const MAX_TOGETHER: usize = 64;
 /// The memory that a call and the calls inside it allocate and read.
 #[derive(Clone, Debug, Default)]
 struct CallMemory {
-    made: Vec<u32>,
+    allocated: Vec<u32>,
     read: HashSet<u32, RandomState>,
     /// Whether the call writes to memory that existed before the call.
-    writes_others: bool,
+    writes_older_memory: bool,
     /// The duration of the call's operators, in ns.
     forward_ns: u64,
 }
@@ -37,17 +37,17 @@ pub(super) fn find(
     curve: &Curve,
     peak: State,
 ) -> (Vec<Proposal>, Vec<Proposal>, HashSet<u32, RandomState>) {
-    let traffic = memory_of_calls(memory);
-    let writes = writes(memory);
+    let call_memory = memory_of_calls(memory);
+    let writes = write_times(memory);
     let mut by_module: HashMap<ModuleId, Candidate, RandomState> = HashMap::default();
     let mut excluded: HashSet<ModuleId, RandomState> = HashSet::default();
-    for (number, (call, traffic)) in (0..).zip(memory.calls.all().iter().zip(&traffic)) {
+    for (number, (call, call_memory)) in (0..).zip(memory.calls.all().iter().zip(&call_memory)) {
         let Some((backward_ns, _)) = call.backward_ns.filter(|_| !call.is_recomputed) else { continue };
         let is_changed = |piece: &u32| {
             let times = writes.get(piece).map_or(&[][..], |times| times);
             times.iter().any(|&time_ns| call.begin_ns <= time_ns && time_ns < backward_ns)
         };
-        if traffic.writes_others || traffic.read.iter().any(is_changed) {
+        if call_memory.writes_older_memory || call_memory.read.iter().any(is_changed) {
             // Recomputing the module would start from different values.
             excluded.insert(call.module);
             continue;
@@ -56,8 +56,8 @@ pub(super) fn find(
         let mut change = Change::default();
         let mut at_peak: Vec<u32> = Vec::new();
         let mut gone_bytes: u64 = 0;
-        for &piece in &traffic.made {
-            let Some(states) = kept_for_backward(memory, curve, piece, (number, call), recompute_state)
+        for &piece in &call_memory.allocated {
+            let Some(states) = idle_until_backward(memory, curve, piece, (number, call), recompute_state)
             else {
                 continue;
             };
@@ -71,14 +71,14 @@ pub(super) fn find(
             continue;
         }
         // The recomputation needs as much memory as the first computation.
-        let most = peak_inside(memory, &traffic.made, call);
+        let most = peak_inside(memory, &call_memory.allocated, call);
         change
             .extra
             .push((recompute_state, i64::try_from(most.saturating_sub(gone_bytes)).unwrap_or(i64::MAX)));
         let end = curve.after(call.end_ns);
-        change.needed.extend(traffic.read.iter().map(|&piece| (piece, (end, recompute_state))));
+        change.needed.extend(call_memory.read.iter().map(|&piece| (piece, (end, recompute_state))));
         let candidate = by_module.entry(call.module).or_insert_with(|| Candidate::new(memory, call));
-        candidate.longest_ns = candidate.longest_ns.max(traffic.forward_ns);
+        candidate.longest_ns = candidate.longest_ns.max(call_memory.forward_ns);
         let found = &mut candidate.found;
         found.change.removed.append(&mut change.removed);
         found.change.needed.append(&mut change.needed);
@@ -87,7 +87,7 @@ pub(super) fn find(
             found.finding.pieces += at_peak.len() as u64;
             found.finding.bytes = found.finding.bytes.saturating_add(memory.bytes_of(&at_peak));
             let duration_ns = found.finding.forward_ns.unwrap_or(0);
-            found.finding.forward_ns = Some(duration_ns.saturating_add(traffic.forward_ns));
+            found.finding.forward_ns = Some(duration_ns.saturating_add(call_memory.forward_ns));
             candidate.at_peak.extend(at_peak);
         }
     }
@@ -200,7 +200,7 @@ pub(super) fn choose_groups(mut singles: Vec<Proposal>, similar: Vec<Proposal>) 
 
 /// Returns the states between the end of a call and its backward pass in which a piece need not be live;
 /// `None` if something else uses the piece after the call.
-fn kept_for_backward(
+fn idle_until_backward(
     memory: &Memory<'_>,
     curve: &Curve,
     piece: u32,
@@ -242,7 +242,7 @@ fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
             continue;
         }
         for call in memory.calls.ancestors(memory.calls.enclosing(allocated_by)) {
-            all[call as usize].made.push(number);
+            all[call as usize].allocated.push(number);
         }
     }
     let made_in = |piece: u32, call: CallId| {
@@ -267,9 +267,9 @@ fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
                 *sum = sum.saturating_add(u64::try_from(duration_ns).unwrap_or(0));
             }
         }
-        let written = written(op);
-        for (at, (_, storage)) in memory.profile.mentions(number).into_iter().enumerate() {
-            let Some(piece) = storage.and_then(|storage| memory.of_storage[storage as usize]) else {
+        let written = written_tensors(op);
+        for (at, (_, storage)) in memory.profile.references(number).into_iter().enumerate() {
+            let Some(piece) = storage.and_then(|storage| memory.piece_of_storage[storage as usize]) else {
                 continue;
             };
             let category = memory.pieces[piece as usize].category_at(i64::MAX);
@@ -281,7 +281,7 @@ fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
                     continue;
                 }
                 let of = &mut all[call as usize];
-                of.writes_others |= written.get(at).copied().unwrap_or(false);
+                of.writes_older_memory |= written.get(at).copied().unwrap_or(false);
                 of.read.insert(piece);
             }
         }
@@ -290,16 +290,16 @@ fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
 }
 
 /// Returns for each tensor in an operator's arguments whether the operator writes to it.
-fn written(op: &Op) -> Vec<bool> {
+fn written_tensors(op: &Op) -> Vec<bool> {
     let of = |arg: &Arg| std::iter::repeat_n(arg.written() == Some(true), arg.tensors().len());
     op.args.iter().flat_map(of).collect()
 }
 
 /// Returns the times in ns at which each piece was written.
-fn writes(memory: &Memory<'_>) -> HashMap<u32, Vec<i64>, RandomState> {
+fn write_times(memory: &Memory<'_>) -> HashMap<u32, Vec<i64>, RandomState> {
     let mut writes: HashMap<u32, Vec<i64>, RandomState> = HashMap::default();
     for change in memory.profile.changes() {
-        let piece = change.storage.and_then(|storage| memory.of_storage[storage as usize]);
+        let piece = change.storage.and_then(|storage| memory.piece_of_storage[storage as usize]);
         if let Some(piece) = piece.filter(|_| change.action == Action::IncrementVersion) {
             writes.entry(piece).or_default().push(change.time_ns);
         }

@@ -3,7 +3,7 @@
 use crate::analysis::Profile;
 use crate::category::Category;
 use crate::curve::{Curve, State};
-use crate::modules::calls::{Calls, ends};
+use crate::modules::calls::{Calls, end_times};
 use crate::pieces::{Piece, pieces};
 use crate::places::{Places, StepPart};
 use crate::recorded::PRODUCER;
@@ -43,7 +43,7 @@ impl Gap {
 
 /// The device memory that an outermost operator uses and changes.
 #[derive(Clone, Copy, Debug, Default)]
-struct Touched {
+struct Footprint {
     /// The number of allocations and frees.
     changes: u64,
     /// The piece that the operator uses; the last one if it uses several.
@@ -64,11 +64,11 @@ pub(super) struct Memory<'a> {
     /// The first and last state in which each piece is live.
     lives: Vec<States>,
     /// The piece of each storage.
-    pub(super) of_storage: Vec<Option<u32>>,
+    pub(super) piece_of_storage: Vec<Option<u32>>,
     /// The end of each record, in ns.
     pub(super) ends: Vec<i64>,
     /// What each outermost operator uses and changes.
-    touched: HashMap<RecordId, Touched, RandomState>,
+    footprints: HashMap<RecordId, Footprint, RandomState>,
     /// The start and end of each optimizer step, sorted by start.
     steps: Vec<(i64, i64)>,
 }
@@ -78,12 +78,12 @@ impl<'a> Memory<'a> {
         let trace = profile.trace();
         let places = Places::of(trace);
         let calls = Calls::of(profile, &places);
-        let ends = ends(trace);
+        let ends = end_times(trace);
         let pieces = pieces(profile, device);
-        let mut of_storage = vec![None; profile.storages().len()];
+        let mut piece_of_storage = vec![None; profile.storages().len()];
         for (number, piece) in (0..).zip(&pieces) {
             if let Some(storage) = piece.storage {
-                of_storage[storage as usize] = Some(number);
+                piece_of_storage[storage as usize] = Some(number);
             }
         }
         let mut memory = Self {
@@ -94,9 +94,9 @@ impl<'a> Memory<'a> {
             places,
             calls,
             pieces,
-            of_storage,
+            piece_of_storage,
             ends,
-            touched: HashMap::default(),
+            footprints: HashMap::default(),
             steps: Vec::new(),
         };
         let mut running: HashMap<u64, Option<usize>, RandomState> = HashMap::default();
@@ -124,7 +124,7 @@ impl<'a> Memory<'a> {
                 What::Op(_) => {}
                 What::Memory(of) => {
                     if of.device == device && outer != number {
-                        memory.touched.entry(outer).or_default().changes += 1;
+                        memory.footprints.entry(outer).or_default().changes += 1;
                     }
                     continue;
                 }
@@ -136,13 +136,14 @@ impl<'a> Memory<'a> {
                 end_ns: memory.ends[outer as usize],
                 part: memory.places.get(outer).part,
             };
-            for (_, storage) in profile.mentions(number) {
-                let Some(piece) = storage.and_then(|storage| memory.of_storage[storage as usize]) else {
+            for (_, storage) in profile.references(number) {
+                let Some(piece) = storage.and_then(|storage| memory.piece_of_storage[storage as usize])
+                else {
                     continue;
                 };
-                let touched = memory.touched.entry(outer).or_default();
-                touched.has_several_pieces |= touched.piece.is_some_and(|other| other != piece);
-                touched.piece = Some(piece);
+                let footprint = memory.footprints.entry(outer).or_default();
+                footprint.has_several_pieces |= footprint.piece.is_some_and(|other| other != piece);
+                footprint.piece = Some(piece);
                 let uses = &mut memory.uses[piece as usize];
                 if memory.pieces[piece as usize]
                     .allocated_by
@@ -153,12 +154,13 @@ impl<'a> Memory<'a> {
                 }
             }
         }
-        memory.use_by_coarse_operators();
+        memory.add_uses_by_coarse_operators();
         for piece in 0..memory.pieces.len() {
             // An optimizer step counts as using the memory that it updates until the step ends.
             let category = memory.pieces[piece].category_at(i64::MAX);
             if matches!(category, Category::Parameter | Category::Gradient | Category::OptimizerState) {
-                memory.uses[piece] = memory.uses[piece].iter().map(|of| memory.whole_step(of)).collect();
+                memory.uses[piece] =
+                    memory.uses[piece].iter().map(|of| memory.extended_to_step(of)).collect();
             }
             memory.uses[piece].sort_by_key(|of| of.begin_ns);
         }
@@ -168,7 +170,7 @@ impl<'a> Memory<'a> {
     /// Adds uses by coarse operators. In the recording of a Rust program, the backward pass and an
     /// optimizer's step are one operator each, which does not report its inputs; it may therefore use all
     /// memory that is live when it begins.
-    fn use_by_coarse_operators(&mut self) {
+    fn add_uses_by_coarse_operators(&mut self) {
         let trace = self.profile.trace();
         if trace.header.producer.0 != PRODUCER {
             return;
@@ -218,10 +220,10 @@ impl<'a> Memory<'a> {
 
     /// Returns whether an operator does nothing with the device's memory except allocate and use this piece.
     pub(super) fn touches_only(&self, operator: RecordId, piece: u32) -> bool {
-        self.touched.get(&operator).is_none_or(|touched| {
-            touched.changes <= 1
-                && !touched.has_several_pieces
-                && touched.piece.is_none_or(|only| only == piece)
+        self.footprints.get(&operator).is_none_or(|footprint| {
+            footprint.changes <= 1
+                && !footprint.has_several_pieces
+                && footprint.piece.is_none_or(|only| only == piece)
         })
     }
 
@@ -251,7 +253,7 @@ impl<'a> Memory<'a> {
     }
 
     /// Extends a use inside an optimizer step to the whole step, which needs its memory until it ends.
-    fn whole_step(&self, of: &Use) -> Use {
+    fn extended_to_step(&self, of: &Use) -> Use {
         let after = self.steps.partition_point(|&(begin_ns, _)| begin_ns <= of.begin_ns);
         match after.checked_sub(1).map(|place| self.steps[place]) {
             Some((begin_ns, end_ns)) if end_ns >= of.end_ns => Use { begin_ns, end_ns, ..*of },

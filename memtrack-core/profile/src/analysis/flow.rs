@@ -80,7 +80,7 @@ const UNKNOWN: u8 = 4;
 
 /// What one node does to a key.
 #[derive(Clone, Copy, Default)]
-struct Collected {
+struct KeyUse {
     access: u8,
     allocated: bool,
     freed: bool,
@@ -94,7 +94,7 @@ pub(super) fn flow(
     mode: Mode,
     repairs: &mut Repairs,
 ) -> Result<Flow, AnalysisError> {
-    let mut nodes = leaves(trace, tree);
+    let mut nodes = leaf_records(trace, tree);
     nodes.sort_by_key(|&leaf| trace.records[leaf as usize].time_ns);
     let mut flow = Flow {
         nodes: Vec::with_capacity(nodes.len()),
@@ -102,17 +102,17 @@ pub(super) fn flow(
         newest: vec![0; identities.lifetimes.len()],
     };
     // One entry per lifetime, reset after each node.
-    let mut collected = vec![Collected::default(); identities.lifetimes.len()];
+    let mut collected = vec![KeyUse::default(); identities.lifetimes.len()];
     let mut keys: Vec<AllocationId> = Vec::new();
     let order = |key: &AllocationId| (identities.tensor(*key), *key);
-    let mut checks = Checks::new(identities.lifetimes.len());
+    let mut checks = PytorchChecks::new(identities.lifetimes.len());
     for leaf in nodes {
         keys.clear();
         collect(trace, tree, identities, leaf, (&mut collected, &mut keys), mode, repairs)?;
         keys.sort_unstable_by_key(order);
         let start = flow.edges.len() as u32;
         for &key in &keys {
-            let Collected { access, allocated, freed } = std::mem::take(&mut collected[key as usize]);
+            let KeyUse { access, allocated, freed } = std::mem::take(&mut collected[key as usize]);
             let effect = match access {
                 _ if freed => Effect::Frees,
                 access if access & WRITES != 0 || access == UNKNOWN => Effect::Writes,
@@ -153,7 +153,7 @@ fn is_backward(what: &What) -> bool {
 
 /// Returns the records that become nodes: memory records, operators with a known schema, and autograd nodes.
 /// Records inside these are skipped.
-fn leaves(trace: &OperatorTrace, tree: &Tree) -> Vec<RecordId> {
+fn leaf_records(trace: &OperatorTrace, tree: &Tree) -> Vec<RecordId> {
     let mut leaves = Vec::new();
     let mut place = 0;
     while let Some(&record) = tree.walk.get(place) {
@@ -176,11 +176,11 @@ fn collect(
     tree: &Tree,
     identities: &Identities,
     leaf: RecordId,
-    (collected, keys): (&mut [Collected], &mut Vec<AllocationId>),
+    (collected, keys): (&mut [KeyUse], &mut Vec<AllocationId>),
     mode: Mode,
     repairs: &mut Repairs,
 ) -> Result<(), AnalysisError> {
-    let mut of = |key: AllocationId, change: &mut dyn FnMut(&mut Collected)| {
+    let mut of = |key: AllocationId, change: &mut dyn FnMut(&mut KeyUse)| {
         let entry = &mut collected[key as usize];
         let is_new = entry.access == 0 && !entry.allocated && !entry.freed;
         change(entry);
@@ -191,14 +191,14 @@ fn collect(
     for &record in tree.subtree(leaf) {
         match &trace.records[record as usize].what {
             What::Op(op) => {
-                let mut mentioned = identities.of(record).iter();
+                let mut referenced = identities.of(record).iter();
                 for arg in &op.args {
                     let access = match arg.written() {
                         Some(true) => WRITES,
                         Some(false) => READS,
                         None => UNKNOWN,
                     };
-                    for &key in mentioned.by_ref().take(arg.tensors().len()) {
+                    for &key in referenced.by_ref().take(arg.tensors().len()) {
                         if key != NONE {
                             of(key, &mut |entry| entry.access |= access);
                         }
@@ -230,14 +230,14 @@ fn collect(
 }
 
 /// PyTorch's checks of the graph.
-struct Checks {
+struct PytorchChecks {
     /// The current version of each lifetime.
     current: Vec<u32>,
     /// The last version of each lifetime that a node produced.
     made: Vec<Option<u32>>,
 }
 
-impl Checks {
+impl PytorchChecks {
     fn new(lifetimes: usize) -> Self {
         Self { current: vec![0; lifetimes], made: vec![None; lifetimes] }
     }

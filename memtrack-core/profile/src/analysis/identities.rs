@@ -16,7 +16,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// A reference to memory: by an operator's argument or result, a registration, or a memory record.
 #[derive(Clone, Copy)]
-struct Mention {
+struct Reference {
     /// The tensor; [`NONE`] for a memory record.
     tensor: TensorId,
     /// The memory record; [`NONE`] for a tensor.
@@ -58,7 +58,7 @@ pub(super) struct Identities {
 }
 
 impl Identities {
-    /// Returns the keys that a record refers to, in the order of [`mentions_of`]; [`NONE`] for references
+    /// Returns the keys that a record refers to, in the order of [`references_of`]; [`NONE`] for references
     /// without a key.
     pub(super) fn of(&self, record: RecordId) -> &[AllocationId] {
         &self.keys[self.starts[record as usize] as usize..self.starts[record as usize + 1] as usize]
@@ -75,35 +75,35 @@ impl Identities {
     }
 }
 
-/// Calls `mention` for each tensor that a record refers to, in PyTorch's order. In tolerant mode, this
+/// Calls `reference` for each tensor that a record refers to, in PyTorch's order. In tolerant mode, this
 /// includes buffers and results, which PyTorch does not track.
-pub(super) fn mentions_of(what: &What, mode: Mode, mut mention: impl FnMut(TensorId)) {
+pub(super) fn references_of(what: &What, mode: Mode, mut reference: impl FnMut(TensorId)) {
     match what {
         What::Op(op) => {
-            op.args.iter().flat_map(Arg::tensors).for_each(|&tensor| mention(tensor));
+            op.args.iter().flat_map(Arg::tensors).for_each(|&tensor| reference(tensor));
             if mode == Mode::Tolerant {
-                op.outs.iter().for_each(|&tensor| mention(tensor));
+                op.outs.iter().for_each(|&tensor| reference(tensor));
             }
         }
         What::Module(module) => {
             for param in &module.params {
-                mention(param.tensor);
-                param.grad.into_iter().for_each(&mut mention);
+                reference(param.tensor);
+                param.grad.into_iter().for_each(&mut reference);
             }
             if mode == Mode::Tolerant {
-                module.buffers.iter().for_each(|buffer| mention(buffer.tensor));
+                module.buffers.iter().for_each(|buffer| reference(buffer.tensor));
             }
         }
         What::Optimizer(optimizer) => {
             for param in &optimizer.params {
-                mention(param.tensor);
-                param.grad.into_iter().for_each(&mut mention);
-                param.state.iter().for_each(|state| mention(state.tensor));
+                reference(param.tensor);
+                param.grad.into_iter().for_each(&mut reference);
+                param.state.iter().for_each(|state| reference(state.tensor));
             }
         }
         What::Grad { param, grad } => {
-            param.iter().for_each(|&param| mention(param));
-            mention(*grad);
+            param.iter().for_each(|&param| reference(param));
+            reference(*grad);
         }
         What::Memory(_) | What::Mark(_) => {}
     }
@@ -113,11 +113,11 @@ pub(super) fn mentions_of(what: &What, mode: Mode, mut mention: impl FnMut(Tenso
 pub(super) fn identify(
     trace: &OperatorTrace,
     tree: &Tree,
-    registers: &[bool],
+    registers_tensors: &[bool],
     mode: Mode,
     repairs: &mut Repairs,
 ) -> Identities {
-    let (mentions, starts) = mentions(trace, registers, mode);
+    let (references, starts) = references(trace, registers_tensors, mode);
     let mut numbers = Numbering {
         trace,
         mode,
@@ -126,14 +126,14 @@ pub(super) fn identify(
         lifetimes: vec![Lifetime { address: None, device: DeviceIndex(0), tensor: NONE, replaced_by: NONE }],
         ignored: Vec::new(),
     };
-    let mut allocations = vec![NONE; mentions.len()];
-    let mut order = Vec::with_capacity(mentions.len());
-    visit_in_order(trace, tree, mode, &starts, |mention| order.push(mention));
+    let mut allocations = vec![NONE; references.len()];
+    let mut order = Vec::with_capacity(references.len());
+    visit_in_order(trace, tree, mode, &starts, |reference| order.push(reference));
     for &at in &order {
-        allocations[at as usize] = numbers.number(mentions[at as usize], repairs);
+        allocations[at as usize] = numbers.number(references[at as usize], repairs);
     }
     let Numbering { mut lifetimes, ignored, .. } = numbers;
-    number_tensors(trace, &mentions, &order, &allocations, &mut lifetimes);
+    number_tensors(trace, &references, &order, &allocations, &mut lifetimes);
     let has_key = |allocation: AllocationId| allocation != NONE && lifetimes[allocation as usize].has_key();
     let keys =
         allocations.iter().map(|&allocation| if has_key(allocation) { allocation } else { NONE }).collect();
@@ -143,21 +143,21 @@ pub(super) fn identify(
 }
 
 /// Returns all references, grouped by record, and the index of each record's first reference.
-fn mentions(trace: &OperatorTrace, registers: &[bool], mode: Mode) -> (Vec<Mention>, Vec<u32>) {
-    let mut mentions = Vec::new();
+fn references(trace: &OperatorTrace, registers_tensors: &[bool], mode: Mode) -> (Vec<Reference>, Vec<u32>) {
+    let mut references = Vec::new();
     let mut starts = Vec::with_capacity(trace.records.len() + 1);
     for (number, record) in (0..).zip(&trace.records) {
-        starts.push(mentions.len() as u32);
+        starts.push(references.len() as u32);
         match &record.what {
-            What::Memory(_) => mentions.push(Mention { tensor: NONE, memory: number }),
+            What::Memory(_) => references.push(Reference { tensor: NONE, memory: number }),
             // PyTorch captures a module's tensors once: later calls repeat the first values, even if the
             // tensors have changed.
-            What::Module(_) | What::Optimizer(_) if !registers[number as usize] => {}
-            what => mentions_of(what, mode, |tensor| mentions.push(Mention { tensor, memory: NONE })),
+            What::Module(_) | What::Optimizer(_) if !registers_tensors[number as usize] => {}
+            what => references_of(what, mode, |tensor| references.push(Reference { tensor, memory: NONE })),
         }
     }
-    starts.push(mentions.len() as u32);
-    (mentions, starts)
+    starts.push(references.len() as u32);
+    (references, starts)
 }
 
 /// Calls `visit` with the indices of all references in chronological order: a record's references at its
@@ -208,10 +208,10 @@ struct Numbering<'a> {
 }
 
 impl Numbering<'_> {
-    fn number(&mut self, mention: Mention, repairs: &mut Repairs) -> AllocationId {
+    fn number(&mut self, reference: Reference, repairs: &mut Repairs) -> AllocationId {
         let tolerant = self.mode == Mode::Tolerant;
-        if mention.memory == NONE {
-            let tensor = &self.trace.tensors[mention.tensor as usize];
+        if reference.memory == NONE {
+            let tensor = &self.trace.tensors[reference.tensor as usize];
             if tolerant {
                 let Some(address) = tensor.storage else { return NONE };
                 let place = (address, tensor.device);
@@ -225,7 +225,7 @@ impl Numbering<'_> {
             }
             return self.lifetime_at(tensor.storage, tensor.device);
         }
-        let What::Memory(memory) = &self.trace.records[mention.memory as usize].what else { return NONE };
+        let What::Memory(memory) = &self.trace.records[reference.memory as usize].what else { return NONE };
         let place = (Some(memory.address), memory.device);
         if memory.is_free {
             if tolerant
@@ -233,7 +233,7 @@ impl Numbering<'_> {
                 && self.ended.contains_key(&(memory.address, memory.device))
             {
                 repairs.add(Repair::IgnoredFrees, 1);
-                self.ignored.push(mention.memory);
+                self.ignored.push(reference.memory);
                 return NONE;
             }
             let id = self.lifetime_at(place.0, place.1);
@@ -244,7 +244,7 @@ impl Numbering<'_> {
             return id;
         }
         if tolerant && let Some(before) = self.live.remove(&place) {
-            self.lifetimes[before as usize].replaced_by = mention.memory;
+            self.lifetimes[before as usize].replaced_by = reference.memory;
             repairs.add(Repair::ImpliedFrees, 1);
         }
         self.lifetime_at(place.0, place.1)
@@ -266,7 +266,7 @@ impl Numbering<'_> {
 /// numbers do not change.
 fn number_tensors(
     trace: &OperatorTrace,
-    mentions: &[Mention],
+    references: &[Reference],
     order: &[u32],
     allocations: &[AllocationId],
     lifetimes: &mut [Lifetime],
@@ -274,11 +274,11 @@ fn number_tensors(
     let mut first = vec![NONE; trace.strings.len()];
     let mut pairs = Vec::new();
     for &at in order {
-        let (mention, allocation) = (mentions[at as usize], allocations[at as usize]);
-        if mention.tensor == NONE || allocation == NONE {
+        let (reference, allocation) = (references[at as usize], allocations[at as usize]);
+        if reference.tensor == NONE || allocation == NONE {
             continue;
         }
-        let slot = &mut first[trace.tensors[mention.tensor as usize].identity.index()];
+        let slot = &mut first[trace.tensors[reference.tensor as usize].identity.index()];
         if *slot == NONE {
             *slot = allocation;
         }

@@ -121,8 +121,8 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
     }
     let mut repairs = Repairs::default();
     let tree = tree::Tree::of(trace);
-    let registers = tree::registrations(trace);
-    let identities = identities::identify(trace, &tree, &registers, mode, &mut repairs);
+    let registers_tensors = tree::registrations(trace);
+    let identities = identities::identify(trace, &tree, &registers_tensors, mode, &mut repairs);
     let sizes = sizes::sizes(trace, &identities, mode);
     let flow = flow::flow(trace, &tree, &identities, mode, &mut repairs)?;
     let passes = passes::Passes { trace, tree: &tree, identities: &identities, flow: &flow, mode };
@@ -175,7 +175,7 @@ impl<'a> Profile<'a> {
     /// counts for all blocks that it represents. A tensor in a block that was not sampled is removed, because
     /// the recording contains neither its allocation nor its free, and sampled blocks already represent it.
     #[must_use]
-    pub fn attributed(mut self, attribution: &'a Attribution) -> Self {
+    pub fn with_attribution(mut self, attribution: &'a Attribution) -> Self {
         let mut is_recorded = vec![false; self.storages.len()];
         for change in &self.changes {
             let is_free = |record: RecordId| matches!(&self.trace.records[record as usize].what, What::Memory(memory) if memory.is_free);
@@ -259,17 +259,17 @@ impl<'a> Profile<'a> {
     /// of an operator, or the registered parameters, gradients, states and buffers of a module or an
     /// optimizer. Only the first record of a module or an optimizer registers tensors. The storage is `None`
     /// if the analysis does not track it.
-    pub fn mentions(&self, record: RecordId) -> Vec<(TensorId, Option<u32>)> {
+    pub fn references(&self, record: RecordId) -> Vec<(TensorId, Option<u32>)> {
         let keys = self.identities.of(record);
         let Some(of) = self.trace.records.get(record as usize).filter(|_| !keys.is_empty()) else {
             return Vec::new();
         };
-        let mut mentions = Vec::with_capacity(keys.len());
-        identities::mentions_of(&of.what, self.mode, |tensor| {
-            let key = keys[mentions.len()];
-            mentions.push((tensor, Some(key).filter(|&key| key != identities::NONE)));
+        let mut references = Vec::with_capacity(keys.len());
+        identities::references_of(&of.what, self.mode, |tensor| {
+            let key = keys[references.len()];
+            references.push((tensor, Some(key).filter(|&key| key != identities::NONE)));
         });
-        mentions
+        references
     }
 
     /// Returns the category of a version of a storage; `None` if it is unknown.

@@ -1,6 +1,6 @@
 //! The size of each lifetime's storage.
 
-use super::identities::{Identities, NONE, mentions_of};
+use super::identities::{Identities, NONE, references_of};
 use crate::optrace::Mode;
 use memtrack_model::optrace::{OperatorTrace, Tensor, What};
 
@@ -22,7 +22,7 @@ pub(super) fn sizes(trace: &OperatorTrace, identities: &Identities, mode: Mode) 
             continue;
         }
         let mut at = 0;
-        mentions_of(&record.what, mode, |tensor| {
+        references_of(&record.what, mode, |tensor| {
             let key = keys[at];
             at += 1;
             if key != NONE

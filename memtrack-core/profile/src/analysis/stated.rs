@@ -43,7 +43,7 @@ pub(super) struct Statement {
 
 /// The records that enclose an allocation.
 #[derive(Clone, Copy, Default)]
-struct Around {
+struct EnclosingRecords {
     /// The outermost operator of the current phase. An operator that encloses a whole forward pass is not
     /// part of the pass.
     operator: Option<RecordId>,
@@ -60,9 +60,9 @@ pub(super) fn statements(
     phases: &[TracePhase],
     changes: &[Change],
 ) -> Vec<Option<Statement>> {
-    let mut around: Vec<Around> = Vec::with_capacity(trace.records.len());
+    let mut around: Vec<EnclosingRecords> = Vec::with_capacity(trace.records.len());
     for (number, record) in (0..).zip(&trace.records) {
-        let mut here = record.parent.map_or(Around::default(), |parent| around[parent as usize]);
+        let mut here = record.parent.map_or(EnclosingRecords::default(), |parent| around[parent as usize]);
         let outer = record.parent.map_or(TracePhase::Inherited, |parent| phases[parent as usize]);
         if phases[number as usize] != outer {
             (here.operator, here.reports_tensors) = (None, false);
@@ -121,9 +121,9 @@ pub(super) fn statements(
 /// cache or a buffer rather than an activation or autograd detail.
 struct Steps {
     /// The start times of backward passes and optimizer steps, sorted.
-    turns_ns: Vec<i64>,
+    later_starts_ns: Vec<i64>,
     /// The start times of forward passes, sorted.
-    forwards_ns: Vec<i64>,
+    forward_starts_ns: Vec<i64>,
     /// The end of the last optimizer step. Memory from before it that is live at the end of the trace has
     /// outlived its step, too.
     last_optimizer_ns: Option<i64>,
@@ -131,17 +131,18 @@ struct Steps {
 
 impl Steps {
     fn of(trace: &OperatorTrace, phases: &[TracePhase]) -> Self {
-        let mut steps = Self { turns_ns: Vec::new(), forwards_ns: Vec::new(), last_optimizer_ns: None };
+        let mut steps =
+            Self { later_starts_ns: Vec::new(), forward_starts_ns: Vec::new(), last_optimizer_ns: None };
         for (record, &phase) in trace.records.iter().zip(phases) {
             let around = record.parent.map_or(TracePhase::Inherited, |parent| phases[parent as usize]);
             if phase == around {
                 continue;
             }
             match phase {
-                TracePhase::Of(Phase::Forward) => steps.forwards_ns.push(record.time_ns),
-                TracePhase::Of(Phase::Backward) => steps.turns_ns.push(record.time_ns),
+                TracePhase::Of(Phase::Forward) => steps.forward_starts_ns.push(record.time_ns),
+                TracePhase::Of(Phase::Backward) => steps.later_starts_ns.push(record.time_ns),
                 TracePhase::Of(Phase::Optimizer) => {
-                    steps.turns_ns.push(record.time_ns);
+                    steps.later_starts_ns.push(record.time_ns);
                     steps.last_optimizer_ns = steps.last_optimizer_ns.max(record.end_ns);
                 }
                 TracePhase::Inherited | TracePhase::Other => {}
@@ -155,8 +156,8 @@ impl Steps {
     fn end_after(&self, time_ns: i64) -> Option<i64> {
         let next =
             |times: &[i64], after: i64| times.get(times.partition_point(|&time| time <= after)).copied();
-        let turn = next(&self.turns_ns, time_ns);
-        let forward = turn.and_then(|turn| next(&self.forwards_ns, turn));
+        let later = next(&self.later_starts_ns, time_ns);
+        let forward = later.and_then(|later| next(&self.forward_starts_ns, later));
         // Without a next forward pass, a step followed by an optimizer step ends with the trace.
         forward.or_else(|| self.last_optimizer_ns.filter(|&end| end > time_ns).map(|_| i64::MAX))
     }
@@ -169,13 +170,13 @@ pub(super) fn decide(
     is_registered: bool,
     stated: Option<Statement>,
 ) -> (Option<Category>, Option<Rule>) {
-    let is_of_forward = |stated: &Statement| matches!(stated.rule, Rule::ForwardKeeps | Rule::ForwardFrees);
+    let is_forward_rule = |stated: &Statement| matches!(stated.rule, Rule::ForwardKeeps | Rule::ForwardFrees);
     match (by_flow, stated) {
         (None, Some(stated)) => (Some(stated.category), Some(stated.rule)),
-        (Some(Category::Input), Some(stated)) if is_of_forward(&stated) => {
+        (Some(Category::Input), Some(stated)) if is_forward_rule(&stated) => {
             (Some(stated.category), Some(Rule::NotAnInput))
         }
-        (Some(Category::Parameter), Some(stated)) if is_of_forward(&stated) && !is_registered => {
+        (Some(Category::Parameter), Some(stated)) if is_forward_rule(&stated) && !is_registered => {
             (Some(stated.category), Some(Rule::NotAParameter))
         }
         // The result of an inner operator that the outer operator drops.

@@ -64,7 +64,7 @@ pub(super) fn timeline(
     let mut created: Vec<Option<RecordId>> = vec![None; count];
     let mut destroyed: Vec<Option<RecordId>> = vec![None; count];
     // Live memory without a tensor: its size and the record that allocated it.
-    let mut unknown: HashMap<(u64, DeviceIndex), (u64, RecordId), RandomState> = HashMap::default();
+    let mut without_tensor: HashMap<(u64, DeviceIndex), (u64, RecordId), RandomState> = HashMap::default();
     // PyTorch walks the tree, which is not chronological if one operator frees the memory of another.
     let by_time: Vec<RecordId> = (0..trace.records.len() as RecordId).collect();
     let order = if mode == Mode::Tolerant { &by_time } else { &tree.walk };
@@ -94,14 +94,14 @@ pub(super) fn timeline(
             of[key as usize] = Some(number);
             if mode == Mode::Tolerant
                 && !memory.is_free
-                && let Some((before, allocated_by)) = unknown.remove(&place)
+                && let Some((before, allocated_by)) = without_tensor.remove(&place)
             {
                 changes.push(change(unseen_end(allocated_by), Action::Destroy, before, Some(allocated_by)));
             }
             continue;
         }
         if memory.is_free {
-            let known = unknown.remove(&place);
+            let known = without_tensor.remove(&place);
             let allocated_by = known.map(|(_, record)| record);
             // The allocated size counts, even if the free states a different one.
             let bytes = known.filter(|_| mode == Mode::Tolerant).map_or(memory.bytes, |(before, _)| before);
@@ -109,16 +109,16 @@ pub(super) fn timeline(
             if known.is_none() {
                 changes.push(change(-1, Action::Preexisting, bytes, None));
             }
-        } else if let Some(&(before, allocated_by)) = unknown.get(&place) {
+        } else if let Some(&(before, allocated_by)) = without_tensor.get(&place) {
             if mode == Mode::Tolerant {
                 changes.push(change(unseen_end(allocated_by), Action::Destroy, before, Some(allocated_by)));
                 changes.push(change(time_ns, Action::Create, memory.bytes, Some(number)));
-                unknown.insert(place, (memory.bytes, number));
+                without_tensor.insert(place, (memory.bytes, number));
             } else {
                 changes.push(change(time_ns, Action::IncrementVersion, memory.bytes, Some(allocated_by)));
             }
         } else {
-            unknown.insert(place, (memory.bytes, number));
+            without_tensor.insert(place, (memory.bytes, number));
             changes.push(change(time_ns, Action::Create, memory.bytes, Some(number)));
         }
     }

@@ -7,7 +7,7 @@ pub(super) struct Tree {
     /// The records in pre-order.
     pub(super) walk: Vec<RecordId>,
     /// Each record's index in `walk`.
-    pub(super) place: Vec<u32>,
+    pub(super) walk_index: Vec<u32>,
     /// For each index in `walk`, the index after the last record inside the record there.
     pub(super) subtree_end: Vec<u32>,
 }
@@ -31,7 +31,7 @@ impl Tree {
             *slot += 1;
         }
         let mut tree =
-            Self { walk: Vec::with_capacity(count), place: vec![0; count], subtree_end: vec![0; count] };
+            Self { walk: Vec::with_capacity(count), walk_index: vec![0; count], subtree_end: vec![0; count] };
         // The records still to visit. The flag marks a visited record, whose subtree ends when it is popped
         // again.
         let mut left: Vec<(RecordId, bool)> = Vec::new();
@@ -42,10 +42,10 @@ impl Tree {
         push(&mut left, count);
         while let Some((record, is_left)) = left.pop() {
             if is_left {
-                tree.subtree_end[tree.place[record as usize] as usize] = tree.walk.len() as u32;
+                tree.subtree_end[tree.walk_index[record as usize] as usize] = tree.walk.len() as u32;
                 continue;
             }
-            tree.place[record as usize] = tree.walk.len() as u32;
+            tree.walk_index[record as usize] = tree.walk.len() as u32;
             tree.walk.push(record);
             left.push((record, true));
             push(&mut left, record as usize);
@@ -55,13 +55,13 @@ impl Tree {
 
     /// Returns a record and all records inside it.
     pub(super) fn subtree(&self, record: RecordId) -> &[RecordId] {
-        let place = self.place[record as usize] as usize;
+        let place = self.walk_index[record as usize] as usize;
         &self.walk[place..self.subtree_end[place] as usize]
     }
 
     /// Returns whether `inner` is `outer` or inside it.
     pub(super) fn is_inside(&self, inner: RecordId, outer: RecordId) -> bool {
-        let (inner, outer) = (self.place[inner as usize], self.place[outer as usize]);
+        let (inner, outer) = (self.walk_index[inner as usize], self.walk_index[outer as usize]);
         inner >= outer && inner < self.subtree_end[outer as usize]
     }
 

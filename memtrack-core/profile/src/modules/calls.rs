@@ -34,43 +34,43 @@ pub(crate) struct Calls {
     calls: Vec<Call>,
     /// For each record, the innermost enclosing call; for autograd nodes and records inside them, the call
     /// whose backward pass they are.
-    of_record: Vec<Option<CallId>>,
+    by_record: Vec<Option<CallId>>,
     /// For each record, whether it is inside an autograd node, but not in a call that the node made.
-    is_of_backward: Vec<bool>,
+    is_in_backward_node: Vec<bool>,
 }
 
 impl Calls {
     pub(crate) fn of(profile: &Profile<'_>, places: &Places) -> Self {
         let trace = profile.trace();
-        let ends = ends(trace);
+        let ends = end_times(trace);
         let mut calls = Self::default();
         let mut by_sequence: HashMap<i64, CallId, RandomState> = HashMap::default();
         // By address and device: the call whose backward pass allocated the memory.
         let mut allocating_calls: HashMap<(u64, u16), CallId, RandomState> = HashMap::default();
         for (number, record) in (0..).zip(&trace.records) {
-            let mut call = record.parent.and_then(|parent| calls.of_record[parent as usize]);
-            let mut is_of_backward =
-                record.parent.is_some_and(|parent| calls.is_of_backward[parent as usize]);
+            let mut call = record.parent.and_then(|parent| calls.by_record[parent as usize]);
+            let mut is_in_backward_node =
+                record.parent.is_some_and(|parent| calls.is_in_backward_node[parent as usize]);
             let part = places.get(number).part;
             match &record.what {
                 What::Module(_) => {
                     let id = calls.calls.len() as CallId;
                     calls.calls.push(Call {
                         record: number,
-                        module: places.call(number).unwrap_or_default(),
+                        module: places.called_module(number).unwrap_or_default(),
                         // An autograd node that recomputes activations belongs to a call without being inside
                         // it.
-                        parent: call.filter(|_| !is_of_backward),
+                        parent: call.filter(|_| !is_in_backward_node),
                         begin_ns: record.time_ns,
                         end_ns: ends[number as usize],
                         is_recomputed: part == StepPart::Backward,
                         backward_ns: None,
                     });
                     call = Some(id);
-                    is_of_backward = false;
+                    is_in_backward_node = false;
                 }
                 What::Op(op) if is_backward(op, record.phase) => {
-                    is_of_backward = true;
+                    is_in_backward_node = true;
                     let found = op.sequence.and_then(|sequence| by_sequence.get(&sequence).copied());
                     let found = found.or_else(|| accumulating_call(trace, number, &allocating_calls));
                     if let Some(found) = found {
@@ -78,7 +78,7 @@ impl Calls {
                         call = Some(found);
                     }
                 }
-                What::Op(Op { kind: OpKind::Op, sequence: Some(sequence), .. }) if !is_of_backward => {
+                What::Op(Op { kind: OpKind::Op, sequence: Some(sequence), .. }) if !is_in_backward_node => {
                     // The autograd node belongs to the last operator with its sequence number.
                     match call {
                         Some(call) => by_sequence.insert(*sequence, call),
@@ -87,15 +87,15 @@ impl Calls {
                 }
                 What::Memory(memory) if !memory.is_free => {
                     let key = (memory.address, memory.device.0);
-                    match call.filter(|_| is_of_backward) {
+                    match call.filter(|_| is_in_backward_node) {
                         Some(call) => allocating_calls.insert(key, call),
                         None => allocating_calls.remove(&key),
                     };
                 }
                 _ => {}
             }
-            calls.of_record.push(call);
-            calls.is_of_backward.push(is_of_backward);
+            calls.by_record.push(call);
+            calls.is_in_backward_node.push(is_in_backward_node);
         }
         calls
     }
@@ -107,7 +107,7 @@ impl Calls {
     /// Returns the innermost call that encloses a record, or the call whose backward pass the record is part
     /// of.
     pub(crate) fn enclosing(&self, record: RecordId) -> Option<CallId> {
-        self.of_record.get(record as usize).copied().flatten()
+        self.by_record.get(record as usize).copied().flatten()
     }
 
     /// Returns a call and its enclosing calls, innermost first.
@@ -153,7 +153,7 @@ fn accumulating_call(
 
 /// Returns the end of each record, in ns. If the trace does not contain a record's end, this is the end of
 /// the last record inside it.
-pub(crate) fn ends(trace: &OperatorTrace) -> Vec<i64> {
+pub(crate) fn end_times(trace: &OperatorTrace) -> Vec<i64> {
     let mut ends: Vec<i64> = trace
         .records
         .iter()

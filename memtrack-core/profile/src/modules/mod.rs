@@ -147,14 +147,14 @@ impl ModuleReport {
         let traffic = Traffic::of(profile, device, &places, &calls);
         let spans = spans(profile, device, &curve, &calls);
         let own = module_bytes(profile, device, &places);
-        let (order, rank) = tree_order(&places);
+        let (order, index_of) = tree_order(&places);
         let mut modules: Vec<ModuleMemory> = order
             .iter()
             .map(|&id| {
                 let node = &places.modules[id as usize];
                 ModuleMemory {
                     name: node.name.clone(),
-                    parent: node.parent.map(|parent| rank[parent as usize]),
+                    parent: node.parent.map(|parent| index_of[parent as usize]),
                     depth: node.depth,
                     own_parameter_bytes: own.parameters[id as usize],
                     parameter_bytes: own.with_inner_parameters[id as usize],
@@ -164,7 +164,7 @@ impl ModuleReport {
             })
             .collect();
         for (number, (call, (forward, backward))) in calls.all().iter().zip(spans).enumerate() {
-            let module = &mut modules[rank[call.module as usize]];
+            let module = &mut modules[index_of[call.module as usize]];
             if let What::Module(record) = &profile.trace().records[call.record as usize].what {
                 module.class = profile.trace().strings.get(record.class).into_owned();
             }
@@ -277,18 +277,18 @@ fn module_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> 
     // The storages already counted for each module: modules can share parameters.
     let mut counted: HashSet<(ModuleId, u32), RandomState> = HashSet::default();
     for (number, record) in (0..).zip(&profile.trace().records) {
-        let (What::Module(module), Some(id)) = (&record.what, places.call(number)) else { continue };
-        let mut mentions = profile.mentions(number).into_iter().map(|(_, storage)| storage);
+        let (What::Module(module), Some(id)) = (&record.what, places.called_module(number)) else { continue };
+        let mut references = profile.references(number).into_iter().map(|(_, storage)| storage);
         // The references are the parameters, each followed by its gradient if it has one, and then the
         // buffers.
         let mut registered: Vec<(Option<u32>, bool)> = Vec::new();
         for param in &module.params {
-            registered.push((mentions.next().flatten(), true));
+            registered.push((references.next().flatten(), true));
             if param.grad.is_some() {
-                mentions.next();
+                references.next();
             }
         }
-        registered.extend(mentions.map(|buffer| (buffer, false)));
+        registered.extend(references.map(|buffer| (buffer, false)));
         for (storage, is_parameter) in registered {
             let Some((place, storage)) =
                 storage.and_then(|place| Some((place, profile.storages()[place as usize]?)))
@@ -329,14 +329,14 @@ fn tree_order(places: &Places) -> (Vec<ModuleId>, Vec<usize>) {
             siblings.sort_by(|a, b| natural_order(name(a), name(b)));
         }
     }
-    let (mut order, mut rank) = (Vec::with_capacity(count), vec![0; count]);
+    let (mut order, mut index_of) = (Vec::with_capacity(count), vec![0; count]);
     let mut left: Vec<ModuleId> = children[count].iter().rev().copied().collect();
     while let Some(id) = left.pop() {
-        rank[id as usize] = order.len();
+        index_of[id as usize] = order.len();
         order.push(id);
         left.extend(children[id as usize].iter().rev());
     }
-    (order, rank)
+    (order, index_of)
 }
 
 /// Returns the categories that have bytes, largest first.

@@ -37,7 +37,7 @@ impl Traffic {
             let What::Op(op) = &record.what else { continue };
             let around = calls.enclosing(number);
             let is_forward = matches!(places.get(number).part, StepPart::Forward | StepPart::Other);
-            for (place, (_, storage)) in profile.mentions(number).into_iter().enumerate() {
+            for (place, (_, storage)) in profile.references(number).into_iter().enumerate() {
                 let Some(key) = storage else { continue };
                 let Some(storage) = profile.storages()[key as usize] else { continue };
                 if storage.device != device || !is_passed_by_caller(profile.category(key, 0)) || !is_forward {

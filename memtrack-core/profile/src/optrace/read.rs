@@ -65,8 +65,14 @@ const MEMORY_ALLOWANCE: u64 = 64 << 20;
 pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, TraceError> {
     let count = Stored::default();
     let (reader, _) = unpack(Counted { inner: input, count: &count })?;
-    let mut lines =
-        Lines { reader, line: Vec::new(), number: 0, left: max_input, unpacked: 0, stored: &count };
+    let mut lines = Lines {
+        reader,
+        line: Vec::new(),
+        number: 0,
+        remaining_bytes: max_input,
+        unpacked: 0,
+        stored: &count,
+    };
     let mut memory_bytes = 0_u64;
     if !lines.next(mode)? {
         return Err(TraceError::Empty);
@@ -144,7 +150,7 @@ struct Lines<'a, R> {
     reader: R,
     line: Vec<u8>,
     number: u64,
-    left: u64,
+    remaining_bytes: u64,
     unpacked: u64,
     stored: &'a Stored,
 }
@@ -155,8 +161,8 @@ impl<R: BufRead> Lines<'_, R> {
         loop {
             self.line.clear();
             self.number += 1;
-            let most = MAX_LINE_BYTES.min(self.left);
-            let read = self.reader.by_ref().take(most).read_until(b'\n', &mut self.line);
+            let max_bytes = MAX_LINE_BYTES.min(self.remaining_bytes);
+            let read = self.reader.by_ref().take(max_bytes).read_until(b'\n', &mut self.line);
             match read {
                 Ok(_) => {}
                 // The compressed data is truncated; what was read so far is used.
@@ -172,15 +178,15 @@ impl<R: BufRead> Lines<'_, R> {
                 Err(error) => return Err(error.into()),
             }
             let length = self.line.len() as u64;
-            if length == most && !self.line.ends_with(b"\n") && most > 0 {
-                let what = if most == MAX_LINE_BYTES {
+            if length == max_bytes && !self.line.ends_with(b"\n") && max_bytes > 0 {
+                let what = if max_bytes == MAX_LINE_BYTES {
                     format!("longer than {} MiB", MAX_LINE_BYTES >> 20)
                 } else {
                     "the trace is larger than --max-input allows".to_owned()
                 };
                 return Err(TraceError::Line(self.number, what));
             }
-            self.left -= length;
+            self.remaining_bytes -= length;
             self.unpacked += length;
             if self.unpacked
                 > UNPACKED_ALLOWANCE.saturating_add(MAX_UNPACKED_RATIO.saturating_mul(self.stored.bytes()))
@@ -189,7 +195,7 @@ impl<R: BufRead> Lines<'_, R> {
                 return Err(TraceError::Line(self.number, what));
             }
             if length == 0 {
-                if self.left == 0 && !self.reader.fill_buf()?.is_empty() {
+                if self.remaining_bytes == 0 && !self.reader.fill_buf()?.is_empty() {
                     let what = "the trace is larger than --max-input allows".to_owned();
                     return Err(TraceError::Line(self.number, what));
                 }

@@ -7,7 +7,7 @@
 use super::circle::has_cycle;
 use super::error::TraceError;
 use super::line::{ArgLine, FrameLine, ParentLine, Text, TraceLine};
-use super::numbers::{Described, Numbers};
+use super::numbers::{Described, IdTable};
 use super::read::{Mode, ReadTrace};
 use crate::interner::Interner;
 use crate::repairs::{Repair, Repairs};
@@ -33,10 +33,10 @@ pub(super) struct Builder {
     hasher: RandomState,
     strings: Interner,
     devices: Map<Box<str>, DeviceIndex>,
-    tensors: Numbers,
-    stacks: Numbers,
+    tensors: IdTable,
+    stacks: IdTable,
     /// The ids of operators, modules and optimizers.
-    ids: Numbers,
+    ids: IdTable,
     /// The element types that the trace declares.
     dtypes: Map<StringId, u64>,
     /// Tensors whose element type is not declared yet.
@@ -63,9 +63,9 @@ impl Builder {
             hasher: RandomState::default(),
             strings: Interner::default(),
             devices: Map::default(),
-            tensors: Numbers::default(),
-            stacks: Numbers::default(),
-            ids: Numbers::default(),
+            tensors: IdTable::default(),
+            stacks: IdTable::default(),
+            ids: IdTable::default(),
             dtypes: Map::default(),
             untyped: Vec::new(),
             open: Map::default(),
@@ -109,19 +109,19 @@ impl Builder {
                 self.record(line, What::Memory(memory)).map(|_| ())
             }
             "grad" => {
-                let param = line.param.map(|param| self.mention(param)).transpose()?;
-                let grad = self.mention(required(line.grad, "grad", line)?)?;
+                let param = line.param.map(|param| self.reference(param)).transpose()?;
+                let grad = self.reference(required(line.grad, "grad", line)?)?;
                 self.record(line, What::Grad { param, grad }).map(|_| ())
             }
             "mark" => {
-                let name = self.optional(line.name.as_ref());
+                let name = self.string_or_empty(line.name.as_ref());
                 self.record(line, What::Mark(name)).map(|_| ())
             }
             _ => Ok(()),
         }
     }
 
-    fn compat(&self) -> bool {
+    fn is_compat(&self) -> bool {
         self.mode == Mode::Compat
     }
 
@@ -129,7 +129,7 @@ impl Builder {
         self.strings.intern(&mut self.trace.strings, text)
     }
 
-    fn optional(&mut self, text: Option<&Text<'_>>) -> StringId {
+    fn string_or_empty(&mut self, text: Option<&Text<'_>>) -> StringId {
         text.map_or(StringId::EMPTY, |text| self.string(&text.0))
     }
 
@@ -153,7 +153,7 @@ impl Builder {
     ) -> Result<Option<u32>, LineError> {
         match described {
             Ok(Described::First(place)) => Ok(Some(place)),
-            Ok(Described::Repeated) if !self.compat() => {
+            Ok(Described::Repeated) if !self.is_compat() => {
                 self.repairs.add(Repair::RepeatedLines, 1);
                 self.repeated += 1;
                 Ok(None)
@@ -162,8 +162,8 @@ impl Builder {
         }
     }
 
-    fn mention(&mut self, handle: u64) -> Result<TensorId, LineError> {
-        if self.compat() && !self.tensors.is_described(handle) {
+    fn reference(&mut self, handle: u64) -> Result<TensorId, LineError> {
+        if self.is_compat() && !self.tensors.is_described(handle) {
             return Err(format!("tensor {handle} is used before it is defined"));
         }
         let next = self.trace.tensors.len();
@@ -174,8 +174,8 @@ impl Builder {
         Ok(place)
     }
 
-    fn mentions(&mut self, handles: &[u64]) -> Result<Vec<TensorId>, LineError> {
-        handles.iter().map(|&handle| self.mention(handle)).collect()
+    fn references(&mut self, handles: &[u64]) -> Result<Vec<TensorId>, LineError> {
+        handles.iter().map(|&handle| self.reference(handle)).collect()
     }
 
     fn tensor(&mut self, line: &TraceLine<'_>, hash: u64) -> Result<(), LineError> {
@@ -194,7 +194,7 @@ impl Builder {
             strides: line.strides.clone(),
             layout: self.string(layout),
             storage_bytes: line.storage_bytes,
-            name: self.optional(line.name.as_ref()),
+            name: self.string_or_empty(line.name.as_ref()),
         };
         if tensor.strides.as_ref().is_some_and(|strides| strides.len() != tensor.sizes.len()) {
             return Err(format!("tensor {number} has not as many strides as sizes"));
@@ -206,7 +206,7 @@ impl Builder {
         }
         match self.element_bytes(dtype) {
             Some(bytes) => self.trace.tensors[place as usize].element_bytes = bytes,
-            None if self.compat() => {
+            None if self.is_compat() => {
                 let name = self.trace.strings.get(dtype).into_owned();
                 return Err(format!("the element type '{name}' is used before it is declared"));
             }
@@ -243,15 +243,15 @@ impl Builder {
 
     fn frame(&mut self, frame: &FrameLine<'_>) -> TraceFrame {
         TraceFrame {
-            name: self.optional(frame.name.as_ref()),
-            file: self.optional(frame.file.as_ref()),
+            name: self.string_or_empty(frame.name.as_ref()),
+            file: self.string_or_empty(frame.file.as_ref()),
             line: frame.line.unwrap_or(0),
         }
     }
 
     fn stack_of(&mut self, line: &TraceLine<'_>) -> Result<Option<u32>, LineError> {
         let Some(number) = line.stack else { return Ok(None) };
-        if self.compat() && !self.stacks.is_described(number) {
+        if self.is_compat() && !self.stacks.is_described(number) {
             return Err(format!("stack {number} is used before it is defined"));
         }
         let next = self.trace.stacks.len();
@@ -273,11 +273,11 @@ impl Builder {
         };
         Ok(Op {
             name: self.string(&required(line.name.as_ref(), "name", line)?.0),
-            overload: self.optional(line.overload.as_ref()),
+            overload: self.string_or_empty(line.overload.as_ref()),
             kind,
             known,
             args: line.args.iter().map(|arg| self.arg(arg.as_ref())).collect::<Result<_, _>>()?,
-            outs: self.mentions(&line.outs)?,
+            outs: self.references(&line.outs)?,
             sequence: line.seq,
             stack: self.stack_of(line)?,
         })
@@ -285,8 +285,8 @@ impl Builder {
 
     fn arg(&mut self, arg: Option<&ArgLine>) -> Result<Arg, LineError> {
         Ok(match arg {
-            Some(ArgLine { t: Some(handle), w, .. }) => Arg::Tensor(self.mention(*handle)?, *w),
-            Some(ArgLine { ts: Some(handles), w, .. }) => Arg::Tensors(self.mentions(handles)?, *w),
+            Some(ArgLine { t: Some(handle), w, .. }) => Arg::Tensor(self.reference(*handle)?, *w),
+            Some(ArgLine { ts: Some(handles), w, .. }) => Arg::Tensors(self.references(handles)?, *w),
             _ => Arg::None,
         })
     }
@@ -295,15 +295,15 @@ impl Builder {
         Ok(Module {
             identity: self.string(&required(line.identity.as_ref(), "self", line)?.0),
             class: self.string(&required(line.class.as_ref(), "class", line)?.0),
-            path: self.optional(line.path.as_ref()),
+            path: self.string_or_empty(line.path.as_ref()),
             params: line
                 .params
                 .iter()
                 .map(|param| {
                     Ok(Param {
-                        name: self.optional(param.name.as_ref()),
-                        tensor: self.mention(param.t)?,
-                        grad: param.grad.map(|grad| self.mention(grad)).transpose()?,
+                        name: self.string_or_empty(param.name.as_ref()),
+                        tensor: self.reference(param.t)?,
+                        grad: param.grad.map(|grad| self.reference(grad)).transpose()?,
                     })
                 })
                 .collect::<Result<_, LineError>>()?,
@@ -311,7 +311,10 @@ impl Builder {
                 .buffers
                 .iter()
                 .map(|buffer| {
-                    Ok(Named { name: self.optional(buffer.name.as_ref()), tensor: self.mention(buffer.t)? })
+                    Ok(Named {
+                        name: self.string_or_empty(buffer.name.as_ref()),
+                        tensor: self.reference(buffer.t)?,
+                    })
                 })
                 .collect::<Result<_, LineError>>()?,
         })
@@ -320,19 +323,19 @@ impl Builder {
     fn optimizer(&mut self, line: &TraceLine<'_>) -> Result<Optimizer, LineError> {
         Ok(Optimizer {
             identity: self.string(&required(line.identity.as_ref(), "self", line)?.0),
-            class: self.optional(line.class.as_ref()),
+            class: self.string_or_empty(line.class.as_ref()),
             params: line
                 .params
                 .iter()
                 .map(|param| {
                     Ok(Optimized {
-                        tensor: self.mention(param.t)?,
-                        grad: param.grad.map(|grad| self.mention(grad)).transpose()?,
+                        tensor: self.reference(param.t)?,
+                        grad: param.grad.map(|grad| self.reference(grad)).transpose()?,
                         state: param
                             .state
                             .iter()
                             .map(|(name, t)| {
-                                Ok(Named { name: self.string(&name.0), tensor: self.mention(*t)? })
+                                Ok(Named { name: self.string(&name.0), tensor: self.reference(*t)? })
                             })
                             .collect::<Result<_, LineError>>()?,
                     })
@@ -379,9 +382,9 @@ impl Builder {
         let parent = match line.parent {
             ParentLine::Root => None,
             ParentLine::Absent => self.open.get(&line.thread).and_then(|open| open.last().copied()),
-            ParentLine::Id(id) => match self.ids.meanings.get(&id) {
-                Some(meaning) => Some(meaning.place),
-                None if self.compat() => return Err(format!("parent {id} is used before it is defined")),
+            ParentLine::Id(id) => match self.ids.entries.get(&id) {
+                Some(entry) => Some(entry.place),
+                None if self.is_compat() => return Err(format!("parent {id} is used before it is defined")),
                 None => {
                     self.pending_parents.push((number, id));
                     None
@@ -402,7 +405,7 @@ impl Builder {
     fn time(&mut self, line: &TraceLine<'_>) -> Result<i64, LineError> {
         let time_ns = required(line.ts, "ts", line)?;
         if time_ns < self.newest_ns {
-            if self.compat() {
+            if self.is_compat() {
                 return Err(format!(
                     "the time {time_ns} lies before that of the record before, {}",
                     self.newest_ns
@@ -417,9 +420,9 @@ impl Builder {
     fn end(&mut self, line: &TraceLine<'_>) -> Result<(), LineError> {
         let id = required(line.id, "id", line)?;
         let time_ns = self.time(line)?;
-        let outs = self.mentions(&line.outs)?;
-        let Some(place) = self.ids.meanings.get(&id).map(|meaning| meaning.place) else {
-            if self.compat() {
+        let outs = self.references(&line.outs)?;
+        let Some(place) = self.ids.entries.get(&id).map(|entry| entry.place) else {
+            if self.is_compat() {
                 return Err(format!("the end of {id}, which did not begin"));
             }
             self.pending_ends.push((id, time_ns, outs));
@@ -432,7 +435,7 @@ impl Builder {
             open.remove(at);
         }
         if !self.set_end(place, time_ns, outs) {
-            if self.compat() {
+            if self.is_compat() {
                 return Err(format!("a second end of {id}"));
             }
             self.repairs.add(Repair::UnknownEnds, 1);
@@ -454,7 +457,7 @@ impl Builder {
     }
 
     pub(super) fn finish(mut self) -> Result<ReadTrace, TraceError> {
-        if !self.compat() {
+        if !self.is_compat() {
             self.resolve_pending()?;
         }
         Ok(ReadTrace { trace: self.trace, repairs: self.repairs })
@@ -463,15 +466,15 @@ impl Builder {
     /// Resolves references that came before the definitions of their ids.
     fn resolve_pending(&mut self) -> Result<(), TraceError> {
         for (id, time_ns, outs) in std::mem::take(&mut self.pending_ends) {
-            let place = self.ids.meanings.get(&id).map(|meaning| meaning.place);
+            let place = self.ids.entries.get(&id).map(|entry| entry.place);
             if !place.is_some_and(|place| self.set_end(place, time_ns, outs)) {
                 self.repairs.add(Repair::UnknownEnds, 1);
             }
         }
         let had_pending_parents = !self.pending_parents.is_empty();
         for (record, id) in std::mem::take(&mut self.pending_parents) {
-            match self.ids.meanings.get(&id) {
-                Some(meaning) => self.trace.records[record as usize].parent = Some(meaning.place),
+            match self.ids.entries.get(&id) {
+                Some(entry) => self.trace.records[record as usize].parent = Some(entry.place),
                 None => self.repairs.add(Repair::Undefined, 1),
             }
         }

@@ -14,7 +14,7 @@ pub(super) type Decision = (Category, Rule);
 
 /// Where in the program a block was freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum FreeSite {
     Never,
     /// In this phase of the training step.
     In(Phase),
@@ -81,9 +81,9 @@ impl<'a> Classifier<'a> {
         let scope = self.facts.scope(storage.scope);
         let phase = stack.phase.filter(|_| scope.is_none());
         let is_outside = scope.is_none() && stack.phase.is_none() && stack.has_frames;
-        let is_threads =
+        let is_autograd_thread =
             storage.from.is_some() && scope.is_none() && is_on_autograd_thread(self.facts, stack);
-        let end = || self.end(storage);
+        let site = || self.free_site(storage);
         match rule {
             // If the stacks of frees are not recorded, most temporary memory of an optimizer's step would
             // match.
@@ -101,8 +101,8 @@ impl<'a> Classifier<'a> {
             Rule::Recomputed => scope.is_none() && stack.is_recomputed,
             Rule::GradientKept => phase == Some(Phase::Backward) && self.outlives(storage),
             Rule::Backward => phase == Some(Phase::Backward),
-            Rule::NoFramesKept => is_threads && self.outlives(storage),
-            Rule::NoFramesInBackward => is_threads,
+            Rule::NoFramesKept => is_autograd_thread && self.outlives(storage),
+            Rule::NoFramesInBackward => is_autograd_thread,
             Rule::ModuleMoved => is_outside && stack.has(Clue::MovesModule) && self.outlives_setup(storage),
             Rule::WeightsLoaded => {
                 phase.is_none() && stack.has(Clue::LoadsWeights) && self.outlives_setup(storage)
@@ -122,9 +122,11 @@ impl<'a> Classifier<'a> {
             }
             Rule::ScopeForward => scope == Some(Phase::Forward),
             Rule::HeldByGraph => {
-                matches!(scope.or(phase), None | Some(Phase::Forward)) && end() == End::Graph
+                matches!(scope.or(phase), None | Some(Phase::Forward)) && site() == FreeSite::Graph
             }
-            Rule::SavedForBackward => phase == Some(Phase::Forward) && end() == End::In(Phase::Backward),
+            Rule::SavedForBackward => {
+                phase == Some(Phase::Forward) && site() == FreeSite::In(Phase::Backward)
+            }
             Rule::Forward => phase == Some(Phase::Forward),
             Rule::Functional => is_outside && stack.has(Clue::CallsFunctional),
             Rule::ObjectBuilt => {
@@ -141,11 +143,13 @@ impl<'a> Classifier<'a> {
                 is_made && self.is_before_forward(storage) && !may_be_weights()
             }
             Rule::HeldForBackward => {
-                is_outside && self.is_next(storage, Phase::Backward) && end() == End::In(Phase::Backward)
+                is_outside
+                    && self.is_next(storage, Phase::Backward)
+                    && site() == FreeSite::In(Phase::Backward)
             }
             Rule::BeforeBackward => is_outside && self.is_next(storage, Phase::Backward),
-            Rule::FreedByZeroGrad => self.is_old(storage) && end() == End::ZeroGrad,
-            Rule::OldFreedInBackward => self.is_old(storage) && end() == End::In(Phase::Backward),
+            Rule::FreedByZeroGrad => self.is_old(storage) && site() == FreeSite::ZeroGrad,
+            Rule::OldFreedInBackward => self.is_old(storage) && site() == FreeSite::In(Phase::Backward),
             Rule::WrittenInBackward => self.is_old(storage) && self.is_written_in(storage, Phase::Backward),
             Rule::WrittenInForward => self.is_old(storage) && self.is_written_in(storage, Phase::Forward),
             // Stated in the file, or decided after the other rules.
@@ -247,20 +251,20 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    pub(super) fn end(&self, storage: &Storage) -> End {
-        let Some(to) = storage.to else { return End::Never };
+    pub(super) fn free_site(&self, storage: &Storage) -> FreeSite {
+        let Some(to) = storage.to else { return FreeSite::Never };
         let freed = self.facts.stack(self.snapshot.events.stack[to]);
         // The scope of a free event, and usually its stack, are those of the allocation.
         let own = self.facts.frees_have_stacks || storage.from.is_none();
         if own && freed.has_frames && !self.facts.is_from_profiler {
             return match freed.phase {
-                _ if freed.has(Clue::ZeroesGradients) => End::ZeroGrad,
-                phase if phase != Some(Phase::Backward) && freed.has(Clue::DropsGraph) => End::Graph,
-                Some(phase) => End::In(phase),
-                None => End::Elsewhere,
+                _ if freed.has(Clue::ZeroesGradients) => FreeSite::ZeroGrad,
+                phase if phase != Some(Phase::Backward) && freed.has(Clue::DropsGraph) => FreeSite::Graph,
+                Some(phase) => FreeSite::In(phase),
+                None => FreeSite::Elsewhere,
             };
         }
-        self.order.run(to).phase.map_or(End::Elsewhere, End::In)
+        self.order.run(to).phase.map_or(FreeSite::Elsewhere, FreeSite::In)
     }
 
     fn is_freed_by_its_call(&self, storage: &Storage, stack: &StackFacts) -> bool {

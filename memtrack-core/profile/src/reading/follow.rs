@@ -1,7 +1,7 @@
 //! Applies the rules that depend on the decisions for other storages: the rules on sizes of gradients, and on
 //! replacements.
 
-use super::decide::{Classifier, Decision, End};
+use super::decide::{Classifier, Decision, FreeSite};
 use super::order::Storage;
 use super::rule::{Confidence, Rule};
 use crate::Category;
@@ -181,8 +181,8 @@ impl Classifier<'_> {
             if decision.is_some() || !self.is_old(storage) {
                 continue;
             }
-            let rule = match self.end(storage) {
-                End::In(Phase::Optimizer) if !self.facts.is_from_profiler => Rule::OldFreedInStep,
+            let rule = match self.free_site(storage) {
+                FreeSite::In(Phase::Optimizer) if !self.facts.is_from_profiler => Rule::OldFreedInStep,
                 _ if self.is_written_in(storage, Phase::Optimizer) => Rule::WrittenInStep,
                 _ if has_backward && storage.written.is_empty() => {
                     if self.facts.is_from_profiler || !self.outlives_all_steps(storage) {
@@ -194,7 +194,7 @@ impl Classifier<'_> {
                         continue;
                     }
                 }
-                End::Never if has_forward => Rule::OldInInference,
+                FreeSite::Never if has_forward => Rule::OldInInference,
                 _ => continue,
             };
             if is_enabled(&rule) {
@@ -222,8 +222,8 @@ impl Classifier<'_> {
             if let Some(step) = storage.from.filter(|_| kept).and_then(step) {
                 steps.entry(step).or_default().made.extend(storage.from.map(|row| (row, at)));
             }
-            let end = self.end(storage);
-            if let Some(to) = storage.to.filter(|_| end == End::In(Phase::Optimizer))
+            let end = self.free_site(storage);
+            if let Some(to) = storage.to.filter(|_| end == FreeSite::In(Phase::Optimizer))
                 && let Some(step) = step(to)
                 && storage.from.is_none_or(|from| self.order.number(from) < step.0)
             {

@@ -72,7 +72,7 @@ impl BlockCategories {
         // If a memtrack recording states the category of any block, it has stated all that are known: nothing
         // is left to infer.
         let is_given = snapshot.seconds_since() == Since::Start
-            && lifetimes.iter().any(|lifetime| given(snapshot, lifetime).is_some());
+            && lifetimes.iter().any(|lifetime| stated_category(snapshot, lifetime).is_some());
         if (facts.has_stacks || facts.has_scopes) && !is_given {
             for (storage, decision) in storages.iter().zip(classifier.decide(&is_enabled)) {
                 storage.lifetimes.iter().for_each(|&at| decisions[at] = decision);
@@ -80,7 +80,7 @@ impl BlockCategories {
         }
         if is_enabled(Rule::Given) {
             for (read, lifetime) in decisions.iter_mut().zip(&lifetimes) {
-                if let Some(category) = given(snapshot, lifetime) {
+                if let Some(category) = stated_category(snapshot, lifetime) {
                     *read = Some((category, Rule::Given));
                 }
             }
@@ -97,7 +97,7 @@ impl BlockCategories {
 
 /// Returns the category that the file states for a lifetime's allocation event; `None` if there is none, or
 /// if it is `unknown`.
-fn given(snapshot: &Snapshot, lifetime: &Lifetime) -> Option<Category> {
+fn stated_category(snapshot: &Snapshot, lifetime: &Lifetime) -> Option<Category> {
     let row = lifetime.from?;
     let of_recording = || Category::from_name(snapshot.categories.get()?.of_event(row)?);
     let of_profile = || {

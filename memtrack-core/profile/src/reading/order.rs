@@ -186,15 +186,15 @@ pub(super) struct Run {
 pub(super) struct Order {
     pub(super) runs: Vec<Run>,
     /// The first and the last run of each phase.
-    first_of: [Option<usize>; 3],
-    last_of: [Option<usize>; 3],
+    first_runs: [Option<usize>; 3],
+    last_runs: [Option<usize>; 3],
     /// The run of each event's row.
-    of_row: Vec<u32>,
+    run_of_row: Vec<u32>,
     /// For the row of each allocation, the row of the next allocation that another call made.
-    other_call: Vec<usize>,
+    next_in_other_call: Vec<usize>,
     /// For the row of each allocation, the row of the next allocation that the same thread made in another
     /// operator.
-    other_operator: Vec<usize>,
+    next_in_other_operator: Vec<usize>,
     /// The number of backward passes.
     pub(super) backward_passes: usize,
 }
@@ -220,12 +220,12 @@ impl Order {
         keep_updates(&mut marks);
         let mut order = Self {
             runs: Vec::new(),
-            of_row: vec![0; snapshot.events.len()],
-            other_call: Vec::new(),
-            other_operator: Vec::new(),
+            run_of_row: vec![0; snapshot.events.len()],
+            next_in_other_call: Vec::new(),
+            next_in_other_operator: Vec::new(),
             backward_passes: 0,
-            first_of: [None; 3],
-            last_of: [None; 3],
+            first_runs: [None; 3],
+            last_runs: [None; 3],
         };
         let run = |phase| Run { phase, last_alloc: None, ran_out: false, before: None, after: None };
         order.runs.push(run(None));
@@ -242,7 +242,7 @@ impl Order {
                 }
             }
             let number = order.runs.len() - 1;
-            order.of_row[row] = number as u32;
+            order.run_of_row[row] = number as u32;
             let last = &mut order.runs[number];
             match snapshot.events.action[row] {
                 Action::Alloc if !written.contains_key(&row) => last.last_alloc = Some(row),
@@ -251,8 +251,8 @@ impl Order {
             }
         }
         order.index_phases();
-        order.other_call = other_calls(snapshot, facts, &written, &rows);
-        order.other_operator = other_operators(snapshot, facts, &rows);
+        order.next_in_other_call = next_in_other_calls(snapshot, facts, &written, &rows);
+        order.next_in_other_operator = next_in_other_operators(snapshot, facts, &rows);
         order
     }
 
@@ -264,8 +264,8 @@ impl Order {
             self.backward_passes += usize::from(is_backward(run.phase) && !is_backward(before));
             before = run.phase.or(before);
             if let Some(phase) = run.phase {
-                self.first_of[phase as usize].get_or_insert(number);
-                self.last_of[phase as usize] = Some(number);
+                self.first_runs[phase as usize].get_or_insert(number);
+                self.last_runs[phase as usize] = Some(number);
             }
         }
         let mut after = None;
@@ -276,7 +276,7 @@ impl Order {
     }
 
     pub(super) fn number(&self, row: usize) -> usize {
-        self.of_row[row] as usize
+        self.run_of_row[row] as usize
     }
 
     pub(super) fn run(&self, row: usize) -> &Run {
@@ -291,12 +291,12 @@ impl Order {
 
     /// Returns the last run of this phase.
     pub(super) fn last(&self, phase: Phase) -> Option<usize> {
-        self.last_of[phase as usize]
+        self.last_runs[phase as usize]
     }
 
     /// Returns the first run of this phase.
     pub(super) fn first(&self, phase: Phase) -> Option<usize> {
-        self.first_of[phase as usize]
+        self.first_runs[phase as usize]
     }
 
     /// Returns whether a run with a phase began after row `from`, and at or before row `to`.
@@ -324,13 +324,13 @@ impl Order {
     /// Returns whether the thread that allocated the block at `from` allocated nothing outside the same
     /// operator before `to`.
     pub(super) fn in_one_operator(&self, from: usize, to: usize) -> bool {
-        self.other_operator.get(from).is_some_and(|&other| other > to)
+        self.next_in_other_operator.get(from).is_some_and(|&other| other > to)
     }
 
     /// Returns whether no call other than the one that allocated the block at `from` allocated anything
     /// before `to`.
     pub(super) fn in_one_call(&self, from: usize, to: usize) -> bool {
-        self.other_call.get(from).is_some_and(|&other| other > to)
+        self.next_in_other_call.get(from).is_some_and(|&other| other > to)
     }
 }
 
@@ -398,7 +398,7 @@ fn keep_updates(marks: &mut Vec<(usize, Mark)>) {
     *marks = kept;
 }
 
-fn other_calls(
+fn next_in_other_calls(
     snapshot: &Snapshot,
     facts: &Facts,
     written: &FastMap<usize, bool>,
@@ -422,7 +422,7 @@ fn other_calls(
     other
 }
 
-fn other_operators(snapshot: &Snapshot, facts: &Facts, rows: &[usize]) -> Vec<usize> {
+fn next_in_other_operators(snapshot: &Snapshot, facts: &Facts, rows: &[usize]) -> Vec<usize> {
     if facts.operators.iter().all(Option::is_none) {
         return Vec::new();
     }

@@ -25,7 +25,7 @@ pub(super) struct Builder<'a> {
     devices: Map<DeviceId, DeviceIndex>,
     tensors: Map<TensorInfo<'static>, TensorId>,
     /// The open records of each thread.
-    open: Map<ThreadId, Open>,
+    open: Map<ThreadId, OpenRecords>,
     /// For each scope, the threads on which its open records began.
     threads: Map<ScopeId, BTreeMap<RecordId, ThreadId>>,
     /// The record that registers each module, by the module's number in the log.
@@ -36,7 +36,7 @@ pub(super) struct Builder<'a> {
 
 /// The open records of a thread, with constant-time lookup by scope.
 #[derive(Default)]
-struct Open {
+struct OpenRecords {
     /// Outermost first. A record that another thread has ended stays until it is innermost.
     stack: Vec<RecordId>,
     by_scope: Map<ScopeId, Vec<RecordId>>,
@@ -78,7 +78,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds the events from `row` on that are before `ticks`; returns the next row.
-    pub(super) fn events_before(&mut self, mut row: usize, ticks: u64) -> usize {
+    pub(super) fn add_events_before(&mut self, mut row: usize, ticks: u64) -> usize {
         let events = &self.snapshot.events;
         while row < events.len() && events.ticks[row] < ticks {
             let is_free = match events.action[row] {
@@ -111,7 +111,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds a line of the log.
-    pub(super) fn line(&mut self, line: &LoggedLine<'_>) {
+    pub(super) fn add_line(&mut self, line: &LoggedLine<'_>) {
         let (ticks, thread) = (line.ticks, line.thread);
         if !matches!(line.entry, Entry::State(..)) {
             self.optimizer.remove(&thread);
@@ -139,13 +139,15 @@ impl<'a> Builder<'a> {
                 let tensor = self.tensor(&tensor.info);
                 let grad = grad.as_ref().map(|grad| self.tensor(&grad.info));
                 let name = self.string(owned.name);
-                self.module(ticks, thread, *owned).params.push(Param { name, tensor, grad });
+                self.registered_module(ticks, thread, *owned).params.push(Param { name, tensor, grad });
             }
             Entry::Buffer(owned, tensor) => {
                 let (tensor, name) = (self.tensor(&tensor.info), self.string(owned.name));
-                self.module(ticks, thread, *owned).buffers.push(Named { name, tensor });
+                self.registered_module(ticks, thread, *owned).buffers.push(Named { name, tensor });
             }
-            Entry::State(owned, parameter, state) => self.state(ticks, thread, *owned, (parameter, state)),
+            Entry::State(owned, parameter, state) => {
+                self.add_state(ticks, thread, *owned, (parameter, state))
+            }
             Entry::Gradient(parameter, gradient) => {
                 let param = parameter.as_ref().map(|parameter| self.tensor(&parameter.info));
                 let grad = self.tensor(&gradient.info);
@@ -235,7 +237,7 @@ impl<'a> Builder<'a> {
         std::iter::successors(Some(scope).filter(|scope| !scope.is_none()), parent_of)
     }
 
-    fn innermost(&self, open: &Open) -> Option<RecordId> {
+    fn innermost(&self, open: &OpenRecords) -> Option<RecordId> {
         let is_open = |record: &RecordId| self.trace.records[*record as usize].end_ns.is_none();
         open.stack.last().copied().filter(is_open)
     }
@@ -248,14 +250,14 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn module(&mut self, ticks: u64, thread: ThreadId, owned: Owned<'_>) -> &mut Module {
+    fn registered_module(&mut self, ticks: u64, thread: ThreadId, owned: Owned<'_>) -> &mut Module {
         let record = match self.modules.get(&owned.owner) {
             Some(&record) => record,
             None => {
                 let (class, path) = (self.string(owned.class), self.string(owned.class));
                 let identity = self.string(&format!("registered {}", owned.owner));
                 let module = Module { identity, class, path, ..Module::default() };
-                let record = self.at_once(ticks, thread, What::Module(module));
+                let record = self.push_instant(ticks, thread, What::Module(module));
                 self.modules.insert(owned.owner, record);
                 record
             }
@@ -266,7 +268,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn state(
+    fn add_state(
         &mut self,
         ticks: u64,
         thread: ThreadId,
@@ -281,7 +283,7 @@ impl<'a> Builder<'a> {
                 // Only the first record with an identity registers tensors, so the identity must be unique.
                 let identity = self.string(&format!("{} {}", owned.class, self.trace.records.len()));
                 let optimizer = Optimizer { identity, class: self.string(owned.class), params: Vec::new() };
-                let record = self.at_once(ticks, thread, What::Optimizer(optimizer));
+                let record = self.push_instant(ticks, thread, What::Optimizer(optimizer));
                 self.optimizer.insert(thread, record);
                 record
             }
@@ -294,7 +296,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds a record that begins and ends at `ticks`.
-    fn at_once(&mut self, ticks: u64, thread: ThreadId, what: What) -> RecordId {
+    fn push_instant(&mut self, ticks: u64, thread: ThreadId, what: What) -> RecordId {
         let parent = self.parent(thread, None);
         let record = self.push(ticks, thread, parent, TracePhase::Inherited, what);
         let record_of = &mut self.trace.records[record as usize];

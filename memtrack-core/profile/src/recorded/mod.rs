@@ -50,10 +50,10 @@ pub fn operator_trace(snapshot: &Snapshot) -> Option<RecordedTrace> {
     let mut builder = Builder::new(snapshot);
     let mut row = 0;
     for line in &log {
-        row = builder.events_before(row, line.ticks);
-        builder.line(line);
+        row = builder.add_events_before(row, line.ticks);
+        builder.add_line(line);
     }
-    builder.events_before(row, u64::MAX);
+    builder.add_events_before(row, u64::MAX);
     Some(builder.finish())
 }
 
@@ -70,12 +70,12 @@ pub fn lacks_records(snapshot: &Snapshot) -> bool {
 pub fn categories(snapshot: &Snapshot) -> Option<&EventCategories> {
     if snapshot.categories.get().is_none() {
         // If another thread was faster, it has set the same result.
-        let _ = snapshot.categories.set(find(snapshot)?);
+        let _ = snapshot.categories.set(derive_categories(snapshot)?);
     }
     snapshot.categories.get()
 }
 
-fn find(snapshot: &Snapshot) -> Option<EventCategories> {
+fn derive_categories(snapshot: &Snapshot) -> Option<EventCategories> {
     let recorded = operator_trace(snapshot)?;
     let mut of_event = vec![0; snapshot.events.len()];
     let row = |record: Option<u32>| record.and_then(|record| recorded.rows[record as usize]);

@@ -216,7 +216,7 @@ fn memory_at(
     };
     let mut all = Tally::default();
     let mut by_category: Vec<Tally> =
-        Category::ALL.iter().map(|category| Tally::named(category.name())).collect();
+        Category::ALL.iter().map(|category| Tally::with_name(category.name())).collect();
     let mut by_module: Groups<(Option<u32>, Option<String>)> = Groups::default();
     let mut by_operator: Groups<String> = Groups::default();
     for piece in pieces.iter().filter(is_live) {
@@ -229,15 +229,15 @@ fn memory_at(
         match (registered, names.has_scope_names()) {
             (None, true) => {
                 let name = names.module(piece.allocated_by);
-                add(by_module.of((None, Some(name.clone())), || name));
+                add(by_module.get_or_add((None, Some(name.clone())), || name));
             }
             (registered, _) => {
                 let module = registered.or_else(|| names.enclosing_module(piece.allocated_by?));
-                add(by_module.of((module, None), || names.module_name(module)));
+                add(by_module.get_or_add((module, None), || names.module_name(module)));
             }
         }
         let operator = names.operator(piece.allocated_by);
-        add(by_operator.of(operator.clone(), || operator));
+        add(by_operator.get_or_add(operator.clone(), || operator));
     }
     // As in the reports on allocations, the estimated parts are limited to the total, which is known more
     // precisely.
@@ -317,7 +317,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn named(name: impl Into<String>) -> Self {
+    fn with_name(name: impl Into<String>) -> Self {
         Self { row: PieceGroup { name: name.into(), ..PieceGroup::default() }, ..Self::default() }
     }
 
@@ -353,8 +353,8 @@ impl<K> Default for Groups<K> {
 }
 
 impl<K: std::hash::Hash + Eq> Groups<K> {
-    fn of(&mut self, key: K, name: impl FnOnce() -> String) -> &mut Tally {
-        self.0.entry(key).or_insert_with(|| Tally::named(name()))
+    fn get_or_add(&mut self, key: K, name: impl FnOnce() -> String) -> &mut Tally {
+        self.0.entry(key).or_insert_with(|| Tally::with_name(name()))
     }
 
     fn largest_first(self, finish: impl Fn(Tally) -> PieceGroup) -> Vec<PieceGroup> {

@@ -63,7 +63,7 @@ impl fmt::Display for CategoryReport {
     }
 }
 
-fn write_moment(out: &mut String, moment: &MomentMemory, most: usize, room: usize) -> fmt::Result {
+fn write_moment(out: &mut String, moment: &MomentMemory, max_rows: usize, room: usize) -> fmt::Result {
     let when = match moment.moment {
         "peak" => format!("At the peak, {} after the start", human_time(moment.after_ns)),
         "end" => "At the end".to_owned(),
@@ -90,7 +90,7 @@ fn write_moment(out: &mut String, moment: &MomentMemory, most: usize, room: usiz
         write_row(out, row, moment.bytes, Widths { name: 20, are_estimates }, false)?;
     }
     for (title, all) in [("module", &moment.modules), ("operator", &moment.operators)] {
-        let (shown, rest) = all.split_at(most.min(all.len()));
+        let (shown, rest) = all.split_at(max_rows.min(all.len()));
         let name = |row: &PieceGroup| row.name.chars().count().min(room);
         let wide = shown.iter().map(name).max().unwrap_or(0).max(20);
         let widths = Widths { name: wide, are_estimates };
@@ -139,14 +139,14 @@ fn write_row(
     } else {
         write!(out, "  {name:<wide$} {bytes:>11} {share:>6} {count:>9}")?;
     }
-    if with_main_category && let Some(category) = largest(&row.by_category) {
+    if with_main_category && let Some(category) = largest_category(&row.by_category) {
         write!(out, "  {category}")?;
     }
     out.push('\n');
     Ok(())
 }
 
-fn largest(bytes: &Bytes) -> Option<Category> {
+fn largest_category(bytes: &Bytes) -> Option<Category> {
     let categories = Category::ALL.into_iter().zip(bytes);
     // Reversed, so that the first of several equal ones counts.
     categories

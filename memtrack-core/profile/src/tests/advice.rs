@@ -164,7 +164,7 @@ impl Steps {
     }
 
     /// Returns the program after following this finding, which must affect a single piece of memory.
-    fn following(&self, finding: &Finding) -> Self {
+    fn after_following(&self, finding: &Finding) -> Self {
         let memory = *self.bytes.iter().find(|(_, bytes)| **bytes == finding.bytes).unwrap().0;
         let mut changed = self.clone();
         let steps = &mut changed.steps;
@@ -210,7 +210,7 @@ impl Steps {
 }
 
 #[track_caller]
-fn only(advice: &Advice, kind: Kind) -> Finding {
+fn single_finding(advice: &Advice, kind: Kind) -> Finding {
     let found: Vec<&Finding> = advice.findings.iter().filter(|finding| finding.kind == kind).collect();
     assert_eq!(found.len(), 1, "{advice}");
     found[0].clone()
@@ -230,11 +230,11 @@ fn memory_allocated_early_is_allocated_later() {
     );
     let advice = steps.advice();
     assert_eq!((advice.peak_bytes, steps.peak()), (150, 150));
-    let finding = only(&advice, Kind::Early);
+    let finding = single_finding(&advice, Kind::Early);
     assert_eq!((finding.bytes, finding.saves_bytes, finding.peak_bytes), (40, 40, 110));
     assert_eq!(finding.operator.as_deref(), Some("table"));
     assert_eq!(finding.used_after.as_ref().unwrap().operator, "look_up");
-    assert_eq!(steps.following(&finding).peak(), 110);
+    assert_eq!(steps.after_following(&finding).peak(), 110);
 }
 
 #[test]
@@ -254,9 +254,9 @@ fn the_saving_follows_from_the_new_peak_not_from_the_size_of_the_block() {
         [(1, 50), (2, 10), (3, 60), (4, 90)],
     );
     let advice = steps.advice();
-    let finding = only(&advice, Kind::Late);
+    let finding = single_finding(&advice, Kind::Late);
     assert_eq!((finding.bytes, finding.saves_bytes, finding.peak_bytes), (50, 30, 90));
-    assert_eq!(steps.following(&finding).peak(), 90);
+    assert_eq!(steps.after_following(&finding).peak(), 90);
     assert_eq!(advice.without_more_work.saves_bytes, 30);
 }
 
@@ -302,7 +302,7 @@ fn every_instance_of_a_line_is_changed() {
     let steps = Steps::new([step(1), step(2)].concat(), bytes);
     let advice = steps.advice();
     assert_eq!(steps.peak(), 131);
-    let finding = only(&advice, Kind::Idle);
+    let finding = single_finding(&advice, Kind::Idle);
     assert_eq!((finding.pieces, finding.bytes, finding.saves_bytes), (1, 30, 30));
 }
 
@@ -417,7 +417,7 @@ fn recomputing_a_module_lowers_the_peak_by_the_promised_amount() {
 fn similar_layers_are_one_finding() {
     let alike = |steps: Steps| Steps { are_alike: true, ..steps };
     let advice = alike(layers()).advice();
-    let finding = only(&advice, Kind::Recompute);
+    let finding = single_finding(&advice, Kind::Recompute);
     // Nothing is allocated between the forward and the backward pass of the third layer.
     assert_eq!((&*finding.modules, finding.pieces), (&["A".to_owned(), "B".to_owned()][..], 2), "{advice}");
     assert_eq!(finding.bytes, 200);
@@ -498,14 +498,14 @@ const MOMENT: u64 = 2;
 
 /// The memory that a training run keeps between steps.
 #[derive(Clone, Copy, PartialEq)]
-enum Keeps {
+enum KeptMemory {
     Everything,
     NoGradients,
     StateOnTheHost,
 }
 
 /// Returns two training steps with the peak in the second forward pass.
-fn training(keeps: Keeps) -> Program {
+fn training(keeps: KeptMemory) -> Program {
     let mut program = Program::default();
     program.tensor(WEIGHT, 0x100, 64);
     for step in 0..2_u64 {
@@ -515,7 +515,7 @@ fn training(keeps: Keeps) -> Program {
         });
         program.op("loss", &[Reads(big)], |_| {});
         program.free(0x200, 100 + 400 * step);
-        if step == 1 && keeps != Keeps::NoGradients {
+        if step == 1 && keeps != KeptMemory::NoGradients {
             program.free(0x300, 64);
         }
         program.backward("MmBackward", &[MayWrite(WEIGHT)], |inner| {
@@ -523,19 +523,19 @@ fn training(keeps: Keeps) -> Program {
         });
         program.grad(gradient);
         program.phase("optimizer", |inner| {
-            if step == 0 || keeps == Keeps::StateOnTheHost {
+            if step == 0 || keeps == KeptMemory::StateOnTheHost {
                 inner.op("zeros", &[], |inner| inner.alloc_tensor(MOMENT + 10 * step, 0x400 + step, 128));
             }
-            let moment = if keeps == Keeps::StateOnTheHost { MOMENT + 10 * step } else { MOMENT };
+            let moment = if keeps == KeptMemory::StateOnTheHost { MOMENT + 10 * step } else { MOMENT };
             inner.op("update", &[Writes(WEIGHT), Reads(gradient), Writes(moment)], |_| {});
             if step == 0 {
                 inner.optimizer(WEIGHT, gradient, moment);
             }
         });
-        if keeps == Keeps::StateOnTheHost {
+        if keeps == KeptMemory::StateOnTheHost {
             program.free(0x400 + step, 128);
         }
-        if keeps == Keeps::NoGradients {
+        if keeps == KeptMemory::NoGradients {
             program.free(0x300, 64);
         }
     }
@@ -544,21 +544,21 @@ fn training(keeps: Keeps) -> Program {
 
 #[test]
 fn memory_kept_from_step_to_step_gets_specific_advice() {
-    let all = advice(&training(Keeps::Everything));
+    let all = advice(&training(KeptMemory::Everything));
     assert_eq!(all.peak_bytes, 64 + 500 + 64 + 128, "{all}");
     for (kind, category, bytes, keeps, words) in [
         (
             Kind::ZeroGrad,
             Category::Gradient,
             64,
-            Keeps::NoGradients,
+            KeptMemory::NoGradients,
             "zero_grad(set_to_none=True) right after step()",
         ),
         (
             Kind::Idle,
             Category::OptimizerState,
             128,
-            Keeps::StateOnTheHost,
+            KeptMemory::StateOnTheHost,
             "keep it in host memory between steps",
         ),
     ] {
@@ -587,7 +587,7 @@ fn a_finding_names_the_line_of_the_programs_own_code() {
     program.op("mask", &[Reads(1)], |_| {});
     program.free(0x100, 64);
     let advice = advice(&program);
-    let finding = only(&advice, Kind::Early);
+    let finding = single_finding(&advice, Kind::Early);
     let line = finding.line.clone().unwrap();
     assert_eq!((&*line.file, line.line, &*line.function), ("train.py", 42, "make_mask"));
     assert!(
@@ -721,7 +721,7 @@ proptest! {
         prop_assert_eq!(advice.peak_bytes, steps.peak());
         for finding in &advice.findings {
             prop_assert_eq!(finding.pieces, 1);
-            let changed = steps.following(finding);
+            let changed = steps.after_following(finding);
             prop_assert_eq!(finding.peak_bytes, changed.peak(), "{:?}", finding);
             prop_assert_eq!(finding.saves_bytes, steps.peak() - changed.peak());
         }

@@ -66,7 +66,7 @@ fn damage() -> impl Strategy<Value = Damage> {
 
 /// Damages all lines but the first, which identifies the file. Returns the file, and whether the damage must
 /// be detected.
-fn damaged(file: &str, damages: &[Damage]) -> (Vec<u8>, bool) {
+fn apply_damage(file: &str, damages: &[Damage]) -> (Vec<u8>, bool) {
     let mut lines: Vec<&str> = file.lines().collect();
     let mut must_notice = false;
     let mut cut = None;
@@ -107,7 +107,7 @@ proptest! {
 
     #[test]
     fn damaged_traces_are_repaired_and_never_have_negative_memory(damages in prop::collection::vec(damage(), 1..6)) {
-        let (file, must_notice) = damaged(&training(), &damages);
+        let (file, must_notice) = apply_damage(&training(), &damages);
         let read = match read(&file[..], Mode::Tolerant, 1 << 20) {
             Ok(read) => read,
             Err(error) => panic!("{error}\n{}", String::from_utf8_lossy(&file)),

@@ -134,10 +134,10 @@ impl Program {
         self.line(&format!(
             r#"{{"ev":"op","id":{id},"parent":{parent},"ts":{time},"thread":1,{fields},"args":[{args}]}}"#
         ));
-        self.inside(id, outs, inner);
+        self.enclose(id, outs, inner);
     }
 
-    fn inside(&mut self, id: u64, outs: &[u64], inner: impl FnOnce(&mut Self)) {
+    fn enclose(&mut self, id: u64, outs: &[u64], inner: impl FnOnce(&mut Self)) {
         self.open.push(id);
         inner(self);
         self.open.pop();
@@ -174,7 +174,7 @@ impl Program {
         self.line(&format!(
             r#"{{"ev":"module","id":{id},"parent":{parent},"ts":{time},"thread":1,"self":"{identity}","class":"{class}","path":"{path}","params":[{params}],"buffers":[{buffers}]}}"#
         ));
-        self.inside(id, &[], inner);
+        self.enclose(id, &[], inner);
     }
 
     /// Adds an optimizer with one parameter, its gradient and its state.
@@ -183,7 +183,7 @@ impl Program {
         self.line(&format!(
             r#"{{"ev":"optimizer","id":{id},"parent":{parent},"ts":{time},"thread":1,"self":"adam","params":[{{"t":{param},"grad":{grad},"state":[["exp_avg",{state}]]}}]}}"#
         ));
-        self.inside(id, &[], |_| {});
+        self.enclose(id, &[], |_| {});
     }
 
     pub(super) fn grad(&mut self, grad: u64) {

@@ -57,7 +57,7 @@ fn tensor(identity: u64, address: u64) -> TensorInfo<'static> {
     TensorInfo::new(identity, DeviceId::HOST, Dtype::F32, vec![4, 4]).storage(address, 64)
 }
 
-fn with(mut line: OperatorLine, tensors: &[TensorInfo<'_>]) -> OperatorLine {
+fn with_tensors(mut line: OperatorLine, tensors: &[TensorInfo<'_>]) -> OperatorLine {
     tensors.iter().for_each(|tensor| assert!(line.with(tensor, false)));
     line
 }
@@ -66,17 +66,17 @@ fn with(mut line: OperatorLine, tensors: &[TensorInfo<'_>]) -> OperatorLine {
 fn step() -> Snapshot {
     let weight = tensor(1, 0x100);
     let lines = [
-        (10, 1, with(OperatorLine::parameter(1, "net", "weight"), std::slice::from_ref(&weight))),
+        (10, 1, with_tensors(OperatorLine::parameter(1, "net", "weight"), std::slice::from_ref(&weight))),
         (20, 1, OperatorLine::enter(ROOT)),
         (30, 1, OperatorLine::enter(OPERATOR)),
-        (31, 1, with(OperatorLine::inputs(), &[weight.clone(), tensor(2, 0x200)])),
-        (40, 1, with(OperatorLine::outputs(), &[tensor(3, 0x300).strides(vec![1, 4])])),
+        (31, 1, with_tensors(OperatorLine::inputs(), &[weight.clone(), tensor(2, 0x200)])),
+        (40, 1, with_tensors(OperatorLine::outputs(), &[tensor(3, 0x300).strides(vec![1, 4])])),
         (41, 1, OperatorLine::leave(OPERATOR)),
         (50, 1, OperatorLine::leave(ROOT)),
         (60, 1, OperatorLine::enter(BACKWARD)),
         (70, 1, OperatorLine::leave(BACKWARD)),
-        (71, 1, with(OperatorLine::gradient(), &[weight.clone(), tensor(4, 0x400)])),
-        (80, 1, with(OperatorLine::state(0, "Adam", "exp_avg"), &[weight, tensor(5, 0x500)])),
+        (71, 1, with_tensors(OperatorLine::gradient(), &[weight.clone(), tensor(4, 0x400)])),
+        (80, 1, with_tensors(OperatorLine::state(0, "Adam", "exp_avg"), &[weight, tensor(5, 0x500)])),
     ];
     let events = [
         (5, 1, Action::Alloc, 0x100, ScopeId::NONE),
@@ -103,7 +103,7 @@ fn memory_keeps_its_category_if_the_free_of_its_predecessor_was_not_recorded() {
     let lines = [
         (10, 1, OperatorLine::enter(BACKWARD)),
         (30, 1, OperatorLine::leave(BACKWARD)),
-        (40, 1, with(OperatorLine::gradient(), &[tensor(1, 0x100), tensor(2, 0x200)])),
+        (40, 1, with_tensors(OperatorLine::gradient(), &[tensor(1, 0x100), tensor(2, 0x200)])),
     ];
     let events = [
         (20, 1, Action::Alloc, 0x200, BACKWARD),
@@ -120,7 +120,7 @@ fn memory_keeps_its_category_if_the_free_of_its_predecessor_was_not_recorded() {
 fn reports(snapshot: &Snapshot, moments: &[ReportMoment]) -> (CategoryReport, Advice) {
     let recorded = operator_trace(snapshot).unwrap();
     let attribution = Attribution::of(snapshot, &recorded, EventNames::default());
-    let profile = analyse(&recorded.trace, Mode::Tolerant).unwrap().attributed(&attribution);
+    let profile = analyse(&recorded.trace, Mode::Tolerant).unwrap().with_attribution(&attribution);
     let (device, repairs) = (DeviceIndex(0), Repairs::default());
     (CategoryReport::of(&profile, device, moments, repairs), Advice::of(&profile, device, repairs))
 }

@@ -12,7 +12,7 @@ use memtrack_model::snapshot::{StringId, Value};
 
 /// Replays a snapshot's events on a device, and returns each distinct time in µs with the bytes by category
 /// after it.
-fn replayed(snapshot: &PytorchSnapshot, device: DeviceId) -> Vec<(u64, Bytes)> {
+fn replay(snapshot: &PytorchSnapshot, device: DeviceId) -> Vec<(u64, Bytes)> {
     let mut sums: Vec<(u64, Bytes)> = Vec::new();
     let mut now = Bytes::default();
     for row in snapshot.events.rows_of(device) {
@@ -38,7 +38,7 @@ fn events_add_up_to_the_bytes_of_each_category() {
     let read = read(&include_bytes!("vector.optrace.jsonl")[..], Mode::Tolerant, 1 << 20).unwrap();
     let profile = analyse(&read.trace, Mode::Tolerant).unwrap();
     let device = profile.devices()[0];
-    let replayed = replayed(&snapshot(&profile, &[device]), DeviceId(0));
+    let replay = replay(&snapshot(&profile, &[device]), DeviceId(0));
     let mut wanted: Vec<(u64, Bytes)> = Vec::new();
     walk(&profile, device, |moment| {
         // Preexisting memory exists when the trace begins.
@@ -53,7 +53,7 @@ fn events_add_up_to_the_bytes_of_each_category() {
         sums.dedup();
         sums
     };
-    assert_eq!(changes(replayed), changes(wanted));
+    assert_eq!(changes(replay), changes(wanted));
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn step(program: &mut Program, number: u64) {
 }
 
 /// Returns the category of the first memory at this address, and the rule that determined it.
-fn found(producer: &str, mode: Mode, address: u64) -> (Category, Option<Rule>) {
+fn category_and_rule(producer: &str, mode: Mode, address: u64) -> (Category, Option<Rule>) {
     let mut program = Program::default();
     step(&mut program, 1);
     step(&mut program, 2);
@@ -91,7 +91,7 @@ fn found(producer: &str, mode: Mode, address: u64) -> (Category, Option<Rule>) {
 }
 
 fn recorded(address: u64) -> (Category, Option<Rule>) {
-    found(PRODUCER, Mode::Tolerant, (1 << 16) + address)
+    category_and_rule(PRODUCER, Mode::Tolerant, (1 << 16) + address)
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn memory_made_inside_a_module_is_not_an_input() {
 #[test]
 fn unregistered_memory_made_inside_a_module_is_not_a_parameter() {
     assert_eq!(recorded(SCALED), (Category::Activation, Some(Rule::NotAParameter)));
-    assert_eq!(found("torch", Mode::Tolerant, (1 << 16) + SCALED), (Category::Parameter, None));
+    assert_eq!(category_and_rule("torch", Mode::Tolerant, (1 << 16) + SCALED), (Category::Parameter, None));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn memory_made_by_the_backward_pass_is_a_detail_unless_it_is_a_gradient() {
 #[test]
 fn memory_that_the_optimizer_keeps_is_its_state_and_memory_that_it_frees_is_not() {
     assert_eq!(
-        found(PRODUCER, Mode::Tolerant, STATE),
+        category_and_rule(PRODUCER, Mode::Tolerant, STATE),
         (Category::OptimizerState, Some(Rule::OptimizerKeeps))
     );
     assert_eq!(recorded(TEMP), (Category::OptimizerTemporary, Some(Rule::OptimizerFrees)));
@@ -134,16 +134,22 @@ fn memory_that_the_optimizer_keeps_is_its_state_and_memory_that_it_frees_is_not(
 
 #[test]
 fn a_forward_pass_keeps_activations_until_they_are_freed() {
-    assert_eq!(found(PRODUCER, Mode::Tolerant, CACHE), (Category::Activation, Some(Rule::ForwardKeeps)));
+    assert_eq!(
+        category_and_rule(PRODUCER, Mode::Tolerant, CACHE),
+        (Category::Activation, Some(Rule::ForwardKeeps))
+    );
 }
 
 #[test]
 fn memory_made_outside_of_operators_and_modules_has_no_category() {
-    assert_eq!(found(PRODUCER, Mode::Tolerant, OUTSIDE), (Category::Unknown, None));
+    assert_eq!(category_and_rule(PRODUCER, Mode::Tolerant, OUTSIDE), (Category::Unknown, None));
 }
 
 /// Returns the categories and rules of memory allocated by operators outside modules that report no tensors.
-fn in_silent_operators(addresses: &[u64], run: impl FnOnce(&mut Program)) -> Vec<(Category, Option<Rule>)> {
+fn in_operators_without_tensors(
+    addresses: &[u64],
+    run: impl FnOnce(&mut Program),
+) -> Vec<(Category, Option<Rule>)> {
     let mut program = Program::default();
     run(&mut program);
     let mut read = program.read(Mode::Tolerant);
@@ -160,7 +166,7 @@ fn in_silent_operators(addresses: &[u64], run: impl FnOnce(&mut Program)) -> Vec
 
 #[test]
 fn operators_that_report_no_tensors_can_have_temporaries() {
-    let found = in_silent_operators(&[INSIDE, KEPT], |program| {
+    let found = in_operators_without_tensors(&[INSIDE, KEPT], |program| {
         program.op_without_tensors("crowding", |inner| {
             inner.alloc(INSIDE, 1000);
             inner.alloc(KEPT, 10);
@@ -175,7 +181,7 @@ fn operators_that_report_no_tensors_can_have_temporaries() {
 
 #[test]
 fn results_of_inner_operators_are_temporaries_of_the_outer_one() {
-    let found = in_silent_operators(&[OUT, SUM], |program| {
+    let found = in_operators_without_tensors(&[OUT, SUM], |program| {
         program.tensor(1, X, 32);
         program.op_without_tensors("block", |outer| {
             outer.op_with("linear", &[Reads(1)], &[2], |inner| inner.alloc_tensor(2, OUT, 48));
@@ -189,7 +195,7 @@ fn results_of_inner_operators_are_temporaries_of_the_outer_one() {
 
 #[test]
 fn activations_inside_an_operator_around_a_whole_step_are_not_temporaries() {
-    let found = in_silent_operators(&[KEPT, BACK], |program| {
+    let found = in_operators_without_tensors(&[KEPT, BACK], |program| {
         program.op_without_tensors("train_step", |step| {
             step.phase("forward", |forward| {
                 forward.module("Linear", &[], &[], |module| module.alloc(KEPT, 24));
@@ -211,7 +217,7 @@ fn activations_inside_an_operator_around_a_whole_step_are_not_temporaries() {
 fn these_rules_do_not_apply_to_other_traces_or_in_compat_mode() {
     for address in [KEPT, INSIDE, BACK, TEMP, STRAY] {
         for (producer, mode) in [("torch", Mode::Tolerant), (PRODUCER, Mode::Compat)] {
-            let (category, rule) = found(producer, mode, (1 << 16) + address);
+            let (category, rule) = category_and_rule(producer, mode, (1 << 16) + address);
             assert_eq!(rule, None, "{mode:?} {address:#x}");
             assert!(
                 address == STRAY || category == Category::Unknown || category == Category::OptimizerTemporary
