@@ -4,8 +4,8 @@ use crate::analysis::Profile;
 use crate::series::walk;
 use memtrack_model::optrace::DeviceIndex;
 
-/// A state of a device, as an index into a [`Curve`]: the interval from one distinct time of the device's
-/// changes to the next. State 0 is before any allocation.
+/// A state of a device, as an index into a [`Curve`]: the interval between two consecutive times at which the
+/// device's memory changes. State 0 is before the first change.
 pub(crate) type State = usize;
 
 /// The allocated bytes of a device over time. Bytes can be added to any range of states.

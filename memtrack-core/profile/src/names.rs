@@ -16,7 +16,7 @@ pub(crate) struct Names<'a> {
     profile: &'a Profile<'a>,
     places: &'a Places,
     is_from_sdk: bool,
-    /// By enclosing record, the names of the operator and module, for memory that has no attribution.
+    /// The names of the operator and module by parent record, for memory that has no attribution.
     by_parent: HashMap<Option<RecordId>, (String, String), RandomState>,
 }
 

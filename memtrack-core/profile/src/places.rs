@@ -168,7 +168,7 @@ impl Places {
         names.join(" / ")
     }
 
-    /// Returns the place that records directly inside `parent` start from.
+    /// Returns the place of records directly inside `parent`, before their own kind and phase are considered.
     fn inner_place(&self, trace: &OperatorTrace, parent: RecordId) -> Place {
         let mut place = self.places[parent as usize];
         match &trace.records[parent as usize].what {

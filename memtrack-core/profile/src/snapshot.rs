@@ -43,7 +43,7 @@ pub fn snapshot(profile: &Profile<'_>, devices: &[DeviceIndex]) -> PytorchSnapsh
         tables.add_device(device, id, begin_ns, &mut categories);
     }
     let names = Category::ALL.iter().map(|category| category.label().to_owned()).collect();
-    // This cannot fail: nothing else has set the categories.
+    // This cannot fail, because the categories have not been set before.
     let _ = tables.snapshot.categories.set(EventCategories { names, of_event: categories });
     let mut frames = FramesByKey(tables.frames);
     without_reserved(convert(&tables.snapshot, &mut frames))

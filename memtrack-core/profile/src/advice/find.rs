@@ -14,7 +14,7 @@ use memtrack_model::snapshot::StringId;
 use memtrack_report::analysis::estimate::{Estimate, Sum};
 use std::collections::{HashMap, HashSet};
 
-/// A finding, with the effect of its change on memory.
+/// A proposed change: the finding, and the effect of the change on memory.
 #[derive(Clone, Debug)]
 pub(super) struct Proposal {
     pub(super) finding: Finding,

@@ -16,7 +16,7 @@ use memtrack_report::analysis::estimate::Estimate;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-/// The maximum number of findings that are tried together.
+/// The maximum number of proposals that are tried together.
 const MAX_TOGETHER: usize = 64;
 
 /// The memory that a call and the calls inside it allocate and read.
@@ -30,8 +30,8 @@ struct CallMemory {
     forward_ns: u64,
 }
 
-/// Returns findings for single modules, findings for groups of similar modules, and the pieces that could be
-/// recomputed.
+/// Returns proposals for single modules, proposals for groups of similar modules, and the pieces that could
+/// be recomputed.
 pub(super) fn find(
     memory: &Memory<'_>,
     curve: &Curve,
@@ -154,7 +154,7 @@ fn new_proposal(memory: &Memory<'_>, call: &Call) -> Proposal {
     }
 }
 
-/// Groups modules of the same type and depth, such as the layers of a model, into one finding per group.
+/// Groups modules of the same type and depth, such as the layers of a model, into one proposal per group.
 fn group_similar(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Proposal> {
     let mut groups: Vec<Proposal> = Vec::new();
     let mut places: HashMap<(StringId, u32), usize, RandomState> = HashMap::default();
@@ -325,9 +325,9 @@ fn peak_inside(memory: &Memory<'_>, made: &[u32], call: &Call) -> u64 {
     u64::try_from(most).unwrap_or(0)
 }
 
-/// Returns the changes of the findings to recompute together, of which none is inside another. Adds findings
-/// greedily as long as each lowers the peak further, once sorted by saving and once by saving per time, and
-/// returns the better result. `peak_with` returns the peak with a set of changes.
+/// Returns the changes of a set of proposals of which none is inside another. Adds proposals greedily if they
+/// lower the peak further, once in the order of saving and once in the order of saving per time, and returns
+/// the better result. `peak_with` returns the peak with a set of changes.
 pub(super) fn best_combination<'a>(
     memory: &Memory<'_>,
     modules: &'a [Proposal],
@@ -344,7 +344,7 @@ pub(super) fn best_combination<'a>(
     if peak <= lowest { by_worth } else { by_bytes }
 }
 
-/// Adds the findings in order, keeping those that lower the peak; returns their changes and the resulting
+/// Adds the proposals in order, keeping those that lower the peak; returns their changes and the resulting
 /// peak.
 fn add_greedily<'a>(
     memory: &Memory<'_>,

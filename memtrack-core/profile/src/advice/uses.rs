@@ -41,7 +41,7 @@ impl Gap {
     }
 }
 
-/// The device memory that an outermost operator uses and changes.
+/// What an outermost operator does with the device's memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Footprint {
     /// The number of allocations and frees.
@@ -67,7 +67,7 @@ pub(super) struct Memory<'a> {
     pub(super) piece_of_storage: Vec<Option<u32>>,
     /// The end of each record, in ns.
     pub(super) ends: Vec<i64>,
-    /// What each outermost operator uses and changes.
+    /// The footprint of each outermost operator.
     footprints: HashMap<RecordId, Footprint, RandomState>,
     /// The start and end of each optimizer step, sorted by start.
     steps: Vec<(i64, i64)>,

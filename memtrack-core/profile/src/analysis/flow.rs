@@ -78,7 +78,7 @@ const READS: u8 = 1;
 const WRITES: u8 = 2;
 const UNKNOWN: u8 = 4;
 
-/// What one node does to a key.
+/// How one node uses a key.
 #[derive(Clone, Copy, Default)]
 struct KeyUse {
     access: u8,

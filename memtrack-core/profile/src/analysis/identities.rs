@@ -11,7 +11,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 /// The number of a lifetime of an address, from 1 in the order of first references.
 pub(super) type AllocationId = u32;
-/// The absence of a lifetime, tensor or record.
+/// The number that stands for no lifetime, tensor or record.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// A reference to memory: by an operator's argument or result, a registration, or a memory record.
@@ -261,9 +261,9 @@ impl Numbering<'_> {
     }
 }
 
-/// Assigns the number of a logical tensor to each lifetime in which a tensor was seen. This is not a full
-/// union-find, as in PyTorch: a tensor's later lifetimes are linked only to its first one, and assigned
-/// numbers do not change.
+/// Assigns the number of a logical tensor to each lifetime in which a tensor was seen. As in PyTorch, this is
+/// not a full union-find: a tensor's later lifetimes are linked only to its first one, and assigned numbers
+/// do not change.
 fn number_tensors(
     trace: &OperatorTrace,
     references: &[Reference],

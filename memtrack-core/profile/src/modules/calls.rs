@@ -33,7 +33,7 @@ pub(crate) const MAX_DEPTH: usize = 64;
 pub(crate) struct Calls {
     calls: Vec<Call>,
     /// For each record, the innermost enclosing call; for autograd nodes and records inside them, the call
-    /// whose backward pass they are.
+    /// whose backward pass they belong to.
     by_record: Vec<Option<CallId>>,
     /// For each record, whether it is inside an autograd node, but not in a call that the node made.
     is_in_backward_node: Vec<bool>,

@@ -78,7 +78,8 @@ impl Traffic {
     }
 }
 
-/// Returns whether the operator writes to its tensor number `place`, counting the tensors of all arguments.
+/// Returns whether the operator writes to tensor `place`, where the tensors of all arguments are numbered in
+/// order.
 fn writes(args: &[Arg], mut place: usize) -> bool {
     for arg in args {
         let count = arg.tensors().len();

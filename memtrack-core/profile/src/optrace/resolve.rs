@@ -51,7 +51,7 @@ pub(super) struct Builder {
     repeated: u64,
 }
 
-/// A text that describes the error in a line.
+/// A description of what is wrong with a line.
 type LineError = String;
 
 impl Builder {
@@ -144,7 +144,7 @@ impl Builder {
     }
 
     /// Returns the index for a definition; `None` if the line is a repetition to skip. Fails if the id is
-    /// already defined differently, or at all in compatible mode.
+    /// already defined differently, or, in [`Mode::Compat`], if it is already defined.
     fn first_definition(
         &mut self,
         what: &str,

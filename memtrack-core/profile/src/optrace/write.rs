@@ -294,7 +294,7 @@ impl<W: Write> Writer<'_, W> {
     }
 }
 
-/// An argument as JSON.
+/// Serializes an argument as JSON.
 struct ArgJson<'a>(&'a Arg);
 
 impl Serialize for ArgJson<'_> {

@@ -229,7 +229,7 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    /// Returns whether the file shows this phase: by events, or by a block that the phase allocated before
+    /// Returns whether the file shows this phase, by an event or by a block that the phase allocated before
     /// the first event.
     pub(super) fn has_phase(&self, phase: Phase) -> bool {
         self.order.last(phase).is_some() || self.phases_before_events[phase as usize]

@@ -1,6 +1,6 @@
 //! What the frames of a stack show about a block's purpose. The facts are determined once for each distinct
-//! stack and then used by the rules. They are based on the names of files and functions of PyTorch, which
-//! occur in the stacks of all programs.
+//! stack and then used by the rules. They are based on the names of PyTorch's files and functions, which
+//! occur in the stacks of every program that uses PyTorch.
 
 use memtrack_model::paths::file_name;
 use memtrack_model::{Frame, Phase};

@@ -21,7 +21,7 @@ pub struct Attribution {
     names: EventNames,
     /// The event row of each record.
     rows: Vec<Option<u32>>,
-    /// By the record of a sampled block: the blocks that it represents.
+    /// The blocks that each sampled block represents, by the sampled block's record.
     samples: HashMap<RecordId, Weighed, RandomState>,
     devices: HashMap<DeviceIndex, DeviceAttribution, RandomState>,
 }

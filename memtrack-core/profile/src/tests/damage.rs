@@ -127,7 +127,8 @@ proptest! {
             });
             let left: u64 = pieces(&profile, device).iter().filter(|piece| piece.end_ns.is_none()).map(|piece| piece.bytes).sum();
             prop_assert_eq!(last.map_or(0, |last| last.total()), left as i64);
-            let report = CategoryReport::of(&profile, device, &[ReportMoment::Peak, ReportMoment::End, ReportMoment::After(35)], repairs);
+            let moments = [ReportMoment::Peak, ReportMoment::End, ReportMoment::After(35)];
+            let report = CategoryReport::of(&profile, device, &moments, repairs);
             prop_assert_eq!(report.moments[1].bytes, left);
             let _ = (report.to_text(5, Some(80)), report.to_json(5), Places::of(&read.trace));
             let modules = ModuleReport::of(&profile, device, repairs);
