@@ -69,7 +69,7 @@ pub struct Totals {
     pub given_share: f64,
     /// The categories that have blocks in the file. The last row contains the blocks that no rule classifies.
     pub categories: Vec<CategoryRow>,
-    /// The error of [`Self::bytes`], as a number.
+    /// The error of [`Self::bytes`], as an [`Estimate`].
     #[serde(skip)]
     pub error: Estimate,
 }
@@ -111,10 +111,10 @@ pub struct CategoryRow {
     /// The error of that number.
     #[serde(rename = "count_error")]
     pub blocks_error: Option<ErrorAnswer>,
-    /// The error of [`Self::bytes`], as a number.
+    /// The error of [`Self::bytes`], as an [`Estimate`].
     #[serde(skip)]
     pub error: Estimate,
-    /// The error of [`Self::blocks`], as a number.
+    /// The error of [`Self::blocks`], as an [`Estimate`].
     #[serde(skip)]
     pub count_error: Estimate,
 }
@@ -157,7 +157,7 @@ pub struct UntoldRow {
     /// The operator's name in text output.
     #[serde(skip)]
     pub shown: String,
-    /// The error of [`Self::bytes`], as a number.
+    /// The error of [`Self::bytes`], as an [`Estimate`].
     #[serde(skip)]
     pub error: Estimate,
 }
