@@ -5,7 +5,7 @@
 //! It measures the given traces, and generated training runs with more and more steps, which show the growth of the time.
 
 use memtrack_core::profile::analysis::analyse;
-use memtrack_core::profile::export::Coalesced;
+use memtrack_core::profile::export::CoalescedTimeline;
 use memtrack_core::profile::optrace::DeviceIndex;
 use memtrack_core::profile::optrace::{Mode, ReadTrace, read};
 use std::fmt::Write;
@@ -50,7 +50,7 @@ fn report(name: &str, content: &[u8], runs: usize) {
     let (compat, median) = of(Mode::Compat);
     let (tolerant, _) = of(Mode::Tolerant);
     let profile = analyse(&trace, Mode::Compat).expect("a trace with memory");
-    let (export, _) = timed(|| Coalesced::of(&profile, DeviceIndex(0)).rows.len(), runs);
+    let (export, _) = timed(|| CoalescedTimeline::of(&profile, DeviceIndex(0)).rows.len(), runs);
     let events = trace.records.len();
     println!(
         "{name}: {events} events; analysis {:.3} ms (middle {:.3} ms), {:.0} ns an event; tolerant {:.3} ms; \

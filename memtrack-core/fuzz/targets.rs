@@ -16,11 +16,11 @@ use memtrack_core::analysis::top::{By, TopOptions, top_with};
 use memtrack_core::cycles;
 use memtrack_core::profile::advice::Advice;
 use memtrack_core::profile::analysis::analyse;
-use memtrack_core::profile::export::{Coalesced, write_raw};
+use memtrack_core::profile::export::{CoalescedTimeline, write_raw};
 use memtrack_core::profile::modules::ModuleReport;
 use memtrack_core::profile::optrace::{self, Mode};
 use memtrack_core::profile::reading::{CategoryReading, ReadingAt};
-use memtrack_core::profile::report::{At, CategoryReport};
+use memtrack_core::profile::report::{CategoryReport, ReportMoment};
 use memtrack_core::profile::series::walk;
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
@@ -214,9 +214,14 @@ pub fn optrace(data: &[u8]) {
                 assert!(mode == Mode::Compat || is_sound, "fewer than 0 bytes are allocated: {moment:?}");
             });
             let mut export = Vec::new();
-            Coalesced::of(&profile, device).write(&mut export).expect("memory can be written");
+            CoalescedTimeline::of(&profile, device).write(&mut export).expect("memory can be written");
             write_raw(&profile, device, &mut export).expect("memory can be written");
-            let report = CategoryReport::of(&profile, device, &[At::Peak, At::End], *profile.repairs());
+            let report = CategoryReport::of(
+                &profile,
+                device,
+                &[ReportMoment::Peak, ReportMoment::End],
+                *profile.repairs(),
+            );
             let _ = ModuleReport::of(&profile, device, *profile.repairs()).to_json(9);
             let _ = Advice::of(&profile, device, *profile.repairs()).to_json(9);
             assert!(report.to_text(3, Some(80)).len() < MAX_TEXT);

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &AdviseArgs, streams: &mut Streams<'_>) -> Result<Exit, 
 /// line is known.
 fn lines_at_peak(recording: &Snapshot, device: &str) -> Option<TopReport> {
     let device = recording.device_ids().into_iter().find(|&id| recording.device_name(id) == device)?;
-    let options = TopOptions::new().limit(Advice::PARTS).at(Moment::Peak);
+    let options = TopOptions::new().limit(Advice::MAX_LARGEST).at(Moment::Peak);
     let report = top_with(recording, &mut Symbolizer::of(recording), By::Line, device, &options);
     report.rows.iter().any(|row| row.owned.mine.is_some()).then_some(report)
 }

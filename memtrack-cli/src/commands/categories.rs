@@ -9,8 +9,8 @@ use crate::error::{CliError, Exit};
 use crate::load::load_with;
 use crate::report::layout;
 use memtrack_core::profile::analysis::Profile;
-use memtrack_core::profile::optrace::begins_like_trace;
-use memtrack_core::profile::report::{At, CategoryReport};
+use memtrack_core::profile::optrace::looks_like_trace;
+use memtrack_core::profile::report::{CategoryReport, ReportMoment};
 use memtrack_core::snapshot::Loaded;
 use std::io::Read;
 
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &CategoriesArgs, streams: &mut Streams<'_>) -> Result<Ex
     let mut stdin = head.as_slice().chain(&mut *streams.stdin);
     let streams =
         &mut Streams { stdin: &mut stdin, stdout: &mut *streams.stdout, stderr: &mut *streams.stderr };
-    if begins_like_trace(&head) {
+    if looks_like_trace(&head) {
         return of_trace(args, &optrace::load(&args.trace, streams)?, streams);
     }
     let Loaded { snapshot, .. } =
@@ -41,10 +41,10 @@ fn of_trace(args: &CategoriesArgs, source: &Source, streams: &mut Streams<'_>) -
     }
     let device = optrace::device(&args.trace, &profile)?;
     let moments = match args.at {
-        None => vec![At::Peak, At::End],
-        Some(AtMoment::Peak) => vec![At::Peak],
-        Some(AtMoment::End) => vec![At::End],
-        Some(AtMoment::After(ns)) => vec![At::After(ns)],
+        None => vec![ReportMoment::Peak, ReportMoment::End],
+        Some(AtMoment::Peak) => vec![ReportMoment::Peak],
+        Some(AtMoment::End) => vec![ReportMoment::End],
+        Some(AtMoment::After(ns)) => vec![ReportMoment::After(ns)],
     };
     let mut report = CategoryReport::of(&profile, device, &moments, repairs);
     if source.recording.is_some() {

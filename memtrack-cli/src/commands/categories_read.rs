@@ -40,7 +40,7 @@ pub(super) fn run(
     let mut symbols = Symbolizer::of(&snapshot);
     let names = EventNames::of(&snapshot, &mut symbols);
     let read = |device| {
-        let blocks = BlockCategories::read(&snapshot, &mut symbols, device);
+        let blocks = BlockCategories::infer(&snapshot, &mut symbols, device);
         CategoryReading::of_named(&snapshot, device, &blocks, &moments, &names)
     };
     let mut devices: Vec<CategoryReading> = chosen(&snapshot, requested)?.into_iter().map(read).collect();

@@ -141,7 +141,7 @@ pub(super) fn analysed<'a>(
         .map_err(|error: AnalysisError| CliError::input(&args.path, error))?;
     // PyTorch has no samples.
     if let Some(attribution) = attribution.as_ref().filter(|_| !profile.is_compat()) {
-        profile = profile.attributed(attribution);
+        profile = profile.with_attribution(attribution);
     }
     let repairs = read.repairs.and(profile.repairs());
     // Sums over samples are estimates with their error.

@@ -15,7 +15,7 @@ use flate2::write::GzEncoder;
 use memtrack_core::analysis::reserved::ReservedPeak;
 use memtrack_core::event::DeviceId;
 use memtrack_core::page::{Page, View};
-use memtrack_core::profile::export::{Coalesced, write_raw};
+use memtrack_core::profile::export::{CoalescedTimeline, write_raw};
 use memtrack_core::profile::figure;
 use memtrack_core::profile::snapshot::snapshot;
 use memtrack_core::snapshot::Snapshot;
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
     let mut content = match form {
         Form::Coalesced => {
             let mut json = Vec::new();
-            Coalesced::of(&profile, device).write(&mut json)?;
+            CoalescedTimeline::of(&profile, device).write(&mut json)?;
             json
         }
         Form::Raw => {

@@ -1,12 +1,12 @@
-//! The purposes of memory.
+//! The categories of memory, by purpose.
 
 use std::fmt;
 
-/// The purpose of a piece of memory: PyTorch's categories in the order of its exports and colours, followed
-/// by memtrack's own.
+/// The purpose of a piece of memory: PyTorch's categories, in the order of PyTorch's exports, followed by
+/// memtrack's.
 ///
-/// An export in PyTorch's form has a column for each of the first eight ([`Self::COMPATIBLE`]) and counts the others as
-/// unknown ([`Self::index`]).
+/// An export in PyTorch's format has a column for each of the first eight categories ([`Self::COMPATIBLE`])
+/// and counts the others as unknown ([`Self::index`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Category {
@@ -14,19 +14,19 @@ pub enum Category {
     Parameter,
     /// State that an optimizer keeps from one step to the next.
     OptimizerState,
-    /// Data that the computation begins with.
+    /// Data that the computation starts from.
     Input,
-    /// Allocated and freed inside one operator.
+    /// Memory that one operator allocates and frees.
     Temporary,
     /// A result of the forward pass.
     Activation,
-    /// Gradients of parameters.
+    /// The gradient of a parameter.
     Gradient,
     /// An intermediate result of the backward pass.
     AutogradDetail,
     /// The category could not be determined.
     Unknown,
-    /// Allocated during an optimizer's step, and not kept by it.
+    /// Memory that an optimizer's step allocates and does not keep.
     OptimizerTemporary,
     /// A module's buffer, such as the running mean of a batch norm.
     Buffer,
@@ -47,11 +47,11 @@ impl Category {
         Self::Buffer,
     ];
 
-    /// The number of categories that PyTorch has, including unknown.
+    /// The number of PyTorch's categories, including unknown.
     pub const COMPATIBLE: usize = 8;
 
-    /// Returns its column in PyTorch's exports, 0 to 7; categories that PyTorch does not have are unknown
-    /// there.
+    /// Returns the category's column in PyTorch's exports, 0 to 7. Categories that PyTorch does not have
+    /// share the column of unknown.
     pub const fn index(self) -> usize {
         match self {
             Self::OptimizerTemporary | Self::Buffer => Self::Unknown as usize,
@@ -59,8 +59,8 @@ impl Category {
         }
     }
 
-    /// Returns PyTorch's name for it (`OPTIMIZER_STATE`), or a name of that form for memtrack's own
-    /// categories.
+    /// Returns PyTorch's name of the category (`OPTIMIZER_STATE`), or for memtrack's categories, a name in
+    /// the same form.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Parameter => "PARAMETER",
@@ -76,7 +76,7 @@ impl Category {
         }
     }
 
-    /// Returns the name in a snapshot's events: [`Self::name`] in lower case, as PyTorch's
+    /// Returns the name that a snapshot's events contain: [`Self::name`] in lower case, as PyTorch's
     /// `_profile_to_snapshot` writes it.
     pub const fn label(self) -> &'static str {
         match self {
@@ -93,8 +93,8 @@ impl Category {
         }
     }
 
-    /// Returns its colour as red, green and blue: PyTorch's for its own categories. The page, which cannot
-    /// depend on this package, has the same names, order and colours in
+    /// Returns the category's colour as red, green and blue; PyTorch's categories have PyTorch's colours. The
+    /// viewer, which cannot depend on this package, has the same names, order and colours in
     /// `page/viewer/src/categories/names.ts`; a test compares the two.
     pub const fn colour(self) -> [u8; 3] {
         match self {
@@ -111,8 +111,8 @@ impl Category {
         }
     }
 
-    /// Returns the category with a name in any case; `None` if there is no such category.
-    pub fn of_name(name: &str) -> Option<Self> {
+    /// Returns the category with this name, ignoring case; `None` if there is none.
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|category| category.name().eq_ignore_ascii_case(name))
     }
 }

@@ -1,16 +1,16 @@
-//! The bytes allocated on a device over time, for queries about parts of that time.
+//! The allocated bytes of a device over time, for queries on intervals of time.
 
 use crate::analysis::Profile;
 use crate::series::walk;
 use memtrack_model::optrace::DeviceIndex;
 
-/// An index into a [`Curve`]: the state from one distinct time of a device's changes until the next. The
-/// first state is before any allocation.
+/// A state of a device, as an index into a [`Curve`]: the interval between two consecutive times at which the
+/// device's memory changes. State 0 is before the first change.
 pub(crate) type State = usize;
 
-/// The total of a device over time, which can be changed for parts of it.
+/// The allocated bytes of a device over time. Bytes can be added to any range of states.
 pub(crate) struct Curve {
-    /// The begin of each state but the first, in ns.
+    /// The start of each state except the first, in ns.
     times_ns: Vec<i64>,
     totals: MaxTree,
 }
@@ -25,12 +25,12 @@ impl Curve {
         Self { times_ns, totals: MaxTree::of(&totals) }
     }
 
-    /// Returns the state after all changes before this time.
+    /// Returns the state right before this time.
     pub(crate) fn before(&self, time_ns: i64) -> State {
         self.times_ns.partition_point(|&time| time < time_ns)
     }
 
-    /// Returns the state after all changes until this time, inclusive.
+    /// Returns the state after all changes up to and including this time.
     pub(crate) fn after(&self, time_ns: i64) -> State {
         self.times_ns.partition_point(|&time| time <= time_ns)
     }
@@ -40,17 +40,17 @@ impl Curve {
         self.times_ns.len()
     }
 
-    /// Returns when a state began, in ns; `None` for the first.
+    /// Returns the start of a state, in ns; `None` for the first state.
     pub(crate) fn begin_ns(&self, state: State) -> Option<i64> {
         Some(self.times_ns[state.checked_sub(1)?])
     }
 
-    /// Returns the first state from `first` to `last` with the highest total, and that total.
+    /// Returns the highest total of the states from `first` to `last`, and the first state that has it.
     pub(crate) fn highest(&self, first: State, last: State) -> (State, i64) {
         self.totals.highest(first, last.max(first))
     }
 
-    /// Adds bytes to all states from `first` to `last`; to none if the range is empty.
+    /// Adds bytes to all states from `first` to `last`; does nothing if the range is empty.
     pub(crate) fn add(&mut self, first: State, last: State, bytes: i64) {
         if first <= last {
             self.totals.add(first, last, bytes);
@@ -58,13 +58,15 @@ impl Curve {
     }
 }
 
-/// A sequence of numbers that can return the maximum of any range and add a number to any range.
+/// A segment tree: returns the maximum of any range of a sequence, and adds a number to any range, in
+/// logarithmic time.
 struct MaxTree {
     /// The number of leaves, a power of two.
     width: usize,
-    /// The maximum below each node, including everything added to it and below.
+    /// The maximum of each node's leaves, including the sums added at the node itself and below it, but not
+    /// above it.
     highest: Vec<i64>,
-    /// The sum added to all leaves below each node.
+    /// The sum added to all leaves of each node.
     added: Vec<i64>,
 }
 
@@ -118,7 +120,7 @@ impl MaxTree {
             return Some((from, self.highest[node]));
         }
         if range.0 <= from && to <= range.1 {
-            return Some((self.first_with(node, (from, to)), self.highest[node]));
+            return Some((self.first_maximum(node, (from, to)), self.highest[node]));
         }
         let middle = usize::midpoint(from, to);
         let left = self.highest_below(2 * node, (from, middle), range);
@@ -130,8 +132,8 @@ impl MaxTree {
         found.map(|(place, highest)| (place, highest.saturating_add(self.added[node])))
     }
 
-    /// Returns the first leaf below a node that equals the maximum.
-    fn first_with(&self, mut node: usize, (mut from, mut to): (usize, usize)) -> usize {
+    /// Returns the first leaf of a node that equals the node's maximum.
+    fn first_maximum(&self, mut node: usize, (mut from, mut to): (usize, usize)) -> usize {
         while from < to {
             let middle = usize::midpoint(from, to);
             let is_left = self.highest[2 * node] >= self.highest[2 * node + 1];

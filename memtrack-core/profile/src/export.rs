@@ -1,27 +1,27 @@
-//! PyTorch's two exports of a timeline, number for number: what `MemoryProfileTimeline` writes as JSON.
+//! PyTorch's two exports of a timeline, identical to the JSON that `MemoryProfileTimeline` writes.
 
 use crate::analysis::{Action, Change, Profile};
 use crate::category::Category;
 use memtrack_model::optrace::DeviceIndex;
 use std::io::{self, Write};
 
-/// The number of columns of a row: one that is always 0, and one for each of PyTorch's categories.
+/// The number of columns of a row: one column that is always 0, and one for each of PyTorch's categories.
 pub const COLUMNS: usize = 1 + Category::COMPATIBLE;
 
-/// Bytes by category over time, in µs: the data that PyTorch draws.
+/// Bytes by category over time, in µs: the data of PyTorch's chart.
 ///
-/// Changes within the same microsecond are one row, so a short peak may be missing; [`crate::series::walk`]
-/// visits all of them.
+/// Changes within the same microsecond are merged into one row, so a short peak may be missing;
+/// [`crate::series::walk`] visits every change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Coalesced {
+pub struct CoalescedTimeline {
     /// Times in µs; the first two are equal if any memory preexists.
     pub times_us: Vec<i64>,
-    /// For each time, 0 followed by the bytes of each category by [`Category::index`].
+    /// For each time, 0 followed by the bytes of each category, in the order of [`Category::index`].
     pub rows: Vec<[i64; COLUMNS]>,
 }
 
-impl Coalesced {
-    /// Sums up the timeline of one device.
+impl CoalescedTimeline {
+    /// Computes the timeline of one device.
     pub fn of(profile: &Profile<'_>, device: DeviceIndex) -> Self {
         let mut coalesced = Self::default();
         let mut first = -1;
@@ -36,7 +36,7 @@ impl Coalesced {
                 coalesced.rows.push(row);
             }
             let Some(row) = coalesced.rows.last_mut() else { continue };
-            for (category, bytes) in parts(profile, change) {
+            for (category, bytes) in category_deltas(profile, change) {
                 let slot = &mut row[1 + category.index()];
                 *slot = slot.saturating_add(bytes);
             }
@@ -49,15 +49,18 @@ impl Coalesced {
         coalesced
     }
 
-    /// Writes it as JSON: one array of the times and the rows, with PyTorch's separators and no line end.
+    /// Writes the timeline as JSON: an array of the times and the rows, with PyTorch's separators and no
+    /// final newline.
     ///
     /// # Errors
     /// Fails when `out` cannot be written.
     pub fn write(&self, mut out: impl Write) -> io::Result<()> {
         out.write_all(b"[")?;
-        list(&mut out, &self.times_us, |out, time| write!(out, "{time}"))?;
+        write_list(&mut out, &self.times_us, |out, time| write!(out, "{time}"))?;
         out.write_all(b", ")?;
-        list(&mut out, &self.rows, |out, row| list(out, row, |out, bytes| write!(out, "{bytes}")))?;
+        write_list(&mut out, &self.rows, |out, row| {
+            write_list(out, row, |out, bytes| write!(out, "{bytes}"))
+        })?;
         out.write_all(b"]")?;
         out.flush()
     }
@@ -70,7 +73,7 @@ impl Coalesced {
 pub fn write_raw(profile: &Profile<'_>, device: DeviceIndex, mut out: impl Write) -> io::Result<()> {
     let changes = profile.changes().iter().filter(|change| change.device == device);
     let records = changes.flat_map(|change| {
-        parts(profile, change)
+        category_deltas(profile, change)
             .map(move |(category, bytes)| (change.time_ns, change.action as u8, bytes, category.index()))
     });
     out.write_all(b"[")?;
@@ -82,28 +85,31 @@ pub fn write_raw(profile: &Profile<'_>, device: DeviceIndex, mut out: impl Write
     out.flush()
 }
 
-/// Returns the bytes that a change adds to categories and subtracts from them.
-pub(crate) fn parts(profile: &Profile<'_>, change: &Change) -> impl Iterator<Item = (Category, i64)> + use<> {
+/// Returns the bytes that a change adds to each category, negative where it subtracts.
+pub(crate) fn category_deltas(
+    profile: &Profile<'_>,
+    change: &Change,
+) -> impl Iterator<Item = (Category, i64)> + use<> {
     let bytes = i64::try_from(change.bytes).unwrap_or(i64::MAX);
     let before = profile.category_at(change, change.version);
-    let parts = match change.action {
+    let deltas = match change.action {
         Action::Preexisting | Action::Create => [Some((before, bytes)), None],
         Action::Destroy => [Some((before, -bytes)), None],
         Action::IncrementVersion => {
             [Some((before, -bytes)), Some((profile.category_at(change, change.version + 1), bytes))]
         }
     };
-    parts.into_iter().flatten()
+    deltas.into_iter().flatten()
 }
 
-/// Converts nanoseconds to µs as PyTorch does: the nearest double of the quotient, without its fraction. At
-/// today's Unix times doubles lie a quarter of a µs apart, so 875 ns and more round up to the next µs.
+/// Converts nanoseconds to µs as PyTorch does: rounds the quotient to a double, and truncates that. At
+/// today's Unix times, doubles are a quarter of a µs apart, so 875 ns and more round up to the next µs.
 fn microseconds(time_ns: i64) -> i64 {
     let (whole, rest) = (time_ns / 1000, time_ns % 1000);
     (whole as f64 + rest as f64 / 1000.0) as i64
 }
 
-fn list<T, W: Write>(
+fn write_list<T, W: Write>(
     out: &mut W,
     items: &[T],
     mut write: impl FnMut(&mut W, &T) -> io::Result<()>,

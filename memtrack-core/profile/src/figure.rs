@@ -1,5 +1,5 @@
-//! A picture of memory by category over time: the one that PyTorch's profiler draws, with steps instead of
-//! slopes, and with every peak.
+//! A chart of memory by category over time: the chart that PyTorch's profiler draws, but with steps instead
+//! of slopes, and without missing a peak.
 
 use crate::analysis::Profile;
 use crate::category::Category;
@@ -18,21 +18,21 @@ use plotters::prelude::{DrawingArea, DrawingBackend, IntoDrawingArea, SVGBackend
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::HPos;
 
-/// Width of the picture in pixels, at scale 1.
+/// Width of the chart in pixels, at scale 1.
 pub const WIDTH: u32 = 1200;
-/// Height of the picture in pixels, at scale 1.
+/// Height of the chart in pixels, at scale 1.
 pub const HEIGHT: u32 = 640;
 
-/// The space around everything.
+/// The margin around the chart.
 const MARGIN: i32 = 18;
-/// The opacity of a band, as in PyTorch's picture.
+/// The opacity of a category's band, as in PyTorch's chart.
 const OPACITY: f64 = 0.7;
 /// The top of the plot, below the title and the legend.
-const TOP: i32 = 118;
+const PLOT_TOP: i32 = 118;
 
-/// Draws the picture of a device, of which at most `reserved` bytes were reserved if that is known, on all of
-/// `root`, which measures [`WIDTH`] × [`HEIGHT`] times `scale`. Backends that draw text themselves need a
-/// font named `sans-serif`, in the styles normal and bold.
+/// Draws the chart of a device on all of `root`, which measures [`WIDTH`] × [`HEIGHT`] times `scale`.
+/// `reserved` is the device's peak of reserved bytes, if known. Backends that render text themselves need a
+/// font named `sans-serif` in the styles normal and bold.
 ///
 /// # Errors
 /// Fails when the backend fails.
@@ -53,12 +53,11 @@ pub fn draw<DB: DrawingBackend>(
     root.present()
 }
 
-/// Returns the picture as an SVG image, in which text stays text in the reader's own sans-serif font.
+/// Returns the chart as an SVG image. Text in it stays text, in the viewer's sans-serif font.
 ///
-/// # Errors
-/// Never fails in practice: drawing goes to memory.
+/// # Errors Never fails in practice, because the image is drawn in memory.
 pub fn svg(profile: &Profile<'_>, device: DeviceIndex, reserved: Option<u64>) -> Result<String, String> {
-    // Coordinates of this backend are integers; drawn at twice the size, lines lie on half pixels.
+    // The coordinates of this backend are integers: drawing at twice the size places lines on half pixels.
     const SCALE: u32 = 2;
     let mut svg = String::new();
     {
@@ -70,9 +69,8 @@ pub fn svg(profile: &Profile<'_>, device: DeviceIndex, reserved: Option<u64>) ->
     Ok(svg.replacen(&drawn, &shown, 1))
 }
 
-/// Returns the divisor and the name of the unit for bytes: the largest that leaves every axis label a digit
-/// before the point.
-fn unit(bytes: f64) -> (f64, &'static str) {
+/// Returns the divisor and the name of the largest unit that is not larger than `bytes`.
+fn byte_unit(bytes: f64) -> (f64, &'static str) {
     const UNITS: [(f64, &str); 4] = [
         ((1_u64 << 40) as f64, "TiB"),
         ((1 << 30) as f64, "GiB"),
@@ -92,11 +90,11 @@ struct Chart<'a, DB: DrawingBackend> {
     canvas: Canvas<'a, DB>,
     device: String,
     peak: Option<Moment>,
-    /// The errors of the peak and of each category's part of it, if small blocks were sampled.
+    /// The errors of the peak and of each category's share of the peak, if small blocks were sampled.
     errors: Option<(Estimate, [Estimate; Category::ALL.len()])>,
     /// The time of the trace's first record, in ns.
     begin_ns: i64,
-    /// The moment with the most memory in each column of real pixels.
+    /// For each column of device pixels, the moment with the most memory.
     columns: Vec<Moment>,
     memory: Axis,
     memory_unit: (f64, &'static str),
@@ -111,18 +109,18 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     fn new(profile: &Profile<'_>, device: DeviceIndex, canvas: Canvas<'a, DB>) -> Self {
         let peak = peak(profile, device);
         let highest = peak.map_or(0, |peak| peak.total()).max(0) as f64;
-        let memory_unit = unit(highest);
+        let memory_unit = byte_unit(highest);
         let mut memory = Axis::from_zero(highest / memory_unit.0, 6.0, true);
         memory.ticks.iter_mut().for_each(|(_, label)| *label = format!("{label} {}", memory_unit.1));
         let begin_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
         let last = span_ns(profile, device).map_or(begin_ns, |(_, last)| last);
-        let lasts = last.saturating_sub(begin_ns).max(1) as f64;
-        let time_unit = time_unit(lasts);
-        let time = Axis::from_zero(lasts / time_unit.0, 10.0, false);
+        let duration_ns = last.saturating_sub(begin_ns).max(1) as f64;
+        let time_unit = time_unit(duration_ns);
+        let time = Axis::from_zero(duration_ns / time_unit.0, 10.0, false);
         let labels = memory.ticks.iter().map(|tick| width_of(&tick.1, LABEL.0)).max().unwrap_or(0);
         let (left, right) = (MARGIN + labels.max(24) + 8, WIDTH as i32 - MARGIN - 24);
         let count = ((right - left) * canvas.scale()).max(1) as usize;
-        let columns = columns(profile, device, begin_ns, lasts, count);
+        let columns = columns(profile, device, begin_ns, duration_ns, count);
         let (index, device) = (device, printable(profile.device_name(device)));
         let bottom = HEIGHT as i32 - 58;
         Self {
@@ -142,24 +140,24 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         }
     }
 
-    /// Returns the position of a number of bytes, in real pixels from the top.
+    /// Returns the vertical position of a number of bytes, in device pixels from the top.
     fn height(&self, bytes: i64) -> i32 {
         let share = self.memory.position(bytes.max(0) as f64 / self.memory_unit.0);
-        let (top, bottom) = (f64::from(TOP), f64::from(self.bottom));
+        let (top, bottom) = (f64::from(PLOT_TOP), f64::from(self.bottom));
         ((bottom - share * (bottom - top)) * f64::from(self.canvas.scale())).round() as i32
     }
 
     fn grid(&self) -> DrawResult<DB> {
         for (value, label) in &self.memory.ticks {
             let share = self.memory.position(*value);
-            let y = self.bottom - (share * f64::from(self.bottom - TOP)).round() as i32;
+            let y = self.bottom - (share * f64::from(self.bottom - PLOT_TOP)).round() as i32;
             self.canvas.line((self.left, y), (self.right, y), GRID, 2)?;
             self.canvas.text(label, (self.left - 8, y), HPos::Right, LABEL)?;
         }
         Ok(())
     }
 
-    /// Draws the bands, each from the sum of those below it to its own.
+    /// Draws the categories as bands stacked on one another.
     fn bands(&self) -> DrawResult<DB> {
         let mut below = vec![0_i64; self.columns.len()];
         for category in Category::ALL {
@@ -172,8 +170,8 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
                 .zip(&self.columns)
                 .map(|(below, moment)| below.saturating_add(band(moment)))
                 .collect();
-            let mut points = self.edge(&above);
-            points.extend(self.edge(&below).into_iter().rev());
+            let mut points = self.outline(&above);
+            points.extend(self.outline(&below).into_iter().rev());
             let [red, green, blue] = category.colour();
             self.canvas.area(points, RGBColor(red, green, blue), OPACITY)?;
             below = above;
@@ -181,8 +179,8 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    /// Returns a line over the columns, with steps and without redundant points.
-    fn edge(&self, bytes: &[i64]) -> Vec<Point> {
+    /// Returns the outline of one value per column, as steps without redundant points.
+    fn outline(&self, bytes: &[i64]) -> Vec<Point> {
         let left = self.left * self.canvas.scale();
         let mut points: Vec<Point> = Vec::new();
         for (column, &bytes) in (0..).zip(bytes) {
@@ -238,7 +236,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         self.canvas.text(&text, (WIDTH as i32 - MARGIN, 26), HPos::Right, LEGEND)
     }
 
-    /// Draws the categories that have memory, in the order of their bands.
+    /// Draws the legend: the categories that have memory, in the order of their bands.
     fn legend(&self) -> DrawResult<DB> {
         let mut x = MARGIN;
         let mut y = 76;
@@ -267,7 +265,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 }
 
-/// Returns the errors of the bytes at a moment, in total and by category; `None` if they are exact.
+/// Returns the errors of the bytes at a moment, in total and by category; `None` if the bytes are exact.
 fn errors(
     profile: &Profile<'_>,
     device: DeviceIndex,
@@ -283,12 +281,13 @@ fn errors(
     Some((attribution.bytes(device, &all), sums.map(|sum| attribution.bytes(device, &sum))))
 }
 
-/// Returns for each of `count` columns of the time since `begin_ns` the moment with the most memory.
+/// Divides the time since `begin_ns` into `count` columns, and returns the moment with the most memory in
+/// each.
 fn columns(
     profile: &Profile<'_>,
     device: DeviceIndex,
     begin_ns: i64,
-    lasts: f64,
+    duration_ns: f64,
     count: usize,
 ) -> Vec<Moment> {
     let mut columns = Vec::with_capacity(count);
@@ -296,7 +295,7 @@ fn columns(
     let mut highest = now;
     walk(profile, device, |moment| {
         let since = moment.time_ns.saturating_sub(begin_ns).max(0) as f64;
-        let column = ((since / lasts * count as f64) as usize).min(count - 1);
+        let column = ((since / duration_ns * count as f64) as usize).min(count - 1);
         while columns.len() < column {
             columns.push(highest);
             highest = now;

@@ -1,15 +1,15 @@
-//! An interner that gives each distinct text of a trace one number.
+//! An interner that assigns one id to each distinct string of a trace.
 
 use foldhash::fast::RandomState;
 use memtrack_model::snapshot::{StringId, StringTable};
 use std::collections::HashMap;
 
-/// The texts numbered so far.
+/// The strings interned so far.
 #[derive(Default)]
 pub(crate) struct Interner(HashMap<Box<[u8]>, StringId, RandomState>);
 
 impl Interner {
-    /// Returns the text's number in `table`, to which only this interner adds.
+    /// Returns the id of `text` in `table`. Only this interner may add to the table.
     pub(crate) fn intern(&mut self, table: &mut StringTable, text: &str) -> StringId {
         if text.is_empty() {
             return StringId::EMPTY;

@@ -1,18 +1,19 @@
-//! The purpose of device memory over time: PyTorch's memory profile for PyTorch's traces and for Rust programs.
+//! The purpose of device memory over time: PyTorch's memory profile, for traces of PyTorch and of Rust
+//! programs.
 //!
 //! An operator trace records the operators that ran, their tensors and their allocations. The analysis gives
 //! each version of each tensor a [`Category`].
 //!
 //! The modules:
 //!
-//! - `optrace`: operator traces as files; `recorded`: a recording as a trace, and back; `repairs`: the repairs
-//!   of a damaged trace.
+//! - `optrace`: reads and writes operator traces; `recorded`: converts a recording to a trace, and the
+//!   trace's categories back to the recording's events; `repairs`: counts the repairs of a damaged trace.
 //! - `analysis`: PyTorch's memory profile, one file per step; `category`: the result.
-//! - `pieces`, `series`, `curve`, `places`, `phases`, `names`, `interner`: the parts of answers: memory piece
-//!   by piece, sums over time, places and phases of the program.
-//! - `report`, `export`, `figure`, `snapshot`, `answer`: the answers; `modules`: memory module by module;
-//!   `advice`: changes that would lower the peak.
-//! - `reading`: categories without a trace, from stacks, scopes and the order of events.
+//! - `pieces`, `series`, `curve`, `places`, `phases`, `names`, `interner`: what the reports are built from:
+//!   pieces of memory, sums over time, and the places and phases of the program.
+//! - `report`, `export`, `figure`, `snapshot`, `answer`: the reports and exports; `modules`: memory per
+//!   module; `advice`: changes that would lower the peak.
+//! - `reading`: infers categories without a trace, from stacks, scopes and the order of events.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 

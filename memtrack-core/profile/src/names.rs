@@ -1,5 +1,5 @@
-//! The names of a trace's operators and modules in reports. In a Rust program's trace, they are those that
-//! `memtrack top` uses; in PyTorch's, they are PyTorch's.
+//! The names of a trace's operators and modules in reports. For the trace of a Rust program, reports use the
+//! names that `memtrack top` prints; for a trace of PyTorch, PyTorch's names.
 
 use crate::analysis::Profile;
 use crate::places::{ModuleId, Places};
@@ -11,29 +11,29 @@ use memtrack_model::{ScopePosition, ScopeStep};
 use memtrack_report::analysis::attribution::{OUTSIDE_MODULES, module_at, operator_at};
 use std::collections::HashMap;
 
-/// Names the places of a profile.
+/// Provides the names of a profile's operators and modules.
 pub(crate) struct Names<'a> {
     profile: &'a Profile<'a>,
     places: &'a Places,
-    is_of_sdk: bool,
-    /// The operator and module inside each record, for memory that no attribution names.
-    inside: HashMap<Option<RecordId>, (String, String), RandomState>,
+    is_from_sdk: bool,
+    /// The names of the operator and module by parent record, for memory that has no attribution.
+    by_parent: HashMap<Option<RecordId>, (String, String), RandomState>,
 }
 
 impl<'a> Names<'a> {
     pub(crate) fn of(profile: &'a Profile<'a>, places: &'a Places) -> Self {
-        Self { profile, places, is_of_sdk: is_of_sdk(profile), inside: HashMap::default() }
+        Self { profile, places, is_from_sdk: is_from_sdk(profile), by_parent: HashMap::default() }
     }
 
-    /// Returns whether memtrack's SDK recorded the trace, whose scopes name everything.
-    pub(crate) const fn are_scopes(&self) -> bool {
-        self.is_of_sdk
+    /// Returns whether memtrack's SDK recorded the trace, so that scopes provide all names.
+    pub(crate) const fn has_scope_names(&self) -> bool {
+        self.is_from_sdk
     }
 
-    /// Returns the operator that allocated memory with this record.
-    pub(crate) fn operator(&mut self, obtained: Option<RecordId>) -> String {
-        let Some(record) = obtained else { return "(before the trace)".to_owned() };
-        if !self.is_of_sdk {
+    /// Returns the name of the operator in which the record `allocated_by` allocated memory.
+    pub(crate) fn operator(&mut self, allocated_by: Option<RecordId>) -> String {
+        let Some(record) = allocated_by else { return "(before the trace)".to_owned() };
+        if !self.is_from_sdk {
             let operator = self.places.get(record).operator;
             return operator.map_or_else(
                 || "(outside of operators)".to_owned(),
@@ -41,58 +41,58 @@ impl<'a> Names<'a> {
             );
         }
         let known = self.profile.attribution().and_then(|attribution| attribution.operator(record));
-        known.map_or_else(|| self.inside(record).0.clone(), str::to_owned)
+        known.map_or_else(|| self.names_in_parent(record).0.clone(), str::to_owned)
     }
 
-    /// Returns the module that allocated memory with this record, in a trace of memtrack's SDK.
-    pub(crate) fn module(&mut self, obtained: Option<RecordId>) -> String {
-        let Some(record) = obtained else { return "(before the trace)".to_owned() };
+    /// Returns the name of the module in which the record `allocated_by` allocated memory, in a trace of memtrack's SDK.
+    pub(crate) fn module(&mut self, allocated_by: Option<RecordId>) -> String {
+        let Some(record) = allocated_by else { return "(before the trace)".to_owned() };
         let known = self.profile.attribution().and_then(|attribution| attribution.module(record));
-        known.map_or_else(|| self.inside(record).1.clone(), str::to_owned)
+        known.map_or_else(|| self.names_in_parent(record).1.clone(), str::to_owned)
     }
 
-    /// Returns the module around memory that was allocated with this record.
-    pub(crate) fn module_of(&self, obtained: RecordId) -> Option<ModuleId> {
-        self.places.get(obtained).module
+    /// Returns the module in which the record `allocated_by` allocated memory.
+    pub(crate) fn enclosing_module(&self, allocated_by: RecordId) -> Option<ModuleId> {
+        self.places.get(allocated_by).module
     }
 
-    /// Returns the name of a module's calls.
+    /// Returns the full name of a module.
     pub(crate) fn module_name(&self, module: Option<ModuleId>) -> String {
         module.map_or_else(|| "(outside of modules)".to_owned(), |module| self.places.full_name(module))
     }
 
-    /// Returns the name of an operator's call itself, and the module around it if the name does not contain
-    /// it.
-    pub(crate) fn call(&self, record: RecordId) -> (String, Option<String>) {
+    /// Returns the name of an operator's call, and the name of the enclosing module if the operator's name
+    /// does not contain it.
+    pub(crate) fn call_name(&self, record: RecordId) -> (String, Option<String>) {
         let own = self.profile.operator_name(record);
-        if !self.is_of_sdk {
+        if !self.is_from_sdk {
             return (own, self.places.get(record).module.map(|module| self.places.full_name(module)));
         }
         let scopes = scopes(self.profile.trace(), Some(record));
-        let place = place(&scopes);
-        if place.operator.is_some() { (operator_at(&place, (None, None)).0, None) } else { (own, None) }
+        let position = position_of(&scopes);
+        if position.operator.is_some() { (operator_at(&position, (None, None)).0, None) } else { (own, None) }
     }
 
-    fn inside(&mut self, record: RecordId) -> &(String, String) {
+    fn names_in_parent(&mut self, record: RecordId) -> &(String, String) {
         let trace = self.profile.trace();
-        let around = trace.records[record as usize].parent;
-        self.inside.entry(around).or_insert_with(|| {
-            let scopes = scopes(trace, around);
-            let place = place(&scopes);
-            let module = module_at(&place).unwrap_or_else(|| OUTSIDE_MODULES.to_owned());
-            (operator_at(&place, (None, None)).0, module)
+        let parent = trace.records[record as usize].parent;
+        self.by_parent.entry(parent).or_insert_with(|| {
+            let scopes = scopes(trace, parent);
+            let position = position_of(&scopes);
+            let module = module_at(&position).unwrap_or_else(|| OUTSIDE_MODULES.to_owned());
+            (operator_at(&position, (None, None)).0, module)
         })
     }
 }
 
 /// Returns whether memtrack's SDK recorded a profile's trace.
-pub(crate) fn is_of_sdk(profile: &Profile<'_>) -> bool {
+pub(crate) fn is_from_sdk(profile: &Profile<'_>) -> bool {
     profile.trace().header.producer.0 == PRODUCER && !profile.is_compat()
 }
 
-/// Returns the scopes that correspond to a record and the records around it, innermost first.
+/// Returns the scopes that correspond to a record and the records that enclose it, innermost first.
 fn scopes(trace: &OperatorTrace, record: Option<RecordId>) -> Vec<(ScopeKind, String)> {
-    let outwards = std::iter::successors(record, |&record| trace.records[record as usize].parent);
+    let ancestors = std::iter::successors(record, |&record| trace.records[record as usize].parent);
     let scope = |record: RecordId| {
         let of = &trace.records[record as usize];
         let (kind, name) = match &of.what {
@@ -112,9 +112,9 @@ fn scopes(trace: &OperatorTrace, record: Option<RecordId>) -> Vec<(ScopeKind, St
         };
         Some((kind, trace.strings.get(name).into_owned()))
     };
-    outwards.filter_map(scope).collect()
+    ancestors.filter_map(scope).collect()
 }
 
-fn place(scopes: &[(ScopeKind, String)]) -> ScopePosition<'_> {
+fn position_of(scopes: &[(ScopeKind, String)]) -> ScopePosition<'_> {
     ScopePosition::of(scopes.iter().map(|(kind, name)| ScopeStep { kind: *kind, name }))
 }

@@ -4,9 +4,9 @@ use foldhash::fast::RandomState;
 use memtrack_model::optrace::{OperatorTrace, TracePhase};
 use std::collections::HashMap;
 
-/// Returns the phase of each record: the one it states itself, or else that of the enclosing record, or else
-/// that of the innermost unfinished record on its thread that states one: PyTorch's annotation of an
-/// optimizer's step stands beside the operators that run in it, not around them.
+/// Returns the phase of each record: the phase that the record states, or else the phase of the enclosing
+/// record, or else that of the innermost unfinished record on the same thread that states one. The last case
+/// is needed for PyTorch, whose annotation of an optimizer's step does not enclose the step's operators.
 pub(crate) fn phases(trace: &OperatorTrace) -> Vec<TracePhase> {
     let mut phases: Vec<TracePhase> = Vec::with_capacity(trace.records.len());
     let mut open: HashMap<u64, Vec<(i64, TracePhase)>, RandomState> = HashMap::default();

@@ -1,4 +1,4 @@
-//! The memory of one device piece by piece, each from its allocation to its free.
+//! The memory of one device as pieces, each with its lifetime from allocation to free.
 
 use crate::analysis::{Action, Profile};
 use crate::category::Category;
@@ -7,35 +7,38 @@ use memtrack_model::optrace::{DeviceIndex, RecordId};
 use memtrack_report::analysis::estimate::Sum;
 use std::collections::HashMap;
 
-/// A piece of memory.
+/// A piece of memory: one allocation, from its beginning to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Its size.
+    /// The size in bytes.
     pub bytes: u64,
-    /// The storage, an index into [`Profile::storages`]; `None` if no tensor was seen in it.
+    /// The storage, an index into [`Profile::storages`]; `None` if no tensor was seen in this piece.
     pub storage: Option<u32>,
-    /// The time of its allocation, in ns; `None` if it existed before the trace.
+    /// The time of the allocation, in ns; `None` if the piece existed before the trace.
     pub begin_ns: Option<i64>,
-    /// The time of its free, in ns; `None` if it still exists at the end.
+    /// The time of the free, in ns; `None` if the piece is live at the end.
     pub end_ns: Option<i64>,
-    /// The record that allocated it.
-    pub obtained: Option<RecordId>,
-    /// The record that freed it; `None` if that was not recorded, or if it still exists at the end.
-    pub freed: Option<RecordId>,
-    /// Its purposes, each with the time in ns at which it begins; the first entry holds from the beginning.
+    /// The record that allocated this piece.
+    pub allocated_by: Option<RecordId>,
+    /// The record that freed this piece; `None` if the free was not recorded, or if the piece is live at the
+    /// end.
+    pub freed_by: Option<RecordId>,
+    /// The categories over time, each with the time in ns from which it applies; the first entry applies from
+    /// the allocation.
     pub stages: Vec<(i64, Category)>,
 }
 
 impl Piece {
-    /// Returns its final category, as the recording's own events state it.
-    pub(crate) fn settled_category(&self) -> Category {
+    /// Returns the first known category, which is the one that the recording's events have.
+    pub(crate) fn first_known_category(&self) -> Category {
         let known = |&&(_, category): &&(i64, Category)| category != Category::Unknown;
         self.stages.iter().find(known).map_or(Category::Unknown, |&(_, category)| category)
     }
 
-    /// Adds it to sums of bytes and of blocks; a sampled block counts for all blocks that it represents.
+    /// Adds this piece to sums of bytes and of blocks; a sampled block counts for all blocks that it
+    /// represents.
     pub(crate) fn add_to(&self, profile: &Profile<'_>, bytes: &mut Sum, blocks: &mut Sum) {
-        let record = self.obtained.or(self.freed);
+        let record = self.allocated_by.or(self.freed_by);
         let sample = profile.attribution().and_then(|attribution| attribution.sample(record?));
         let (size_bytes, weight) =
             sample.map_or((self.bytes, 1.0), |sample| (sample.size_bytes, sample.blocks));
@@ -43,48 +46,50 @@ impl Piece {
         blocks.add(1.0, weight);
     }
 
-    /// Returns its category after all changes up to a time, in ns.
+    /// Returns the category after all changes up to a time, in ns.
     pub fn category_at(&self, time_ns: i64) -> Category {
         let after = self.stages.partition_point(|&(since, _)| since <= time_ns);
         self.stages.get(after.max(1) - 1).map_or(Category::Unknown, |&(_, category)| category)
     }
 
-    /// Returns whether it exists after all changes up to a time, in ns.
+    /// Returns whether the piece is live after all changes up to a time, in ns.
     pub fn is_live_at(&self, time_ns: i64) -> bool {
         self.begin_ns.is_none_or(|begin| begin <= time_ns) && self.end_ns.is_none_or(|end| end > time_ns)
     }
 }
 
-/// Returns all pieces of a device, in the order in which they began.
+/// Returns all pieces of a device, in the order of their allocations.
 pub fn pieces(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Piece> {
-    /// The piece that a change is about.
+    /// Identifies the piece that a change affects.
     #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-    enum Of {
+    enum PieceKey {
         Storage(u32),
-        /// A piece without a tensor, identified by the record that allocated it, or by the one that freed it.
+        /// A piece without a tensor, identified by the record that allocated it, or else by the record that
+        /// freed it.
         Record(Option<RecordId>),
     }
     let mut pieces: Vec<Piece> = Vec::new();
-    let mut places: HashMap<Of, usize, RandomState> = HashMap::default();
+    let mut indices: HashMap<PieceKey, usize, RandomState> = HashMap::default();
     for change in profile.changes().iter().filter(|change| change.device == device) {
-        let of = change.storage.map_or(Of::Record(change.obtained.or(change.record)), Of::Storage);
+        let key =
+            change.storage.map_or(PieceKey::Record(change.allocated_by.or(change.record)), PieceKey::Storage);
         let category = profile.category_of(change);
         match change.action {
             Action::Preexisting | Action::Create => {
                 let begin_ns = (change.action == Action::Create).then_some(change.time_ns);
-                places.insert(of, pieces.len());
+                indices.insert(key, pieces.len());
                 pieces.push(Piece {
                     bytes: change.bytes,
                     storage: change.storage,
                     begin_ns,
                     end_ns: None,
-                    obtained: change.obtained,
-                    freed: None,
+                    allocated_by: change.allocated_by,
+                    freed_by: None,
                     stages: vec![(change.time_ns, category)],
                 });
             }
             Action::IncrementVersion => {
-                let piece = places.get(&of).map(|&place| &mut pieces[place]);
+                let piece = indices.get(&key).map(|&index| &mut pieces[index]);
                 if let Some(piece) =
                     piece.filter(|piece| piece.stages.last().is_some_and(|last| last.1 != category))
                 {
@@ -92,10 +97,10 @@ pub fn pieces(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Piece> {
                 }
             }
             Action::Destroy => {
-                if let Some(&place) = places.get(&of) {
-                    let piece = &mut pieces[place];
+                if let Some(&index) = indices.get(&key) {
+                    let piece = &mut pieces[index];
                     piece.end_ns = Some(change.time_ns);
-                    piece.freed = change.record;
+                    piece.freed_by = change.record;
                 }
             }
         }

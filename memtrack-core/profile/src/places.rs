@@ -1,4 +1,4 @@
-//! The place of a record in the program: its operator, module and phase.
+//! The place of a record in the program: the enclosing operator, module and phase.
 
 use crate::phases::phases;
 use foldhash::fast::RandomState;
@@ -8,42 +8,42 @@ use memtrack_model::snapshot::StringId;
 use std::collections::HashMap;
 use std::fmt;
 
-/// A module of a trace, as an index into [`Places::modules`].
+/// The index of a module in [`Places::modules`].
 pub type ModuleId = u32;
 
-/// A module.
+/// A module of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleNode {
-    /// Its path in the model if the trace contains it, otherwise its type and a number, as PyTorch's profiler
-    /// names it.
+    /// The module's path in the model if the trace contains it; otherwise its type and a number, as in
+    /// PyTorch's profiler.
     pub name: String,
     /// Whether the name is a path in the model.
     pub is_path: bool,
-    /// The module that called it first.
+    /// The module that made the first call of this one.
     pub parent: Option<ModuleId>,
-    /// The number of modules that it is inside of.
+    /// The nesting depth: the number of enclosing modules.
     pub depth: u32,
 }
 
-/// The part of a training step in which something happened.
+/// The part of a training step that a record belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum When {
-    /// Inside a module, or where the trace states it.
+pub enum StepPart {
+    /// Inside a module, or where the trace states this phase.
     Forward,
-    /// Inside a node of the automatic differentiation, or where the trace states it.
+    /// Inside an autograd node, or where the trace states this phase.
     Backward,
-    /// The place in the trace that states it.
+    /// Where the trace states this phase.
     Optimizer,
-    /// In none of these.
+    /// Outside these phases.
     #[default]
     Other,
 }
 
-impl When {
-    /// All parts.
+impl StepPart {
+    /// All parts of a step.
     pub const ALL: [Self; 4] = [Self::Forward, Self::Backward, Self::Optimizer, Self::Other];
 
-    /// Returns its name in reports and in JSON.
+    /// Returns the name in reports and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Forward => "forward",
@@ -54,32 +54,32 @@ impl When {
     }
 }
 
-impl fmt::Display for When {
+impl fmt::Display for StepPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-/// The place of a record.
+/// The place of a record in the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The outermost known operator around it, or a node of the automatic differentiation.
+    /// The outermost enclosing operator with a known schema, or an autograd node.
     pub operator: Option<RecordId>,
-    /// The innermost module around it. In the backward pass, the module of the corresponding forward
+    /// The innermost enclosing module. In the backward pass, the module of the corresponding forward
     /// operator.
     pub module: Option<ModuleId>,
     /// The part of the step.
-    pub when: When,
+    pub part: StepPart,
 }
 
 /// The places of all records of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
-    /// The modules, each after the one that called it.
+    /// The modules, each after its caller.
     pub modules: Vec<ModuleNode>,
     /// The place of each record.
     places: Vec<Place>,
-    /// For each record, the module that it is a call of.
+    /// For each record that is a call of a module, that module.
     calls: Vec<Option<ModuleId>>,
 }
 
@@ -91,13 +91,14 @@ impl Places {
         let mut counts: HashMap<StringId, u32, RandomState> = HashMap::default();
         let mut forward: HashMap<i64, ModuleId, RandomState> = HashMap::default();
         for (record, phase) in trace.records.iter().zip(phases(trace)) {
-            let mut place = record.parent.map_or(Place::default(), |parent| places.inside(trace, parent));
+            let mut place =
+                record.parent.map_or(Place::default(), |parent| places.inner_place(trace, parent));
             match phase {
                 TracePhase::Inherited => {}
-                TracePhase::Of(Phase::Forward) => place.when = When::Forward,
-                TracePhase::Of(Phase::Backward) => place.when = When::Backward,
-                TracePhase::Of(Phase::Optimizer) => place.when = When::Optimizer,
-                TracePhase::Other => place.when = When::Other,
+                TracePhase::Of(Phase::Forward) => place.part = StepPart::Forward,
+                TracePhase::Of(Phase::Backward) => place.part = StepPart::Backward,
+                TracePhase::Of(Phase::Optimizer) => place.part = StepPart::Optimizer,
+                TracePhase::Other => place.part = StepPart::Other,
             }
             let mut call = None;
             match &record.what {
@@ -120,14 +121,14 @@ impl Places {
                     call = Some(id);
                 }
                 What::Op(op) => {
-                    if let (Some(sequence), Some(module), When::Forward | When::Other) =
-                        (op.sequence, place.module, place.when)
+                    if let (Some(sequence), Some(module), StepPart::Forward | StepPart::Other) =
+                        (op.sequence, place.module, place.part)
                         && op.kind == OpKind::Op
                     {
                         forward.insert(sequence, module);
                     }
                     if op.kind == OpKind::Backward || record.phase == TracePhase::Of(Phase::Backward) {
-                        place.when = When::Backward;
+                        place.part = StepPart::Backward;
                         let module = op.sequence.and_then(|sequence| forward.get(&sequence).copied());
                         place.module = module.or(place.module);
                     }
@@ -145,13 +146,13 @@ impl Places {
         self.places.get(record as usize).copied().unwrap_or_default()
     }
 
-    /// Returns the module that a record is a call of.
-    pub fn call(&self, record: RecordId) -> Option<ModuleId> {
+    /// Returns the module that this record calls, if the record is a call of a module.
+    pub fn called_module(&self, record: RecordId) -> Option<ModuleId> {
         self.calls.get(record as usize).copied().flatten()
     }
 
-    /// Returns the names of a module and of those around it, outermost first, separated by ` / `; a path in
-    /// the model already contains the outer names.
+    /// Returns the names of a module and its enclosing modules, outermost first, separated by ` / `. Names
+    /// that are already part of an inner module's path are not repeated.
     pub fn full_name(&self, module: ModuleId) -> String {
         let mut names: Vec<&str> = Vec::new();
         let mut at = Some(module);
@@ -167,8 +168,8 @@ impl Places {
         names.join(" / ")
     }
 
-    /// Returns the place of everything inside a record.
-    fn inside(&self, trace: &OperatorTrace, parent: RecordId) -> Place {
+    /// Returns the place of records directly inside `parent`, before their own kind and phase are considered.
+    fn inner_place(&self, trace: &OperatorTrace, parent: RecordId) -> Place {
         let mut place = self.places[parent as usize];
         match &trace.records[parent as usize].what {
             What::Op(Op { known, kind, .. }) if *known || *kind == OpKind::Backward => {
@@ -176,8 +177,8 @@ impl Places {
             }
             What::Module(_) => {
                 place.module = self.calls[parent as usize];
-                if place.when == When::Other {
-                    place.when = When::Forward;
+                if place.part == StepPart::Other {
+                    place.part = StepPart::Forward;
                 }
             }
             _ => {}

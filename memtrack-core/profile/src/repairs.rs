@@ -1,36 +1,37 @@
-//! The repairs made to a trace before it was analysed.
+//! The repairs that were made to a trace before the analysis.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::fmt;
 
-/// A kind of repair, which the tolerant mode makes and counts.
+/// A kind of repair. The tolerant mode makes repairs and counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Repair {
-    /// The trace ends without a footer, or in the middle of a line or of its compressed data.
+    /// The trace is truncated: it has no footer, or ends in the middle of a line or of the compressed data.
     Cut,
-    /// Records that the footer counts and that are missing in the trace, or the other way around.
+    /// The trace has fewer or more records than the footer states.
     MissingRecords,
-    /// Records that the producer states it dropped.
+    /// Records that the producer dropped, as the footer states.
     DroppedRecords,
     /// Lines that occurred twice.
     RepeatedLines,
-    /// Records whose time is before that of the preceding record.
+    /// Records with an earlier time than the preceding record.
     Unordered,
-    /// References to tensors, stacks, element types or enclosing records that the trace does not describe.
+    /// References to tensors, stacks, element types or enclosing records that the trace does not define.
     Undefined,
-    /// Ends of records that never began, or had already ended.
+    /// End lines of records that never began or had already ended.
     UnknownEnds,
-    /// Allocations at an address that was still in use: it is taken to be freed at that moment.
+    /// Allocations at an address that was still in use: the earlier memory is assumed to be freed right
+    /// before.
     ImpliedFrees,
     /// Frees of memory that had already been freed.
     IgnoredFrees,
-    /// Versions of tensors that were not consecutive.
+    /// Tensor versions that were not consecutive.
     Versions,
 }
 
 impl Repair {
-    /// All kinds.
+    /// All kinds of repairs.
     pub const ALL: [Self; 10] = [
         Self::Cut,
         Self::MissingRecords,
@@ -44,7 +45,7 @@ impl Repair {
         Self::Versions,
     ];
 
-    /// Returns its name in JSON.
+    /// Returns the repair's name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cut => "cut",
@@ -60,7 +61,7 @@ impl Repair {
         }
     }
 
-    /// Describes the repair, for a sentence that begins with the number.
+    /// Returns the text that follows the number of repairs in a sentence.
     const fn text(self, one: bool) -> &'static str {
         match (self, one) {
             (Self::Cut, _) => "the trace is cut: the rest is missing",
@@ -92,7 +93,7 @@ impl Repair {
     }
 }
 
-/// The number of repairs of each kind. Displays as one line for each kind that was made.
+/// The number of repairs of each kind. Displays one line for each kind of repair that was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repairs {
     counts: [u64; Repair::ALL.len()],
@@ -120,14 +121,14 @@ impl Repairs {
         self
     }
 
-    pub(crate) fn made(&self) -> impl Iterator<Item = (Repair, u64)> {
+    pub(crate) fn nonzero(&self) -> impl Iterator<Item = (Repair, u64)> {
         Repair::ALL.into_iter().map(|repair| (repair, self.count(repair))).filter(|&(_, count)| count > 0)
     }
 }
 
 impl fmt::Display for Repairs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, (repair, count)) in self.made().enumerate() {
+        for (number, (repair, count)) in self.nonzero().enumerate() {
             if number > 0 {
                 f.write_str("\n")?;
             }
@@ -143,7 +144,7 @@ impl fmt::Display for Repairs {
 impl Serialize for Repairs {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for (repair, count) in self.made() {
+        for (repair, count) in self.nonzero() {
             map.serialize_entry(repair.name(), &count)?;
         }
         map.end()

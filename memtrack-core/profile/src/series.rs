@@ -1,8 +1,8 @@
-//! Bytes by category at every moment of a trace.
+//! The allocated bytes by category over time.
 
 use crate::analysis::Profile;
 use crate::category::Category;
-use crate::export::parts;
+use crate::export::category_deltas;
 use memtrack_model::optrace::DeviceIndex;
 
 /// The bytes of each category, in the order of [`Category::ALL`].
@@ -11,7 +11,7 @@ pub type Bytes = [i64; Category::ALL.len()];
 /// The bytes allocated at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
-    /// The time, in ns; −1 before the first change of a trace in which memory preexists.
+    /// The time, in ns; −1 for memory that existed before the trace.
     pub time_ns: i64,
     /// The bytes by category.
     pub bytes: Bytes,
@@ -24,8 +24,8 @@ impl Moment {
     }
 }
 
-/// Calls `visit` with the bytes allocated on a device after all changes at each distinct time, in the order
-/// of time.
+/// Calls `visit` once for each distinct time, in chronological order, with the bytes allocated on a device
+/// after all changes at that time.
 pub fn walk(profile: &Profile<'_>, device: DeviceIndex, mut visit: impl FnMut(&Moment)) {
     let mut moment: Option<Moment> = None;
     for change in profile.changes().iter().filter(|change| change.device == device) {
@@ -34,7 +34,7 @@ pub fn walk(profile: &Profile<'_>, device: DeviceIndex, mut visit: impl FnMut(&M
             visit(now);
             now.time_ns = change.time_ns;
         }
-        for (category, bytes) in parts(profile, change) {
+        for (category, bytes) in category_deltas(profile, change) {
             let slot = &mut now.bytes[category as usize];
             *slot = slot.saturating_add(bytes);
         }
@@ -42,7 +42,7 @@ pub fn walk(profile: &Profile<'_>, device: DeviceIndex, mut visit: impl FnMut(&M
     moment.iter().for_each(&mut visit);
 }
 
-/// Returns the first moment with the most allocated bytes; `None` if there never were any.
+/// Returns the first moment with the most allocated bytes; `None` if nothing was ever allocated.
 pub fn peak(profile: &Profile<'_>, device: DeviceIndex) -> Option<Moment> {
     let mut peak: Option<Moment> = None;
     walk(profile, device, |moment| {
@@ -53,8 +53,8 @@ pub fn peak(profile: &Profile<'_>, device: DeviceIndex) -> Option<Moment> {
     peak
 }
 
-/// Returns the first and the last time of a device's changes, excluding preexisting memory; `None` if all of
-/// it preexists.
+/// Returns the first and the last time of a device's changes, excluding preexisting memory; `None` if all
+/// memory preexists.
 pub fn span_ns(profile: &Profile<'_>, device: DeviceIndex) -> Option<(i64, i64)> {
     let times = || profile.changes().iter().filter(|change| change.device == device && change.time_ns != -1);
     Some((times().next()?.time_ns, times().next_back()?.time_ns))

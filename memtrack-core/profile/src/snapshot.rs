@@ -1,16 +1,17 @@
-//! A trace's memory as a snapshot in PyTorch's form, with the category of each event: the equivalent of
-//! PyTorch's `_profile_to_snapshot`, for all reports on snapshots and for the page.
+//! Converts a trace to a snapshot in PyTorch's format with the category of each event, like PyTorch's
+//! `_profile_to_snapshot`. All reports on snapshots, and the viewer, can then show the trace.
 //!
-//! A block whose category changes is freed and allocated again at that moment, as PyTorch writes it. Memory
-//! from before the trace is allocated at its beginning.
+//! When a block's category changes, the snapshot frees the block and allocates it again, as PyTorch does.
+//! Memory from before the trace is allocated at the beginning of the trace.
 //!
-//! **Why by way of a recording's tables?** The one existing conversion then shows scopes, stacks and categories wherever
-//! a recording's are shown. The snapshot's segments have none of the sums of an allocator's reserved memory.
+//! **Why via a recording's tables?** The trace then goes through the same conversion as a recording, which
+//! already handles scopes, stacks and categories. The segments of the resulting snapshot have no sums of
+//! reserved memory, which a trace does not contain.
 
 use crate::analysis::Profile;
 use crate::category::Category;
 use crate::pieces::{Piece, pieces};
-use crate::places::{Places, When};
+use crate::places::{Places, StepPart};
 use foldhash::fast::RandomState;
 use memtrack_formats::pytorch::convert;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
@@ -21,7 +22,7 @@ use memtrack_model::{Frame, NameFrames};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Returns the snapshot of these devices. `cpu` is the host's heap, `cuda:1` the device with that number.
+/// Returns the snapshot of these devices. `cpu` becomes the host heap, `cuda:1` the device with number 1.
 pub fn snapshot(profile: &Profile<'_>, devices: &[DeviceIndex]) -> PytorchSnapshot {
     let begin_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
     let mut tables = Tables {
@@ -38,38 +39,38 @@ pub fn snapshot(profile: &Profile<'_>, devices: &[DeviceIndex]) -> PytorchSnapsh
     let begin = u64::try_from(begin_ns).unwrap_or(0);
     tables.snapshot.clock = Clock { first: (begin, begin), last: (begin, begin) };
     let mut categories = Vec::new();
-    for (&device, id) in devices.iter().zip(numbers(profile, devices)) {
-        tables.device(device, id, begin_ns, &mut categories);
+    for (&device, id) in devices.iter().zip(device_ids(profile, devices)) {
+        tables.add_device(device, id, begin_ns, &mut categories);
     }
     let names = Category::ALL.iter().map(|category| category.label().to_owned()).collect();
-    // The categories are not set yet.
+    // This cannot fail, because the categories have not been set before.
     let _ = tables.snapshot.categories.set(EventCategories { names, of_event: categories });
-    let mut frames = Names(tables.frames);
+    let mut frames = FramesByKey(tables.frames);
     without_reserved(convert(&tables.snapshot, &mut frames))
 }
 
-/// Returns the numbers of devices in the snapshot: the numbers in their names if these are free.
-fn numbers(profile: &Profile<'_>, devices: &[DeviceIndex]) -> Vec<DeviceId> {
+/// Returns the ids of the devices in the snapshot: the number in each device's name, or the next free one.
+fn device_ids(profile: &Profile<'_>, devices: &[DeviceIndex]) -> Vec<DeviceId> {
     let mut used: Vec<DeviceId> = Vec::new();
     for &device in devices {
         let name = profile.device_name(device);
-        let own = name.rsplit_once(':').and_then(|(_, number)| number.parse().ok()).unwrap_or(0);
+        let named = name.rsplit_once(':').and_then(|(_, number)| number.parse().ok()).unwrap_or(0);
         let mut free =
-            (own..).chain(0..).map(DeviceId).filter(|id| id.is_accelerator() && !used.contains(id));
+            (named..).chain(0..).map(DeviceId).filter(|id| id.is_accelerator() && !used.contains(id));
         let host = Some(DeviceId::HOST).filter(|host| name == "cpu" && !used.contains(host));
         used.extend(host.or_else(|| free.next()));
     }
     used
 }
 
-/// Removes the fields about reserved memory: the trace contains only blocks, so the reserved sizes are not
-/// known, and the segments contain no more than PyTorch's do for a profile.
+/// Removes the fields about reserved memory. The trace contains only blocks, so reserved sizes are unknown;
+/// PyTorch's segments for a profile have the same fields as the remaining ones.
 fn without_reserved(snapshot: PytorchSnapshot) -> PytorchSnapshot {
     const SEGMENT: [Key; 5] = [Key::Device, Key::Address, Key::TotalSize, Key::Stream, Key::Blocks];
     let mut snapshot = snapshot.into_snapshot();
     if let Some(pytorch) = &mut snapshot.pytorch {
         let segments = &mut pytorch.segments;
-        // An address of 2^63 and more is kept beside its column, at the position of its key.
+        // Addresses of 2^63 and more are stored outside their column, with the position of their key.
         segments.odd.retain(|odd| odd.place == 1);
         segments.shapes.iter_mut().for_each(|shape| *shape = Shape::of(&SEGMENT));
     }
@@ -80,7 +81,7 @@ struct Tables<'a> {
     profile: &'a Profile<'a>,
     places: Places,
     snapshot: Snapshot,
-    /// Frames by their key minus 1; stacks contain these keys instead of addresses.
+    /// The frames; a frame's key is its index plus 1. Stacks contain these keys instead of addresses.
     frames: Vec<Frame>,
     frame_keys: HashMap<TraceFrame, u64, RandomState>,
     stacks: HashMap<Vec<u64>, StackId, RandomState>,
@@ -89,33 +90,34 @@ struct Tables<'a> {
 
 impl Tables<'_> {
     /// Appends the events and blocks of a device, and the category of each event.
-    fn device(&mut self, device: DeviceIndex, id: DeviceId, begin_ns: i64, categories: &mut Vec<u8>) {
-        /// The order of changes at one moment: ends come before begins, except for pieces that began then.
+    fn add_device(&mut self, device: DeviceIndex, id: DeviceId, begin_ns: i64, categories: &mut Vec<u8>) {
+        /// The order of events at the same time: frees come before allocations, except the free of a piece
+        /// that was allocated at that very time.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        enum Turn {
-            Ends,
-            Begins,
-            EndsAtOnce,
+        enum EventOrder {
+            Free,
+            Allocation,
+            FreeAtAllocation,
         }
-        let mut events: Vec<(i64, Turn, Event, Category)> = Vec::new();
+        let mut events: Vec<(i64, EventOrder, Event, Category)> = Vec::new();
         for piece in pieces(self.profile, device) {
             let begin = piece.begin_ns.unwrap_or(begin_ns);
-            let mut event = self.event_of(&piece, id);
+            let mut event = self.allocation_event(&piece, id);
             let mut category = piece.category_at(begin);
-            events.push((begin, Turn::Begins, event, category));
+            events.push((begin, EventOrder::Allocation, event, category));
             for &(since, next) in piece.stages.iter().filter(|stage| stage.0 > begin) {
                 if next != category {
-                    events.push((since, Turn::Ends, Event { action: Action::Free, ..event }, category));
-                    events.push((since, Turn::Begins, event, next));
+                    events.push((since, EventOrder::Free, Event { action: Action::Free, ..event }, category));
+                    events.push((since, EventOrder::Allocation, event, next));
                     category = next;
                 }
             }
             if let Some(end) = piece.end_ns {
-                event.stack = piece.freed.map_or(StackId::NONE, |record| self.stack(record));
-                event.scope = piece.freed.map_or(ScopeId::NONE, |record| self.scope(record));
+                event.stack = piece.freed_by.map_or(StackId::NONE, |record| self.stack(record));
+                event.scope = piece.freed_by.map_or(ScopeId::NONE, |record| self.scope(record));
                 event.action = Action::Free;
-                let turn = if end == begin { Turn::EndsAtOnce } else { Turn::Ends };
-                events.push((end, turn, event, category));
+                let order = if end == begin { EventOrder::FreeAtAllocation } else { EventOrder::Free };
+                events.push((end, order, event, category));
             } else {
                 self.snapshot.blocks.push(LiveBlock {
                     device: id,
@@ -130,7 +132,7 @@ impl Tables<'_> {
                 });
             }
         }
-        events.sort_by_key(|&(time_ns, turn, ..)| (time_ns, turn));
+        events.sort_by_key(|&(time_ns, order, ..)| (time_ns, order));
         for (time_ns, _, event, category) in events {
             self.snapshot.events.push(&Event { ticks: u64::try_from(time_ns).unwrap_or(0), ..event });
             categories.push(1 + category as u8);
@@ -138,8 +140,8 @@ impl Tables<'_> {
     }
 
     /// Returns the allocation event of a piece.
-    fn event_of(&mut self, piece: &Piece, device: DeviceId) -> Event {
-        let memory = piece.obtained.or(piece.freed).and_then(|record| self.memory(record));
+    fn allocation_event(&mut self, piece: &Piece, device: DeviceId) -> Event {
+        let memory = piece.allocated_by.or(piece.freed_by).and_then(|record| self.memory(record));
         let storage = piece.storage.and_then(|storage| self.profile.storages()[storage as usize]);
         let address = storage.map(|storage| storage.address).or(memory.map(|memory| memory.address));
         let stream = memory.and_then(|memory| memory.stream).unwrap_or(0);
@@ -148,13 +150,14 @@ impl Tables<'_> {
             address: address.unwrap_or(0),
             size_bytes: piece.bytes,
             stream: StreamId(stream),
-            stack: match piece.obtained {
+            stack: match piece.allocated_by {
                 Some(record) => self.stack(record),
-                None => {
-                    self.stack_of(&[Frame { function: "(before the trace)".to_owned(), ..Frame::default() }])
-                }
+                None => self.stack_with_frames(&[Frame {
+                    function: "(before the trace)".to_owned(),
+                    ..Frame::default()
+                }]),
             },
-            scope: piece.obtained.map_or(ScopeId::NONE, |record| self.scope(record)),
+            scope: piece.allocated_by.map_or(ScopeId::NONE, |record| self.scope(record)),
             thread: ThreadId::NONE,
             device,
             action: Action::Alloc,
@@ -173,7 +176,7 @@ impl Tables<'_> {
         self.profile.trace().strings.get(id).into_owned()
     }
 
-    /// Returns the stack of a record of memory, or else that of an enclosing record.
+    /// Returns the stack of a memory record; if it has none, a stack of the names of the enclosing records.
     fn stack(&mut self, record: RecordId) -> StackId {
         let trace = self.profile.trace();
         if let Some(stack) = self.memory(record).and_then(|memory| memory.stack) {
@@ -215,8 +218,8 @@ impl Tables<'_> {
         key
     }
 
-    /// Returns the stack of frames that are not the trace's.
-    fn stack_of(&mut self, frames: &[Frame]) -> StackId {
+    /// Returns the stack with these frames, which need not occur in the trace.
+    fn stack_with_frames(&mut self, frames: &[Frame]) -> StackId {
         let keys = frames.iter().map(|frame| match self.frames.iter().position(|known| known == frame) {
             Some(place) => place as u64 + 1,
             None => {
@@ -236,7 +239,7 @@ impl Tables<'_> {
         *self.stacks.entry(keys).or_insert_with_key(|keys| stacks.push(keys))
     }
 
-    /// Returns the modules, the phase and the operator around a record, as scopes.
+    /// Returns the scope of a record: its modules, its phase and its operator as nested scopes.
     fn scope(&mut self, record: RecordId) -> ScopeId {
         let place = self.places.get(record);
         let mut modules = Vec::new();
@@ -249,20 +252,22 @@ impl Tables<'_> {
         }
         let mut scope = ScopeId::NONE;
         for (kind, name) in modules.into_iter().rev() {
-            scope = self.inside(scope, kind, name);
+            scope = self.child_scope(scope, kind, name);
         }
-        match place.when {
-            When::Backward => scope = self.inside(scope, ScopeKind::Backward, "backward".to_owned()),
-            When::Optimizer => scope = self.inside(scope, ScopeKind::Optimizer, "optimizer".to_owned()),
-            When::Forward | When::Other => {}
+        match place.part {
+            StepPart::Backward => scope = self.child_scope(scope, ScopeKind::Backward, "backward".to_owned()),
+            StepPart::Optimizer => {
+                scope = self.child_scope(scope, ScopeKind::Optimizer, "optimizer".to_owned())
+            }
+            StepPart::Forward | StepPart::Other => {}
         }
         if let Some(operator) = place.operator {
-            scope = self.inside(scope, ScopeKind::Operator, self.profile.operator_name(operator));
+            scope = self.child_scope(scope, ScopeKind::Operator, self.profile.operator_name(operator));
         }
         scope
     }
 
-    fn inside(&mut self, parent: ScopeId, kind: ScopeKind, name: String) -> ScopeId {
+    fn child_scope(&mut self, parent: ScopeId, kind: ScopeKind, name: String) -> ScopeId {
         let rows = &mut self.snapshot.scopes.rows;
         *self.scopes.entry((parent, kind, name)).or_insert_with_key(|(parent, kind, name)| {
             rows.push(Scope { parent: *parent, kind: *kind, name: name.clone() });
@@ -271,10 +276,10 @@ impl Tables<'_> {
     }
 }
 
-/// Frames by their key.
-struct Names(Vec<Frame>);
+/// Looks up frames by key.
+struct FramesByKey(Vec<Frame>);
 
-impl NameFrames for Names {
+impl NameFrames for FramesByKey {
     fn frames(&mut self, key: u64) -> Rc<[Frame]> {
         let frame = key.checked_sub(1).and_then(|place| self.0.get(place as usize));
         Rc::from([frame.cloned().unwrap_or_else(|| Frame { function: key.to_string(), ..Frame::default() })])

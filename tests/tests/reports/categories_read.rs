@@ -70,13 +70,13 @@ fn compare(path: &Path, before: &HashMap<u64, Category>, confusion: &mut Confusi
     snapshot.order_by_time();
     let device = snapshot.device_ids()[0];
     let mut symbols = Symbolizer::of(&snapshot);
-    let blocks = BlockCategories::read_by(&snapshot, &mut symbols, device, |rule| rule != Rule::Given);
+    let blocks = BlockCategories::infer_with(&snapshot, &mut symbols, device, |rule| rule != Rule::Given);
     let peak = Peak::of(&snapshot, device, &blocks.lifetimes);
     let details = &snapshot.pytorch.as_deref().unwrap().events;
     let mut measured = Measured::default();
-    for (lifetime, read) in blocks.lifetimes.iter().zip(&blocks.read) {
+    for (lifetime, read) in blocks.lifetimes.iter().zip(&blocks.decisions) {
         let truth = match (lifetime.from, lifetime.to) {
-            (Some(row), _) => Category::of_name(&snapshot.strings.get(details.text(row, Key::Category))),
+            (Some(row), _) => Category::from_name(&snapshot.strings.get(details.text(row, Key::Category))),
             (None, Some(row)) => before.get(&snapshot.events.address[row]).copied(),
             (None, None) => {
                 lifetime.block.and_then(|row| before.get(&snapshot.blocks[row as usize].address).copied())
@@ -103,7 +103,7 @@ fn before_of(oracle: &Path) -> HashMap<u64, Category> {
     let key = |value: &Value| (value["id"].as_u64(), value["alloc"].as_u64());
     let first = value["categories"].as_array().unwrap().iter().filter(|row| row[1] == 0);
     let categories: HashMap<_, _> = first
-        .map(|row| (key(&row[0]), row[2].as_str().and_then(Category::of_name).unwrap_or(Category::Unknown)))
+        .map(|row| (key(&row[0]), row[2].as_str().and_then(Category::from_name).unwrap_or(Category::Unknown)))
         .collect();
     let older = value["timeline"].as_array().unwrap().iter().filter(|row| row[1] == "PREEXISTING");
     let known = older.filter_map(|row| Some((row[2]["ptr"].as_u64()?, *categories.get(&key(&row[2]))?)));

@@ -4,7 +4,7 @@
 use flate2::read::GzDecoder;
 use memtrack_core::profile::Category;
 use memtrack_core::profile::analysis::{Action, Profile, analyse};
-use memtrack_core::profile::export::{Coalesced, write_raw};
+use memtrack_core::profile::export::{CoalescedTimeline, write_raw};
 use memtrack_core::profile::optrace::{Mode, ReadTrace, read};
 use memtrack_core::profile::places::Places;
 use memtrack_tests::{fixture, oracle};
@@ -75,7 +75,7 @@ fn check(folder: &Path) {
     equal("category", categories(&profile), &expected["categories"]);
     let raw = exported(|out| write_raw(&profile, cpu, out).unwrap());
     equal("raw record", raw, &stored(folder.join("raw_cpu.json.gz")));
-    let coalesced = exported(|out| Coalesced::of(&profile, cpu).write(out).unwrap());
+    let coalesced = exported(|out| CoalescedTimeline::of(&profile, cpu).write(out).unwrap());
     equal("coalesced part", coalesced, &stored(folder.join("timeline_cpu.json.gz")));
 }
 

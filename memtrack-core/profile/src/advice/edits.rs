@@ -1,8 +1,9 @@
-//! The effect of a change to the program on allocated memory over time.
+//! Computes how changes to the program affect the allocated memory over time.
 //!
-//! **Why not estimate?** A finding is a list of pieces of memory and the states of the device in which they are gone,
-//! needed or made again; a tree over all states gives the peak with them. The same change by one line in every step counts once.
-//! Tests change random programs as the advice suggests and add up their peaks anew (`profile/src/tests/advice.rs`).
+//! **Why not estimate?** A finding lists pieces of memory and the states of the device in which they would be
+//! gone, needed or recomputed, and a tree over all states computes the exact peak with these changes. If one
+//! line allocates memory in every step, changing it is one finding. Tests change random programs as the
+//! advice suggests, and compute the new peak independently (`profile/src/tests/advice.rs`).
 
 use super::uses::{Memory, States};
 use crate::curve::{Curve, State};
@@ -10,18 +11,18 @@ use foldhash::fast::RandomState;
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 
-/// A change to the program, as its effect on pieces of memory.
+/// The effect of a change to the program on pieces of memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Change {
-    /// Pieces, with the states in which they no longer exist.
-    pub(super) gone: Vec<(u32, States)>,
-    /// Pieces, with the states in which they must exist, even if they did not before.
+    /// Pieces, with the states in which they would no longer be live.
+    pub(super) removed: Vec<(u32, States)>,
+    /// Pieces, with the states in which they must be live, even if they were not before.
     pub(super) needed: Vec<(u32, States)>,
-    /// The additional bytes allocated in states.
+    /// States, with the additional bytes allocated in them.
     pub(super) extra: Vec<(State, i64)>,
 }
 
-/// Computes the effect of changes.
+/// Computes the peak after changes.
 pub(super) struct Edits<'a> {
     memory: &'a Memory<'a>,
 }
@@ -37,11 +38,11 @@ impl<'a> Edits<'a> {
         curve: &mut Curve,
         changes: impl IntoIterator<Item = &'c Change>,
     ) -> u64 {
-        // A piece may be in several changes, but is removed or needed only once.
+        // Several changes may contain the same piece, which is still removed or kept only once.
         let mut by_piece: HashMap<u32, (Vec<States>, Vec<States>), RandomState> = HashMap::default();
         let mut sums: BTreeMap<States, i64> = BTreeMap::new();
         for change in changes {
-            for &(piece, states) in &change.gone {
+            for &(piece, states) in &change.removed {
                 by_piece.entry(piece).or_default().0.push(states);
             }
             for &(piece, states) in &change.needed {
@@ -51,14 +52,14 @@ impl<'a> Edits<'a> {
                 add(&mut sums, (state, state), bytes);
             }
         }
-        for (piece, (gone, needed)) in by_piece {
+        for (piece, (removed, needed)) in by_piece {
             let bytes = i64::try_from(self.memory.pieces[piece as usize].bytes).unwrap_or(i64::MAX);
-            let life = self.memory.life(piece);
-            let (gone, needed) = (merged(gone), merged(needed));
-            for states in without(&gone, &needed) {
+            let life = self.memory.live_states(piece);
+            let (removed, needed) = (merge(removed), merge(needed));
+            for states in subtract(&removed, &needed) {
                 add(&mut sums, states, -bytes);
             }
-            for states in without(&needed, &[life]) {
+            for states in subtract(&needed, &[life]) {
                 add(&mut sums, states, bytes);
             }
         }
@@ -78,8 +79,8 @@ fn add(sums: &mut BTreeMap<States, i64>, states: States, bytes: i64) {
     *sum = sum.saturating_add(bytes);
 }
 
-/// Returns the same states without overlaps, in order.
-fn merged(mut all: Vec<States>) -> Vec<States> {
+/// Merges overlapping and adjacent ranges, and sorts them.
+fn merge(mut all: Vec<States>) -> Vec<States> {
     all.retain(|(first, last)| first <= last);
     all.sort_unstable();
     let mut merged: Vec<States> = Vec::with_capacity(all.len());
@@ -92,8 +93,8 @@ fn merged(mut all: Vec<States>) -> Vec<States> {
     merged
 }
 
-/// Returns the states of `all` that are not in `others`; both are in order and without overlaps.
-fn without(all: &[States], others: &[States]) -> Vec<States> {
+/// Returns the states in `all` that are not in `others`; both are sorted and have no overlaps.
+fn subtract(all: &[States], others: &[States]) -> Vec<States> {
     let mut left = Vec::new();
     for &(mut first, last) in all {
         for &(from, to) in others {
@@ -121,8 +122,8 @@ mod tests {
 
     #[test]
     fn needed_states_are_not_removed() {
-        assert_eq!(merged(vec![(5, 7), (1, 2), (3, 3), (9, 8), (6, 10)]), [(1, 3), (5, 10)]);
-        assert_eq!(without(&[(1, 3), (5, 10)], &[(2, 6), (8, 8)]), [(1, 1), (7, 7), (9, 10)]);
-        assert_eq!(without(&[(4, 5)], &[(0, 9)]), []);
+        assert_eq!(merge(vec![(5, 7), (1, 2), (3, 3), (9, 8), (6, 10)]), [(1, 3), (5, 10)]);
+        assert_eq!(subtract(&[(1, 3), (5, 10)], &[(2, 6), (8, 8)]), [(1, 1), (7, 7), (9, 10)]);
+        assert_eq!(subtract(&[(4, 5)], &[(0, 9)]), []);
     }
 }

@@ -1,4 +1,4 @@
-//! Memory that exists at the peak and is not used around it.
+//! Finds memory that is live at the peak but not in use then.
 
 use super::edits::Change;
 use super::lines::{CodeLine, program_frame};
@@ -7,35 +7,35 @@ use super::{Finding, Kind, NearUse};
 use crate::category::Category;
 use crate::curve::{Curve, State};
 use crate::names::Names;
-use crate::places::{ModuleId, When};
+use crate::places::{ModuleId, StepPart};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{TraceFrame, What};
 use memtrack_model::snapshot::StringId;
 use memtrack_report::analysis::estimate::{Estimate, Sum};
 use std::collections::{HashMap, HashSet};
 
-/// A change that would lower the peak, and its effect on memory.
+/// A proposed change: the finding, and the effect of the change on memory.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct Proposal {
     pub(super) finding: Finding,
     pub(super) change: Change,
-    /// The modules to recompute.
+    /// The modules to recompute, if that is the advice.
     pub(super) modules: Vec<ModuleId>,
 }
 
-/// The common origin of pieces that one change of the program affects: everything that a line allocates in
-/// the course of the program, or an operator in a module if no line is known.
+/// The common origin of the pieces that one change to the program affects: all allocations of a line, or, if
+/// no line is known, all allocations of an operator in a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Origin {
     category: Category,
     module: Option<ModuleId>,
     operator: Option<StringId>,
     line: Option<TraceFrame>,
-    /// The piece itself, if nothing is known about its origin.
+    /// The piece, if nothing else is known about its origin.
     piece: Option<u32>,
 }
 
-/// The subject of one change to the program.
+/// Identifies one change to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     kind: Kind,
@@ -44,7 +44,7 @@ struct Key {
     between: (Option<Site>, Option<Site>),
 }
 
-/// A place where memory is used: an operator's name, and the module around it.
+/// A place where memory is used: the operator's name, and the enclosing module.
 type Site = (StringId, Option<ModuleId>);
 
 #[derive(Default)]
@@ -54,13 +54,14 @@ struct Group {
     at_peak: Vec<(u32, Gap)>,
 }
 
-/// Finds the changes. Pieces of `held` wait for the backward pass of a module that can recompute them.
+/// Finds changes to memory that is idle at the peak. Pieces in `recomputable` are skipped while they wait for the
+/// backward pass, because recomputing a module already covers them.
 pub(super) fn find(
     memory: &Memory<'_>,
     curve: &Curve,
     peak: State,
-    held: &HashSet<u32, RandomState>,
-) -> Vec<Found> {
+    recomputable: &HashSet<u32, RandomState>,
+) -> Vec<Proposal> {
     let mut groups: HashMap<Key, Group, RandomState> = HashMap::default();
     let mut order: Vec<Key> = Vec::new();
     for (number, piece) in (0..).zip(&memory.pieces) {
@@ -70,15 +71,15 @@ pub(super) fn find(
         let category = piece.category_at(i64::MAX);
         let counted: fn(&Memory<'_>, &Use) -> bool = match category {
             Category::Buffer => continue,
-            // Zeroing gradients is not a use of them.
-            Category::Gradient => |memory, of| !makes_zeros(memory, of),
+            // Zeroing a gradient does not count as a use.
+            Category::Gradient => |memory, of| !is_zeroing(memory, of),
             _ => |_, _| true,
         };
         let gaps = memory.gaps(number, curve, |of| counted(memory, of));
         let mut origin: Option<Origin> = None;
         for gap in gaps {
-            let Some((kind, gap)) = classified(memory, number, category, gap) else { continue };
-            if kind == Kind::Idle && held.contains(&number) && is_held(&gap) {
+            let Some((kind, gap)) = classify(memory, number, category, gap) else { continue };
+            if kind == Kind::Idle && recomputable.contains(&number) && awaits_backward(&gap) {
                 continue;
             }
             let origin = *origin.get_or_insert_with(|| origin_of(memory, number, category));
@@ -91,8 +92,8 @@ pub(super) fn find(
                 order.push(key);
                 Group::default()
             });
-            group.change.gone.push((number, gap.states));
-            if gap.has(peak) {
+            group.change.removed.push((number, gap.states));
+            if gap.contains(peak) {
                 group.at_peak.push((number, gap));
             }
         }
@@ -100,7 +101,7 @@ pub(super) fn find(
     let found = order.into_iter().filter_map(|key| {
         let group = groups.remove(&key)?;
         let finding = finding(memory, curve, peak, &key, &group.at_peak)?;
-        Some(Found { finding, change: group.change, modules: Vec::new() })
+        Some(Proposal { finding, change: group.change, modules: Vec::new() })
     });
     found.collect()
 }
@@ -111,44 +112,46 @@ fn site(memory: &Memory<'_>, of: Option<Use>) -> Option<Site> {
     Some((op.name, memory.places.get(record).module))
 }
 
-/// Returns whether it lives from step to step.
+/// Returns whether memory of this category is kept from step to step.
 const fn is_kept(category: Category) -> bool {
     matches!(category, Category::Parameter | Category::OptimizerState | Category::Gradient)
 }
 
-/// Returns whether it waits for the backward pass.
-fn is_held(gap: &Gap) -> bool {
-    gap.before.is_none_or(|of| of.when != When::Backward)
-        && gap.after.is_some_and(|of| of.when == When::Backward)
+/// Returns whether the memory waits for the backward pass during this gap.
+fn awaits_backward(gap: &Gap) -> bool {
+    gap.before.is_none_or(|of| of.part != StepPart::Backward)
+        && gap.after.is_some_and(|of| of.part == StepPart::Backward)
 }
 
-fn makes_zeros(memory: &Memory<'_>, of: &Use) -> bool {
+fn is_zeroing(memory: &Memory<'_>, of: &Use) -> bool {
     let trace = memory.profile.trace();
     let What::Op(op) = &trace.records[of.record as usize].what else { return false };
     let name = trace.strings.get(op.name);
     matches!(&*name, "aten::zero_" | "aten::fill_" | "aten::_foreach_zero_" | "zero_" | "fill_")
 }
 
-/// Returns the advice on a gap of a piece, and the states in which the piece would not exist.
-fn classified(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap) -> Option<(Kind, Gap)> {
+/// Returns the kind of advice for a gap of a piece, and the gap with the states in which the piece would not
+/// exist.
+fn classify(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap) -> Option<(Kind, Gap)> {
     let kind = match category {
         Category::Parameter | Category::OptimizerState => Kind::Idle,
         Category::Gradient => {
-            let was_used = gap.before.is_some_and(|of| of.when != When::Backward);
+            let was_used = gap.before.is_some_and(|of| of.part != StepPart::Backward);
             match gap.after {
-                // It waits for the step, or for the other parts of the batch.
-                Some(of) if of.when != When::Backward || !was_used => Kind::Idle,
+                // The gradient waits for the optimizer's step, or for the other parts of the batch.
+                Some(of) if of.part != StepPart::Backward || !was_used => Kind::Idle,
                 _ if was_used => Kind::ZeroGrad,
-                // It has not been used yet.
+                // The gradient has not been used yet.
                 _ => return None,
             }
         }
         _ => match (gap.before, gap.after) {
             (_, None) => Kind::Late,
             (None, Some(_))
-                if is_made_of_nothing(memory, number) && !is_held_from_forward(memory, number, &gap) =>
+                if needs_no_other_memory(memory, number)
+                    && !awaits_backward_from_forward(memory, number, &gap) =>
             {
-                gap.states.0 = memory.life(number).0;
+                gap.states.0 = memory.live_states(number).0;
                 Kind::Early
             }
             _ => Kind::Idle,
@@ -157,17 +160,18 @@ fn classified(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap
     Some((kind, gap))
 }
 
-/// Returns whether it existed before the trace, or whether its maker needs nothing else from the device and
-/// allocated nothing else.
-fn is_made_of_nothing(memory: &Memory<'_>, number: u32) -> bool {
-    memory.pieces[number as usize].obtained.is_none()
+/// Returns whether the piece could have been created later: it existed before the trace, or the operator that
+/// made it neither used nor allocated any other memory on the device.
+fn needs_no_other_memory(memory: &Memory<'_>, number: u32) -> bool {
+    memory.pieces[number as usize].allocated_by.is_none()
         || memory.maker(number).is_none_or(|maker| memory.touches_only(maker, number))
 }
 
-/// Returns whether it was made in the forward pass, like a dropout mask, and waits for the backward pass.
-fn is_held_from_forward(memory: &Memory<'_>, number: u32, gap: &Gap) -> bool {
-    let made = memory.pieces[number as usize].obtained.map(|record| memory.places.get(record).when);
-    made == Some(When::Forward) && is_held(gap)
+/// Returns whether the piece was allocated in the forward pass, like a dropout mask, and waits for the
+/// backward pass.
+fn awaits_backward_from_forward(memory: &Memory<'_>, number: u32, gap: &Gap) -> bool {
+    let made = memory.pieces[number as usize].allocated_by.map(|record| memory.places.get(record).part);
+    made == Some(StepPart::Forward) && awaits_backward(gap)
 }
 
 fn origin_of(memory: &Memory<'_>, number: u32, category: Category) -> Origin {
@@ -175,7 +179,7 @@ fn origin_of(memory: &Memory<'_>, number: u32, category: Category) -> Origin {
     if is_kept(category) {
         return none;
     }
-    let Some(obtained) = memory.pieces[number as usize].obtained else {
+    let Some(allocated_by) = memory.pieces[number as usize].allocated_by else {
         return Origin { piece: Some(number), ..none };
     };
     let trace = memory.profile.trace();
@@ -183,7 +187,7 @@ fn origin_of(memory: &Memory<'_>, number: u32, category: Category) -> Origin {
         What::Op(op) => Some(op.name),
         _ => None,
     });
-    let (module, line) = (memory.places.get(obtained).module, program_frame(trace, obtained));
+    let (module, line) = (memory.places.get(allocated_by).module, program_frame(trace, allocated_by));
     let is_unknown = operator.is_none() && line.is_none();
     Origin { category, module, operator, line, piece: is_unknown.then_some(number) }
 }
@@ -202,16 +206,17 @@ fn finding(
     let peak_ns = curve.begin_ns(peak)?;
     let since = |from_ns: i64, to_ns: i64| u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0);
     let mut names = Names::of(memory.profile, &memory.places);
-    let (operator, module) = if names.are_scopes() && !is_kept(key.origin.category) {
-        // The name contains the module; a placeholder for it is in brackets.
-        let name = names.operator(piece.obtained);
+    let (operator, module) = if names.has_scope_names() && !is_kept(key.origin.category) {
+        // The operator's name contains the module; a placeholder such as `(before the trace)` has
+        // parentheses.
+        let name = names.operator(piece.allocated_by);
         (Some(name).filter(|name| !name.contains('(')), None)
     } else {
         let module = key.origin.module.map(|module| memory.places.full_name(module));
         (key.origin.operator.map(|name| trace.strings.get(name).into_owned()), module)
     };
     let near = |of: Use, distance_ns: u64| {
-        let (operator, module) = names.call(of.record);
+        let (operator, module) = names.call_name(of.record);
         NearUse { operator, module, distance_ns }
     };
     let (mut sum, mut blocks) = (Sum::default(), Sum::default());

@@ -1,6 +1,6 @@
 //! The advice as JSON.
 
-use super::{Advice, Finding, PeakPart, Together};
+use super::{Advice, CombinedEffect, Finding, PeakPart};
 use crate::answer::{RepairCounts, repair_counts};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer};
 use serde::Serialize;
@@ -15,14 +15,14 @@ pub struct AdviceAnswer {
     pub device: DeviceAnswer,
     /// The peak of the device.
     pub peak_bytes: u64,
-    /// The error of the peak where small blocks were sampled; null: the peak is exact.
+    /// The error of the peak if small blocks were sampled; null if the peak is exact.
     pub peak_bytes_error: Option<ErrorAnswer>,
-    /// The time at which the peak is reached first, after the trace's first record.
+    /// The time from the trace's first record to the first moment of the peak.
     pub peak_ns: u64,
-    /// The lines with most of the peak's bytes, or the operators where no lines are known; the largest first,
-    /// at most five.
+    /// The lines with the most bytes at the peak, or the operators where no line is known; largest first, at
+    /// most five.
     pub largest: Vec<PeakPartAnswer>,
-    /// The findings, the largest saving first. Those that save less than a hundredth of the peak are left out
+    /// The findings, largest saving first. Findings that save less than a hundredth of the peak are omitted
     /// unless all are requested.
     pub findings: Vec<FindingAnswer>,
     /// The findings that are not listed.
@@ -33,11 +33,11 @@ pub struct AdviceAnswer {
     pub unseen_bytes: u64,
     /// The error of these bytes.
     pub unseen_bytes_error: Option<ErrorAnswer>,
-    /// Repairs of the trace, with their number.
+    /// The number of repairs of the trace, by kind.
     pub repairs: RepairCounts,
 }
 
-/// The part of a line or an operator in the peak.
+/// The memory of a line or an operator at the peak.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -47,9 +47,9 @@ pub struct PeakPartAnswer {
     pub name: NameAnswer,
     /// The bytes of the line or operator at the peak.
     pub requested_bytes: u64,
-    /// The error of these bytes where small blocks were sampled.
+    /// The error of these bytes if small blocks were sampled.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// Its share of the peak, from 0 to 1.
+    /// The share of the peak, from 0 to 1.
     pub share: f64,
 }
 
@@ -60,39 +60,39 @@ pub struct PeakPartAnswer {
 pub struct FindingAnswer {
     /// The kind of change.
     pub kind: &'static str,
-    /// The same as a sentence.
+    /// The finding as a sentence.
     pub sentence: String,
-    /// The saving: how much lower the peak is with the change.
+    /// How much lower the peak is with the change.
     pub saves_bytes: u64,
-    /// The error of the saving where small blocks were sampled.
+    /// The error of the saving if small blocks were sampled.
     pub saves_bytes_error: Option<ErrorAnswer>,
     /// The peak with the change.
     pub new_peak_bytes: u64,
     /// The error of that peak.
     pub new_peak_bytes_error: Option<ErrorAnswer>,
-    /// The bytes of the memory that the change concerns.
+    /// The bytes of the memory that the change affects.
     pub allocated_bytes: u64,
     /// The error of these bytes.
     pub allocated_bytes_error: Option<ErrorAnswer>,
-    /// The number of pieces.
+    /// The number of pieces of that memory.
     pub count: u64,
     /// The category of that memory.
     pub category: &'static str,
-    /// The module that allocated the memory, or whose activations it contains.
+    /// The module that allocated the memory, or whose activations the memory contains.
     pub module: Option<String>,
     /// The modules to recompute.
     pub modules: Vec<String>,
-    /// The operator that allocated the memory, if there was one.
+    /// The operator that allocated the memory, if it is known.
     pub operator: Option<String>,
     /// The line that allocated the memory.
     pub line: Option<FrameAnswer>,
-    /// The time from the allocation to the peak; null: the memory is older than the trace.
+    /// The time from the allocation to the peak; null if the memory is older than the trace.
     pub obtained_ns_before_the_peak: Option<u64>,
     /// The last use before the peak.
     pub last_used: Option<UsedBeforeAnswer>,
     /// The first use after the peak.
     pub next_used: Option<UsedAfterAnswer>,
-    /// The time from the peak to the free; null: the memory is live at the end of the trace.
+    /// The time from the peak to the free; null if the memory is live at the end of the trace.
     pub freed_ns_after_the_peak: Option<u64>,
     /// The duration of the operators that would have to run again.
     pub forward_ns: Option<u64>,
@@ -105,7 +105,7 @@ pub struct FindingAnswer {
 pub struct UsedBeforeAnswer {
     /// The operator.
     pub operator: String,
-    /// The module around it.
+    /// The enclosing module.
     pub module: Option<String>,
     /// The time from the operator's end to the peak.
     pub ns_before_the_peak: u64,
@@ -118,9 +118,9 @@ pub struct UsedBeforeAnswer {
 pub struct UsedAfterAnswer {
     /// The operator.
     pub operator: String,
-    /// The module around it.
+    /// The enclosing module.
     pub module: Option<String>,
-    /// The time from the peak to the operator's begin.
+    /// The time from the peak to the operator's start.
     pub ns_after_the_peak: u64,
 }
 
@@ -131,7 +131,7 @@ pub struct UsedAfterAnswer {
 pub struct OtherFindingsAnswer {
     /// The number of findings.
     pub findings: usize,
-    /// The bytes of the memory that they concern.
+    /// The bytes of the memory that these findings affect.
     pub allocated_bytes: u64,
 }
 
@@ -140,20 +140,20 @@ pub struct OtherFindingsAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TogetherAnswer {
-    /// The peak after all changes that cost no more work.
+    /// The peak after all changes that need no additional work.
     pub without_more_work: AfterAnswer,
     /// The peak after all changes.
     pub all: AfterAnswer,
 }
 
-/// The peak after some changes.
+/// The peak after a set of changes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AfterAnswer {
     /// The number of findings that were applied.
     pub findings: u64,
-    /// The saving: how much lower the peak is.
+    /// How much lower the peak is after the changes.
     pub saves_bytes: u64,
     /// The peak after the changes.
     pub new_peak_bytes: u64,
@@ -161,11 +161,11 @@ pub struct AfterAnswer {
 
 impl Advice {
     /// Returns the advice as `memtrack advise --json` prints it. At most `rows` findings are listed; `others`
-    /// sums up the rest.
+    /// contains the sums of the rest.
     pub fn answer(&self, rows: usize) -> AdviceAnswer {
         let (listed, _) = self.listed(rows);
         let shown = &listed[..rows.min(listed.len())];
-        // The modules are in the order of the findings, and begin with the first.
+        // `shown` is always a prefix of the findings.
         let rest = &self.findings[shown.len()..];
         AdviceAnswer {
             device: DeviceAnswer::named(&self.device),
@@ -178,14 +178,17 @@ impl Advice {
                 findings: rest.len(),
                 allocated_bytes: rest.iter().fold(0_u64, |sum, finding| sum.saturating_add(finding.bytes)),
             },
-            together: TogetherAnswer { without_more_work: after(&self.free), all: after(&self.all) },
+            together: TogetherAnswer {
+                without_more_work: after_answer(&self.without_more_work),
+                all: after_answer(&self.all_findings),
+            },
             unseen_bytes: self.unseen_bytes,
             unseen_bytes_error: self.unseen_error.answer(),
             repairs: repair_counts(&self.repairs),
         }
     }
 
-    /// Returns the same as JSON.
+    /// Returns the result of [`Self::answer`] as JSON.
     pub fn to_json(&self, rows: usize) -> Value {
         serde_json::to_value(self.answer(rows)).unwrap_or_default()
     }
@@ -237,7 +240,7 @@ fn part_answer(part: &PeakPart) -> PeakPartAnswer {
     }
 }
 
-fn after(together: &Together) -> AfterAnswer {
+fn after_answer(together: &CombinedEffect) -> AfterAnswer {
     AfterAnswer {
         findings: together.findings,
         saves_bytes: together.saves_bytes,

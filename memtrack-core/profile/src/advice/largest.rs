@@ -1,4 +1,4 @@
-//! The largest holders of memory at the peak, and whether there are other devices that could hold it.
+//! The largest parts of the memory at the peak, and whether the program uses several devices.
 
 use super::lines::{CodeLine, program_frame};
 use super::uses::Memory;
@@ -11,21 +11,21 @@ use memtrack_report::analysis::estimate::Sum;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// Returns the lines that hold most in a state, or the operators if no line is known.
+/// Returns the lines whose memory is largest in a state, or the operators where no line is known.
 pub(super) fn largest(memory: &Memory<'_>, state: State) -> Vec<PeakPart> {
     let trace = memory.profile.trace();
     let mut names = Names::of(memory.profile, &memory.places);
     let mut parts: HashMap<String, (u64, Sum), RandomState> = HashMap::default();
     let (mut total, mut blocks) = (0_u64, Sum::default());
-    for piece in memory.there(state) {
+    for piece in memory.live_in(state) {
         let line = piece
-            .obtained
+            .allocated_by
             .and_then(|record| program_frame(trace, record))
             .map(|frame| CodeLine::of(trace, frame));
         let name = match line {
             Some(CodeLine { file, line: 0, function }) => format!("{file} {function}"),
             Some(CodeLine { file, line, function }) => format!("{file}:{line} {function}"),
-            None => names.operator(piece.obtained),
+            None => names.operator(piece.allocated_by),
         };
         let (bytes, sum) = parts.entry(name).or_default();
         *bytes = bytes.saturating_add(piece.bytes);
@@ -40,12 +40,12 @@ pub(super) fn largest(memory: &Memory<'_>, state: State) -> Vec<PeakPart> {
     };
     let mut parts: Vec<PeakPart> = parts.into_iter().map(part).collect();
     parts.sort_by(|a, b| (Reverse(a.bytes), &a.name).cmp(&(Reverse(b.bytes), &b.name)));
-    parts.truncate(Advice::PARTS);
+    parts.truncate(Advice::MAX_LARGEST);
     parts
 }
 
-/// Returns whether the program uses several accelerators: it has memory on them, or communicates with other
-/// processes that do.
+/// Returns whether the program uses several accelerators: it has memory on more than one, or communicates
+/// with other processes.
 pub(super) fn has_several_devices(trace: &OperatorTrace) -> bool {
     let accelerators = trace.devices.iter().filter(|name| name.contains(':')).count();
     let talks = |name: &str| {

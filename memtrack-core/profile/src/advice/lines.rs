@@ -1,4 +1,4 @@
-//! The line of a program that requested memory.
+//! The line of the program that requested memory.
 
 use memtrack_model::optrace::{OperatorTrace, RecordId, TraceFrame, What};
 use memtrack_model::paths::slashed;
@@ -6,16 +6,16 @@ use memtrack_model::paths::slashed;
 /// A line of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeLine {
-    /// The file.
+    /// The file's path.
     pub file: String,
-    /// The line in it; in traces of PyTorch's profiler, the first line of the function.
+    /// The line number; in traces of PyTorch's profiler, that of the function's first line.
     pub line: u32,
-    /// The function.
+    /// The function's name.
     pub function: String,
 }
 
 /// Parts of paths that identify files outside the program: PyTorch's, installed packages', and Rust's.
-const FOREIGN: [&str; 9] = [
+const EXTERNAL_PATHS: [&str; 9] = [
     "/torch/",
     "site-packages/",
     "dist-packages/",
@@ -27,8 +27,8 @@ const FOREIGN: [&str; 9] = [
     "/rustlib/",
 ];
 
-/// Returns the innermost frame of the program's own code around a record: where the memory was requested, or
-/// else where the operator that did so was called.
+/// Returns the innermost frame of the program's own code for a record: from the record's stack, or else from
+/// the stack of the innermost enclosing record that has such a frame.
 pub(super) fn program_frame(trace: &OperatorTrace, record: RecordId) -> Option<TraceFrame> {
     let mut next = Some(record);
     while let Some(number) = next {
@@ -39,7 +39,8 @@ pub(super) fn program_frame(trace: &OperatorTrace, record: RecordId) -> Option<T
             _ => None,
         };
         let frames = stack.and_then(|stack| trace.stacks.get(stack as usize));
-        if let Some(frame) = frames.and_then(|frames| frames.iter().find(|frame| is_of_program(trace, frame)))
+        if let Some(frame) =
+            frames.and_then(|frames| frames.iter().find(|frame| is_program_code(trace, frame)))
         {
             return Some(*frame);
         }
@@ -48,13 +49,13 @@ pub(super) fn program_frame(trace: &OperatorTrace, record: RecordId) -> Option<T
     None
 }
 
-fn is_of_program(trace: &OperatorTrace, frame: &TraceFrame) -> bool {
+fn is_program_code(trace: &OperatorTrace, frame: &TraceFrame) -> bool {
     let file = trace.strings.get(frame.file);
     let file = slashed(&file);
     !file.is_empty()
         && !file.starts_with("torch/")
         && !file.starts_with("<built-in")
-        && !FOREIGN.iter().any(|part| file.contains(part))
+        && !EXTERNAL_PATHS.iter().any(|part| file.contains(part))
 }
 
 impl CodeLine {

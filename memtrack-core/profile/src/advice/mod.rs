@@ -1,6 +1,6 @@
-//! Changes that would lower a device's peak: memory that exists at the peak and is not used around it, and
-//! how much lower the peak would be without it. Each promised saving is the old peak minus the new one, which
-//! may be at another moment.
+//! Advice on lowering a device's peak: finds memory that is live but not in use at the peak, and computes how
+//! much lower the peak would be without it. Each saving is the old peak minus the new one, which may be at a
+//! different moment.
 
 mod edits;
 mod find;
@@ -14,10 +14,10 @@ mod words;
 use crate::analysis::Profile;
 use crate::category::Category;
 use crate::curve::Curve;
-use crate::names::is_of_sdk;
+use crate::names::is_from_sdk;
 use crate::repairs::Repairs;
 use edits::{Change, Edits};
-use find::Found;
+use find::Proposal;
 use memtrack_model::answer::{DeviceAnswer, DeviceKind};
 use memtrack_model::optrace::DeviceIndex;
 use memtrack_report::analysis::estimate::Estimate;
@@ -31,27 +31,27 @@ pub use json::{
 };
 pub use lines::CodeLine;
 
-/// The advice for a piece of memory.
+/// The kind of advice on a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Allocated before the peak, and first used after it: allocate it later.
+    /// Allocated before the peak, and first used after the peak: allocate it later.
     Early,
-    /// Last used before the peak, and freed after it: free it earlier.
+    /// Last used before the peak, and freed after the peak: free it earlier.
     Late,
-    /// Gradients that a step has used still exist: drop them right after the step.
+    /// Gradients that are still live after an optimizer's step has used them: drop them right after the step.
     ZeroGrad,
-    /// Used before the peak and after it, but not in between: move it elsewhere, or recompute it.
+    /// Used before and after the peak, but not in between: move it elsewhere, or recompute it.
     Idle,
-    /// A module's activations wait for its backward pass: recompute them then.
+    /// A module's activations that wait for the module's backward pass: recompute them then.
     Recompute,
 }
 
 impl Kind {
-    /// All kinds.
+    /// All kinds of advice.
     pub const ALL: [Self; 5] = [Self::Early, Self::Late, Self::ZeroGrad, Self::Idle, Self::Recompute];
 
-    /// Returns its name in JSON.
+    /// Returns the name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Early => "early",
@@ -62,21 +62,21 @@ impl Kind {
         }
     }
 
-    /// Returns whether the program does the same work afterwards: nothing is copied or computed again.
-    pub const fn is_free(self) -> bool {
+    /// Returns whether the change needs no additional work: nothing is copied or recomputed.
+    pub const fn needs_no_more_work(self) -> bool {
         matches!(self, Self::Early | Self::Late | Self::ZeroGrad)
     }
 }
 
-/// A use of memory around the peak.
+/// The last use of memory before the peak, or the first use after it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NearUse {
     /// The operator.
     pub operator: String,
-    /// The module around it, if any.
+    /// The enclosing module, if any.
     pub module: Option<String>,
-    /// From its end to the peak, or from the peak to its beginning, in ns.
+    /// The time from the end of the use to the peak, or from the peak to the start of the use, in ns.
     pub distance_ns: u64,
 }
 
@@ -88,21 +88,21 @@ pub struct Finding {
     pub kind: Kind,
     /// The category of the memory at the peak.
     pub category: Category,
-    /// The module that allocated it, or whose activations it holds.
+    /// The module that allocated the memory, or whose activations the memory holds.
     pub module: Option<String>,
-    /// The modules to recompute, if any: `module`, and others of its type.
+    /// The modules to recompute, if any: `module`, and others of the same type.
     pub modules: Vec<String>,
-    /// The operator that allocated it, if all of it was allocated by calls of one.
+    /// The operator that allocated the memory, if a single operator allocated all of it.
     pub operator: Option<String>,
-    /// The line that requested it.
+    /// The line that requested the memory.
     pub line: Option<CodeLine>,
-    /// The number of pieces of memory at the peak that it is about.
+    /// The number of pieces of memory at the peak that the change affects.
     pub pieces: u64,
-    /// Their bytes.
+    /// The bytes of these pieces.
     pub bytes: u64,
     /// The error of the bytes, if small blocks were sampled.
     pub error: Estimate,
-    /// The saving of this change: how much lower the peak is, in bytes.
+    /// How much lower the peak is after this change, in bytes.
     pub saves_bytes: u64,
     /// The error of the saving.
     pub saves_error: Estimate,
@@ -110,14 +110,15 @@ pub struct Finding {
     pub peak_bytes: u64,
     /// The error of the new peak.
     pub peak_error: Estimate,
-    /// From its allocation to the peak, for the largest piece, in ns; `None` if it existed before the trace.
+    /// The time from the allocation of the largest piece to the peak, in ns; `None` if the piece existed
+    /// before the trace.
     pub obtained_ns: Option<u64>,
-    /// The last use of the largest piece before the peak, other than by the operator that made it.
+    /// The last use of the largest piece before the peak, except by the operator that allocated it.
     pub used_before: Option<NearUse>,
     /// The first use of the largest piece after the peak.
     pub used_after: Option<NearUse>,
-    /// From the peak to the free of the largest piece, in ns; `None` if it still exists at the end of the
-    /// trace.
+    /// The time from the peak to the free of the largest piece, in ns; `None` if the piece is live at the end
+    /// of the trace.
     pub freed_ns: Option<u64>,
     /// The duration of the operators that would have to run again, in ns; only for [`Kind::Recompute`].
     pub forward_ns: Option<u64>,
@@ -126,26 +127,26 @@ pub struct Finding {
 /// The peak after several changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Together {
-    /// The number of findings that were followed.
+pub struct CombinedEffect {
+    /// The number of findings that were applied.
     pub findings: u64,
-    /// The saving: how much lower the peak is, in bytes.
+    /// How much lower the peak is after the changes, in bytes.
     pub saves_bytes: u64,
     /// The peak, in bytes.
     pub peak_bytes: u64,
 }
 
-/// A line or an operator with the memory it holds at the peak.
+/// The memory of a line or an operator at the peak.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PeakPart {
-    /// The line of the program's own code as `memtrack top` names it, or the operator if no line is known.
+    /// The line of the program's own code, as `memtrack top` prints it, or the operator if no line is known.
     pub name: String,
-    /// Its bytes.
+    /// The bytes at the peak.
     pub bytes: u64,
     /// The error of the bytes, if small blocks were sampled.
     pub error: Estimate,
-    /// Its share of the peak, from 0 to 1.
+    /// The share of the peak, from 0 to 1.
     pub share: f64,
 }
 
@@ -159,22 +160,22 @@ pub struct Advice {
     pub peak_bytes: u64,
     /// The error of the peak, if small blocks were sampled.
     pub peak_error: Estimate,
-    /// The time at which it is first reached, in ns after the trace's first record.
+    /// The time at which the peak is first reached, in ns after the trace's first record.
     pub peak_ns: u64,
-    /// The largest parts of it, at most [`Advice::PARTS`].
+    /// The largest parts of the peak, at most [`Advice::MAX_LARGEST`].
     pub largest: Vec<PeakPart>,
-    /// Whether the program runs on several accelerators, which can share its memory.
+    /// Whether the program uses several accelerators, among which memory could be sharded.
     pub has_several_devices: bool,
-    /// Whether memtrack's SDK recorded the trace: a program in Rust.
-    pub is_of_sdk: bool,
+    /// Whether memtrack's SDK recorded the trace, so that the program is in Rust.
+    pub is_from_sdk: bool,
     /// The findings, sorted by saving, then by bytes. The last ones may save nothing on their own, because as
-    /// much is allocated at another moment.
+    /// much memory is allocated at another moment.
     pub findings: Vec<Finding>,
-    /// All findings that need no further work, followed together.
-    pub free: Together,
-    /// All findings followed together; of modules inside one another, only one is recomputed.
-    pub all: Together,
-    /// Bytes of the peak in which no tensor was seen, so that nothing is known about their use.
+    /// The peak after applying all findings that need no additional work ([`Kind::needs_no_more_work`]).
+    pub without_more_work: CombinedEffect,
+    /// The peak after applying all findings; of nested modules, only one is recomputed.
+    pub all_findings: CombinedEffect,
+    /// Bytes of memory at the peak in which no tensor was seen, so that its use is unknown.
     pub unseen_bytes: u64,
     /// The error of these bytes.
     pub unseen_error: Estimate,
@@ -183,37 +184,38 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// The number of parts of a peak that are listed.
-    pub const PARTS: usize = 5;
+    /// The maximum number of parts of the peak that are listed.
+    pub const MAX_LARGEST: usize = 5;
 
-    /// Finds changes that would lower the peak of a device. `repairs` are the ones to report.
+    /// Finds changes that would lower the peak of a device. The result lists `repairs`.
     pub fn of(profile: &Profile<'_>, device: DeviceIndex, repairs: Repairs) -> Self {
         let mut curve = Curve::of(profile, device);
         let (peak, peak_bytes) = curve.highest(0, curve.last());
         let first_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
         let peak_time = curve.begin_ns(peak).unwrap_or(first_ns);
         let memory = Memory::of(profile, device, &curve);
-        let (mut modules, mut alike, held) = recompute::find(&memory, &curve, peak);
-        let mut others = find::find(&memory, &curve, peak, &held);
+        let (mut modules, mut similar, recomputable) = recompute::find(&memory, &curve, peak);
+        let mut others = find::find(&memory, &curve, peak, &recomputable);
         let old = u64::try_from(peak_bytes).unwrap_or(0);
         let edits = Edits::new(&memory);
-        for Found { finding, change, .. } in others.iter_mut().chain(&mut modules).chain(&mut alike) {
+        for Proposal { finding, change, .. } in others.iter_mut().chain(&mut modules).chain(&mut similar) {
             finding.peak_bytes = edits.peak_after(&mut curve, [&*change]).min(old);
             finding.saves_bytes = old - finding.peak_bytes;
         }
-        let modules = recompute::best_of(modules, alike);
+        let modules = recompute::choose_groups(modules, similar);
         let mut together = |changes: &[&Change]| {
             let peak_bytes = edits.peak_after(&mut curve, changes.iter().copied()).min(old);
-            Together { findings: changes.len() as u64, saves_bytes: old - peak_bytes, peak_bytes }
+            CombinedEffect { findings: changes.len() as u64, saves_bytes: old - peak_bytes, peak_bytes }
         };
-        let is_free = |found: &&Found| found.finding.kind.is_free();
-        let free: Vec<&Change> = others.iter().filter(is_free).map(|found| &found.change).collect();
+        let is_without_more_work = |found: &&Proposal| found.finding.kind.needs_no_more_work();
+        let free: Vec<&Change> =
+            others.iter().filter(is_without_more_work).map(|found| &found.change).collect();
         let mut all: Vec<&Change> = others.iter().map(|found| &found.change).collect();
         let mut peak_with = |changes: &[&Change]| {
             let with: Vec<&Change> = all.iter().chain(changes).copied().collect();
             together(&with).peak_bytes
         };
-        let recomputed = recompute::beside_each_other(&memory, &modules, &mut peak_with);
+        let recomputed = recompute::best_combination(&memory, &modules, &mut peak_with);
         all.extend(recomputed);
         let (free, all) = (together(&free), together(&all));
         let mut findings: Vec<Finding> =
@@ -240,20 +242,20 @@ impl Advice {
             peak_error,
             largest: largest::largest(&memory, peak),
             has_several_devices: largest::has_several_devices(profile.trace()),
-            is_of_sdk: is_of_sdk(profile),
+            is_from_sdk: is_from_sdk(profile),
             peak_ns: u64::try_from(peak_time.saturating_sub(first_ns)).unwrap_or(0),
             findings,
-            free,
-            all,
+            without_more_work: free,
+            all_findings: all,
             unseen_bytes,
             unseen_error,
             repairs,
         }
     }
 
-    /// Replaces the largest parts of the peak by those of `top`, which ranks the lines of the memory live at
-    /// the peak. A line that nearly everything goes through, such as the function that makes all tensors, is
-    /// less informative than the operators.
+    /// Replaces the largest parts of the peak by the rows of `at_peak`, which ranks lines by their live
+    /// memory at the peak. Keeps the operators if one line allocates nearly everything, such as a function
+    /// that creates all tensors, because the operators are then more informative.
     #[must_use]
     pub fn with_largest(mut self, at_peak: &TopReport) -> Self {
         if let (Some(line), Some(operator)) = (at_peak.rows.first(), self.largest.first())
@@ -268,28 +270,29 @@ impl Advice {
             error: row.errors.allocated_bytes,
             share: row.share.min(1.0),
         };
-        self.largest = at_peak.rows.iter().take(Self::PARTS).map(part).collect();
+        self.largest = at_peak.rows.iter().take(Self::MAX_LARGEST).map(part).collect();
         self
     }
 
-    /// Returns the saving below which findings are not listed: a hundredth of the peak is not worth a change.
-    fn least_bytes(&self, rows: usize) -> u64 {
+    /// Returns the saving below which findings are not listed: a hundredth of the peak, unless all rows are
+    /// requested.
+    fn min_listed_saving(&self, rows: usize) -> u64 {
         if rows == usize::MAX { 1 } else { (self.peak_bytes / 100).max(1) }
     }
 
-    /// Returns the findings that are listed, of which `rows` are shown, and whether they lower the peak only
-    /// together.
+    /// Returns the findings that save enough to be listed, of which `rows` are shown, and whether they lower
+    /// the peak only together.
     fn listed(&self, rows: usize) -> (Vec<&Finding>, bool) {
-        let least = self.least_bytes(rows);
+        let least = self.min_listed_saving(rows);
         let listed: Vec<&Finding> =
             self.findings.iter().filter(|finding| finding.saves_bytes >= least).collect();
-        if listed.is_empty() && self.all.saves_bytes >= least {
+        if listed.is_empty() && self.all_findings.saves_bytes >= least {
             return (self.findings.iter().collect(), true);
         }
         (listed, false)
     }
 
-    /// Returns whether the memory is the host's, which can be moved only to files.
+    /// Returns whether the device is host memory, which can be moved only to files.
     fn is_on_host(&self) -> bool {
         self.device == "pinned" || DeviceAnswer::named(&self.device).kind != DeviceKind::Device
     }

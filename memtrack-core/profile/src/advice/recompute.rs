@@ -1,14 +1,14 @@
-//! Modules whose activations could be recomputed in the backward pass, instead of being kept for it.
+//! Finds modules whose activations could be recomputed in the backward pass instead of being kept for it.
 
 use super::edits::Change;
-use super::find::Found;
+use super::find::Proposal;
 use super::uses::{Memory, States};
 use super::{Finding, Kind};
 use crate::analysis::Action;
 use crate::category::Category;
 use crate::curve::{Curve, State};
 use crate::modules::calls::{Call, CallId};
-use crate::places::{ModuleId, When};
+use crate::places::{ModuleId, StepPart};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{Arg, Op, OpKind, What};
 use memtrack_model::snapshot::StringId;
@@ -16,100 +16,104 @@ use memtrack_report::analysis::estimate::Estimate;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-/// The maximum number of modules that are tried together.
+/// The maximum number of proposals that are tried together.
 const MAX_TOGETHER: usize = 64;
 
-/// The memory that a call makes and needs, including the calls inside it.
+/// The memory that a call and the calls inside it allocate and read.
 #[derive(Clone, Debug, Default)]
-struct Traffic {
-    made: Vec<u32>,
+struct CallMemory {
+    allocated: Vec<u32>,
     read: HashSet<u32, RandomState>,
-    /// Whether it writes to memory that existed before.
-    writes_others: bool,
-    /// The duration of its operators, in ns.
+    /// Whether the call writes to memory that existed before the call.
+    writes_older_memory: bool,
+    /// The duration of the call's operators, in ns.
     forward_ns: u64,
 }
 
-/// Finds the modules, each alone and similar ones together, and the pieces that they could recompute.
+/// Returns proposals for single modules, proposals for groups of similar modules, and the pieces that could
+/// be recomputed.
 pub(super) fn find(
     memory: &Memory<'_>,
     curve: &Curve,
     peak: State,
-) -> (Vec<Found>, Vec<Found>, HashSet<u32, RandomState>) {
-    let traffic = traffic(memory);
-    let writes = writes(memory);
+) -> (Vec<Proposal>, Vec<Proposal>, HashSet<u32, RandomState>) {
+    let call_memory = memory_of_calls(memory);
+    let writes = write_times(memory);
     let mut by_module: HashMap<ModuleId, Candidate, RandomState> = HashMap::default();
-    let mut wrong: HashSet<ModuleId, RandomState> = HashSet::default();
-    for (number, (call, traffic)) in (0..).zip(memory.calls.all().iter().zip(&traffic)) {
+    let mut excluded: HashSet<ModuleId, RandomState> = HashSet::default();
+    for (number, (call, call_memory)) in (0..).zip(memory.calls.all().iter().zip(&call_memory)) {
         let Some((backward_ns, _)) = call.backward_ns.filter(|_| !call.is_recomputed) else { continue };
         let is_changed = |piece: &u32| {
             let times = writes.get(piece).map_or(&[][..], |times| times);
             times.iter().any(|&time_ns| call.begin_ns <= time_ns && time_ns < backward_ns)
         };
-        if traffic.writes_others || traffic.read.iter().any(is_changed) {
-            // Recomputed, it would be computed from different values.
-            wrong.insert(call.module);
+        if call_memory.writes_older_memory || call_memory.read.iter().any(is_changed) {
+            // Recomputing the module would start from different values.
+            excluded.insert(call.module);
             continue;
         }
-        let again = curve.before(backward_ns);
+        let recompute_state = curve.before(backward_ns);
         let mut change = Change::default();
         let mut at_peak: Vec<u32> = Vec::new();
         let mut gone_bytes: u64 = 0;
-        for &piece in &traffic.made {
-            let Some(states) = kept_for_backward(memory, curve, piece, (number, call), again) else {
+        for &piece in &call_memory.allocated {
+            let Some(states) = idle_until_backward(memory, curve, piece, (number, call), recompute_state)
+            else {
                 continue;
             };
-            change.gone.push((piece, states));
+            change.removed.push((piece, states));
             gone_bytes = gone_bytes.saturating_add(memory.pieces[piece as usize].bytes);
             if states.0 <= peak && peak <= states.1 {
                 at_peak.push(piece);
             }
         }
-        if change.gone.is_empty() {
+        if change.removed.is_empty() {
             continue;
         }
-        // Recomputing them takes as much as the first time, including inputs.
-        let most = most_inside(memory, &traffic.made, call);
-        change.extra.push((again, i64::try_from(most.saturating_sub(gone_bytes)).unwrap_or(i64::MAX)));
+        // The recomputation needs as much memory as the first computation.
+        let most = peak_inside(memory, &call_memory.allocated, call);
+        change
+            .extra
+            .push((recompute_state, i64::try_from(most.saturating_sub(gone_bytes)).unwrap_or(i64::MAX)));
         let end = curve.after(call.end_ns);
-        change.needed.extend(traffic.read.iter().map(|&piece| (piece, (end, again))));
+        change.needed.extend(call_memory.read.iter().map(|&piece| (piece, (end, recompute_state))));
         let candidate = by_module.entry(call.module).or_insert_with(|| Candidate::new(memory, call));
-        candidate.longest_ns = candidate.longest_ns.max(traffic.forward_ns);
+        candidate.longest_ns = candidate.longest_ns.max(call_memory.forward_ns);
         let found = &mut candidate.found;
-        found.change.gone.append(&mut change.gone);
+        found.change.removed.append(&mut change.removed);
         found.change.needed.append(&mut change.needed);
         found.change.extra.append(&mut change.extra);
         if !at_peak.is_empty() {
             found.finding.pieces += at_peak.len() as u64;
             found.finding.bytes = found.finding.bytes.saturating_add(memory.bytes_of(&at_peak));
-            let took = found.finding.forward_ns.unwrap_or(0);
-            found.finding.forward_ns = Some(took.saturating_add(traffic.forward_ns));
+            let duration_ns = found.finding.forward_ns.unwrap_or(0);
+            found.finding.forward_ns = Some(duration_ns.saturating_add(call_memory.forward_ns));
             candidate.at_peak.extend(at_peak);
         }
     }
-    by_module.retain(|module, _| !wrong.contains(module));
+    by_module.retain(|module, _| !excluded.contains(module));
     let mut all: Vec<Candidate> = by_module.into_values().collect();
     all.sort_by_key(|candidate| candidate.found.modules[0]);
-    let mut held = HashSet::default();
+    let mut recomputable = HashSet::default();
     for candidate in &mut all {
         if let Some(&largest) =
             candidate.at_peak.iter().max_by_key(|&&piece| memory.pieces[piece as usize].bytes)
         {
             candidate.found.finding.category = memory.category(largest, curve, peak);
         }
-        held.extend(candidate.at_peak.iter().copied());
+        recomputable.extend(candidate.at_peak.iter().copied());
     }
-    let alike = alike(memory, &all);
+    let similar = group_similar(memory, &all);
     let singles = all.into_iter().filter(|candidate| !candidate.at_peak.is_empty());
-    (singles.map(|candidate| candidate.found).collect(), alike, held)
+    (singles.map(|candidate| candidate.found).collect(), similar, recomputable)
 }
 
-/// A module that could be recomputed.
+/// A module that the backward pass could recompute.
 struct Candidate {
-    found: Found,
+    found: Proposal,
     class: StringId,
     at_peak: Vec<u32>,
-    /// The longest duration of its operators in a call, in ns.
+    /// The longest duration of the module's operators in one call, in ns.
     longest_ns: u64,
 }
 
@@ -119,12 +123,12 @@ impl Candidate {
             What::Module(module) => module.class,
             _ => StringId::default(),
         };
-        Self { found: empty(memory, call), class, at_peak: Vec::new(), longest_ns: 0 }
+        Self { found: new_proposal(memory, call), class, at_peak: Vec::new(), longest_ns: 0 }
     }
 }
 
-fn empty(memory: &Memory<'_>, call: &Call) -> Found {
-    Found {
+fn new_proposal(memory: &Memory<'_>, call: &Call) -> Proposal {
+    Proposal {
         finding: Finding {
             kind: Kind::Recompute,
             category: Category::Activation,
@@ -150,26 +154,26 @@ fn empty(memory: &Memory<'_>, call: &Call) -> Found {
     }
 }
 
-/// Groups modules of one type at one depth, such as the layers of a model, into one finding each.
-fn alike(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Found> {
-    let mut groups: Vec<Found> = Vec::new();
+/// Groups modules of the same type and depth, such as the layers of a model, into one proposal per group.
+fn group_similar(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Proposal> {
+    let mut groups: Vec<Proposal> = Vec::new();
     let mut places: HashMap<(StringId, u32), usize, RandomState> = HashMap::default();
     for Candidate { found, class, longest_ns, .. } in all {
         let depth = memory.places.modules[found.modules[0] as usize].depth;
         let place = *places.entry((*class, depth)).or_insert(groups.len());
-        let took = found.finding.forward_ns.unwrap_or(*longest_ns);
+        let duration_ns = found.finding.forward_ns.unwrap_or(*longest_ns);
         let Some(group) = groups.get_mut(place) else {
             let mut group = found.clone();
-            group.finding.forward_ns = Some(took);
+            group.finding.forward_ns = Some(duration_ns);
             groups.push(group);
             continue;
         };
         group.finding.pieces += found.finding.pieces;
         group.finding.bytes = group.finding.bytes.saturating_add(found.finding.bytes);
         group.finding.modules.extend(found.finding.modules.iter().cloned());
-        group.finding.forward_ns = group.finding.forward_ns.map(|sum| sum.saturating_add(took));
+        group.finding.forward_ns = group.finding.forward_ns.map(|sum| sum.saturating_add(duration_ns));
         group.modules.extend(&found.modules);
-        group.change.gone.extend(&found.change.gone);
+        group.change.removed.extend(&found.change.removed);
         group.change.needed.extend(&found.change.needed);
         group.change.extra.extend(&found.change.extra);
     }
@@ -177,15 +181,16 @@ fn alike(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Found> {
     groups
 }
 
-/// Chooses between similar modules together, if that saves more than any of them alone, and each alone.
-pub(super) fn best_of(mut singles: Vec<Found>, alike: Vec<Found>) -> Vec<Found> {
-    let mut all: Vec<Found> = Vec::new();
-    for group in alike {
-        let is_one = |single: &Found| group.modules.contains(&single.modules[0]);
+/// Chooses for each group of similar modules between the group and its single modules: the group if it saves
+/// more than any of the modules alone.
+pub(super) fn choose_groups(mut singles: Vec<Proposal>, similar: Vec<Proposal>) -> Vec<Proposal> {
+    let mut all: Vec<Proposal> = Vec::new();
+    for group in similar {
+        let is_member = |single: &Proposal| group.modules.contains(&single.modules[0]);
         let best =
-            singles.iter().filter(|single| is_one(single)).map(|single| single.finding.saves_bytes).max();
+            singles.iter().filter(|single| is_member(single)).map(|single| single.finding.saves_bytes).max();
         if best.is_some_and(|best| best < group.finding.saves_bytes) {
-            singles.retain(|single| !is_one(single));
+            singles.retain(|single| !is_member(single));
             all.push(group);
         }
     }
@@ -193,14 +198,14 @@ pub(super) fn best_of(mut singles: Vec<Found>, alike: Vec<Found>) -> Vec<Found> 
     all
 }
 
-/// Returns the states between the end of a call and its part of the backward pass in which a piece need not
-/// exist because it has no other use then or later.
-fn kept_for_backward(
+/// Returns the states between the end of a call and its backward pass in which a piece need not be live;
+/// `None` if something else uses the piece after the call.
+fn idle_until_backward(
     memory: &Memory<'_>,
     curve: &Curve,
     piece: u32,
     (number, call): (CallId, &Call),
-    again: State,
+    recompute_state: State,
 ) -> Option<States> {
     let (backward_ns, _) = call.backward_ns?;
     let category = memory.pieces[piece as usize].category_at(i64::MAX);
@@ -211,70 +216,72 @@ fn kept_for_backward(
     let mut end_ns = call.end_ns;
     let mut is_kept = false;
     for of in memory.uses(piece) {
-        if of.when != When::Backward {
+        if of.part != StepPart::Backward {
             if of.end_ns >= backward_ns {
                 return None;
             }
             end_ns = end_ns.max(of.end_ns);
         } else {
-            let around = memory.calls.around(of.record);
-            if of.begin_ns < backward_ns || !memory.calls.outwards(around).any(|outer| outer == number) {
+            let around = memory.calls.enclosing(of.record);
+            if of.begin_ns < backward_ns || !memory.calls.ancestors(around).any(|outer| outer == number) {
                 return None;
             }
             is_kept = true;
         }
     }
-    let states = (curve.after(end_ns) + 1, again.checked_sub(1)?);
-    (is_kept && states.0 <= states.1 && states.1 <= memory.life(piece).1).then_some(states)
+    let states = (curve.after(end_ns) + 1, recompute_state.checked_sub(1)?);
+    (is_kept && states.0 <= states.1 && states.1 <= memory.live_states(piece).1).then_some(states)
 }
 
-/// Returns the memory that each call makes and reads.
-fn traffic(memory: &Memory<'_>) -> Vec<Traffic> {
-    let mut all = vec![Traffic::default(); memory.calls.all().len()];
+/// Returns the memory that each call allocates and reads.
+fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
+    let mut all = vec![CallMemory::default(); memory.calls.all().len()];
     for (number, piece) in (0..).zip(&memory.pieces) {
-        let Some(obtained) = piece.obtained else { continue };
-        if !matches!(memory.places.get(obtained).when, When::Forward | When::Other) {
+        let Some(allocated_by) = piece.allocated_by else { continue };
+        if !matches!(memory.places.get(allocated_by).part, StepPart::Forward | StepPart::Other) {
             continue;
         }
-        for call in memory.calls.outwards(memory.calls.around(obtained)) {
-            all[call as usize].made.push(number);
+        for call in memory.calls.ancestors(memory.calls.enclosing(allocated_by)) {
+            all[call as usize].allocated.push(number);
         }
     }
     let made_in = |piece: u32, call: CallId| {
-        let obtained = memory.pieces[piece as usize].obtained;
-        let around = obtained.and_then(|record| memory.calls.around(record));
-        memory.calls.outwards(around).any(|outer| outer == call)
+        let allocated_by = memory.pieces[piece as usize].allocated_by;
+        let around = allocated_by.and_then(|record| memory.calls.enclosing(record));
+        memory.calls.ancestors(around).any(|outer| outer == call)
     };
     for (number, record) in (0..).zip(&memory.profile.trace().records) {
         let What::Op(op) = &record.what else { continue };
         let place = memory.places.get(number);
-        let around =
-            memory.calls.around(number).filter(|_| matches!(place.when, When::Forward | When::Other));
+        let around = memory
+            .calls
+            .enclosing(number)
+            .filter(|_| matches!(place.part, StepPart::Forward | StepPart::Other));
         if around.is_none() {
             continue;
         }
         if place.operator.is_none() && op.kind == OpKind::Op && op.known {
-            let took = memory.ends[number as usize].saturating_sub(record.time_ns);
-            for call in memory.calls.outwards(around) {
+            let duration_ns = memory.ends[number as usize].saturating_sub(record.time_ns);
+            for call in memory.calls.ancestors(around) {
                 let sum = &mut all[call as usize].forward_ns;
-                *sum = sum.saturating_add(u64::try_from(took).unwrap_or(0));
+                *sum = sum.saturating_add(u64::try_from(duration_ns).unwrap_or(0));
             }
         }
-        let written = written(op);
-        for (at, (_, storage)) in memory.profile.mentions(number).into_iter().enumerate() {
-            let Some(piece) = storage.and_then(|storage| memory.of_storage[storage as usize]) else {
+        let written = written_tensors(op);
+        for (at, (_, storage)) in memory.profile.references(number).into_iter().enumerate() {
+            let Some(piece) = storage.and_then(|storage| memory.piece_of_storage[storage as usize]) else {
                 continue;
             };
             let category = memory.pieces[piece as usize].category_at(i64::MAX);
             if matches!(category, Category::Parameter | Category::Buffer) {
                 continue;
             }
-            for call in memory.calls.outwards(around) {
+            for call in memory.calls.ancestors(around) {
                 if made_in(piece, call) {
                     continue;
                 }
                 let of = &mut all[call as usize];
-                of.writes_others |= written.get(at).copied().unwrap_or(false);
+                of.writes_older_memory |= written.get(at).copied().unwrap_or(false);
                 of.read.insert(piece);
             }
         }
@@ -282,17 +289,17 @@ fn traffic(memory: &Memory<'_>) -> Vec<Traffic> {
     all
 }
 
-/// Returns for each tensor of an operator's arguments whether it is written.
-fn written(op: &Op) -> Vec<bool> {
+/// Returns for each tensor in an operator's arguments whether the operator writes to it.
+fn written_tensors(op: &Op) -> Vec<bool> {
     let of = |arg: &Arg| std::iter::repeat_n(arg.written() == Some(true), arg.tensors().len());
     op.args.iter().flat_map(of).collect()
 }
 
-/// Returns when each piece was written, in ns.
-fn writes(memory: &Memory<'_>) -> HashMap<u32, Vec<i64>, RandomState> {
+/// Returns the times in ns at which each piece was written.
+fn write_times(memory: &Memory<'_>) -> HashMap<u32, Vec<i64>, RandomState> {
     let mut writes: HashMap<u32, Vec<i64>, RandomState> = HashMap::default();
     for change in memory.profile.changes() {
-        let piece = change.storage.and_then(|storage| memory.of_storage[storage as usize]);
+        let piece = change.storage.and_then(|storage| memory.piece_of_storage[storage as usize]);
         if let Some(piece) = piece.filter(|_| change.action == Action::IncrementVersion) {
             writes.entry(piece).or_default().push(change.time_ns);
         }
@@ -300,8 +307,8 @@ fn writes(memory: &Memory<'_>) -> HashMap<u32, Vec<i64>, RandomState> {
     writes
 }
 
-/// Returns the maximum memory that pieces made by a call held together while it ran.
-fn most_inside(memory: &Memory<'_>, made: &[u32], call: &Call) -> u64 {
+/// Returns the peak of the memory that a call allocated, while the call ran.
+fn peak_inside(memory: &Memory<'_>, made: &[u32], call: &Call) -> u64 {
     let mut changes: Vec<(i64, i64)> = Vec::with_capacity(2 * made.len());
     for &piece in made {
         let piece = &memory.pieces[piece as usize];
@@ -318,38 +325,39 @@ fn most_inside(memory: &Memory<'_>, made: &[u32], call: &Call) -> u64 {
     u64::try_from(most).unwrap_or(0)
 }
 
-/// Returns the findings to recompute together, none inside another, adding each as long as it lowers the peak
-/// further: in the order of saving per time, or of saving, whichever gets lower. `peak_with` returns the peak
-/// with some of them.
-pub(super) fn beside_each_other<'a>(
+/// Returns the changes of a set of proposals of which none is inside another. Adds proposals greedily if they
+/// lower the peak further, once in the order of saving and once in the order of saving per time, and returns
+/// the better result. `peak_with` returns the peak with a set of changes.
+pub(super) fn best_combination<'a>(
     memory: &Memory<'_>,
-    modules: &'a [Found],
+    modules: &'a [Proposal],
     peak_with: &mut impl FnMut(&[&'a Change]) -> u64,
 ) -> Vec<&'a Change> {
-    let mut best: Vec<&Found> = modules.iter().filter(|found| found.finding.saves_bytes > 0).collect();
+    let mut best: Vec<&Proposal> = modules.iter().filter(|found| found.finding.saves_bytes > 0).collect();
     best.sort_by_key(|found| Reverse(found.finding.saves_bytes));
-    let (by_bytes, lowest) = tried(memory, &best, peak_with);
-    let worth = |found: &Found| {
+    let (by_bytes, lowest) = add_greedily(memory, &best, peak_with);
+    let worth = |found: &Proposal| {
         found.finding.saves_bytes as f64 / found.finding.forward_ns.unwrap_or(0).max(1) as f64
     };
     best.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
-    let (by_worth, peak) = tried(memory, &best, peak_with);
+    let (by_worth, peak) = add_greedily(memory, &best, peak_with);
     if peak <= lowest { by_worth } else { by_bytes }
 }
 
-/// Adds one after the other, and returns the peak with those that were added.
-fn tried<'a>(
+/// Adds the proposals in order, keeping those that lower the peak; returns their changes and the resulting
+/// peak.
+fn add_greedily<'a>(
     memory: &Memory<'_>,
-    best: &[&'a Found],
+    best: &[&'a Proposal],
     peak_with: &mut impl FnMut(&[&'a Change]) -> u64,
 ) -> (Vec<&'a Change>, u64) {
-    let outwards = |module: ModuleId| {
+    let ancestors = |module: ModuleId| {
         std::iter::successors(Some(module), |&module| memory.places.modules[module as usize].parent)
     };
-    let is_inside = |a: &Found, b: &Found| {
-        a.modules.iter().any(|&module| outwards(module).any(|outer| b.modules.contains(&outer)))
+    let is_inside = |a: &Proposal, b: &Proposal| {
+        a.modules.iter().any(|&module| ancestors(module).any(|outer| b.modules.contains(&outer)))
     };
-    let mut chosen: Vec<&Found> = Vec::new();
+    let mut chosen: Vec<&Proposal> = Vec::new();
     let mut changes: Vec<&Change> = Vec::new();
     let mut peak = peak_with(&changes);
     for &found in best.iter().take(MAX_TOGETHER) {

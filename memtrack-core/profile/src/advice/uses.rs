@@ -1,75 +1,75 @@
-//! The uses of each piece of memory.
+//! Finds the uses of each piece of memory.
 
 use crate::analysis::Profile;
 use crate::category::Category;
 use crate::curve::{Curve, State};
-use crate::modules::calls::{Calls, ends};
+use crate::modules::calls::{Calls, end_times};
 use crate::pieces::{Piece, pieces};
-use crate::places::{Places, When};
+use crate::places::{Places, StepPart};
 use crate::recorded::PRODUCER;
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{DeviceIndex, RecordId, What};
 use memtrack_report::analysis::estimate::{Estimate, Sum};
 use std::collections::HashMap;
 
-/// A first and a last state, both inclusive.
+/// A range of states: the first and the last, both inclusive.
 pub(super) type States = (State, State);
 
 /// A use of a piece of memory: an operator with the piece among its arguments or results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Use {
-    /// The outermost operator, which cannot be changed inside.
+    /// The outermost operator: the program cannot change what happens inside it.
     pub(super) record: RecordId,
     pub(super) begin_ns: i64,
     pub(super) end_ns: i64,
-    pub(super) when: When,
+    pub(super) part: StepPart,
 }
 
-/// A time in which a piece exists and is not used.
+/// An interval in which a piece is live but not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
-    /// The states in which the piece need not exist.
+    /// The states in which the piece would not have to be live.
     pub(super) states: States,
-    /// The uses before and after it.
+    /// The uses right before and after the gap.
     pub(super) before: Option<Use>,
     pub(super) after: Option<Use>,
 }
 
 impl Gap {
-    pub(super) const fn has(&self, state: State) -> bool {
+    pub(super) const fn contains(&self, state: State) -> bool {
         self.states.0 <= state && state <= self.states.1
     }
 }
 
-/// The device memory that an operator touches.
+/// What an outermost operator does with the device's memory.
 #[derive(Clone, Copy, Debug, Default)]
-struct Touched {
+struct Footprint {
     /// The number of allocations and frees.
     changes: u64,
-    /// The piece that it uses, if it uses only one.
+    /// The piece that the operator uses; the last one if it uses several.
     piece: Option<u32>,
-    /// Whether it uses several pieces.
-    many: bool,
+    /// Whether the operator uses several pieces.
+    has_several_pieces: bool,
 }
 
-/// Pieces of memory with their uses.
+/// The pieces of a device's memory, with their uses.
 pub(super) struct Memory<'a> {
     pub(super) profile: &'a Profile<'a>,
     device: DeviceIndex,
     pub(super) places: Places,
     pub(super) calls: Calls,
     pub(super) pieces: Vec<Piece>,
-    /// The uses of each piece other than by the operator that made it, in the order of their beginnings.
+    /// The uses of each piece, except by the operator that allocated it, sorted by start.
     uses: Vec<Vec<Use>>,
-    /// The first and last state in which each piece exists.
+    /// The first and last state in which each piece is live.
     lives: Vec<States>,
     /// The piece of each storage.
-    pub(super) of_storage: Vec<Option<u32>>,
+    pub(super) piece_of_storage: Vec<Option<u32>>,
     /// The end of each record, in ns.
     pub(super) ends: Vec<i64>,
-    /// The memory touched by each outermost operator.
-    touched: HashMap<RecordId, Touched, RandomState>,
-    /// The beginning and end of each optimizer step, in the order of their beginnings.
+    /// The footprint of each outermost operator.
+    footprints: HashMap<RecordId, Footprint, RandomState>,
+    /// The start and end of each optimizer step, sorted by start.
     steps: Vec<(i64, i64)>,
 }
 
@@ -78,33 +78,33 @@ impl<'a> Memory<'a> {
         let trace = profile.trace();
         let places = Places::of(trace);
         let calls = Calls::of(profile, &places);
-        let ends = ends(trace);
+        let ends = end_times(trace);
         let pieces = pieces(profile, device);
-        let mut of_storage = vec![None; profile.storages().len()];
+        let mut piece_of_storage = vec![None; profile.storages().len()];
         for (number, piece) in (0..).zip(&pieces) {
             if let Some(storage) = piece.storage {
-                of_storage[storage as usize] = Some(number);
+                piece_of_storage[storage as usize] = Some(number);
             }
         }
         let mut memory = Self {
             profile,
             device,
-            lives: pieces.iter().map(|piece| life(piece, curve)).collect(),
+            lives: pieces.iter().map(|piece| live_states(piece, curve)).collect(),
             uses: vec![Vec::new(); pieces.len()],
             places,
             calls,
             pieces,
-            of_storage,
+            piece_of_storage,
             ends,
-            touched: HashMap::default(),
+            footprints: HashMap::default(),
             steps: Vec::new(),
         };
         let mut running: HashMap<u64, Option<usize>, RandomState> = HashMap::default();
         for (number, record) in (0..).zip(&trace.records) {
-            // A step consists of consecutive records of its phase: some traces state the phase of each
-            // record.
+            // An optimizer step is a sequence of consecutive records in the optimizer's phase, because some
+            // traces state the phase of every record.
             let step = running.entry(record.thread).or_insert(None);
-            if memory.places.get(number).when != When::Optimizer {
+            if memory.places.get(number).part != StepPart::Optimizer {
                 *step = None;
             } else {
                 let end_ns = memory.ends[number as usize].max(record.time_ns);
@@ -119,12 +119,12 @@ impl<'a> Memory<'a> {
                     }
                 }
             }
-            let outer = memory.outer(number);
+            let outer = memory.outermost_operator(number);
             match &record.what {
                 What::Op(_) => {}
                 What::Memory(of) => {
                     if of.device == device && outer != number {
-                        memory.touched.entry(outer).or_default().changes += 1;
+                        memory.footprints.entry(outer).or_default().changes += 1;
                     }
                     continue;
                 }
@@ -134,18 +134,19 @@ impl<'a> Memory<'a> {
                 record: outer,
                 begin_ns: trace.records[outer as usize].time_ns,
                 end_ns: memory.ends[outer as usize],
-                when: memory.places.get(outer).when,
+                part: memory.places.get(outer).part,
             };
-            for (_, storage) in profile.mentions(number) {
-                let Some(piece) = storage.and_then(|storage| memory.of_storage[storage as usize]) else {
+            for (_, storage) in profile.references(number) {
+                let Some(piece) = storage.and_then(|storage| memory.piece_of_storage[storage as usize])
+                else {
                     continue;
                 };
-                let touched = memory.touched.entry(outer).or_default();
-                touched.many |= touched.piece.is_some_and(|other| other != piece);
-                touched.piece = Some(piece);
+                let footprint = memory.footprints.entry(outer).or_default();
+                footprint.has_several_pieces |= footprint.piece.is_some_and(|other| other != piece);
+                footprint.piece = Some(piece);
                 let uses = &mut memory.uses[piece as usize];
                 if memory.pieces[piece as usize]
-                    .obtained
+                    .allocated_by
                     .is_none_or(|record| memory.places.get(record).operator != Some(outer))
                     && uses.last() != Some(&use_of)
                 {
@@ -153,30 +154,31 @@ impl<'a> Memory<'a> {
                 }
             }
         }
-        memory.use_by_coarse_operators();
+        memory.add_uses_by_coarse_operators();
         for piece in 0..memory.pieces.len() {
-            // A step uses all memory that it updates until it ends.
+            // An optimizer step counts as using the memory that it updates until the step ends.
             let category = memory.pieces[piece].category_at(i64::MAX);
             if matches!(category, Category::Parameter | Category::Gradient | Category::OptimizerState) {
-                memory.uses[piece] = memory.uses[piece].iter().map(|of| memory.whole_step(of)).collect();
+                memory.uses[piece] =
+                    memory.uses[piece].iter().map(|of| memory.extended_to_step(of)).collect();
             }
             memory.uses[piece].sort_by_key(|of| of.begin_ns);
         }
         memory
     }
 
-    /// Adds uses by coarse operators: in a Rust program's recording the backward pass and an optimizer's step
-    /// are one operator each, which does not state its inputs, so it may use all memory that exists when it
-    /// begins.
-    fn use_by_coarse_operators(&mut self) {
+    /// Adds uses by coarse operators. In the recording of a Rust program, the backward pass and an
+    /// optimizer's step are one operator each, which does not report its inputs; it may therefore use all
+    /// memory that is live when it begins.
+    fn add_uses_by_coarse_operators(&mut self) {
         let trace = self.profile.trace();
         if trace.header.producer.0 != PRODUCER {
             return;
         }
         let is_coarse = |number: RecordId| {
             matches!(trace.records[number as usize].what, What::Op(_))
-                && self.outer(number) == number
-                && matches!(self.places.get(number).when, When::Backward | When::Optimizer)
+                && self.outermost_operator(number) == number
+                && matches!(self.places.get(number).part, StepPart::Backward | StepPart::Optimizer)
         };
         let coarse: Vec<Use> = (0..trace.records.len() as RecordId)
             .filter(|&number| is_coarse(number))
@@ -184,53 +186,55 @@ impl<'a> Memory<'a> {
                 record,
                 begin_ns: trace.records[record as usize].time_ns,
                 end_ns: self.ends[record as usize],
-                when: self.places.get(record).when,
+                part: self.places.get(record).part,
             })
             .collect();
         for (piece, uses) in self.pieces.iter().zip(&mut self.uses) {
             let begin = piece.begin_ns.unwrap_or(i64::MIN);
             let first = coarse.partition_point(|of| of.begin_ns < begin);
-            let there =
+            let live_at_start =
                 coarse[first..].iter().take_while(|of| piece.end_ns.is_none_or(|end| of.begin_ns < end));
-            uses.extend(there);
+            uses.extend(live_at_start);
         }
     }
 
-    /// Returns the outermost operator around a record, or the record.
-    pub(super) fn outer(&self, record: RecordId) -> RecordId {
+    /// Returns the outermost operator that encloses a record, or the record if there is none.
+    pub(super) fn outermost_operator(&self, record: RecordId) -> RecordId {
         self.places.get(record).operator.unwrap_or(record)
     }
 
-    /// Returns the first and last state in which a piece exists.
-    pub(super) fn life(&self, piece: u32) -> States {
+    /// Returns the first and last state in which a piece is live.
+    pub(super) fn live_states(&self, piece: u32) -> States {
         self.lives[piece as usize]
     }
 
-    /// Returns the uses of a piece other than by the operator that made it.
+    /// Returns the uses of a piece, except by the operator that allocated it.
     pub(super) fn uses(&self, piece: u32) -> &[Use] {
         &self.uses[piece as usize]
     }
 
     /// Returns the operator that allocated a piece.
     pub(super) fn maker(&self, piece: u32) -> Option<RecordId> {
-        self.places.get(self.pieces[piece as usize].obtained?).operator
+        self.places.get(self.pieces[piece as usize].allocated_by?).operator
     }
 
-    /// Returns whether an operator does nothing to the device's memory other than allocate and use this
-    /// piece.
+    /// Returns whether an operator does nothing with the device's memory except allocate and use this piece.
     pub(super) fn touches_only(&self, operator: RecordId, piece: u32) -> bool {
-        self.touched.get(&operator).is_none_or(|touched| {
-            touched.changes <= 1 && !touched.many && touched.piece.is_none_or(|only| only == piece)
+        self.footprints.get(&operator).is_none_or(|footprint| {
+            footprint.changes <= 1
+                && !footprint.has_several_pieces
+                && footprint.piece.is_none_or(|only| only == piece)
         })
     }
 
-    /// Returns the times in which a piece exists and is not used, between those uses that are `counted`.
+    /// Returns the intervals in which a piece is live and not used, where only the uses for which `counted`
+    /// returns true are uses.
     pub(super) fn gaps(&self, piece: u32, curve: &Curve, counted: impl Fn(&Use) -> bool) -> Vec<Gap> {
-        let (first, last) = self.life(piece);
+        let (first, last) = self.live_states(piece);
         let mut gaps = Vec::new();
         let of = &self.pieces[piece as usize];
         let mut begin = match (of.begin_ns, self.maker(piece)) {
-            // A new piece exists until the operator that allocated it has ended.
+            // The operator that allocates a piece needs it until the operator ends.
             (Some(_), Some(maker)) => curve.after(self.ends[maker as usize]) + 1,
             _ => first,
         };
@@ -248,8 +252,8 @@ impl<'a> Memory<'a> {
         gaps
     }
 
-    /// Extends a use inside an optimizer step to the whole step: memory used by a step exists until it ends.
-    fn whole_step(&self, of: &Use) -> Use {
+    /// Extends a use inside an optimizer step to the whole step, which needs its memory until it ends.
+    fn extended_to_step(&self, of: &Use) -> Use {
         let after = self.steps.partition_point(|&(begin_ns, _)| begin_ns <= of.begin_ns);
         match after.checked_sub(1).map(|place| self.steps[place]) {
             Some((begin_ns, end_ns)) if end_ns >= of.end_ns => Use { begin_ns, end_ns, ..*of },
@@ -257,23 +261,24 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// Returns the pieces that exist in a state.
-    pub(super) fn there(&self, state: State) -> impl Iterator<Item = &Piece> {
+    /// Returns the pieces that are live in a state.
+    pub(super) fn live_in(&self, state: State) -> impl Iterator<Item = &Piece> {
         let pieces = self.pieces.iter().zip(&self.lives);
         pieces.filter(move |(_, life)| life.0 <= state && state <= life.1).map(|(piece, _)| piece)
     }
 
-    /// Returns the bytes of a state in which no tensor was seen, and their error.
+    /// Returns the bytes of the pieces that are live in a state and in which no tensor was seen, and their
+    /// error.
     pub(super) fn unseen_bytes(&self, state: State) -> (u64, Estimate) {
         let (mut bytes, mut sum, mut blocks) = (0_u64, Sum::default(), Sum::default());
-        for piece in self.there(state).filter(|piece| piece.storage.is_none()) {
+        for piece in self.live_in(state).filter(|piece| piece.storage.is_none()) {
             bytes = bytes.saturating_add(piece.bytes);
             piece.add_to(self.profile, &mut sum, &mut blocks);
         }
         (bytes, self.error(bytes, &sum))
     }
 
-    /// Returns the error of a number of bytes with this sum.
+    /// Returns the error of a number of bytes, given the sum over the sampled blocks.
     pub(super) fn error(&self, bytes: u64, sum: &Sum) -> Estimate {
         let estimate = self.profile.attribution().map(|attribution| attribution.bytes(self.device, sum));
         estimate.filter(|estimate| !estimate.is_exact()).unwrap_or(Estimate::exact(bytes as f64))
@@ -291,7 +296,7 @@ impl<'a> Memory<'a> {
     }
 }
 
-fn life(piece: &Piece, curve: &Curve) -> States {
+fn live_states(piece: &Piece, curve: &Curve) -> States {
     let first = curve.after(piece.begin_ns.unwrap_or(-1));
     let last = piece.end_ns.map_or(curve.last(), |end_ns| curve.after(end_ns).saturating_sub(1));
     (first, last)

@@ -1,19 +1,19 @@
-//! The advice as sentences.
+//! Formats the advice as text.
 
-use super::{Advice, Finding, Kind, NearUse, Together};
+use super::{Advice, CombinedEffect, Finding, Kind, NearUse};
 use crate::category::Category;
 use crate::report::text::human_time;
 use memtrack_model::units::{capitalised, counted, human_bytes, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// The default number of findings shown.
+/// The default number of findings that are shown.
 const DEFAULT_ROWS: usize = 10;
-/// The default number of characters in a line.
+/// The default width of a line in characters.
 const DEFAULT_WIDTH: usize = 120;
 
 impl Advice {
-    /// Formats the advice as text: at most `rows` of the findings that lower the peak, in lines of at most
-    /// `width` characters (`None`: one line each).
+    /// Formats the advice as text, with at most `rows` findings, in lines of at most `width` characters
+    /// (`None`: one line per finding).
     pub fn to_text(&self, rows: usize, width: Option<usize>) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -62,12 +62,14 @@ impl Advice {
             let findings = counted(hidden as u64, "finding");
             writeln!(out, "     (and {findings} that {save} less: -n 0 shows all)")?;
         }
-        if self.all.findings > 1 && !listed.is_empty() {
+        if self.all_findings.findings > 1 && !listed.is_empty() {
             out.push('\n');
-            if self.free.saves_bytes > 0 && self.free.findings < self.all.findings {
-                write_together(out, "Everything that takes no further work", &self.free)?;
+            if self.without_more_work.saves_bytes > 0
+                && self.without_more_work.findings < self.all_findings.findings
+            {
+                write_together(out, "Everything that takes no further work", &self.without_more_work)?;
             }
-            write_together(out, "All together", &self.all)?;
+            write_together(out, "All together", &self.all_findings)?;
         }
         if self.unseen_bytes > 0 {
             writeln!(
@@ -87,7 +89,7 @@ impl Advice {
         printable(&text)
     }
 
-    /// Writes the lines that hold most, without those of less than a hundredth.
+    /// Writes the largest parts of the peak, without those below a hundredth.
     fn write_largest(&self, out: &mut String, width: Option<usize>) -> fmt::Result {
         let shown = || self.largest.iter().filter(|part| part.share >= 0.01);
         if shown().next().is_none() {
@@ -104,8 +106,8 @@ impl Advice {
         Ok(())
     }
 
-    /// Returns where memory of the device can be moved instead.
-    fn elsewhere(&self) -> &'static str {
+    /// Returns where the device's memory can be moved to.
+    fn offload_target(&self) -> &'static str {
         if self.is_on_host() { "a file" } else { "host memory" }
     }
 
@@ -116,22 +118,26 @@ impl Advice {
                 return write!(
                     out,
                     "{} at the peak, though the step that used them is over: {}; {}",
-                    are(finding, "gradients are still there", "gradient is still there"),
-                    match self.is_of_sdk {
+                    counted_subject(finding, "gradients are still there", "gradient is still there"),
+                    match self.is_from_sdk {
                         true => "drop the gradients right after the optimizer's step",
                         false =>
                             "call zero_grad(set_to_none=True) right after step(), or drop the gradients there",
                     },
-                    self.falls(finding),
+                    self.new_peak_text(finding),
                 );
             }
             (Kind::Idle, Category::OptimizerState) => {
                 write!(
                     out,
                     "{} at the peak and used only by the optimizer{}: keep it in {} between steps{}",
-                    are(finding, "pieces of optimizer state are there", "piece of optimizer state is there"),
-                    next(finding),
-                    self.elsewhere(),
+                    counted_subject(
+                        finding,
+                        "pieces of optimizer state are there",
+                        "piece of optimizer state is there"
+                    ),
+                    until_next_use(finding),
+                    self.offload_target(),
                     if self.has_several_devices { ", or share it out among devices" } else { "" },
                 )?;
             }
@@ -139,10 +145,10 @@ impl Advice {
                 write!(
                     out,
                     "{} at the peak and not in use{}: {}keep them in {} between their uses",
-                    are(finding, "parameters are there", "parameter is there"),
-                    next(finding),
+                    counted_subject(finding, "parameters are there", "parameter is there"),
+                    until_next_use(finding),
                     if self.has_several_devices { "share them out among devices (FSDP), or " } else { "" },
-                    self.elsewhere(),
+                    self.offload_target(),
                 )?;
             }
             (Kind::Idle, Category::Gradient) => {
@@ -150,10 +156,10 @@ impl Advice {
                     out,
                     "{} at the peak and wait to be used{}: step each parameter as soon as its gradient is there{}, or move \
                      them to {} until then",
-                    are(finding, "gradients are there", "gradient is there"),
-                    next(finding),
-                    if self.is_of_sdk { "" } else { " (a hook after it is accumulated)" },
-                    self.elsewhere(),
+                    counted_subject(finding, "gradients are there", "gradient is there"),
+                    until_next_use(finding),
+                    if self.is_from_sdk { "" } else { " (a hook after it is accumulated)" },
+                    self.offload_target(),
                 )?;
             }
             (Kind::Early, _) => {
@@ -164,41 +170,44 @@ impl Advice {
                 write!(
                     out,
                     "{} {obtained} and are first used{}: obtain them right before that",
-                    what(finding),
-                    finding.used_after.as_ref().map_or_else(String::new, |of| format!(" by {}", after(of))),
+                    subject(finding),
+                    finding
+                        .used_after
+                        .as_ref()
+                        .map_or_else(String::new, |of| format!(" by {}", use_after_peak(of))),
                 )?;
             }
             (Kind::Late, _) => {
                 let used = finding.used_before.as_ref().map_or_else(
                     || "were never used after they were made".to_owned(),
-                    |of| format!("were last used by {}", before(of)),
+                    |of| format!("were last used by {}", use_before_peak(of)),
                 );
                 let freed = finding.freed_ns.map_or_else(
                     || "and are still there at the end of the trace".to_owned(),
                     |ns| format!("and freed {} after the peak", human_time(ns)),
                 );
-                write!(out, "{} {used} {freed}: drop them right after their last use", what(finding))?;
+                write!(out, "{} {used} {freed}: drop them right after their last use", subject(finding))?;
             }
             (Kind::Idle, _) => {
                 let used = finding.used_before.as_ref().map_or_else(
                     || "after they were made".to_owned(),
-                    |of| format!("between {}", before(of)),
+                    |of| format!("between {}", use_before_peak(of)),
                 );
                 let until =
                     finding.used_after.as_ref().map_or_else(String::new, |of| match finding.used_before {
-                        Some(_) => format!(" and {}", after(of)),
-                        None => format!(" until {}", after(of)),
+                        Some(_) => format!(" and {}", use_after_peak(of)),
+                        None => format!(" until {}", use_after_peak(of)),
                     });
                 write!(
                     out,
                     "{} lie idle {used}{until}: move them to {} in between{}, or recompute them",
-                    what(finding),
-                    self.elsewhere(),
-                    rate(finding),
+                    subject(finding),
+                    self.offload_target(),
+                    transfer_rate(finding),
                 )?;
             }
         }
-        write!(out, "; {}", self.falls(finding))
+        write!(out, "; {}", self.new_peak_text(finding))
     }
 
     fn write_recompute(&self, out: &mut String, finding: &Finding) -> fmt::Result {
@@ -224,11 +233,15 @@ impl Advice {
             let per_ms = finding.saves_bytes as f64 / (took as f64 / 1e6);
             write!(out, " ({} saved for each ms)", human_bytes(per_ms as u64))?;
         }
-        write!(out, ": recompute them in the backward pass (torch.utils.checkpoint); {}", self.falls(finding))
+        write!(
+            out,
+            ": recompute them in the backward pass (torch.utils.checkpoint); {}",
+            self.new_peak_text(finding)
+        )
     }
 
-    /// Describes the promised saving.
-    fn falls(&self, finding: &Finding) -> String {
+    /// Formats the peak after a finding's change.
+    fn new_peak_text(&self, finding: &Finding) -> String {
         if finding.saves_bytes == 0 {
             return "alone that leaves the peak as it is, because as much is allocated at another moment"
                 .to_owned();
@@ -243,28 +256,28 @@ impl fmt::Display for Advice {
     }
 }
 
-/// Formats the subject: `12.0 MiB of activations that aten::mm obtained in encoder.0 (train, train.py:12)`.
-fn what(finding: &Finding) -> String {
+/// Formats the subject of a sentence: `12.0 MiB in 2 pieces (ACTIVATION) obtained by aten::mm in encoder.0`.
+fn subject(finding: &Finding) -> String {
     let mut text = finding.error.as_bytes(finding.bytes);
     if finding.pieces > 1 {
         let _ = write!(text, " in {}", counted(finding.pieces, "piece"));
     }
     let _ = write!(text, " ({})", finding.category);
     let by = finding.operator.as_deref().map(|operator| format!("by {operator}"));
-    let within = finding.module.as_deref().map(|module| format!("in {module}"));
+    let module = finding.module.as_deref().map(|module| format!("in {module}"));
     let at = finding.line.as_ref().map(|line| match line.line {
         0 => format!("at {} ({})", line.file, line.function),
         number => format!("at {}:{number} ({})", line.file, line.function),
     });
-    let origin: Vec<String> = [by, within, at].into_iter().flatten().collect();
+    let origin: Vec<String> = [by, module, at].into_iter().flatten().collect();
     if !origin.is_empty() && finding.obtained_ns.is_some() {
         let _ = write!(text, " obtained {}", origin.join(" "));
     }
     text
 }
 
-/// Formats a plural subject: `12 gradients are still there (48.0 MiB)`.
-fn are(finding: &Finding, many: &str, one: &str) -> String {
+/// Formats a counted subject with its verb: `12 gradients (48.0 MiB) are still there`.
+fn counted_subject(finding: &Finding, many: &str, one: &str) -> String {
     let what = if finding.pieces == 1 { one } else { many };
     let mut words = what.splitn(2, ' ');
     let (first, rest) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -272,28 +285,28 @@ fn are(finding: &Finding, many: &str, one: &str) -> String {
     capitalised(&text)
 }
 
-/// Formats a use: `aten::add in head, 1.20 ms before the peak`.
-fn before(of: &NearUse) -> String {
-    format!("{}{} ({} before the peak)", of.operator, within(of), human_time(of.distance_ns))
+/// Formats a use before the peak: `aten::add in head (1.20 ms before the peak)`.
+fn use_before_peak(of: &NearUse) -> String {
+    format!("{}{} ({} before the peak)", of.operator, in_module(of), human_time(of.distance_ns))
 }
 
-fn after(of: &NearUse) -> String {
-    format!("{}{} ({} after it)", of.operator, within(of), human_time(of.distance_ns))
+fn use_after_peak(of: &NearUse) -> String {
+    format!("{}{} ({} after it)", of.operator, in_module(of), human_time(of.distance_ns))
 }
 
-fn within(of: &NearUse) -> String {
+fn in_module(of: &NearUse) -> String {
     of.module.as_deref().map_or_else(String::new, |module| format!(" in {module}"))
 }
 
-fn next(finding: &Finding) -> String {
+fn until_next_use(finding: &Finding) -> String {
     finding
         .used_after
         .as_ref()
         .map_or_else(String::new, |of| format!(", next {} after it", human_time(of.distance_ns)))
 }
 
-/// Formats the transfer rate that moving out and back would require.
-fn rate(finding: &Finding) -> String {
+/// Formats the transfer rate that moving the memory out and back would require.
+fn transfer_rate(finding: &Finding) -> String {
     let (Some(before), Some(after)) = (&finding.used_before, &finding.used_after) else {
         return String::new();
     };
@@ -305,7 +318,7 @@ fn rate(finding: &Finding) -> String {
     format!(" (out and back takes {}/s)", human_bytes(per_second as u64))
 }
 
-fn write_together(out: &mut String, what: &str, together: &Together) -> fmt::Result {
+fn write_together(out: &mut String, what: &str, together: &CombinedEffect) -> fmt::Result {
     writeln!(
         out,
         "{what} ({}): −{}, the peak falls to {}.",
@@ -315,7 +328,7 @@ fn write_together(out: &mut String, what: &str, together: &Together) -> fmt::Res
     )
 }
 
-/// Writes a paragraph with a heading before its first line, and the same indentation before the others.
+/// Writes a paragraph with `head` before its first line, and the other lines indented by the width of `head`.
 fn write_wrapped(out: &mut String, head: &str, text: &str, width: Option<usize>) -> fmt::Result {
     let indent = head.chars().count();
     let room = width.map_or(usize::MAX, |width| width.saturating_sub(indent).max(30));

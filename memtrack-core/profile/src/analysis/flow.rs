@@ -1,4 +1,4 @@
-//! The data-flow graph: which nodes read, write, make and free each tensor.
+//! The data-flow graph: which nodes read, write, allocate and free each tensor.
 
 use super::AnalysisError;
 use super::identities::{AllocationId, Identities, NONE};
@@ -7,52 +7,52 @@ use crate::optrace::Mode;
 use crate::repairs::{Repair, Repairs};
 use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, What};
 
-/// The effect of a node on a key.
+/// An edge between a node and a tensor's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Edge {
     pub(super) key: AllocationId,
-    /// The version that it finds; `None` if it allocates the memory.
+    /// The version before the node; `None` if the node allocates the memory.
     pub(super) input: Option<u32>,
-    pub(super) does: Does,
+    pub(super) effect: Effect,
 }
 
-/// The effect of a node on memory.
+/// A node's effect on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Does {
+pub(super) enum Effect {
     Reads,
     Writes,
     Frees,
 }
 
 impl Edge {
-    /// Returns the version that the node leaves behind.
+    /// Returns the version that the node produces, if it produces one.
     pub(super) const fn output(&self) -> Option<u32> {
-        match (self.input, self.does) {
-            (Some(version), Does::Writes) => Some(version + 1),
-            (None, Does::Reads | Does::Writes) => Some(0),
+        match (self.input, self.effect) {
+            (Some(version), Effect::Writes) => Some(version + 1),
+            (None, Effect::Reads | Effect::Writes) => Some(0),
             _ => None,
         }
     }
 
-    /// Returns whether the same node allocates and frees it.
+    /// Returns whether the node both allocates and frees the memory.
     pub(super) const fn is_intermediate(&self) -> bool {
-        self.input.is_none() && matches!(self.does, Does::Frees)
+        self.input.is_none() && matches!(self.effect, Effect::Frees)
     }
 }
 
-/// An operator that is treated as a unit, or an allocation or a free outside any operator.
+/// An operator that is treated as a unit, or an allocation or a free outside all operators.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) record: RecordId,
     pub(super) time_ns: i64,
     pub(super) is_backward: bool,
-    /// The edges of the node, in the order of keys.
+    /// The node's range in `Flow::edges`, sorted by key.
     edges: std::ops::Range<u32>,
 }
 
 /// The data-flow graph.
 pub(super) struct Flow {
-    /// The nodes, in the order of time.
+    /// The nodes, in chronological order.
     pub(super) nodes: Vec<Node>,
     edges: Vec<Edge>,
     /// The highest version of each lifetime.
@@ -73,20 +73,20 @@ impl Flow {
     }
 }
 
-/// The mutability of a key, as implied by the reads of an operator and of its inner operators.
+/// How an operator and its inner operators access a key, as a set of these bits.
 const READS: u8 = 1;
 const WRITES: u8 = 2;
 const UNKNOWN: u8 = 4;
 
-/// Information collected about a key in one node.
+/// How one node uses a key.
 #[derive(Clone, Copy, Default)]
-struct Collected {
+struct KeyUse {
     access: u8,
     allocated: bool,
     freed: bool,
 }
 
-/// Builds the graph.
+/// Builds the data-flow graph.
 pub(super) fn flow(
     trace: &OperatorTrace,
     tree: &Tree,
@@ -94,7 +94,7 @@ pub(super) fn flow(
     mode: Mode,
     repairs: &mut Repairs,
 ) -> Result<Flow, AnalysisError> {
-    let mut nodes = leaves(trace, tree);
+    let mut nodes = leaf_records(trace, tree);
     nodes.sort_by_key(|&leaf| trace.records[leaf as usize].time_ns);
     let mut flow = Flow {
         nodes: Vec::with_capacity(nodes.len()),
@@ -102,28 +102,28 @@ pub(super) fn flow(
         newest: vec![0; identities.lifetimes.len()],
     };
     // One entry per lifetime, reset after each node.
-    let mut collected = vec![Collected::default(); identities.lifetimes.len()];
+    let mut collected = vec![KeyUse::default(); identities.lifetimes.len()];
     let mut keys: Vec<AllocationId> = Vec::new();
     let order = |key: &AllocationId| (identities.tensor(*key), *key);
-    let mut checks = Checks::new(identities.lifetimes.len());
+    let mut checks = PytorchChecks::new(identities.lifetimes.len());
     for leaf in nodes {
         keys.clear();
         collect(trace, tree, identities, leaf, (&mut collected, &mut keys), mode, repairs)?;
         keys.sort_unstable_by_key(order);
         let start = flow.edges.len() as u32;
         for &key in &keys {
-            let Collected { access, allocated, freed } = std::mem::take(&mut collected[key as usize]);
-            let does = match access {
-                _ if freed => Does::Frees,
-                access if access & WRITES != 0 || access == UNKNOWN => Does::Writes,
-                _ => Does::Reads,
+            let KeyUse { access, allocated, freed } = std::mem::take(&mut collected[key as usize]);
+            let effect = match access {
+                _ if freed => Effect::Frees,
+                access if access & WRITES != 0 || access == UNKNOWN => Effect::Writes,
+                _ => Effect::Reads,
             };
             let version = &mut flow.newest[key as usize];
             let input = (!allocated).then_some(*version);
-            if does == Does::Writes && !allocated {
+            if effect == Effect::Writes && !allocated {
                 *version += 1;
             }
-            let edge = Edge { key, input, does };
+            let edge = Edge { key, input, effect };
             if edge.output().is_some_and(|output| output != *version) {
                 if mode == Mode::Compat {
                     return Err(AnalysisError::Versions);
@@ -151,9 +151,9 @@ fn is_backward(what: &What) -> bool {
     matches!(what, What::Op(Op { kind: OpKind::Backward, .. }))
 }
 
-/// Returns memory records, known operators, and nodes of the automatic differentiation; records inside these
-/// are not visited.
-fn leaves(trace: &OperatorTrace, tree: &Tree) -> Vec<RecordId> {
+/// Returns the records that become nodes: memory records, operators with a known schema, and autograd nodes.
+/// Records inside these are skipped.
+fn leaf_records(trace: &OperatorTrace, tree: &Tree) -> Vec<RecordId> {
     let mut leaves = Vec::new();
     let mut place = 0;
     while let Some(&record) = tree.walk.get(place) {
@@ -165,22 +165,22 @@ fn leaves(trace: &OperatorTrace, tree: &Tree) -> Vec<RecordId> {
         if is_leaf {
             leaves.push(record);
         }
-        place = if is_leaf { tree.after[place] as usize } else { place + 1 };
+        place = if is_leaf { tree.subtree_end[place] as usize } else { place + 1 };
     }
     leaves
 }
 
-/// Collects the effects of a leaf, and of all records inside it, on each key.
+/// Collects the effects that a leaf and all records inside it have on each key.
 fn collect(
     trace: &OperatorTrace,
     tree: &Tree,
     identities: &Identities,
     leaf: RecordId,
-    (collected, keys): (&mut [Collected], &mut Vec<AllocationId>),
+    (collected, keys): (&mut [KeyUse], &mut Vec<AllocationId>),
     mode: Mode,
     repairs: &mut Repairs,
 ) -> Result<(), AnalysisError> {
-    let mut of = |key: AllocationId, change: &mut dyn FnMut(&mut Collected)| {
+    let mut of = |key: AllocationId, change: &mut dyn FnMut(&mut KeyUse)| {
         let entry = &mut collected[key as usize];
         let is_new = entry.access == 0 && !entry.allocated && !entry.freed;
         change(entry);
@@ -188,17 +188,17 @@ fn collect(
             keys.push(key);
         }
     };
-    for &record in tree.within(leaf) {
+    for &record in tree.subtree(leaf) {
         match &trace.records[record as usize].what {
             What::Op(op) => {
-                let mut mentioned = identities.of(record).iter();
+                let mut referenced = identities.of(record).iter();
                 for arg in &op.args {
                     let access = match arg.written() {
                         Some(true) => WRITES,
                         Some(false) => READS,
                         None => UNKNOWN,
                     };
-                    for &key in mentioned.by_ref().take(arg.tensors().len()) {
+                    for &key in referenced.by_ref().take(arg.tensors().len()) {
                         if key != NONE {
                             of(key, &mut |entry| entry.access |= access);
                         }
@@ -229,14 +229,15 @@ fn collect(
     Ok(())
 }
 
-/// The checks of the graph that PyTorch makes.
-struct Checks {
-    /// For each lifetime, the current version, and whether version 0 was made.
+/// PyTorch's checks of the graph.
+struct PytorchChecks {
+    /// The current version of each lifetime.
     current: Vec<u32>,
+    /// The last version of each lifetime that a node produced.
     made: Vec<Option<u32>>,
 }
 
-impl Checks {
+impl PytorchChecks {
     fn new(lifetimes: usize) -> Self {
         Self { current: vec![0; lifetimes], made: vec![None; lifetimes] }
     }
@@ -250,7 +251,7 @@ impl Checks {
         for edge in edges {
             let Some(output) = edge.output() else { continue };
             let made = &mut self.made[edge.key as usize];
-            // Versions only grow, so a version that is made twice is made twice in a row.
+            // Versions only increase, so a duplicate always follows its original directly.
             if *made == Some(output) {
                 return Err(AnalysisError::DuplicateOutputs);
             }

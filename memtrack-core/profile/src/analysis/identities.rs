@@ -1,5 +1,5 @@
 //! Identifies references to the same tensors and memory: assigns a number to each lifetime of an address, and
-//! one to each logical tensor.
+//! a number to each logical tensor.
 
 use super::tree::Tree;
 use crate::optrace::Mode;
@@ -9,99 +9,101 @@ use memtrack_model::optrace::{Arg, DeviceIndex, OperatorTrace, RecordId, TensorI
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// A lifetime of an address, numbered from 1 in the order of first references.
+/// The number of a lifetime of an address, from 1 in the order of first references.
 pub(super) type AllocationId = u32;
-/// No lifetime.
+/// The number that stands for no lifetime, tensor or record.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A reference to memory: in the arguments of an operator, in a registration, or by a memory record.
+/// A reference to memory: by an operator's argument or result, a registration, or a memory record.
 #[derive(Clone, Copy)]
-struct Mention {
-    /// The tensor; [`NONE`] for memory.
+struct Reference {
+    /// The tensor; [`NONE`] for a memory record.
     tensor: TensorId,
-    /// The memory record; [`NONE`] for tensors.
+    /// The memory record; [`NONE`] for a tensor.
     memory: RecordId,
 }
 
-/// Information about a lifetime.
+/// A lifetime of an address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lifetime {
-    /// Its address; `None` for tensors without storage.
+    /// The address; `None` for tensors without storage.
     pub(super) address: Option<u64>,
     pub(super) device: DeviceIndex,
-    /// Its logical tensor; [`NONE`] if no tensor was seen in it.
+    /// The logical tensor; [`NONE`] if no tensor was seen in this lifetime.
     pub(super) tensor: u32,
-    /// The allocation that shows that it had ended; [`NONE`] if nothing had to be inferred.
+    /// The later allocation at the same address, if the free of this lifetime was not recorded; else
+    /// [`NONE`].
     pub(super) replaced_by: RecordId,
 }
 
 impl Lifetime {
-    /// Returns whether it can be distinguished from others, so that the analysis can follow it.
+    /// Returns whether the lifetime has a key in PyTorch's sense, so that the analysis tracks it: a tensor
+    /// and an address.
     pub(super) const fn has_key(&self) -> bool {
         self.tensor != NONE && self.address.is_some()
     }
 }
 
-/// The identities of a trace.
+/// The lifetimes and logical tensors of a trace.
 #[derive(Clone, Debug)]
 pub(super) struct Identities {
     /// The lifetimes by [`AllocationId`]; the first entry is unused.
     pub(super) lifetimes: Vec<Lifetime>,
-    /// The lifetime of each reference, record by record: [`NONE`] if it has no key.
+    /// The lifetime of each reference, grouped by record; [`NONE`] if the lifetime has no key.
     keys: Vec<AllocationId>,
     /// The index in `keys` of each record's first reference.
     starts: Vec<u32>,
-    /// Frees without a matching allocation, which the tolerant mode ignores.
+    /// For each record, whether it is a free without a matching allocation, which the tolerant mode ignores.
     pub(super) ignored: Vec<bool>,
 }
 
 impl Identities {
-    /// Returns the keys that a record refers to, in the order of [`mentions_of`]; [`NONE`] for references
+    /// Returns the keys that a record refers to, in the order of [`references_of`]; [`NONE`] for references
     /// without a key.
     pub(super) fn of(&self, record: RecordId) -> &[AllocationId] {
         &self.keys[self.starts[record as usize] as usize..self.starts[record as usize + 1] as usize]
     }
 
-    /// Returns the key of a memory record.
+    /// Returns the lifetime that a memory record allocates or frees, if it has a key.
     pub(super) fn of_memory(&self, record: RecordId) -> Option<AllocationId> {
         self.of(record).first().copied().filter(|&key| key != NONE)
     }
 
-    /// Returns the logical tensor of a key.
+    /// Returns the logical tensor of a lifetime.
     pub(super) fn tensor(&self, key: AllocationId) -> u32 {
         self.lifetimes[key as usize].tensor
     }
 }
 
-/// Calls `mention` for each tensor that a record refers to, in PyTorch's order. In tolerant mode, buffers and
-/// results follow.
-pub(super) fn mentions_of(what: &What, mode: Mode, mut mention: impl FnMut(TensorId)) {
+/// Calls `reference` for each tensor that a record refers to, in PyTorch's order. In tolerant mode, this
+/// includes buffers and results, which PyTorch does not track.
+pub(super) fn references_of(what: &What, mode: Mode, mut reference: impl FnMut(TensorId)) {
     match what {
         What::Op(op) => {
-            op.args.iter().flat_map(Arg::tensors).for_each(|&tensor| mention(tensor));
+            op.args.iter().flat_map(Arg::tensors).for_each(|&tensor| reference(tensor));
             if mode == Mode::Tolerant {
-                op.outs.iter().for_each(|&tensor| mention(tensor));
+                op.outs.iter().for_each(|&tensor| reference(tensor));
             }
         }
         What::Module(module) => {
             for param in &module.params {
-                mention(param.tensor);
-                param.grad.into_iter().for_each(&mut mention);
+                reference(param.tensor);
+                param.grad.into_iter().for_each(&mut reference);
             }
             if mode == Mode::Tolerant {
-                module.buffers.iter().for_each(|buffer| mention(buffer.tensor));
+                module.buffers.iter().for_each(|buffer| reference(buffer.tensor));
             }
         }
         What::Optimizer(optimizer) => {
             for param in &optimizer.params {
-                mention(param.tensor);
-                param.grad.into_iter().for_each(&mut mention);
-                param.state.iter().for_each(|state| mention(state.tensor));
+                reference(param.tensor);
+                param.grad.into_iter().for_each(&mut reference);
+                param.state.iter().for_each(|state| reference(state.tensor));
             }
         }
         What::Grad { param, grad } => {
-            param.iter().for_each(|&param| mention(param));
-            mention(*grad);
+            param.iter().for_each(|&param| reference(param));
+            reference(*grad);
         }
         What::Memory(_) | What::Mark(_) => {}
     }
@@ -111,12 +113,12 @@ pub(super) fn mentions_of(what: &What, mode: Mode, mut mention: impl FnMut(Tenso
 pub(super) fn identify(
     trace: &OperatorTrace,
     tree: &Tree,
-    registers: &[bool],
+    registers_tensors: &[bool],
     mode: Mode,
     repairs: &mut Repairs,
 ) -> Identities {
-    let (mentions, starts) = mentions(trace, registers, mode);
-    let mut numbers = Numbers {
+    let (references, starts) = references(trace, registers_tensors, mode);
+    let mut numbers = Numbering {
         trace,
         mode,
         live: HashMap::default(),
@@ -124,14 +126,14 @@ pub(super) fn identify(
         lifetimes: vec![Lifetime { address: None, device: DeviceIndex(0), tensor: NONE, replaced_by: NONE }],
         ignored: Vec::new(),
     };
-    let mut allocations = vec![NONE; mentions.len()];
-    let mut order = Vec::with_capacity(mentions.len());
-    in_order(trace, tree, mode, &starts, |mention| order.push(mention));
+    let mut allocations = vec![NONE; references.len()];
+    let mut order = Vec::with_capacity(references.len());
+    visit_in_order(trace, tree, mode, &starts, |reference| order.push(reference));
     for &at in &order {
-        allocations[at as usize] = numbers.number(mentions[at as usize], repairs);
+        allocations[at as usize] = numbers.number(references[at as usize], repairs);
     }
-    let Numbers { mut lifetimes, ignored, .. } = numbers;
-    number_tensors(trace, &mentions, &order, &allocations, &mut lifetimes);
+    let Numbering { mut lifetimes, ignored, .. } = numbers;
+    number_tensors(trace, &references, &order, &allocations, &mut lifetimes);
     let has_key = |allocation: AllocationId| allocation != NONE && lifetimes[allocation as usize].has_key();
     let keys =
         allocations.iter().map(|&allocation| if has_key(allocation) { allocation } else { NONE }).collect();
@@ -140,26 +142,33 @@ pub(super) fn identify(
     Identities { lifetimes, keys, starts, ignored: is_ignored }
 }
 
-/// Returns all references, record by record, and the index of each record's first.
-fn mentions(trace: &OperatorTrace, registers: &[bool], mode: Mode) -> (Vec<Mention>, Vec<u32>) {
-    let mut mentions = Vec::new();
+/// Returns all references, grouped by record, and the index of each record's first reference.
+fn references(trace: &OperatorTrace, registers_tensors: &[bool], mode: Mode) -> (Vec<Reference>, Vec<u32>) {
+    let mut references = Vec::new();
     let mut starts = Vec::with_capacity(trace.records.len() + 1);
     for (number, record) in (0..).zip(&trace.records) {
-        starts.push(mentions.len() as u32);
+        starts.push(references.len() as u32);
         match &record.what {
-            What::Memory(_) => mentions.push(Mention { tensor: NONE, memory: number }),
-            // Captured once: later calls repeat the same values, even if they have changed.
-            What::Module(_) | What::Optimizer(_) if !registers[number as usize] => {}
-            what => mentions_of(what, mode, |tensor| mentions.push(Mention { tensor, memory: NONE })),
+            What::Memory(_) => references.push(Reference { tensor: NONE, memory: number }),
+            // PyTorch captures a module's tensors once: later calls repeat the first values, even if the
+            // tensors have changed.
+            What::Module(_) | What::Optimizer(_) if !registers_tensors[number as usize] => {}
+            what => references_of(what, mode, |tensor| references.push(Reference { tensor, memory: NONE })),
         }
     }
-    starts.push(mentions.len() as u32);
-    (mentions, starts)
+    starts.push(references.len() as u32);
+    (references, starts)
 }
 
-/// Calls `visit` with the indices of all references in the order of time: a record's at its beginning, but
-/// its results at its end.
-fn in_order(trace: &OperatorTrace, tree: &Tree, mode: Mode, starts: &[u32], mut visit: impl FnMut(u32)) {
+/// Calls `visit` with the indices of all references in chronological order: a record's references at its
+/// beginning, but an operator's results at its end.
+fn visit_in_order(
+    trace: &OperatorTrace,
+    tree: &Tree,
+    mode: Mode,
+    starts: &[u32],
+    mut visit: impl FnMut(u32),
+) {
     let mut ends: BinaryHeap<Reverse<(i64, Reverse<RecordId>)>> = BinaryHeap::new();
     let outs = |record: RecordId| match &trace.records[record as usize].what {
         What::Op(op) if mode == Mode::Tolerant => op.outs.len() as u32,
@@ -167,7 +176,7 @@ fn in_order(trace: &OperatorTrace, tree: &Tree, mode: Mode, starts: &[u32], mut 
     };
     for (number, record) in (0..).zip(&trace.records) {
         while let Some(&Reverse((end_ns, Reverse(ended)))) = ends.peek()
-            && (end_ns < record.time_ns || end_ns == record.time_ns && !tree.is_within(number, ended))
+            && (end_ns < record.time_ns || end_ns == record.time_ns && !tree.is_inside(number, ended))
         {
             ends.pop();
             let after = starts[ended as usize + 1];
@@ -177,7 +186,7 @@ fn in_order(trace: &OperatorTrace, tree: &Tree, mode: Mode, starts: &[u32], mut 
         let results = outs(number);
         (starts[number as usize]..after - results).for_each(&mut visit);
         if results > 0 {
-            // An operator that never ended has its results at the end of the trace.
+            // The results of an operator that never ended come at the end of the trace.
             ends.push(Reverse((record.end_ns.unwrap_or(i64::MAX), Reverse(number))));
         }
     }
@@ -187,36 +196,36 @@ fn in_order(trace: &OperatorTrace, tree: &Tree, mode: Mode, starts: &[u32], mut 
     }
 }
 
-struct Numbers<'a> {
+struct Numbering<'a> {
     trace: &'a OperatorTrace,
     mode: Mode,
-    /// The lifetime at each address, and whether its allocation was seen.
+    /// The current lifetime at each address.
     live: HashMap<(Option<u64>, DeviceIndex), AllocationId, RandomState>,
-    /// The last lifetime at each freed address.
+    /// The last lifetime that was freed at each address.
     ended: HashMap<(u64, DeviceIndex), AllocationId, RandomState>,
     lifetimes: Vec<Lifetime>,
     ignored: Vec<RecordId>,
 }
 
-impl Numbers<'_> {
-    fn number(&mut self, mention: Mention, repairs: &mut Repairs) -> AllocationId {
+impl Numbering<'_> {
+    fn number(&mut self, reference: Reference, repairs: &mut Repairs) -> AllocationId {
         let tolerant = self.mode == Mode::Tolerant;
-        if mention.memory == NONE {
-            let tensor = &self.trace.tensors[mention.tensor as usize];
+        if reference.memory == NONE {
+            let tensor = &self.trace.tensors[reference.tensor as usize];
             if tolerant {
                 let Some(address) = tensor.storage else { return NONE };
                 let place = (address, tensor.device);
-                // A tensor whose memory was already freed, such as a result reported after its operator has
-                // dropped it.
+                // The tensor's memory was already freed, for example because the operator dropped a result
+                // before reporting it.
                 if !self.live.contains_key(&(tensor.storage, tensor.device))
                     && let Some(&ended) = self.ended.get(&place)
                 {
                     return ended;
                 }
             }
-            return self.at(tensor.storage, tensor.device);
+            return self.lifetime_at(tensor.storage, tensor.device);
         }
-        let What::Memory(memory) = &self.trace.records[mention.memory as usize].what else { return NONE };
+        let What::Memory(memory) = &self.trace.records[reference.memory as usize].what else { return NONE };
         let place = (Some(memory.address), memory.device);
         if memory.is_free {
             if tolerant
@@ -224,10 +233,10 @@ impl Numbers<'_> {
                 && self.ended.contains_key(&(memory.address, memory.device))
             {
                 repairs.add(Repair::IgnoredFrees, 1);
-                self.ignored.push(mention.memory);
+                self.ignored.push(reference.memory);
                 return NONE;
             }
-            let id = self.at(place.0, place.1);
+            let id = self.lifetime_at(place.0, place.1);
             self.live.remove(&place);
             if tolerant {
                 self.ended.insert((memory.address, memory.device), id);
@@ -235,13 +244,13 @@ impl Numbers<'_> {
             return id;
         }
         if tolerant && let Some(before) = self.live.remove(&place) {
-            self.lifetimes[before as usize].replaced_by = mention.memory;
+            self.lifetimes[before as usize].replaced_by = reference.memory;
             repairs.add(Repair::ImpliedFrees, 1);
         }
-        self.at(place.0, place.1)
+        self.lifetime_at(place.0, place.1)
     }
 
-    fn at(&mut self, address: Option<u64>, device: DeviceIndex) -> AllocationId {
+    fn lifetime_at(&mut self, address: Option<u64>, device: DeviceIndex) -> AllocationId {
         if let Some(&id) = self.live.get(&(address, device)) {
             return id;
         }
@@ -252,12 +261,12 @@ impl Numbers<'_> {
     }
 }
 
-/// Assigns to each lifetime in which a tensor was seen the number of its logical tensor. This is not a union
-/// of everything that belongs together: a tensor's later lifetimes are tied to its first one only, and
-/// assigned numbers do not change.
+/// Assigns the number of a logical tensor to each lifetime in which a tensor was seen. As in PyTorch, this is
+/// not a full union-find: a tensor's later lifetimes are linked only to its first one, and assigned numbers
+/// do not change.
 fn number_tensors(
     trace: &OperatorTrace,
-    mentions: &[Mention],
+    references: &[Reference],
     order: &[u32],
     allocations: &[AllocationId],
     lifetimes: &mut [Lifetime],
@@ -265,11 +274,11 @@ fn number_tensors(
     let mut first = vec![NONE; trace.strings.len()];
     let mut pairs = Vec::new();
     for &at in order {
-        let (mention, allocation) = (mentions[at as usize], allocations[at as usize]);
-        if mention.tensor == NONE || allocation == NONE {
+        let (reference, allocation) = (references[at as usize], allocations[at as usize]);
+        if reference.tensor == NONE || allocation == NONE {
             continue;
         }
-        let slot = &mut first[trace.tensors[mention.tensor as usize].identity.index()];
+        let slot = &mut first[trace.tensors[reference.tensor as usize].identity.index()];
         if *slot == NONE {
             *slot = allocation;
         }

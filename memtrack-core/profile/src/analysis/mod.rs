@@ -1,7 +1,8 @@
-//! The analysis: from an operator trace to the purpose of each piece of memory over time.
+//! The analysis: determines the purpose of each piece of memory over time from an operator trace.
 //!
-//! The steps are PyTorch's (`torch.profiler._memory_profiler`, deprecated there): identities, sizes, the data-flow graph,
-//! seven passes over it, and the timeline. [`Mode::Compat`] answers exactly as PyTorch 2.15, its errors included.
+//! The steps are those of PyTorch (`torch.profiler._memory_profiler`, deprecated there): identities, sizes,
+//! the data-flow graph, seven passes over the graph, and the timeline. [`Mode::Compat`] returns exactly the
+//! results of PyTorch 2.15, including its errors.
 
 mod flow;
 mod identities;
@@ -22,22 +23,22 @@ use crate::recorded::{Attribution, PRODUCER};
 use crate::repairs::Repairs;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, TensorId, TracePhase, What};
-use stated::Stated;
+use stated::Statement;
 use std::fmt;
 
 /// An error for a trace that cannot be analysed. Displays as one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AnalysisError {
-    /// It has no allocations and no frees.
+    /// The trace has no allocations and no frees.
     NoAllocations,
-    /// Two operators make the same version of a tensor, as PyTorch sees it.
+    /// Two operators make the same version of a tensor, by PyTorch's checks.
     DuplicateOutputs,
-    /// A version does not follow the one before, as PyTorch sees it.
+    /// A tensor's versions are not consecutive, by PyTorch's checks.
     Versions,
-    /// An operator frees the same memory twice, as PyTorch sees it.
+    /// An operator frees the same memory twice, by PyTorch's checks.
     DoubleDelete,
-    /// The size of a tensor that existed before the trace is not known.
+    /// The size of a tensor that existed before the trace is unknown.
     NoSize,
 }
 
@@ -63,65 +64,65 @@ impl std::error::Error for AnalysisError {}
 /// A piece of memory in which tensors were seen, from its allocation to its free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Storage {
-    /// Its address.
+    /// The address.
     pub address: u64,
-    /// Its device.
+    /// The device.
     pub device: DeviceIndex,
-    /// The number of its logical tensor, from 0, as PyTorch counts them.
+    /// The number of the logical tensor, from 0, as PyTorch counts them.
     pub tensor: u32,
-    /// Its size in bytes; `None` if the trace does not contain it.
+    /// The size in bytes; `None` if the trace does not contain it.
     pub bytes: Option<u64>,
-    /// The index of the first category of its versions in `Profile::by_version`, and their number.
+    /// The index in `Profile::by_version` of the category of version 0, and the number of versions.
     versions: (u32, u32),
 }
 
-/// The purposes of a trace's memory.
+/// The result of the analysis: the categories of a trace's memory over time.
 #[derive(Clone, Debug)]
 pub struct Profile<'a> {
     trace: &'a OperatorTrace,
     repairs: Repairs,
     /// The storage of each lifetime of an address; `None` for lifetimes without a tensor.
     storages: Vec<Option<Storage>>,
-    /// Categories of versions, storage by storage.
+    /// The category of each version of each storage, grouped by storage.
     by_version: Vec<Option<Category>>,
-    /// Whether PyTorch lists each version.
+    /// For each entry of `by_version`, whether PyTorch lists the version.
     present: Vec<bool>,
     changes: Vec<Change>,
     identities: identities::Identities,
     /// The phase of each record.
     phases: Vec<TracePhase>,
-    /// The program's statement on each record that allocated memory, in traces of memtrack's SDK.
-    stated: Vec<Option<Stated>>,
-    /// The rule that decided each entry of `by_version`.
+    /// By record: the program's statement about the memory that the record allocated, in traces of memtrack's
+    /// SDK.
+    statements: Vec<Option<Statement>>,
+    /// The rule that determined each entry of `by_version`, if one did.
     rules: Vec<Option<Rule>>,
     mode: Mode,
-    /// For a recording, the names and errors of its allocations.
+    /// For the trace of a recording, the names and errors of its allocations.
     attribution: Option<&'a Attribution>,
 }
 
 /// A version of a storage with its category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Labelled {
-    /// The storage: an index into [`Profile::storages`], and PyTorch's allocation id.
+pub struct LabelledVersion {
+    /// The storage: an index into [`Profile::storages`], which is PyTorch's allocation id.
     pub storage: u32,
-    /// The version of its contents, from 0.
+    /// The version of the storage's contents, from 0.
     pub version: u32,
-    /// Its category.
+    /// The category; `None` if it is unknown.
     pub category: Option<Category>,
 }
 
 /// Analyses a trace.
 ///
-/// # Errors
-/// Fails when it has no allocations; in [`Mode::Compat`] also when PyTorch's analysis fails.
+/// # Errors Fails when the trace has no allocations; in [`Mode::Compat`] also when PyTorch's analysis fails.
 pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, AnalysisError> {
     if !trace.records.iter().any(|record| matches!(record.what, What::Memory(_))) {
         return Err(AnalysisError::NoAllocations);
     }
     let mut repairs = Repairs::default();
     let tree = tree::Tree::of(trace);
-    let registers = tree::registrations(trace);
-    let identities = identities::identify(trace, &tree, &registers, mode, &mut repairs);
+    let registers_tensors = tree::registrations(trace);
+    let identities = identities::identify(trace, &tree, &registers_tensors, mode, &mut repairs);
     let sizes = sizes::sizes(trace, &identities, mode);
     let flow = flow::flow(trace, &tree, &identities, mode, &mut repairs)?;
     let passes = passes::Passes { trace, tree: &tree, identities: &identities, flow: &flow, mode };
@@ -146,7 +147,7 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
     starts.push(by_version.len() as u32);
     let changes = timeline::timeline(trace, &tree, &identities, &flow, &sizes, (&present, &starts), mode)?;
     let phases = phases(trace);
-    let (stated, rules) = (Vec::new(), Vec::new());
+    let (statements, rules) = (Vec::new(), Vec::new());
     let mut profile = Profile {
         trace,
         repairs,
@@ -156,7 +157,7 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
         changes,
         identities,
         phases,
-        stated,
+        statements,
         rules,
         mode,
         attribution: None,
@@ -164,17 +165,17 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
     if mode == Mode::Tolerant && trace.header.producer.0 == PRODUCER {
         profile.apply_statements();
     } else if mode == Mode::Tolerant {
-        profile.name_optimizer_temporaries();
+        profile.label_optimizer_temporaries();
     }
     Ok(profile)
 }
 
 impl<'a> Profile<'a> {
-    /// Returns the profile with the attribution of the recording's allocations: sampled blocks count for
-    /// those that they represent. A tensor in a block that was not sampled has no allocation and no free in
-    /// the recording, so it is left out: sampled blocks represent it.
+    /// Returns the profile with the attribution of the recording's allocations, so that a sampled block
+    /// counts for all blocks that it represents. A tensor in a block that was not sampled is removed, because
+    /// the recording contains neither its allocation nor its free, and sampled blocks already represent it.
     #[must_use]
-    pub fn attributed(mut self, attribution: &'a Attribution) -> Self {
+    pub fn with_attribution(mut self, attribution: &'a Attribution) -> Self {
         let mut is_recorded = vec![false; self.storages.len()];
         for change in &self.changes {
             let is_free = |record: RecordId| matches!(&self.trace.records[record as usize].what, What::Memory(memory) if memory.is_free);
@@ -192,7 +193,7 @@ impl<'a> Profile<'a> {
             is_sample || !attribution.is_estimate(change.device)
         });
         for change in &mut self.changes {
-            let sample = change.obtained.or(change.record).and_then(|record| attribution.sample(record));
+            let sample = change.allocated_by.or(change.record).and_then(|record| attribution.sample(record));
             if let Some(sample) = sample {
                 change.bytes = sample.bytes;
             }
@@ -201,7 +202,8 @@ impl<'a> Profile<'a> {
         self
     }
 
-    /// Returns the attribution of the recording's allocations, if the trace is of a recording.
+    /// Returns the attribution of the recording's allocations; `None` if the trace is not that of a
+    /// recording.
     pub const fn attribution(&self) -> Option<&'a Attribution> {
         self.attribution
     }
@@ -211,7 +213,7 @@ impl<'a> Profile<'a> {
         self.trace
     }
 
-    /// Returns the devices with memory in the trace.
+    /// Returns the devices that have memory in the trace.
     pub fn devices(&self) -> Vec<DeviceIndex> {
         let mut devices: Vec<DeviceIndex> = self.changes.iter().map(|change| change.device).collect();
         devices.sort_unstable();
@@ -224,12 +226,12 @@ impl<'a> Profile<'a> {
         self.trace.devices.get(device.0 as usize).map_or("", |name| name)
     }
 
-    /// Returns whether the results are exactly PyTorch's.
+    /// Returns whether the profile was computed in [`Mode::Compat`], exactly as by PyTorch.
     pub fn is_compat(&self) -> bool {
         self.mode == Mode::Compat
     }
 
-    /// Returns the name of an operator's record; empty for other records.
+    /// Returns the name of the operator of a record; empty if the record is not an operator.
     pub fn operator_name(&self, record: RecordId) -> String {
         match self.trace.records.get(record as usize).map(|record| &record.what) {
             Some(What::Op(op)) => self.trace.strings.get(op.name).into_owned(),
@@ -242,44 +244,43 @@ impl<'a> Profile<'a> {
         &self.repairs
     }
 
-    /// Returns the changes of memory, in the order of time.
+    /// Returns the changes of memory, in chronological order.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// Returns the pieces of memory, by PyTorch's allocation id; `None` if no tensor was seen in one, and at
-    /// 0.
+    /// Returns the pieces of memory, indexed by PyTorch's allocation id. Entry 0 and pieces in which no
+    /// tensor was seen are `None`.
     pub fn storages(&self) -> &[Option<Storage>] {
         &self.storages
     }
 
-    /// Returns the tensors that a record refers to, each with its storage: an operator's arguments followed
-    /// by its results, or a registration's parameters with their gradients, states and buffers. For a module
-    /// or an optimizer, only the first record has any. The storage is `None` if the analysis does not follow
-    /// it.
-    pub fn mentions(&self, record: RecordId) -> Vec<(TensorId, Option<u32>)> {
+    /// Returns the tensors that a record refers to, each with its storage: the arguments and then the results
+    /// of an operator, or the registered parameters, gradients, states and buffers of a module or an
+    /// optimizer. Only the first record of a module or an optimizer registers tensors. The storage is `None`
+    /// if the analysis does not track it.
+    pub fn references(&self, record: RecordId) -> Vec<(TensorId, Option<u32>)> {
         let keys = self.identities.of(record);
         let Some(of) = self.trace.records.get(record as usize).filter(|_| !keys.is_empty()) else {
             return Vec::new();
         };
-        let mut mentions = Vec::with_capacity(keys.len());
-        identities::mentions_of(&of.what, self.mode, |tensor| {
-            let key = keys[mentions.len()];
-            mentions.push((tensor, Some(key).filter(|&key| key != identities::NONE)));
+        let mut references = Vec::with_capacity(keys.len());
+        identities::references_of(&of.what, self.mode, |tensor| {
+            let key = keys[references.len()];
+            references.push((tensor, Some(key).filter(|&key| key != identities::NONE)));
         });
-        mentions
+        references
     }
 
-    /// Returns the category of a version of a storage.
+    /// Returns the category of a version of a storage; `None` if it is unknown.
     pub fn category(&self, storage: u32, version: u32) -> Option<Category> {
         let storage = self.storages.get(storage as usize).copied().flatten()?;
         let (start, count) = storage.versions;
         if version < count { self.by_version[(start + version) as usize] } else { None }
     }
 
-    /// Returns the category of a change's memory after the change; [`Category::Unknown`] if none was found.
-    /// Memory that was written has another category before the change: that of the version
-    /// [`Change::version`].
+    /// Returns the category that a change's memory has after the change; [`Category::Unknown`] if none was
+    /// found. For a write, the category before the change is that of version [`Change::version`].
     pub fn category_of(&self, change: &Change) -> Category {
         let version = change.version + u32::from(change.action == Action::IncrementVersion);
         self.category_at(change, version)
@@ -289,17 +290,16 @@ impl<'a> Profile<'a> {
     pub(crate) fn category_at(&self, change: &Change, version: u32) -> Category {
         let found = match change.storage {
             Some(storage) => self.category(storage, version),
-            None => self.of_unseen(change),
+            None => self.category_without_tensor(change),
         };
         found.unwrap_or(Category::Unknown)
     }
 
-    /// Returns the rule by which a change's memory has its category: a statement of the program, in cases in
-    /// which data flow alone would give a different result. Such rules apply only to traces that memtrack's
-    /// SDK recorded.
+    /// Returns the rule that determined the category of a change's memory; `None` if data flow determined it.
+    /// Rules apply only to traces that memtrack's SDK recorded.
     pub fn rule_of(&self, change: &Change) -> Option<Rule> {
         match change.storage {
-            None => self.stated_of(change).map(|stated| stated.rule),
+            None => self.statement_of(change).map(|stated| stated.rule),
             Some(storage) => {
                 let Storage { versions: (start, count), .. } =
                     self.storages.get(storage as usize).copied()??;
@@ -309,44 +309,48 @@ impl<'a> Profile<'a> {
         }
     }
 
-    fn stated_of(&self, change: &Change) -> Option<Stated> {
-        change.obtained.and_then(|record| *self.stated.get(record as usize)?)
+    fn statement_of(&self, change: &Change) -> Option<Statement> {
+        change.allocated_by.and_then(|record| *self.statements.get(record as usize)?)
     }
 
-    /// Returns the category of memory in which no tensor was seen.
-    fn of_unseen(&self, change: &Change) -> Option<Category> {
-        if !self.stated.is_empty() {
-            return self.stated_of(change).map(|stated| stated.category);
+    /// Returns the category of a change's memory in which no tensor was seen.
+    fn category_without_tensor(&self, change: &Change) -> Option<Category> {
+        if !self.statements.is_empty() {
+            return self.statement_of(change).map(|stated| stated.category);
         }
         let in_optimizer = self.mode == Mode::Tolerant
             && change
-                .obtained
+                .allocated_by
                 .is_some_and(|record| self.phases[record as usize] == TracePhase::Of(Phase::Optimizer));
         in_optimizer.then_some(Category::OptimizerTemporary)
     }
 
-    /// Returns all versions that PyTorch lists, with their categories: by logical tensor, allocation and
-    /// version.
-    pub fn labelled(&self) -> Vec<Labelled> {
+    /// Returns all versions that PyTorch lists, with their categories, sorted by logical tensor, allocation
+    /// and version.
+    pub fn labelled(&self) -> Vec<LabelledVersion> {
         let mut storages: Vec<(u32, &Storage)> =
             (0..).zip(&self.storages).filter_map(|(id, storage)| Some((id, storage.as_ref()?))).collect();
         storages.sort_by_key(|(id, storage)| (storage.tensor, *id));
         let versions = storages.into_iter().flat_map(|(id, storage)| {
             let (start, count) = storage.versions;
             (0..count).filter(move |version| self.present[(start + version) as usize]).map(move |version| {
-                Labelled { storage: id, version, category: self.by_version[(start + version) as usize] }
+                LabelledVersion {
+                    storage: id,
+                    version,
+                    category: self.by_version[(start + version) as usize],
+                }
             })
         });
         versions.collect()
     }
 
-    /// Applies the program's statements where they take precedence.
+    /// Applies the program's statements where they take precedence over data flow.
     fn apply_statements(&mut self) {
-        self.stated = stated::stated(self.trace, &self.phases, &self.changes);
+        self.statements = stated::statements(self.trace, &self.phases, &self.changes);
         self.rules = vec![None; self.by_version.len()];
         let registered = self.registered();
         for change in self.changes.iter().filter(|change| change.action == Action::Create) {
-            let stated = change.obtained.and_then(|record| self.stated[record as usize]);
+            let stated = change.allocated_by.and_then(|record| self.statements[record as usize]);
             let (Some(storage), Some(stated)) = (change.storage, stated) else { continue };
             let Some(Storage { versions: (start, count), tensor, .. }) = self.storages[storage as usize]
             else {
@@ -360,7 +364,7 @@ impl<'a> Profile<'a> {
         }
     }
 
-    /// Returns for each logical tensor whether the program states its purpose.
+    /// Returns for each logical tensor whether a module, an optimizer or a gradient record registers it.
     fn registered(&self) -> Vec<bool> {
         let mut registered = vec![false; self.storages.len()];
         for (number, record) in (0..).zip(&self.trace.records) {
@@ -373,10 +377,10 @@ impl<'a> Profile<'a> {
         registered
     }
 
-    /// Labels memory allocated in an optimizer's step, unless the program states its purpose or one operator
-    /// frees it. PyTorch's rules only guess from the data flow there: they take Adam's denominators for
-    /// parameters.
-    fn name_optimizer_temporaries(&mut self) {
+    /// Labels memory allocated in an optimizer's step as [`Category::OptimizerTemporary`], except registered
+    /// tensors, gradients and temporaries. PyTorch's rules only guess from the data flow there: they classify
+    /// Adam's denominators as parameters.
+    fn label_optimizer_temporaries(&mut self) {
         let registered = self.registered();
         for change in self.changes.iter().filter(|change| change.action == Action::Create) {
             let (Some(storage), Some(record)) = (change.storage, change.record) else { continue };

@@ -1,9 +1,11 @@
-//! The categories of a logical tensor, of one lifetime of an address, or of one version of it.
+//! The categories that the passes assign: to a logical tensor, to one lifetime of an address, or to one
+//! version.
 
 use super::identities::{AllocationId, Identities};
 use crate::category::Category;
 
-/// Categories at three levels, of which the widest known one counts.
+/// Categories at three levels. The category of a tensor takes precedence over that of a lifetime, and that
+/// over the category of a version.
 pub(super) struct Store<'a> {
     identities: &'a Identities,
     /// The index in `by_version` of each lifetime's first version.
@@ -11,12 +13,12 @@ pub(super) struct Store<'a> {
     by_tensor: Vec<Option<Category>>,
     by_key: Vec<Option<Category>>,
     by_version: Vec<Option<Category>>,
-    /// Whether the tensor of each key was given a category.
-    pub(super) named: Vec<bool>,
+    /// For each lifetime, whether `set_tensor` was called for it.
+    pub(super) has_tensor_category: Vec<bool>,
 }
 
 impl<'a> Store<'a> {
-    /// Creates a store; `newest` is the highest version of each lifetime.
+    /// Creates an empty store; `newest` is the highest version of each lifetime.
     pub(super) fn new(identities: &'a Identities, newest: &[u32]) -> Self {
         let mut starts = Vec::with_capacity(newest.len() + 1);
         let mut start = 0;
@@ -29,15 +31,15 @@ impl<'a> Store<'a> {
         Self {
             identities,
             starts,
-            // There are no more tensors than lifetimes.
+            // There are at most as many tensors as lifetimes.
             by_tensor: vec![None; count],
             by_key: vec![None; count],
             by_version: vec![None; start as usize],
-            named: vec![false; count],
+            has_tensor_category: vec![false; count],
         }
     }
 
-    /// Returns the index of a version in tables with one entry per version.
+    /// Returns the index of a version in a table that has one entry per version.
     pub(super) fn slot(&self, (key, version): (AllocationId, u32)) -> usize {
         (self.starts[key as usize] + version) as usize
     }
@@ -60,7 +62,7 @@ impl<'a> Store<'a> {
 
     pub(super) fn set_tensor(&mut self, key: AllocationId, category: Category) {
         self.by_tensor[self.identities.tensor(key) as usize] = Some(category);
-        self.named[key as usize] = true;
+        self.has_tensor_category[key as usize] = true;
     }
 
     pub(super) fn set_key(&mut self, key: AllocationId, category: Category) {

@@ -1,11 +1,11 @@
-//! The changes of memory, in the order of time.
+//! The changes of memory, in chronological order.
 //!
-//! **Why is no sum ever below zero in the tolerant mode?** A free takes the memory allocated at its address, an
-//! address that is used again ends the earlier memory there, and a write counts within the life of its target.
-//! This is checked over random damage.
+//! **Why is no sum ever negative in tolerant mode?** A free subtracts exactly the memory that was allocated
+//! at its address, an allocation at an address in use first frees the earlier memory, and a write is moved
+//! into the lifetime of the memory that it changes. A property test checks this on randomly damaged traces.
 
 use super::AnalysisError;
-use super::flow::{Does, Flow};
+use super::flow::{Effect, Flow};
 use super::identities::{AllocationId, Identities, NONE};
 use super::tree::Tree;
 use crate::optrace::Mode;
@@ -13,16 +13,16 @@ use foldhash::fast::RandomState;
 use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, What};
 use std::collections::HashMap;
 
-/// The kind of a change of a piece of memory, with PyTorch's numbers.
+/// The kind of a change of a piece of memory; the values are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// It existed before the trace began.
+    /// The memory existed before the trace began.
     Preexisting = 1,
-    /// It was allocated.
+    /// The memory was allocated.
     Create = 2,
-    /// It was written: one version ended and the next one began.
+    /// The memory was written to: one version ended and the next one began.
     IncrementVersion = 3,
-    /// It was freed.
+    /// The memory was freed.
     Destroy = 4,
 }
 
@@ -38,17 +38,18 @@ pub struct Change {
     /// The storage, an index into [`Profile::storages`](super::Profile::storages); `None` for memory in which
     /// no tensor was seen.
     pub storage: Option<AllocationId>,
-    /// The version of the storage's contents that was made, ended, or is the last one.
+    /// The version of the storage's contents: the one that the change creates, the one that a write ends, or
+    /// the last one for a free.
     pub version: u32,
-    /// Its size.
+    /// The size of the memory.
     pub bytes: u64,
-    /// The record that allocated or freed it, or wrote to it.
+    /// The record of the change: it allocated, freed or wrote to the memory.
     pub record: Option<RecordId>,
-    /// The record that allocated the memory, if it was seen.
-    pub obtained: Option<RecordId>,
+    /// The record that allocated the memory; `None` if the trace does not contain it.
+    pub allocated_by: Option<RecordId>,
 }
 
-/// Returns the history of memory, by device and sorted by time.
+/// Returns the changes of memory on all devices, sorted by time.
 pub(super) fn timeline(
     trace: &OperatorTrace,
     tree: &Tree,
@@ -62,11 +63,11 @@ pub(super) fn timeline(
     let mut changes = Vec::new();
     let mut created: Vec<Option<RecordId>> = vec![None; count];
     let mut destroyed: Vec<Option<RecordId>> = vec![None; count];
-    // Memory in use without a tensor: its size and the record that allocated it.
-    let mut unknown: HashMap<(u64, DeviceIndex), (u64, RecordId), RandomState> = HashMap::default();
-    // PyTorch walks the tree; if memory of one operator is freed in another, this is not the order of time.
-    let in_time: Vec<RecordId> = (0..trace.records.len() as RecordId).collect();
-    let order = if mode == Mode::Tolerant { &in_time } else { &tree.walk };
+    // Live memory without a tensor: its size and the record that allocated it.
+    let mut without_tensor: HashMap<(u64, DeviceIndex), (u64, RecordId), RandomState> = HashMap::default();
+    // PyTorch walks the tree, which is not chronological if one operator frees the memory of another.
+    let by_time: Vec<RecordId> = (0..trace.records.len() as RecordId).collect();
+    let order = if mode == Mode::Tolerant { &by_time } else { &tree.walk };
     for &number in order {
         let record = &trace.records[number as usize];
         let What::Memory(memory) = &record.what else { continue };
@@ -74,7 +75,7 @@ pub(super) fn timeline(
             continue;
         }
         let place = (memory.address, memory.device);
-        let change = |time_ns, action, bytes, obtained| Change {
+        let change = |time_ns, action, bytes, allocated_by| Change {
             time_ns,
             action,
             device: memory.device,
@@ -82,41 +83,42 @@ pub(super) fn timeline(
             version: 0,
             bytes,
             record: Some(number),
-            obtained,
+            allocated_by,
         };
         let time_ns = record.time_ns;
-        // Freed without a record, at this moment or before.
-        let unseen_end = |obtained: RecordId| (time_ns - 1).max(trace.records[obtained as usize].time_ns);
+        // The time of an unrecorded free: right before this record, but not before the allocation.
+        let unseen_end =
+            |allocated_by: RecordId| (time_ns - 1).max(trace.records[allocated_by as usize].time_ns);
         if let Some(key) = identities.of_memory(number) {
             let of = if memory.is_free { &mut destroyed } else { &mut created };
             of[key as usize] = Some(number);
             if mode == Mode::Tolerant
                 && !memory.is_free
-                && let Some((before, obtained)) = unknown.remove(&place)
+                && let Some((before, allocated_by)) = without_tensor.remove(&place)
             {
-                changes.push(change(unseen_end(obtained), Action::Destroy, before, Some(obtained)));
+                changes.push(change(unseen_end(allocated_by), Action::Destroy, before, Some(allocated_by)));
             }
             continue;
         }
         if memory.is_free {
-            let known = unknown.remove(&place);
-            let obtained = known.map(|(_, record)| record);
-            // The freed size is the allocated size, even if the free states another.
+            let known = without_tensor.remove(&place);
+            let allocated_by = known.map(|(_, record)| record);
+            // The allocated size counts, even if the free states a different one.
             let bytes = known.filter(|_| mode == Mode::Tolerant).map_or(memory.bytes, |(before, _)| before);
-            changes.push(change(time_ns, Action::Destroy, bytes, obtained));
+            changes.push(change(time_ns, Action::Destroy, bytes, allocated_by));
             if known.is_none() {
                 changes.push(change(-1, Action::Preexisting, bytes, None));
             }
-        } else if let Some(&(before, obtained)) = unknown.get(&place) {
+        } else if let Some(&(before, allocated_by)) = without_tensor.get(&place) {
             if mode == Mode::Tolerant {
-                changes.push(change(unseen_end(obtained), Action::Destroy, before, Some(obtained)));
+                changes.push(change(unseen_end(allocated_by), Action::Destroy, before, Some(allocated_by)));
                 changes.push(change(time_ns, Action::Create, memory.bytes, Some(number)));
-                unknown.insert(place, (memory.bytes, number));
+                without_tensor.insert(place, (memory.bytes, number));
             } else {
-                changes.push(change(time_ns, Action::IncrementVersion, memory.bytes, Some(obtained)));
+                changes.push(change(time_ns, Action::IncrementVersion, memory.bytes, Some(allocated_by)));
             }
         } else {
-            unknown.insert(place, (memory.bytes, number));
+            without_tensor.insert(place, (memory.bytes, number));
             changes.push(change(time_ns, Action::Create, memory.bytes, Some(number)));
         }
     }
@@ -127,8 +129,8 @@ pub(super) fn timeline(
             None => 0,
         };
         let device = identities.lifetimes[key as usize].device;
-        let obtained = created[key as usize];
-        Ok(Change { time_ns, action, device, storage: Some(key), version, bytes, record, obtained })
+        let allocated_by = created[key as usize];
+        Ok(Change { time_ns, action, device, storage: Some(key), version, bytes, record, allocated_by })
     };
     let starts = |key: AllocationId| versions[key as usize] as usize;
     let mut keys: Vec<AllocationId> =
@@ -144,7 +146,7 @@ pub(super) fn timeline(
         of.iter().rposition(|&present| present).unwrap_or(0) as u32
     };
     let time_of = |record: RecordId| trace.records[record as usize].time_ns;
-    // The ends of storages whose free was not recorded.
+    // The time at which a storage without a recorded free ended, if another allocation replaced it.
     let unseen_end = |key: AllocationId| {
         let replaced_by = identities.lifetimes[key as usize].replaced_by;
         let begin = created[key as usize].map_or(i64::MIN, time_of);
@@ -153,19 +155,19 @@ pub(super) fn timeline(
     for node in &flow.nodes {
         for edge in flow.edges(node) {
             let key = edge.key;
-            match (edge.input, edge.does) {
+            match (edge.input, edge.effect) {
                 (None, _) => {
                     let record = created[key as usize];
                     let time_ns =
                         record.map_or(node.time_ns, |record| trace.records[record as usize].time_ns);
                     changes.push(of_key(key, time_ns, Action::Create, 0, record)?);
                 }
-                (Some(version), Does::Writes) => {
+                (Some(version), Effect::Writes) => {
                     let action = Action::IncrementVersion;
                     let mut time_ns = node.time_ns;
                     if mode == Mode::Tolerant {
-                        // The operator may begin before another thread has allocated the memory, or may still
-                        // be running when it is freed.
+                        // The operator may begin before another thread allocates the memory, or may still be
+                        // running when the memory is freed.
                         let end = destroyed[key as usize].map(time_of).or_else(|| unseen_end(key));
                         time_ns = time_ns.min(end.unwrap_or(i64::MAX));
                         time_ns = time_ns.max(created[key as usize].map_or(i64::MIN, time_of));
@@ -174,7 +176,7 @@ pub(super) fn timeline(
                 }
                 _ => {}
             }
-            if edge.does == Does::Frees {
+            if edge.effect == Effect::Frees {
                 let record = destroyed[key as usize];
                 let time_ns = record.map_or(node.time_ns, |record| trace.records[record as usize].time_ns);
                 changes.push(of_key(key, time_ns, Action::Destroy, newest(key), record)?);

@@ -1,21 +1,21 @@
-//! The records of a trace as a tree.
+//! The tree of a trace's records.
 
 use memtrack_model::optrace::{OperatorTrace, RecordId, What};
 
-/// The records in the order of a walk that visits each record before the records inside it.
+/// The records in pre-order: each record comes before the records inside it.
 pub(super) struct Tree {
-    /// The records in that order.
+    /// The records in pre-order.
     pub(super) walk: Vec<RecordId>,
-    /// Each record's place in `walk`.
-    pub(super) place: Vec<u32>,
-    /// The index in `walk` after the last record inside each record, by the record's index in `walk`.
-    pub(super) after: Vec<u32>,
+    /// Each record's index in `walk`.
+    pub(super) walk_index: Vec<u32>,
+    /// For each index in `walk`, the index after the last record inside the record there.
+    pub(super) subtree_end: Vec<u32>,
 }
 
 impl Tree {
     pub(super) fn of(trace: &OperatorTrace) -> Self {
         let count = trace.records.len();
-        // Children grouped by parent; a record without a parent is a child of the entry after the last
+        // Children are grouped by parent. Records without a parent are in the group after that of the last
         // record.
         let mut starts = vec![0_u32; count + 2];
         let parent_of = |record: usize| trace.records[record].parent.map_or(count, |parent| parent as usize);
@@ -30,8 +30,10 @@ impl Tree {
             children[*slot as usize] = record as RecordId;
             *slot += 1;
         }
-        let mut tree = Self { walk: Vec::with_capacity(count), place: vec![0; count], after: vec![0; count] };
-        // The records still to be visited, and for visited ones, the end of their part of the walk.
+        let mut tree =
+            Self { walk: Vec::with_capacity(count), walk_index: vec![0; count], subtree_end: vec![0; count] };
+        // The records still to visit. The flag marks a visited record, whose subtree ends when it is popped
+        // again.
         let mut left: Vec<(RecordId, bool)> = Vec::new();
         let push = |left: &mut Vec<(RecordId, bool)>, of: usize| {
             let range = starts[of] as usize..starts[of + 1] as usize;
@@ -40,10 +42,10 @@ impl Tree {
         push(&mut left, count);
         while let Some((record, is_left)) = left.pop() {
             if is_left {
-                tree.after[tree.place[record as usize] as usize] = tree.walk.len() as u32;
+                tree.subtree_end[tree.walk_index[record as usize] as usize] = tree.walk.len() as u32;
                 continue;
             }
-            tree.place[record as usize] = tree.walk.len() as u32;
+            tree.walk_index[record as usize] = tree.walk.len() as u32;
             tree.walk.push(record);
             left.push((record, true));
             push(&mut left, record as usize);
@@ -51,25 +53,26 @@ impl Tree {
         tree
     }
 
-    /// Returns the record and all records inside it.
-    pub(super) fn within(&self, record: RecordId) -> &[RecordId] {
-        let place = self.place[record as usize] as usize;
-        &self.walk[place..self.after[place] as usize]
+    /// Returns a record and all records inside it.
+    pub(super) fn subtree(&self, record: RecordId) -> &[RecordId] {
+        let place = self.walk_index[record as usize] as usize;
+        &self.walk[place..self.subtree_end[place] as usize]
     }
 
     /// Returns whether `inner` is `outer` or inside it.
-    pub(super) fn is_within(&self, inner: RecordId, outer: RecordId) -> bool {
-        let (inner, outer) = (self.place[inner as usize], self.place[outer as usize]);
-        inner >= outer && inner < self.after[outer as usize]
+    pub(super) fn is_inside(&self, inner: RecordId, outer: RecordId) -> bool {
+        let (inner, outer) = (self.walk_index[inner as usize], self.walk_index[outer as usize]);
+        inner >= outer && inner < self.subtree_end[outer as usize]
     }
 
     /// Returns the first record directly inside this one.
     pub(super) fn first_child(&self, record: RecordId) -> Option<RecordId> {
-        self.within(record).get(1).copied()
+        self.subtree(record).get(1).copied()
     }
 }
 
-/// Returns for each record whether it is the first of its module or optimizer: only these register tensors.
+/// Returns for each record whether it is the first of its module or optimizer: only first records register
+/// tensors.
 pub(super) fn registrations(trace: &OperatorTrace) -> Vec<bool> {
     let mut modules = vec![false; trace.strings.len()];
     let mut optimizers = vec![false; trace.strings.len()];

@@ -1,85 +1,85 @@
-//! The calls of modules: their times in the forward and in the backward pass.
+//! The calls of modules, with their times in the forward and the backward pass.
 
 use crate::analysis::Profile;
-use crate::places::{ModuleId, Places, When};
+use crate::places::{ModuleId, Places, StepPart};
 use foldhash::fast::RandomState;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, TracePhase, What};
 use std::collections::HashMap;
 
-/// A call, as an index into [`Calls::all`].
+/// The index of a call in [`Calls::all`].
 pub(crate) type CallId = u32;
 
-/// A call.
+/// A call of a module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     pub(crate) record: RecordId,
     pub(crate) module: ModuleId,
-    /// The call that it is inside of.
+    /// The enclosing call.
     pub(crate) parent: Option<CallId>,
     pub(crate) begin_ns: i64,
     pub(crate) end_ns: i64,
-    /// Whether the backward pass made it.
+    /// Whether the backward pass made the call, to recompute activations.
     pub(crate) is_recomputed: bool,
-    /// The begin and the end of its part of the backward pass.
+    /// The start and end of the part of the backward pass that belongs to this call.
     pub(crate) backward_ns: Option<(i64, i64)>,
 }
 
-/// The nesting depth beyond which modules do not count for the outermost ones.
-pub(crate) const MAX_NESTED: usize = 64;
+/// The maximum number of enclosing modules that a call counts for.
+pub(crate) const MAX_DEPTH: usize = 64;
 
 /// All calls of a trace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calls {
     calls: Vec<Call>,
-    /// For each record, the innermost call around it; for nodes of the backward pass and records inside them,
-    /// the call that they belong to.
-    of_record: Vec<Option<CallId>>,
-    /// For each record, whether it is inside a node of the backward pass, and in no call that the node made.
-    is_of_backward: Vec<bool>,
+    /// For each record, the innermost enclosing call; for autograd nodes and records inside them, the call
+    /// whose backward pass they belong to.
+    by_record: Vec<Option<CallId>>,
+    /// For each record, whether it is inside an autograd node, but not in a call that the node made.
+    is_in_backward_node: Vec<bool>,
 }
 
 impl Calls {
     pub(crate) fn of(profile: &Profile<'_>, places: &Places) -> Self {
         let trace = profile.trace();
-        let ends = ends(trace);
+        let ends = end_times(trace);
         let mut calls = Self::default();
         let mut by_sequence: HashMap<i64, CallId, RandomState> = HashMap::default();
-        // By address and device: the call whose part of the backward pass allocated the memory.
-        let mut obtained: HashMap<(u64, u16), CallId, RandomState> = HashMap::default();
+        // By address and device: the call whose backward pass allocated the memory.
+        let mut allocating_calls: HashMap<(u64, u16), CallId, RandomState> = HashMap::default();
         for (number, record) in (0..).zip(&trace.records) {
-            let mut call = record.parent.and_then(|parent| calls.of_record[parent as usize]);
-            let mut is_of_backward =
-                record.parent.is_some_and(|parent| calls.is_of_backward[parent as usize]);
-            let when = places.get(number).when;
+            let mut call = record.parent.and_then(|parent| calls.by_record[parent as usize]);
+            let mut is_in_backward_node =
+                record.parent.is_some_and(|parent| calls.is_in_backward_node[parent as usize]);
+            let part = places.get(number).part;
             match &record.what {
                 What::Module(_) => {
                     let id = calls.calls.len() as CallId;
                     calls.calls.push(Call {
                         record: number,
-                        module: places.call(number).unwrap_or_default(),
-                        // The node of the backward pass that recomputes activations belongs to a call, and is
-                        // in none.
-                        parent: call.filter(|_| !is_of_backward),
+                        module: places.called_module(number).unwrap_or_default(),
+                        // An autograd node that recomputes activations belongs to a call without being inside
+                        // it.
+                        parent: call.filter(|_| !is_in_backward_node),
                         begin_ns: record.time_ns,
                         end_ns: ends[number as usize],
-                        is_recomputed: when == When::Backward,
+                        is_recomputed: part == StepPart::Backward,
                         backward_ns: None,
                     });
                     call = Some(id);
-                    is_of_backward = false;
+                    is_in_backward_node = false;
                 }
                 What::Op(op) if is_backward(op, record.phase) => {
-                    is_of_backward = true;
+                    is_in_backward_node = true;
                     let found = op.sequence.and_then(|sequence| by_sequence.get(&sequence).copied());
-                    let found = found.or_else(|| accumulated(trace, number, &obtained));
+                    let found = found.or_else(|| accumulating_call(trace, number, &allocating_calls));
                     if let Some(found) = found {
                         calls.extend_backward(found, record.time_ns, ends[number as usize]);
                         call = Some(found);
                     }
                 }
-                What::Op(Op { kind: OpKind::Op, sequence: Some(sequence), .. }) if !is_of_backward => {
-                    // The backward pass has a node for the last one with a number.
+                What::Op(Op { kind: OpKind::Op, sequence: Some(sequence), .. }) if !is_in_backward_node => {
+                    // The autograd node belongs to the last operator with its sequence number.
                     match call {
                         Some(call) => by_sequence.insert(*sequence, call),
                         None => by_sequence.remove(sequence),
@@ -87,15 +87,15 @@ impl Calls {
                 }
                 What::Memory(memory) if !memory.is_free => {
                     let key = (memory.address, memory.device.0);
-                    match call.filter(|_| is_of_backward) {
-                        Some(call) => obtained.insert(key, call),
-                        None => obtained.remove(&key),
+                    match call.filter(|_| is_in_backward_node) {
+                        Some(call) => allocating_calls.insert(key, call),
+                        None => allocating_calls.remove(&key),
                     };
                 }
                 _ => {}
             }
-            calls.of_record.push(call);
-            calls.is_of_backward.push(is_of_backward);
+            calls.by_record.push(call);
+            calls.is_in_backward_node.push(is_in_backward_node);
         }
         calls
     }
@@ -104,19 +104,20 @@ impl Calls {
         &self.calls
     }
 
-    /// Returns the innermost call around a record, or the one that it belongs to.
-    pub(crate) fn around(&self, record: RecordId) -> Option<CallId> {
-        self.of_record.get(record as usize).copied().flatten()
+    /// Returns the innermost call that encloses a record, or the call whose backward pass the record is part
+    /// of.
+    pub(crate) fn enclosing(&self, record: RecordId) -> Option<CallId> {
+        self.by_record.get(record as usize).copied().flatten()
     }
 
-    /// Returns a call and those around it, innermost first.
-    pub(crate) fn outwards(&self, call: Option<CallId>) -> impl Iterator<Item = CallId> + '_ {
-        std::iter::successors(call, |&call| self.calls[call as usize].parent).take(MAX_NESTED)
+    /// Returns a call and its enclosing calls, innermost first.
+    pub(crate) fn ancestors(&self, call: Option<CallId>) -> impl Iterator<Item = CallId> + '_ {
+        std::iter::successors(call, |&call| self.calls[call as usize].parent).take(MAX_DEPTH)
     }
 
     fn extend_backward(&mut self, call: CallId, begin_ns: i64, end_ns: i64) {
         let mut next = Some(call);
-        for _ in 0..MAX_NESTED {
+        for _ in 0..MAX_DEPTH {
             let Some(call) = next else { return };
             let call = &mut self.calls[call as usize];
             let (first, last) = call.backward_ns.unwrap_or((begin_ns, end_ns));
@@ -130,12 +131,12 @@ fn is_backward(op: &Op, phase: TracePhase) -> bool {
     op.kind == OpKind::Backward || phase == TracePhase::Of(Phase::Backward)
 }
 
-/// Returns the call that made the gradient that a node accumulates into a parameter, according to its first
-/// argument or that of the node in it.
-fn accumulated(
+/// Returns the call whose backward pass computed the gradient that an AccumulateGrad node adds to a
+/// parameter. The gradient is the first argument of the record or of the record directly inside it.
+fn accumulating_call(
     trace: &OperatorTrace,
     number: RecordId,
-    obtained: &HashMap<(u64, u16), CallId, RandomState>,
+    allocating_calls: &HashMap<(u64, u16), CallId, RandomState>,
 ) -> Option<CallId> {
     let argument = |number: RecordId| {
         let What::Op(op) = &trace.records.get(number as usize)?.what else { return None };
@@ -143,16 +144,16 @@ fn accumulated(
         let tensor = &trace.tensors[*op.args.first()?.tensors().first()? as usize];
         Some((tensor.storage?, tensor.device.0)).filter(|_| is_accumulation)
     };
-    // The engine's own record comes first, with the node right after it.
+    // The autograd engine's record comes first, followed by the node's record inside it.
     let inner = number + 1;
     let is_inside = trace.records.get(inner as usize).is_some_and(|record| record.parent == Some(number));
     let key = argument(number).or_else(|| argument(inner).filter(|_| is_inside))?;
-    obtained.get(&key).copied()
+    allocating_calls.get(&key).copied()
 }
 
-/// Returns when each record ended, in ns; if the trace does not contain it, the end of the last record
-/// inside.
-pub(crate) fn ends(trace: &OperatorTrace) -> Vec<i64> {
+/// Returns the end of each record, in ns. If the trace does not contain a record's end, this is the end of
+/// the last record inside it.
+pub(crate) fn end_times(trace: &OperatorTrace) -> Vec<i64> {
     let mut ends: Vec<i64> = trace
         .records
         .iter()

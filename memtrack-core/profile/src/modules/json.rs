@@ -1,4 +1,4 @@
-//! The module view as JSON.
+//! The module report as JSON.
 
 use super::{ModuleCall, ModuleMemory, ModuleReport, Span, total};
 use crate::answer::{ByCategory, RepairCounts, by_category, repair_counts};
@@ -8,98 +8,99 @@ use memtrack_report::analysis::estimate::Estimate;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Memory module by module.
+/// The memory of a device, by module.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ModulesAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// Whether small blocks were sampled, so that sums are estimates.
+    /// Whether the sums are estimates because small blocks were sampled.
     pub estimated: bool,
-    /// The number of modules that are nested deeper than `--depth` shows.
+    /// The number of modules that are nested too deep for `--depth` to show.
     pub deeper_modules: usize,
-    /// The modules, each after the one that called it first.
+    /// The modules, each after its first caller.
     pub modules: Vec<ModuleAnswer>,
-    /// Repairs of the trace, with their number.
+    /// The number of repairs of the trace, by kind.
     pub repairs: RepairCounts,
 }
 
-/// A module's memory.
+/// A module, with its memory and its calls.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ModuleAnswer {
-    /// The module's path in the model where the trace contains it, else its type and a number.
+    /// The module's path in the model if the trace contains it; otherwise its type and a number.
     pub module: String,
-    /// Its type.
+    /// The module's type.
     pub class: String,
-    /// The module that called it first.
+    /// The module that made the first call.
     pub called_by: Option<String>,
-    /// The number of modules around this one.
+    /// The nesting depth: the number of enclosing modules.
     pub depth: u32,
-    /// Bytes of its own parameters.
+    /// Bytes of the module's own parameters.
     pub own_parameter_bytes: u64,
-    /// Bytes of its parameters and those of all modules that it calls.
+    /// Bytes of the parameters of this module and all modules inside it.
     pub parameter_bytes: u64,
-    /// Bytes of its buffers and those of all modules that it calls.
+    /// Bytes of the buffers of this module and all modules inside it.
     pub buffer_bytes: u64,
-    /// Its calls, in order of time.
+    /// The calls, in chronological order.
     pub calls: Vec<CallAnswer>,
 }
 
-/// A module's call.
+/// A call of a module.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CallAnswer {
-    /// Whether the module was called in the backward pass, to compute activations again.
+    /// Whether the backward pass made this call, to recompute activations.
     pub recomputed: bool,
-    /// Bytes that its operators read and that existed before, without parameters and the like.
+    /// Bytes that existed before the call and that its operators read, excluding parameters, buffers,
+    /// gradients and optimizer memory.
     pub input_bytes: u64,
-    /// Bytes that its operators made or wrote and that later operators use.
+    /// Bytes that operators in the call allocated or wrote and that later operators use.
     pub output_bytes: u64,
     /// The forward pass.
     pub forward: SpanAnswer,
-    /// The backward pass; null where the trace does not show it.
+    /// The backward pass; null if the trace does not contain it.
     pub backward: Option<SpanAnswer>,
 }
 
-/// An interval of time. Times are counted from the trace's first record.
+/// A time interval. Times are counted from the trace's first record.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SpanAnswer {
-    /// The time of its begin.
+    /// The start of the interval.
     pub begin_ns: u64,
-    /// The time of its end.
+    /// The end of the interval.
     pub end_ns: u64,
-    /// The time at which the most bytes were allocated.
+    /// The time of the peak.
     pub peak_ns: u64,
-    /// The allocated memory right before it.
+    /// The allocated memory right before the start.
     pub before: AllocatedAnswer,
-    /// The allocated memory at that time.
+    /// The allocated memory at the peak.
     pub peak: AllocatedAnswer,
-    /// The allocated memory at its end.
+    /// The allocated memory at the end.
     pub after: AllocatedAnswer,
 }
 
-/// Allocated memory of the device.
+/// The allocated memory of the device at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AllocatedAnswer {
     /// The sum of all categories.
     pub allocated_bytes: i64,
-    /// The error of the sum where small blocks were sampled; null: the sum is exact.
+    /// The error of the sum if small blocks were sampled; null if the sum is exact.
     pub allocated_bytes_error: Option<ErrorAnswer>,
-    /// The same by category.
+    /// The allocated bytes by category.
     pub category_bytes: ByCategory,
 }
 
 impl ModuleReport {
-    /// Returns the report as `memtrack modules --json` prints it. Modules inside `depth` others or more are
-    /// left out; `deeper_modules` counts them.
+    /// Returns the report as `memtrack modules --json` prints it. Modules that are nested `depth` levels deep
+    /// or deeper are omitted; `deeper_modules` counts them.
     pub fn answer(&self, depth: u32) -> ModulesAnswer {
         let shown = self.modules.iter().filter(|module| module.depth < depth);
         let modules: Vec<ModuleAnswer> = shown.map(|module| self.module_answer(module)).collect();
@@ -112,7 +113,7 @@ impl ModuleReport {
         }
     }
 
-    /// Returns the same as JSON.
+    /// Returns the result of [`Self::answer`] as JSON.
     pub fn to_json(&self, depth: u32) -> Value {
         serde_json::to_value(self.answer(depth)).unwrap_or_default()
     }
@@ -126,33 +127,33 @@ impl ModuleReport {
             own_parameter_bytes: module.own_parameter_bytes,
             parameter_bytes: module.parameter_bytes,
             buffer_bytes: module.buffer_bytes,
-            calls: module.calls.iter().map(call).collect(),
+            calls: module.calls.iter().map(call_answer).collect(),
         }
     }
 }
 
-fn call(call: &ModuleCall) -> CallAnswer {
+fn call_answer(call: &ModuleCall) -> CallAnswer {
     CallAnswer {
         recomputed: call.is_recomputed,
         input_bytes: call.input_bytes,
         output_bytes: call.output_bytes,
-        forward: span(&call.forward),
-        backward: call.backward.as_ref().map(span),
+        forward: span_answer(&call.forward),
+        backward: call.backward.as_ref().map(span_answer),
     }
 }
 
-fn span(span: &Span) -> SpanAnswer {
+fn span_answer(span: &Span) -> SpanAnswer {
     SpanAnswer {
         begin_ns: span.begin_ns,
         end_ns: span.end_ns,
         peak_ns: span.peak_ns,
-        before: allocated(&span.before, &span.errors[0]),
-        peak: allocated(&span.peak, &span.errors[1]),
-        after: allocated(&span.after, &span.errors[2]),
+        before: allocated_answer(&span.before, &span.errors[0]),
+        peak: allocated_answer(&span.peak, &span.errors[1]),
+        after: allocated_answer(&span.after, &span.errors[2]),
     }
 }
 
-fn allocated(bytes: &Bytes, error: &Estimate) -> AllocatedAnswer {
+fn allocated_answer(bytes: &Bytes, error: &Estimate) -> AllocatedAnswer {
     AllocatedAnswer {
         allocated_bytes: total(bytes),
         allocated_bytes_error: error.answer(),

@@ -1,6 +1,6 @@
-//! Memory module by module: the bytes allocated on a device before, at most during, and after the forward and
-//! the backward pass of each module, by category. The equivalent of PyTorch's MemTracker, from an operator
-//! trace.
+//! Memory per module: the bytes allocated on a device before the forward and the backward pass of each
+//! module, at their peak, and after them, by category. The equivalent of PyTorch's MemTracker, computed from
+//! an operator trace.
 
 pub(crate) mod calls;
 mod json;
@@ -14,52 +14,52 @@ use crate::curve::{Curve, State};
 use crate::places::{ModuleId, Places};
 use crate::repairs::Repairs;
 use crate::series::{Bytes, walk};
-use calls::{Calls, MAX_NESTED};
+use calls::{Calls, MAX_DEPTH};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{DeviceIndex, What};
 use memtrack_report::analysis::estimate::{Estimate, Sum};
-use natural::by_number;
+use natural::natural_order;
 use std::collections::HashSet;
 use traffic::Traffic;
 
 pub use json::{AllocatedAnswer, CallAnswer, ModuleAnswer, ModulesAnswer, SpanAnswer};
 pub use text::DEPTH;
 
-/// The memory of a device, module by module.
+/// The memory of a device, by module.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ModuleReport {
     /// The device's name in the trace.
     pub device: String,
-    /// The modules, each after the one that called it first. Modules with one caller are in the natural order
-    /// of their paths (`layers.2` before `layers.10`); in traces without paths, in the order of their first
+    /// The modules, each after its first caller. Modules with the same caller are in the natural order of
+    /// their paths (`layers.2` before `layers.10`), or, in traces without paths, in the order of their first
     /// calls.
     pub modules: Vec<ModuleMemory>,
-    /// Whether small blocks were sampled, so that numbers are estimates.
+    /// Whether the numbers are estimates because small blocks were sampled.
     pub is_estimate: bool,
     /// The repairs of the trace.
     pub repairs: Repairs,
 }
 
-/// The memory of a module.
+/// A module, with its memory and its calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ModuleMemory {
-    /// Its path in the model if the trace contains it, otherwise its type and a number.
+    /// The module's path in the model if the trace contains it; otherwise its type and a number.
     pub name: String,
-    /// Its type.
+    /// The module's type.
     pub class: String,
-    /// The module that called it first, as an index into [`ModuleReport::modules`].
+    /// The first caller, as an index into [`ModuleReport::modules`].
     pub parent: Option<usize>,
-    /// The number of modules that it is inside of.
+    /// The nesting depth: the number of enclosing modules.
     pub depth: u32,
-    /// Bytes of its own parameters on the device.
+    /// Bytes on the device of the module's own parameters.
     pub own_parameter_bytes: u64,
-    /// Bytes of its parameters on the device and those of all modules that it calls, each counted once.
+    /// Bytes on the device of the parameters of this module and all modules inside it, each counted once.
     pub parameter_bytes: u64,
-    /// Bytes of its buffers on the device and those of all modules that it calls, each counted once.
+    /// Bytes on the device of the buffers of this module and all modules inside it, each counted once.
     pub buffer_bytes: u64,
-    /// Its calls, in the order of time.
+    /// The calls, in chronological order.
     pub calls: Vec<ModuleCall>,
 }
 
@@ -67,38 +67,38 @@ pub struct ModuleMemory {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ModuleCall {
-    /// Whether it was called in the backward pass, to recompute activations that had not been kept.
+    /// Whether the backward pass made this call, to recompute activations that were not kept.
     pub is_recomputed: bool,
-    /// Bytes on the device that operators in it read and that existed before, excluding parameters and the
-    /// like; 0 if it is recomputed.
+    /// Bytes on the device that existed before the call and that operators in the call read, excluding
+    /// parameters, buffers, gradients and optimizer memory; 0 for a recomputation.
     pub input_bytes: u64,
-    /// Bytes on the device that operators in it made or wrote and that operators after it use, excluding the
-    /// backward pass; 0 if it is recomputed.
+    /// Bytes on the device that operators in the call allocated or wrote and that later operators of the
+    /// forward pass use; 0 for a recomputation.
     pub output_bytes: u64,
-    /// From its beginning to its end.
+    /// The call itself, from beginning to end.
     pub forward: Span,
-    /// From the start of the first node of the backward pass that belongs to it, or to a module that it
-    /// calls, to the end of the last one; `None` if the trace does not contain this.
+    /// The backward pass of this call: from the start of the first autograd node that belongs to the call or
+    /// to a call inside it, to the end of the last one; `None` if the trace has no such nodes.
     pub backward: Option<Span>,
 }
 
-/// An interval of time with the memory around it.
+/// A time interval, with the memory before, during and after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Span {
-    /// The begin, in ns after the trace's first record.
+    /// The start, in ns after the trace's first record.
     pub begin_ns: u64,
     /// The end, in ns after the trace's first record.
     pub end_ns: u64,
-    /// The bytes allocated right before it, by category.
+    /// The bytes allocated right before the start, by category.
     pub before: Bytes,
-    /// The maximum bytes allocated, by category: right before it, or at any time during it.
+    /// The bytes allocated at the peak, by category: the maximum from right before the start to the end.
     pub peak: Bytes,
-    /// The time of the maximum, in ns after the trace's first record.
+    /// The time of the peak, in ns after the trace's first record.
     pub peak_ns: u64,
-    /// The bytes allocated at its end, by category.
+    /// The bytes allocated at the end, by category.
     pub after: Bytes,
-    /// The errors of these sums if small blocks were sampled: before, at the peak and after.
+    /// The errors of the sums of `before`, `peak` and `after`, if small blocks were sampled.
     pub errors: [Estimate; 3],
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn total(bytes: &Bytes) -> i64 {
 }
 
 impl Span {
-    /// Returns the maximum allocated, in bytes.
+    /// Returns the bytes allocated at the peak.
     pub fn peak_bytes(&self) -> u64 {
         u64::try_from(total(&self.peak)).unwrap_or(0)
     }
@@ -122,7 +122,7 @@ impl Span {
         after.less(&before)
     }
 
-    /// Returns the bytes allocated at its end minus those before it; negative if it freed more than it
+    /// Returns the bytes allocated at the end minus those before the start; negative if more was freed than
     /// allocated.
     pub fn left_bytes(&self) -> i64 {
         total(&self.after).saturating_sub(total(&self.before))
@@ -130,7 +130,8 @@ impl Span {
 }
 
 impl ModuleMemory {
-    /// Returns the span with the highest peak among those of its calls; the first if there are several.
+    /// Returns the span with the highest peak among the module's calls; the first of them if several are
+    /// equal.
     fn highest(&self, span_of: impl Fn(&ModuleCall) -> Option<Span>) -> Option<Span> {
         let spans = self.calls.iter().filter_map(span_of);
         spans.reduce(|highest, span| if span.peak_bytes() > highest.peak_bytes() { span } else { highest })
@@ -138,7 +139,7 @@ impl ModuleMemory {
 }
 
 impl ModuleReport {
-    /// Creates the report of one device. `repairs` are the ones to report.
+    /// Creates the report of one device, which lists `repairs`.
     pub fn of(profile: &Profile<'_>, device: DeviceIndex, repairs: Repairs) -> Self {
         let places = Places::of(profile.trace());
         let calls = Calls::of(profile, &places);
@@ -146,14 +147,14 @@ impl ModuleReport {
         let traffic = Traffic::of(profile, device, &places, &calls);
         let spans = spans(profile, device, &curve, &calls);
         let own = module_bytes(profile, device, &places);
-        let (order, rank) = tree_order(&places);
+        let (order, index_of) = tree_order(&places);
         let mut modules: Vec<ModuleMemory> = order
             .iter()
             .map(|&id| {
                 let node = &places.modules[id as usize];
                 ModuleMemory {
                     name: node.name.clone(),
-                    parent: node.parent.map(|parent| rank[parent as usize]),
+                    parent: node.parent.map(|parent| index_of[parent as usize]),
                     depth: node.depth,
                     own_parameter_bytes: own.parameters[id as usize],
                     parameter_bytes: own.with_inner_parameters[id as usize],
@@ -163,7 +164,7 @@ impl ModuleReport {
             })
             .collect();
         for (number, (call, (forward, backward))) in calls.all().iter().zip(spans).enumerate() {
-            let module = &mut modules[rank[call.module as usize]];
+            let module = &mut modules[index_of[call.module as usize]];
             if let What::Module(record) = &profile.trace().records[call.record as usize].what {
                 module.class = profile.trace().strings.get(record.class).into_owned();
             }
@@ -180,7 +181,7 @@ impl ModuleReport {
     }
 }
 
-/// Returns the memory around the two passes of each call.
+/// Returns the forward and the backward span of each call.
 fn spans(
     profile: &Profile<'_>,
     device: DeviceIndex,
@@ -189,15 +190,15 @@ fn spans(
 ) -> Vec<(Span, Option<Span>)> {
     let first_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
     let since = |time_ns: i64| u64::try_from(time_ns.saturating_sub(first_ns)).unwrap_or(0);
-    // The spans, and the state at each of their three moments.
+    // The spans, and the states at the three moments of each span.
     let mut spans: Vec<Span> = Vec::new();
-    let mut wanted: Vec<(State, usize)> = Vec::new();
+    let mut requested_states: Vec<(State, usize)> = Vec::new();
     let mut span = |begin_ns: i64, end_ns: i64| {
         let (before, after) = (curve.before(begin_ns), curve.after(end_ns));
         let (peak, _) = curve.highest(before, after);
         let number = 3 * spans.len();
-        wanted.extend([(before, number), (peak, number + 1), (after, number + 2)]);
-        // A peak that lasts from before belongs to the start.
+        requested_states.extend([(before, number), (peak, number + 1), (after, number + 2)]);
+        // A peak that was reached before the span counts at the start of the span.
         let peak_ns = curve.begin_ns(peak).unwrap_or(begin_ns).max(begin_ns);
         spans.push(Span {
             begin_ns: since(begin_ns),
@@ -215,11 +216,11 @@ fn spans(
             (forward, call.backward_ns.map(|(begin_ns, end_ns)| span(begin_ns, end_ns)))
         })
         .collect();
-    wanted.sort_unstable();
+    requested_states.sort_unstable();
     let errors = errors(profile, device);
-    let mut wanted = wanted.into_iter().peekable();
+    let mut requested_states = requested_states.into_iter().peekable();
     let mut fill = |state: State, bytes: &Bytes| {
-        while let Some((_, number)) = wanted.next_if(|&(of, _)| of == state) {
+        while let Some((_, number)) = requested_states.next_if(|&(of, _)| of == state) {
             let span = &mut spans[number / 3];
             *[&mut span.before, &mut span.peak, &mut span.after][number % 3] = *bytes;
             span.errors[number % 3] =
@@ -238,7 +239,7 @@ fn spans(
         .collect()
 }
 
-/// Returns for each state of the device's [`Curve`] the error of its sum; empty if sums are exact.
+/// Returns the error of the sum in each state of the device's [`Curve`]; empty if the sums are exact.
 fn errors(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Estimate> {
     let Some(attribution) = profile.attribution().filter(|of| of.is_estimate(device)) else {
         return Vec::new();
@@ -248,7 +249,7 @@ fn errors(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Estimate> {
     let mut changes = profile.changes().iter().filter(|change| change.device == device).peekable();
     walk(profile, device, |moment| {
         while let Some(change) = changes.next_if(|change| change.time_ns <= moment.time_ns) {
-            let sample = change.obtained.or(change.record).and_then(|record| attribution.sample(record));
+            let sample = change.allocated_by.or(change.record).and_then(|record| attribution.sample(record));
             let (size_bytes, weight) =
                 sample.map_or((change.bytes, 1.0), |sample| (sample.size_bytes, sample.blocks));
             match change.action {
@@ -273,20 +274,21 @@ fn module_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> 
     let none = || vec![0_u64; places.modules.len()];
     let mut own =
         ModuleBytes { parameters: none(), with_inner_parameters: none(), with_inner_buffers: none() };
-    // The storages already counted for each module, since modules share parameters.
+    // The storages already counted for each module: modules can share parameters.
     let mut counted: HashSet<(ModuleId, u32), RandomState> = HashSet::default();
     for (number, record) in (0..).zip(&profile.trace().records) {
-        let (What::Module(module), Some(id)) = (&record.what, places.call(number)) else { continue };
-        let mut mentions = profile.mentions(number).into_iter().map(|(_, storage)| storage);
-        // Parameters come with their gradients; buffers follow.
+        let (What::Module(module), Some(id)) = (&record.what, places.called_module(number)) else { continue };
+        let mut references = profile.references(number).into_iter().map(|(_, storage)| storage);
+        // The references are the parameters, each followed by its gradient if it has one, and then the
+        // buffers.
         let mut registered: Vec<(Option<u32>, bool)> = Vec::new();
         for param in &module.params {
-            registered.push((mentions.next().flatten(), true));
+            registered.push((references.next().flatten(), true));
             if param.grad.is_some() {
-                mentions.next();
+                references.next();
             }
         }
-        registered.extend(mentions.map(|buffer| (buffer, false)));
+        registered.extend(references.map(|buffer| (buffer, false)));
         for (storage, is_parameter) in registered {
             let Some((place, storage)) =
                 storage.and_then(|place| Some((place, profile.storages()[place as usize]?)))
@@ -294,9 +296,9 @@ fn module_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> 
                 continue;
             };
             let bytes = storage.bytes.filter(|_| storage.device == device).unwrap_or(0);
-            let outwards =
-                std::iter::successors(Some(id), |&of| places.modules[of as usize].parent).take(MAX_NESTED);
-            for of in outwards {
+            let ancestors =
+                std::iter::successors(Some(id), |&of| places.modules[of as usize].parent).take(MAX_DEPTH);
+            for of in ancestors {
                 if counted.insert((of, place)) {
                     let sums = if is_parameter {
                         &mut own.with_inner_parameters
@@ -314,7 +316,7 @@ fn module_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> 
     own
 }
 
-/// Returns the modules in the order of the report, and the index of each in it.
+/// Returns the modules in the order of the report, and each module's index in that order.
 fn tree_order(places: &Places) -> (Vec<ModuleId>, Vec<usize>) {
     let count = places.modules.len();
     let mut children: Vec<Vec<ModuleId>> = vec![Vec::new(); count + 1];
@@ -324,17 +326,17 @@ fn tree_order(places: &Places) -> (Vec<ModuleId>, Vec<usize>) {
     let name = |id: &ModuleId| &*places.modules[*id as usize].name;
     for siblings in &mut children {
         if siblings.iter().all(|&id| places.modules[id as usize].is_path) {
-            siblings.sort_by(|a, b| by_number(name(a), name(b)));
+            siblings.sort_by(|a, b| natural_order(name(a), name(b)));
         }
     }
-    let (mut order, mut rank) = (Vec::with_capacity(count), vec![0; count]);
+    let (mut order, mut index_of) = (Vec::with_capacity(count), vec![0; count]);
     let mut left: Vec<ModuleId> = children[count].iter().rev().copied().collect();
     while let Some(id) = left.pop() {
-        rank[id as usize] = order.len();
+        index_of[id as usize] = order.len();
         order.push(id);
         left.extend(children[id as usize].iter().rev());
     }
-    (order, rank)
+    (order, index_of)
 }
 
 /// Returns the categories that have bytes, largest first.

@@ -1,14 +1,14 @@
-//! The natural order of names: numbers in them compare as numbers, and case is ignored.
+//! The natural order of names: numbers inside names compare as numbers, and case is ignored.
 
 use std::cmp::Ordering;
 
-/// Compares two names, part by part.
-pub(super) fn by_number(a: &str, b: &str) -> Ordering {
+/// Compares two names in natural order.
+pub(super) fn natural_order(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a.as_bytes(), b.as_bytes());
     while let (Some(&one), Some(&other)) = (left.first(), right.first()) {
         let order = if one.is_ascii_digit() && other.is_ascii_digit() {
-            let (first, rest) = number(left);
-            let (second, other_rest) = number(right);
+            let (first, rest) = split_number(left);
+            let (second, other_rest) = split_number(right);
             (left, right) = (rest, other_rest);
             // Without leading zeros, the longer number is the larger one.
             first.len().cmp(&second.len()).then_with(|| first.cmp(second))
@@ -23,8 +23,8 @@ pub(super) fn by_number(a: &str, b: &str) -> Ordering {
     left.len().cmp(&right.len()).then_with(|| a.cmp(b))
 }
 
-/// Splits off the digits at the start, without leading zeros.
-fn number(text: &[u8]) -> (&[u8], &[u8]) {
+/// Splits `text` into its leading digits, without leading zeros, and the rest.
+fn split_number(text: &[u8]) -> (&[u8], &[u8]) {
     let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
     let zeros = digits.iter().take_while(|&&digit| digit == b'0').count();
@@ -39,7 +39,7 @@ mod tests {
     fn numbers_in_names_compare_as_numbers() {
         let mut names =
             ["layers.10.norm", "Layers.2.norm", "layers.2", "head", "layers.010", "layers.2.attn"];
-        names.sort_by(|a, b| by_number(a, b));
+        names.sort_by(|a, b| natural_order(a, b));
         assert_eq!(
             names,
             ["head", "layers.2", "layers.2.attn", "Layers.2.norm", "layers.010", "layers.10.norm"]

@@ -1,20 +1,20 @@
-//! The module view as a tree in text.
+//! Formats the module report as a tree in text.
 
 use super::{ModuleCall, ModuleMemory, ModuleReport, Span, largest_first};
 use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// The default number of levels of modules shown.
+/// The default number of levels of modules that are shown.
 pub const DEPTH: u32 = 3;
-/// The default number of characters in a line.
+/// The default width of a line in characters.
 const DEFAULT_WIDTH: usize = 120;
-/// The number of characters of a row other than its name and its categories.
+/// The width of a row without its name and its categories, in characters.
 const NUMBERS: usize = 63;
 
 impl ModuleReport {
-    /// Formats the report as text: for each module inside fewer than `depth` others, the call with the
-    /// highest peak in the forward pass, and in the backward pass. Lines have at most `width` characters
-    /// (`None`: as many as they need).
+    /// Formats the report as text: for each module that is nested less than `depth` levels deep, the call
+    /// with the highest peak in the forward pass, and the one with the highest peak in the backward pass.
+    /// Lines have at most `width` characters (`None`: as many as they need).
     pub fn to_text(&self, depth: u32, width: Option<usize>) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -49,7 +49,7 @@ impl ModuleReport {
         )?;
         let room = width.map_or(usize::MAX, |width| width.saturating_sub(wide + numbers));
         for (module, label) in &shown {
-            let passes = passes(module);
+            let passes = passes_of(module);
             for (place, (pass, calls, span)) in passes.iter().enumerate() {
                 let (label, parameters) = if place == 0 {
                     (shorten_middle(label, wide), human_bytes(module.parameter_bytes))
@@ -61,8 +61,8 @@ impl ModuleReport {
                     "{label:<wide$} {parameters:>10} {calls:>5} {pass:<9} {:>first$} {:>first$} {:>last$}  {}",
                     span.errors[0].as_bytes(span.bytes_before()),
                     span.errors[1].as_bytes(span.peak_bytes()),
-                    left(span),
-                    parts(span, room),
+                    format_left(span),
+                    format_categories(span, room),
                 )?;
             }
         }
@@ -72,8 +72,7 @@ impl ModuleReport {
         Ok(())
     }
 
-    /// Returns the name of a module in the tree, indented: the part that its path adds to that of the module
-    /// around it.
+    /// Returns the indented name of a module in the tree: its path without the path of the parent module.
     fn label(&self, module: &ModuleMemory) -> String {
         let around = module.parent.map_or("", |parent| &*self.modules[parent].name);
         let inner = module.name.strip_prefix(around).and_then(|rest| rest.strip_prefix('.'));
@@ -83,7 +82,7 @@ impl ModuleReport {
             .strip_prefix(&*module.class)
             .and_then(|rest| rest.strip_prefix('_'))
             .is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
-        // A Rust program's modules have no types, only names.
+        // Modules of a Rust program have no types, only names.
         let class =
             if is_numbered || name == module.class { String::new() } else { format!(" {}", module.class) };
         printable(&format!("{:indent$}{name}{class}", "", indent = 2 * module.depth.min(40) as usize))
@@ -102,9 +101,9 @@ impl Span {
     }
 }
 
-/// Returns the passes of a module that the trace contains: the number of calls with the pass, and the one
-/// with the highest peak.
-fn passes(module: &ModuleMemory) -> Vec<(&'static str, usize, Span)> {
+/// Returns the passes of a module that the trace contains, each with the number of calls that have the pass
+/// and the span with the highest peak.
+fn passes_of(module: &ModuleMemory) -> Vec<(&'static str, usize, Span)> {
     type SpanOf = fn(&ModuleCall) -> Option<Span>;
     let passes: [(&str, SpanOf); 3] = [
         ("forward", |call| (!call.is_recomputed).then_some(call.forward)),
@@ -118,11 +117,12 @@ fn passes(module: &ModuleMemory) -> Vec<(&'static str, usize, Span)> {
     passes.into_iter().filter_map(of).collect()
 }
 
-/// Formats the bytes that a span left behind; an estimate that may be zero is shown as an upper limit.
-fn left(span: &Span) -> String {
+/// Formats the bytes that a span left allocated; an estimate that may be zero is formatted as ± its largest
+/// value.
+fn format_left(span: &Span) -> String {
     let error = span.left_error();
     match span.left_bytes() {
-        bytes if error.is_exact() => signed(bytes),
+        bytes if error.is_exact() => format_signed(bytes),
         _ if error.low <= 0.0 && error.high >= 0.0 => {
             format!("±{}", human_bytes(error.high.max(-error.low).ceil() as u64))
         }
@@ -131,7 +131,7 @@ fn left(span: &Span) -> String {
     }
 }
 
-fn signed(bytes: i64) -> String {
+fn format_signed(bytes: i64) -> String {
     let sign = match bytes {
         0 => "",
         1.. => "+",
@@ -140,13 +140,13 @@ fn signed(bytes: i64) -> String {
     format!("{sign}{}", human_bytes(bytes.unsigned_abs()))
 }
 
-/// Formats the categories of a peak, largest first, as many as fit.
-fn parts(span: &Span, room: usize) -> String {
+/// Formats the categories of a peak, largest first, as many as fit into `room`.
+fn format_categories(span: &Span, room: usize) -> String {
     let mut text = String::new();
     let all = largest_first(&span.peak);
     for (place, (category, bytes)) in all.iter().enumerate() {
         let separator = if place > 0 { ", " } else { "" };
-        // Only the sum of estimates has an error.
+        // For estimates, only the error of the sum is known, so categories have no numbers.
         let part = match span.errors[1].is_exact() {
             true => format!("{separator}{category} {}", human_bytes(*bytes)),
             false => format!("{separator}{category}"),

@@ -3,63 +3,63 @@
 use super::calls::{CallId, Calls};
 use crate::analysis::Profile;
 use crate::category::Category;
-use crate::places::{Places, When};
+use crate::places::{Places, StepPart};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{Arg, DeviceIndex, What};
 use std::collections::{HashMap, HashSet};
 
-/// The bytes of each call.
+/// The input and output bytes of each call.
 pub(super) struct Traffic {
     pub(super) input_bytes: Vec<u64>,
     pub(super) output_bytes: Vec<u64>,
 }
 
 impl Traffic {
-    /// Computes the traffic. A storage that an operator of the forward pass refers to is an input of each
-    /// call around the operator in which it was neither allocated nor written before, and an output of each
-    /// call that did either and has ended.
+    /// Computes the inputs and outputs. When an operator of the forward pass refers to a storage, the storage
+    /// is an input of each enclosing call that has neither allocated nor written it before, and an output of
+    /// each call that has done so and has ended.
     pub(super) fn of(profile: &Profile<'_>, device: DeviceIndex, places: &Places, calls: &Calls) -> Self {
         let trace = profile.trace();
         let none = || vec![0_u64; calls.all().len()];
         let mut traffic = Self { input_bytes: none(), output_bytes: none() };
-        // By storage: the innermost calls that allocated or wrote it.
+        // By storage: the innermost calls that allocated or wrote to the storage.
         let mut makers: HashMap<u32, Vec<CallId>, RandomState> = HashMap::default();
         for change in profile.changes().iter().filter(|change| change.device == device) {
             if let (Some(storage), Some(call)) =
-                (change.storage, change.obtained.and_then(|record| calls.around(record)))
+                (change.storage, change.allocated_by.and_then(|record| calls.enclosing(record)))
             {
                 makers.entry(storage).or_insert_with(|| vec![call]);
             }
         }
-        let mut went_in: HashSet<(CallId, u32), RandomState> = HashSet::default();
-        let mut came_out: HashSet<(CallId, u32), RandomState> = HashSet::default();
+        let mut counted_inputs: HashSet<(CallId, u32), RandomState> = HashSet::default();
+        let mut counted_outputs: HashSet<(CallId, u32), RandomState> = HashSet::default();
         for (number, record) in (0..).zip(&trace.records) {
             let What::Op(op) = &record.what else { continue };
-            let around = calls.around(number);
-            let is_forward = matches!(places.get(number).when, When::Forward | When::Other);
-            for (place, (_, storage)) in profile.mentions(number).into_iter().enumerate() {
+            let around = calls.enclosing(number);
+            let is_forward = matches!(places.get(number).part, StepPart::Forward | StepPart::Other);
+            for (place, (_, storage)) in profile.references(number).into_iter().enumerate() {
                 let Some(key) = storage else { continue };
                 let Some(storage) = profile.storages()[key as usize] else { continue };
-                if storage.device != device || !is_passed(profile.category(key, 0)) || !is_forward {
+                if storage.device != device || !is_passed_by_caller(profile.category(key, 0)) || !is_forward {
                     continue;
                 }
                 let bytes = storage.bytes.unwrap_or(0);
                 let made = makers.get(&key).map_or(&[][..], |calls| calls);
                 let is_made_in = |call: CallId| {
-                    made.iter().any(|&maker| calls.outwards(Some(maker)).any(|outer| outer == call))
+                    made.iter().any(|&maker| calls.ancestors(Some(maker)).any(|outer| outer == call))
                 };
-                for call in calls.outwards(around) {
-                    if !is_made_in(call) && went_in.insert((call, key)) {
+                for call in calls.ancestors(around) {
+                    if !is_made_in(call) && counted_inputs.insert((call, key)) {
                         let sum = &mut traffic.input_bytes[call as usize];
                         *sum = sum.saturating_add(bytes);
                     }
                 }
                 for &maker in made {
-                    for call in calls.outwards(Some(maker)) {
+                    for call in calls.ancestors(Some(maker)) {
                         let has_ended = calls.all()[call as usize].end_ns <= record.time_ns;
                         if has_ended
-                            && !calls.outwards(around).any(|outer| outer == call)
-                            && came_out.insert((call, key))
+                            && !calls.ancestors(around).any(|outer| outer == call)
+                            && counted_outputs.insert((call, key))
                         {
                             let sum = &mut traffic.output_bytes[call as usize];
                             *sum = sum.saturating_add(bytes);
@@ -78,7 +78,8 @@ impl Traffic {
     }
 }
 
-/// Returns whether the argument at this position, counted in tensors, is written.
+/// Returns whether the operator writes to tensor `place`, where the tensors of all arguments are numbered in
+/// order.
 fn writes(args: &[Arg], mut place: usize) -> bool {
     for arg in args {
         let count = arg.tensors().len();
@@ -90,8 +91,9 @@ fn writes(args: &[Arg], mut place: usize) -> bool {
     false
 }
 
-/// Returns whether a module receives it from its caller, rather than holding it.
-fn is_passed(category: Option<Category>) -> bool {
+/// Returns whether memory of this category is passed to a module by its caller, rather than held by the
+/// module.
+fn is_passed_by_caller(category: Option<Category>) -> bool {
     use Category::{Buffer, Gradient, OptimizerState, OptimizerTemporary, Parameter};
     !matches!(category, Some(Parameter | Buffer | Gradient | OptimizerState | OptimizerTemporary))
 }

@@ -1,14 +1,15 @@
-//! Distinguishes operator traces from snapshots and recordings, for commands that accept both.
+//! Distinguishes operator traces from snapshots and recordings, for commands that accept all of them.
 
 use memtrack_formats::unpacked_head;
 
-/// The maximum number of unpacked bytes that are inspected.
+/// The maximum number of decompressed bytes that are inspected.
 const MAX_HEAD: usize = 4096;
 
-/// Returns whether a file with these first bytes, compressed or not, should be read as an operator trace,
-/// whose reader then reports any error: it has the header or a record of one, however damaged, or is JSON
-/// Lines of another kind, or empty. A few KiB are enough.
-pub fn begins_like_trace(head: &[u8]) -> bool {
+/// Returns whether a file with these first bytes, compressed or not, should be read as an operator trace, so
+/// that errors in it are reported as those of a trace. This is the case if the file begins with the header or
+/// a record of a trace, even a damaged one, if it is another kind of JSON Lines, and if it is empty. A few
+/// KiB are enough.
+pub fn looks_like_trace(head: &[u8]) -> bool {
     if head.is_empty() {
         return true;
     }
@@ -22,7 +23,7 @@ pub fn is_operator_trace(head: &[u8]) -> bool {
     is_record(&first_line(head))
 }
 
-/// Returns the first line of a file with these first bytes, as far as they contain it.
+/// Returns the first line of a file with these first bytes, as much of it as the bytes contain.
 fn first_line(head: &[u8]) -> Vec<u8> {
     let unpacked = unpacked_head(head, MAX_HEAD);
     unpacked.split(|&byte| byte == b'\n').next().unwrap_or_default().to_vec()
@@ -32,7 +33,7 @@ fn is_record(line: &[u8]) -> bool {
     line.trim_ascii_start().starts_with(b"{") && line.windows(4).any(|window| window == b"\"ev\"")
 }
 
-/// Returns whether the line is a whole JSON object that is not a snapshot.
+/// Returns whether the line is a complete JSON object that is not a snapshot.
 fn is_other_object(line: &[u8]) -> bool {
     let object = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(line);
     object.is_ok_and(|object| !object.contains_key("segments") && !object.contains_key("device_traces"))
@@ -49,19 +50,19 @@ mod tests {
         let header =
             b"{\"ev\":\"header\",\"format\":\"memtrack-optrace\",\"version\":9}\n{\"ev\":\"mark\"}\n"
                 .repeat(999);
-        assert!(begins_like_trace(&header) && begins_like_trace(&header[..60]) && begins_like_trace(b""));
+        assert!(looks_like_trace(&header) && looks_like_trace(&header[..60]) && looks_like_trace(b""));
         assert!(
-            begins_like_trace(b"{\"ev\":\"op\",\"id\":1}") && begins_like_trace(b"{}\n"),
+            looks_like_trace(b"{\"ev\":\"op\",\"id\":1}") && looks_like_trace(b"{}\n"),
             "without a header"
         );
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
         packed.write_all(&header).unwrap();
         let packed = packed.finish().unwrap();
-        assert!(begins_like_trace(&packed) && begins_like_trace(&packed[..packed.len() / 2]));
+        assert!(looks_like_trace(&packed) && looks_like_trace(&packed[..packed.len() / 2]));
         for other in
             [&b"{\"segments\": [], \"device_traces\": []}"[..], b"[]", b"\x80\x02}q\x00", b"MEMTRACK"]
         {
-            assert!(!begins_like_trace(other), "{}", String::from_utf8_lossy(other));
+            assert!(!looks_like_trace(other), "{}", String::from_utf8_lossy(other));
         }
     }
 }

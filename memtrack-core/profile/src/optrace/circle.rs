@@ -1,11 +1,11 @@
-//! Detection of records that are inside each other.
+//! Detects records that contain each other in a cycle.
 
 use memtrack_model::optrace::Record;
 
-/// Returns whether a record is inside itself, by way of others.
-pub(super) fn has_circle(records: &[Record]) -> bool {
-    // Each walk upwards marks records with its number; meeting the same number again is a cycle, meeting an
-    // older one is not.
+/// Returns whether any record is its own ancestor.
+pub(super) fn has_cycle(records: &[Record]) -> bool {
+    // Each walk towards the root marks records with the walk's number. Reaching a record with the same number
+    // is a cycle; reaching one of an earlier walk is not.
     let mut walked = vec![0; records.len()];
     for start in 0..records.len() {
         let mut at = start;

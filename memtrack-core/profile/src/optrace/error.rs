@@ -1,9 +1,10 @@
-//! The error of reading an operator trace.
+//! The error type for reading operator traces.
 
 use std::fmt;
 use std::io;
 
-/// An error for an operator trace that cannot be read. Displays as one line that names the place.
+/// An error for an operator trace that cannot be read. Displays as one line, with the line number in the file
+/// if known.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TraceError {
@@ -11,15 +12,16 @@ pub enum TraceError {
     Io(io::Error),
     /// The file is empty.
     Empty,
-    /// It does not begin with the header of an operator trace.
+    /// The file does not begin with the header of an operator trace.
     NoHeader,
-    /// Its version is not supported.
+    /// The version of the trace is not supported.
     Version(String),
-    /// An error in a line, counted from 1.
+    /// An error in a line of the file; lines are counted from 1.
     Line(u64, String),
-    /// Records are inside each other, in a cycle.
-    Circle,
-    /// It ends without its footer, in the mode without repairs.
+    /// Records contain each other in a cycle.
+    Cycle,
+    /// The trace has no footer, or fewer or more records than the footer states; only in
+    /// [`Mode::Compat`](super::Mode::Compat).
     Cut,
 }
 
@@ -39,7 +41,7 @@ impl fmt::Display for TraceError {
                  use a newer memtrack"
             ),
             Self::Line(line, what) => write!(f, "line {line}: {what}"),
-            Self::Circle => f.write_str("some records contain each other in a cycle; write the trace again"),
+            Self::Cycle => f.write_str("some records contain each other in a cycle; write the trace again"),
             Self::Cut => f.write_str(
                 "the trace is cut: its footer is missing, or counts other records; without --compat the \
                  rest is analysed",

@@ -1,19 +1,19 @@
-//! A line of a trace as JSON. It has the fields of all records together, because no two records use one name
-//! with different meanings; so a line is read once, without knowing its kind first.
+//! A line of a trace as JSON. One type has the fields of all kinds of records, because no two kinds use the
+//! same name with different meanings. A line can therefore be parsed once, before its kind is known.
 
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 
-/// A text of a line, borrowed from it if it contains no escapes.
+/// A string in a line, borrowed from the line unless it contains escapes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Borrows;
-        impl<'de> Visitor<'de> for Borrows {
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
             type Value = Text<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a text")
@@ -25,7 +25,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
                 Ok(Text(Cow::Owned(text.to_owned())))
             }
         }
-        deserializer.deserialize_str(Borrows)
+        deserializer.deserialize_str(TextVisitor)
     }
 }
 
@@ -41,23 +41,23 @@ impl<'a> From<&'a str> for Text<'a> {
     }
 }
 
-/// A parent: absent, null or a number.
+/// The `parent` field: absent, null or an id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ParentLine {
-    /// The innermost record that is open on the thread.
+    /// Absent: the parent is the innermost open record of the thread.
     #[default]
     Absent,
     Root,
-    Of(u64),
+    Id(u64),
 }
 
 impl<'de> Deserialize<'de> for ParentLine {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Option::<u64>::deserialize(deserializer)?.map_or(Self::Root, Self::Of))
+        Ok(Option::<u64>::deserialize(deserializer)?.map_or(Self::Root, Self::Id))
     }
 }
 
-/// An argument that is not null. One with neither field is a scalar.
+/// An argument that is not null; a scalar if it has neither `t` nor `ts`.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct ArgLine {
     pub(super) t: Option<u64>,
@@ -100,7 +100,7 @@ pub(super) struct ProducerLine {
     pub(super) version: String,
 }
 
-/// The kind of record of a line, without its other fields.
+/// A line reduced to its kind.
 #[derive(Debug, Deserialize)]
 pub(super) struct Kind<'a> {
     #[serde(borrow)]
@@ -128,7 +128,7 @@ pub(super) struct TraceLine<'a> {
     #[serde(borrow)]
     pub(super) kind: Option<Text<'a>>,
     pub(super) schema: Option<bool>,
-    #[serde(default, deserialize_with = "some_args")]
+    #[serde(default, deserialize_with = "deserialize_args")]
     pub(super) args: Vec<Option<ArgLine>>,
     pub(super) seq: Option<i64>,
     pub(super) stack: Option<u64>,
@@ -156,7 +156,7 @@ pub(super) struct TraceLine<'a> {
     // Gradients.
     pub(super) param: Option<u64>,
     pub(super) grad: Option<u64>,
-    // Descriptions.
+    // Definitions of tensors, element types and stacks.
     pub(super) t: Option<u64>,
     #[serde(borrow, rename = "impl")]
     pub(super) object: Option<Text<'a>>,
@@ -172,7 +172,7 @@ pub(super) struct TraceLine<'a> {
     pub(super) s: Option<u64>,
     #[serde(borrow, default)]
     pub(super) frames: Vec<FrameLine<'a>>,
-    // The first and the last line.
+    // The header and the footer.
     #[serde(borrow)]
     pub(super) format: Option<Text<'a>>,
     pub(super) version: Option<serde_json::Value>,
@@ -188,12 +188,12 @@ pub(super) struct TraceLine<'a> {
     pub(super) dropped: Option<u64>,
 }
 
-/// The maximum number of arguments of an operator; a list of tensors is one.
+/// The maximum number of arguments of an operator; a list of tensors counts as one.
 const MAX_ARGS: usize = 100_000;
 
-fn some_args<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<ArgLine>>, D::Error> {
-    struct Args;
-    impl<'de> Visitor<'de> for Args {
+fn deserialize_args<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<ArgLine>>, D::Error> {
+    struct ArgsVisitor;
+    impl<'de> Visitor<'de> for ArgsVisitor {
         type Value = Vec<Option<ArgLine>>;
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("a list of arguments")
@@ -209,12 +209,12 @@ fn some_args<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<Ar
             Ok(args)
         }
     }
-    deserializer.deserialize_seq(Args)
+    deserializer.deserialize_seq(ArgsVisitor)
 }
 
 impl TraceLine<'_> {
-    /// Returns the approximate memory that the line takes as a record.
-    pub(super) fn held_bytes(&self) -> u64 {
+    /// Returns the approximate size in memory of the record that the line becomes.
+    pub(super) fn memory_bytes(&self) -> u64 {
         let listed = |list: &Option<Vec<u64>>| list.as_ref().map_or(0, Vec::len);
         let in_args: usize = self.args.iter().flatten().map(|arg| listed(&arg.ts)).sum();
         let states: usize = self.params.iter().map(|param| param.state.len()).sum();

@@ -1,4 +1,5 @@
-//! Operator traces as files: JSON Lines of version 1 (the repository's docs/FILES.md), plain or compressed.
+//! Reads and writes operator traces: JSON Lines, version 1 (docs/FILES.md in the repository), plain or
+//! compressed.
 
 mod begins;
 mod circle;
@@ -9,9 +10,9 @@ mod read;
 mod resolve;
 mod write;
 
-pub use begins::{begins_like_trace, is_operator_trace};
+pub use begins::{is_operator_trace, looks_like_trace};
 pub use error::TraceError;
-/// The types of a trace.
+/// Re-exports the types of a trace.
 pub use memtrack_model::optrace::*;
 pub use read::{Mode, ReadTrace, read};
 pub use write::{save, write};

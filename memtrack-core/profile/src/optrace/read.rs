@@ -1,9 +1,10 @@
-//! Reads an operator trace, line by line.
+//! Reads operator traces line by line.
 //!
-//! **When is a fault an error?** Only where it is impossible to decide what was meant: a line that is not JSON, a number
-//! that means two things, records that contain each other in a circle. The specification calls lines that are out of
-//! order, repeated or missing errors in both modes; but a crash or a full disk leaves such a file, its memory can still
-//! be analysed, and each repair is counted. `--compat` refuses all of it.
+//! **Which damage is an error?** Only damage that leaves the meaning open: a line that is not JSON, an id
+//! with two definitions, records that contain each other in a cycle. The specification treats lines that are
+//! out of order, repeated or missing as errors in both modes. But a crash or a full disk leaves such files,
+//! and their memory can still be analysed, so they are repaired and each repair is counted. `--compat`
+//! rejects all damage.
 
 use super::error::TraceError;
 use super::line::{Kind, TraceLine};
@@ -13,18 +14,18 @@ use memtrack_formats::{Counted, Stored, unpack};
 use memtrack_model::optrace::{Header, OperatorTrace};
 use std::io::{self, BufRead, Read};
 
-/// The treatment of incomplete and contradictory traces.
+/// How incomplete and contradictory traces are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Repairs damage where possible and counts the repairs; also reports information of the trace that
-    /// PyTorch's analysis omits.
+    /// Repairs damage where possible and counts the repairs; also uses information in the trace that
+    /// PyTorch's analysis ignores.
     #[default]
     Tolerant,
-    /// Behaves exactly as PyTorch, including its errors.
+    /// Behaves exactly like PyTorch, including its errors.
     Compat,
 }
 
-/// A trace that was read, with the repairs that it needed.
+/// A trace that was read, with the repairs that were made.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ReadTrace {
@@ -41,31 +42,38 @@ impl From<OperatorTrace> for ReadTrace {
     }
 }
 
-/// The maximum number of bytes of a line. The longest lines in use are an optimizer's, with some 100 bytes
-/// for each parameter.
+/// The maximum length of a line in bytes. The longest lines in practice are those of optimizers, with about
+/// 100 bytes per parameter.
 const MAX_LINE_BYTES: u64 = 16 << 20;
 
-/// The maximum ratio of a file's unpacked size to its size, beyond a fixed allowance: traces reach a ratio of
-/// twenty.
+/// The maximum ratio of a file's decompressed size to its compressed size, beyond a fixed allowance. Real
+/// traces reach 20.
 const MAX_UNPACKED_RATIO: u64 = 200;
 const UNPACKED_ALLOWANCE: u64 = 16 << 20;
 
-/// The maximum ratio of a trace's memory to the size of its file, beyond a fixed allowance: fifteen is usual.
+/// The maximum ratio of a trace's size in memory to the size of its file, beyond a fixed allowance. A ratio
+/// of 15 is usual.
 const MAX_MEMORY_RATIO: u64 = 100;
 const MEMORY_ALLOWANCE: u64 = 64 << 20;
 
-/// Reads a trace, compressed or not, of at most `max_input` bytes when unpacked.
+/// Reads a trace, compressed or not, of at most `max_input` bytes after decompression.
 ///
-/// # Errors
-/// Fails when it is not an operator trace of version 1, is larger than allowed, or contradicts itself: a line
-/// that is not JSON, a handle or id with two meanings, enclosing records in a cycle; [`Mode::Compat`] also
-/// rejects damage that the other mode repairs (the repository's docs/FILES.md).
+/// # Errors Fails when the input is not an operator trace of version 1, is larger than allowed, or is
+/// contradictory: a line is not JSON, a handle or id has two definitions, or records enclose each other in a
+/// cycle. [`Mode::Compat`] also rejects damage that [`Mode::Tolerant`] repairs (docs/FILES.md in the
+/// repository).
 pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, TraceError> {
     let count = Stored::default();
     let (reader, _) = unpack(Counted { inner: input, count: &count })?;
-    let mut lines =
-        Lines { reader, line: Vec::new(), number: 0, left: max_input, unpacked: 0, stored: &count };
-    let mut held = 0_u64;
+    let mut lines = Lines {
+        reader,
+        line: Vec::new(),
+        number: 0,
+        remaining_bytes: max_input,
+        unpacked: 0,
+        stored: &count,
+    };
+    let mut memory_bytes = 0_u64;
     if !lines.next(mode)? {
         return Err(TraceError::Empty);
     }
@@ -110,8 +118,10 @@ pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, T
             }
             _ => {
                 records += 1;
-                held = held.saturating_add(line.held_bytes());
-                if held > MEMORY_ALLOWANCE.saturating_add(MAX_MEMORY_RATIO.saturating_mul(count.bytes())) {
+                memory_bytes = memory_bytes.saturating_add(line.memory_bytes());
+                if memory_bytes
+                    > MEMORY_ALLOWANCE.saturating_add(MAX_MEMORY_RATIO.saturating_mul(count.bytes()))
+                {
                     let what = "the trace would take too much memory for its size: it repeats the same data endlessly";
                     return Err(TraceError::Line(number, what.into()));
                 }
@@ -135,27 +145,27 @@ pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, T
     builder.finish()
 }
 
-/// The lines of a file; empty ones are skipped.
+/// The lines of a file, without empty lines.
 struct Lines<'a, R> {
     reader: R,
     line: Vec<u8>,
     number: u64,
-    left: u64,
+    remaining_bytes: u64,
     unpacked: u64,
     stored: &'a Stored,
 }
 
 impl<R: BufRead> Lines<'_, R> {
-    /// Reads the next line into `line`, and returns whether there was one.
+    /// Reads the next line into `line`; returns `false` at the end of the file.
     fn next(&mut self, mode: Mode) -> Result<bool, TraceError> {
         loop {
             self.line.clear();
             self.number += 1;
-            let most = MAX_LINE_BYTES.min(self.left);
-            let read = self.reader.by_ref().take(most).read_until(b'\n', &mut self.line);
+            let max_bytes = MAX_LINE_BYTES.min(self.remaining_bytes);
+            let read = self.reader.by_ref().take(max_bytes).read_until(b'\n', &mut self.line);
             match read {
                 Ok(_) => {}
-                // The compressed data is truncated: the part before was read.
+                // The compressed data is truncated; what was read so far is used.
                 Err(error)
                     if mode == Mode::Tolerant
                         && error.kind() == io::ErrorKind::InvalidData
@@ -168,15 +178,15 @@ impl<R: BufRead> Lines<'_, R> {
                 Err(error) => return Err(error.into()),
             }
             let length = self.line.len() as u64;
-            if length == most && !self.line.ends_with(b"\n") && most > 0 {
-                let what = if most == MAX_LINE_BYTES {
+            if length == max_bytes && !self.line.ends_with(b"\n") && max_bytes > 0 {
+                let what = if max_bytes == MAX_LINE_BYTES {
                     format!("longer than {} MiB", MAX_LINE_BYTES >> 20)
                 } else {
                     "the trace is larger than --max-input allows".to_owned()
                 };
                 return Err(TraceError::Line(self.number, what));
             }
-            self.left -= length;
+            self.remaining_bytes -= length;
             self.unpacked += length;
             if self.unpacked
                 > UNPACKED_ALLOWANCE.saturating_add(MAX_UNPACKED_RATIO.saturating_mul(self.stored.bytes()))
@@ -185,7 +195,7 @@ impl<R: BufRead> Lines<'_, R> {
                 return Err(TraceError::Line(self.number, what));
             }
             if length == 0 {
-                if self.left == 0 && !self.reader.fill_buf()?.is_empty() {
+                if self.remaining_bytes == 0 && !self.reader.fill_buf()?.is_empty() {
                     let what = "the trace is larger than --max-input allows".to_owned();
                     return Err(TraceError::Line(self.number, what));
                 }
@@ -197,7 +207,7 @@ impl<R: BufRead> Lines<'_, R> {
         }
     }
 
-    /// Returns whether the file ends in the middle of this line.
+    /// Returns whether the file ends in the middle of the current line.
     fn is_incomplete(&self) -> bool {
         !self.line.ends_with(b"\n")
     }
@@ -209,7 +219,7 @@ fn parse(line: &[u8]) -> Result<Option<TraceLine<'_>>, String> {
         let kind = serde_json::from_slice::<Kind<'_>>(line);
         match kind {
             Ok(kind) if !is_known(&kind.ev.0) => Ok(None),
-            _ => Err(described(&error)),
+            _ => Err(json_error_text(&error)),
         }
     })
 }
@@ -233,8 +243,8 @@ fn is_known(kind: &str) -> bool {
     KNOWN.contains(&kind)
 }
 
-/// Formats an error of the JSON reader with its place in the line.
-fn described(error: &serde_json::Error) -> String {
+/// Formats a JSON error with its column in the line.
+fn json_error_text(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);
     let kind = if error.is_data() { "" } else { "this is not JSON: " };

@@ -1,13 +1,13 @@
-//! Converts lines to records: numbers of the file become indices into the trace's tables.
+//! Converts lines to records: ids in the file become indices into the trace's tables.
 //!
-//! In tolerant mode a number may be referred to before its description, because lines may have changed
-//! places: the reference creates an empty entry, and at the end references to entries that stayed empty are
+//! In tolerant mode, a line may refer to an id before the line that defines it, because lines may be out of
+//! order. Such a reference creates an empty entry; at the end, references to entries that are still empty are
 //! removed.
 
-use super::circle::has_circle;
+use super::circle::has_cycle;
 use super::error::TraceError;
 use super::line::{ArgLine, FrameLine, ParentLine, Text, TraceLine};
-use super::numbers::{Described, Numbers};
+use super::numbers::{Described, IdTable};
 use super::read::{Mode, ReadTrace};
 use crate::interner::Interner;
 use crate::repairs::{Repair, Repairs};
@@ -21,7 +21,7 @@ use memtrack_model::snapshot::StringId;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-/// The maximum size of a piece of memory: a pebibyte. Sums of such sizes do not overflow soon.
+/// The maximum size of an allocation: 1 PiB, so that sums do not overflow.
 const MAX_BYTES: u64 = 1 << 50;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
@@ -33,26 +33,26 @@ pub(super) struct Builder {
     hasher: RandomState,
     strings: Interner,
     devices: Map<Box<str>, DeviceIndex>,
-    tensors: Numbers,
-    stacks: Numbers,
-    /// The meaning of each id of an operator, module or optimizer, and whether it ended.
-    ids: Numbers,
+    tensors: IdTable,
+    stacks: IdTable,
+    /// The ids of operators, modules and optimizers.
+    ids: IdTable,
     /// The element types that the trace declares.
     dtypes: Map<StringId, u64>,
-    /// Tensors whose element type was not declared yet.
+    /// Tensors whose element type is not declared yet.
     untyped: Vec<TensorId>,
     /// The open records of each thread, innermost last.
     open: Map<u64, Vec<RecordId>>,
-    /// Records inside one that was not described yet, with its number.
-    early: Vec<(RecordId, u64)>,
-    /// Ends that came before the records that they end.
-    early_ends: Vec<(u64, i64, Vec<TensorId>)>,
+    /// Records whose parent is not defined yet, with the parent's id.
+    pending_parents: Vec<(RecordId, u64)>,
+    /// End lines that came before the records that they end: id, time and results.
+    pending_ends: Vec<(u64, i64, Vec<TensorId>)>,
     newest_ns: i64,
     repeated: u64,
 }
 
-/// A description of the error in a line.
-type Wrong = String;
+/// A description of what is wrong with a line.
+type LineError = String;
 
 impl Builder {
     pub(super) fn new(header: Header, mode: Mode) -> Self {
@@ -63,26 +63,26 @@ impl Builder {
             hasher: RandomState::default(),
             strings: Interner::default(),
             devices: Map::default(),
-            tensors: Numbers::default(),
-            stacks: Numbers::default(),
-            ids: Numbers::default(),
+            tensors: IdTable::default(),
+            stacks: IdTable::default(),
+            ids: IdTable::default(),
             dtypes: Map::default(),
             untyped: Vec::new(),
             open: Map::default(),
-            early: Vec::new(),
-            early_ends: Vec::new(),
+            pending_parents: Vec::new(),
+            pending_ends: Vec::new(),
             newest_ns: i64::MIN,
             repeated: 0,
         }
     }
 
-    /// Returns the number of repeated records, which a footer does not count.
+    /// Returns the number of repeated lines that were skipped, which the footer does not count.
     pub(super) fn repeated_records(&self) -> u64 {
         self.repeated
     }
 
     /// Adds a line; `bytes` is the unparsed line.
-    pub(super) fn add(&mut self, line: &TraceLine<'_>, bytes: &[u8]) -> Result<(), Wrong> {
+    pub(super) fn add(&mut self, line: &TraceLine<'_>, bytes: &[u8]) -> Result<(), LineError> {
         if self.trace.records.len() >= u32::MAX as usize || self.trace.tensors.len() >= u32::MAX as usize {
             return Err("more than 4 G records".into());
         }
@@ -93,15 +93,15 @@ impl Builder {
             "dtype" => self.dtype(line),
             "op" => {
                 let op = self.op(line)?;
-                self.begins(line, hash, What::Op(op))
+                self.begin_record(line, hash, What::Op(op))
             }
             "module" => {
                 let module = self.module(line)?;
-                self.begins(line, hash, What::Module(module))
+                self.begin_record(line, hash, What::Module(module))
             }
             "optimizer" => {
                 let optimizer = self.optimizer(line)?;
-                self.begins(line, hash, What::Optimizer(optimizer))
+                self.begin_record(line, hash, What::Optimizer(optimizer))
             }
             "end" => self.end(line),
             kind @ ("alloc" | "free") => {
@@ -109,19 +109,19 @@ impl Builder {
                 self.record(line, What::Memory(memory)).map(|_| ())
             }
             "grad" => {
-                let param = line.param.map(|param| self.mention(param)).transpose()?;
-                let grad = self.mention(needed(line.grad, "grad", line)?)?;
+                let param = line.param.map(|param| self.reference(param)).transpose()?;
+                let grad = self.reference(required(line.grad, "grad", line)?)?;
                 self.record(line, What::Grad { param, grad }).map(|_| ())
             }
             "mark" => {
-                let name = self.optional(line.name.as_ref());
+                let name = self.string_or_empty(line.name.as_ref());
                 self.record(line, What::Mark(name)).map(|_| ())
             }
             _ => Ok(()),
         }
     }
 
-    fn compat(&self) -> bool {
+    fn is_compat(&self) -> bool {
         self.mode == Mode::Compat
     }
 
@@ -129,11 +129,11 @@ impl Builder {
         self.strings.intern(&mut self.trace.strings, text)
     }
 
-    fn optional(&mut self, text: Option<&Text<'_>>) -> StringId {
+    fn string_or_empty(&mut self, text: Option<&Text<'_>>) -> StringId {
         text.map_or(StringId::EMPTY, |text| self.string(&text.0))
     }
 
-    fn device(&mut self, name: &str) -> Result<DeviceIndex, Wrong> {
+    fn device(&mut self, name: &str) -> Result<DeviceIndex, LineError> {
         if let Some(&device) = self.devices.get(name) {
             return Ok(device);
         }
@@ -143,16 +143,17 @@ impl Builder {
         Ok(DeviceIndex(number))
     }
 
-    /// Handles a repeated line: skips it, or returns an error.
-    fn again(
+    /// Returns the index for a definition; `None` if the line is a repetition to skip. Fails if the id is
+    /// already defined differently, or, in [`Mode::Compat`], if it is already defined.
+    fn first_definition(
         &mut self,
         what: &str,
         number: u64,
         described: Result<Described, ()>,
-    ) -> Result<Option<u32>, Wrong> {
+    ) -> Result<Option<u32>, LineError> {
         match described {
-            Ok(Described::Now(place)) => Ok(Some(place)),
-            Ok(Described::Before) if !self.compat() => {
+            Ok(Described::First(place)) => Ok(Some(place)),
+            Ok(Described::Repeated) if !self.is_compat() => {
                 self.repairs.add(Repair::RepeatedLines, 1);
                 self.repeated += 1;
                 Ok(None)
@@ -161,39 +162,39 @@ impl Builder {
         }
     }
 
-    fn mention(&mut self, handle: u64) -> Result<TensorId, Wrong> {
-        if self.compat() && !self.tensors.is_described(handle) {
+    fn reference(&mut self, handle: u64) -> Result<TensorId, LineError> {
+        if self.is_compat() && !self.tensors.is_described(handle) {
             return Err(format!("tensor {handle} is used before it is defined"));
         }
         let next = self.trace.tensors.len();
-        let place = self.tensors.mentioned(handle, next);
+        let place = self.tensors.index_of(handle, next);
         if place as usize == next {
-            self.trace.tensors.push(nothing());
+            self.trace.tensors.push(blank_tensor());
         }
         Ok(place)
     }
 
-    fn mentions(&mut self, handles: &[u64]) -> Result<Vec<TensorId>, Wrong> {
-        handles.iter().map(|&handle| self.mention(handle)).collect()
+    fn references(&mut self, handles: &[u64]) -> Result<Vec<TensorId>, LineError> {
+        handles.iter().map(|&handle| self.reference(handle)).collect()
     }
 
-    fn tensor(&mut self, line: &TraceLine<'_>, hash: u64) -> Result<(), Wrong> {
-        let number = needed(line.t, "t", line)?;
+    fn tensor(&mut self, line: &TraceLine<'_>, hash: u64) -> Result<(), LineError> {
+        let number = required(line.t, "t", line)?;
         let described = self.tensors.describe(number, hash, self.trace.tensors.len());
-        let Some(place) = self.again("tensor", number, described)? else { return Ok(()) };
-        let dtype = self.string(&needed(line.dtype.as_ref(), "dtype", line)?.0);
+        let Some(place) = self.first_definition("tensor", number, described)? else { return Ok(()) };
+        let dtype = self.string(&required(line.dtype.as_ref(), "dtype", line)?.0);
         let layout = line.layout.as_ref().map_or("strided", |layout| &layout.0);
         let tensor = Tensor {
-            identity: self.string(&needed(line.object.as_ref(), "impl", line)?.0),
-            storage: line.storage.as_ref().map(|text| address(&text.0)).transpose()?,
-            device: self.device(&needed(line.dev.as_ref(), "dev", line)?.0)?,
+            identity: self.string(&required(line.object.as_ref(), "impl", line)?.0),
+            storage: line.storage.as_ref().map(|text| parse_address(&text.0)).transpose()?,
+            device: self.device(&required(line.dev.as_ref(), "dev", line)?.0)?,
             dtype,
             element_bytes: 0,
-            sizes: needed(line.sizes.clone(), "sizes", line)?,
+            sizes: required(line.sizes.clone(), "sizes", line)?,
             strides: line.strides.clone(),
             layout: self.string(layout),
             storage_bytes: line.storage_bytes,
-            name: self.optional(line.name.as_ref()),
+            name: self.string_or_empty(line.name.as_ref()),
         };
         if tensor.strides.as_ref().is_some_and(|strides| strides.len() != tensor.sizes.len()) {
             return Err(format!("tensor {number} has not as many strides as sizes"));
@@ -205,7 +206,7 @@ impl Builder {
         }
         match self.element_bytes(dtype) {
             Some(bytes) => self.trace.tensors[place as usize].element_bytes = bytes,
-            None if self.compat() => {
+            None if self.is_compat() => {
                 let name = self.trace.strings.get(dtype).into_owned();
                 return Err(format!("the element type '{name}' is used before it is declared"));
             }
@@ -218,19 +219,19 @@ impl Builder {
         self.dtypes.get(&dtype).copied().or_else(|| known_element_bytes(&self.trace.strings.get(dtype)))
     }
 
-    fn dtype(&mut self, line: &TraceLine<'_>) -> Result<(), Wrong> {
-        let name = self.string(&needed(line.name.as_ref(), "name", line)?.0);
-        let bytes = needed(line.bytes, "bytes", line)?;
+    fn dtype(&mut self, line: &TraceLine<'_>) -> Result<(), LineError> {
+        let name = self.string(&required(line.name.as_ref(), "name", line)?.0);
+        let bytes = required(line.bytes, "bytes", line)?;
         match self.dtypes.insert(name, bytes) {
             Some(before) if before != bytes => Err("the element type is defined twice".into()),
             _ => Ok(()),
         }
     }
 
-    fn stack(&mut self, line: &TraceLine<'_>, hash: u64) -> Result<(), Wrong> {
-        let number = needed(line.s, "s", line)?;
+    fn stack(&mut self, line: &TraceLine<'_>, hash: u64) -> Result<(), LineError> {
+        let number = required(line.s, "s", line)?;
         let described = self.stacks.describe(number, hash, self.trace.stacks.len());
-        let Some(place) = self.again("stack", number, described)? else { return Ok(()) };
+        let Some(place) = self.first_definition("stack", number, described)? else { return Ok(()) };
         let frames = line.frames.iter().map(|frame| self.frame(frame)).collect();
         if place as usize == self.trace.stacks.len() {
             self.trace.stacks.push(frames);
@@ -242,27 +243,27 @@ impl Builder {
 
     fn frame(&mut self, frame: &FrameLine<'_>) -> TraceFrame {
         TraceFrame {
-            name: self.optional(frame.name.as_ref()),
-            file: self.optional(frame.file.as_ref()),
+            name: self.string_or_empty(frame.name.as_ref()),
+            file: self.string_or_empty(frame.file.as_ref()),
             line: frame.line.unwrap_or(0),
         }
     }
 
-    fn stack_of(&mut self, line: &TraceLine<'_>) -> Result<Option<u32>, Wrong> {
+    fn stack_of(&mut self, line: &TraceLine<'_>) -> Result<Option<u32>, LineError> {
         let Some(number) = line.stack else { return Ok(None) };
-        if self.compat() && !self.stacks.is_described(number) {
+        if self.is_compat() && !self.stacks.is_described(number) {
             return Err(format!("stack {number} is used before it is defined"));
         }
         let next = self.trace.stacks.len();
-        let place = self.stacks.mentioned(number, next);
+        let place = self.stacks.index_of(number, next);
         if place as usize == next {
             self.trace.stacks.push(Vec::new());
         }
         Ok(Some(place))
     }
 
-    fn op(&mut self, line: &TraceLine<'_>) -> Result<Op, Wrong> {
-        let known = needed(line.schema, "schema", line)?;
+    fn op(&mut self, line: &TraceLine<'_>) -> Result<Op, LineError> {
+        let known = required(line.schema, "schema", line)?;
         let kind = match line.kind.as_ref().map(|kind| &*kind.0) {
             Some("op") => OpKind::Op,
             Some("backward") => OpKind::Backward,
@@ -271,84 +272,87 @@ impl Builder {
             None => return Err("an `op` record needs `kind`".into()),
         };
         Ok(Op {
-            name: self.string(&needed(line.name.as_ref(), "name", line)?.0),
-            overload: self.optional(line.overload.as_ref()),
+            name: self.string(&required(line.name.as_ref(), "name", line)?.0),
+            overload: self.string_or_empty(line.overload.as_ref()),
             kind,
             known,
             args: line.args.iter().map(|arg| self.arg(arg.as_ref())).collect::<Result<_, _>>()?,
-            outs: self.mentions(&line.outs)?,
+            outs: self.references(&line.outs)?,
             sequence: line.seq,
             stack: self.stack_of(line)?,
         })
     }
 
-    fn arg(&mut self, arg: Option<&ArgLine>) -> Result<Arg, Wrong> {
+    fn arg(&mut self, arg: Option<&ArgLine>) -> Result<Arg, LineError> {
         Ok(match arg {
-            Some(ArgLine { t: Some(handle), w, .. }) => Arg::Tensor(self.mention(*handle)?, *w),
-            Some(ArgLine { ts: Some(handles), w, .. }) => Arg::Tensors(self.mentions(handles)?, *w),
+            Some(ArgLine { t: Some(handle), w, .. }) => Arg::Tensor(self.reference(*handle)?, *w),
+            Some(ArgLine { ts: Some(handles), w, .. }) => Arg::Tensors(self.references(handles)?, *w),
             _ => Arg::None,
         })
     }
 
-    fn module(&mut self, line: &TraceLine<'_>) -> Result<Module, Wrong> {
+    fn module(&mut self, line: &TraceLine<'_>) -> Result<Module, LineError> {
         Ok(Module {
-            identity: self.string(&needed(line.identity.as_ref(), "self", line)?.0),
-            class: self.string(&needed(line.class.as_ref(), "class", line)?.0),
-            path: self.optional(line.path.as_ref()),
+            identity: self.string(&required(line.identity.as_ref(), "self", line)?.0),
+            class: self.string(&required(line.class.as_ref(), "class", line)?.0),
+            path: self.string_or_empty(line.path.as_ref()),
             params: line
                 .params
                 .iter()
                 .map(|param| {
                     Ok(Param {
-                        name: self.optional(param.name.as_ref()),
-                        tensor: self.mention(param.t)?,
-                        grad: param.grad.map(|grad| self.mention(grad)).transpose()?,
+                        name: self.string_or_empty(param.name.as_ref()),
+                        tensor: self.reference(param.t)?,
+                        grad: param.grad.map(|grad| self.reference(grad)).transpose()?,
                     })
                 })
-                .collect::<Result<_, Wrong>>()?,
+                .collect::<Result<_, LineError>>()?,
             buffers: line
                 .buffers
                 .iter()
                 .map(|buffer| {
-                    Ok(Named { name: self.optional(buffer.name.as_ref()), tensor: self.mention(buffer.t)? })
+                    Ok(Named {
+                        name: self.string_or_empty(buffer.name.as_ref()),
+                        tensor: self.reference(buffer.t)?,
+                    })
                 })
-                .collect::<Result<_, Wrong>>()?,
+                .collect::<Result<_, LineError>>()?,
         })
     }
 
-    fn optimizer(&mut self, line: &TraceLine<'_>) -> Result<Optimizer, Wrong> {
+    fn optimizer(&mut self, line: &TraceLine<'_>) -> Result<Optimizer, LineError> {
         Ok(Optimizer {
-            identity: self.string(&needed(line.identity.as_ref(), "self", line)?.0),
-            class: self.optional(line.class.as_ref()),
+            identity: self.string(&required(line.identity.as_ref(), "self", line)?.0),
+            class: self.string_or_empty(line.class.as_ref()),
             params: line
                 .params
                 .iter()
                 .map(|param| {
                     Ok(Optimized {
-                        tensor: self.mention(param.t)?,
-                        grad: param.grad.map(|grad| self.mention(grad)).transpose()?,
+                        tensor: self.reference(param.t)?,
+                        grad: param.grad.map(|grad| self.reference(grad)).transpose()?,
                         state: param
                             .state
                             .iter()
                             .map(|(name, t)| {
-                                Ok(Named { name: self.string(&name.0), tensor: self.mention(*t)? })
+                                Ok(Named { name: self.string(&name.0), tensor: self.reference(*t)? })
                             })
-                            .collect::<Result<_, Wrong>>()?,
+                            .collect::<Result<_, LineError>>()?,
                     })
                 })
-                .collect::<Result<_, Wrong>>()?,
+                .collect::<Result<_, LineError>>()?,
         })
     }
 
-    fn memory(&mut self, line: &TraceLine<'_>, is_free: bool) -> Result<Memory, Wrong> {
-        let bytes = needed(line.bytes, "bytes", line)?;
+    fn memory(&mut self, line: &TraceLine<'_>, is_free: bool) -> Result<Memory, LineError> {
+        let bytes = required(line.bytes, "bytes", line)?;
         if bytes == 0 || bytes > MAX_BYTES {
             return Err(format!("`bytes` is {bytes}, which no memory has"));
         }
         Ok(Memory {
             is_free,
-            device: self.device(&needed(line.dev.as_ref(), "dev", line)?.0)?,
-            address: address(&needed(line.ptr.as_ref(), "ptr", line)?.0)?,
+            device: self.device(&required(line.dev.as_ref(), "dev", line)?.0)?,
+            address: parse_address(&required(line.ptr.as_ref(), "ptr", line)?.0)?,
             bytes,
             requested: line.requested,
             stream: line.stream,
@@ -356,32 +360,33 @@ impl Builder {
         })
     }
 
-    /// Adds a record that may enclose others.
-    fn begins(&mut self, line: &TraceLine<'_>, hash: u64, what: What) -> Result<(), Wrong> {
-        let id = needed(line.id, "id", line)?;
+    /// Adds the beginning of a record that may enclose others.
+    fn begin_record(&mut self, line: &TraceLine<'_>, hash: u64, what: What) -> Result<(), LineError> {
+        let id = required(line.id, "id", line)?;
         let described = self.ids.describe(id, hash, self.trace.records.len());
-        let Some(place) = self.again("id", id, described)? else { return Ok(()) };
-        if line.parent == ParentLine::Of(id) {
+        let Some(place) = self.first_definition("id", id, described)? else { return Ok(()) };
+        if line.parent == ParentLine::Id(id) {
             return Err(format!("id {id} is inside of itself"));
         }
-        // Ids are described once and never referred to before (see `parent`), so this is the next index.
+        // An id has no entry before its definition (`record` defers unknown parents), so this is the next
+        // index.
         debug_assert_eq!(place as usize, self.trace.records.len());
         let record = self.record(line, what)?;
         self.open.entry(line.thread).or_default().push(record);
         Ok(())
     }
 
-    fn record(&mut self, line: &TraceLine<'_>, what: What) -> Result<RecordId, Wrong> {
+    fn record(&mut self, line: &TraceLine<'_>, what: What) -> Result<RecordId, LineError> {
         let time_ns = self.time(line)?;
         let number = self.trace.records.len() as RecordId;
         let parent = match line.parent {
             ParentLine::Root => None,
             ParentLine::Absent => self.open.get(&line.thread).and_then(|open| open.last().copied()),
-            ParentLine::Of(id) => match self.ids.meanings.get(&id) {
-                Some(meaning) => Some(meaning.place),
-                None if self.compat() => return Err(format!("parent {id} is used before it is defined")),
+            ParentLine::Id(id) => match self.ids.entries.get(&id) {
+                Some(entry) => Some(entry.place),
+                None if self.is_compat() => return Err(format!("parent {id} is used before it is defined")),
                 None => {
-                    self.early.push((number, id));
+                    self.pending_parents.push((number, id));
                     None
                 }
             },
@@ -397,10 +402,10 @@ impl Builder {
         Ok(number)
     }
 
-    fn time(&mut self, line: &TraceLine<'_>) -> Result<i64, Wrong> {
-        let time_ns = needed(line.ts, "ts", line)?;
+    fn time(&mut self, line: &TraceLine<'_>) -> Result<i64, LineError> {
+        let time_ns = required(line.ts, "ts", line)?;
         if time_ns < self.newest_ns {
-            if self.compat() {
+            if self.is_compat() {
                 return Err(format!(
                     "the time {time_ns} lies before that of the record before, {}",
                     self.newest_ns
@@ -412,15 +417,15 @@ impl Builder {
         Ok(time_ns)
     }
 
-    fn end(&mut self, line: &TraceLine<'_>) -> Result<(), Wrong> {
-        let id = needed(line.id, "id", line)?;
+    fn end(&mut self, line: &TraceLine<'_>) -> Result<(), LineError> {
+        let id = required(line.id, "id", line)?;
         let time_ns = self.time(line)?;
-        let outs = self.mentions(&line.outs)?;
-        let Some(place) = self.ids.meanings.get(&id).map(|meaning| meaning.place) else {
-            if self.compat() {
+        let outs = self.references(&line.outs)?;
+        let Some(place) = self.ids.entries.get(&id).map(|entry| entry.place) else {
+            if self.is_compat() {
                 return Err(format!("the end of {id}, which did not begin"));
             }
-            self.early_ends.push((id, time_ns, outs));
+            self.pending_ends.push((id, time_ns, outs));
             return Ok(());
         };
         let thread = self.trace.records[place as usize].thread;
@@ -429,8 +434,8 @@ impl Builder {
         {
             open.remove(at);
         }
-        if !self.ends(place, time_ns, outs) {
-            if self.compat() {
+        if !self.set_end(place, time_ns, outs) {
+            if self.is_compat() {
                 return Err(format!("a second end of {id}"));
             }
             self.repairs.add(Repair::UnknownEnds, 1);
@@ -438,8 +443,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Records an end; returns whether the record had not ended yet.
-    fn ends(&mut self, place: RecordId, time_ns: i64, outs: Vec<TensorId>) -> bool {
+    /// Sets the end of a record; returns `false` if the record had already ended.
+    fn set_end(&mut self, place: RecordId, time_ns: i64, outs: Vec<TensorId>) -> bool {
         let record = &mut self.trace.records[place as usize];
         if record.end_ns.is_some() {
             return false;
@@ -452,29 +457,29 @@ impl Builder {
     }
 
     pub(super) fn finish(mut self) -> Result<ReadTrace, TraceError> {
-        if !self.compat() {
-            self.resolve_early()?;
+        if !self.is_compat() {
+            self.resolve_pending()?;
         }
         Ok(ReadTrace { trace: self.trace, repairs: self.repairs })
     }
 
-    /// Repairs references that came before their descriptions.
-    fn resolve_early(&mut self) -> Result<(), TraceError> {
-        for (id, time_ns, outs) in std::mem::take(&mut self.early_ends) {
-            let place = self.ids.meanings.get(&id).map(|meaning| meaning.place);
-            if !place.is_some_and(|place| self.ends(place, time_ns, outs)) {
+    /// Resolves references that came before the definitions of their ids.
+    fn resolve_pending(&mut self) -> Result<(), TraceError> {
+        for (id, time_ns, outs) in std::mem::take(&mut self.pending_ends) {
+            let place = self.ids.entries.get(&id).map(|entry| entry.place);
+            if !place.is_some_and(|place| self.set_end(place, time_ns, outs)) {
                 self.repairs.add(Repair::UnknownEnds, 1);
             }
         }
-        let had_early = !self.early.is_empty();
-        for (record, id) in std::mem::take(&mut self.early) {
-            match self.ids.meanings.get(&id) {
-                Some(meaning) => self.trace.records[record as usize].parent = Some(meaning.place),
+        let had_pending_parents = !self.pending_parents.is_empty();
+        for (record, id) in std::mem::take(&mut self.pending_parents) {
+            match self.ids.entries.get(&id) {
+                Some(entry) => self.trace.records[record as usize].parent = Some(entry.place),
                 None => self.repairs.add(Repair::Undefined, 1),
             }
         }
-        if had_early && has_circle(&self.trace.records) {
-            return Err(TraceError::Circle);
+        if had_pending_parents && has_cycle(&self.trace.records) {
+            return Err(TraceError::Cycle);
         }
         for tensor in std::mem::take(&mut self.untyped) {
             let dtype = self.trace.tensors[tensor as usize].dtype;
@@ -483,23 +488,23 @@ impl Builder {
                 None => self.repairs.add(Repair::Undefined, 1),
             }
         }
-        self.leave_out_undescribed();
-        if had_early || self.repairs.count(Repair::Unordered) > 0 {
-            self.put_in_order();
+        self.remove_undefined();
+        if had_pending_parents || self.repairs.count(Repair::Unordered) > 0 {
+            self.sort_by_time();
         }
         Ok(())
     }
 
-    fn leave_out_undescribed(&mut self) {
+    fn remove_undefined(&mut self) {
         if self.tensors.undescribed == 0 && self.stacks.undescribed == 0 {
             return;
         }
-        let no_tensor = self.tensors.undescribed(self.trace.tensors.len());
-        let no_stack = self.stacks.undescribed(self.trace.stacks.len());
-        let mut left_out = 0;
+        let is_undefined_tensor = self.tensors.undescribed(self.trace.tensors.len());
+        let is_undefined_stack = self.stacks.undescribed(self.trace.stacks.len());
+        let mut removed = 0;
         let mut missing = |tensor: TensorId| {
-            left_out += u64::from(no_tensor[tensor as usize]);
-            no_tensor[tensor as usize]
+            removed += u64::from(is_undefined_tensor[tensor as usize]);
+            is_undefined_tensor[tensor as usize]
         };
         let records = std::mem::take(&mut self.trace.records);
         let mut strays = Vec::new();
@@ -517,10 +522,10 @@ impl Builder {
                             }
                         }
                         op.outs.retain(|&tensor| !missing(tensor));
-                        op.stack = op.stack.filter(|&stack| !no_stack[stack as usize]);
+                        op.stack = op.stack.filter(|&stack| !is_undefined_stack[stack as usize]);
                     }
                     What::Memory(memory) => {
-                        memory.stack = memory.stack.filter(|&stack| !no_stack[stack as usize]);
+                        memory.stack = memory.stack.filter(|&stack| !is_undefined_stack[stack as usize]);
                     }
                     What::Module(module) => {
                         module.params.retain(|param| !missing(param.tensor));
@@ -546,18 +551,18 @@ impl Builder {
                 record
             })
             .collect();
-        // A registration without a subject: kept in its place as a marker without a name, so that no number
-        // changes.
+        // A gradient record without a known gradient becomes an unnamed mark, so that the indices of other
+        // records do not change.
         for (record, is_stray) in self.trace.records.iter_mut().zip(strays) {
             if is_stray {
                 record.what = What::Mark(StringId::EMPTY);
             }
         }
-        self.repairs.add(Repair::Undefined, left_out);
+        self.repairs.add(Repair::Undefined, removed);
     }
 
-    /// Sorts records by time, and removes an enclosing record that begins later.
-    fn put_in_order(&mut self) {
+    /// Sorts records by time, and removes references to parents that begin later than their children.
+    fn sort_by_time(&mut self) {
         let records = std::mem::take(&mut self.trace.records);
         let mut order: Vec<u32> = (0..records.len() as u32).collect();
         order.sort_by_key(|&record| records[record as usize].time_ns);
@@ -576,7 +581,7 @@ impl Builder {
     }
 }
 
-/// Returns the size of an element type that needs no declaration, in bytes.
+/// Returns the size in bytes of an element type that needs no declaration; `None` for other types.
 pub(super) fn known_element_bytes(dtype: &str) -> Option<u64> {
     Some(match dtype {
         "f8e4m3" | "f8e5m2" | "i8" | "u8" | "bool" => 1,
@@ -588,7 +593,7 @@ pub(super) fn known_element_bytes(dtype: &str) -> Option<u64> {
     })
 }
 
-fn nothing() -> Tensor {
+fn blank_tensor() -> Tensor {
     Tensor {
         identity: StringId::EMPTY,
         storage: None,
@@ -603,7 +608,7 @@ fn nothing() -> Tensor {
     }
 }
 
-fn needed<T>(value: Option<T>, name: &str, line: &TraceLine<'_>) -> Result<T, Wrong> {
+fn required<T>(value: Option<T>, name: &str, line: &TraceLine<'_>) -> Result<T, LineError> {
     value.ok_or_else(|| {
         let kind = &line.ev.0;
         let article = if kind.starts_with(['a', 'e', 'o']) { "an" } else { "a" };
@@ -611,7 +616,7 @@ fn needed<T>(value: Option<T>, name: &str, line: &TraceLine<'_>) -> Result<T, Wr
     })
 }
 
-fn address(text: &str) -> Result<u64, Wrong> {
+fn parse_address(text: &str) -> Result<u64, LineError> {
     let digits = text.strip_prefix("0x").filter(|digits| !digits.starts_with('+'));
     digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).ok_or_else(|| {
         format!("'{}' is not an address such as \"0x7f00\"", text.chars().take(40).collect::<String>())

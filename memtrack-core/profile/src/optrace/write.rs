@@ -1,4 +1,4 @@
-//! Writes an operator trace, one JSON object per line.
+//! Writes operator traces, one JSON object per line.
 
 use memtrack_file::ReplacingFile;
 use memtrack_formats::{Compression, packed};
@@ -14,8 +14,8 @@ use std::collections::BinaryHeap;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Writes the trace to a file, which appears either complete or not at all; compressed if its name ends in
-/// `.gz` or `.zst`.
+/// Writes the trace to a file, which appears only when it is complete. The file is compressed if its name
+/// ends in `.gz` or `.zst`.
 ///
 /// # Errors
 /// Fails when the file cannot be written.
@@ -27,8 +27,8 @@ pub fn save(trace: &OperatorTrace, path: &Path) -> io::Result<()> {
     file.commit()
 }
 
-/// Writes the trace: handles and ids are the indices of tensors and records in it; unreferenced entries are
-/// left out.
+/// Writes the trace. Handles and ids are the indices of tensors and records in the trace; tensors and stacks
+/// that no record refers to are omitted.
 ///
 /// # Errors
 /// Fails when `out` cannot be written.
@@ -63,13 +63,13 @@ pub fn write(trace: &OperatorTrace, out: impl Write) -> io::Result<()> {
 struct Writer<'a, W> {
     trace: &'a OperatorTrace,
     out: W,
-    /// Whether each tensor was described.
+    /// For each tensor, whether its description was written.
     tensors: Vec<bool>,
     stacks: Vec<bool>,
     lines: u64,
 }
 
-/// The fields of a line.
+/// The serializer of a line's fields.
 type Fields<'a, W> = <&'a mut serde_json::Serializer<W> as Serializer>::SerializeMap;
 
 impl<W: Write> Writer<'_, W> {
@@ -100,11 +100,11 @@ impl<W: Write> Writer<'_, W> {
             map.serialize_entry("time", if header.unix_time { "unix_ns" } else { "monotonic_ns" })?;
             let (name, version) = &header.producer;
             map.serialize_entry("producer", &serde_json::json!({ "name": name, "version": version }))?;
-            optional(map, "pid", header.pid)?;
-            optional(map, "host", header.host.as_ref())?;
-            optional(map, "rank", header.rank)?;
+            serialize_some(map, "pid", header.pid)?;
+            serialize_some(map, "host", header.host.as_ref())?;
+            serialize_some(map, "rank", header.rank)?;
             map.serialize_entry("devices", devices)?;
-            optional(map, "partial", header.partial.then_some(true))
+            serialize_some(map, "partial", header.partial.then_some(true))
         })
     }
 
@@ -137,19 +137,19 @@ impl<W: Write> Writer<'_, W> {
         self.line("tensor", |map| {
             map.serialize_entry("t", &tensor)?;
             map.serialize_entry("impl", &identity)?;
-            map.serialize_entry("storage", &storage.map(address))?;
+            map.serialize_entry("storage", &storage.map(format_address))?;
             map.serialize_entry("dev", device)?;
             map.serialize_entry("dtype", &dtype)?;
             map.serialize_entry("sizes", sizes)?;
             map.serialize_entry("strides", strides)?;
             map.serialize_entry("layout", &layout)?;
-            optional(map, "storage_bytes", *storage_bytes)?;
-            optional(map, "name", (!name.is_empty()).then_some(name))
+            serialize_some(map, "storage_bytes", *storage_bytes)?;
+            serialize_some(map, "name", (!name.is_empty()).then_some(name))
         })
     }
 
-    /// Declares an element type that is not predefined; this is repeated for each tensor of the type, which
-    /// does no harm.
+    /// Declares an element type that is not predefined. The declaration is repeated for each tensor of the
+    /// type, which the format allows.
     fn declare(&mut self, dtype: &str, bytes: u64) -> io::Result<()> {
         if super::resolve::known_element_bytes(dtype).is_some() {
             return Ok(());
@@ -181,7 +181,7 @@ impl<W: Write> Writer<'_, W> {
     }
 
     fn record(&mut self, number: RecordId, record: &Record) -> io::Result<()> {
-        for tensor in mentioned(record) {
+        for tensor in referenced_tensors(record) {
             self.describe(tensor)?;
         }
         let trace = self.trace;
@@ -195,7 +195,7 @@ impl<W: Write> Writer<'_, W> {
                 TracePhase::Of(phase) => Some(phase.name()),
                 TracePhase::Other => Some("other"),
             };
-            optional(map, "phase", phase)
+            serialize_some(map, "phase", phase)
         };
         match &record.what {
             What::Op(op) => {
@@ -215,9 +215,9 @@ impl<W: Write> Writer<'_, W> {
                     };
                     map.serialize_entry("kind", kind)?;
                     map.serialize_entry("schema", &op.known)?;
-                    map.serialize_entry("args", &op.args.iter().map(ArgOut).collect::<Vec<_>>())?;
-                    optional(map, "seq", op.sequence)?;
-                    optional(map, "stack", op.stack)
+                    map.serialize_entry("args", &op.args.iter().map(ArgJson).collect::<Vec<_>>())?;
+                    serialize_some(map, "seq", op.sequence)?;
+                    serialize_some(map, "stack", op.stack)
                 })
             }
             What::Memory(memory) => {
@@ -226,11 +226,11 @@ impl<W: Write> Writer<'_, W> {
                 self.line(if *is_free { "free" } else { "alloc" }, |map| {
                     place(map)?;
                     map.serialize_entry("dev", &trace.devices[device.0 as usize])?;
-                    map.serialize_entry("ptr", &address(*at))?;
+                    map.serialize_entry("ptr", &format_address(*at))?;
                     map.serialize_entry("bytes", bytes)?;
-                    optional(map, "requested", *requested)?;
-                    optional(map, "stream", *stream)?;
-                    optional(map, "stack", *stack)
+                    serialize_some(map, "requested", *requested)?;
+                    serialize_some(map, "stream", *stream)?;
+                    serialize_some(map, "stack", *stack)
                 })
             }
             What::Module(module) => {
@@ -247,7 +247,7 @@ impl<W: Write> Writer<'_, W> {
                     }
                     map.serialize_entry("params", &module.params.iter().map(param).collect::<Vec<_>>())?;
                     let buffers = module.buffers.iter().map(named).collect::<Vec<_>>();
-                    optional(map, "buffers", (!buffers.is_empty()).then_some(buffers))
+                    serialize_some(map, "buffers", (!buffers.is_empty()).then_some(buffers))
                 })
             }
             What::Optimizer(optimizer) => {
@@ -289,15 +289,15 @@ impl<W: Write> Writer<'_, W> {
         self.line("end", |map| {
             map.serialize_entry("id", &record)?;
             map.serialize_entry("ts", &end_ns)?;
-            optional(map, "outs", (!outs.is_empty()).then_some(outs))
+            serialize_some(map, "outs", (!outs.is_empty()).then_some(outs))
         })
     }
 }
 
-/// An argument as JSON.
-struct ArgOut<'a>(&'a Arg);
+/// Serializes an argument as JSON.
+struct ArgJson<'a>(&'a Arg);
 
-impl Serialize for ArgOut<'_> {
+impl Serialize for ArgJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             Arg::None => serializer.serialize_none(),
@@ -317,16 +317,20 @@ impl Serialize for ArgOut<'_> {
     }
 }
 
-fn optional<M: SerializeMap>(map: &mut M, name: &str, value: Option<impl Serialize>) -> Result<(), M::Error> {
+fn serialize_some<M: SerializeMap>(
+    map: &mut M,
+    name: &str,
+    value: Option<impl Serialize>,
+) -> Result<(), M::Error> {
     value.map_or(Ok(()), |value| map.serialize_entry(name, &value))
 }
 
-fn address(address: u64) -> String {
+fn format_address(address: u64) -> String {
     format!("{address:#x}")
 }
 
-/// Returns the tensors that a record refers to, without its results.
-fn mentioned(record: &Record) -> Vec<TensorId> {
+/// Returns the tensors that a record refers to, except the results of an operator.
+fn referenced_tensors(record: &Record) -> Vec<TensorId> {
     match &record.what {
         What::Op(op) => op.args.iter().flat_map(Arg::tensors).copied().collect(),
         What::Module(module) => {

@@ -1,44 +1,45 @@
-//! Applies the rules to each storage that depend on its own stack, scope and lifetime; `follow` has the rules
-//! that depend on the decisions for others.
+//! Applies the rules that depend only on a storage's own stack, scope and lifetime; `follow` applies the
+//! rules that depend on the decisions for other storages.
 
-use super::frames::{Sign, StackFacts};
-use super::order::{Facts, Order, Storage, is_of_autograds_thread};
+use super::frames::{Clue, StackFacts};
+use super::order::{Facts, Order, Storage, is_on_autograd_thread};
 use super::rule::Rule;
 use crate::Category;
 use memtrack_model::Phase;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 
-/// A category and the rule that gave it.
+/// A category and the rule that decided it.
 pub(super) type Decision = (Category, Rule);
 
-/// The place in the program where a block was freed.
+/// Where in the program a block was freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum FreeSite {
     Never,
-    /// In a part of the step with this phase.
+    /// In this phase of the training step.
     In(Phase),
-    /// The times at which gradients are freed.
+    /// In `zero_grad`, which frees gradients.
     ZeroGrad,
-    /// The times at which autograd's graph is freed, outside the backward pass.
+    /// Where autograd's graph is dropped, outside the backward pass.
     Graph,
-    /// Outside all of these, or unknown.
+    /// Anywhere else, or unknown.
     Elsewhere,
 }
 
-/// The input of the rules.
-pub(super) struct Case<'a> {
+/// Classifies the storages of a device by the rules.
+pub(super) struct Classifier<'a> {
     snapshot: &'a Snapshot,
     pub(super) facts: &'a Facts,
     pub(super) order: &'a Order,
     pub(super) storages: &'a [Storage],
-    /// CUDA's blocks are allocated in steps of 512 bytes, and some files have the rounded sizes.
+    /// The device, by which sizes are compared: CUDA blocks are allocated in multiples of 512 bytes, and some
+    /// files have the rounded sizes.
     device: DeviceId,
-    /// The phases shown by blocks whose allocation is older than the events.
-    of_old: [bool; 3],
+    /// The phases shown by the stacks and scopes of blocks that were allocated before the first event.
+    phases_before_events: [bool; 3],
 }
 
-impl<'a> Case<'a> {
+impl<'a> Classifier<'a> {
     pub(super) fn new(
         snapshot: &'a Snapshot,
         facts: &'a Facts,
@@ -46,13 +47,13 @@ impl<'a> Case<'a> {
         storages: &'a [Storage],
         device: DeviceId,
     ) -> Self {
-        let mut of_old = [false; 3];
+        let mut phases_before_events = [false; 3];
         for storage in storages.iter().filter(|storage| storage.from.is_none()) {
             if let Some(phase) = facts.scope(storage.scope).or(facts.stack(storage.stack).phase) {
-                of_old[phase as usize] = true;
+                phases_before_events[phase as usize] = true;
             }
         }
-        Self { snapshot, facts, order, storages, device, of_old }
+        Self { snapshot, facts, order, storages, device, phases_before_events }
     }
 
     /// Returns the decision for each storage; `None` if no rule applies.
@@ -63,51 +64,55 @@ impl<'a> Case<'a> {
             Some((rule.category(), rule))
         };
         let mut decided: Vec<Option<Decision>> = self.storages.iter().map(own).collect();
-        self.gradients_by_size(&mut decided, &is_enabled);
-        self.early_by_size(&mut decided, &is_enabled);
-        self.old_by_rest(&mut decided, &is_enabled);
-        self.replaced(&mut decided, &is_enabled);
+        self.decide_gradients_by_size(&mut decided, &is_enabled);
+        self.decide_early_by_size(&mut decided, &is_enabled);
+        self.decide_remaining_old(&mut decided, &is_enabled);
+        self.decide_replacements(&mut decided, &is_enabled);
         decided
     }
 
-    /// Returns the first rule that applies to the storage on its own.
+    /// Returns the first rule that applies to the storage without regard to other storages.
     fn rule_for(&self, storage: &Storage, is_enabled: &impl Fn(&Rule) -> bool) -> Option<Rule> {
-        Rule::ALL.iter().filter(|rule| is_enabled(rule)).find(|rule| self.holds(**rule, storage)).copied()
+        Rule::ALL.iter().filter(|rule| is_enabled(rule)).find(|rule| self.applies(**rule, storage)).copied()
     }
 
-    fn holds(&self, rule: Rule, storage: &Storage) -> bool {
+    fn applies(&self, rule: Rule, storage: &Storage) -> bool {
         let stack = self.facts.stack(storage.stack);
         let scope = self.facts.scope(storage.scope);
         let phase = stack.phase.filter(|_| scope.is_none());
         let is_outside = scope.is_none() && stack.phase.is_none() && stack.has_frames;
-        let is_threads =
-            storage.from.is_some() && scope.is_none() && is_of_autograds_thread(self.facts, stack);
-        let end = || self.end(storage);
+        let is_autograd_thread =
+            storage.from.is_some() && scope.is_none() && is_on_autograd_thread(self.facts, stack);
+        let site = || self.free_site(storage);
         match rule {
-            // Most memory that a step makes and frees looks like this if the stacks of frees are not
-            // recorded.
+            // If the stacks of frees are not recorded, most temporary memory of an optimizer's step would
+            // match.
             Rule::SameCall => {
-                let is_step = scope.or(phase) == Some(Phase::Optimizer) && !self.facts.own_frees;
+                let is_step = scope.or(phase) == Some(Phase::Optimizer) && !self.facts.frees_have_stacks;
                 !is_step && self.is_freed_by_its_call(storage, stack)
             }
-            Rule::AccumulateGrad => stack.has(Sign::AccumulatesGradient),
-            Rule::ReducedGradient => stack.has(Sign::ReducesGradients),
-            Rule::GatheredParameter => stack.has(Sign::GathersParameters),
-            Rule::BackwardSeed => stack.has(Sign::SeedsBackward),
-            Rule::StateInit => stack.has(Sign::InitialisesState) && self.outlives(storage),
+            Rule::AccumulateGrad => stack.has(Clue::AccumulatesGradient),
+            Rule::ReducedGradient => stack.has(Clue::ReducesGradients),
+            Rule::GatheredParameter => stack.has(Clue::GathersParameters),
+            Rule::BackwardSeed => stack.has(Clue::SeedsBackward),
+            Rule::StateInit => stack.has(Clue::InitialisesState) && self.outlives(storage),
             Rule::KeptByStep => phase == Some(Phase::Optimizer) && self.outlives(storage),
             Rule::FreedInStep => phase == Some(Phase::Optimizer) && !self.outlives(storage),
             Rule::Recomputed => scope.is_none() && stack.is_recomputed,
             Rule::GradientKept => phase == Some(Phase::Backward) && self.outlives(storage),
             Rule::Backward => phase == Some(Phase::Backward),
-            Rule::NoFramesKept => is_threads && self.outlives(storage),
-            Rule::NoFramesInBackward => is_threads,
-            Rule::ModuleMoved => is_outside && stack.has(Sign::MovesModule) && self.is_built(storage),
-            Rule::WeightsLoaded => phase.is_none() && stack.has(Sign::LoadsWeights) && self.is_built(storage),
-            // This includes modules that were moved elsewhere before the first step.
-            Rule::ModuleBuilt => is_outside && stack.has(Sign::BuildsModule),
-            Rule::OptimizerBuilt => is_outside && stack.has(Sign::BuildsOptimizer) && self.is_built(storage),
-            Rule::InputLoaded => is_outside && stack.has(Sign::LoadsData),
+            Rule::NoFramesKept => is_autograd_thread && self.outlives(storage),
+            Rule::NoFramesInBackward => is_autograd_thread,
+            Rule::ModuleMoved => is_outside && stack.has(Clue::MovesModule) && self.outlives_setup(storage),
+            Rule::WeightsLoaded => {
+                phase.is_none() && stack.has(Clue::LoadsWeights) && self.outlives_setup(storage)
+            }
+            // Without `outlives_setup`: this includes modules that were moved elsewhere before the first step.
+            Rule::ModuleBuilt => is_outside && stack.has(Clue::BuildsModule),
+            Rule::OptimizerBuilt => {
+                is_outside && stack.has(Clue::BuildsOptimizer) && self.outlives_setup(storage)
+            }
+            Rule::InputLoaded => is_outside && stack.has(Clue::LoadsData),
             Rule::ScopeOptimizerKept => scope == Some(Phase::Optimizer) && self.outlives(storage),
             Rule::ScopeOptimizer => scope == Some(Phase::Optimizer) && !self.outlives(storage),
             Rule::ScopeBackwardKept => scope == Some(Phase::Backward) && self.outlives(storage),
@@ -117,33 +122,37 @@ impl<'a> Case<'a> {
             }
             Rule::ScopeForward => scope == Some(Phase::Forward),
             Rule::HeldByGraph => {
-                matches!(scope.or(phase), None | Some(Phase::Forward)) && end() == End::Graph
+                matches!(scope.or(phase), None | Some(Phase::Forward)) && site() == FreeSite::Graph
             }
-            Rule::SavedForBackward => phase == Some(Phase::Forward) && end() == End::In(Phase::Backward),
+            Rule::SavedForBackward => {
+                phase == Some(Phase::Forward) && site() == FreeSite::In(Phase::Backward)
+            }
             Rule::Forward => phase == Some(Phase::Forward),
-            Rule::Functional => is_outside && stack.has(Sign::CallsFunctional),
+            Rule::Functional => is_outside && stack.has(Clue::CallsFunctional),
             Rule::ObjectBuilt => {
-                let builds = is_outside && stack.has(Sign::BuildsObject) && self.is_built(storage);
+                let builds = is_outside && stack.has(Clue::BuildsObject) && self.outlives_setup(storage);
                 builds && self.comes_before(storage, Phase::Forward)
             }
             Rule::InputMade => {
                 let builds =
-                    [Sign::BuildsObject, Sign::BuildsOptimizer, Sign::MovesModule, Sign::LoadsWeights];
-                let is_made = is_outside && stack.has(Sign::MakesTensor) && !stack.has_any(&builds);
-                // Weights are copied to the device in the same way.
+                    [Clue::BuildsObject, Clue::BuildsOptimizer, Clue::MovesModule, Clue::LoadsWeights];
+                let is_made = is_outside && stack.has(Clue::MakesTensor) && !stack.has_any(&builds);
+                // Weights may be copied to the device in the same way.
                 let may_be_weights =
-                    || stack.has(Sign::CopiesTensor) && self.is_used_by_several_steps(storage);
+                    || stack.has(Clue::CopiesTensor) && self.is_used_by_several_steps(storage);
                 is_made && self.is_before_forward(storage) && !may_be_weights()
             }
             Rule::HeldForBackward => {
-                is_outside && self.is_next(storage, Phase::Backward) && end() == End::In(Phase::Backward)
+                is_outside
+                    && self.is_next(storage, Phase::Backward)
+                    && site() == FreeSite::In(Phase::Backward)
             }
             Rule::BeforeBackward => is_outside && self.is_next(storage, Phase::Backward),
-            Rule::FreedByZeroGrad => self.is_old(storage) && end() == End::ZeroGrad,
-            Rule::OldFreedInBackward => self.is_old(storage) && end() == End::In(Phase::Backward),
+            Rule::FreedByZeroGrad => self.is_old(storage) && site() == FreeSite::ZeroGrad,
+            Rule::OldFreedInBackward => self.is_old(storage) && site() == FreeSite::In(Phase::Backward),
             Rule::WrittenInBackward => self.is_old(storage) && self.is_written_in(storage, Phase::Backward),
             Rule::WrittenInForward => self.is_old(storage) && self.is_written_in(storage, Phase::Forward),
-            // Stated by events, or decided after the others.
+            // Stated in the file, or decided after the other rules.
             Rule::Given
             | Rule::ReplacedInStep
             | Rule::ReplacedGuess
@@ -164,37 +173,37 @@ impl<'a> Case<'a> {
         storage.written.iter().any(|&row| self.order.run(row).phase == Some(phase))
     }
 
-    /// Returns whether it was made in an operator's scope, and freed before its thread allocated anything
-    /// outside that operator.
+    /// Returns whether the storage was allocated in an operator's scope, and freed before the thread
+    /// allocated anything outside that operator.
     fn is_freed_in_its_operator(&self, storage: &Storage) -> bool {
         let (Some(from), Some(to)) = (storage.from, storage.to) else { return false };
         self.facts.operator(storage.scope).is_some() && self.order.in_one_operator(from, to)
     }
 
-    /// Returns whether it existed before the first step, and still exists after the last.
+    /// Returns whether the storage was live before the first step and after the last.
     pub(super) fn outlives_all_steps(&self, storage: &Storage) -> bool {
-        let is_early = storage.from.is_none_or(|from| self.order.around(from).0.is_none());
+        let is_early = storage.from.is_none_or(|from| self.order.phases_around(from).0.is_none());
         let phases = [Phase::Forward, Phase::Backward, Phase::Optimizer];
         let last = phases.into_iter().filter_map(|phase| self.order.last(phase)).max();
         is_early && storage.to.is_none_or(|to| last.is_none_or(|last| self.order.number(to) > last))
     }
 
-    /// Returns whether it existed before the first of several steps and after the last. Data of one step does
-    /// not live that long.
+    /// Returns whether the file has several steps and the storage outlives all of them. The input data of one
+    /// step does not live that long.
     pub(super) fn is_used_by_several_steps(&self, storage: &Storage) -> bool {
         self.order.backward_passes > 1 && self.outlives_all_steps(storage)
     }
 
-    /// Returns whether its allocation was not recorded.
+    /// Returns whether the storage is older than the file, so that its allocation was not recorded.
     pub(super) fn is_old(&self, storage: &Storage) -> bool {
         storage.from.is_none() && !self.facts.stack(storage.stack).has_frames
     }
 
-    /// Returns whether it outlived the part of the step that made it.
+    /// Returns whether the storage outlived the phase that allocated it.
     fn outlives(&self, storage: &Storage) -> bool {
-        // It is older than the trace and still exists: an earlier part made it.
+        // The storage is older than the trace, so an earlier phase allocated it.
         let Some(from) = storage.from else { return true };
-        if let (Some(to), true) = (storage.to, self.facts.own_frees) {
+        if let (Some(to), true) = (storage.to, self.facts.frees_have_stacks) {
             let freed = self.facts.stack(self.snapshot.events.stack[to]);
             if freed.has_frames && self.order.run(from).phase == Some(Phase::Backward) {
                 return freed.phase != Some(Phase::Backward) || self.order.outlives_run(from, storage.to);
@@ -203,69 +212,71 @@ impl<'a> Case<'a> {
         self.order.outlives_run(from, storage.to)
     }
 
-    /// Returns whether it outlived the preparations before the first step, in which it was made.
-    fn is_built(&self, storage: &Storage) -> bool {
+    /// Returns whether the storage outlived the setup in which it was allocated: a phase began before it was
+    /// freed.
+    fn outlives_setup(&self, storage: &Storage) -> bool {
         match (storage.from, storage.to) {
             (Some(from), Some(to)) => self.order.began_between(from, to),
             _ => true,
         }
     }
 
-    /// Returns whether a part of that phase comes after its allocation.
+    /// Returns whether this phase runs after the storage's allocation.
     fn comes_before(&self, storage: &Storage, phase: Phase) -> bool {
         match storage.from {
             Some(row) => self.order.last(phase).is_some_and(|last| last >= self.order.number(row)),
-            None => self.has(phase),
+            None => self.has_phase(phase),
         }
     }
 
-    /// Returns whether the file shows that phase: by its events, or by a block that it allocated earlier.
-    pub(super) fn has(&self, phase: Phase) -> bool {
-        self.order.last(phase).is_some() || self.of_old[phase as usize]
+    /// Returns whether the file shows this phase, by an event or by a block that the phase allocated before
+    /// the first event.
+    pub(super) fn has_phase(&self, phase: Phase) -> bool {
+        self.order.last(phase).is_some() || self.phases_before_events[phase as usize]
     }
 
-    /// Returns whether the next part after its allocation is that phase.
+    /// Returns whether the next phase after the storage's allocation is this one.
     fn is_next(&self, storage: &Storage, phase: Phase) -> bool {
-        storage.from.is_some_and(|row| self.order.around(row).1 == Some(phase))
+        storage.from.is_some_and(|row| self.order.phases_around(row).1 == Some(phase))
     }
 
-    /// Returns whether its allocation, outside all parts, is not between a forward pass and its backward
-    /// pass.
+    /// Returns whether a forward or backward pass follows the storage's allocation, but the allocation is not
+    /// between a forward pass and its backward pass.
     fn is_before_forward(&self, storage: &Storage) -> bool {
         let Some(from) = storage.from else { return false };
-        match self.order.around(from) {
+        match self.order.phases_around(from) {
             (Some(Phase::Forward), Some(Phase::Backward)) => false,
             (_, Some(Phase::Forward | Phase::Backward)) => true,
             _ => false,
         }
     }
 
-    pub(super) fn end(&self, storage: &Storage) -> End {
-        let Some(to) = storage.to else { return End::Never };
+    pub(super) fn free_site(&self, storage: &Storage) -> FreeSite {
+        let Some(to) = storage.to else { return FreeSite::Never };
         let freed = self.facts.stack(self.snapshot.events.stack[to]);
-        // The scope of a free, and usually its stack, are those of the allocation.
-        let own = self.facts.own_frees || storage.from.is_none();
-        if own && freed.has_frames && !self.facts.of_profiler {
+        // The scope of a free event, and usually its stack, are those of the allocation.
+        let own = self.facts.frees_have_stacks || storage.from.is_none();
+        if own && freed.has_frames && !self.facts.is_from_profiler {
             return match freed.phase {
-                _ if freed.has(Sign::ZeroesGradients) => End::ZeroGrad,
-                phase if phase != Some(Phase::Backward) && freed.has(Sign::DropsGraph) => End::Graph,
-                Some(phase) => End::In(phase),
-                None => End::Elsewhere,
+                _ if freed.has(Clue::ZeroesGradients) => FreeSite::ZeroGrad,
+                phase if phase != Some(Phase::Backward) && freed.has(Clue::DropsGraph) => FreeSite::Graph,
+                Some(phase) => FreeSite::In(phase),
+                None => FreeSite::Elsewhere,
             };
         }
-        self.order.run(to).phase.map_or(End::Elsewhere, End::In)
+        self.order.run(to).phase.map_or(FreeSite::Elsewhere, FreeSite::In)
     }
 
     fn is_freed_by_its_call(&self, storage: &Storage, stack: &StackFacts) -> bool {
         let (Some(call), Some(from), Some(to)) = (stack.call, storage.from, storage.to) else { return false };
         let freed = self.facts.stack(self.snapshot.events.stack[to]);
-        (!self.facts.own_frees || freed.call == Some(call)) && self.order.in_one_call(from, to)
+        (!self.facts.frees_have_stacks || freed.call == Some(call)) && self.order.in_one_call(from, to)
     }
 
-    /// Returns the size that is compared: files have requested sizes in events and may have rounded ones in
-    /// blocks.
+    /// Returns a size in the form in which sizes are compared: files have requested sizes in events, and may
+    /// have rounded sizes in blocks.
     pub(super) fn size_class(&self, size_bytes: u64) -> u64 {
-        if self.device.is_accelerator() && !self.facts.of_profiler {
+        if self.device.is_accelerator() && !self.facts.is_from_profiler {
             size_bytes.checked_next_multiple_of(512).unwrap_or(size_bytes)
         } else {
             size_bytes

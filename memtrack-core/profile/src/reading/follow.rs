@@ -1,6 +1,7 @@
-//! The rules that depend on the decisions for other storages: sizes of gradients, and replacements.
+//! Applies the rules that depend on the decisions for other storages: the rules on sizes of gradients, and on
+//! replacements.
 
-use super::decide::{Case, Decision, End};
+use super::decide::{Classifier, Decision, FreeSite};
 use super::order::Storage;
 use super::rule::{Confidence, Rule};
 use crate::Category;
@@ -10,57 +11,58 @@ use std::collections::{HashMap, HashSet};
 type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 type FastSet<K> = HashSet<K, foldhash::fast::RandomState>;
 
-/// The maximum number of tensors of a parameter's size that an optimizer keeps for it: AMSGrad has three, and
-/// others also keep a copy in full precision.
+/// The maximum number of tensors of a parameter's size that an optimizer keeps for each parameter: AMSGrad
+/// keeps three, and some optimizers also keep a copy in full precision.
 const MAX_STATES: usize = 4;
 
-/// The blocks of one size in an optimizer's step: the rows and storages of those that it made and kept, and
-/// of older ones that it freed.
+/// The blocks of one size in an optimizer's step: those that the step allocated and kept, and older ones that
+/// it freed, each with its event row and storage.
 #[derive(Default)]
 struct Exchange {
     made: Vec<(usize, usize)>,
     freed: Vec<(usize, usize)>,
 }
 
-impl Case<'_> {
-    /// Finds gradients by size: if the stacks of frees are not recorded, a gradient that is freed before the
-    /// next part begins looks like the rest of the backward pass; its size is that of a parameter.
-    pub(super) fn gradients_by_size(
+impl Classifier<'_> {
+    /// Finds gradients by size. If the stacks of frees are not recorded, a gradient that is freed before the
+    /// next phase begins looks like other memory of the backward pass, except that it has the size of a
+    /// parameter.
+    pub(super) fn decide_gradients_by_size(
         &self,
         decided: &mut [Option<Decision>],
         is_enabled: &impl Fn(&Rule) -> bool,
     ) {
-        if !is_enabled(&Rule::GradientBySize) || self.facts.own_frees || self.facts.of_profiler {
+        if !is_enabled(&Rule::GradientBySize) || self.facts.frees_have_stacks || self.facts.is_from_profiler {
             return;
         }
-        let mut of_parameters: FastSet<u64> = FastSet::default();
+        let mut parameter_sizes: FastSet<u64> = FastSet::default();
         for (storage, decision) in self.storages.iter().zip(&*decided) {
             let is_old = self.is_old(storage) && storage.to.is_none();
             if is_old || decision.is_some_and(|(category, _)| category == Category::Parameter) {
-                of_parameters.insert(self.size_class(storage.size_bytes));
+                parameter_sizes.insert(self.size_class(storage.size_bytes));
             }
         }
         for (storage, decision) in self.storages.iter().zip(decided) {
             let is_backward = decision.is_some_and(|(_, rule)| rule == Rule::Backward);
             let is_last = storage.to.is_some_and(|to| self.order.is_after_allocations(to));
-            if is_backward && is_last && of_parameters.contains(&self.size_class(storage.size_bytes)) {
+            if is_backward && is_last && parameter_sizes.contains(&self.size_class(storage.size_bytes)) {
                 *decision = Some((Category::Gradient, Rule::GradientBySize));
             }
         }
     }
 
-    /// Classifies blocks from before the first step that have the size of gradients: as many of them as one
-    /// backward pass makes gradients are parameters, the others optimizer state.
-    pub(super) fn early_by_size(
+    /// Classifies blocks from before the first step that have the size of gradients: for each size, as many
+    /// as one backward pass makes gradients are parameters, and the others are optimizer state.
+    pub(super) fn decide_early_by_size(
         &self,
         decided: &mut [Option<Decision>],
         is_enabled: &impl Fn(&Rule) -> bool,
     ) {
-        let gradients = self.gradients_of_a_pass(decided);
+        let gradients = self.gradients_per_pass(decided);
         let mut candidates: FastMap<u64, Vec<usize>> = FastMap::default();
         for (at, storage) in self.storages.iter().enumerate() {
             let class = self.size_class(storage.size_bytes);
-            // A parameter may be made in the same way as an input.
+            // A parameter may have been created in the same way as an input.
             let is_open = decided[at].is_none_or(|(_, rule)| rule == Rule::InputMade);
             let is_early = self.is_old(storage) || self.is_kept_from_before(storage);
             if is_open && is_early && gradients.contains_key(&class) {
@@ -69,8 +71,8 @@ impl Case<'_> {
         }
         let last_written = self.written_last(&candidates, &gradients);
         for (class, mut found) in candidates {
-            // Parameters are long-lived and made first; an optimizer may replace its state, and it writes a
-            // parameter last.
+            // Parameters are long-lived and allocated first. An optimizer may replace its state, and it
+            // writes a parameter after the parameter's state.
             found.sort_by_key(|&at| {
                 let storage = &self.storages[at];
                 (storage.to.is_some(), !last_written.contains(&at), storage.written.is_empty(), storage.from)
@@ -78,8 +80,8 @@ impl Case<'_> {
             for (place, at) in found.into_iter().enumerate() {
                 let storage = &self.storages[at];
                 let count = gradients[&class];
-                // There are more than an optimizer keeps for each parameter: these are other parameters that
-                // happen to have the size.
+                // More than an optimizer keeps for each parameter: these are other parameters that happen to
+                // have the same size.
                 if self.is_old(storage) && place >= count * (1 + MAX_STATES) {
                     continue;
                 }
@@ -90,8 +92,9 @@ impl Case<'_> {
                     (false, false) if decided[at].is_some() => continue,
                     (false, false) => Rule::EarlySizeAgain,
                 };
-                // An input may also have the size of a gradient. State is written, which a profiler shows.
-                let is_input = self.facts.of_profiler && storage.written.is_empty();
+                // An input may also have the size of a gradient. In a profiler's snapshot, state is
+                // recognizable by its writes.
+                let is_input = self.facts.is_from_profiler && storage.written.is_empty();
                 if is_enabled(&rule) && !(is_input && rule.category() == Category::OptimizerState) {
                     decided[at] = Some((rule.category(), rule));
                 }
@@ -99,22 +102,23 @@ impl Case<'_> {
         }
     }
 
-    /// Returns whether it was made in the trace, before the first part of a step, and outlived a backward
-    /// pass.
+    /// Returns whether the storage was allocated in the trace before the first phase, and outlived the first
+    /// backward pass.
     fn is_kept_from_before(&self, storage: &Storage) -> bool {
         let Some(from) = storage.from else { return false };
-        let is_before = self.order.around(from).0.is_none() && self.facts.scope(storage.scope).is_none();
+        let is_before =
+            self.order.phases_around(from).0.is_none() && self.facts.scope(storage.scope).is_none();
         let first = self.order.first(Phase::Backward);
         is_before && first.is_some_and(|first| storage.to.is_none_or(|to| self.order.number(to) > first))
     }
 
-    /// Returns for each size the maximum number of gradients that a single backward pass left.
-    fn gradients_of_a_pass(&self, decided: &[Option<Decision>]) -> FastMap<u64, usize> {
+    /// Returns for each size the maximum number of gradients that a single backward pass produced.
+    fn gradients_per_pass(&self, decided: &[Option<Decision>]) -> FastMap<u64, usize> {
         let mut of_run: FastMap<(u64, usize), usize> = FastMap::default();
         for (storage, decision) in self.storages.iter().zip(decided) {
             if let Some((Category::Gradient, _)) = decision {
                 let class = self.size_class(storage.size_bytes);
-                // Gradients that no pass of the trace made are attributed to one earlier pass.
+                // Gradients from before the trace are attributed to a single earlier pass.
                 let pass = storage.from.map_or(0, |from| self.order.number(from));
                 *of_run.entry((class, pass)).or_default() += 1;
             }
@@ -127,8 +131,9 @@ impl Case<'_> {
         most
     }
 
-    /// Returns the parameters: of the candidates that one optimizer step writes in place, those that it
-    /// writes last. The step goes either from parameter to parameter, or through one list after the other.
+    /// Returns the candidates that are parameters because an optimizer step writes them in place after their
+    /// state. The step either updates one parameter after the other, each with its state, or one list of
+    /// tensors after the other.
     fn written_last(
         &self,
         candidates: &FastMap<u64, Vec<usize>>,
@@ -138,7 +143,7 @@ impl Case<'_> {
         let all = || candidates.values().flatten().copied();
         let first = all().filter_map(|at| self.storages[at].written.iter().copied().find(in_step)).min();
         let Some(step) = first.map(|row| self.order.number(row)) else { return FastSet::default() };
-        // The last time that the step writes each: weight decay may write a parameter first.
+        // Each candidate's last write in the step: weight decay may also write a parameter first.
         let mut sequence: Vec<(usize, usize)> = all()
             .filter_map(|at| {
                 let rows = self.storages[at].written.iter().copied();
@@ -147,14 +152,14 @@ impl Case<'_> {
             .collect();
         sequence.sort_unstable();
         let size = |&(_, at): &(usize, usize)| self.size_class(self.storages[at].size_bytes);
-        // The number of tensors per parameter, including itself; they are written one after the other.
+        // The number of tensors per parameter, including the parameter.
         let parameters: usize = candidates.keys().map(|class| gradients[class]).sum();
         let many = sequence.len().checked_div(parameters).unwrap_or(0);
         let alike = |chunk: &[(usize, usize)]| chunk.iter().all(|one| size(one) == size(&chunk[0]));
         if many > 1 && sequence.len() == many * parameters && sequence.chunks(many).all(alike) {
             return sequence.chunks(many).filter_map(|chunk| chunk.last()).map(|&(_, at)| at).collect();
         }
-        // One list after the other: the last ones of each size.
+        // One list after the other: the parameters are the last tensors of each size.
         let mut left = gradients.clone();
         let is_last = |one: &&(usize, usize)| {
             let left = left.entry(size(one)).or_default();
@@ -165,18 +170,22 @@ impl Case<'_> {
         sequence.iter().rev().filter(is_last).map(|&(_, at)| at).collect()
     }
 
-    /// Classifies other blocks from before the trace.
-    pub(super) fn old_by_rest(&self, decided: &mut [Option<Decision>], is_enabled: &impl Fn(&Rule) -> bool) {
-        let (has_forward, has_backward) = (self.has(Phase::Forward), self.has(Phase::Backward));
+    /// Classifies the remaining blocks from before the trace.
+    pub(super) fn decide_remaining_old(
+        &self,
+        decided: &mut [Option<Decision>],
+        is_enabled: &impl Fn(&Rule) -> bool,
+    ) {
+        let (has_forward, has_backward) = (self.has_phase(Phase::Forward), self.has_phase(Phase::Backward));
         for (storage, decision) in self.storages.iter().zip(decided) {
             if decision.is_some() || !self.is_old(storage) {
                 continue;
             }
-            let rule = match self.end(storage) {
-                End::In(Phase::Optimizer) if !self.facts.of_profiler => Rule::OldFreedInStep,
+            let rule = match self.free_site(storage) {
+                FreeSite::In(Phase::Optimizer) if !self.facts.is_from_profiler => Rule::OldFreedInStep,
                 _ if self.is_written_in(storage, Phase::Optimizer) => Rule::WrittenInStep,
                 _ if has_backward && storage.written.is_empty() => {
-                    if self.facts.of_profiler || !self.outlives_all_steps(storage) {
+                    if self.facts.is_from_profiler || !self.outlives_all_steps(storage) {
                         Rule::OldAndUntouched
                     } else if self.is_used_by_several_steps(storage) {
                         Rule::FrozenParameter
@@ -185,7 +194,7 @@ impl Case<'_> {
                         continue;
                     }
                 }
-                End::Never if has_forward => Rule::OldInInference,
+                FreeSite::Never if has_forward => Rule::OldInInference,
                 _ => continue,
             };
             if is_enabled(&rule) {
@@ -194,10 +203,14 @@ impl Case<'_> {
         }
     }
 
-    /// Classifies blocks that a step made and kept in place of ones that it freed: a parameter's or a state's
-    /// new value.
-    pub(super) fn replaced(&self, decided: &mut [Option<Decision>], is_enabled: &impl Fn(&Rule) -> bool) {
-        // By step and size: blocks that were made and kept, and older blocks that were freed.
+    /// Classifies blocks that a step allocated and kept, and that replace blocks that it freed: the new value
+    /// of a parameter or of a state.
+    pub(super) fn decide_replacements(
+        &self,
+        decided: &mut [Option<Decision>],
+        is_enabled: &impl Fn(&Rule) -> bool,
+    ) {
+        // The exchanged blocks, by step and size.
         let mut steps: FastMap<(usize, u64), Exchange> = FastMap::default();
         for (at, storage) in self.storages.iter().enumerate() {
             let class = self.size_class(storage.size_bytes);
@@ -209,8 +222,8 @@ impl Case<'_> {
             if let Some(step) = storage.from.filter(|_| kept).and_then(step) {
                 steps.entry(step).or_default().made.extend(storage.from.map(|row| (row, at)));
             }
-            let end = self.end(storage);
-            if let Some(to) = storage.to.filter(|_| end == End::In(Phase::Optimizer))
+            let end = self.free_site(storage);
+            if let Some(to) = storage.to.filter(|_| end == FreeSite::In(Phase::Optimizer))
                 && let Some(step) = step(to)
                 && storage.from.is_none_or(|from| self.order.number(from) < step.0)
             {
@@ -218,10 +231,10 @@ impl Case<'_> {
             }
         }
         let mut steps: Vec<_> = steps.into_iter().collect();
-        // A later step replaces an earlier step's result.
+        // In chronological order, because a later step may replace the result of an earlier one.
         steps.sort_unstable_by_key(|&(step, _)| step);
         for (_, Exchange { mut made, mut freed }) in steps {
-            // Gradients that are freed in a step are not replaced by it.
+            // A step that frees a gradient does not replace it.
             let is_replaced = |decision: Option<Decision>| {
                 decision.is_some_and(|(category, _)| {
                     matches!(category, Category::Parameter | Category::OptimizerState)

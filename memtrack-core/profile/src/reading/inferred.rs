@@ -1,4 +1,5 @@
-//! The inferred categories as columns beside a snapshot's tables, for the page, which shows every block.
+//! The inferred categories as additional columns of a snapshot's tables, for the viewer, which shows every
+//! block.
 
 use super::BlockCategories;
 use super::rule::Rule;
@@ -6,8 +7,8 @@ use crate::Category;
 use memtrack_model::NameFrames;
 use memtrack_model::snapshot::{InferredCategories, Snapshot};
 
-/// Returns the inferred purposes of the blocks of all devices, except of devices whose categories are in the
-/// file. `names` names the frames of stacks, as `Symbolizer::of(snapshot)` does.
+/// Returns the inferred categories of the blocks of all devices, except devices whose categories are in the
+/// file. `names` symbolizes the frames of stacks, as `Symbolizer::of(snapshot)` does.
 pub fn inferred(snapshot: &Snapshot, names: &mut dyn NameFrames) -> InferredCategories {
     let mut found = InferredCategories {
         names: Category::ALL.iter().map(|category| category.label().to_owned()).collect(),
@@ -15,11 +16,11 @@ pub fn inferred(snapshot: &Snapshot, names: &mut dyn NameFrames) -> InferredCate
         of_block: vec![0; snapshot.blocks.len()],
     };
     for device in snapshot.device_ids() {
-        let blocks = BlockCategories::read(snapshot, names, device);
-        if blocks.read.iter().flatten().any(|(_, rule)| *rule == Rule::Given) {
+        let blocks = BlockCategories::infer(snapshot, names, device);
+        if blocks.decisions.iter().flatten().any(|(_, rule)| *rule == Rule::Given) {
             continue;
         }
-        for (lifetime, read) in blocks.lifetimes.iter().zip(&blocks.read) {
+        for (lifetime, read) in blocks.lifetimes.iter().zip(&blocks.decisions) {
             let Some((category, _)) = read.filter(|(category, _)| *category != Category::Unknown) else {
                 continue;
             };

@@ -1,10 +1,11 @@
 //! Infers the purpose of memory without an operator trace, from stacks, scopes, sizes and the order of
-//! events. This is an interpretation, not a measurement: each block gets its category from the first [`Rule`]
-//! that applies, every rule has a name and a word for how reliable it is, and blocks that no rule applies to
-//! are counted as such.
+//! events. This is an interpretation, not a measurement. Each block gets its category from the first [`Rule`]
+//! that applies, every rule has a name and a stated [`Confidence`], and blocks to which no rule applies are
+//! counted as unknown.
 //!
-//! `frames` reads a stack, `order` finds the parts of the training steps, `decide` and `follow` apply the
-//! rules, `totals` adds up, `inferred` provides the result beside the tables of a snapshot.
+//! `frames` interprets a stack, `order` finds the phases of the training steps, `decide` and `follow` apply
+//! the rules, `totals` computes sums, and `inferred` returns the categories as columns for a snapshot's
+//! tables.
 
 mod decide;
 mod follow;
@@ -22,7 +23,7 @@ pub use rule::{Confidence, Rule};
 pub use totals::{CategoryReading, CategoryRow, MomentReading, ReadingAt, RuleRow, Totals, UntoldRow};
 
 use crate::Category;
-use decide::Case;
+use decide::Classifier;
 use memtrack_model::NameFrames;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::pytorch::Key;
@@ -34,28 +35,28 @@ use order::{Facts, Order, storages};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct BlockCategories {
-    /// The blocks while they were live. A profiler's snapshot has one for each time that a tensor was
-    /// written.
+    /// The lifetimes of the blocks. In a profiler's snapshot, each write to a tensor begins a new one.
     pub lifetimes: Vec<Lifetime>,
-    /// Their categories with the rules that gave them, in the same order; `None` if no rule applies.
-    pub read: Vec<Option<(Category, Rule)>>,
+    /// For each lifetime, the category and the rule that decided it; `None` if no rule applies.
+    pub decisions: Vec<Option<(Category, Rule)>>,
     /// Whether any event of the device has a stack.
     pub has_stacks: bool,
-    /// Whether any event is in a scope of a phase.
+    /// Whether any block was allocated in a scope that shows its phase, or in an operator's scope.
     pub has_scopes: bool,
-    /// The phases that were seen: forward, backward, optimizer.
+    /// Whether the file shows each phase: forward, backward, optimizer.
     phases: [bool; 3],
 }
 
 impl BlockCategories {
-    /// Infers the categories of the blocks of `device`. `names` names the frames of stacks, as
+    /// Infers the categories of the blocks of `device`. `names` symbolizes the frames of stacks, as
     /// `Symbolizer::of(snapshot)` does.
-    pub fn read(snapshot: &Snapshot, names: &mut dyn NameFrames, device: DeviceId) -> Self {
-        Self::read_by(snapshot, names, device, |_| true)
+    pub fn infer(snapshot: &Snapshot, names: &mut dyn NameFrames, device: DeviceId) -> Self {
+        Self::infer_with(snapshot, names, device, |_| true)
     }
 
-    /// Does the same by some of the rules only, to evaluate each rule.
-    pub fn read_by(
+    /// Like [`Self::infer`], but applies only the rules for which `is_enabled` returns true, in order to
+    /// evaluate single rules.
+    pub fn infer_with(
         snapshot: &Snapshot,
         names: &mut dyn NameFrames,
         device: DeviceId,
@@ -66,42 +67,43 @@ impl BlockCategories {
         let facts = Facts::read(snapshot, names, device, &lifetimes);
         let storages = storages(snapshot, &facts, &lifetimes);
         let order = Order::of(snapshot, &facts, device, &storages);
-        let mut read: Vec<Option<(Category, Rule)>> = vec![None; lifetimes.len()];
-        let case = Case::new(snapshot, &facts, &order, &storages, device);
-        // If memtrack's own file states the purpose of any piece, it does so for all: nothing is left to
-        // infer.
+        let mut decisions: Vec<Option<(Category, Rule)>> = vec![None; lifetimes.len()];
+        let classifier = Classifier::new(snapshot, &facts, &order, &storages, device);
+        // If a memtrack recording states the category of any block, it has stated all that are known: nothing
+        // is left to infer.
         let is_given = snapshot.seconds_since() == Since::Start
-            && lifetimes.iter().any(|lifetime| given(snapshot, lifetime).is_some());
+            && lifetimes.iter().any(|lifetime| stated_category(snapshot, lifetime).is_some());
         if (facts.has_stacks || facts.has_scopes) && !is_given {
-            for (storage, decision) in storages.iter().zip(case.decide(&is_enabled)) {
-                storage.lifetimes.iter().for_each(|&at| read[at] = decision);
+            for (storage, decision) in storages.iter().zip(classifier.decide(&is_enabled)) {
+                storage.lifetimes.iter().for_each(|&at| decisions[at] = decision);
             }
         }
         if is_enabled(Rule::Given) {
-            for (read, lifetime) in read.iter_mut().zip(&lifetimes) {
-                if let Some(category) = given(snapshot, lifetime) {
+            for (read, lifetime) in decisions.iter_mut().zip(&lifetimes) {
+                if let Some(category) = stated_category(snapshot, lifetime) {
                     *read = Some((category, Rule::Given));
                 }
             }
         }
         Self {
             lifetimes,
-            read,
+            decisions,
             has_stacks: facts.has_stacks,
             has_scopes: facts.has_scopes,
-            phases: [Forward, Backward, Optimizer].map(|phase| case.has(phase)),
+            phases: [Forward, Backward, Optimizer].map(|phase| classifier.has_phase(phase)),
         }
     }
 }
 
-/// Returns the category of its allocation event in the file; `None` if the file contains `unknown`.
-fn given(snapshot: &Snapshot, lifetime: &Lifetime) -> Option<Category> {
+/// Returns the category that the file states for a lifetime's allocation event; `None` if there is none, or
+/// if it is `unknown`.
+fn stated_category(snapshot: &Snapshot, lifetime: &Lifetime) -> Option<Category> {
     let row = lifetime.from?;
-    let of_recording = || Category::of_name(snapshot.categories.get()?.of_event(row)?);
+    let of_recording = || Category::from_name(snapshot.categories.get()?.of_event(row)?);
     let of_profile = || {
         let details = &snapshot.pytorch.as_deref()?.events;
         let text = details.has(row, Key::Category).then(|| details.text(row, Key::Category))?;
-        Category::of_name(&snapshot.strings.get(text))
+        Category::from_name(&snapshot.strings.get(text))
     };
     of_recording().or_else(of_profile).filter(|&category| category != Category::Unknown)
 }

@@ -1,5 +1,5 @@
-//! The order of events: the part of the training step that was running at each event of a device, and the
-//! blocks that are one tensor written in place.
+//! The order of events: the phase of the training step that was running at each event of a device, and the
+//! blocks that are the same tensor, written in place.
 
 use super::frames::StackFacts;
 use memtrack_model::NameFrames;
@@ -11,24 +11,24 @@ use std::collections::HashMap;
 
 type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
-/// Facts from stacks and scopes, each read once.
+/// The facts that stacks and scopes show, each determined once.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     by_stack: FastMap<StackId, StackFacts>,
-    of_none: StackFacts,
+    no_stack: StackFacts,
     by_scope: Vec<Option<Phase>>,
-    /// For each scope, the outermost operator around it in its phase.
+    /// For each scope, the outermost enclosing operator in the same phase.
     operators: Vec<Option<ScopeId>>,
-    /// Whether the frames are those that a profiler writes: a free has the stack of its allocation, and a
-    /// tensor that is written in place is freed and allocated again at once.
-    pub(super) of_profiler: bool,
-    /// Whether events of frees have their own stacks.
-    pub(super) own_frees: bool,
-    /// Whether all stacks contain only Python's frames.
+    /// Whether a profiler wrote the snapshot: a free then has the stack of its allocation, and a tensor that
+    /// is written in place is freed and allocated again at once.
+    pub(super) is_from_profiler: bool,
+    /// Whether free events have stacks of their own.
+    pub(super) frees_have_stacks: bool,
+    /// Whether all stacks contain only Python frames.
     pub(super) python_only: bool,
     /// Whether any stack has frames.
     pub(super) has_stacks: bool,
-    /// Whether any block was made in a scope that shows its phase, or in an operator.
+    /// Whether any block was allocated in a scope that shows its phase, or in an operator's scope.
     pub(super) has_scopes: bool,
 }
 
@@ -43,7 +43,7 @@ impl Facts {
         let mut facts = Self {
             by_scope: scopes.clone().map(|scope| snapshot.scopes.place(ScopeId(scope)).phase).collect(),
             operators: scopes.map(|scope| outermost_operator(snapshot, ScopeId(scope))).collect(),
-            of_profiler: is_of_profiler(snapshot),
+            is_from_profiler: is_from_profiler(snapshot),
             ..Self::default()
         };
         let of_events = snapshot.events.rows_of(device).map(|row| snapshot.events.stack[row]);
@@ -56,7 +56,7 @@ impl Facts {
         }
         facts.has_stacks = facts.by_stack.values().any(|stack| stack.has_frames);
         facts.python_only = facts.has_stacks && !facts.by_stack.values().any(|stack| stack.has_native);
-        facts.own_frees = lifetimes.iter().any(|lifetime| match (lifetime.from, lifetime.to) {
+        facts.frees_have_stacks = lifetimes.iter().any(|lifetime| match (lifetime.from, lifetime.to) {
             (Some(_), Some(to)) => {
                 let freed = snapshot.events.stack[to];
                 let is_free = snapshot.events.action[to] != Action::Alloc;
@@ -70,53 +70,54 @@ impl Facts {
     }
 
     pub(super) fn stack(&self, stack: StackId) -> &StackFacts {
-        self.by_stack.get(&stack).unwrap_or(&self.of_none)
+        self.by_stack.get(&stack).unwrap_or(&self.no_stack)
     }
 
     pub(super) fn scope(&self, scope: ScopeId) -> Option<Phase> {
         self.by_scope.get(scope.index()).copied().flatten()
     }
 
-    /// Returns the outermost operator around a scope in its phase.
+    /// Returns the outermost operator that encloses a scope in the same phase.
     pub(super) fn operator(&self, scope: ScopeId) -> Option<ScopeId> {
         self.operators.get(scope.index()).copied().flatten()
     }
 }
 
-/// Returns the outermost operator around a scope, skipping operators around a whole model, a backward pass or
-/// an optimizer's step.
+/// Returns the outermost operator that encloses a scope, ignoring operators that enclose a root module, a
+/// backward pass or an optimizer's step.
 fn outermost_operator(snapshot: &Snapshot, scope: ScopeId) -> Option<ScopeId> {
     let row =
         |id: ScopeId| snapshot.scopes.rows.get(id.index()).filter(|_| !id.is_none()).map(|row| (id, row));
-    let outwards = std::iter::successors(row(scope), |&(id, scope)| {
+    let ancestors = std::iter::successors(row(scope), |&(id, scope)| {
         row(scope.parent).filter(|&(parent, _)| parent < id)
     });
     let of_phase =
-        outwards.take_while(|(_, row)| matches!(row.kind, ScopeKind::Operator | ScopeKind::Module));
+        ancestors.take_while(|(_, row)| matches!(row.kind, ScopeKind::Operator | ScopeKind::Module));
     of_phase.filter(|(_, row)| row.kind == ScopeKind::Operator).last().map(|(id, _)| id)
 }
 
-/// Returns whether the file is of the form that `_profile_to_snapshot` writes: its frames have no files.
-fn is_of_profiler(snapshot: &Snapshot) -> bool {
+/// Returns whether `_profile_to_snapshot` wrote the file: its frames have no files.
+fn is_from_profiler(snapshot: &Snapshot) -> bool {
     let mut rows = (0..snapshot.frames.len() as u32).map(FrameId);
     snapshot.pytorch.is_some()
         && !snapshot.frames.is_empty()
         && rows.all(|frame| snapshot.strings.get(snapshot.frames.filename(frame)) == "none")
 }
 
-/// The storage of a tensor: one lifetime, or several if a profiler shows each write in place as one.
+/// The storage of a tensor: one lifetime, or several in a profiler's snapshot, where each write in place
+/// begins a new one.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Storage {
-    /// Its lifetimes, in order.
+    /// The lifetimes, in chronological order.
     pub(super) lifetimes: Vec<usize>,
-    /// The row of its allocation; `None` when it was live before the first event.
+    /// The row of the allocation; `None` if the storage was live before the first event.
     pub(super) from: Option<usize>,
-    /// The row of its free; `None` when it is live at the end.
+    /// The row of the free; `None` if the storage is live at the end.
     pub(super) to: Option<usize>,
     pub(super) stack: StackId,
     pub(super) scope: ScopeId,
     pub(super) size_bytes: u64,
-    /// The rows at which it was written in place.
+    /// The rows at which the storage was written in place.
     pub(super) written: Vec<usize>,
 }
 
@@ -131,10 +132,10 @@ pub(super) fn storages(snapshot: &Snapshot, facts: &Facts, lifetimes: &[Lifetime
         let lifetime = &lifetimes[at];
         let address = lifetime.from.or(lifetime.to).map(|row| snapshot.events.address[row]);
         let before = lifetime.from.and_then(|row| {
-            let &(to, storage) = freed.get(&address?).filter(|_| facts.of_profiler)?;
+            let &(to, storage) = freed.get(&address?).filter(|_| facts.is_from_profiler)?;
             let earlier = &storages[storage];
-            // Freed by the two events right before, of the same size, and again with the first allocation's
-            // stack.
+            // A write in place: one of the two preceding events freed a block of the same size and with the
+            // same stack.
             let same = earlier.size_bytes == lifetime.size_bytes && earlier.stack == lifetime.stack;
             let is_backward = facts.stack(lifetime.stack).phase == Some(Phase::Backward);
             (same && !is_backward && row - to <= 2).then_some(storage)
@@ -166,16 +167,16 @@ pub(super) fn storages(snapshot: &Snapshot, facts: &Facts, lifetimes: &[Lifetime
     storages
 }
 
-/// The part that was running from one event to another.
+/// A sequence of events during which the same phase was running.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Run {
-    /// The part of the training step; `None` outside all of them.
+    /// The phase of the training step; `None` outside all phases.
     pub(super) phase: Option<Phase>,
-    /// The last allocation in it.
+    /// The row of the last allocation in the run.
     last_alloc: Option<usize>,
-    /// Whether memory ran out in it.
+    /// Whether memory ran out during the run.
     ran_out: bool,
-    /// The phases of the nearest runs before and after it that have one.
+    /// The phases of the nearest earlier and later runs that have a phase.
     before: Option<Phase>,
     after: Option<Phase>,
 }
@@ -185,24 +186,26 @@ pub(super) struct Run {
 pub(super) struct Order {
     pub(super) runs: Vec<Run>,
     /// The first and the last run of each phase.
-    first_of: [Option<usize>; 3],
-    last_of: [Option<usize>; 3],
+    first_runs: [Option<usize>; 3],
+    last_runs: [Option<usize>; 3],
     /// The run of each event's row.
-    of_row: Vec<u32>,
-    /// For each row of an allocation, the next allocation made in another call.
-    other_call: Vec<usize>,
-    /// For each row of an allocation, the next allocation of its thread made in another operator.
-    other_operator: Vec<usize>,
+    run_of_row: Vec<u32>,
+    /// For the row of each allocation, the row of the next allocation that another call made.
+    next_in_other_call: Vec<usize>,
+    /// For the row of each allocation, the row of the next allocation that the same thread made in another
+    /// operator.
+    next_in_other_operator: Vec<usize>,
     /// The number of backward passes.
     pub(super) backward_passes: usize,
 }
 
-/// An event's indication of the running part.
+/// What an event shows about the running phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mark {
     Phase(Phase),
     Outside,
-    /// A tensor from before the backward pass was written in place: an update, if the pass does not continue.
+    /// A tensor from before the backward pass was written in place: an optimizer's update, unless the
+    /// backward pass continues.
     Written,
 }
 
@@ -214,15 +217,15 @@ impl Order {
         for &row in &rows {
             marks.extend(mark(snapshot, facts, &written, row).map(|mark| (row, mark)));
         }
-        settle_writings(&mut marks);
+        keep_updates(&mut marks);
         let mut order = Self {
             runs: Vec::new(),
-            of_row: vec![0; snapshot.events.len()],
-            other_call: Vec::new(),
-            other_operator: Vec::new(),
+            run_of_row: vec![0; snapshot.events.len()],
+            next_in_other_call: Vec::new(),
+            next_in_other_operator: Vec::new(),
             backward_passes: 0,
-            first_of: [None; 3],
-            last_of: [None; 3],
+            first_runs: [None; 3],
+            last_runs: [None; 3],
         };
         let run = |phase| Run { phase, last_alloc: None, ran_out: false, before: None, after: None };
         order.runs.push(run(None));
@@ -239,7 +242,7 @@ impl Order {
                 }
             }
             let number = order.runs.len() - 1;
-            order.of_row[row] = number as u32;
+            order.run_of_row[row] = number as u32;
             let last = &mut order.runs[number];
             match snapshot.events.action[row] {
                 Action::Alloc if !written.contains_key(&row) => last.last_alloc = Some(row),
@@ -247,13 +250,13 @@ impl Order {
                 _ => {}
             }
         }
-        order.look_around();
-        order.other_call = other_calls(snapshot, facts, &written, &rows);
-        order.other_operator = other_operators(snapshot, facts, &rows);
+        order.index_phases();
+        order.next_in_other_call = next_in_other_calls(snapshot, facts, &written, &rows);
+        order.next_in_other_operator = next_in_other_operators(snapshot, facts, &rows);
         order
     }
 
-    fn look_around(&mut self) {
+    fn index_phases(&mut self) {
         let mut before = None;
         for (number, run) in self.runs.iter_mut().enumerate() {
             run.before = before;
@@ -261,8 +264,8 @@ impl Order {
             self.backward_passes += usize::from(is_backward(run.phase) && !is_backward(before));
             before = run.phase.or(before);
             if let Some(phase) = run.phase {
-                self.first_of[phase as usize].get_or_insert(number);
-                self.last_of[phase as usize] = Some(number);
+                self.first_runs[phase as usize].get_or_insert(number);
+                self.last_runs[phase as usize] = Some(number);
             }
         }
         let mut after = None;
@@ -273,38 +276,38 @@ impl Order {
     }
 
     pub(super) fn number(&self, row: usize) -> usize {
-        self.of_row[row] as usize
+        self.run_of_row[row] as usize
     }
 
     pub(super) fn run(&self, row: usize) -> &Run {
         &self.runs[self.number(row)]
     }
 
-    /// Returns the phase before an event outside all parts, and the one that comes next.
-    pub(super) fn around(&self, row: usize) -> (Option<Phase>, Option<Phase>) {
+    /// Returns the phase at an event, or the last one before it, and the next phase after it.
+    pub(super) fn phases_around(&self, row: usize) -> (Option<Phase>, Option<Phase>) {
         let run = self.run(row);
         (run.phase.or(run.before), run.after)
     }
 
-    /// Returns the last run of that phase.
+    /// Returns the last run of this phase.
     pub(super) fn last(&self, phase: Phase) -> Option<usize> {
-        self.last_of[phase as usize]
+        self.last_runs[phase as usize]
     }
 
-    /// Returns the first run of that phase.
+    /// Returns the first run of this phase.
     pub(super) fn first(&self, phase: Phase) -> Option<usize> {
-        self.first_of[phase as usize]
+        self.first_runs[phase as usize]
     }
 
-    /// Returns whether a run of one of the phases began after `from` and not after `to`.
+    /// Returns whether a run with a phase began after row `from`, and at or before row `to`.
     pub(super) fn began_between(&self, from: usize, to: usize) -> bool {
         let (from, to) = (self.number(from), self.number(to));
         self.runs[from..=to].iter().skip(1).any(|run| run.phase.is_some())
     }
 
-    /// Returns whether a block made in the run of `from` outlived the run. A block that is live at the end
-    /// did, unless the trace may have ended within the run: a program writes its snapshot outside both
-    /// passes, except when memory runs out.
+    /// Returns whether a block that was allocated at `from` outlived that row's run. A block that is live at
+    /// the end did, unless the trace may have ended within the run because memory ran out; programs otherwise
+    /// write their snapshots outside all phases.
     pub(super) fn outlives_run(&self, from: usize, to: Option<usize>) -> bool {
         let run = self.number(from);
         match to {
@@ -313,26 +316,26 @@ impl Order {
         }
     }
 
-    /// Returns whether no allocation of the run that contains `row` came after it.
+    /// Returns whether the run that contains `row` has no allocation after `row`.
     pub(super) fn is_after_allocations(&self, row: usize) -> bool {
         self.run(row).last_alloc.is_none_or(|last| row > last)
     }
 
-    /// Returns whether the thread that made the block at `from` allocated nothing outside the operator before
-    /// `to`.
+    /// Returns whether the thread that allocated the block at `from` allocated nothing outside the same
+    /// operator before `to`.
     pub(super) fn in_one_operator(&self, from: usize, to: usize) -> bool {
-        self.other_operator.get(from).is_some_and(|&other| other > to)
+        self.next_in_other_operator.get(from).is_some_and(|&other| other > to)
     }
 
-    /// Returns whether no call other than the one that made the block at `from` allocated anything before
-    /// `to`.
+    /// Returns whether no call other than the one that allocated the block at `from` allocated anything
+    /// before `to`.
     pub(super) fn in_one_call(&self, from: usize, to: usize) -> bool {
-        self.other_call.get(from).is_some_and(|&other| other > to)
+        self.next_in_other_call.get(from).is_some_and(|&other| other > to)
     }
 }
 
-/// Returns the rows at which a storage is written in place, and whether it is one that a backward pass may
-/// write: a gradient.
+/// Returns the rows at which a storage is written in place, each with whether the storage is a gradient,
+/// which a backward pass may write.
 fn written_rows(snapshot: &Snapshot, facts: &Facts, storages: &[Storage]) -> FastMap<usize, bool> {
     let mut rows = FastMap::default();
     for storage in storages.iter().filter(|storage| !storage.written.is_empty()) {
@@ -350,10 +353,10 @@ fn mark(snapshot: &Snapshot, facts: &Facts, written: &FastMap<usize, bool>, row:
     }
     let is_alloc = action == Action::Alloc;
     let is_free = matches!(action, Action::Free | Action::FreeRequested);
-    if !(is_alloc || (is_free && facts.own_frees)) {
+    if !(is_alloc || (is_free && facts.frees_have_stacks)) {
         return None;
     }
-    // The scope of a free is that of its allocation.
+    // The scope of a free event is that of its allocation.
     if let Some(phase) = facts.scope(snapshot.events.scope[row]) {
         return is_alloc.then_some(Mark::Phase(phase));
     }
@@ -361,18 +364,19 @@ fn mark(snapshot: &Snapshot, facts: &Facts, written: &FastMap<usize, bool>, row:
     match stack.phase {
         Some(phase) => Some(Mark::Phase(phase)),
         None if stack.is_outside => Some(Mark::Outside),
-        None if is_alloc && is_of_autograds_thread(facts, stack) => Some(Mark::Phase(Phase::Backward)),
+        None if is_alloc && is_on_autograd_thread(facts, stack) => Some(Mark::Phase(Phase::Backward)),
         None => None,
     }
 }
 
-/// Returns whether an allocation with that stack was made by one of autograd's threads, which run no Python.
-pub(super) fn is_of_autograds_thread(facts: &Facts, stack: &StackFacts) -> bool {
-    !stack.has_frames && facts.python_only && !facts.of_profiler
+/// Returns whether one of autograd's threads, which run no Python, made an allocation with this stack.
+pub(super) fn is_on_autograd_thread(facts: &Facts, stack: &StackFacts) -> bool {
+    !stack.has_frames && facts.python_only && !facts.is_from_profiler
 }
 
-/// Keeps only those writes in place that end a backward pass: the next other mark is not of that pass.
-fn settle_writings(marks: &mut Vec<(usize, Mark)>) {
+/// Keeps only those writes in place that end a backward pass: the next mark of another kind is not of the
+/// backward pass.
+fn keep_updates(marks: &mut Vec<(usize, Mark)>) {
     let mut kept = Vec::with_capacity(marks.len());
     let mut pending: Vec<(usize, Mark)> = Vec::new();
     let mut phase = None;
@@ -394,14 +398,14 @@ fn settle_writings(marks: &mut Vec<(usize, Mark)>) {
     *marks = kept;
 }
 
-fn other_calls(
+fn next_in_other_calls(
     snapshot: &Snapshot,
     facts: &Facts,
     written: &FastMap<usize, bool>,
     rows: &[usize],
 ) -> Vec<usize> {
     let mut other = vec![0; snapshot.events.len()];
-    // The next allocation, its call, and the next one in another call than that.
+    // The next allocation and its call.
     let mut next: Option<(usize, Option<u64>)> = None;
     for &row in rows.iter().rev() {
         if snapshot.events.action[row] != Action::Alloc || written.contains_key(&row) {
@@ -418,12 +422,12 @@ fn other_calls(
     other
 }
 
-fn other_operators(snapshot: &Snapshot, facts: &Facts, rows: &[usize]) -> Vec<usize> {
+fn next_in_other_operators(snapshot: &Snapshot, facts: &Facts, rows: &[usize]) -> Vec<usize> {
     if facts.operators.iter().all(Option::is_none) {
         return Vec::new();
     }
     let mut other = vec![0; snapshot.events.len()];
-    // By thread: the next allocation, its operator, and the next one in another operator than that.
+    // By thread: the next allocation and its operator.
     let mut next: FastMap<ThreadId, (usize, Option<ScopeId>)> = FastMap::default();
     for &row in rows.iter().rev() {
         if snapshot.events.action[row] != Action::Alloc {

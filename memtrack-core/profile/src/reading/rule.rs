@@ -1,26 +1,26 @@
-//! The rules that infer categories: each has a name, a category, a word for how reliable it is, and a
-//! sentence that states when it applies. `decide` applies them.
+//! The rules that infer categories. Each has a name, a category, a confidence, and a sentence that states
+//! when it applies. `decide` and `follow` apply the rules.
 
 use crate::Category;
 
-/// The reliability of a rule.
+/// How reliable a rule is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Confidence {
-    /// The file itself names the category.
+    /// The file states the category.
     Given,
     /// A frame or a scope names the purpose.
     Named,
-    /// Frames or scopes and the order of events allow hardly anything else.
+    /// Frames or scopes and the order of events leave hardly any other possibility.
     Likely,
-    /// Only the order of events or a size supports it.
+    /// Only the order of events or a size supports the category.
     Guess,
 }
 
 impl Confidence {
-    /// Returns the word for it.
+    /// Returns the name of the confidence.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Given => "given",
@@ -44,22 +44,22 @@ macro_rules! rules {
             /// All rules, in the order in which they are tried.
             pub const ALL: &[Self] = &[$(Self::$rule,)*];
 
-            /// Returns its name.
+            /// Returns the name of the rule.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$rule => $name,)* }
             }
 
-            /// Returns the category that it gives; [`Category::Unknown`] if each block has a different one.
+            /// Returns the category that the rule assigns; [`Category::Unknown`] if it depends on the block.
             pub const fn category(self) -> Category {
                 match self { $(Self::$rule => Category::$category,)* }
             }
 
-            /// Returns how reliable it is.
+            /// Returns how reliable the rule is.
             pub const fn confidence(self) -> Confidence {
                 match self { $(Self::$rule => Confidence::$confidence,)* }
             }
 
-            /// Returns the condition under which it applies, as a sentence.
+            /// Returns a sentence that states when the rule applies.
             pub const fn when(self) -> &'static str {
                 match self { $(Self::$rule => $when,)* }
             }

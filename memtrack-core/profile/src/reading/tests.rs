@@ -1,4 +1,4 @@
-//! Each rule has an example that it alone decides.
+//! Tests each rule on an example that only this rule decides.
 
 use super::{BlockCategories, CategoryReading, ReadingAt, Rule};
 use crate::Category;
@@ -9,10 +9,10 @@ use memtrack_model::{Frame, NameFrames};
 use serde_json::{Value, json};
 use std::rc::Rc;
 
-/// The frames that the snapshot itself contains.
-struct Named(Vec<Frame>);
+/// The frames in the snapshot, by key.
+struct SnapshotFrames(Vec<Frame>);
 
-impl Named {
+impl SnapshotFrames {
     fn of(snapshot: &Snapshot) -> Self {
         let text = |id| snapshot.strings.get(id).into_owned();
         let frame = |frame| Frame {
@@ -25,7 +25,7 @@ impl Named {
     }
 }
 
-impl NameFrames for Named {
+impl NameFrames for SnapshotFrames {
     fn frames(&mut self, key: u64) -> Rc<[Frame]> {
         [self.0[key as usize].clone()].into()
     }
@@ -100,7 +100,7 @@ const FUNCTIONAL: Stack = &["cross_entropy @ /v/torch/nn/functional.py", "<modul
 const RANDN: Stack = &["at::_ops::randn::call(c10::ArrayRef<long>)", "<module> @ /app/train.py"];
 const PLAIN: Stack = &["loss @ /app/train.py", "<module> @ /app/train.py"];
 const NONE: Stack = &[];
-// As a profiler writes them: everything in the name, no file.
+// Stacks as a profiler writes them: everything is in the name, and there is no file.
 const P_FORWARD: Stack = &["nn.Module: Linear_0 @ none", "train.py(1): <module> @ none"];
 const P_BACKWARD: Stack = &[
     "<built-in method run_backward of torch._C._EngineBase object at 0x0> @ none",
@@ -109,7 +109,7 @@ const P_BACKWARD: Stack = &[
 ];
 const P_STEP: Stack = &["torch/optim/sgd.py(106): step @ none", "train.py(1): <module> @ none"];
 
-/// The address of the block that an example is about.
+/// The address of the block that an example tests.
 const TARGET: u64 = 0x1000;
 /// The addresses of other blocks.
 const A: u64 = 0x2000;
@@ -138,7 +138,7 @@ impl Trace {
     }
 
     /// Adds an allocation with a size that no other block has.
-    fn alloc_odd(self, address: u64, stack: Stack) -> Self {
+    fn alloc_unique_size(self, address: u64, stack: Stack) -> Self {
         self.event("alloc", address, 512 * address, stack)
     }
 
@@ -146,12 +146,12 @@ impl Trace {
         self.event("free_requested", address, SIZE, stack).event("free_completed", address, SIZE, stack)
     }
 
-    /// Adds a write in place, as a profiler shows it.
+    /// Adds a write in place, as in a profiler's snapshot: a free and an allocation.
     fn write(self, address: u64, stack: Stack) -> Self {
         self.free(address, stack).alloc(address, stack)
     }
 
-    /// Adds a block from before the first event that still exists at the end.
+    /// Adds a block from before the first event that is live at the end.
     fn old(mut self, address: u64, stack: Stack) -> Self {
         self.blocks.push(json!({
             "address": address, "size": SIZE, "requested_size": SIZE, "state": "active_allocated",
@@ -178,8 +178,8 @@ fn frames(stack: Stack) -> Vec<Value> {
     stack.iter().map(frame).collect()
 }
 
-/// Returns a memtrack recording in which the block at [`TARGET`] is made in a scope of that kind and may outlive
-/// it.
+/// Returns a memtrack recording in which the block at [`TARGET`] is allocated in a scope of this kind, and
+/// outlives the scope if `outlives` is true.
 fn recorded(kind: ScopeKind, outlives: bool) -> Snapshot {
     let mut snapshot = Snapshot::default();
     for kind in [kind, if kind == ScopeKind::Module { ScopeKind::Optimizer } else { ScopeKind::Module }] {
@@ -232,12 +232,12 @@ fn example(rule: Rule) -> Snapshot {
         Rule::FreedInStep => trace.alloc(TARGET, STEP).alloc(A, STEP).free(TARGET, STEP).alloc(B, FORWARD),
         Rule::Recomputed => trace.alloc(TARGET, RECOMPUTE).free(TARGET, ENGINE),
         Rule::GradientKept => trace.alloc(TARGET, NODE).alloc(A, STEP).free(TARGET, OUTSIDE),
-        // All frees have the stack of the allocation.
+        // All frees have the stack of their allocation.
         Rule::GradientBySize => trace
             .alloc(A, MOVE)
-            .alloc_odd(B, FORWARD)
+            .alloc_unique_size(B, FORWARD)
             .alloc(TARGET, NODE)
-            .alloc_odd(C, ENGINE)
+            .alloc_unique_size(C, ENGINE)
             .free(TARGET, NODE)
             .alloc(B, FORWARD),
         Rule::Backward => trace.alloc(TARGET, NODE).alloc(A, ENGINE).free(TARGET, ENGINE).alloc(B, FORWARD),
@@ -271,20 +271,26 @@ fn example(rule: Rule) -> Snapshot {
         Rule::OldFreedInStep => trace.alloc(A, STEP).free(TARGET, STEP),
         Rule::WrittenInBackward => trace.alloc(A, P_BACKWARD).write(TARGET, NONE).alloc(B, P_BACKWARD),
         Rule::WrittenInForward => trace.alloc(A, P_FORWARD).write(TARGET, NONE).alloc(B, P_FORWARD),
-        Rule::WrittenInStep => trace.alloc_odd(A, P_BACKWARD).alloc(B, P_STEP).write(TARGET, NONE),
+        Rule::WrittenInStep => trace.alloc_unique_size(A, P_BACKWARD).alloc(B, P_STEP).write(TARGET, NONE),
         Rule::SizeOfGradient => trace.old(TARGET, NONE).alloc(A, ACCUMULATE).alloc(B, STEP),
-        // The parameter exists at the end, the state does not.
+        // The parameter is live at the end, the state is not.
         Rule::SizeOfGradientAgain => {
-            trace.old(B, NONE).alloc(A, ACCUMULATE).alloc_odd(C, STEP).free(TARGET, STEP)
+            trace.old(B, NONE).alloc(A, ACCUMULATE).alloc_unique_size(C, STEP).free(TARGET, STEP)
         }
-        Rule::EarlySizeOfGradient => trace.alloc(TARGET, PLAIN).alloc_odd(A, FORWARD).alloc(B, ACCUMULATE),
+        Rule::EarlySizeOfGradient => {
+            trace.alloc(TARGET, PLAIN).alloc_unique_size(A, FORWARD).alloc(B, ACCUMULATE)
+        }
         Rule::EarlySizeAgain => {
-            trace.alloc(A, PLAIN).alloc(TARGET, PLAIN).alloc_odd(B, FORWARD).alloc(C, ACCUMULATE)
+            trace.alloc(A, PLAIN).alloc(TARGET, PLAIN).alloc_unique_size(B, FORWARD).alloc(C, ACCUMULATE)
         }
-        Rule::FrozenParameter => {
-            trace.old(TARGET, NONE).alloc_odd(A, ACCUMULATE).alloc_odd(B, FORWARD).alloc_odd(C, ACCUMULATE)
+        Rule::FrozenParameter => trace
+            .old(TARGET, NONE)
+            .alloc_unique_size(A, ACCUMULATE)
+            .alloc_unique_size(B, FORWARD)
+            .alloc_unique_size(C, ACCUMULATE),
+        Rule::OldAndUntouched => {
+            trace.alloc_unique_size(A, FORWARD).free(TARGET, OUTSIDE).alloc_unique_size(B, ACCUMULATE)
         }
-        Rule::OldAndUntouched => trace.alloc_odd(A, FORWARD).free(TARGET, OUTSIDE).alloc_odd(B, ACCUMULATE),
         Rule::OldInInference => trace.old(TARGET, NONE).alloc(A, FORWARD),
     };
     trace.snapshot()
@@ -293,8 +299,8 @@ fn example(rule: Rule) -> Snapshot {
 /// Returns the decision for the last block at an address.
 fn decided(snapshot: &Snapshot, address: u64, is_enabled: impl Fn(Rule) -> bool) -> Option<(Category, Rule)> {
     let device = snapshot.device_ids()[0];
-    let blocks = BlockCategories::read_by(snapshot, &mut Named::of(snapshot), device, is_enabled);
-    let mut of = blocks.lifetimes.iter().zip(&blocks.read).filter(|(lifetime, _)| {
+    let blocks = BlockCategories::infer_with(snapshot, &mut SnapshotFrames::of(snapshot), device, is_enabled);
+    let mut of = blocks.lifetimes.iter().zip(&blocks.decisions).filter(|(lifetime, _)| {
         let row = lifetime.from.or(lifetime.to);
         let block = lifetime.block.map(|block| snapshot.blocks[block as usize].address);
         row.map(|row| snapshot.events.address[row]).or(block) == Some(address)
@@ -323,11 +329,15 @@ fn each_rule_decides_its_example_and_no_other_rule_does() {
 
 /// Adds two steps with gradients that have no size in common with other blocks.
 fn two_steps(trace: Trace) -> Trace {
-    trace.alloc_odd(A, FORWARD).alloc_odd(B, ACCUMULATE).alloc_odd(C, FORWARD).alloc_odd(0x5000, ACCUMULATE)
+    trace
+        .alloc_unique_size(A, FORWARD)
+        .alloc_unique_size(B, ACCUMULATE)
+        .alloc_unique_size(C, FORWARD)
+        .alloc_unique_size(0x5000, ACCUMULATE)
 }
 
 #[test]
-fn weights_copied_before_the_first_step_and_unchanged_by_several_are_no_input() {
+fn weights_copied_before_the_first_step_and_unchanged_by_several_are_not_inputs() {
     let copied: Stack = &["at::_ops::_to_copy::call(at::Tensor const&)", "<module> @ /app/train.py"];
     let quantized: Stack = &[
         "at::_ops::empty_strided::call(c10::ArrayRef<long>)",
@@ -344,25 +354,30 @@ fn weights_copied_before_the_first_step_and_unchanged_by_several_are_no_input() 
     for (stack, decision) in [(copied, None), (quantized, weights), (cast, weights)] {
         assert_eq!(decided_by_all(two_steps(Trace::default().alloc(TARGET, stack)), TARGET), decision);
     }
-    // With a single step, or if the stack shows numbers that were just made, it is the data.
+    // With a single step, or if the stack shows that the values were just created, the block is input data.
     let input = Some((Category::Input, Rule::InputMade));
-    let one_step = Trace::default().alloc(TARGET, RANDN).alloc_odd(A, FORWARD).alloc_odd(B, ACCUMULATE);
+    let one_step =
+        Trace::default().alloc(TARGET, RANDN).alloc_unique_size(A, FORWARD).alloc_unique_size(B, ACCUMULATE);
     assert_eq!(decided_by_all(one_step, TARGET), input);
     assert_eq!(decided_by_all(two_steps(Trace::default().alloc(TARGET, RANDN)), TARGET), input);
 }
 
 #[test]
-fn one_step_does_not_distinguish_frozen_weights_from_its_data() {
-    let trace = Trace::default().old(TARGET, NONE).alloc_odd(A, FORWARD).alloc_odd(B, ACCUMULATE);
+fn a_single_step_does_not_distinguish_frozen_weights_from_input_data() {
+    let trace =
+        Trace::default().old(TARGET, NONE).alloc_unique_size(A, FORWARD).alloc_unique_size(B, ACCUMULATE);
     assert_eq!(decided_by_all(trace, TARGET), None);
 }
 
 #[test]
-fn frozen_weights_of_the_size_of_a_gradient_are_no_optimizer_state() {
-    // One gradient of the size, and many more blocks than an optimizer keeps for one parameter.
+fn frozen_weights_of_the_size_of_a_gradient_are_not_optimizer_state() {
+    // One gradient of this size, and many more blocks of the size than an optimizer keeps for one parameter.
     let old = (0x10..0x40).fold(Trace::default(), |trace, number| trace.old(number << 16, NONE));
-    let trace =
-        old.alloc(TARGET, ACCUMULATE).alloc_odd(A, STEP).alloc_odd(B, FORWARD).alloc_odd(C, ACCUMULATE);
+    let trace = old
+        .alloc(TARGET, ACCUMULATE)
+        .alloc_unique_size(A, STEP)
+        .alloc_unique_size(B, FORWARD)
+        .alloc_unique_size(C, ACCUMULATE);
     let snapshot = trace.snapshot();
     let rules: Vec<_> =
         (0x10..0x40).map(|number| decided(&snapshot, number << 16, |_| true).unwrap().1).collect();
@@ -375,7 +390,7 @@ fn frozen_weights_of_the_size_of_a_gradient_are_no_optimizer_state() {
 fn memory_that_an_operator_frees_is_temporary_and_memory_that_it_returns_is_not() {
     let mut snapshot = Snapshot::default();
     let scope = |parent: u32, kind, name: &str| Scope { parent: ScopeId(parent), kind, name: name.into() };
-    // A model, an operator in it, an operator outside, and the backward pass.
+    // A model, an operator inside the model, an operator outside it, and the backward pass.
     snapshot.scopes.rows.extend([
         scope(0, ScopeKind::Root, "net"),
         scope(1, ScopeKind::Operator, "attention"),
@@ -472,13 +487,13 @@ fn compiled_code_is_forward_and_its_backward_function_backward() {
 }
 
 #[test]
-fn a_graph_that_is_dropped_is_no_backward_pass() {
+fn dropping_a_graph_is_not_a_backward_pass() {
     let trace = Trace::default().old(TARGET, NONE).alloc(A, FORWARD).free(B, GRAPH);
     assert_eq!(decided_by_all(trace, TARGET).map(|(_, rule)| rule), Some(Rule::OldInInference));
 }
 
 #[test]
-fn memory_that_ran_out_in_a_backward_pass_left_no_gradients_behind() {
+fn running_out_of_memory_in_a_backward_pass_leaves_no_gradients() {
     let trace = || Trace::default().alloc(A, FORWARD).alloc(TARGET, NODE);
     assert_eq!(decided_by_all(trace(), TARGET).map(|(_, rule)| rule), Some(Rule::GradientKept));
     let mut out = trace();
@@ -488,12 +503,15 @@ fn memory_that_ran_out_in_a_backward_pass_left_no_gradients_behind() {
 
 #[test]
 fn an_optimizer_writes_the_parameter_after_its_state() {
-    // Momentum, then the parameter, for each of two; then the same with all momenta first.
+    // First the momentum and then the parameter, for each of two parameters; then both momenta before both
+    // parameters.
     for order in [[A, B, C, TARGET], [A, C, B, TARGET]] {
-        let trace =
-            Trace::default().alloc(0x9000, P_BACKWARD).alloc(0xa000, P_BACKWARD).alloc_odd(0xb000, P_STEP);
+        let trace = Trace::default()
+            .alloc(0x9000, P_BACKWARD)
+            .alloc(0xa000, P_BACKWARD)
+            .alloc_unique_size(0xb000, P_STEP);
         let trace = order.into_iter().fold(trace, |trace, address| trace.write(address, NONE));
-        let snapshot = trace.alloc_odd(0xc000, P_FORWARD).snapshot();
+        let snapshot = trace.alloc_unique_size(0xc000, P_FORWARD).snapshot();
         let of = |address| decided(&snapshot, address, |_| true).map(|(category, _)| category);
         assert_eq!(of(TARGET), Some(Category::Parameter), "{order:x?}");
         assert_eq!(of(A), Some(Category::OptimizerState), "{order:x?}");
@@ -501,10 +519,11 @@ fn an_optimizer_writes_the_parameter_after_its_state() {
 }
 
 #[test]
-fn without_stacks_there_are_no_categories_and_the_text_states_what_to_record() {
+fn without_stacks_there_are_no_categories_and_the_text_recommends_recording_them() {
     let trace = Trace::default().old(A, NONE).alloc(TARGET, NONE).free(TARGET, NONE);
     let snapshot = trace.snapshot();
-    let reading = CategoryReading::of(&snapshot, &mut Named::of(&snapshot), DeviceId(0), &[ReadingAt::Peak]);
+    let reading =
+        CategoryReading::of(&snapshot, &mut SnapshotFrames::of(&snapshot), DeviceId(0), &[ReadingAt::Peak]);
     assert!(!reading.has_evidence());
     assert_eq!((reading.all.untold_share, reading.rules.len()), (1.0, 0));
     let text = reading.to_string();
@@ -516,7 +535,7 @@ fn sums_and_shares_are_those_of_the_moment() {
     let trace = Trace::default().alloc(A, MOVE).alloc(TARGET, FORWARD).alloc(B, PLAIN).free(TARGET, FORWARD);
     let snapshot = trace.snapshot();
     let moments = [ReadingAt::Peak, ReadingAt::End, ReadingAt::Seconds(0.0)];
-    let reading = CategoryReading::of(&snapshot, &mut Named::of(&snapshot), DeviceId(0), &moments);
+    let reading = CategoryReading::of(&snapshot, &mut SnapshotFrames::of(&snapshot), DeviceId(0), &moments);
     let bytes: Vec<u64> = reading.moments.iter().map(|moment| moment.live.bytes).collect();
     assert_eq!(bytes, [3 * SIZE, 2 * SIZE, SIZE]);
     assert_eq!(
@@ -551,7 +570,7 @@ fn categories_of_a_sampled_heap_come_to_no_more_than_the_recorder_counted() {
     snapshot.devices.push(counts);
     snapshot.meta.complete = true;
     let reading =
-        CategoryReading::of(&snapshot, &mut Named::of(&snapshot), DeviceId::HOST, &[ReadingAt::End]);
+        CategoryReading::of(&snapshot, &mut SnapshotFrames::of(&snapshot), DeviceId::HOST, &[ReadingAt::End]);
     let live = &reading.moments[0].live;
     assert_eq!((live.bytes, live.blocks), (5000, 80));
     let rows: Vec<u64> = live.categories.iter().filter(|row| row.bytes > 0).map(|row| row.bytes).collect();
@@ -569,7 +588,8 @@ fn categories_in_the_file_precede_inferred_ones() {
     let snapshot = trace.snapshot();
     assert_eq!(decided(&snapshot, TARGET, |_| true), Some((Category::Parameter, Rule::Given)));
     assert_eq!(decided(&snapshot, A, |_| true), Some((Category::Activation, Rule::Forward)));
-    let reading = CategoryReading::of(&snapshot, &mut Named::of(&snapshot), DeviceId(0), &[ReadingAt::End]);
+    let reading =
+        CategoryReading::of(&snapshot, &mut SnapshotFrames::of(&snapshot), DeviceId(0), &[ReadingAt::End]);
     assert!(
         reading.to_string().contains("categories of 50.0 % of all bytes are given by the file"),
         "{reading}"

@@ -1,4 +1,4 @@
-//! The inferred categories as text.
+//! Formats the inferred categories as text.
 
 use super::totals::{CategoryReading, MomentReading, RuleRow, UntoldRow};
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
@@ -8,7 +8,7 @@ use std::fmt;
 
 impl fmt::Display for CategoryReading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}", capitalised(&self.device), self.how())?;
+        writeln!(f, "{}: {}", capitalised(&self.device), self.source_text())?;
         if !self.has_evidence() {
             return self.hints.iter().try_for_each(|hint| writeln!(f, "{hint}"));
         }
@@ -50,7 +50,7 @@ impl fmt::Display for CategoryReading {
 
 impl CategoryReading {
     /// Describes the source of the categories.
-    fn how(&self) -> String {
+    fn source_text(&self) -> String {
         if !self.has_evidence() {
             return "no category is known".to_owned();
         }
@@ -96,12 +96,12 @@ impl CategoryReading {
                 row.count_error.as_count(row.blocks),
             ];
             let name = Cell::new(row.category.unwrap_or("(unknown)"));
-            table.add_row(std::iter::once(name).chain(numbers.map(right)));
+            table.add_row(std::iter::once(name).chain(numbers.map(right_aligned)));
         }
         table.trim_fmt()
     }
 
-    /// Returns the rules with blocks at one of the moments, or all rules if there is no moment.
+    /// Returns the rules with live blocks at any of the moments, or all rules if there are no moments.
     fn shown_rules(&self) -> impl Iterator<Item = &RuleRow> {
         let is_shown =
             |row: &&RuleRow| row.live_blocks.is_empty() || row.live_blocks.iter().any(|&blocks| blocks > 0);
@@ -120,14 +120,14 @@ impl CategoryReading {
             let words = [row.rule, row.category, row.confidence.name()].map(Cell::new);
             let live = row.live_errors.iter().zip(&row.live_bytes);
             let numbers = live.chain([(&row.all_error, &row.all_bytes)]);
-            let numbers = numbers.map(|(error, &bytes)| right(error.as_bytes(bytes)));
+            let numbers = numbers.map(|(error, &bytes)| right_aligned(error.as_bytes(bytes)));
             table.add_row(words.into_iter().chain(numbers));
         }
         table.trim_fmt()
     }
 }
 
-fn right(text: String) -> Cell {
+fn right_aligned(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
@@ -140,6 +140,6 @@ fn table(words: &[&str], numbers: &[&str]) -> Table {
             .content_lines(ContentLineStyle::none()),
     );
     let words = words.iter().map(|word| Cell::new(*word));
-    table.set_header(words.chain(numbers.iter().map(|number| right((*number).to_owned()))));
+    table.set_header(words.chain(numbers.iter().map(|number| right_aligned((*number).to_owned()))));
     table
 }

@@ -1,4 +1,4 @@
-//! Sums of the inferred categories: by category and by rule, at moments and over the whole file.
+//! Sums of the inferred categories, by category and by rule, at chosen moments and over the whole file.
 
 use super::BlockCategories;
 use super::rule::{Confidence, Rule};
@@ -16,7 +16,7 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// The moment at which live blocks are added up.
+/// The moment at which live blocks are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum ReadingAt {
@@ -30,7 +30,7 @@ pub enum ReadingAt {
 }
 
 impl ReadingAt {
-    /// Returns its name: `peak`, `end` or `time`.
+    /// Returns the name of the moment: `peak`, `end` or `time`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Peak => "peak",
@@ -40,15 +40,15 @@ impl ReadingAt {
     }
 }
 
-/// The sum of some blocks.
+/// The sums over a set of blocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Totals {
-    /// Requested bytes.
+    /// The requested bytes.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
-    /// The error of the bytes where blocks were sampled.
+    /// The error of the bytes if blocks were sampled.
     #[serde(rename = "requested_bytes_error")]
     pub bytes_error: Option<ErrorAnswer>,
     /// The number of blocks.
@@ -61,26 +61,26 @@ pub struct Totals {
     pub untold_bytes: u64,
     /// The error of these bytes.
     pub untold_bytes_error: Option<ErrorAnswer>,
-    /// Their share of [`Self::bytes`], from 0 to 1.
+    /// The share of these bytes in [`Self::bytes`], from 0 to 1.
     pub untold_share: f64,
     /// The share of [`Self::bytes`] whose rule is a guess.
     pub guessed_share: f64,
     /// The share of [`Self::bytes`] whose category is in the file.
     pub given_share: f64,
-    /// The categories that have blocks in the file, and last the blocks that no rule classifies.
+    /// The categories that have blocks in the file. The last row contains the blocks that no rule classifies.
     pub categories: Vec<CategoryRow>,
-    /// The error of [`Self::bytes`] because blocks were sampled.
+    /// The error of [`Self::bytes`], as an [`Estimate`].
     #[serde(skip)]
     pub error: Estimate,
 }
 
 impl Totals {
-    /// Replaces the sum by the recorder's own count, which is exact.
-    fn count_as(&mut self, held: &AtEnd) {
+    /// Replaces the sums by the recorder's count, which is exact.
+    fn replace_by_count(&mut self, held: &AtEnd) {
         for row in &mut self.categories {
             row.share = share(row.bytes, held.bytes);
         }
-        // Parts that came to more than the whole were lowered together, which keeps their shares.
+        // Parts that exceeded the whole were scaled down together, which keeps their shares.
         let scale = share(self.bytes, held.bytes).min(1.0);
         self.guessed_share *= scale;
         self.given_share *= scale;
@@ -95,15 +95,15 @@ impl Totals {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CategoryRow {
-    /// The category's name, as PyTorch writes it; none for the blocks that no rule classifies.
+    /// The category's name, as PyTorch writes it; null for the blocks that no rule classifies.
     pub category: Option<&'static str>,
-    /// Requested bytes.
+    /// The requested bytes.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
-    /// The error of the bytes where blocks were sampled; the category may also be wrong.
+    /// The error of the bytes if blocks were sampled, which does not account for wrong categories.
     #[serde(rename = "requested_bytes_error")]
     pub bytes_error: Option<ErrorAnswer>,
-    /// Their share, from 0 to 1.
+    /// The share of the category, from 0 to 1.
     pub share: f64,
     /// The number of blocks.
     #[serde(rename = "count")]
@@ -111,10 +111,10 @@ pub struct CategoryRow {
     /// The error of that number.
     #[serde(rename = "count_error")]
     pub blocks_error: Option<ErrorAnswer>,
-    /// The error of [`Self::bytes`] because blocks were sampled.
+    /// The error of [`Self::bytes`], as an [`Estimate`].
     #[serde(skip)]
     pub error: Estimate,
-    /// The error of [`Self::blocks`].
+    /// The error of [`Self::blocks`], as an [`Estimate`].
     #[serde(skip)]
     pub count_error: Estimate,
 }
@@ -126,16 +126,17 @@ pub struct CategoryRow {
 pub struct MomentReading {
     /// The moment: `peak`, `end` or `time`.
     pub moment: &'static str,
-    /// The time of the moment, in seconds; none when it was before the first event, and if the file does not
+    /// The time of the moment, in seconds; null if it is before the first event, or if the file does not
     /// contain the time.
     pub seconds: Option<f64>,
-    /// The number of the device's events up to the moment; none when it was before the first.
+    /// The index of the moment's event among the device's events; `None` if the moment is before the first
+    /// event.
     #[serde(skip)]
     pub(super) event: Option<usize>,
-    /// The sum of the blocks that were live at the moment.
+    /// The sums over the blocks that were live at the moment.
     #[serde(flatten)]
     pub live: Totals,
-    /// The operators that allocated the unclassified blocks, named as in `top`; the largest first, at most three.
+    /// The operators that allocated the unclassified blocks, named as in `top`; largest first, at most three.
     pub untold_by: Vec<UntoldRow>,
 }
 
@@ -147,44 +148,44 @@ pub struct UntoldRow {
     /// The operator.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// Requested bytes of these blocks.
+    /// The requested bytes of these blocks.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
-    /// The error of these bytes where blocks were sampled.
+    /// The error of these bytes if blocks were sampled.
     #[serde(rename = "requested_bytes_error")]
     pub bytes_error: Option<ErrorAnswer>,
-    /// The operator's name in texts.
+    /// The operator's name in text output.
     #[serde(skip)]
     pub shown: String,
-    /// The error of [`Self::bytes`] because blocks were sampled.
+    /// The error of [`Self::bytes`], as an [`Estimate`].
     #[serde(skip)]
     pub error: Estimate,
 }
 
-/// A rule and the blocks that it was applied to.
+/// A rule and the blocks that it classified.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RuleRow {
     /// The rule's name.
     pub rule: &'static str,
-    /// The category that it gave.
+    /// The category that the rule assigned.
     pub category: &'static str,
-    /// The reliability of the rule.
+    /// How reliable the rule is.
     pub confidence: Confidence,
-    /// The condition under which the rule applies, as a sentence.
+    /// A sentence that states when the rule applies.
     pub when: &'static str,
-    /// Requested bytes of the live blocks, for each of [`CategoryReading::moments`].
+    /// The requested bytes of the live blocks at each of [`CategoryReading::moments`].
     pub live_bytes: Vec<u64>,
-    /// The number of live blocks, likewise.
+    /// The number of the live blocks at each of these moments.
     #[serde(rename = "live_count")]
     pub live_blocks: Vec<u64>,
-    /// Bytes of all blocks in the file.
+    /// The bytes of all blocks in the file that the rule classified.
     pub all_bytes: u64,
-    /// The number of all blocks.
+    /// The number of these blocks.
     #[serde(rename = "all_count")]
     pub all_blocks: u64,
-    /// The error of [`Self::live_bytes`].
+    /// The errors of [`Self::live_bytes`].
     #[serde(skip)]
     pub live_errors: Vec<Estimate>,
     /// The error of [`Self::all_bytes`].
@@ -201,21 +202,21 @@ pub struct CategoryReading {
     #[serde(serialize_with = "device_answer")]
     #[cfg_attr(feature = "schema", schemars(with = "DeviceAnswer"))]
     pub device: String,
-    /// The source of the categories: always `read`, in contrast to those of an operator trace.
+    /// The source of the categories: always `read`, which distinguishes them from those of an operator trace.
     pub source: &'static str,
-    /// Always false.
+    /// Always false: the categories are inferred.
     pub exact: bool,
     /// Whether any event has a stack.
     pub has_stacks: bool,
-    /// Whether any event is in a scope that shows its phase.
+    /// Whether any block was allocated in a scope that shows its phase, or in an operator's scope.
     pub has_scopes: bool,
-    /// The start from which the seconds of [`Self::moments`] are counted.
+    /// The event from which the seconds of [`Self::moments`] are counted.
     pub seconds_since: &'static str,
     /// The requested moments.
     pub moments: Vec<MomentReading>,
-    /// All blocks in the file, those from before its first event included.
+    /// The sums over all blocks in the file, including those from before the first event.
     pub all: Totals,
-    /// The rules that were applied, those with most bytes first.
+    /// The rules that were applied; those with the most bytes first.
     pub rules: Vec<RuleRow>,
     /// Hints on recording more information, as sentences.
     pub hints: Vec<&'static str>,
@@ -223,7 +224,7 @@ pub struct CategoryReading {
     pub(super) since: Since,
 }
 
-/// Serializes the device as answers do.
+/// Serializes the device as other answers do.
 fn device_answer<S: serde::Serializer>(name: &str, to: S) -> Result<S::Ok, S::Error> {
     DeviceAnswer::called(name).serialize(to)
 }
@@ -250,22 +251,22 @@ fn share(part: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { part as f64 / of as f64 }
 }
 
-/// The tallies of a part of the blocks, by the decision.
+/// The tallies of a set of blocks, by decision.
 type ByDecision = BTreeMap<Option<(Rule, Category)>, Tally>;
 
 impl CategoryReading {
-    /// Infers the categories of `device` and adds them up at each moment. `names` names the frames of stacks,
-    /// as `Symbolizer::of(snapshot)` does.
+    /// Infers the categories of `device` and computes their sums at each moment. `names` symbolizes the
+    /// frames of stacks, as `Symbolizer::of(snapshot)` does.
     pub fn of(
         snapshot: &Snapshot,
         names: &mut dyn NameFrames,
         device: DeviceId,
         moments: &[ReadingAt],
     ) -> Self {
-        Self::of_blocks(snapshot, device, &BlockCategories::read(snapshot, names, device), moments)
+        Self::of_blocks(snapshot, device, &BlockCategories::infer(snapshot, names, device), moments)
     }
 
-    /// Adds up the inferred categories of `device`.
+    /// Computes the sums of the inferred categories of `device`.
     pub fn of_blocks(
         snapshot: &Snapshot,
         device: DeviceId,
@@ -275,8 +276,7 @@ impl CategoryReading {
         Self::of_named(snapshot, device, blocks, moments, &EventNames::default())
     }
 
-    /// Does the same, with the operators that allocated blocks without a category; without names there are
-    /// none.
+    /// Like [`Self::of_blocks`], but also lists the operators that allocated unclassified blocks, by `names`.
     pub fn of_named(
         snapshot: &Snapshot,
         device: DeviceId,
@@ -305,14 +305,14 @@ impl CategoryReading {
             .map(|&at| {
                 let row = row_of(at);
                 let counted = counted.filter(|_| at == ReadingAt::End);
-                // The parts come to no more than the whole, which is known more precisely.
+                // The estimated parts are limited to the total, which is known more precisely.
                 let sums = counted.map_or(sums, |held| {
                     let live = blocks.lifetimes.iter().filter(|lifetime| lifetime.is_live_after(row));
                     sums.within(held.bytes, held.blocks, live)
                 });
                 let (mut live, tallies) = totals(blocks, &sums, |lifetime| lifetime.is_live_after(row));
                 if let Some(held) = counted {
-                    live.count_as(&held);
+                    live.replace_by_count(&held);
                 }
                 by_decision.push(tallies);
                 let untold_by = untold_by(blocks, &sums, names, row);
@@ -326,9 +326,9 @@ impl CategoryReading {
             })
             .collect();
         let rows: Vec<Option<usize>> = at.iter().map(|&at| row_of(at)).collect();
-        // The blocks with this decision: those that were live after a row, or all.
+        // The error of the bytes of the blocks with this decision: those live after a row, or all.
         let error = |decision: (Rule, Category), live: Option<Option<usize>>| {
-            let read = blocks.lifetimes.iter().zip(&blocks.read);
+            let read = blocks.lifetimes.iter().zip(&blocks.decisions);
             let of = read.filter(|(lifetime, read)| {
                 **read == Some((decision.1, decision.0)) && live.is_none_or(|row| lifetime.is_live_after(row))
             });
@@ -367,9 +367,14 @@ impl CategoryReading {
             since,
         };
         reading.hints = reading.hints(blocks.phases);
-        let old_bytes = blocks.lifetimes.iter().zip(&blocks.read).fold(0, |sum: u64, (lifetime, read)| {
-            if lifetime.from.is_none() && read.is_none() { sum.saturating_add(lifetime.bytes) } else { sum }
-        });
+        let old_bytes =
+            blocks.lifetimes.iter().zip(&blocks.decisions).fold(0, |sum: u64, (lifetime, read)| {
+                if lifetime.from.is_none() && read.is_none() {
+                    sum.saturating_add(lifetime.bytes)
+                } else {
+                    sum
+                }
+            });
         let has_backward = blocks.phases[memtrack_model::Phase::Backward as usize];
         if has_backward && share(old_bytes, reading.all.bytes) >= 0.01 {
             reading.hints.push(
@@ -380,12 +385,13 @@ impl CategoryReading {
         reading
     }
 
-    /// Returns whether there is anything to infer categories from, or categories in the file.
+    /// Returns whether the file has stacks, scopes or categories.
     pub fn has_evidence(&self) -> bool {
         self.has_stacks || self.has_scopes || self.all.given_share > 0.0
     }
 
-    /// Returns hints on recording more information, given whether forward, backward and optimizer were seen.
+    /// Returns hints on recording more information, given whether the file shows the forward, backward and
+    /// optimizer phases.
     fn hints(&self, [forward, backward, optimizer]: [bool; 3]) -> Vec<&'static str> {
         let used = |rule: Rule| self.rules.iter().any(|row| row.rule == rule.name());
         let mut hints = Vec::new();
@@ -434,14 +440,14 @@ impl CategoryReading {
     }
 }
 
-/// Returns the operators that allocated the blocks without a category that were live after `row`.
+/// Returns the operators that allocated the unclassified blocks that were live after `row`, largest first.
 fn untold_by(
     blocks: &BlockCategories,
     sums: &Sums,
     names: &EventNames,
     row: Option<usize>,
 ) -> Vec<UntoldRow> {
-    let unclassified = blocks.lifetimes.iter().zip(&blocks.read).filter(|(_, read)| read.is_none());
+    let unclassified = blocks.lifetimes.iter().zip(&blocks.decisions).filter(|(_, read)| read.is_none());
     let live = unclassified.map(|(lifetime, _)| lifetime).filter(|lifetime| lifetime.is_live_after(row));
     let mut by_name: BTreeMap<&str, Vec<&Lifetime>> = BTreeMap::new();
     for lifetime in live {
@@ -465,11 +471,11 @@ fn untold_by(
     let mut rows: Vec<UntoldRow> = by_name.into_iter().map(row).collect();
     rows.sort_by_key(|row| Reverse(row.bytes));
     rows.truncate(3);
-    // Without names there is nothing to show.
+    // Without names, every row would be unattributed.
     if names.is_empty() { Vec::new() } else { rows }
 }
 
-/// Adds up the blocks for which `counted` returns true.
+/// Computes the sums over the blocks for which `counted` returns true.
 fn totals(
     blocks: &BlockCategories,
     sums: &Sums,
@@ -477,13 +483,14 @@ fn totals(
 ) -> (Totals, ByDecision) {
     let mut by_decision = ByDecision::new();
     let mut total = Tally::default();
-    let some = || blocks.lifetimes.iter().zip(&blocks.read).filter(|(lifetime, _)| counted(lifetime));
-    for (lifetime, read) in some() {
+    let selected =
+        || blocks.lifetimes.iter().zip(&blocks.decisions).filter(|(lifetime, _)| counted(lifetime));
+    for (lifetime, read) in selected() {
         total.add(lifetime);
         by_decision.entry(read.map(|(category, rule)| (rule, category))).or_default().add(lifetime);
     }
     let in_file =
-        |category: Category| blocks.read.iter().any(|read| read.is_some_and(|(is, _)| is == category));
+        |category: Category| blocks.decisions.iter().any(|read| read.is_some_and(|(is, _)| is == category));
     let known = Category::ALL.into_iter().filter(|&category| in_file(category)).map(Some);
     let row = |category: Option<Category>| {
         let of = by_decision.iter().filter(|(decision, _)| decision.map(|(_, is)| is) == category);
@@ -491,12 +498,12 @@ fn totals(
             bytes: sum.bytes.saturating_add(tally.bytes),
             blocks: sum.blocks + tally.blocks,
         });
-        let same = || {
-            let of = some().filter(|(_, read)| read.map(|(is, _)| is) == category);
+        let in_category = || {
+            let of = selected().filter(|(_, read)| read.map(|(is, _)| is) == category);
             of.map(|(lifetime, _)| lifetime)
         };
-        let (error, count_error) = (sums.bytes(same()), sums.blocks(same()));
-        let (bytes, blocks) = sums.rounded(same(), tally.bytes, tally.whole_blocks());
+        let (error, count_error) = (sums.bytes(in_category()), sums.blocks(in_category()));
+        let (bytes, blocks) = sums.rounded(in_category(), tally.bytes, tally.whole_blocks());
         CategoryRow {
             category: category.map(Category::name),
             bytes,
@@ -516,8 +523,8 @@ fn totals(
         share(rules.fold(0, |sum, (_, tally)| sum.saturating_add(tally.bytes)), total.bytes)
     };
     let untold_bytes = categories.last().map_or(0, |row| row.bytes);
-    let all = || some().map(|(lifetime, _)| lifetime);
-    let unclassified = some().filter(|(_, read)| read.is_none()).map(|(lifetime, _)| lifetime);
+    let all = || selected().map(|(lifetime, _)| lifetime);
+    let unclassified = selected().filter(|(_, read)| read.is_none()).map(|(lifetime, _)| lifetime);
     let error = sums.bytes(all());
     let totals = Totals {
         bytes: total.bytes,

@@ -1,7 +1,7 @@
-//! The attribution of a recording's allocations, in addition to its operator trace: the operator and module
-//! that [`top`](memtrack_report::analysis::top) names, and the number of blocks that a sampled one
-//! represents. All verbs on operator traces take names and errors from here, so that they agree with the
-//! verbs that read the recording itself.
+//! The attribution of a recording's allocations, which its operator trace lacks: the names that
+//! [`top`](memtrack_report::analysis::top) uses for operators and modules, and the number of blocks that a
+//! sampled block represents. All commands on operator traces use these names and errors, so that they agree
+//! with the commands that read the recording directly.
 
 use super::RecordedTrace;
 use super::builder::device_name;
@@ -19,9 +19,9 @@ use std::collections::HashMap;
 #[derive(Clone, Debug)]
 pub struct Attribution {
     names: EventNames,
-    /// The row of the event of each record.
+    /// The event row of each record.
     rows: Vec<Option<u32>>,
-    /// The blocks that the record of a sampled block represents.
+    /// The blocks that each sampled block represents, by the sampled block's record.
     samples: HashMap<RecordId, Weighed, RandomState>,
     devices: HashMap<DeviceIndex, DeviceAttribution, RandomState>,
 }
@@ -31,7 +31,7 @@ pub struct Attribution {
 struct DeviceAttribution {
     precision: Precision,
     is_estimate: bool,
-    /// The record with the most allocated memory.
+    /// The record at which the most memory was allocated.
     peak: Option<RecordId>,
     peak_error: Estimate,
     at_end: Option<AtEnd>,
@@ -60,7 +60,7 @@ impl Attribution {
             let of_device = DeviceAttribution {
                 precision: Precision::of(snapshot, device, &lifetimes),
                 is_estimate: is_estimate(snapshot, device, &lifetimes),
-                // An event without bytes has no record.
+                // Events without bytes have no record.
                 peak: peak.row.and_then(|row| record_of_row[..=row].iter().rev().find_map(|record| *record)),
                 peak_error: peak.error,
                 at_end: counted_at_end(snapshot, device, &lifetimes),
@@ -70,12 +70,12 @@ impl Attribution {
         Self { names, rows: recorded.rows.clone(), samples, devices }
     }
 
-    /// Returns the name that `top` uses for the operator of an allocation's record.
+    /// Returns the name that `top` uses for the operator that made an allocation.
     pub fn operator(&self, record: RecordId) -> Option<&str> {
         self.names.operator(self.row(record)?)
     }
 
-    /// Returns the name that `top` uses for its module.
+    /// Returns the name that `top` uses for the module that made an allocation.
     pub fn module(&self, record: RecordId) -> Option<&str> {
         self.names.module(self.row(record)?)
     }
@@ -85,7 +85,8 @@ impl Attribution {
         self.devices.get(&device).is_some_and(|of| of.is_estimate)
     }
 
-    /// Returns the peak of a device, as all reports on the recording show it; `None` if it is exact.
+    /// Returns the estimate of a device's peak, as all reports on the recording show it; `None` if the peak
+    /// is exact.
     pub fn peak_error(&self, device: DeviceIndex) -> Option<Estimate> {
         self.devices.get(&device).filter(|of| of.is_estimate).map(|of| of.peak_error)
     }
@@ -95,22 +96,22 @@ impl Attribution {
         self.devices.get(&device)?.peak
     }
 
-    /// Returns the recorder's count at the end, if sums over blocks are estimates.
+    /// Returns the recorder's count at the end; `None` if sums over blocks are exact.
     pub(crate) fn at_end(&self, device: DeviceIndex) -> Option<AtEnd> {
         self.devices.get(&device)?.at_end
     }
 
-    /// Returns the blocks that a record's block represents, if it was sampled.
+    /// Returns the blocks that a record's block represents; `None` if the block was not sampled.
     pub(crate) fn sample(&self, record: RecordId) -> Option<Weighed> {
         self.samples.get(&record).copied()
     }
 
-    /// Returns the error of a sum of bytes of a device; an unknown device is exact.
+    /// Returns the error of a sum of bytes on a device; sums of an unknown device are exact.
     pub(crate) fn bytes(&self, device: DeviceIndex, sum: &Sum) -> Estimate {
         self.devices.get(&device).map_or(Estimate::exact(sum.value()), |of| of.precision.bytes(sum))
     }
 
-    /// Returns the error of a sum of blocks.
+    /// Returns the error of a number of blocks on a device; numbers of an unknown device are exact.
     pub(crate) fn blocks(&self, device: DeviceIndex, sum: &Sum) -> Estimate {
         self.devices.get(&device).map_or(Estimate::exact(sum.value()), |of| of.precision.blocks(sum))
     }

@@ -1,4 +1,4 @@
-//! Builds a recording's operator trace, line by line and event by event.
+//! Builds a recording's operator trace from the log of operators and the events.
 
 use super::{PRODUCER, ROOT, RecordedTrace, lacks_records};
 use crate::interner::Interner;
@@ -25,19 +25,19 @@ pub(super) struct Builder<'a> {
     devices: Map<DeviceId, DeviceIndex>,
     tensors: Map<TensorInfo<'static>, TensorId>,
     /// The open records of each thread.
-    open: Map<ThreadId, Open>,
+    open: Map<ThreadId, OpenRecords>,
     /// For each scope, the threads on which its open records began.
     threads: Map<ScopeId, BTreeMap<RecordId, ThreadId>>,
-    /// The registrations of modules, by their numbers.
+    /// The record that registers each module, by the module's number in the log.
     modules: Map<u64, RecordId>,
-    /// For each thread, the registration of an optimizer that is still being continued.
+    /// For each thread, the record of the optimizer whose state the thread is registering.
     optimizer: Map<ThreadId, RecordId>,
 }
 
-/// The open records of a thread. The time of a lookup does not grow with their number.
+/// The open records of a thread, with constant-time lookup by scope.
 #[derive(Default)]
-struct Open {
-    /// Outermost first. A record that another thread has ended stays until it is the last.
+struct OpenRecords {
+    /// Outermost first. A record that another thread has ended stays until it is innermost.
     stack: Vec<RecordId>,
     by_scope: Map<ScopeId, Vec<RecordId>>,
 }
@@ -68,17 +68,17 @@ impl<'a> Builder<'a> {
         builder
     }
 
-    /// Adds the start of the recording, from which its reports count.
+    /// Adds a record for the start of the recording, from which reports count the time.
     fn mark_start(&mut self) {
         let what = What::Mark(self.string("recording started"));
-        // The first event may carry the tick at which the recording started; no event has an earlier one.
+        // The first event may have the tick at which the recording started; no event has an earlier one.
         let first = self.snapshot.events.ticks.first().copied().unwrap_or(u64::MAX);
         let start = self.snapshot.clock.first.0.min(first);
         self.push(start, ThreadId::NONE, None, TracePhase::Inherited, what);
     }
 
-    /// Adds the events before `ticks`, from this row on; returns the first row that remains.
-    pub(super) fn events_before(&mut self, mut row: usize, ticks: u64) -> usize {
+    /// Adds the events from `row` on that are before `ticks`; returns the next row.
+    pub(super) fn add_events_before(&mut self, mut row: usize, ticks: u64) -> usize {
         let events = &self.snapshot.events;
         while row < events.len() && events.ticks[row] < ticks {
             let is_free = match events.action[row] {
@@ -86,7 +86,7 @@ impl<'a> Builder<'a> {
                 Action::Free | Action::FreeRequested => Some(true),
                 _ => None,
             };
-            // Memory without bytes is ignored.
+            // Events of zero bytes are ignored.
             if let Some(is_free) = is_free.filter(|_| events.size_bytes[row] > 0) {
                 let memory = Memory {
                     is_free,
@@ -97,7 +97,8 @@ impl<'a> Builder<'a> {
                     stream: Some(events.stream[row].0).filter(|&stream| stream != 0),
                     stack: None,
                 };
-                // A free has the scope of its allocation; the running scope is the open one.
+                // The event of a free has the scope of its allocation, so the innermost open scope is used
+                // instead.
                 let scope = (!is_free).then_some(events.scope[row]);
                 let parent = self.parent(events.thread[row], scope);
                 let what = What::Memory(memory);
@@ -110,7 +111,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds a line of the log.
-    pub(super) fn line(&mut self, line: &LoggedLine<'_>) {
+    pub(super) fn add_line(&mut self, line: &LoggedLine<'_>) {
         let (ticks, thread) = (line.ticks, line.thread);
         if !matches!(line.entry, Entry::State(..)) {
             self.optimizer.remove(&thread);
@@ -138,13 +139,15 @@ impl<'a> Builder<'a> {
                 let tensor = self.tensor(&tensor.info);
                 let grad = grad.as_ref().map(|grad| self.tensor(&grad.info));
                 let name = self.string(owned.name);
-                self.module(ticks, thread, *owned).params.push(Param { name, tensor, grad });
+                self.registered_module(ticks, thread, *owned).params.push(Param { name, tensor, grad });
             }
             Entry::Buffer(owned, tensor) => {
                 let (tensor, name) = (self.tensor(&tensor.info), self.string(owned.name));
-                self.module(ticks, thread, *owned).buffers.push(Named { name, tensor });
+                self.registered_module(ticks, thread, *owned).buffers.push(Named { name, tensor });
             }
-            Entry::State(owned, parameter, state) => self.state(ticks, thread, *owned, (parameter, state)),
+            Entry::State(owned, parameter, state) => {
+                self.add_state(ticks, thread, *owned, (parameter, state))
+            }
             Entry::Gradient(parameter, gradient) => {
                 let param = parameter.as_ref().map(|parameter| self.tensor(&parameter.info));
                 let grad = self.tensor(&gradient.info);
@@ -171,9 +174,9 @@ impl<'a> Builder<'a> {
             ScopeKind::Backward => (op(self, OpKind::Backward), TracePhase::Of(Phase::Backward)),
             ScopeKind::Optimizer => (op(self, OpKind::Other), TracePhase::Of(Phase::Optimizer)),
             ScopeKind::Module | ScopeKind::Root => {
-                // The root's name is not part of paths, but names the root's record.
+                // A root's name is not part of paths, but serves as the path of the root's own record.
                 let path = place.module_path();
-                // A root's name is not part of its operators' names.
+                // The prefix distinguishes roots, whose names are not part of operators' names.
                 let identity = if row.kind == ScopeKind::Root { ROOT } else { "scope " };
                 let module = Module {
                     identity: self.string(&format!("{identity}{}", scope.0)),
@@ -196,7 +199,7 @@ impl<'a> Builder<'a> {
         let end_ns = self.time_ns(ticks);
         let Some(threads) = self.threads.get_mut(&scope) else { return };
         let here = self.open.get(&thread).and_then(|open| open.by_scope.get(&scope)?.last().copied());
-        // Alternatively a future that was entered on another thread: the last one.
+        // Otherwise, a future was entered on another thread: leave the latest record.
         let Some(record) = here.or_else(|| threads.last_key_value().map(|(&record, _)| record)) else {
             return;
         };
@@ -210,30 +213,31 @@ impl<'a> Builder<'a> {
         while open.stack.pop_if(|record| self.trace.records[*record as usize].end_ns.is_some()).is_some() {}
     }
 
-    /// Returns the innermost open record on the thread that is around this scope, if that is known. A waiting
-    /// future leaves its record open on the thread it began on, unrelated to the code that then runs there;
-    /// and a scope that was carried to a thread has its record on another one.
+    /// Returns the innermost open record that encloses code in `scope` on `thread`. If the scope is known,
+    /// only records of the scope and its ancestors are considered: a suspended future leaves its record open
+    /// on a thread that then runs unrelated code. If none is open on the thread, the records of other threads
+    /// are considered, because scopes can be carried to other threads.
     fn parent(&self, thread: ThreadId, scope: Option<ScopeId>) -> Option<RecordId> {
         let Some(scope) = scope else { return self.innermost(self.open.get(&thread)?) };
         let here = self.open.get(&thread).and_then(|open| {
-            self.outwards(scope).find_map(|scope| open.by_scope.get(&scope)?.last().copied())
+            self.ancestors(scope).find_map(|scope| open.by_scope.get(&scope)?.last().copied())
         });
         here.or_else(|| {
-            self.outwards(scope).find_map(|scope| Some(*self.threads.get(&scope)?.last_key_value()?.0))
+            self.ancestors(scope).find_map(|scope| Some(*self.threads.get(&scope)?.last_key_value()?.0))
         })
     }
 
-    /// Returns a scope and those around it.
-    fn outwards(&self, scope: ScopeId) -> impl Iterator<Item = ScopeId> + '_ {
-        // Ids of scopes are larger than those of the scopes around them.
-        let around = |scope: &ScopeId| {
+    /// Returns a scope and its enclosing scopes, innermost first.
+    fn ancestors(&self, scope: ScopeId) -> impl Iterator<Item = ScopeId> + '_ {
+        // The id of a scope is larger than the ids of its enclosing scopes.
+        let parent_of = |scope: &ScopeId| {
             let row = self.snapshot.scopes.rows.get(scope.index())?;
             Some(row.parent).filter(|parent| parent < scope && !parent.is_none())
         };
-        std::iter::successors(Some(scope).filter(|scope| !scope.is_none()), around)
+        std::iter::successors(Some(scope).filter(|scope| !scope.is_none()), parent_of)
     }
 
-    fn innermost(&self, open: &Open) -> Option<RecordId> {
+    fn innermost(&self, open: &OpenRecords) -> Option<RecordId> {
         let is_open = |record: &RecordId| self.trace.records[*record as usize].end_ns.is_none();
         open.stack.last().copied().filter(is_open)
     }
@@ -246,14 +250,14 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn module(&mut self, ticks: u64, thread: ThreadId, owned: Owned<'_>) -> &mut Module {
+    fn registered_module(&mut self, ticks: u64, thread: ThreadId, owned: Owned<'_>) -> &mut Module {
         let record = match self.modules.get(&owned.owner) {
             Some(&record) => record,
             None => {
                 let (class, path) = (self.string(owned.class), self.string(owned.class));
                 let identity = self.string(&format!("registered {}", owned.owner));
                 let module = Module { identity, class, path, ..Module::default() };
-                let record = self.at_once(ticks, thread, What::Module(module));
+                let record = self.push_instant(ticks, thread, What::Module(module));
                 self.modules.insert(owned.owner, record);
                 record
             }
@@ -264,7 +268,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn state(
+    fn add_state(
         &mut self,
         ticks: u64,
         thread: ThreadId,
@@ -276,10 +280,10 @@ impl<'a> Builder<'a> {
         let record = match self.optimizer.get(&thread) {
             Some(&record) => record,
             None => {
-                // Only the first record of an optimizer registers tensors, and this registration must count.
+                // Only the first record with an identity registers tensors, so the identity must be unique.
                 let identity = self.string(&format!("{} {}", owned.class, self.trace.records.len()));
                 let optimizer = Optimizer { identity, class: self.string(owned.class), params: Vec::new() };
-                let record = self.at_once(ticks, thread, What::Optimizer(optimizer));
+                let record = self.push_instant(ticks, thread, What::Optimizer(optimizer));
                 self.optimizer.insert(thread, record);
                 record
             }
@@ -291,8 +295,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Adds a record that begins and ends now.
-    fn at_once(&mut self, ticks: u64, thread: ThreadId, what: What) -> RecordId {
+    /// Adds a record that begins and ends at `ticks`.
+    fn push_instant(&mut self, ticks: u64, thread: ThreadId, what: What) -> RecordId {
         let parent = self.parent(thread, None);
         let record = self.push(ticks, thread, parent, TracePhase::Inherited, what);
         let record_of = &mut self.trace.records[record as usize];
@@ -374,7 +378,7 @@ pub(super) fn device_name(device: DeviceId) -> String {
     }
 }
 
-/// Returns the strides of contiguous elements.
+/// Returns the strides of a contiguous tensor.
 fn contiguous_strides(sizes: &[u64]) -> Vec<i64> {
     let mut strides = vec![1; sizes.len()];
     for dimension in (1..sizes.len()).rev() {

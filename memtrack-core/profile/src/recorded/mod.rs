@@ -1,8 +1,8 @@
-//! A recording's operator trace: the log of the program's reports, merged with the events of its memory. Also
-//! the reverse: the category of each event of the recording.
+//! Converts a recording to an operator trace by merging the log of operators with the memory events. Also the
+//! reverse: the category of each event of the recording, from the trace.
 //!
-//! **Why are categories not stored?** They are derived when they are requested (once per snapshot), so that a better rule
-//! helps old recordings too. The recorder, snapshots and the file pass the log of operators on unchanged.
+//! **Why are categories not stored?** They are derived on request (once per snapshot), so that improved rules
+//! apply to old recordings, too. The recorder, snapshots and the file keep the log of operators unchanged.
 
 #[cfg_attr(not(feature = "all"), allow(dead_code, reason = "only the reports of `all` need the errors"))]
 mod attribution;
@@ -18,29 +18,28 @@ use memtrack_file::operators::lines;
 use memtrack_model::optrace::{OperatorTrace, What};
 use memtrack_model::snapshot::{EventCategories, Snapshot};
 
-/// The producer's name in traces recorded by memtrack's SDK: [`Header::producer`].
+/// The producer's name ([`Header::producer`]) in traces that memtrack's SDK recorded.
 ///
 /// [`Header::producer`]: memtrack_model::optrace::Header::producer
 pub const PRODUCER: &str = "memtrack-core";
 
-/// The prefix of the identity of a root's record in such a trace; other modules' records are otherwise the
-/// same.
+/// The prefix of a root module's identity in such a trace, which distinguishes roots from other modules.
 pub(crate) const ROOT: &str = "root ";
 
-/// A trace, with the sources of its memory records.
+/// The operator trace of a recording, with the event of each memory record.
 #[derive(Clone, Debug)]
 pub struct RecordedTrace {
     /// The trace.
     pub trace: OperatorTrace,
-    /// The row of the recording's event for each record; `None` for records without an event.
+    /// For each record, the row of its event in the recording; `None` for records without an event.
     pub rows: Vec<Option<u32>>,
 }
 
-/// Returns the operator trace of a recording; `None` if it has no operators. Times are those of the
-/// recording's clock in ns since the Unix epoch. Stacks are left out: they would have to be named.
+/// Returns the operator trace of a recording; `None` if the recording has no operators. Times are in ns since
+/// the Unix epoch, by the recording's clock. Stacks are omitted, because they would have to be symbolized.
 ///
-/// The trace is marked as partial if the recording is incomplete: events that the ring dropped, blocks that
-/// were not recorded because others represent them, operators beyond the log's limit.
+/// The trace is marked as partial if the recording is incomplete: if the ring buffer dropped events, small
+/// blocks were sampled, or the log of operators reached its limit.
 pub fn operator_trace(snapshot: &Snapshot) -> Option<RecordedTrace> {
     if snapshot.operators.pieces.is_empty() {
         return None;
@@ -51,46 +50,46 @@ pub fn operator_trace(snapshot: &Snapshot) -> Option<RecordedTrace> {
     let mut builder = Builder::new(snapshot);
     let mut row = 0;
     for line in &log {
-        row = builder.events_before(row, line.ticks);
-        builder.line(line);
+        row = builder.add_events_before(row, line.ticks);
+        builder.add_line(line);
     }
-    builder.events_before(row, u64::MAX);
+    builder.add_events_before(row, u64::MAX);
     Some(builder.finish())
 }
 
-/// Returns whether operators or events of a recording are missing, other than small blocks that samples
-/// represent.
+/// Returns whether operators or events of a recording are missing. Small blocks that were not sampled do not
+/// count as missing.
 pub fn lacks_records(snapshot: &Snapshot) -> bool {
     snapshot.operators.left_out > 0
         || snapshot.meta.earlier_parts > 0
         || snapshot.devices.iter().any(|device| device.dropped > 0)
 }
 
-/// Returns the category of each event of a recording, computed once and kept in the snapshot:
-/// [`Snapshot::categories`]. `None` if it has no operators.
+/// Returns the category of each event of a recording; `None` if the recording has no operators. The result is
+/// computed once and cached in [`Snapshot::categories`].
 pub fn categories(snapshot: &Snapshot) -> Option<&EventCategories> {
     if snapshot.categories.get().is_none() {
-        // Another thread may have computed the same result in the meantime.
-        let _ = snapshot.categories.set(find(snapshot)?);
+        // If another thread was faster, it has set the same result.
+        let _ = snapshot.categories.set(derive_categories(snapshot)?);
     }
     snapshot.categories.get()
 }
 
-fn find(snapshot: &Snapshot) -> Option<EventCategories> {
+fn derive_categories(snapshot: &Snapshot) -> Option<EventCategories> {
     let recorded = operator_trace(snapshot)?;
     let mut of_event = vec![0; snapshot.events.len()];
     let row = |record: Option<u32>| record.and_then(|record| recorded.rows[record as usize]);
-    // If a free was not recorded, the record of the end is the next allocation at the address, which has
-    // another purpose.
+    // If a free was not recorded, the record of the `Destroy` change is the next allocation at the address,
+    // which has another purpose.
     let row_of_free = |record: Option<u32>| {
         let is_free = |&record: &u32| matches!(&recorded.trace.records[record as usize].what, What::Memory(memory) if memory.is_free);
         row(record.filter(is_free))
     };
     if let Ok(profile) = analyse(&recorded.trace, Mode::Tolerant) {
-        // The first version that has a category determines the purpose of the memory; the end has the same.
+        // The first known category of a piece counts for its allocation, and also for its free.
         for change in profile.changes() {
             let category = profile.category_of(change);
-            let rows = [row(change.obtained), row_of_free(change.record)];
+            let rows = [row(change.allocated_by), row_of_free(change.record)];
             for row in rows.into_iter().flatten() {
                 let place: &mut u8 = &mut of_event[row as usize];
                 if *place == 0 && category != Category::Unknown {
@@ -99,7 +98,7 @@ fn find(snapshot: &Snapshot) -> Option<EventCategories> {
             }
         }
         for change in profile.changes().iter().filter(|change| change.action == Action::Destroy) {
-            if let (Some(from), Some(to)) = (row(change.obtained), row_of_free(change.record)) {
+            if let (Some(from), Some(to)) = (row(change.allocated_by), row_of_free(change.record)) {
                 of_event[to as usize] = of_event[from as usize];
             }
         }

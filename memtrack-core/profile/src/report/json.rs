@@ -1,22 +1,22 @@
-//! The report as JSON.
+//! The category report as JSON.
 
-use super::{CategoryReport, Held, PhaseRow, PieceGroup};
+use super::{CategoryReport, MomentMemory, PhaseRow, PieceGroup};
 use crate::answer::{ByCategory, RepairCounts, by_category, repair_counts};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, NameAnswer};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The purpose of a device's memory by an operator trace: exact as far as the trace goes, except the bytes of
-/// sampled blocks.
+/// The categories of a device's memory from an operator trace. They are as exact as the trace, except the
+/// bytes of sampled blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TracedCategoriesAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// The source of the categories: `traced`.
+    /// The source of the categories: always `traced`.
     pub source: &'static str,
-    /// Whether the answer is exactly PyTorch's, with `--compat`.
+    /// Whether the result is exactly PyTorch's, as with `--compat`.
     pub exactly_as_pytorch: bool,
     /// The number of changes of the device's memory.
     pub changes: u64,
@@ -26,7 +26,7 @@ pub struct TracedCategoriesAnswer {
     pub moments: Vec<MomentAnswer>,
     /// The memory that the phases of the training steps allocate and free.
     pub phases: Vec<PhaseAnswer>,
-    /// Repairs of the trace, with their number.
+    /// The number of repairs of the trace, by kind.
     pub repairs: RepairCounts,
 }
 
@@ -37,17 +37,17 @@ pub struct TracedCategoriesAnswer {
 pub struct MomentAnswer {
     /// The moment: `peak`, `end` or `time`.
     pub moment: &'static str,
-    /// The time of the moment, after the trace's first record.
+    /// The time from the trace's first record to the moment.
     pub after_ns: u64,
     /// The sum of all allocated bytes.
     pub requested_bytes: u64,
-    /// The error of the sum where small blocks were sampled; null: the sum is exact.
+    /// The error of the sum if small blocks were sampled; null if the sum is exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// The same by category.
+    /// The allocated memory by category.
     pub categories: Vec<CategoryAnswer>,
-    /// The same by the module that allocated or registered it.
+    /// The allocated memory by the module that allocated or registered it.
     pub modules: GroupsAnswer,
-    /// The same by the operator that allocated it.
+    /// The allocated memory by the operator that allocated it.
     pub operators: GroupsAnswer,
 }
 
@@ -60,7 +60,7 @@ pub struct CategoryAnswer {
     pub category: String,
     /// The bytes.
     pub requested_bytes: u64,
-    /// The error of the bytes where small blocks were sampled.
+    /// The error of the bytes if small blocks were sampled.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The number of pieces.
     pub count: u64,
@@ -68,12 +68,12 @@ pub struct CategoryAnswer {
     pub count_error: Option<ErrorAnswer>,
 }
 
-/// Groups of memory, the largest first.
+/// Groups of memory, largest first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GroupsAnswer {
-    /// The first groups.
+    /// The listed groups.
     pub rows: Vec<GroupAnswer>,
     /// The sum of all other groups.
     pub others: OthersAnswer,
@@ -89,7 +89,7 @@ pub struct GroupAnswer {
     pub name: NameAnswer,
     /// The bytes.
     pub requested_bytes: u64,
-    /// The error of the bytes where small blocks were sampled.
+    /// The error of the bytes if small blocks were sampled.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The number of pieces.
     pub count: u64,
@@ -106,9 +106,9 @@ pub struct GroupAnswer {
 pub struct OthersAnswer {
     /// The number of groups.
     pub rows: usize,
-    /// Their bytes.
+    /// The bytes of these groups.
     pub requested_bytes: u64,
-    /// The error of the bytes where small blocks were sampled.
+    /// The error of the bytes if small blocks were sampled.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The number of pieces.
     pub count: u64,
@@ -125,7 +125,7 @@ pub struct PhaseAnswer {
     pub phase: &'static str,
     /// Bytes that the phase allocated.
     pub obtained_bytes: u64,
-    /// The error of these bytes where small blocks were sampled.
+    /// The error of these bytes if small blocks were sampled.
     pub obtained_bytes_error: Option<ErrorAnswer>,
     /// Bytes that the phase freed.
     pub freed_bytes: u64,
@@ -135,7 +135,7 @@ pub struct PhaseAnswer {
     pub left_bytes: u64,
     /// The error of these bytes.
     pub left_bytes_error: Option<ErrorAnswer>,
-    /// The same by category.
+    /// These live bytes by category.
     pub left_category_bytes: ByCategory,
     /// The most allocated bytes right after a change that the phase made.
     pub highest_bytes: Option<u64>,
@@ -145,27 +145,27 @@ pub struct PhaseAnswer {
 
 impl CategoryReport {
     /// Returns the report as `memtrack categories --json` prints it. At most `rows` modules and operators are
-    /// listed for each moment; `others` sums up the rest.
+    /// listed for each moment; `others` contains the sums of the rest.
     pub fn answer(&self, rows: usize) -> TracedCategoriesAnswer {
         TracedCategoriesAnswer {
             device: DeviceAnswer::named(&self.device),
             source: "traced",
             exactly_as_pytorch: self.is_compat,
             changes: self.changes,
-            lasts_ns: self.lasts_ns,
-            moments: self.held.iter().map(|held| moment(held, rows)).collect(),
-            phases: self.phases.iter().map(phase).collect(),
+            lasts_ns: self.duration_ns,
+            moments: self.moments.iter().map(|moment| moment_answer(moment, rows)).collect(),
+            phases: self.phases.iter().map(phase_answer).collect(),
             repairs: repair_counts(&self.repairs),
         }
     }
 
-    /// Returns the same as JSON.
+    /// Returns the result of [`Self::answer`] as JSON.
     pub fn to_json(&self, rows: usize) -> Value {
         serde_json::to_value(self.answer(rows)).unwrap_or_default()
     }
 }
 
-fn moment(held: &Held, rows: usize) -> MomentAnswer {
+fn moment_answer(moment: &MomentMemory, rows: usize) -> MomentAnswer {
     let category = |row: &PieceGroup| CategoryAnswer {
         category: row.name.clone(),
         requested_bytes: row.bytes,
@@ -174,17 +174,17 @@ fn moment(held: &Held, rows: usize) -> MomentAnswer {
         count_error: row.count_error.answer(),
     };
     MomentAnswer {
-        moment: held.moment,
-        after_ns: held.after_ns,
-        requested_bytes: held.bytes,
-        requested_bytes_error: held.error.answer(),
-        categories: held.categories.iter().map(category).collect(),
-        modules: groups(&held.modules, rows),
-        operators: groups(&held.operators, rows),
+        moment: moment.moment,
+        after_ns: moment.after_ns,
+        requested_bytes: moment.bytes,
+        requested_bytes_error: moment.error.answer(),
+        categories: moment.categories.iter().map(category).collect(),
+        modules: groups_answer(&moment.modules, rows),
+        operators: groups_answer(&moment.operators, rows),
     }
 }
 
-fn groups(all: &[PieceGroup], rows: usize) -> GroupsAnswer {
+fn groups_answer(all: &[PieceGroup], rows: usize) -> GroupsAnswer {
     let (shown, rest) = all.split_at(rows.min(all.len()));
     let group = |row: &PieceGroup| GroupAnswer {
         name: NameAnswer::shown(&row.name),
@@ -194,7 +194,7 @@ fn groups(all: &[PieceGroup], rows: usize) -> GroupsAnswer {
         count_error: row.count_error.answer(),
         category_bytes: by_category(&row.by_category),
     };
-    let others = PieceGroup::together(rest);
+    let others = PieceGroup::sum_of(rest);
     GroupsAnswer {
         rows: shown.iter().map(group).collect(),
         others: OthersAnswer {
@@ -207,9 +207,9 @@ fn groups(all: &[PieceGroup], rows: usize) -> GroupsAnswer {
     }
 }
 
-fn phase(row: &PhaseRow) -> PhaseAnswer {
+fn phase_answer(row: &PhaseRow) -> PhaseAnswer {
     PhaseAnswer {
-        phase: row.when.name(),
+        phase: row.part.name(),
         obtained_bytes: row.obtained_bytes,
         obtained_bytes_error: row.errors.obtained_bytes.answer(),
         freed_bytes: row.freed_bytes,

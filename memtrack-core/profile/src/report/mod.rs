@@ -1,5 +1,5 @@
-//! The purposes of a device's memory, at a moment and by phase of a training step: the report of `memtrack
-//! categories`.
+//! The report of `memtrack categories`: the categories of a device's memory at chosen moments, and by phase
+//! of the training step.
 
 mod json;
 mod owners;
@@ -12,9 +12,9 @@ pub use json::{
 
 use crate::analysis::{Action, Profile};
 use crate::category::Category;
-use crate::names::{Names, is_of_sdk};
+use crate::names::{Names, is_from_sdk};
 use crate::pieces::{Piece, pieces};
-use crate::places::{Places, When};
+use crate::places::{Places, StepPart};
 use crate::recorded::Attribution;
 use crate::repairs::Repairs;
 use crate::series::{Bytes, Moment, peak, span_ns, walk};
@@ -25,14 +25,14 @@ use memtrack_report::analysis::estimate::{Estimate, Sum, Whole};
 use owners::Owners;
 use std::collections::HashMap;
 
-/// A moment of a trace.
+/// The moment of a trace at which memory is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum At {
+pub enum ReportMoment {
     /// The moment with the most allocated memory.
     Peak,
     /// After the last change.
     End,
-    /// After all changes up to this many ns after the trace's first record.
+    /// After all changes up to this time, in ns after the trace's first record.
     After(i64),
 }
 
@@ -42,11 +42,11 @@ pub enum At {
 pub struct PieceGroup {
     /// The common property of the pieces: a category, a module or an operator.
     pub name: String,
-    /// Their bytes.
+    /// The bytes of these pieces.
     pub bytes: u64,
     /// The number of pieces.
     pub pieces: u64,
-    /// Their bytes by category.
+    /// The bytes of these pieces by category.
     pub by_category: Bytes,
     /// The error of the bytes, if small blocks were sampled.
     pub error: Estimate,
@@ -57,16 +57,16 @@ pub struct PieceGroup {
 /// The memory allocated at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Held {
-    /// `peak`, `end` or `time`.
+pub struct MomentMemory {
+    /// The name of the moment: `peak`, `end` or `time`.
     pub moment: &'static str,
-    /// When, in ns after the trace's first record; 0 if it was before.
+    /// The time of the moment, in ns after the trace's first record; 0 if it is before that record.
     pub after_ns: u64,
-    /// Bytes allocated.
+    /// The allocated bytes.
     pub bytes: u64,
     /// The error of the bytes, if small blocks were sampled.
     pub error: Estimate,
-    /// Groups by category, in the order of [`Category::ALL`], without empty ones.
+    /// Groups by category, in the order of [`Category::ALL`], without empty groups.
     pub categories: Vec<PieceGroup>,
     /// Groups by the module that allocated or registered the memory, largest first.
     pub modules: Vec<PieceGroup>,
@@ -79,14 +79,14 @@ pub struct Held {
 #[non_exhaustive]
 pub struct PhaseRow {
     /// The phase.
-    pub when: When,
-    /// The bytes that it allocated.
+    pub part: StepPart,
+    /// The bytes that the phase allocated.
     pub obtained_bytes: u64,
-    /// The bytes that it freed, wherever they were allocated.
+    /// The bytes that the phase freed, whether or not it allocated them.
     pub freed_bytes: u64,
-    /// The bytes that it allocated and that still exist at the end of the trace, by category.
+    /// The bytes that the phase allocated and that are live at the end of the trace, by category.
     pub left: Bytes,
-    /// The maximum allocated right after one of its changes; `None` if it did not change memory.
+    /// The most allocated bytes right after a change that the phase made; `None` if the phase made none.
     pub highest_bytes: Option<u64>,
     /// The errors of these numbers, if small blocks were sampled.
     pub errors: PhaseErrors,
@@ -100,14 +100,14 @@ pub struct PhaseErrors {
     pub obtained_bytes: Estimate,
     /// The error of the bytes freed.
     pub freed_bytes: Estimate,
-    /// The error of the bytes that still exist at the end.
+    /// The error of the bytes that are live at the end.
     pub left_bytes: Estimate,
-    /// The error of the maximum allocated.
+    /// The error of the most allocated bytes.
     pub highest_bytes: Estimate,
 }
 
 impl PhaseErrors {
-    /// Returns whether no blocks were sampled.
+    /// Returns whether all numbers are exact.
     pub fn are_exact(&self) -> bool {
         [self.obtained_bytes, self.freed_bytes, self.left_bytes, self.highest_bytes]
             .iter()
@@ -116,8 +116,8 @@ impl PhaseErrors {
 }
 
 impl PieceGroup {
-    /// Sums up the rows that are not listed one by one.
-    fn together(rows: &[Self]) -> Self {
+    /// Returns one row with the sums of several rows.
+    fn sum_of(rows: &[Self]) -> Self {
         let sum = |of: fn(&Self) -> &Estimate| {
             rows.iter().map(of).copied().reduce(|sum, one| sum.plus(&one)).unwrap_or_default()
         };
@@ -133,24 +133,24 @@ impl PieceGroup {
 }
 
 impl PhaseRow {
-    /// Returns the bytes that it allocated and that still exist at the end of the trace.
+    /// Returns the bytes that the phase allocated and that are live at the end of the trace.
     pub fn left_bytes(&self) -> u64 {
         self.left.iter().map(|&bytes| bytes.max(0) as u64).sum()
     }
 }
 
-/// The purposes of a device's memory.
+/// The categories of a device's memory.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct CategoryReport {
-    /// The device's name in the trace, or for a recording, in reports.
+    /// The device's name in the trace, or, for a recording, the name that reports use.
     pub device: String,
-    /// From the first change to the last, in ns.
-    pub lasts_ns: u64,
-    /// Changes of the device's memory.
+    /// The time from the first change to the last, in ns.
+    pub duration_ns: u64,
+    /// The number of changes of the device's memory.
     pub changes: u64,
     /// The memory allocated at the requested moments.
-    pub held: Vec<Held>,
+    pub moments: Vec<MomentMemory>,
     /// The effects of the phases.
     pub phases: Vec<PhaseRow>,
     /// The repairs of the trace.
@@ -160,20 +160,25 @@ pub struct CategoryReport {
 }
 
 impl CategoryReport {
-    /// Creates the report of one device at these moments. `repairs` are the ones to report.
-    pub fn of(profile: &Profile<'_>, device: DeviceIndex, moments: &[At], repairs: Repairs) -> Self {
+    /// Creates the report of one device at these moments. The report lists `repairs`.
+    pub fn of(
+        profile: &Profile<'_>,
+        device: DeviceIndex,
+        moments: &[ReportMoment],
+        repairs: Repairs,
+    ) -> Self {
         let places = Places::of(profile.trace());
         let owners = Owners::of(profile, &places);
         let pieces = pieces(profile, device);
         let mut names = Names::of(profile, &places);
-        let held =
-            moments.iter().map(|&at| held(profile, device, at, &pieces, &owners, &mut names)).collect();
+        let memory =
+            moments.iter().map(|&at| memory_at(profile, device, at, &pieces, &owners, &mut names)).collect();
         let span = span_ns(profile, device);
         Self {
             device: profile.device_name(device).to_owned(),
-            lasts_ns: span.map_or(0, |(first, last)| last.abs_diff(first)),
+            duration_ns: span.map_or(0, |(first, last)| last.abs_diff(first)),
             changes: profile.changes().iter().filter(|change| change.device == device).count() as u64,
-            held,
+            moments: memory,
             phases: phases(profile, device, &pieces, &places),
             repairs,
             is_compat: profile.is_compat(),
@@ -181,28 +186,29 @@ impl CategoryReport {
     }
 }
 
-fn held(
+fn memory_at(
     profile: &Profile<'_>,
     device: DeviceIndex,
-    at: At,
+    at: ReportMoment,
     pieces: &[Piece],
     owners: &Owners,
     names: &mut Names<'_>,
-) -> Held {
+) -> MomentMemory {
     let begin = profile.trace().records.first().map_or(0, |record| record.time_ns);
     let attribution = profile.attribution();
-    // The moment of a recording's peak is the one that all its reports have.
-    let record = attribution.filter(|_| at == At::Peak).and_then(|attribution| attribution.peak(device));
+    // The peak of a recording is at the same moment in all reports on the recording.
+    let record =
+        attribution.filter(|_| at == ReportMoment::Peak).and_then(|attribution| attribution.peak(device));
     let (moment, time_ns) = match at {
-        At::Peak => (
+        ReportMoment::Peak => (
             "peak",
             match record {
                 Some(record) => profile.trace().records[record as usize].time_ns,
                 None => peak(profile, device).map_or(begin, |peak| peak.time_ns),
             },
         ),
-        At::End => ("end", i64::MAX),
-        At::After(ns) => ("time", begin.saturating_add(ns)),
+        ReportMoment::End => ("end", i64::MAX),
+        ReportMoment::After(ns) => ("time", begin.saturating_add(ns)),
     };
     let is_live = |piece: &&Piece| match record {
         Some(record) => is_live_after(piece, record, time_ns),
@@ -210,34 +216,36 @@ fn held(
     };
     let mut all = Tally::default();
     let mut by_category: Vec<Tally> =
-        Category::ALL.iter().map(|category| Tally::named(category.name())).collect();
+        Category::ALL.iter().map(|category| Tally::with_name(category.name())).collect();
     let mut by_module: Groups<(Option<u32>, Option<String>)> = Groups::default();
     let mut by_operator: Groups<String> = Groups::default();
     for piece in pieces.iter().filter(is_live) {
-        let category = if names.are_scopes() { piece.settled_category() } else { piece.category_at(time_ns) };
+        let category =
+            if names.has_scope_names() { piece.first_known_category() } else { piece.category_at(time_ns) };
         let add = |tally: &mut Tally| tally.add(profile, piece, category);
         add(&mut all);
         add(&mut by_category[category as usize]);
         let registered = piece.storage.and_then(|storage| owners.module(storage));
-        match (registered, names.are_scopes()) {
+        match (registered, names.has_scope_names()) {
             (None, true) => {
-                let name = names.module(piece.obtained);
-                add(by_module.of((None, Some(name.clone())), || name));
+                let name = names.module(piece.allocated_by);
+                add(by_module.get_or_add((None, Some(name.clone())), || name));
             }
             (registered, _) => {
-                let module = registered.or_else(|| names.module_of(piece.obtained?));
-                add(by_module.of((module, None), || names.module_name(module)));
+                let module = registered.or_else(|| names.enclosing_module(piece.allocated_by?));
+                add(by_module.get_or_add((module, None), || names.module_name(module)));
             }
         }
-        let operator = names.operator(piece.obtained);
-        add(by_operator.of(operator.clone(), || operator));
+        let operator = names.operator(piece.allocated_by);
+        add(by_operator.get_or_add(operator.clone(), || operator));
     }
-    // As in the reports on allocations: the parts come to no more than the whole, where that is known better.
+    // As in the reports on allocations, the estimated parts are limited to the total, which is known more
+    // precisely.
     let whole = match (at, attribution) {
-        (At::Peak, Some(attribution)) => {
+        (ReportMoment::Peak, Some(attribution)) => {
             attribution.peak_error(device).map(|peak| Whole::of(peak.high, &all.bytes))
         }
-        (At::End, Some(attribution)) => {
+        (ReportMoment::End, Some(attribution)) => {
             attribution.at_end(device).map(|counted| Whole::of(counted.bytes as f64, &all.bytes))
         }
         _ => None,
@@ -247,7 +255,7 @@ fn held(
     by_category.retain(|tally| tally.row.pieces > 0);
     let last = span_ns(profile, device).map_or(begin, |(_, last)| last);
     let all = finish(all);
-    let mut held = Held {
+    let mut memory = MomentMemory {
         moment,
         after_ns: u64::try_from(time_ns.min(last).saturating_sub(begin)).unwrap_or(0),
         bytes: all.bytes,
@@ -257,36 +265,36 @@ fn held(
         operators: by_operator.largest_first(finish),
     };
     match at {
-        At::Peak => {
+        ReportMoment::Peak => {
             if let Some(peak) = attribution.and_then(|attribution| attribution.peak_error(device)) {
-                held.replace_sum((peak.value as u64, peak), None);
+                memory.replace_sum((peak.value as u64, peak), None);
             }
         }
-        At::End => {
+        ReportMoment::End => {
             if let Some(counted) = attribution.and_then(|attribution| attribution.at_end(device)) {
-                held.replace_sum((counted.bytes, counted.bytes_error), Some(counted.blocks));
+                memory.replace_sum((counted.bytes, counted.bytes_error), Some(counted.blocks));
             }
         }
-        At::After(_) => {}
+        ReportMoment::After(_) => {}
     }
-    held
+    memory
 }
 
-/// Returns whether a piece exists right after this record, at this time.
+/// Returns whether a piece is live right after this record, whose time is `time_ns`.
 fn is_live_after(piece: &Piece, record: RecordId, time_ns: i64) -> bool {
-    let has_begun = match piece.obtained {
-        Some(obtained) => obtained <= record,
+    let has_begun = match piece.allocated_by {
+        Some(allocated_by) => allocated_by <= record,
         None => piece.begin_ns.is_none_or(|begin_ns| begin_ns <= time_ns),
     };
     has_begun
-        && match piece.freed {
+        && match piece.freed_by {
             Some(freed) => freed > record,
             None => piece.end_ns.is_none_or(|end_ns| end_ns > time_ns),
         }
 }
 
-impl Held {
-    /// Replaces the sum by the recorder's count, or its estimate of the peak; a part cannot exceed the whole.
+impl MomentMemory {
+    /// Replaces the total by the recorder's count or by the estimate of the peak, and limits the parts to it.
     fn replace_sum(&mut self, (bytes, error): (u64, Estimate), blocks: Option<u64>) {
         (self.bytes, self.error) = (bytes, error);
         for row in self.categories.iter_mut().chain(&mut self.modules).chain(&mut self.operators) {
@@ -309,7 +317,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn named(name: impl Into<String>) -> Self {
+    fn with_name(name: impl Into<String>) -> Self {
         Self { row: PieceGroup { name: name.into(), ..PieceGroup::default() }, ..Self::default() }
     }
 
@@ -335,7 +343,7 @@ fn error(number: u64, estimate: Option<Estimate>) -> Estimate {
     estimate.filter(|estimate| !estimate.is_exact()).unwrap_or(Estimate::exact(number as f64))
 }
 
-/// Rows by the common property of their pieces.
+/// Rows under construction, by the common property of their pieces.
 struct Groups<K>(HashMap<K, Tally, RandomState>);
 
 impl<K> Default for Groups<K> {
@@ -345,8 +353,8 @@ impl<K> Default for Groups<K> {
 }
 
 impl<K: std::hash::Hash + Eq> Groups<K> {
-    fn of(&mut self, key: K, name: impl FnOnce() -> String) -> &mut Tally {
-        self.0.entry(key).or_insert_with(|| Tally::named(name()))
+    fn get_or_add(&mut self, key: K, name: impl FnOnce() -> String) -> &mut Tally {
+        self.0.entry(key).or_insert_with(|| Tally::with_name(name()))
     }
 
     fn largest_first(self, finish: impl Fn(Tally) -> PieceGroup) -> Vec<PieceGroup> {
@@ -357,37 +365,38 @@ impl<K: std::hash::Hash + Eq> Groups<K> {
 }
 
 fn phases(profile: &Profile<'_>, device: DeviceIndex, pieces: &[Piece], places: &Places) -> Vec<PhaseRow> {
-    let mut rows = When::ALL.map(|when| PhaseRow { when, ..PhaseRow::default() });
+    let mut rows = StepPart::ALL.map(|part| PhaseRow { part, ..PhaseRow::default() });
     // The allocated, freed and remaining bytes, by phase.
-    let mut sums = [[Sum::default(); 3]; When::ALL.len()];
+    let mut sums = [[Sum::default(); 3]; StepPart::ALL.len()];
     let mut ignored = Sum::default();
     for piece in pieces {
-        let row_of = |record: Option<u32>| record.map(|record| places.get(record).when as usize);
+        let row_of = |record: Option<u32>| record.map(|record| places.get(record).part as usize);
         let mut add = |sum: &mut Sum| piece.add_to(profile, sum, &mut ignored);
-        if let Some(row) = row_of(piece.obtained) {
+        if let Some(row) = row_of(piece.allocated_by) {
             rows[row].obtained_bytes = rows[row].obtained_bytes.saturating_add(piece.bytes);
             add(&mut sums[row][0]);
             if piece.end_ns.is_none() {
-                let is_of_sdk = is_of_sdk(profile);
-                let category = if is_of_sdk { piece.settled_category() } else { piece.category_at(i64::MAX) };
+                let is_from_sdk = is_from_sdk(profile);
+                let category =
+                    if is_from_sdk { piece.first_known_category() } else { piece.category_at(i64::MAX) };
                 let slot = &mut rows[row].left[category as usize];
                 *slot = slot.saturating_add(i64::try_from(piece.bytes).unwrap_or(i64::MAX));
                 add(&mut sums[row][2]);
             }
         }
-        if let Some(row) = row_of(piece.freed) {
+        if let Some(row) = row_of(piece.freed_by) {
             rows[row].freed_bytes = rows[row].freed_bytes.saturating_add(piece.bytes);
             add(&mut sums[row][1]);
         }
     }
-    // The phase that made the change at each moment; the last one if there are several.
-    let mut highest_ns = [0; When::ALL.len()];
+    // For each phase, the time of the most allocated bytes right after one of its changes.
+    let mut highest_ns = [0; StepPart::ALL.len()];
     let mut changes = profile.changes().iter().filter(|change| change.device == device).peekable();
     walk(profile, device, |moment: &Moment| {
         while let Some(change) = changes.next_if(|change| change.time_ns <= moment.time_ns) {
             let memory = matches!(change.action, Action::Create | Action::Destroy);
             if let Some(record) = change.record.filter(|_| memory) {
-                let row = places.get(record).when as usize;
+                let row = places.get(record).part as usize;
                 let total = u64::try_from(moment.total()).unwrap_or(0);
                 if rows[row].highest_bytes.is_none_or(|before| total > before) {
                     (rows[row].highest_bytes, highest_ns[row]) = (Some(total), moment.time_ns);

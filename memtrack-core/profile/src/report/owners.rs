@@ -1,4 +1,5 @@
-//! The module that a storage belongs to: as a parameter or buffer, or as an optimizer's state for one.
+//! Finds the module that a storage belongs to: as a parameter, a gradient or a buffer, or as an optimizer's
+//! state.
 
 use crate::analysis::Profile;
 use crate::places::{ModuleId, Places};
@@ -14,27 +15,27 @@ impl Owners {
             if !matches!(record.what, What::Module(_)) {
                 continue;
             }
-            for (_, storage) in profile.mentions(number) {
+            for (_, storage) in profile.references(number) {
                 if let Some(storage) = storage {
-                    // A parameter shared by several modules belongs to the one that was called first.
-                    owners[storage as usize] = owners[storage as usize].or(places.call(number));
+                    // A parameter that several modules share belongs to the module that was called first.
+                    owners[storage as usize] = owners[storage as usize].or(places.called_module(number));
                 }
             }
         }
         let mut owners = Self(owners);
         for (number, record) in (0..).zip(&profile.trace().records) {
-            let mut mentions = profile.mentions(number).into_iter().map(|(_, storage)| storage);
+            let mut references = profile.references(number).into_iter().map(|(_, storage)| storage);
             match &record.what {
                 What::Optimizer(optimizer) => {
                     for param in &optimizer.params {
-                        let of = mentions.next().flatten().and_then(|param| owners.module(param));
+                        let of = references.next().flatten().and_then(|param| owners.module(param));
                         let count = usize::from(param.grad.is_some()) + param.state.len();
-                        mentions.by_ref().take(count).for_each(|storage| owners.add(storage, of));
+                        references.by_ref().take(count).for_each(|storage| owners.add(storage, of));
                     }
                 }
                 What::Grad { param: Some(_), .. } => {
-                    let of = mentions.next().flatten().and_then(|param| owners.module(param));
-                    owners.add(mentions.next().flatten(), of);
+                    let of = references.next().flatten().and_then(|param| owners.module(param));
+                    owners.add(references.next().flatten(), of);
                 }
                 _ => {}
             }

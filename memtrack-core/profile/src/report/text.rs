@@ -1,21 +1,21 @@
-//! The report as text.
+//! Formats the category report as text.
 
-use super::{CategoryReport, Held, PhaseRow, PieceGroup};
+use super::{CategoryReport, MomentMemory, PhaseRow, PieceGroup};
 use crate::category::Category;
 use crate::series::Bytes;
 use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// The default number of characters in a line.
+/// The default width of a line in characters.
 const DEFAULT_WIDTH: usize = 120;
-/// The number of characters of a row other than its name.
+/// The width of a row without its name, in characters.
 const NUMBERS: usize = 54;
-/// The additional width of these with their errors.
+/// The additional width of a row whose numbers have errors.
 const ERRORS: usize = 13;
 
 impl CategoryReport {
-    /// Formats the report as text, at most `rows` modules and operators for each moment, in lines of at most
-    /// `width` characters (`None`: as long as they need).
+    /// Formats the report as text, with at most `rows` modules and operators for each moment, in lines of at
+    /// most `width` characters (`None`: as long as needed).
     pub fn to_text(&self, rows: usize, width: Option<usize>) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -33,11 +33,11 @@ impl CategoryReport {
             "{}: {} over {}",
             printable(&self.device),
             counted(self.changes, "change"),
-            human_time(self.lasts_ns)
+            human_time(self.duration_ns)
         )?;
-        for held in &self.held {
+        for moment in &self.moments {
             out.push('\n');
-            write_held(out, held, rows, room)?;
+            write_moment(out, moment, rows, room)?;
         }
         if !self.phases.is_empty() {
             out.push('\n');
@@ -63,40 +63,44 @@ impl fmt::Display for CategoryReport {
     }
 }
 
-fn write_held(out: &mut String, held: &Held, most: usize, room: usize) -> fmt::Result {
-    let when = match held.moment {
-        "peak" => format!("At the peak, {} after the start", human_time(held.after_ns)),
+fn write_moment(out: &mut String, moment: &MomentMemory, max_rows: usize, room: usize) -> fmt::Result {
+    let when = match moment.moment {
+        "peak" => format!("At the peak, {} after the start", human_time(moment.after_ns)),
         "end" => "At the end".to_owned(),
-        _ => format!("{} after the start", human_time(held.after_ns)),
+        _ => format!("{} after the start", human_time(moment.after_ns)),
     };
-    if held.error.is_exact() {
-        writeln!(out, "{when}: {} requested ({} bytes)", human_bytes(held.bytes), grouped(held.bytes))?;
+    if moment.error.is_exact() {
+        writeln!(out, "{when}: {} requested ({} bytes)", human_bytes(moment.bytes), grouped(moment.bytes))?;
     } else {
-        writeln!(out, "{when}: {} requested (small blocks were sampled)", held.error.as_bytes(held.bytes))?;
+        writeln!(
+            out,
+            "{when}: {} requested (small blocks were sampled)",
+            moment.error.as_bytes(moment.bytes)
+        )?;
     }
-    if held.categories.is_empty() {
+    if moment.categories.is_empty() {
         return Ok(());
     }
-    let mut rows = held.categories.iter().chain(&held.modules).chain(&held.operators);
+    let mut rows = moment.categories.iter().chain(&moment.modules).chain(&moment.operators);
     let are_estimates = rows.any(|row| !row.error.is_exact() || !row.count_error.is_exact());
     let room = if are_estimates { room.saturating_sub(ERRORS).max(24) } else { room };
     write_head(out, "category", 20, are_estimates)?;
     out.push('\n');
-    for row in &held.categories {
-        write_row(out, row, held.bytes, Widths { name: 20, are_estimates }, false)?;
+    for row in &moment.categories {
+        write_row(out, row, moment.bytes, Widths { name: 20, are_estimates }, false)?;
     }
-    for (title, all) in [("module", &held.modules), ("operator", &held.operators)] {
-        let (shown, rest) = all.split_at(most.min(all.len()));
+    for (title, all) in [("module", &moment.modules), ("operator", &moment.operators)] {
+        let (shown, rest) = all.split_at(max_rows.min(all.len()));
         let name = |row: &PieceGroup| row.name.chars().count().min(room);
         let wide = shown.iter().map(name).max().unwrap_or(0).max(20);
         let widths = Widths { name: wide, are_estimates };
         write_head(out, title, wide, are_estimates)?;
         out.push_str("  mostly\n");
         for row in shown {
-            write_row(out, row, held.bytes, widths, true)?;
+            write_row(out, row, moment.bytes, widths, true)?;
         }
         if !rest.is_empty() {
-            write_row(out, &PieceGroup::together(rest), held.bytes, widths, false)?;
+            write_row(out, &PieceGroup::sum_of(rest), moment.bytes, widths, false)?;
         }
     }
     Ok(())
@@ -118,7 +122,13 @@ fn write_head(out: &mut String, title: &str, wide: usize, are_estimates: bool) -
     }
 }
 
-fn write_row(out: &mut String, row: &PieceGroup, of: u64, widths: Widths, mostly: bool) -> fmt::Result {
+fn write_row(
+    out: &mut String,
+    row: &PieceGroup,
+    of: u64,
+    widths: Widths,
+    with_main_category: bool,
+) -> fmt::Result {
     let wide = widths.name;
     let name = shorten_middle(&printable(&row.name), wide);
     let share = row.bytes as f64 / of.max(1) as f64;
@@ -129,16 +139,16 @@ fn write_row(out: &mut String, row: &PieceGroup, of: u64, widths: Widths, mostly
     } else {
         write!(out, "  {name:<wide$} {bytes:>11} {share:>6} {count:>9}")?;
     }
-    if mostly && let Some(category) = largest(&row.by_category) {
+    if with_main_category && let Some(category) = largest_category(&row.by_category) {
         write!(out, "  {category}")?;
     }
     out.push('\n');
     Ok(())
 }
 
-fn largest(bytes: &Bytes) -> Option<Category> {
+fn largest_category(bytes: &Bytes) -> Option<Category> {
     let categories = Category::ALL.into_iter().zip(bytes);
-    // The first one if several are equal.
+    // Reversed, so that the first of several equal ones counts.
     categories
         .filter(|(_, bytes)| **bytes > 0)
         .rev()
@@ -151,7 +161,7 @@ fn write_phase(out: &mut String, row: &PhaseRow, [first, left_wide, highest]: [u
         .iter()
         .zip(row.left)
         .filter(|(_, bytes)| *bytes > 0)
-        // Only the sum of estimates has an error.
+        // For estimates, only the error of the sum is known, so categories have no numbers.
         .map(|(category, bytes)| match row.errors.left_bytes.is_exact() {
             true => format!("{category} {}", human_bytes(bytes as u64)),
             false => category.to_string(),
@@ -161,7 +171,7 @@ fn write_phase(out: &mut String, row: &PhaseRow, [first, left_wide, highest]: [u
     writeln!(
         out,
         "{:<12} {:>first$} {:>first$} {:>left_wide$} {:>highest$}  {}",
-        row.when,
+        row.part,
         errors.obtained_bytes.as_bytes(row.obtained_bytes),
         errors.freed_bytes.as_bytes(row.freed_bytes),
         errors.left_bytes.as_bytes(row.left_bytes()),
@@ -170,7 +180,7 @@ fn write_phase(out: &mut String, row: &PhaseRow, [first, left_wide, highest]: [u
     )
 }
 
-/// Formats a time with a suitable unit.
+/// Formats a duration with a suitable unit.
 pub(crate) fn human_time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -180,7 +190,7 @@ pub(crate) fn human_time(ns: u64) -> String {
     }
 }
 
-/// Formats all digits, in groups of three.
+/// Formats a number with commas between groups of three digits.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);

@@ -1,14 +1,14 @@
-//! With any damage to the lines of a trace, the tolerant mode returns a result, reports its repairs, and
-//! invents no memory.
+//! Tests that with any damage to the lines of a trace, the tolerant mode returns a result, reports its
+//! repairs, and never reports negative memory.
 
-use super::program::{Program, Reads, Takes, Writes};
+use super::program::{MayWrite, Program, Reads, Writes};
 use crate::advice::Advice;
 use crate::analysis::{AnalysisError, analyse};
 use crate::modules::ModuleReport;
 use crate::optrace::{Mode, read};
 use crate::pieces::pieces;
 use crate::places::Places;
-use crate::report::{At, CategoryReport};
+use crate::report::{CategoryReport, ReportMoment};
 use crate::series::walk;
 use proptest::prelude::*;
 
@@ -23,17 +23,19 @@ fn training() -> String {
             inner.op_with("mm", &[Reads(handle(1)), Reads(0)], &[handle(2)], |inner| {
                 inner.alloc(0x900, 8);
                 inner.free(0x900, 8);
-                inner.make(handle(2), 0x300, 48);
+                inner.alloc_tensor(handle(2), 0x300, 48);
             });
         });
         program.op("relu_", &[Writes(handle(2))], |_| {});
-        program.backward("MmBackward", &[Takes(handle(2))], |inner| {
-            inner.op("mm", &[Reads(handle(1)), Reads(handle(2))], |inner| inner.make(handle(3), 0x400, 64));
+        program.backward("MmBackward", &[MayWrite(handle(2))], |inner| {
+            inner.op("mm", &[Reads(handle(1)), Reads(handle(2))], |inner| {
+                inner.alloc_tensor(handle(3), 0x400, 64)
+            });
         });
         program.grad(handle(3));
         program.free(0x300, 48);
         program.phase("optimizer", |inner| {
-            inner.op("sqrt", &[Reads(handle(3))], |inner| inner.make(handle(4), 0x300, 64));
+            inner.op("sqrt", &[Reads(handle(3))], |inner| inner.alloc_tensor(handle(4), 0x300, 64));
             inner.op("add_", &[Writes(0), Reads(handle(4))], |_| {});
             inner.free(0x300, 64);
         });
@@ -64,7 +66,7 @@ fn damage() -> impl Strategy<Value = Damage> {
 
 /// Damages all lines but the first, which identifies the file. Returns the file, and whether the damage must
 /// be detected.
-fn damaged(file: &str, damages: &[Damage]) -> (Vec<u8>, bool) {
+fn apply_damage(file: &str, damages: &[Damage]) -> (Vec<u8>, bool) {
     let mut lines: Vec<&str> = file.lines().collect();
     let mut must_notice = false;
     let mut cut = None;
@@ -104,8 +106,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn damaged_traces_are_repaired_and_never_hold_less_than_nothing(damages in prop::collection::vec(damage(), 1..6)) {
-        let (file, must_notice) = damaged(&training(), &damages);
+    fn damaged_traces_are_repaired_and_never_have_negative_memory(damages in prop::collection::vec(damage(), 1..6)) {
+        let (file, must_notice) = apply_damage(&training(), &damages);
         let read = match read(&file[..], Mode::Tolerant, 1 << 20) {
             Ok(read) => read,
             Err(error) => panic!("{error}\n{}", String::from_utf8_lossy(&file)),
@@ -125,14 +127,15 @@ proptest! {
             });
             let left: u64 = pieces(&profile, device).iter().filter(|piece| piece.end_ns.is_none()).map(|piece| piece.bytes).sum();
             prop_assert_eq!(last.map_or(0, |last| last.total()), left as i64);
-            let report = CategoryReport::of(&profile, device, &[At::Peak, At::End, At::After(35)], repairs);
-            prop_assert_eq!(report.held[1].bytes, left);
+            let moments = [ReportMoment::Peak, ReportMoment::End, ReportMoment::After(35)];
+            let report = CategoryReport::of(&profile, device, &moments, repairs);
+            prop_assert_eq!(report.moments[1].bytes, left);
             let _ = (report.to_text(5, Some(80)), report.to_json(5), Places::of(&read.trace));
             let modules = ModuleReport::of(&profile, device, repairs);
             let _ = (modules.to_text(9, Some(80)), modules.to_json(9));
             let advice = Advice::of(&profile, device, repairs);
             let _ = (advice.to_text(9, Some(80)), advice.to_json(9));
-            prop_assert_eq!(advice.peak_bytes, report.held[0].bytes);
+            prop_assert_eq!(advice.peak_bytes, report.moments[0].bytes);
             for finding in &advice.findings {
                 prop_assert_eq!(finding.peak_bytes + finding.saves_bytes, advice.peak_bytes);
             }

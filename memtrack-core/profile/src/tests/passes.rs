@@ -1,6 +1,6 @@
-//! One program for each pass, whose result would differ without the pass.
+//! Tests each pass on a program whose result would differ without the pass.
 
-use super::program::{Program, Reads, Takes, Writes, category_in};
+use super::program::{MayWrite, Program, Reads, Writes, category_in};
 use crate::analysis::analyse;
 use crate::category::Category;
 use crate::optrace::Mode;
@@ -15,27 +15,27 @@ const D: u64 = 0x500;
 const G: u64 = 0x600;
 const M: u64 = 0x700;
 
-/// Returns a step with a weight, its gradient and additions of the test: `y = w x`, `dw = x dy`.
+/// Returns a training step with a weight and its gradient: `y = w x`, `dw = x dy`.
 fn step(named: bool) -> Program {
     let mut program = Program::default();
     program.tensor(0, W, 64);
     program.tensor(1, X, 32);
     let forward =
-        |program: &mut Program| program.op("mm", &[Reads(1), Reads(0)], |inner| inner.make(2, Y, 48));
+        |program: &mut Program| program.op("mm", &[Reads(1), Reads(0)], |inner| inner.alloc_tensor(2, Y, 48));
     if named {
         program.module("Linear", &[0], &[], forward);
     } else {
         forward(&mut program);
     }
-    program.op("ones_like", &[Reads(2)], |inner| inner.make(3, SEED, 48));
-    program.backward("MmBackward", &[Takes(3)], |inner| {
-        inner.op("mm", &[Reads(3), Reads(2)], |inner| inner.make(4, D, 16));
-        inner.op("mm", &[Reads(1), Reads(3)], |inner| inner.make(5, G, 64));
+    program.op("ones_like", &[Reads(2)], |inner| inner.alloc_tensor(3, SEED, 48));
+    program.backward("MmBackward", &[MayWrite(3)], |inner| {
+        inner.op("mm", &[Reads(3), Reads(2)], |inner| inner.alloc_tensor(4, D, 16));
+        inner.op("mm", &[Reads(1), Reads(3)], |inner| inner.alloc_tensor(5, G, 64));
     });
-    program.backward("torch::autograd::AccumulateGrad", &[Takes(5)], |inner| {
+    program.backward("torch::autograd::AccumulateGrad", &[MayWrite(5)], |inner| {
         inner.op("aten::detach", &[Reads(5)], |_| {});
     });
-    // Read once more, so that it is known as a tensor.
+    // Another read, so that the trace shows a tensor in this memory.
     program.op("mul", &[Reads(4)], |_| {});
     program
 }
@@ -57,7 +57,7 @@ fn accumulated_tensors_are_gradients() {
 fn tensors_registered_as_gradients_are_gradients() {
     let mut program = Program::default();
     program.tensor(0, X, 8);
-    program.op("f", &[Reads(0)], |inner| inner.make(1, G, 8));
+    program.op("f", &[Reads(0)], |inner| inner.alloc_tensor(1, G, 8));
     program.grad(1);
     expect(&program, G, 0, Category::Gradient);
 }
@@ -66,7 +66,7 @@ fn tensors_registered_as_gradients_are_gradients() {
 fn memory_that_one_operator_allocates_and_frees_is_temporary() {
     let mut program = step(true);
     program.op("mul", &[Reads(2)], |inner| {
-        inner.make(9, 0x900, 8);
+        inner.alloc_tensor(9, 0x900, 8);
         inner.op("fill_", &[Writes(9)], |_| {});
         inner.free(0x900, 8);
     });
@@ -79,7 +79,7 @@ fn a_modules_tensors_are_parameters() {
     program.tensor(0, W, 64);
     program.tensor(1, X, 32);
     program.module("Linear", &[0], &[], |inner| {
-        inner.op("mm", &[Reads(1), Reads(0)], |inner| inner.make(2, Y, 48))
+        inner.op("mm", &[Reads(1), Reads(0)], |inner| inner.alloc_tensor(2, Y, 48))
     });
     program.op("mul", &[Reads(2)], |_| {});
     expect(&program, W, 0, Category::Parameter);
@@ -91,12 +91,12 @@ fn tensors_that_lead_to_a_gradient_without_depending_on_one_are_inputs() {
 }
 
 #[test]
-fn without_modules_parameters_are_found_by_their_part_in_the_step() {
+fn without_modules_parameters_are_found_by_data_flow() {
     let mut program = step(false);
     program.op("add_", &[Writes(0), Reads(5)], |_| {});
     expect(&program, W, 0, Category::Parameter);
     expect(&program, W, 1, Category::Parameter);
-    // Without a step that writes it, a weight cannot be distinguished from an input.
+    // Without an optimizer's step that writes the weight, it cannot be distinguished from an input.
     expect(&step(false), W, 0, Category::Input);
 }
 
@@ -110,7 +110,7 @@ fn tensors_made_from_inputs_and_parameters_are_activations() {
 #[test]
 fn tensors_that_an_optimizer_keeps_are_its_state() {
     let mut program = step(true);
-    program.make(6, M, 64);
+    program.alloc_tensor(6, M, 64);
     program.op("mul_", &[Writes(6), Reads(5)], |_| {});
     program.optimizer(0, 5, 6);
     expect(&program, M, 0, Category::OptimizerState);
@@ -129,7 +129,7 @@ fn buffers_have_a_category_only_in_tolerant_mode() {
     program.tensor(1, X, 32);
     program.tensor(8, 0x800, 4);
     program.module("BatchNorm", &[0], &[8], |inner| {
-        inner.op("batch_norm", &[Reads(1), Reads(0), Writes(8)], |inner| inner.make(2, Y, 48));
+        inner.op("batch_norm", &[Reads(1), Reads(0), Writes(8)], |inner| inner.alloc_tensor(2, Y, 48));
     });
     program.op("mul", &[Reads(2)], |_| {});
     assert_eq!(program.category(Mode::Tolerant, 0x800, 0), Some(Category::Buffer));
@@ -140,9 +140,9 @@ fn buffers_have_a_category_only_in_tolerant_mode() {
 fn memory_that_an_optimizers_step_does_not_keep_has_a_separate_category() {
     let mut program = step(true);
     program.phase("optimizer", |inner| {
-        inner.op("sqrt", &[Reads(5)], |inner| inner.make(7, 0x700, 64));
+        inner.op("sqrt", &[Reads(5)], |inner| inner.alloc_tensor(7, 0x700, 64));
         inner.op("add_", &[Writes(0), Reads(7)], |_| {});
-        // No tensor is ever seen in this.
+        // No tensor is ever seen in this memory.
         inner.alloc(0x710, 4);
     });
     assert_eq!(program.category(Mode::Tolerant, 0x700, 0), Some(Category::OptimizerTemporary));
@@ -184,7 +184,7 @@ fn tensors_without_storage_are_merged_only_in_compat_mode() {
         ));
     }
     program.op("fill_", &[Writes(0), Writes(1)], |_| {});
-    // Each gets separate memory.
+    // Each tensor has separate memory.
     for (handle, address) in [(0, 0x100), (1, 0x200)] {
         program.alloc(address, 8);
         let late = 10 + handle;
@@ -205,10 +205,10 @@ fn tensors_without_storage_are_merged_only_in_compat_mode() {
 }
 
 #[test]
-fn memory_that_another_operator_frees_is_paired_in_the_order_of_time() {
+fn frees_by_another_operator_are_matched_in_chronological_order() {
     let mut program = Program::default();
-    // Two operators at the same time, on two threads: one allocates, the other frees, and the first allocates
-    // again.
+    // Two operators run at the same time on two threads: the first allocates, the second frees, and the first
+    // allocates again.
     for (id, thread, time) in [(1, 1, 1), (2, 2, 2)] {
         program.line(&format!(
             r#"{{"ev":"op","id":{id},"parent":null,"ts":{time},"thread":{thread},"name":"f","kind":"op","schema":true,"args":[]}}"#

@@ -1,11 +1,11 @@
-//! A small program, written as the operator trace that it would leave.
+//! A small program, written as the operator trace that it would record.
 
 use crate::analysis::{Profile, analyse};
 use crate::category::Category;
 use crate::optrace::{Mode, ReadTrace, read};
 use std::fmt::Write;
 
-/// The lines of a trace. Each record takes 10 ns; sizes are in bytes, all elements are bytes.
+/// The lines of a trace. Each record takes 10 ns. Elements of tensors are bytes, so sizes are in bytes.
 #[derive(Default)]
 pub(super) struct Program {
     lines: String,
@@ -21,10 +21,10 @@ pub(super) enum Arg {
     Reads(u64),
     Writes(u64),
     /// The effect is unknown.
-    Takes(u64),
+    MayWrite(u64),
 }
 
-pub(super) use Arg::{Reads, Takes, Writes};
+pub(super) use Arg::{MayWrite, Reads, Writes};
 
 impl Program {
     pub(super) fn line(&mut self, line: &str) {
@@ -39,7 +39,7 @@ impl Program {
         (self.ids, parent, self.time)
     }
 
-    /// Adds a tensor with a handle, which is also its identity, at an address.
+    /// Adds a tensor at an address. The handle is also the tensor's identity.
     pub(super) fn tensor(&mut self, handle: u64, address: u64, bytes: u64) {
         self.line(&format!(
             r#"{{"ev":"tensor","t":{handle},"impl":"{handle}","storage":"{address:#x}","dev":"cuda:0","dtype":"u8","sizes":[{bytes}],"strides":[1],"layout":"strided"}}"#
@@ -61,13 +61,13 @@ impl Program {
         ));
     }
 
-    /// Adds memory, and the tensor in it.
-    pub(super) fn make(&mut self, handle: u64, address: u64, bytes: u64) {
+    /// Adds an allocation, and a tensor in the allocated memory.
+    pub(super) fn alloc_tensor(&mut self, handle: u64, address: u64, bytes: u64) {
         self.alloc(address, bytes);
         self.tensor(handle, address, bytes);
     }
 
-    /// Adds a known operator.
+    /// Adds an operator with a known schema.
     pub(super) fn op(&mut self, name: &str, args: &[Arg], inner: impl FnOnce(&mut Self)) {
         self.record(&format!(r#""name":"{name}","kind":"op","schema":true"#), args, &[], inner);
     }
@@ -78,18 +78,17 @@ impl Program {
     }
 
     /// Adds an operator that reports no tensors.
-    pub(super) fn silent(&mut self, name: &str, inner: impl FnOnce(&mut Self)) {
+    pub(super) fn op_without_tensors(&mut self, name: &str, inner: impl FnOnce(&mut Self)) {
         self.record(&format!(r#""name":"{name}","kind":"op","schema":false"#), &[], &[], inner);
     }
 
-    /// Adds a node of the automatic differentiation.
+    /// Adds an autograd node.
     pub(super) fn backward(&mut self, name: &str, args: &[Arg], inner: impl FnOnce(&mut Self)) {
         self.record(&format!(r#""name":"{name}","kind":"backward","schema":false"#), args, &[], inner);
     }
 
-    /// Adds an operator with results and the sequence number that its node of the automatic differentiation
-    /// also has.
-    pub(super) fn op_numbered(
+    /// Adds an operator with results and a sequence number, which the operator's autograd node shares.
+    pub(super) fn op_with_sequence(
         &mut self,
         name: &str,
         sequence: u64,
@@ -101,7 +100,7 @@ impl Program {
         self.record(&fields, args, outs, inner);
     }
 
-    /// Adds a node of the automatic differentiation that belongs to the operator with this number.
+    /// Adds the autograd node of the operator with this sequence number.
     pub(super) fn backward_of(
         &mut self,
         name: &str,
@@ -128,17 +127,17 @@ impl Program {
             .map(|arg| match arg {
                 Reads(handle) => format!(r#"{{"t":{handle},"w":false}}"#),
                 Writes(handle) => format!(r#"{{"t":{handle},"w":true}}"#),
-                Takes(handle) => format!(r#"{{"t":{handle},"w":null}}"#),
+                MayWrite(handle) => format!(r#"{{"t":{handle},"w":null}}"#),
             })
             .collect();
         let args = args.join(",");
         self.line(&format!(
             r#"{{"ev":"op","id":{id},"parent":{parent},"ts":{time},"thread":1,{fields},"args":[{args}]}}"#
         ));
-        self.inside(id, outs, inner);
+        self.enclose(id, outs, inner);
     }
 
-    fn inside(&mut self, id: u64, outs: &[u64], inner: impl FnOnce(&mut Self)) {
+    fn enclose(&mut self, id: u64, outs: &[u64], inner: impl FnOnce(&mut Self)) {
         self.open.push(id);
         inner(self);
         self.open.pop();
@@ -148,7 +147,7 @@ impl Program {
         self.line(&format!(r#"{{"ev":"end","id":{id},"ts":{time}{outs}}}"#));
     }
 
-    /// Adds the call of a module with its parameters and buffers; there is one of each type.
+    /// Adds the call of a module with its parameters and buffers, as the only module of its type.
     pub(super) fn module(
         &mut self,
         class: &str,
@@ -175,7 +174,7 @@ impl Program {
         self.line(&format!(
             r#"{{"ev":"module","id":{id},"parent":{parent},"ts":{time},"thread":1,"self":"{identity}","class":"{class}","path":"{path}","params":[{params}],"buffers":[{buffers}]}}"#
         ));
-        self.inside(id, &[], inner);
+        self.enclose(id, &[], inner);
     }
 
     /// Adds an optimizer with one parameter, its gradient and its state.
@@ -184,7 +183,7 @@ impl Program {
         self.line(&format!(
             r#"{{"ev":"optimizer","id":{id},"parent":{parent},"ts":{time},"thread":1,"self":"adam","params":[{{"t":{param},"grad":{grad},"state":[["exp_avg",{state}]]}}]}}"#
         ));
-        self.inside(id, &[], |_| {});
+        self.enclose(id, &[], |_| {});
     }
 
     pub(super) fn grad(&mut self, grad: u64) {
@@ -194,13 +193,13 @@ impl Program {
         ));
     }
 
-    /// Moves the program to another device.
-    pub(super) fn on(mut self, device: &str) -> Self {
+    /// Returns the program on another device.
+    pub(super) fn on_device(mut self, device: &str) -> Self {
         self.lines = self.lines.replace("cuda:0", device);
         self
     }
 
-    /// Returns the whole file.
+    /// Returns the complete file.
     pub(super) fn file(&self) -> String {
         let header = r#"{"ev":"header","format":"memtrack-optrace","version":1,"time":"monotonic_ns","producer":{"name":"hand","version":"1"}}"#;
         format!("{header}\n{}{{\"ev\":\"footer\",\"records\":{}}}\n", self.lines, self.count)

@@ -1,4 +1,4 @@
-//! Files that are not traces, or contradict themselves, are rejected with the line.
+//! Tests that files which are not traces, or are contradictory, are rejected with the number of the line.
 
 use super::program::{Program, Reads};
 use crate::optrace::{Mode, TraceError, read};
@@ -42,7 +42,7 @@ fn files_that_are_not_traces_are_rejected() {
 }
 
 #[test]
-fn a_line_that_contradicts_the_format_is_named() {
+fn errors_name_the_line_that_contradicts_the_format() {
     let other = TENSOR.replace("0x10", "0x20");
     let renamed = OP.replace("\"f\"", "\"g\"");
     let early = OP.replace("\"id\":0", "\"id\":1").replace("\"parent\":null", "\"parent\":1");

@@ -1,10 +1,10 @@
-//! The traces of recordings with operators, for any content of the log.
+//! Tests the traces of recordings, including recordings with a damaged log of operators.
 
 use crate::advice::Advice;
 use crate::analysis::analyse;
 use crate::optrace::{Mode, read, write};
 use crate::recorded::{Attribution, categories, operator_trace};
-use crate::report::{At, CategoryReport};
+use crate::report::{CategoryReport, ReportMoment};
 use crate::{Category, Repairs};
 use memtrack_file::operators::{OperatorLine, append};
 use memtrack_model::Snapshot;
@@ -21,7 +21,7 @@ const ROOT: ScopeId = ScopeId(1);
 const OPERATOR: ScopeId = ScopeId(2);
 const BACKWARD: ScopeId = ScopeId(3);
 
-/// Returns a recording whose log and events are given with their ticks and threads.
+/// Returns a recording with these log lines and events. The numbers are ticks and threads.
 fn recording(lines: &[(u64, u32, OperatorLine)], events: &[(u64, u32, Action, u64, ScopeId)]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let scope = |parent, kind, name: &str| Scope { parent, kind, name: name.into() };
@@ -57,26 +57,26 @@ fn tensor(identity: u64, address: u64) -> TensorInfo<'static> {
     TensorInfo::new(identity, DeviceId::HOST, Dtype::F32, vec![4, 4]).storage(address, 64)
 }
 
-fn with(mut line: OperatorLine, tensors: &[TensorInfo<'_>]) -> OperatorLine {
+fn with_tensors(mut line: OperatorLine, tensors: &[TensorInfo<'_>]) -> OperatorLine {
     tensors.iter().for_each(|tensor| assert!(line.with(tensor, false)));
     line
 }
 
-/// Returns a step on one thread, with a parameter, an operator and a gradient.
+/// Returns a training step on one thread, with a parameter, an operator and a gradient.
 fn step() -> Snapshot {
     let weight = tensor(1, 0x100);
     let lines = [
-        (10, 1, with(OperatorLine::parameter(1, "net", "weight"), std::slice::from_ref(&weight))),
+        (10, 1, with_tensors(OperatorLine::parameter(1, "net", "weight"), std::slice::from_ref(&weight))),
         (20, 1, OperatorLine::enter(ROOT)),
         (30, 1, OperatorLine::enter(OPERATOR)),
-        (31, 1, with(OperatorLine::inputs(), &[weight.clone(), tensor(2, 0x200)])),
-        (40, 1, with(OperatorLine::outputs(), &[tensor(3, 0x300).strides(vec![1, 4])])),
+        (31, 1, with_tensors(OperatorLine::inputs(), &[weight.clone(), tensor(2, 0x200)])),
+        (40, 1, with_tensors(OperatorLine::outputs(), &[tensor(3, 0x300).strides(vec![1, 4])])),
         (41, 1, OperatorLine::leave(OPERATOR)),
         (50, 1, OperatorLine::leave(ROOT)),
         (60, 1, OperatorLine::enter(BACKWARD)),
         (70, 1, OperatorLine::leave(BACKWARD)),
-        (71, 1, with(OperatorLine::gradient(), &[weight.clone(), tensor(4, 0x400)])),
-        (80, 1, with(OperatorLine::state(0, "Adam", "exp_avg"), &[weight, tensor(5, 0x500)])),
+        (71, 1, with_tensors(OperatorLine::gradient(), &[weight.clone(), tensor(4, 0x400)])),
+        (80, 1, with_tensors(OperatorLine::state(0, "Adam", "exp_avg"), &[weight, tensor(5, 0x500)])),
     ];
     let events = [
         (5, 1, Action::Alloc, 0x100, ScopeId::NONE),
@@ -103,7 +103,7 @@ fn memory_keeps_its_category_if_the_free_of_its_predecessor_was_not_recorded() {
     let lines = [
         (10, 1, OperatorLine::enter(BACKWARD)),
         (30, 1, OperatorLine::leave(BACKWARD)),
-        (40, 1, with(OperatorLine::gradient(), &[tensor(1, 0x100), tensor(2, 0x200)])),
+        (40, 1, with_tensors(OperatorLine::gradient(), &[tensor(1, 0x100), tensor(2, 0x200)])),
     ];
     let events = [
         (20, 1, Action::Alloc, 0x200, BACKWARD),
@@ -116,17 +116,17 @@ fn memory_keeps_its_category_if_the_free_of_its_predecessor_was_not_recorded() {
     assert_eq!(of_event, ["autograd_detail", "gradient", "gradient"].map(Some));
 }
 
-/// Returns the report on a recording, and the advice, with its names.
-fn reports(snapshot: &Snapshot, moments: &[At]) -> (CategoryReport, Advice) {
+/// Returns the category report and the advice of a recording, with the recording's attribution.
+fn reports(snapshot: &Snapshot, moments: &[ReportMoment]) -> (CategoryReport, Advice) {
     let recorded = operator_trace(snapshot).unwrap();
     let attribution = Attribution::of(snapshot, &recorded, EventNames::default());
-    let profile = analyse(&recorded.trace, Mode::Tolerant).unwrap().attributed(&attribution);
+    let profile = analyse(&recorded.trace, Mode::Tolerant).unwrap().with_attribution(&attribution);
     let (device, repairs) = (DeviceIndex(0), Repairs::default());
     (CategoryReport::of(&profile, device, moments, repairs), Advice::of(&profile, device, repairs))
 }
 
-/// Returns a step of which only samples were recorded: the blocks of the gradient and of the optimizer's
-/// state were not sampled, and the operator's represents many.
+/// Returns a training step with sampled blocks: the blocks of the gradient and of the optimizer's state were
+/// not sampled, and the operator's block represents many.
 fn sampled_step() -> Snapshot {
     let whole = step();
     let mut snapshot = Snapshot {
@@ -150,14 +150,14 @@ fn sampled_step() -> Snapshot {
 #[test]
 fn a_sample_counts_for_the_blocks_that_it_represents_and_has_an_error() {
     let snapshot = sampled_step();
-    let (report, advice) = reports(&snapshot, &[At::Peak]);
+    let (report, advice) = reports(&snapshot, &[ReportMoment::Peak]);
     let weighed = snapshot.weighed_event(2);
     assert!(weighed.estimated && weighed.bytes > 1000, "{weighed:?}");
-    let held = &report.held[0];
+    let held = &report.moments[0];
     let activation = held.categories.iter().find(|row| row.name == "ACTIVATION").unwrap();
     assert_eq!((activation.bytes, activation.pieces), (weighed.bytes, weighed.blocks.round() as u64));
     assert!(!activation.error.is_exact() && !activation.count_error.is_exact());
-    // The peak is the one that all reports have.
+    // The peak is the one that all reports show.
     let peak = Peak::of(&snapshot, DeviceId::HOST, &lifetimes(&snapshot, DeviceId::HOST));
     assert_eq!((held.bytes, held.error), (peak.bytes, peak.error));
     assert_eq!((advice.peak_bytes, advice.peak_error), (peak.bytes, peak.error));
@@ -167,43 +167,43 @@ fn a_sample_counts_for_the_blocks_that_it_represents_and_has_an_error() {
 }
 
 #[test]
-fn tensors_in_blocks_that_were_not_sampled_do_not_live_for_ever() {
-    let (report, _) = reports(&sampled_step(), &[At::End]);
-    let names: Vec<&str> = report.held[0].categories.iter().map(|row| row.name.as_str()).collect();
+fn tensors_in_unsampled_blocks_are_not_live_forever() {
+    let (report, _) = reports(&sampled_step(), &[ReportMoment::End]);
+    let names: Vec<&str> = report.moments[0].categories.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(names, ["PARAMETER", "INPUT"], "{report}");
     // If every block is recorded, a tensor without an allocation is older than the recording.
     let mut exact = sampled_step();
     (exact.sampling, exact.meta.sample_threshold_bytes) = (None, 0);
     exact.events.flags.fill(EventFlags::default());
-    let (report, _) = reports(&exact, &[At::End]);
+    let (report, _) = reports(&exact, &[ReportMoment::End]);
     let all = [Category::Parameter, Category::OptimizerState, Category::Input, Category::Gradient];
     assert_eq!(
-        report.held[0].categories.iter().map(|row| &*row.name).collect::<Vec<_>>(),
+        report.moments[0].categories.iter().map(|row| &*row.name).collect::<Vec<_>>(),
         all.map(Category::name)
     );
-    assert!(report.held[0].error.is_exact() && !report.to_text(9, None).contains(['±', '<']), "{report}");
+    assert!(report.moments[0].error.is_exact() && !report.to_text(9, None).contains(['±', '<']), "{report}");
 }
 
 #[test]
-fn operators_of_a_recording_and_its_trace_are_named_as_by_top() {
+fn operators_of_a_recording_and_its_trace_are_named_as_in_top() {
     let snapshot = step();
-    let (of_recording, _) = reports(&snapshot, &[At::Peak]);
+    let (of_recording, _) = reports(&snapshot, &[ReportMoment::Peak]);
     let trace = operator_trace(&snapshot).unwrap().trace;
     let profile = analyse(&trace, Mode::Tolerant).unwrap();
-    let of_trace = CategoryReport::of(&profile, DeviceIndex(0), &[At::Peak], Repairs::default());
+    let of_trace = CategoryReport::of(&profile, DeviceIndex(0), &[ReportMoment::Peak], Repairs::default());
     for report in [&of_recording, &of_trace] {
-        let names: Vec<&str> = report.held[0].operators.iter().map(|row| row.name.as_str()).collect();
-        // The root's name is not contained in them.
+        let names: Vec<&str> = report.moments[0].operators.iter().map(|row| row.name.as_str()).collect();
+        // These names do not contain the root's name.
         assert!(names.contains(&"forward.matmul") && names.contains(&"(unattributed)"), "{names:?}");
     }
 }
 
 #[test]
-fn a_waiting_future_gets_no_memory_that_its_thread_allocates_meanwhile() {
+fn memory_allocated_while_a_future_is_suspended_is_not_attributed_to_it() {
     let lines = [
         (10, 1, OperatorLine::enter(ROOT)),
         (11, 1, OperatorLine::enter(OPERATOR)),
-        // Thread 1 continues with something else, and the operator ends on thread 2.
+        // Thread 1 continues with other code, and the operator ends on thread 2.
         (30, 2, OperatorLine::leave(OPERATOR)),
         (31, 2, OperatorLine::leave(ROOT)),
     ];

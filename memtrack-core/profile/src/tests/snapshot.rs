@@ -1,6 +1,6 @@
-//! The snapshot of a trace has the categories of the trace.
+//! Tests that the snapshot of a trace has the trace's categories.
 
-use super::program::{Program, Reads, Takes, Writes};
+use super::program::{MayWrite, Program, Reads, Writes};
 use crate::analysis::analyse;
 use crate::category::Category;
 use crate::optrace::{Mode, read};
@@ -10,15 +10,16 @@ use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::pytorch::{Key, PytorchSnapshot};
 use memtrack_model::snapshot::{StringId, Value};
 
-/// Returns after each time in µs the sums by category of the events of a snapshot's heap or device.
-fn replayed(snapshot: &PytorchSnapshot, device: DeviceId) -> Vec<(u64, Bytes)> {
+/// Replays a snapshot's events on a device, and returns each distinct time in µs with the bytes by category
+/// after it.
+fn replay(snapshot: &PytorchSnapshot, device: DeviceId) -> Vec<(u64, Bytes)> {
     let mut sums: Vec<(u64, Bytes)> = Vec::new();
     let mut now = Bytes::default();
     for row in snapshot.events.rows_of(device) {
         let event = snapshot.events.get(row);
         let Some(Value::Str(name)) = snapshot.event_value(row, Key::Category) else { panic!("no category") };
         assert_ne!(name, StringId::EMPTY);
-        let category = Category::of_name(&snapshot.strings.get(name)).expect("a category");
+        let category = Category::from_name(&snapshot.strings.get(name)).expect("a category");
         match event.action {
             Action::Alloc => now[category as usize] += event.size_bytes as i64,
             Action::FreeCompleted => now[category as usize] -= event.size_bytes as i64,
@@ -37,7 +38,7 @@ fn events_add_up_to_the_bytes_of_each_category() {
     let read = read(&include_bytes!("vector.optrace.jsonl")[..], Mode::Tolerant, 1 << 20).unwrap();
     let profile = analyse(&read.trace, Mode::Tolerant).unwrap();
     let device = profile.devices()[0];
-    let replayed = replayed(&snapshot(&profile, &[device]), DeviceId(0));
+    let replay = replay(&snapshot(&profile, &[device]), DeviceId(0));
     let mut wanted: Vec<(u64, Bytes)> = Vec::new();
     walk(&profile, device, |moment| {
         // Preexisting memory exists when the trace begins.
@@ -52,7 +53,7 @@ fn events_add_up_to_the_bytes_of_each_category() {
         sums.dedup();
         sums
     };
-    assert_eq!(changes(replayed), changes(wanted));
+    assert_eq!(changes(replay), changes(wanted));
 }
 
 #[test]
@@ -61,12 +62,12 @@ fn a_change_of_category_is_a_free_and_an_allocation() {
     program.tensor(0, 0x100, 64);
     program.tensor(1, 0x200, 32);
     program.module("Linear", &[0], &[], |inner| {
-        inner.op("mm", &[Reads(1), Reads(0)], |inner| inner.make(2, 0x300, 48))
+        inner.op("mm", &[Reads(1), Reads(0)], |inner| inner.alloc_tensor(2, 0x300, 48))
     });
     program.op("use", &[Reads(2)], |_| {});
     // The backward pass writes into an activation, which changes its category from then on.
-    program.backward("MmBackward", &[Takes(2)], |inner| {
-        inner.op("mm", &[Reads(1), Reads(2)], |inner| inner.make(5, 0x600, 64));
+    program.backward("MmBackward", &[MayWrite(2)], |inner| {
+        inner.op("mm", &[Reads(1), Reads(2)], |inner| inner.alloc_tensor(5, 0x600, 64));
         inner.op("mul_", &[Writes(2)], |_| {});
     });
     program.grad(5);
@@ -106,7 +107,7 @@ fn devices_keep_their_numbers() {
     let made = snapshot(&profile, &profile.devices());
     let mut devices: Vec<u16> = made.blocks.iter().map(|block| block.device.0).collect();
     devices.sort_unstable();
-    // The heap is the device after the last one.
+    // The host heap is the device after the last accelerator.
     assert_eq!(devices, [0, 3, 4, 5]);
     assert_eq!(made.device_name(DeviceId(5)), "host heap");
 }

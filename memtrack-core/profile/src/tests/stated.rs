@@ -1,7 +1,7 @@
-//! One piece of memory for each rule about a program's statements, in the trace of a program that memtrack's
-//! SDK recorded.
+//! Tests each rule about a program's statements on one piece of memory, in a trace that memtrack's SDK
+//! recorded.
 
-use super::program::{Program, Reads, Takes, Writes};
+use super::program::{MayWrite, Program, Reads, Writes};
 use crate::analysis::{Action, Rule, analyse};
 use crate::category::Category;
 use crate::optrace::Mode;
@@ -23,7 +23,7 @@ const OUT: u64 = 0xc00;
 const SCALED: u64 = 0xd00;
 const SUM: u64 = 0xe00;
 
-/// Adds a training step as candle makes it: tensors that operators keep are not reported.
+/// Adds a training step as in candle: tensors that operators keep are not reported.
 fn step(program: &mut Program, number: u64) {
     let (base, handle) = (number << 16, 100 * number);
     if number == 1 {
@@ -42,23 +42,24 @@ fn step(program: &mut Program, number: u64) {
                 if number == 1 {
                     inner.alloc(CACHE, 4096);
                 }
-                inner.make(handle + 2, base + OUT, 48);
+                inner.alloc_tensor(handle + 2, base + OUT, 48);
             });
-            // The maker of this is not reported; one operator reads it.
-            program.make(handle + 3, base + STRAY, 40);
+            // The operator that allocates this memory does not report it; another operator reads it.
+            program.alloc_tensor(handle + 3, base + STRAY, 40);
             program.op("norm", &[Reads(handle + 3), Reads(0)], |_| {});
-            // Made by no operator, scaled in place by a weight, and used with an input, as a parameter is.
-            program.make(handle + 5, base + SCALED, 88);
+            // No operator allocates this memory; it is scaled in place by a weight and used with an input,
+            // like a parameter.
+            program.alloc_tensor(handle + 5, base + SCALED, 88);
             program.op("mul_", &[Writes(handle + 5), Reads(0)], |_| {});
             program.op_with("add", &[Reads(handle + 1), Reads(handle + 5)], &[handle + 6], |inner| {
-                inner.make(handle + 6, base + SUM, 96);
+                inner.alloc_tensor(handle + 6, base + SUM, 96);
             });
         });
     });
     program.phase("backward", |program| {
-        program.backward("backward", &[Takes(handle + 2), Takes(handle + 6)], |inner| {
+        program.backward("backward", &[MayWrite(handle + 2), MayWrite(handle + 6)], |inner| {
             inner.alloc(base + BACK, 56);
-            inner.make(handle + 4, base + G, 64);
+            inner.alloc_tensor(handle + 4, base + G, 64);
             inner.free(base + BACK, 56);
         });
     });
@@ -72,8 +73,8 @@ fn step(program: &mut Program, number: u64) {
     }
 }
 
-/// Returns the purpose of the first memory at this address, and the rule that gave it.
-fn found(producer: &str, mode: Mode, address: u64) -> (Category, Option<Rule>) {
+/// Returns the category of the first memory at this address, and the rule that determined it.
+fn category_and_rule(producer: &str, mode: Mode, address: u64) -> (Category, Option<Rule>) {
     let mut program = Program::default();
     step(&mut program, 1);
     step(&mut program, 2);
@@ -84,36 +85,36 @@ fn found(producer: &str, mode: Mode, address: u64) -> (Category, Option<Rule>) {
     let change = profile
         .changes()
         .iter()
-        .find(|change| change.action == Action::Create && change.obtained.is_some_and(is_here));
+        .find(|change| change.action == Action::Create && change.allocated_by.is_some_and(is_here));
     let change = change.expect("nothing was obtained there");
     (profile.category_of(change), profile.rule_of(change))
 }
 
 fn recorded(address: u64) -> (Category, Option<Rule>) {
-    found(PRODUCER, Mode::Tolerant, (1 << 16) + address)
+    category_and_rule(PRODUCER, Mode::Tolerant, (1 << 16) + address)
 }
 
 #[test]
 fn memory_that_an_operator_keeps_for_the_backward_pass_is_an_activation() {
     assert_eq!(recorded(KEPT), (Category::Activation, Some(Rule::ForwardKeeps)));
-    // This one is known to data flow.
+    // Data flow finds this one.
     assert_eq!(recorded(OUT), (Category::Activation, None));
 }
 
 #[test]
 fn memory_that_an_operator_frees_is_temporary() {
-    assert_eq!(recorded(INSIDE), (Category::Temporary, Some(Rule::ForwardGivesBack)));
+    assert_eq!(recorded(INSIDE), (Category::Temporary, Some(Rule::ForwardFrees)));
 }
 
 #[test]
 fn memory_made_inside_a_module_is_not_an_input() {
-    assert_eq!(recorded(STRAY), (Category::Activation, Some(Rule::NoInput)));
+    assert_eq!(recorded(STRAY), (Category::Activation, Some(Rule::NotAnInput)));
 }
 
 #[test]
 fn unregistered_memory_made_inside_a_module_is_not_a_parameter() {
-    assert_eq!(recorded(SCALED), (Category::Activation, Some(Rule::NoParameter)));
-    assert_eq!(found("torch", Mode::Tolerant, (1 << 16) + SCALED), (Category::Parameter, None));
+    assert_eq!(recorded(SCALED), (Category::Activation, Some(Rule::NotAParameter)));
+    assert_eq!(category_and_rule("torch", Mode::Tolerant, (1 << 16) + SCALED), (Category::Parameter, None));
 }
 
 #[test]
@@ -125,24 +126,30 @@ fn memory_made_by_the_backward_pass_is_a_detail_unless_it_is_a_gradient() {
 #[test]
 fn memory_that_the_optimizer_keeps_is_its_state_and_memory_that_it_frees_is_not() {
     assert_eq!(
-        found(PRODUCER, Mode::Tolerant, STATE),
+        category_and_rule(PRODUCER, Mode::Tolerant, STATE),
         (Category::OptimizerState, Some(Rule::OptimizerKeeps))
     );
-    assert_eq!(recorded(TEMP), (Category::OptimizerTemporary, Some(Rule::OptimizerGivesBack)));
+    assert_eq!(recorded(TEMP), (Category::OptimizerTemporary, Some(Rule::OptimizerFrees)));
 }
 
 #[test]
 fn a_forward_pass_keeps_activations_until_they_are_freed() {
-    assert_eq!(found(PRODUCER, Mode::Tolerant, CACHE), (Category::Activation, Some(Rule::ForwardKeeps)));
+    assert_eq!(
+        category_and_rule(PRODUCER, Mode::Tolerant, CACHE),
+        (Category::Activation, Some(Rule::ForwardKeeps))
+    );
 }
 
 #[test]
 fn memory_made_outside_of_operators_and_modules_has_no_category() {
-    assert_eq!(found(PRODUCER, Mode::Tolerant, OUTSIDE), (Category::Unknown, None));
+    assert_eq!(category_and_rule(PRODUCER, Mode::Tolerant, OUTSIDE), (Category::Unknown, None));
 }
 
 /// Returns the categories and rules of memory allocated by operators outside modules that report no tensors.
-fn in_silent_operators(addresses: &[u64], run: impl FnOnce(&mut Program)) -> Vec<(Category, Option<Rule>)> {
+fn in_operators_without_tensors(
+    addresses: &[u64],
+    run: impl FnOnce(&mut Program),
+) -> Vec<(Category, Option<Rule>)> {
     let mut program = Program::default();
     run(&mut program);
     let mut read = program.read(Mode::Tolerant);
@@ -151,34 +158,34 @@ fn in_silent_operators(addresses: &[u64], run: impl FnOnce(&mut Program)) -> Vec
     let of = |&address: &u64| {
         let is_here = |record: u32| matches!(&read.trace.records[record as usize].what, What::Memory(memory) if memory.address == address);
         let mut created = profile.changes().iter().filter(|change| change.action == Action::Create);
-        let change = created.find(|change| change.obtained.is_some_and(is_here)).unwrap();
+        let change = created.find(|change| change.allocated_by.is_some_and(is_here)).unwrap();
         (profile.category_of(change), profile.rule_of(change))
     };
     addresses.iter().map(of).collect()
 }
 
 #[test]
-fn an_operator_needs_no_tensors_to_have_temporaries() {
-    let found = in_silent_operators(&[INSIDE, KEPT], |program| {
-        program.silent("crowding", |inner| {
+fn operators_that_report_no_tensors_can_have_temporaries() {
+    let found = in_operators_without_tensors(&[INSIDE, KEPT], |program| {
+        program.op_without_tensors("crowding", |inner| {
             inner.alloc(INSIDE, 1000);
             inner.alloc(KEPT, 10);
             inner.free(INSIDE, 1000);
         });
         program.free(KEPT, 10);
     });
-    // Outside modules, returned memory may be anything.
-    let temporary = (Category::Temporary, Some(Rule::ForwardGivesBack));
+    // Outside modules, the memory that an operator returns may be anything.
+    let temporary = (Category::Temporary, Some(Rule::ForwardFrees));
     assert_eq!(found, [temporary, (Category::Unknown, None)]);
 }
 
 #[test]
 fn results_of_inner_operators_are_temporaries_of_the_outer_one() {
-    let found = in_silent_operators(&[OUT, SUM], |program| {
+    let found = in_operators_without_tensors(&[OUT, SUM], |program| {
         program.tensor(1, X, 32);
-        program.silent("block", |outer| {
-            outer.op_with("linear", &[Reads(1)], &[2], |inner| inner.make(2, OUT, 48));
-            outer.op_with("add", &[Reads(1), Reads(2)], &[3], |inner| inner.make(3, SUM, 96));
+        program.op_without_tensors("block", |outer| {
+            outer.op_with("linear", &[Reads(1)], &[2], |inner| inner.alloc_tensor(2, OUT, 48));
+            outer.op_with("add", &[Reads(1), Reads(2)], &[3], |inner| inner.alloc_tensor(3, SUM, 96));
             outer.free(OUT, 48);
             outer.free(SUM, 96);
         });
@@ -187,9 +194,9 @@ fn results_of_inner_operators_are_temporaries_of_the_outer_one() {
 }
 
 #[test]
-fn an_operator_around_a_whole_step_makes_no_temporaries_of_its_activations() {
-    let found = in_silent_operators(&[KEPT, BACK], |program| {
-        program.silent("train_step", |step| {
+fn activations_inside_an_operator_around_a_whole_step_are_not_temporaries() {
+    let found = in_operators_without_tensors(&[KEPT, BACK], |program| {
+        program.op_without_tensors("train_step", |step| {
             step.phase("forward", |forward| {
                 forward.module("Linear", &[], &[], |module| module.alloc(KEPT, 24));
             });
@@ -210,7 +217,7 @@ fn an_operator_around_a_whole_step_makes_no_temporaries_of_its_activations() {
 fn these_rules_do_not_apply_to_other_traces_or_in_compat_mode() {
     for address in [KEPT, INSIDE, BACK, TEMP, STRAY] {
         for (producer, mode) in [("torch", Mode::Tolerant), (PRODUCER, Mode::Compat)] {
-            let (category, rule) = found(producer, mode, (1 << 16) + address);
+            let (category, rule) = category_and_rule(producer, mode, (1 << 16) + address);
             assert_eq!(rule, None, "{mode:?} {address:#x}");
             assert!(
                 address == STRAY || category == Category::Unknown || category == Category::OptimizerTemporary

@@ -1,9 +1,9 @@
-//! The example of the specification: a trace written by hand, with all categories, a thread that runs
-//! backward, an address that is used twice, and unknown memory.
+//! Tests the example of the specification: a hand-written trace with all categories, a thread that runs the
+//! backward pass, an address that is used twice, and unknown memory.
 
 use crate::analysis::{Profile, analyse};
 use crate::category::Category;
-use crate::export::{Coalesced, write_raw};
+use crate::export::{CoalescedTimeline, write_raw};
 use crate::optrace::{Mode, read};
 use crate::tests::program::category_in;
 use memtrack_model::optrace::{DeviceIndex, OperatorTrace};
@@ -28,7 +28,7 @@ fn both_exports_are_those_of_the_specification() {
     let wanted: Value = serde_json::from_str(include_str!("vector.raw.json")).unwrap();
     assert_eq!(raw(&profile), wanted);
     let mut coalesced = Vec::new();
-    Coalesced::of(&profile, DeviceIndex(0)).write(&mut coalesced).unwrap();
+    CoalescedTimeline::of(&profile, DeviceIndex(0)).write(&mut coalesced).unwrap();
     assert_eq!(String::from_utf8(coalesced).unwrap(), include_str!("vector.json").trim_end());
 }
 
@@ -36,7 +36,7 @@ fn both_exports_are_those_of_the_specification() {
 fn ids_sizes_and_categories_are_those_of_the_specification() {
     let trace = trace(Mode::Compat);
     let profile = analyse(&trace, Mode::Compat).unwrap();
-    // Allocation, tensor, bytes.
+    // Each entry is the allocation id, the tensor and the bytes.
     let wanted = [
         (1, 0, 16384),
         (2, 1, 2048),

@@ -1,4 +1,4 @@
-//! Written traces are the same when they are read again.
+//! Tests that a trace is the same after it is written and read again.
 
 use super::program::{Program, Reads, Writes};
 use crate::optrace::{Mode, read, save, write};
@@ -9,7 +9,9 @@ fn program() -> Program {
     program.tensor(0, 0x100, 64);
     program.tensor(7, 0x700, 64);
     program.module("Linear", &[0], &[7], |inner| {
-        inner.op_with(r#"mm \"quoted\"\n"#, &[Reads(0), Writes(7)], &[3], |inner| inner.make(3, 0x300, 8));
+        inner.op_with(r#"mm \"quoted\"\n"#, &[Reads(0), Writes(7)], &[3], |inner| {
+            inner.alloc_tensor(3, 0x300, 8)
+        });
     });
     program.phase("optimizer", |inner| inner.optimizer(0, 3, 7));
     program.grad(3);
