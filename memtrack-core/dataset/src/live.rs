@@ -1,5 +1,5 @@
-//! The table of the memory that was live at the peak and at the end, by stack: exact where groups combine several
-//! stacks.
+//! The table of the memory that was live at the peak and at the end, by stack. Unlike in the table of groups, each
+//! stack has its own rows.
 
 use crate::stacks::Stacks;
 use crate::table::{Column, Kind, Rows, Table};
@@ -22,7 +22,7 @@ pub static LIVE: Table = Table {
     ],
 };
 
-/// The bytes, the blocks, and whether one of them was sampled.
+/// The bytes and the number of blocks, and whether any of them was sampled.
 #[derive(Default)]
 struct Sum {
     bytes: u64,
@@ -30,7 +30,7 @@ struct Sum {
     estimated: bool,
 }
 
-/// Returns the table, and registers its stacks.
+/// Returns the table, and marks its stacks as used.
 pub(crate) fn table(snapshot: &Snapshot, stacks: &mut Stacks<'_>) -> Rows {
     let mut rows = Rows::of(&LIVE);
     let ordinals = snapshot.ordinals();
@@ -46,7 +46,7 @@ pub(crate) fn table(snapshot: &Snapshot, stacks: &mut Stacks<'_>) -> Rows {
                 sum.estimated |= lifetime.estimated;
             }
             for (stack, sum) in by_stack {
-                stacks.mention(stack);
+                stacks.mark_used(stack);
                 rows.push([
                     u64::from(ordinals.of(device)).into(),
                     moment.into(),
