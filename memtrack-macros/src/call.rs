@@ -1,6 +1,6 @@
-//! The arguments and the result of a function that may contain tensors, which the expansion passes to
-//! memtrack-core. Only names and written types are known here, so this excludes types that certainly contain
-//! none, and the compiler determines the rest.
+//! Selects the arguments and the result of a function that may contain tensors; the expansion passes them to
+//! memtrack-core. A macro sees only names and types as written, so it excludes types that certainly contain no tensors,
+//! and the compiler resolves the rest.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::{ToTokens, quote};
@@ -25,7 +25,7 @@ pub(crate) fn inputs(signature: &Signature) -> Vec<TokenStream> {
     signature.inputs.iter().filter(|argument| !has_attributes(argument)).filter_map(name).collect()
 }
 
-/// Returns the result's type as it can be written in the body, if it may contain tensors.
+/// Returns the type of the result, if it may contain tensors and can be written in the body.
 pub(crate) fn output(signature: &Signature) -> Option<TokenStream> {
     match &signature.output {
         ReturnType::Type(_, ty) if may_have_tensors(ty) && !has_word(ty.to_token_stream(), "impl") => {
