@@ -38,7 +38,7 @@ impl<'a> Stacks<'a> {
 
     /// Returns the stack or text for blocks of that origin.
     pub(crate) fn shown(&mut self, origin: Origin, symbols: &mut Symbolizer) -> Shown {
-        match (origin, origin.stands_for_stack()) {
+        match (origin, origin.stack_placeholder()) {
             (Origin::Allocated(stack), _) => {
                 let keys = self.snapshot.frame_keys(stack);
                 Shown::Stack(self.places(&keys, symbols))

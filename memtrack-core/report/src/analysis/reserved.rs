@@ -1,17 +1,17 @@
-//! Reserved bytes over time. The segments at the end are known, so the events are undone from there, which is
-//! also right when older events are missing.
+//! Reserved bytes over time. They are computed backward from the segments at the end, so the result is correct even if
+//! older events are missing.
 
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
 
-/// The most bytes in segments of a device, and the time when they were first reached.
+/// The highest number of reserved bytes of a device, and the moment when it was first reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReservedPeak {
-    /// The bytes.
+    /// The reserved bytes at the peak.
     pub bytes: u64,
-    /// The row of the event after which they were held; none if it was before the first event.
+    /// The row of the event that reached the peak; none if the peak was before the first event.
     pub row: Option<usize>,
 }
 
@@ -28,9 +28,9 @@ impl ReservedPeak {
     }
 }
 
-/// Returns the reserved bytes of `device` over time: before the first event, and after the row of each event that changed
-/// them.
-pub fn reserved_course(
+/// Returns the reserved bytes of `device` before the first event, and after each event that changed them, with the
+/// event's row.
+pub fn reserved_over_time(
     snapshot: &Snapshot,
     device: DeviceId,
 ) -> (u64, impl Iterator<Item = (usize, u64)> + '_) {
@@ -63,9 +63,9 @@ pub fn has_held_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     pytorch.list_only || pytorch.has(Key::Segments) || on_the_host
 }
 
-/// Returns whether the file contains the memory that an allocator reserved for a device. A heap reserves
-/// nothing. PyTorch's memory profiles, and memtrack's snapshots of operator traces, have categories and
-/// segments that only show where blocks were seen: no event describes them, and nothing was counted in them.
+/// Returns whether the file contains the memory that an allocator reserved for a device. A heap reserves nothing.
+/// PyTorch's memory profiles, and memtrack's snapshots of operator traces, have categories, and their segments only
+/// show where blocks were seen: they come from no segment event, and their sizes were not counted.
 pub fn has_reserved_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     const COUNTED: [Key; 3] = [Key::AllocatedSize, Key::ActiveSize, Key::SegmentType];
     if snapshot.is_heap(device) {
@@ -84,7 +84,7 @@ pub fn has_reserved_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
         || snapshot.events.rows_of(device).any(|row| change(snapshot, row) != 0)
 }
 
-/// Returns the reserved bytes of `device` right after the event in `row`; with none, before the first event.
+/// Returns the reserved bytes of `device` right after the event in `row`; for `None`, before the first event.
 pub fn reserved_after(snapshot: &Snapshot, device: DeviceId, row: Option<usize>) -> u64 {
     let later = snapshot.events.rows_of(device).filter(|&at| row.is_none_or(|row| at > row));
     clamped(at_end(snapshot, device) - later.map(|at| change(snapshot, at)).sum::<i128>())
@@ -96,7 +96,7 @@ pub(super) fn at_end(snapshot: &Snapshot, device: DeviceId) -> i128 {
     of_device.map(|segment| i128::from(segment.size_bytes)).sum()
 }
 
-/// Returns the change of the reserved bytes by the event in `row`.
+/// Returns by how many bytes the event in `row` changed the reserved bytes.
 pub(super) fn change(snapshot: &Snapshot, row: usize) -> i128 {
     let size = i128::from(snapshot.events.size_bytes[row]);
     match snapshot.events.action[row] {

@@ -2,7 +2,7 @@ use super::*;
 use memtrack_model::{Binary, BinaryPart};
 use std::sync::Arc;
 
-/// A stack of `stacks.txt`.
+/// A stack in `stacks.txt`.
 struct TestStack {
     title: &'static str,
     answer: &'static str,
@@ -23,7 +23,7 @@ fn test_stacks() -> Vec<TestStack> {
     all
 }
 
-/// `FUNCTION` or `FUNCTION @ FILE:LINE`, and after ` % ` the binary that it is in, `PART PATH`.
+/// Parses `FUNCTION` or `FUNCTION @ FILE:LINE`, optionally followed by ` % ` and the binary, `PART PATH`.
 fn frame(text: &str) -> Frame {
     if let Some((text, binary)) = text.split_once(" % ") {
         let (part, path) = binary.split_once(' ').unwrap();

@@ -1,18 +1,19 @@
-//! The CUDA driver's report about a device, as text: recorded memory, memory that its pools cache, and the rest.
+//! Formats what the CUDA driver reports about a device: recorded memory, memory that the driver's pools cache, and the
+//! rest.
 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{DriverReading, ReadingMoment, Since, Snapshot};
 use memtrack_model::units::{counted, human_bytes};
 
-/// The driver's report at one moment.
+/// A driver reading, with its time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DriverMoment {
-    /// Seconds, counted from [`Self::since`].
+    /// The time of the reading in seconds, counted from [`Self::since`].
     pub seconds: f64,
     /// The origin that the seconds are counted from.
     pub since: Since,
-    /// The report.
+    /// The reading.
     pub reading: DriverReading,
 }
 
@@ -47,7 +48,7 @@ pub fn parts(reading: &DriverReading) -> String {
     )
 }
 
-/// Formats the memory that the pools hold: a leak, or a cache.
+/// Formats whether the memory that the driver's pools hold is cached or in use.
 fn verdict(reading: &DriverReading) -> String {
     let cached = human_bytes(reading.cached_bytes());
     match (reading.pool_used_bytes, reading.cached_bytes()) {
@@ -63,7 +64,7 @@ fn verdict(reading: &DriverReading) -> String {
     }
 }
 
-/// Returns the lines of a page, with their titles.
+/// Returns the lines of the summary about the driver, each with a title; continuation lines have an empty title.
 pub(super) fn lines(moments: &[DriverMoment]) -> Vec<(&'static str, String)> {
     let bytes = human_bytes;
     let of = |moment| moments.iter().find(|one| one.reading.moment == moment);
