@@ -7,7 +7,7 @@
 mod same;
 
 use memtrack_core::__pickle::{Global, Limits, load};
-use memtrack_core::analysis::at_peak::{AtPeak, PeakOf};
+use memtrack_core::analysis::at_peak::{AtPeak, PeakKind};
 use memtrack_core::analysis::check::{Limits as Gate, Measurements};
 use memtrack_core::analysis::leaks::{LeakOptions, Snap, leaks, leaks_over};
 use memtrack_core::analysis::moment::Moment;
@@ -260,7 +260,7 @@ pub fn answers(data: &[u8]) {
                 let _ = (report.to_text(Some(80)), report.to_json());
             }
         }
-        for of in [PeakOf::Requested, PeakOf::Reserved] {
+        for of in [PeakKind::Requested, PeakKind::Reserved] {
             let at_peak = AtPeak::find(&snapshot, symbols, device, of, 5);
             let _ = (at_peak.to_string(), at_peak.to_json());
         }

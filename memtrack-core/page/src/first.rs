@@ -30,7 +30,7 @@ pub(crate) fn sentences(
     let peak = summary.peak.event.map_or(-1, |event| event as i64);
     let reserved =
         ReservedPeak::of(snapshot, device).row.and_then(|row| rows.binary_search(&(row as u32)).ok());
-    let made_of_categories = summary.peak.made_of_text();
+    let made_of_categories = summary.peak.categories_text();
     let mut sentences = Vec::new();
     let mut ooms = summary.ooms.iter();
     // Lines without a title continue the subject of the line before.
@@ -71,8 +71,8 @@ pub(crate) fn sentences(
         let show = match about {
             HintSubject::OutOfMemory(event) => at("timeline", Some(event as i64)),
             HintSubject::Peak => at("flame", Some(peak)),
-            HintSubject::Stuck | HintSubject::Cached | HintSubject::Rounding => at("state", Some(last)),
-            HintSubject::Kept => at("flame", Some(last)),
+            HintSubject::Fragmented | HintSubject::Cached | HintSubject::Rounding => at("state", Some(last)),
+            HintSubject::Retained => at("flame", Some(last)),
             _ => at("timeline", Some(last)),
         };
         let title = if place == 0 { LOOK } else { "" };

@@ -10,7 +10,7 @@ use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_report::analysis::attribution::{EventNames, OLDER_MEMORY};
 use memtrack_report::analysis::estimate::{Estimate, Sums};
 use memtrack_report::analysis::lifetimes::Lifetime;
-use memtrack_report::analysis::net::{AtEnd, counted_at_end};
+use memtrack_report::analysis::net::{HeldAtEnd, counted_at_end};
 use memtrack_report::analysis::peak::Peak;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -76,7 +76,7 @@ pub struct Totals {
 
 impl Totals {
     /// Replaces the sum by the recorder's own count, which is exact.
-    fn count_as(&mut self, held: &AtEnd) {
+    fn count_as(&mut self, held: &HeldAtEnd) {
         for row in &mut self.categories {
             row.share = share(row.bytes, held.bytes);
         }

@@ -23,7 +23,7 @@ const INDENT: &str = "     ";
 
 /// The quantity whose peak a report describes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PeakOf {
+pub enum PeakKind {
     /// Live requested bytes: the sum of the sizes in the trace.
     #[default]
     Requested,
@@ -31,7 +31,7 @@ pub enum PeakOf {
     Reserved,
 }
 
-impl PeakOf {
+impl PeakKind {
     /// Returns the name in lower case.
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl PeakOf {
 #[non_exhaustive]
 pub struct AtPeak {
     /// The kind of peak.
-    pub of: PeakOf,
+    pub kind: PeakKind,
     /// The event that reached the peak, by its number in the device's trace; none if it was before the first event.
     pub event: Option<usize>,
     /// Seconds, counted from [`Self::since`]; none when [`Self::event`] is, and if the file does not contain the time.
@@ -64,7 +64,7 @@ pub struct AtPeak {
     /// The memory that was live at the peak, by stack; in a [`summary`](super::summary), by line in the user's code.
     pub live: TopReport,
     /// The memory that was live at the peak, by category, if the snapshot has categories.
-    pub made_of: Option<TopReport>,
+    pub by_category: Option<TopReport>,
 }
 
 impl AtPeak {
@@ -73,10 +73,10 @@ impl AtPeak {
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
         device: DeviceId,
-        of: PeakOf,
+        kind: PeakKind,
         limit: usize,
     ) -> Self {
-        Self::find_with(snapshot, symbols, device, of, &TopOptions::new().limit(limit))
+        Self::find_with(snapshot, symbols, device, kind, &TopOptions::new().limit(limit))
     }
 
     /// Finds the peak of `device` with these options; their moment is ignored.
@@ -84,10 +84,10 @@ impl AtPeak {
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
         device: DeviceId,
-        of: PeakOf,
+        kind: PeakKind,
         options: &TopOptions,
     ) -> Self {
-        Self::find_grouped(snapshot, symbols, device, of, By::Stack, options)
+        Self::find_grouped(snapshot, symbols, device, kind, By::Stack, options)
     }
 
     /// Finds the peak and groups the memory by any criterion.
@@ -95,25 +95,25 @@ impl AtPeak {
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
         device: DeviceId,
-        of: PeakOf,
+        kind: PeakKind,
         by: By,
         options: &TopOptions,
     ) -> Self {
-        let at = match of {
-            PeakOf::Requested => Moment::Peak,
-            PeakOf::Reserved => Moment::Reserved(ReservedPeak::of(snapshot, device).row),
+        let at = match kind {
+            PeakKind::Requested => Moment::Peak,
+            PeakKind::Reserved => Moment::Reserved(ReservedPeak::of(snapshot, device).row),
         };
         let options = options.clone().at(at);
         let live = top_with(snapshot, symbols, by, device, &options);
-        let made_of = has_categories(snapshot, device).then(|| {
+        let by_category = has_categories(snapshot, device).then(|| {
             let options = TopOptions::new().limit(usize::MAX).at(at);
             top_with(snapshot, symbols, By::Category, device, &options)
         });
-        let row = if of == PeakOf::Requested { live.peak.row } else { at.row() };
-        let (is_peak, totals) = (of == PeakOf::Requested, live.totals);
+        let row = if kind == PeakKind::Requested { live.peak.row } else { at.row() };
+        let (is_peak, totals) = (kind == PeakKind::Requested, live.totals);
         let before = |row| Moment::events_before(snapshot, device, row);
         Self {
-            of,
+            kind,
             event: row.map(before),
             seconds: if is_peak { live.peak.seconds } else { row.and_then(|row| snapshot.seconds_at(row)) },
             since: snapshot.seconds_since(),
@@ -126,14 +126,14 @@ impl AtPeak {
                 0
             },
             live,
-            made_of,
+            by_category,
         }
     }
 
     /// Formats the categories of the memory that was live at the peak: `parameter 110.9 KiB (3.4 %), …`, the largest
     /// first and blocks without a category last; none if no categories are known.
-    pub fn made_of_text(&self) -> Option<String> {
-        let report = self.made_of.as_ref().filter(|report| !report.rows.is_empty())?;
+    pub fn categories_text(&self) -> Option<String> {
+        let report = self.by_category.as_ref().filter(|report| !report.rows.is_empty())?;
         let part = |row: &TopRow| {
             let error = &row.errors.allocated_bytes;
             let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
@@ -161,7 +161,7 @@ impl AtPeak {
         AtPeakAnswer {
             live: self.live.answer(),
             highest: HighestAnswer {
-                of: self.of.name(),
+                of: self.kind.name(),
                 event: self.event,
                 seconds: self.seconds,
                 seconds_since: self.since.name(),
@@ -171,7 +171,7 @@ impl AtPeak {
                 // A heap reserves nothing.
                 reserved_bytes: (!self.live.is_host).then_some(self.reserved_bytes),
             },
-            categories: self.made_of.as_ref().map(TopReport::row_answers),
+            categories: self.by_category.as_ref().map(TopReport::row_answers),
         }
     }
 
@@ -248,15 +248,15 @@ impl AtPeak {
         let room = layout.width.map_or(usize::MAX, |width| width.saturating_sub(INDENT.len()));
         let live = &self.live;
         let name = &live.device_name;
-        let (of, requested) = (self.of.name(), self.error.as_bytes(self.requested_bytes));
+        let (of, requested) = (self.kind.name(), self.error.as_bytes(self.requested_bytes));
         write!(f, "Highest {of} of {name}: {requested} requested")?;
         if self.reserved_bytes > 0 && !live.is_host {
-            let at_least = if live.complete || self.of == PeakOf::Requested { "" } else { "at least " };
+            let at_least = if live.complete || self.kind == PeakKind::Requested { "" } else { "at least " };
             write!(f, ", {at_least}{} reserved", human_bytes(self.reserved_bytes))?;
         }
         writeln!(f, ", {}", self.when())?;
-        if let Some(made_of) = self.made_of_text() {
-            writeln!(f, "Made of {made_of}")?;
+        if let Some(categories) = self.categories_text() {
+            writeln!(f, "Made of {categories}")?;
         }
         for (place, row) in live.rows.iter().enumerate() {
             let error = &row.errors.allocated_bytes;

@@ -24,7 +24,7 @@ pub struct Net {
 /// The memory that a sampled heap holds at the end. All reports use it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct AtEnd {
+pub struct HeldAtEnd {
     /// Requested bytes.
     pub bytes: u64,
     /// The number of blocks.
@@ -38,13 +38,13 @@ pub struct AtEnd {
 /// Returns the recorder's own count of the memory that `device` holds at the end; `lifetimes` are those of the device's
 /// blocks. `None` if sums over blocks are exact, if there is no count, or if the count is less than the recorded
 /// blocks, because older memory, which was never counted, was freed.
-pub fn counted_at_end(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Option<AtEnd> {
+pub fn counted_at_end(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Option<HeldAtEnd> {
     let net = net(snapshot, device).filter(|_| is_estimate(snapshot, device, lifetimes))?;
     let (bytes, blocks) = (u64::try_from(net.bytes).ok()?, u64::try_from(net.blocks).ok()?);
     let live = lifetimes.iter().filter(|one| one.to.is_none());
     let recorded =
         live.fold((0u64, 0u64), |(bytes, blocks), one| (bytes.saturating_add(one.size_bytes), blocks + 1));
-    (recorded.0 <= bytes && recorded.1 <= blocks).then(|| AtEnd {
+    (recorded.0 <= bytes && recorded.1 <= blocks).then(|| HeldAtEnd {
         bytes,
         blocks,
         bytes_error: Estimate::exact(bytes as f64).until_the_end(snapshot.meta.complete),

@@ -58,10 +58,10 @@ impl Peak {
         let estimated = is_estimate(snapshot, device, lifetimes);
         let (reached, error) = match estimated {
             false => {
-                let reached = highest(snapshot, lifetimes, usize::MAX);
+                let reached = highest_recorded_level(snapshot, lifetimes, usize::MAX);
                 (reached, Estimate::exact(reached.bytes))
             }
-            true => sampled(snapshot, device, lifetimes),
+            true => sampled_peak(snapshot, device, lifetimes),
         };
         let timed = reached.row.filter(|&row| snapshot.has_time(row));
         let ticks = timed.map(|row| reached.ticks.unwrap_or(snapshot.events.ticks[row]));
@@ -95,7 +95,7 @@ impl Peak {
     }
 
     /// Formats the peak as one line; `place` is the phase and the operator of the event that reached the peak.
-    pub(super) fn described(&self, place: Option<&(String, String)>) -> String {
+    pub(super) fn format_line(&self, place: Option<&(String, String)>) -> String {
         let what = format!("Peak: {} live", self.error.as_bytes(self.bytes));
         let when = self.when();
         match place.filter(|_| self.event.is_some()) {
@@ -108,7 +108,7 @@ impl Peak {
         }
     }
 
-    /// Returns the peak for JSON; `place` as in [`Self::described`].
+    /// Returns the peak for JSON; `place` as in [`Self::format_line`].
     pub(super) fn answer(&self, place: Option<&(String, String)>) -> PeakAnswer {
         let name = |text: &String| NameAnswer::shown(text).name;
         PeakAnswer {
@@ -145,7 +145,7 @@ pub struct PeakAnswer {
 }
 
 /// Returns the highest level of recorded blocks, up to the event in row `last`.
-fn highest(snapshot: &Snapshot, lifetimes: &[Lifetime], last: usize) -> Level {
+fn highest_recorded_level(snapshot: &Snapshot, lifetimes: &[Lifetime], last: usize) -> Level {
     let mut live = 0i128;
     let mut changes = vec![0i128; snapshot.events.len().min(last.saturating_add(1))];
     for lifetime in lifetimes {
@@ -172,7 +172,7 @@ fn highest(snapshot: &Snapshot, lifetimes: &[Lifetime], last: usize) -> Level {
 }
 
 /// Returns the peak of a heap whose small blocks were sampled, with its error.
-fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Level, Estimate) {
+fn sampled_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Level, Estimate) {
     let rows = || snapshot.events.rows_of(device);
     let last = rows().last();
     let dropped = snapshot.exact_counts(device).map_or(0, |counts| counts.dropped);
@@ -196,7 +196,7 @@ fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Le
     let mut unknown_from = Some(None);
     if let (Some(mark), Some([at, since, until])) = (mark, moments) {
         // Before the recorder's first reading, every block was recorded.
-        reached.extend(since.map(|since| highest(snapshot, lifetimes, since)));
+        reached.extend(since.map(|since| highest_recorded_level(snapshot, lifetimes, since)));
         high = reached.first().map_or(0.0, |exact| exact.bytes).max(counted(mark.most_bytes));
         // If the events of the counted moment are missing, it cannot be located in the trace, and only its bytes are
         // used.
@@ -209,7 +209,7 @@ fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Le
             unknown_from = is_later.then_some(until);
         }
     }
-    let guess = unknown_from.map(|from| most_certain(snapshot, device, lifetimes, from));
+    let guess = unknown_from.map(|from| highest_certain_level(snapshot, device, lifetimes, from));
     if let Some((guess, error)) = &guess {
         // The estimate competes with its lower limit.
         reached.push(Level { bytes: error.low, ..*guess });
@@ -258,7 +258,7 @@ fn row_before(snapshot: &Snapshot, device: DeviceId, ticks: u64, before: Option<
 
 /// Returns the moment after row `from` with the highest lower limit according to the samples, and the estimate of the
 /// peak after that row: its interval contains the true value with 95 % confidence, although many moments are compared.
-fn most_certain(
+fn highest_certain_level(
     snapshot: &Snapshot,
     device: DeviceId,
     lifetimes: &[Lifetime],

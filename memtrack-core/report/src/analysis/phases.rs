@@ -89,6 +89,6 @@ impl fmt::Display for PhaseReport {
                 errors.count.as_count(row.count),
             )?;
         }
-        writeln!(f, "{}", self.peak.described(self.peak_place.as_ref()))
+        writeln!(f, "{}", self.peak.format_line(self.peak_place.as_ref()))
     }
 }

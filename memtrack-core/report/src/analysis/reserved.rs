@@ -18,8 +18,8 @@ pub struct ReservedPeak {
 impl ReservedPeak {
     /// Finds the peak of `device`.
     pub fn of(snapshot: &Snapshot, device: DeviceId) -> Self {
-        let (mut highest, mut at) = (before(snapshot, device), None);
-        for (row, held) in changes(snapshot, device) {
+        let (mut highest, mut at) = (reserved_at_start(snapshot, device), None);
+        for (row, held) in levels(snapshot, device) {
             if held > highest {
                 (highest, at) = (held, Some(row));
             }
@@ -34,21 +34,21 @@ pub fn reserved_over_time(
     snapshot: &Snapshot,
     device: DeviceId,
 ) -> (u64, impl Iterator<Item = (usize, u64)> + '_) {
-    let after = changes(snapshot, device).map(|(row, held)| (row, clamped(held)));
-    (clamped(before(snapshot, device)), after)
+    let after = levels(snapshot, device).map(|(row, held)| (row, clamped(held)));
+    (clamped(reserved_at_start(snapshot, device)), after)
 }
 
 /// Returns the bytes reserved before the first event.
-fn before(snapshot: &Snapshot, device: DeviceId) -> i128 {
-    let changes: i128 = snapshot.events.rows_of(device).map(|row| change(snapshot, row)).sum();
-    at_end(snapshot, device) - changes
+fn reserved_at_start(snapshot: &Snapshot, device: DeviceId) -> i128 {
+    let changes: i128 = snapshot.events.rows_of(device).map(|row| reserved_change(snapshot, row)).sum();
+    reserved_at_end(snapshot, device) - changes
 }
 
 /// Returns the rows that changed the reserved bytes, and the bytes after each.
-fn changes(snapshot: &Snapshot, device: DeviceId) -> impl Iterator<Item = (usize, i128)> + '_ {
-    let mut held = before(snapshot, device);
+fn levels(snapshot: &Snapshot, device: DeviceId) -> impl Iterator<Item = (usize, i128)> + '_ {
+    let mut held = reserved_at_start(snapshot, device);
     snapshot.events.rows_of(device).filter_map(move |row| {
-        let change = change(snapshot, row);
+        let change = reserved_change(snapshot, row);
         held += change;
         (change != 0).then_some((row, held))
     })
@@ -81,23 +81,23 @@ pub fn has_reserved_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     !has_categories
         || segments.is_empty()
         || (0..segments.len()).any(is_counted)
-        || snapshot.events.rows_of(device).any(|row| change(snapshot, row) != 0)
+        || snapshot.events.rows_of(device).any(|row| reserved_change(snapshot, row) != 0)
 }
 
 /// Returns the reserved bytes of `device` right after the event in `row`; for `None`, before the first event.
 pub fn reserved_after(snapshot: &Snapshot, device: DeviceId, row: Option<usize>) -> u64 {
     let later = snapshot.events.rows_of(device).filter(|&at| row.is_none_or(|row| at > row));
-    clamped(at_end(snapshot, device) - later.map(|at| change(snapshot, at)).sum::<i128>())
+    clamped(reserved_at_end(snapshot, device) - later.map(|at| reserved_change(snapshot, at)).sum::<i128>())
 }
 
 /// Returns the bytes of the segments that `device` holds at the end.
-pub(super) fn at_end(snapshot: &Snapshot, device: DeviceId) -> i128 {
+pub(super) fn reserved_at_end(snapshot: &Snapshot, device: DeviceId) -> i128 {
     let of_device = snapshot.segments.iter().filter(|segment| segment.device == device);
     of_device.map(|segment| i128::from(segment.size_bytes)).sum()
 }
 
 /// Returns by how many bytes the event in `row` changed the reserved bytes.
-pub(super) fn change(snapshot: &Snapshot, row: usize) -> i128 {
+pub(super) fn reserved_change(snapshot: &Snapshot, row: usize) -> i128 {
     let size = i128::from(snapshot.events.size_bytes[row]);
     match snapshot.events.action[row] {
         Action::SegmentAlloc | Action::SegmentMap => size,

@@ -31,7 +31,7 @@ pub struct TorchStack {
 /// Operators that only optimizers call.
 const FUSED_OPTIMIZERS: [&str; 4] = ["_fused_adam", "_fused_adamw", "_fused_sgd", "_fused_adagrad"];
 /// The prefix of module frames in a profiler's stacks.
-pub const PROFILED_MODULE: &str = "nn.Module: ";
+pub const MODULE_FRAME_PREFIX: &str = "nn.Module: ";
 
 impl TorchStack {
     /// Analyzes a stack, innermost frame first.
@@ -41,7 +41,7 @@ impl TorchStack {
         // Whether all operators that the innermost Python frame or autograd node called have been visited.
         let mut called = false;
         let mut inner: Option<ParsedFrame<'_>> = None;
-        let profiled = frames.iter().any(|frame| frame.function.starts_with(PROFILED_MODULE));
+        let profiled = frames.iter().any(|frame| frame.function.starts_with(MODULE_FRAME_PREFIX));
         for frame in frames {
             let line = ParsedFrame::of(frame);
             if line.is_python || is_autograd(line.function) {
@@ -50,7 +50,7 @@ impl TorchStack {
                 stack.operator = Some(format!("aten::{name}"));
             }
             explicit = explicit.or_else(|| phase_of(&line));
-            if let Some(module) = line.function.strip_prefix(PROFILED_MODULE) {
+            if let Some(module) = line.function.strip_prefix(MODULE_FRAME_PREFIX) {
                 stack.modules.push(module.to_owned());
             } else if line.is_module_call() && !profiled {
                 // A module call has two frames, one inside the other.

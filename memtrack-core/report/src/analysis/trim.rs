@@ -157,7 +157,7 @@ pub fn is_internal(frame: &Frame) -> bool {
 
 /// Returns the frames from the first one that does more than perform an allocation; all frames if there is no such
 /// frame.
-pub fn interesting(frames: &[Frame]) -> &[Frame] {
+pub fn informative_frames(frames: &[Frame]) -> &[Frame] {
     let entered = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
     let outside = entered.map_or(0, |entry| entry + 1);
     let first = frames[outside..].iter().position(|frame| !is_plumbing(&frame.function));
@@ -184,7 +184,7 @@ mod tests {
             "core::ops::function::FnOnce::call_once",
             "main",
         ]);
-        assert_eq!(interesting(&frames), &frames[5..]);
+        assert_eq!(informative_frames(&frames), &frames[5..]);
     }
 
     #[test]
@@ -199,7 +199,7 @@ mod tests {
             "std::sys::backtrace::__rust_begin_short_backtrace",
             "main",
         ]);
-        assert_eq!(interesting(&legacy), &legacy[5..]);
+        assert_eq!(informative_frames(&legacy), &legacy[5..]);
         let nested = named(&[
             "__rustc::__rust_realloc",
             "svc::arena::Index::grow",
@@ -207,7 +207,7 @@ mod tests {
             "svc::_::__rg_realloc",
             "svc::handle",
         ]);
-        assert_eq!(interesting(&nested), &nested[4..]);
+        assert_eq!(informative_frames(&nested), &nested[4..]);
         for own in ["svc::rust_alloc", "svc::Counting::alloc", "<svc::A as svc::GlobalAlloc>::alloc"] {
             assert!(!is_plumbing(own), "{own}");
         }
@@ -224,7 +224,7 @@ mod tests {
             "at::native::mm(at::Tensor const&)",
             "c10::impl::wrap_kernel_functor_unboxed_<at::Tensor>",
         ]);
-        assert_eq!(interesting(&frames), &frames[5..]);
+        assert_eq!(informative_frames(&frames), &frames[5..]);
     }
 
     #[test]
@@ -241,8 +241,8 @@ mod tests {
     #[test]
     fn a_stack_of_nothing_else_is_kept() {
         let frames = named(&["__rust_alloc", "std::rt::lang_start"]);
-        assert_eq!(interesting(&frames), &frames[..]);
-        assert!(interesting(&[]).is_empty());
+        assert_eq!(informative_frames(&frames), &frames[..]);
+        assert!(informative_frames(&[]).is_empty());
     }
 
     #[test]

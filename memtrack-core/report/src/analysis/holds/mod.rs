@@ -23,7 +23,7 @@ mod text;
 use super::estimate::Estimate;
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
 use super::moment::Moment;
-use super::net::{AtEnd, counted_at_end};
+use super::net::{HeldAtEnd, counted_at_end};
 use super::ownership::Rules;
 use super::peak::Peak;
 use super::reserved::has_reserved_bytes;
@@ -394,7 +394,7 @@ fn device_answer(snapshot: &Snapshot, device: DeviceId) -> DeviceAnswer {
 }
 
 /// Returns the recorder's count of the memory that is held at the end, for a recording whose small blocks were sampled.
-fn at_end(snapshot: &Snapshot, device: DeviceId, place: &HeldMoment, all: &[Lifetime]) -> Option<AtEnd> {
+fn at_end(snapshot: &Snapshot, device: DeviceId, place: &HeldMoment, all: &[Lifetime]) -> Option<HeldAtEnd> {
     place.is_end.then(|| counted_at_end(snapshot, device, all)).flatten()
 }
 

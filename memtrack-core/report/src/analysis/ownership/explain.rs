@@ -1,6 +1,6 @@
 //! Explains why a report names a line: for each frame of a stack, the owner and the rule that determined it.
 
-use super::{JudgedFrame, Owned, Owner, Rules, owned, short};
+use super::{JudgedFrame, Owner, Rules, StackOwner, owned, short};
 use memtrack_model::Frame;
 use memtrack_model::answer::FrameAnswer;
 use memtrack_model::units::{printable, shorten_middle};
@@ -13,7 +13,7 @@ pub struct Explanation {
     /// The owner, the rule and the frame, for each frame, innermost first.
     pub frames: Vec<(Owner, String, Frame)>,
     /// The result for the stack.
-    pub owned: Owned,
+    pub owned: StackOwner,
 }
 
 impl Rules {

@@ -21,7 +21,7 @@ mod table;
 mod tests;
 
 use super::patterns::matches;
-use super::torch_stacks::{PROFILED_MODULE, ParsedFrame};
+use super::torch_stacks::{MODULE_FRAME_PREFIX, ParsedFrame};
 use super::trim::{is_allocator_entry, is_plumbing};
 use binaries::FrameBinary;
 pub use explain::{ExplainedAnswer, Explanation, JudgedAnswer};
@@ -31,7 +31,7 @@ use memtrack_model::paths::{is_separator, slashed};
 use names::crate_of;
 pub(crate) use names::plain;
 pub use names::short;
-pub use owned::Owned;
+pub use owned::StackOwner;
 pub use owners::Owners;
 use std::borrow::Cow;
 
@@ -153,7 +153,7 @@ impl Rules {
         if let Some(own) = self.rule_of_function(&file, &path) {
             return own.verdict();
         }
-        if line.function.starts_with(PROFILED_MODULE) {
+        if line.function.starts_with(MODULE_FRAME_PREFIX) {
             return Verdict::known(Owner::Noise, "the name of a module in a profile");
         }
         if line.function.starts_with("<built-in ") {
@@ -190,7 +190,7 @@ impl Rules {
 
     /// Returns the line of the user's code in a stack (innermost frame first), and the function that the line called.
     /// For many stacks, use [`Owners`], which caches the owners of frames.
-    pub fn owner<'a>(&self, stack: impl IntoIterator<Item = &'a Frame>) -> Owned {
+    pub fn owner<'a>(&self, stack: impl IntoIterator<Item = &'a Frame>) -> StackOwner {
         let judged: Vec<JudgedFrame> = stack.into_iter().map(|frame| JudgedFrame::new(frame, self)).collect();
         owned::of(&judged.iter().collect::<Vec<_>>())
     }

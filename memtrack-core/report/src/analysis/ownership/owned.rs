@@ -10,7 +10,7 @@ use std::fmt;
 /// The line of the user's code in a stack that requested the memory, and the function that it called.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub struct Owned {
+pub struct StackOwner {
     /// The innermost frame in the user's code; none if the stack has no such frame.
     pub mine: Option<Frame>,
     /// The framework function that the user's frame called; none if that frame itself allocates. In a stack without a
@@ -19,7 +19,7 @@ pub struct Owned {
     pub called: Option<Frame>,
 }
 
-impl Owned {
+impl StackOwner {
     /// Formats only the line of the user's code, `train.py:53 step`, or without one `not your code:` and the called
     /// function.
     pub fn line(&self) -> String {
@@ -32,7 +32,7 @@ impl Owned {
 }
 
 /// `train.py:53 step → adamw.py:176 step`, or `not your code: …`.
-impl fmt::Display for Owned {
+impl fmt::Display for StackOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.line())?;
         match (&self.mine, &self.called) {
@@ -43,14 +43,14 @@ impl fmt::Display for Owned {
 }
 
 /// Finds the owner of a stack, innermost frame first.
-pub(super) fn of(stack: &[&JudgedFrame]) -> Owned {
+pub(super) fn of(stack: &[&JudgedFrame]) -> StackOwner {
     let owners = owners(stack);
     let mine = owners.iter().position(|&owner| owner == Owner::Mine);
     // The outermost framework function, among the functions that the user's frame called, or else in the whole stack.
     let called = owners[..mine.unwrap_or(owners.len())].iter().rposition(|&owner| owner == Owner::Framework);
     let called = called.or_else(|| if mine.is_none() { innermost_informative(stack) } else { None });
     let frame = |place: usize| stack[place].frame.clone();
-    Owned { mine: mine.map(frame), called: called.map(frame) }
+    StackOwner { mine: mine.map(frame), called: called.map(frame) }
 }
 
 /// Returns the index of the innermost frame that neither performs an allocation nor forwards a call.

@@ -1,6 +1,6 @@
 //! Finds the owners of many stacks. The functions at an address are judged only once.
 
-use super::{ForwardLines, JudgedFrame, Owned, Owner, Rules, owned};
+use super::{ForwardLines, JudgedFrame, Owner, Rules, StackOwner, owned};
 use memtrack_model::Frame;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ impl<'a> Owners<'a> {
     }
 
     /// Adds the line of the forward pass to a stack without a line of the user's code.
-    fn with_forward(&self, mut owned: Owned) -> Owned {
+    fn with_forward(&self, mut owned: StackOwner) -> StackOwner {
         if owned.mine.is_none()
             && let Some(node) = &owned.called
         {
@@ -47,7 +47,7 @@ impl<'a> Owners<'a> {
 
     /// Returns the owner of the stack with these [`frame_keys`](memtrack_model::snapshot::Snapshot::frame_keys),
     /// innermost first.
-    pub fn owner(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Owned {
+    pub fn owner(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> StackOwner {
         let stack = self.judged(keys, symbols);
         let owned = owned::of(&stack.iter().flat_map(|functions| functions.iter()).collect::<Vec<_>>());
         self.with_forward(owned)
@@ -73,7 +73,7 @@ impl<'a> Owners<'a> {
     }
 
     /// Returns the owner of a stack of these functions, innermost first.
-    pub fn owner_of<'f>(&mut self, frames: impl IntoIterator<Item = &'f Frame>) -> Owned {
+    pub fn owner_of<'f>(&mut self, frames: impl IntoIterator<Item = &'f Frame>) -> StackOwner {
         let stack = self.judged_by_name(frames);
         let owned = owned::of(&stack.iter().map(|judged| &**judged).collect::<Vec<_>>());
         self.with_forward(owned)

@@ -107,7 +107,7 @@ fn odd_frames_are_judged() {
     ] {
         let _ = (Rules::new().mine("é*").judge(&frame(text)), Rules::new().owner(&[frame(text)]).to_string());
     }
-    assert_eq!(Rules::new().owner(&[]), Owned::default());
+    assert_eq!(Rules::new().owner(&[]), StackOwner::default());
 }
 
 #[test]

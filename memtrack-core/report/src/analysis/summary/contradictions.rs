@@ -13,9 +13,9 @@ use std::collections::HashSet;
 pub(super) fn outside_segments(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (u64, u64) {
     let of_device = snapshot.blocks.iter().filter(|block| block.device == device);
     let held: HashSet<u64> = of_device.map(|block| block.address).collect();
-    let kept = lifetimes.iter().filter(|one| one.to.is_none());
+    let retained = lifetimes.iter().filter(|one| one.to.is_none());
     let missing =
-        kept.filter(|one| one.from.is_some_and(|row| !held.contains(&snapshot.events.address[row])));
+        retained.filter(|one| one.from.is_some_and(|row| !held.contains(&snapshot.events.address[row])));
     missing.fold((0, 0u64), |(blocks, bytes), one| (blocks + 1, bytes.saturating_add(one.bytes)))
 }
 

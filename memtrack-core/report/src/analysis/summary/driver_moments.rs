@@ -34,8 +34,8 @@ impl DriverMoment {
     }
 }
 
-/// Formats the parts of the memory in use on the device.
-pub fn parts(reading: &DriverReading) -> String {
+/// Formats the memory in use on the device by its use: recorded, cached by the driver's pools, or not recorded.
+pub fn memory_in_use_text(reading: &DriverReading) -> String {
     let bytes = human_bytes;
     let cached = match reading.cached_bytes() {
         0 => String::new(),
@@ -78,7 +78,7 @@ pub(super) fn lines(moments: &[DriverMoment]) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     let Some(last) = of(ReadingMoment::Last) else { return lines };
     lines.push(("Driver reports", format!("{}, {} (the last reading)", in_use(last), last.when())));
-    lines.push(("", parts(&last.reading)));
+    lines.push(("", memory_in_use_text(&last.reading)));
     if last.reading.opened > 0 {
         let opened = counted(last.reading.opened.into(), "allocation");
         let size = bytes(last.reading.opened_bytes);
@@ -90,7 +90,7 @@ pub(super) fn lines(moments: &[DriverMoment]) -> Vec<(&'static str, String)> {
     for (other, title) in [(at_oom, "As it ran out"), (fullest, "At its fullest")] {
         if let Some(other) = other {
             lines.push((title, format!("{}, {}", in_use(other), other.when())));
-            lines.push(("", parts(&other.reading)));
+            lines.push(("", memory_in_use_text(&other.reading)));
         }
     }
     let pools = &last.reading;

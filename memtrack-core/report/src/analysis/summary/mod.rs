@@ -6,11 +6,11 @@ mod driver_moments;
 mod json;
 mod text;
 
-use super::at_peak::{AtPeak, PeakOf};
+use super::at_peak::{AtPeak, PeakKind};
 use super::estimate::{self, Estimate, Precision};
 use super::held::HeldMemory;
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
-use super::net::{AtEnd, Net, counted_at_end, net};
+use super::net::{HeldAtEnd, Net, counted_at_end, net};
 use super::not_recorded::{missing_stacks, recording_was_off};
 use super::ownership::{Owners, Rules};
 use super::reserved::{ReservedPeak, has_held_bytes, has_reserved_bytes};
@@ -18,7 +18,7 @@ use super::top::rows::{Sorter, Wholes};
 use super::top::{By, TopOptions, TopRow};
 pub use driver_moments::DriverMoment;
 #[doc(hidden)]
-pub use driver_moments::parts;
+pub use driver_moments::memory_in_use_text;
 pub use json::{DeviceSummaryAnswer, DriverAnswer, OutOfMemoryAnswer, PoolAnswer, SummaryPeakAnswer};
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
@@ -56,7 +56,7 @@ pub struct DeviceSummary {
     /// The memory that the device holds at the end, by the recorder's own count. Only for a sampled heap, where this
     /// count is exact and `held` is an estimate. `None` also if memory from before recording began was freed, because
     /// the count is then too low.
-    pub counted: Option<AtEnd>,
+    pub counted: Option<HeldAtEnd>,
     /// The recorder's own count of memory that was allocated and not freed; only for a sampled heap. If memory from
     /// before recording began was freed, the count is less than the memory that the heap holds, and may be negative.
     pub net: Option<Net>,
@@ -78,20 +78,20 @@ pub struct DeviceSummary {
     /// parts and the oldest parts were deleted.
     pub earlier_parts: u64,
     /// Blocks that were live before the trace begins.
-    pub older: Sum,
+    pub older: BlockTotals,
     /// The number of these older blocks whose free is in the trace: their allocation was lost, or happened before
     /// recording began.
     pub frees_without_allocation: u64,
     /// Blocks that are live at the end, according to the trace and the table of live blocks.
-    pub live: Sum,
+    pub live: BlockTotals,
     /// Blocks that were allocated within the trace and are live at its end.
-    pub kept: Sum,
-    /// The number and the bytes of blocks in [`Self::kept`] that are in no segment, because the trace and the segments
+    pub retained: BlockTotals,
+    /// The number and the bytes of blocks in [`Self::retained`] that are in no segment, because the trace and the segments
     /// are from different moments.
     pub outside_segments: (u64, u64),
-    /// The line that allocated most of the bytes in [`Self::kept`]; without a line in the user's code, the function
+    /// The line that allocated most of the bytes in [`Self::retained`]; without a line in the user's code, the function
     /// that allocated them.
-    pub largest_kept: Option<TopRow>,
+    pub largest_retained: Option<TopRow>,
     /// The last times that memory ran out.
     pub ooms: Vec<Oom>,
     /// The number of times that memory ran out.
@@ -109,7 +109,7 @@ pub struct DeviceSummary {
 /// The number and the bytes of some blocks, with their errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Sum {
+pub struct BlockTotals {
     /// The number of blocks.
     pub blocks: u64,
     /// The requested bytes of the blocks.
@@ -122,7 +122,7 @@ pub struct Sum {
     pub bytes_error: Estimate,
 }
 
-impl Sum {
+impl BlockTotals {
     /// Raises the numbers to those of `net`; the true numbers are known not to be lower.
     fn at_least(self, net: Net) -> Self {
         let [blocks, bytes] = [net.blocks, net.bytes].map(|number| u64::try_from(number).unwrap_or(0));
@@ -184,7 +184,7 @@ pub struct Oom {
     /// Free bytes of the device, if they are known.
     pub device_free_bytes: Option<u64>,
     /// Blocks that were live at that moment.
-    pub live: Sum,
+    pub live: BlockTotals,
 }
 
 impl DeviceSummary {
@@ -231,7 +231,7 @@ fn summary_of(
     rules: &Rules,
 ) -> DeviceSummary {
     let options = TopOptions::new().limit(3).rules(rules.clone());
-    let mut peak = AtPeak::find_grouped(snapshot, symbols, device, PeakOf::Requested, By::Line, &options);
+    let mut peak = AtPeak::find_grouped(snapshot, symbols, device, PeakKind::Requested, By::Line, &options);
     let lifetimes = lifetimes(snapshot, device);
     let is_heap = snapshot.is_heap(device);
     // For a sampled heap every sum is an estimate, even one without a sample.
@@ -239,19 +239,20 @@ fn summary_of(
     let precision = Precision::of(snapshot, device, &lifetimes);
     let most_live = if estimated { peak.live.peak.recorded.high } else { f64::INFINITY };
     let sum = |filter: &dyn Fn(&Lifetime) -> bool| {
-        let sum = Sum::of(lifetimes.iter().filter(|lifetime| filter(lifetime)), &precision);
-        Sum { estimated: sum.estimated || estimated && sum.blocks > 0, ..sum }
+        let sum = BlockTotals::of(lifetimes.iter().filter(|lifetime| filter(lifetime)), &precision);
+        BlockTotals { estimated: sum.estimated || estimated && sum.blocks > 0, ..sum }
     };
     let complete = snapshot.meta.complete;
     // The live bytes at any moment cannot exceed the peak.
     let live = |filter: &dyn Fn(&Lifetime) -> bool| sum(filter).at_most_bytes(most_live);
-    let is_kept = |one: &Lifetime| one.from.is_some() && one.to.is_none();
+    let is_retained = |one: &Lifetime| one.from.is_some() && one.to.is_none();
     let held_net = net(snapshot, device).filter(|_| estimated);
     // Memory that was allocated and not freed, by the recorder's own count, is certain to be held, as in `check`.
-    let kept = held_net.map_or(live(&is_kept), |net| live(&is_kept).at_least(net)).until_the_end(complete);
-    let mut largest_kept = {
+    let retained =
+        held_net.map_or(live(&is_retained), |net| live(&is_retained).at_least(net)).until_the_end(complete);
+    let mut largest_retained = {
         let mut sorter = Sorter::new(snapshot, symbols, By::Line, device, &options, &lifetimes);
-        for one in lifetimes.iter().filter(|one| is_kept(one)) {
+        for one in lifetimes.iter().filter(|one| is_retained(one)) {
             let place = sorter.row_of(one);
             sorter.count(place, one);
         }
@@ -263,7 +264,7 @@ fn summary_of(
     // Groups without a line in the user's code are named by the function that allocated the memory.
     let mut owners = Owners::new(rules);
     let foreign_prefix = |row: &&mut TopRow| row.owned.mine.is_none() && !row.stack.is_empty();
-    for row in peak.live.rows.iter_mut().chain(&mut largest_kept).filter(foreign_prefix) {
+    for row in peak.live.rows.iter_mut().chain(&mut largest_retained).filter(foreign_prefix) {
         row.owned = owners.owner_of(row.stack.iter().map(|line| &line.frame));
     }
     let rows = || snapshot.events.rows_of(device);
@@ -305,9 +306,9 @@ fn summary_of(
         earlier_parts: snapshot.meta.earlier_parts,
         older: sum(&|one| one.from.is_none()),
         frees_without_allocation: lifetimes.iter().filter(|one| !one.known).count() as u64,
-        kept,
+        retained,
         outside_segments: contradictions::outside_segments(snapshot, device, &lifetimes),
-        largest_kept,
+        largest_retained,
         ooms: last_ooms,
         oom_count: ooms.len() as u64,
         driver: driver_moments::moments(snapshot, device),

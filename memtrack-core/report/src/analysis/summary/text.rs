@@ -2,7 +2,7 @@
 
 use super::DeviceSummary;
 use crate::analysis::held::{HeldMemory, pool_name};
-use crate::analysis::net::AtEnd;
+use crate::analysis::net::HeldAtEnd;
 use crate::analysis::ownership::short;
 use crate::analysis::top::TopRow;
 use crate::analysis::top::folded;
@@ -40,11 +40,11 @@ pub enum HintSubject {
     /// The largest group at the peak.
     Peak,
     /// Memory that is free in parts of segments, and so cannot be released.
-    Stuck,
+    Fragmented,
     /// Completely free segments.
     Cached,
     /// Memory that was allocated within the trace and is live at its end.
-    Kept,
+    Retained,
     /// Bytes that rounding added.
     Rounding,
     /// Blocks that were freed but are still in use by a stream.
@@ -101,7 +101,7 @@ impl DeviceSummary {
                 counted(held.inactive_split_blocks, "piece"),
                 human_bytes(held.largest_inactive_split)
             );
-            hints.push((held.inactive_split as f64 / total, HintSubject::Stuck, text));
+            hints.push((held.inactive_split as f64 / total, HintSubject::Fragmented, text));
         }
         if held.free_segment_bytes > 0 && self.has_reserved_bytes {
             let bytes = human_bytes(held.free_segment_bytes);
@@ -109,15 +109,15 @@ impl DeviceSummary {
             let text = format!("{bytes} in {segments} are cached and could be released");
             hints.push((held.free_segment_bytes as f64 / total, HintSubject::Cached, text));
         }
-        if let Some(largest) = self.largest_kept.as_ref().filter(|_| self.kept.bytes > 0) {
+        if let Some(largest) = self.largest_retained.as_ref().filter(|_| self.retained.bytes > 0) {
             let text = format!(
                 "{} allocated in the trace are live at its end; the largest group, {}, {}",
-                self.kept.bytes_error.as_bytes(self.kept.bytes),
+                self.retained.bytes_error.as_bytes(self.retained.bytes),
                 largest.errors.allocated_bytes.as_bytes(largest.allocated_bytes),
                 origin(largest)
             );
             // Retained memory is usually intended, so it counts half.
-            hints.push((self.kept.bytes as f64 / total / 2.0, HintSubject::Kept, text));
+            hints.push((self.retained.bytes as f64 / total / 2.0, HintSubject::Retained, text));
         }
         if let Some(rounding) = held.rounding().filter(|&bytes| bytes > 0 && self.has_reserved_bytes) {
             let text = format!("{} were added by rounding", human_bytes(rounding));
@@ -269,7 +269,7 @@ impl DeviceSummary {
     /// Writes the memory that a heap holds, which has no segments and no known rounding.
     fn write_heap(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         match self.counted {
-            Some(AtEnd { bytes, blocks, .. }) => {
+            Some(HeldAtEnd { bytes, blocks, .. }) => {
                 let at_least = self.at_least();
                 let (bytes, blocks) = (human_bytes(bytes), counted(blocks, "block"));
                 let how = "all allocations less all frees, counted";
@@ -307,7 +307,7 @@ impl DeviceSummary {
     /// Returns a lower limit for the bytes that the heap holds at the end.
     fn least_allocated_bytes(&self) -> u64 {
         match self.counted {
-            Some(AtEnd { bytes, .. }) => bytes,
+            Some(HeldAtEnd { bytes, .. }) => bytes,
             None if self.live.estimated => self.live.bytes_error.low as u64,
             None => self.held.allocated,
         }
@@ -361,8 +361,8 @@ impl DeviceSummary {
             None => format!("{bytes} requested, {when}"),
         };
         line("Peak", peak)?;
-        match self.peak.made_of_text() {
-            Some(made_of) => line("", format!("made of {made_of}")),
+        match self.peak.categories_text() {
+            Some(categories) => line("", format!("made of {categories}")),
             None => Ok(()),
         }
     }

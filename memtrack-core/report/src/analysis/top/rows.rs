@@ -16,7 +16,7 @@ use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes, not_recorded_
 use crate::analysis::moment::Moment;
 use crate::analysis::net::counted_at_end;
 use crate::analysis::not_recorded::missing_stacks;
-use crate::analysis::ownership::{ForwardLines, Owned, Owners, plain, short};
+use crate::analysis::ownership::{ForwardLines, Owners, StackOwner, plain, short};
 use crate::analysis::peak::Peak;
 use crate::analysis::trim::is_internal;
 use memtrack_model::event::{DeviceId, ScopeId, StackId};
@@ -447,7 +447,7 @@ impl<'a> Sorter<'a> {
             let rounded =
                 |(&number, &(bytes, blocks)): (&u32, &(u64, f64))| (number, [bytes, blocks.round() as u64]);
             let called = most(sums.called.iter().map(rounded));
-            let mut owned = Owned::default();
+            let mut owned = StackOwner::default();
             let name = match key {
                 Key::Name(name) => name,
                 Key::Stack(_) | Key::Seen(_) => {
