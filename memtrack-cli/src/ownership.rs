@@ -56,7 +56,7 @@ pub(crate) fn rules(args: &RulesArgs) -> Result<Rules, CliError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound && args.rules.is_none() => return Ok(given),
         Err(error) => return Err(CliError::input(&path, error)),
     };
-    Ok(given.before(parse(&text).map_err(|why| CliError::input(&path, why))?))
+    Ok(given.with_fallback(parse(&text).map_err(|why| CliError::input(&path, why))?))
 }
 
 /// Parses the rules of a file, or returns the error with its line.

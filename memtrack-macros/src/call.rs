@@ -45,11 +45,11 @@ fn may_have_tensors(ty: &Type) -> bool {
         Type::Tuple(tuple) => tuple.elems.iter().any(may_have_tensors),
         Type::Never(_) | Type::FnPtr(_) | Type::ImplTrait(_) | Type::TraitObject(_) | Type::Ptr(_) => false,
         Type::Path(path) => !path.path.get_ident().is_some_and(|name| {
-            const WITHOUT: [&str; 19] = [
+            const TYPES_WITHOUT_TENSORS: [&str; 19] = [
                 "bool", "char", "f32", "f64", "i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16", "u32",
                 "u64", "u128", "usize", "str", "String", "Duration",
             ];
-            WITHOUT.iter().any(|without| name == without)
+            TYPES_WITHOUT_TENSORS.iter().any(|without| name == without)
         }),
         _ => true,
     }

@@ -135,7 +135,7 @@ fn parse_bytes(word: &Ident, input: ParseStream) -> Result<TokenStream> {
 
 /// Parses a size in the same syntax as the `memtrack` command.
 fn bytes_of(text: &str) -> std::result::Result<u64, String> {
-    const WRONG: &str = "write bytes, or a number with KiB, MiB, GiB or kB, MB, GB";
+    const EXPECTED: &str = "write bytes, or a number with KiB, MiB, GiB or kB, MB, GB";
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -149,12 +149,12 @@ fn bytes_of(text: &str) -> std::result::Result<u64, String> {
         "mb" => 1_000_000,
         "gb" => 1_000_000_000,
         "tb" => 1_000_000_000_000,
-        _ => return Err(WRONG.into()),
+        _ => return Err(EXPECTED.into()),
     };
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(factor).ok_or_else(|| "it is too large".into());
     }
-    let bytes = number.parse::<f64>().map_err(|_| WRONG)? * factor as f64;
+    let bytes = number.parse::<f64>().map_err(|_| EXPECTED)? * factor as f64;
     if bytes >= u64::MAX as f64 { Err("it is too large".into()) } else { Ok(bytes.round() as u64) }
 }
 

@@ -5,7 +5,7 @@
 //! standard output is not. After each group of rows, the buffer is copied to the output.
 
 use crate::allocations::Allocations;
-use crate::table::{Cells, Column, GROUP, Kind, Table, TableWriter, Values};
+use crate::table::{Cells, Column, Kind, ROWS_PER_GROUP, Table, TableWriter, Values};
 use foldhash::{HashMap, HashMapExt};
 use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::Snapshot;
@@ -55,7 +55,7 @@ pub static EVENTS_WITH_LINES: Table = Table {
 /// The line in the user's code in an event's stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventLine {
-    /// The line, where one is known.
+    /// The line, if it is known.
     pub line: Option<String>,
     /// The function that the line called.
     pub called: Option<String>,
@@ -131,7 +131,7 @@ pub(crate) fn write_with_lines(
 /// Returns the ranges of rows that are written together.
 fn row_groups(snapshot: &Snapshot) -> impl Iterator<Item = Range<usize>> {
     let rows = snapshot.events.len();
-    (0..rows).step_by(GROUP).map(move |from| from..rows.min(from + GROUP))
+    (0..rows).step_by(ROWS_PER_GROUP).map(move |from| from..rows.min(from + ROWS_PER_GROUP))
 }
 
 impl<'a> Events<'a> {

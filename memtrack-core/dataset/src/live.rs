@@ -22,9 +22,9 @@ pub static LIVE: Table = Table {
     ],
 };
 
-/// The bytes and the number of blocks, and whether any of them was sampled.
+/// The bytes and the number of blocks of a stack, and whether any of the blocks was sampled.
 #[derive(Default)]
-struct Sum {
+struct StackTotals {
     bytes: u64,
     blocks: f64,
     estimated: bool,
@@ -38,7 +38,7 @@ pub(crate) fn table(snapshot: &Snapshot, stacks: &mut Stacks<'_>) -> Rows {
         let lifetimes = lifetimes(snapshot, device);
         let peak = Peak::of(snapshot, device, &lifetimes).row;
         let mut add = |moment: &str, is_live: &dyn Fn(&Lifetime) -> bool| {
-            let mut by_stack: BTreeMap<StackId, Sum> = BTreeMap::new();
+            let mut by_stack: BTreeMap<StackId, StackTotals> = BTreeMap::new();
             for lifetime in lifetimes.iter().filter(|one| is_live(one)) {
                 let sum = by_stack.entry(lifetime.stack).or_default();
                 sum.bytes = sum.bytes.saturating_add(lifetime.bytes);

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_of_two_files_for_a_place_that_was_empty_at_first_is_refused() {
+    fn the_second_of_two_files_for_the_same_new_rank_is_refused() {
         let dataset = tempfile::tempdir().unwrap();
         let (first, second) = (stage(dataset.path(), "first"), stage(dataset.path(), "second"));
         let of_another = |there: &RankContents| there.refusal("second.pickle");
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_of_two_writers_wins_and_leaves_nothing_of_the_other() {
+    fn the_later_of_two_writers_replaces_all_files() {
         let dataset = tempfile::tempdir().unwrap();
         let (first, second) = (stage(dataset.path(), "first"), stage(dataset.path(), "second"));
         first.create("only the first has it").unwrap();

@@ -2,7 +2,7 @@
 //! innermost first, so that engines need no list types. In a recording, a return address has a row for each function
 //! that was inlined there.
 
-use crate::table::{Column, GROUP, Kind, Rows, Table, TableWriter, Value};
+use crate::table::{Column, Kind, ROWS_PER_GROUP, Rows, Table, TableWriter, Value};
 use foldhash::{HashMap, HashMapExt};
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::Snapshot;
@@ -80,7 +80,7 @@ impl<'a> Stacks<'a> {
                     depth += 1;
                 }
             }
-            if rows.len() >= GROUP {
+            if rows.len() >= ROWS_PER_GROUP {
                 writer.write_group(std::mem::replace(&mut rows, Rows::of(&STACKS)).into_columns())?;
             }
         }

@@ -19,7 +19,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 /// The number of rows in a row group: the default of parquet's own writers.
-pub(crate) const GROUP: usize = 1 << 20;
+pub(crate) const ROWS_PER_GROUP: usize = 1 << 20;
 
 /// The size at which a column continues without a dictionary. An address occurs once in the dictionary, and in two or
 /// more rows.
@@ -67,9 +67,9 @@ impl Kind {
 /// A column of a [`Table`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its name.
+    /// The column's name.
     pub name: &'static str,
-    /// Its type.
+    /// The type of the values.
     pub kind: Kind,
     /// Whether values may be null.
     pub nullable: bool,
@@ -94,9 +94,9 @@ impl Column {
 /// A table, whose files are called `NAME.parquet`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Its name.
+    /// The table's name.
     pub name: &'static str,
-    /// Its columns.
+    /// The table's columns.
     pub columns: &'static [Column],
 }
 
@@ -129,7 +129,7 @@ impl Table {
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_offset_index_disabled(true)
             .set_dictionary_page_size_limit(DICTIONARY_BYTES)
-            .set_data_page_row_count_limit(GROUP);
+            .set_data_page_row_count_limit(ROWS_PER_GROUP);
         for column in self.columns.iter().filter(|column| column.delta) {
             let path = ColumnPath::from(column.name);
             properties = properties

@@ -6,7 +6,7 @@
 //! path = "target/release/libmemtrack_allocator.so"      # cargo build --release -p memtrack-pluggable
 //! allocator = torch.cuda.memory.CUDAPluggableAllocator(path, "memtrack_malloc", "memtrack_free")
 //!
-//! # What PyTorch lets one set beyond the two functions. Each is optional.
+//! # Further functions that PyTorch accepts. Each of them is optional.
 //! library, hooks = ctypes.CDLL(path), allocator._allocator
 //! address = lambda name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value
 //! hooks.set_init_fn(address("memtrack_init"))

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn c_names_stay_even_if_they_look_like_mangled_types() {
+    fn c_names_are_unchanged_even_if_they_look_like_mangled_types() {
         let codes = "vwbcahstijlmxynofdegz";
         for name in codes.split("").chain(["malloc", "Pi", "St", "Ss", "Dn", "_Read", "_Zebra", "FvvE"]) {
             assert_eq!(demangled(name), name);

@@ -1,6 +1,6 @@
-//! Infers the paths of functions whose debug information contains only their bare names, as it is for inlined functions
-//! with `debug = "line-tables-only"`: the crate and the modules follow from the source file, and the function that
-//! contains a closure from the surrounding functions.
+//! Infers the paths of functions whose debug information contains only their bare names, as for inlined functions with
+//! `debug = "line-tables-only"`: the crate and the modules follow from the source file, and the function that contains
+//! a closure from the surrounding functions.
 
 use memtrack_model::Frame;
 use memtrack_model::paths::slashed;
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_a_path_and_a_file_without_one_are_left_alone() {
+    fn names_with_a_path_and_files_without_one_are_unchanged() {
         for (function, file) in [
             ("a::f", "/x/src/a.rs"),
             ("<a::X as b::Y>::f", "/x/src/a.rs"),

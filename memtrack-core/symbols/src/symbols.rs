@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_in_the_root_has_no_libraries_of_its_own() {
+    fn a_program_in_the_root_folder_has_no_own_libraries() {
         assert!(!belongs_to("/usr/lib/libz.so.1", "/app"));
         assert!(!belongs_to("/lib/libz.so.1", "/bin/app"));
         assert!(belongs_to("/app/libcore.so", "/app/run"));

@@ -9,7 +9,7 @@ use syn::visit_mut::{self, VisitMut};
 use syn::{Generics, Path, PathArguments, Type, WherePredicate, parse_quote};
 
 /// Containers that own their contents, which need not be `'static`.
-const OWNING: [&str; 14] = [
+const OWNING_CONTAINERS: [&str; 14] = [
     "Box",
     "Option",
     "Result",
@@ -42,7 +42,7 @@ pub(super) fn add(generics: &mut Generics, name: &Ident, visited: &[Type], trait
             word == name
                 || word == "Self"
                 || parameters.contains(word)
-                || OWNING.iter().any(|owning| word == owning)
+                || OWNING_CONTAINERS.iter().any(|owning| word == owning)
         };
         // Some other type, such as a counted pointer, which requires that its target is `'static`.
         let is_behind_pointer = mentions(tokens, &|word| !is_known(word));

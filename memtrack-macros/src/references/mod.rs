@@ -20,21 +20,21 @@ pub(crate) fn expand(item: TokenStream) -> TokenStream {
     };
     let (args, wrong) = TypeArgs::parse(&item.attrs);
     let derived = match wrong {
-        None => Derived::of(&item, &args),
+        None => Expansion::of(&item, &args),
         Some(wrong) => Err(wrong),
     };
     match derived {
         Ok(derived) => derived.implement(&item, &args),
         Err(error) => {
             let mut all = error.into_compile_error();
-            all.extend(Derived::opaque().implement(&item, &args));
+            all.extend(Expansion::opaque().implement(&item, &args));
             all
         }
     }
 }
 
-/// The parts of the implementation.
-struct Derived {
+/// The parts of the derived implementation.
+struct Expansion {
     /// The statements of the method `references`.
     body: TokenStream,
     /// The types of fields that are visited through their own implementations.
@@ -49,7 +49,7 @@ struct FieldVisit {
     statements: TokenStream,
 }
 
-impl Derived {
+impl Expansion {
     /// Returns the implementation for a type that reports state as not inspected.
     fn opaque() -> Self {
         let to = visitor_ident();

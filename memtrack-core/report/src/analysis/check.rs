@@ -95,7 +95,7 @@ pub struct Measurement {
     pub device: u16,
     /// The requested bytes.
     pub bytes: u64,
-    /// Their error.
+    /// The error of the requested bytes.
     pub error: Estimate,
 }
 
@@ -446,7 +446,7 @@ pub struct MeasuredAnswer {
     pub device: DeviceAnswer,
     /// The requested bytes.
     pub requested_bytes: u64,
-    /// Their error.
+    /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// Whether the bytes are an estimate.
     pub estimated: bool,

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn brackets_that_are_names_stay() {
+    fn brackets_in_names_are_kept() {
         for (name, short) in [
             ("<candle::Tensor as Into<A>>::into::<Vec<u8>>", "<candle::Tensor as Into<…>>::into::<…>"),
             ("a::operator<(b, c)", "a::operator<(b, c)"),

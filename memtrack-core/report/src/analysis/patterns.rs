@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_of_other_libraries_are_what_their_user_calls() {
+    fn operators_of_other_libraries_are_the_functions_that_users_call() {
         for (stack, name) in [
             (
                 &["<candle_core::tensor::Tensor>::zeros_impl", "<candle_core::tensor::Tensor>::zeros"][..],
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_known_only_by_file_name_nothing() {
+    fn functions_known_only_by_file_are_ignored() {
         let frame = |function: &str, file: &str| Frame {
             function: function.into(),
             file: Some(file.into()),
@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_goes_before_the_layer_below_it() {
+    fn a_library_takes_precedence_over_the_layer_below_it() {
         let stack =
             ["cudarc::driver::safe::core::CudaStream::alloc", "tch::wrappers::tensor::Tensor::matmul"];
         assert_eq!(Patterns::default().name(stack).as_deref(), Some("tch.matmul"));

@@ -229,7 +229,7 @@ fn sampled_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -
         // The best moment was estimated: there is no count for it.
         Some((guess, error)) if error.low == best.bytes && guess.row == best.row => {
             let error =
-                Estimate { high: high.max(error.value), bound: high.max(error.value), ..error }.of_all();
+                Estimate { high: high.max(error.value), bound: high.max(error.value), ..error }.as_total();
             (Level { bytes: guess.bytes.max(certain), ..guess }, error.at_least(certain))
         }
         // The count is above the upper limit of the samples, so there is no valid upper limit for the peak.
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_at_the_peak_hold_the_truth_with_95_percent_confidence() {
+    fn intervals_at_the_peak_contain_the_true_value_with_95_percent_confidence() {
         let (mut within, mut all) = (0, 0);
         for seed in 1..=150 {
             let Program { snapshot, live, .. } = program(seed, [0, 4, 5, 6, 7][seed as usize % 5]);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_count_the_interval_holds_the_highest_of_all_moments() {
+    fn without_a_count_the_interval_contains_the_true_peak() {
         let mut within = 0;
         for seed in 1..=60 {
             let Program { mut snapshot, peak, .. } = program(seed, [0, 4, 6, 7][seed as usize % 4]);
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn no_peak_is_below_what_is_held_at_the_end() {
+    fn the_peak_is_not_below_the_memory_held_at_the_end() {
         let mut snapshot = program(3, 5).snapshot;
         snapshot.counted_peak = None;
         snapshot.devices[0].allocated_bytes += 1 << 30;

@@ -58,7 +58,7 @@ fn levels(snapshot: &Snapshot, device: DeviceId) -> impl Iterator<Item = (usize,
 /// has events, but not the earlier state. memtrack's own files always have the live blocks.
 pub fn has_held_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return true };
-    // Segments on the host may be among those of the devices.
+    // The segments of pinned host memory may also be in the list of device segments.
     let on_the_host = device == DeviceId::HOST && pytorch.has(Key::HostSegments);
     pytorch.list_only || pytorch.has(Key::Segments) || on_the_host
 }
@@ -67,7 +67,7 @@ pub fn has_held_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
 /// PyTorch's memory profiles, and memtrack's snapshots of operator traces, have categories, and their segments only
 /// show where blocks were seen: they come from no segment event, and their sizes were not counted.
 pub fn has_reserved_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
-    const COUNTED: [Key; 3] = [Key::AllocatedSize, Key::ActiveSize, Key::SegmentType];
+    const COUNTED_KEYS: [Key; 3] = [Key::AllocatedSize, Key::ActiveSize, Key::SegmentType];
     if snapshot.is_heap(device) {
         return false;
     }
@@ -76,7 +76,7 @@ pub fn has_reserved_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     }
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return true };
     let segments = &pytorch.segments;
-    let is_counted = |row| COUNTED.iter().any(|&key| segments.has(row, key));
+    let is_counted = |row| COUNTED_KEYS.iter().any(|&key| segments.has(row, key));
     let has_categories = pytorch.events.shapes.iter().any(|shape| shape.has(Key::Category));
     !has_categories
         || segments.is_empty()

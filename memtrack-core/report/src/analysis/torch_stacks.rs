@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_of_c_plus_plus_names_the_backward_pass() {
+    fn a_cpp_stack_reveals_the_backward_pass() {
         let stack = [
             "at::_ops::mul_Tensor::call(at::Tensor const&, at::Tensor const&)",
             "torch::autograd::generated::ExpBackward0::apply(std::vector<at::Tensor>&&)",
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_innermost_of_backward_and_optimizer_decides() {
+    fn the_innermost_of_backward_and_optimizer_is_the_phase() {
         let step = "wrapper @ /v/torch/optim/optimizer.py:533";
         let backward = "backward @ /v/torch/_tensor.py:566";
         assert_eq!(read(&["step @ /app/sgd.py:7", step, "main @ /app/a.py:1"]).1, Some(Phase::Optimizer));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_names_its_module_where_the_frame_has_it() {
+    fn the_class_names_the_module_if_the_frame_has_one() {
         let stack = [
             "Linear.forward @ /v/torch/nn/modules/linear.py:134",
             "Module._call_impl @ /v/torch/nn/modules/module.py:9",
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profilers_frames_are_read_too() {
+    fn profiler_frames_are_parsed() {
         let stack = [
             "<built-in method conv2d of type object at 0x0>",
             "torch/nn/modules/conv.py(564): forward",

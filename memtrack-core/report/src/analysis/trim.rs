@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_of_nothing_else_is_kept() {
+    fn a_stack_of_only_plumbing_is_kept() {
         let frames = named(&["__rust_alloc", "std::rt::lang_start"]);
         assert_eq!(informative_frames(&frames), &frames[..]);
         assert!(informative_frames(&[]).is_empty());

@@ -142,7 +142,7 @@ fn program(seed: u64) -> Program {
 }
 
 #[test]
-fn intervals_hold_the_truth_with_95_percent_confidence() {
+fn intervals_contain_the_true_value_with_95_percent_confidence() {
     let programs: Vec<_> = (1..=110).map(program).collect();
     let rows: Vec<_> = programs.iter().flat_map(|program| &program.rows).collect();
     for (number, name) in ["bytes", "bytes live at the peak", "blocks"].iter().enumerate() {
@@ -157,7 +157,7 @@ fn intervals_hold_the_truth_with_95_percent_confidence() {
         assert!(shown.len() > 500 && shown.len() + bounds.len() > 2000, "{name}: {}", shown.len());
         let all = share(within(&shown) + within(&bounds), shown.len() + bounds.len());
         assert!((0.93..=0.97).contains(&all), "{name}: {all}");
-        // The same for the rows whose error is shown.
+        // The intervals are also reliable for only the rows whose error is shown.
         let shown = share(within(&shown), shown.len());
         assert!((0.93..=0.97).contains(&shown), "{name} ± …: {shown}");
         let below = bounds.iter().filter(|(truth, e)| *truth <= e.bound).count();

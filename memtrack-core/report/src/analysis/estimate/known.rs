@@ -91,7 +91,7 @@ mod tests {
         let found = parts.each_ref().map(|part| total.part(estimate(part, 5000.0), part));
         assert!(found.iter().map(|part| part.value).sum::<f64>() <= 2000.0, "{found:?}");
         assert_eq!(found[0].value, 1000.0, "always recorded blocks keep their bytes");
-        // 1,010 are recorded of the others, so less remains than their estimates.
+        // The other parts have 1,210 recorded bytes, which lowers the upper limit of this part.
         assert_eq!(found[1].high, 2000.0 - 1210.0);
         let rounded = parts.each_ref().map(|part| total.rounded(part, part.value() as u64));
         assert!(rounded.iter().sum::<u64>() <= 2000, "{rounded:?}");

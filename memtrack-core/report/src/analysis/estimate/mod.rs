@@ -67,8 +67,8 @@ impl Estimate {
 
     /// Returns the number as the total of all blocks instead of one row. The total includes small blocks without a
     /// sample, so a sum without samples is only a lower limit.
-    pub(in crate::analysis) fn of_all(self) -> Self {
-        match self.is_of_recorded_blocks() && self.high > self.low {
+    pub(in crate::analysis) fn as_total(self) -> Self {
+        match self.covers_only_recorded_blocks() && self.high > self.low {
             true => Self::between(self.low, self.high),
             false => self,
         }
@@ -173,13 +173,13 @@ impl Estimate {
 
     /// Returns whether the number covers only blocks that are always recorded, without samples. Unsampled small blocks
     /// may come in addition; reports print their possible amount once for all rows.
-    fn is_of_recorded_blocks(&self) -> bool {
+    fn covers_only_recorded_blocks(&self) -> bool {
         self.standard_error == 0.0 && self.value > 0.0 && !self.counted && self.high.is_finite()
     }
 
     /// Returns the error for JSON; none if the number is exact.
     pub fn answer(&self) -> Option<ErrorAnswer> {
-        (!self.is_exact() && !self.is_of_recorded_blocks()).then(|| ErrorAnswer {
+        (!self.is_exact() && !self.covers_only_recorded_blocks()).then(|| ErrorAnswer {
             standard_error: self.standard_error,
             low: self.low.floor() as i64,
             high: self.high.is_finite().then(|| self.high.ceil() as i64),

@@ -98,7 +98,7 @@ impl Estimate {
         match error {
             _ if self.is_exact() => Notation::Exact,
             _ if self.counted || self.high.is_infinite() => Notation::Ends,
-            _ if self.is_of_recorded_blocks() => Notation::Exact,
+            _ if self.covers_only_recorded_blocks() => Notation::Exact,
             _ if error.is_nan() || error > MAX_RELATIVE_ERROR => Notation::Bound,
             _ if error >= 0.00995 => Notation::Error(format!("{:.0}", error * 100.0)),
             _ => Notation::Error(format!("{:.1}", (error * 100.0).max(0.1))),
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_above_a_half_is_shown_as_a_bound() {
+    fn an_error_above_50_percent_is_shown_as_a_bound() {
         let shown = |low: f64, value: f64, high: f64| {
             let estimate = Estimate { value, standard_error: 1.0, low, high, bound: high, counted: false };
             (estimate.as_bytes(value as u64), estimate.as_count(value as u64))

@@ -100,7 +100,7 @@ impl Cached {
     }
 }
 
-/// Memory that is in use and that memtrack does not track.
+/// Memory in use that memtrack does not track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -109,9 +109,9 @@ pub struct Unseen {
     /// heap: the resident memory of the process less all recorded blocks, which is a lower limit, because blocks need
     /// not be resident.
     pub bytes: u64,
-    /// All bytes in use: on the device, or resident.
+    /// All bytes in use on the device; for a heap, all resident bytes of the process.
     pub used_bytes: u64,
-    /// Whether this is the process's resident memory.
+    /// Whether the numbers are based on the process's resident memory.
     pub is_resident: bool,
 }
 

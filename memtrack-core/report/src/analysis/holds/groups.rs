@@ -1,7 +1,7 @@
 //! Adds up the held memory by scope and stack, symbolizes the stacks until the time limit, the largest groups first,
 //! and merges groups with the same line.
 
-use super::{Grown, Holder, HoldsQuery, Kind, Marker};
+use super::{Growth, Holder, HoldsQuery, Kind, Marker};
 use crate::analysis::attribution::Attributor;
 use crate::analysis::estimate::{Estimate, KnownTotal, Precision, Sum};
 use crate::analysis::lifetimes::Lifetime;
@@ -23,16 +23,16 @@ const ALWAYS_SYMBOLIZED: usize = 8;
 /// The maximum number of characters of a line, and of a module.
 const MAX_CHARS: usize = 90;
 
-/// Sums over blocks, with the data for their errors.
+/// GroupSums over blocks, with the data for their errors.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct GroupSums {
     bytes: u64,
     blocks: f64,
     byte_sum: Sum,
     block_sum: Sum,
 }
 
-impl Sums {
+impl GroupSums {
     fn add(&mut self, one: &Lifetime) {
         self.bytes = self.bytes.saturating_add(one.bytes);
         self.blocks += one.blocks;
@@ -55,8 +55,8 @@ struct Pair {
     stack: StackId,
     /// Whether more than the size of the blocks is known.
     known: bool,
-    held: Sums,
-    grown: Sums,
+    held: GroupSums,
+    grown: GroupSums,
 }
 
 /// The blocks with the same line.
@@ -65,8 +65,8 @@ struct Group {
     kind: Kind,
     line: String,
     frame: Option<Frame>,
-    held: Sums,
-    grown: Sums,
+    held: GroupSums,
+    grown: GroupSums,
     /// Bytes by module and by phase.
     modules: HashMap<String, u64>,
     phases: HashMap<String, u64>,
@@ -116,8 +116,8 @@ impl<'a> Groups<'a> {
                 scope: one.scope,
                 stack: one.stack,
                 known: one.known,
-                held: Sums::default(),
-                grown: Sums::default(),
+                held: GroupSums::default(),
+                grown: GroupSums::default(),
             };
             let pair = pairs.entry((one.scope, one.stack, one.known)).or_insert(new);
             pair.held.add(one);
@@ -146,13 +146,13 @@ impl<'a> Groups<'a> {
 
     /// Returns the bytes and blocks of all groups, with their errors.
     pub(super) fn totals(&self) -> (u64, Estimate, u64, Estimate) {
-        let mut all = Sums::default();
+        let mut all = GroupSums::default();
         self.pairs.iter().for_each(|pair| all.merge(&pair.held));
         let (bytes, blocks) = self.errors(&all);
         (all.bytes, bytes, all.blocks.round() as u64, blocks)
     }
 
-    fn errors(&self, sums: &Sums) -> (Estimate, Estimate) {
+    fn errors(&self, sums: &GroupSums) -> (Estimate, Estimate) {
         (self.precision.bytes(&sums.byte_sum), self.precision.blocks(&sums.block_sum))
     }
 
@@ -241,15 +241,15 @@ impl<'a> Groups<'a> {
         self.groups.iter().filter(|group| group.held.bytes > 0).take(limit).map(holder).collect()
     }
 
-    /// Sums up the memory that was allocated since the marker and is held at `ticks`.
-    pub(super) fn grown(&self, snapshot: &Snapshot, marker: &Marker, ticks: u64) -> Option<Grown> {
-        let mut all = Sums::default();
+    /// GroupSums up the memory that was allocated since the marker and is held at `ticks`.
+    pub(super) fn grown(&self, snapshot: &Snapshot, marker: &Marker, ticks: u64) -> Option<Growth> {
+        let mut all = GroupSums::default();
         self.groups.iter().for_each(|group| all.merge(&group.grown));
         let most = self.groups.iter().max_by_key(|group| group.grown.bytes);
         let most = most.filter(|group| group.grown.bytes > 0);
         let seconds =
             snapshot.clock.seconds_since_start(ticks) - snapshot.clock.seconds_since_start(marker.ticks);
-        Some(Grown {
+        Some(Growth {
             since: marker.name.clone(),
             since_midpoint: marker.is_midpoint,
             seconds,

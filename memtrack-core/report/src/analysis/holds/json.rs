@@ -1,6 +1,6 @@
 //! The holders of a device's memory as JSON.
 
-use super::{Cached, Grown, HeldAt, Holder, Refused, Unseen, WhoHolds};
+use super::{Cached, Growth, HeldAt, Holder, Refused, Unseen, WhoHolds};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer};
 use serde::Serialize;
 
@@ -109,7 +109,7 @@ impl WhoHolds {
             holders: self.holders.iter().map(Holder::answer).collect(),
             cached: self.cached,
             unseen: self.unseen,
-            grown: self.grown.as_ref().map(Grown::answer),
+            grown: self.grown.as_ref().map(Growth::answer),
             advice: self.advice.clone(),
             others: self.others.iter().map(other).collect(),
         }
@@ -131,7 +131,7 @@ impl Holder {
     }
 }
 
-impl Grown {
+impl Growth {
     fn answer(&self) -> GrownAnswer {
         let (most_line, most_bytes) = self.most.clone().unzip();
         GrownAnswer {

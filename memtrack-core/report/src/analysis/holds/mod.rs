@@ -103,8 +103,8 @@ impl HoldsQuery {
     /// out of memory, or else its peak. A failed heap allocation does not count as out of memory if the program
     /// continued: some programs allocate until they find the limit.
     #[must_use]
-    pub fn at_the_end(snapshot: &Snapshot, was_killed: bool) -> Self {
-        Self::about(match was_killed {
+    pub fn for_ended_run(snapshot: &Snapshot, was_killed: bool) -> Self {
+        Self::at_moment(match was_killed {
             true => HeldAt::Killed,
             false if ran_out(snapshot) => HeldAt::OutOfMemory,
             false => HeldAt::Peak,
@@ -113,7 +113,7 @@ impl HoldsQuery {
 
     /// Describes the moment `at`.
     #[must_use]
-    pub fn about(at: HeldAt) -> Self {
+    pub fn at_moment(at: HeldAt) -> Self {
         Self { at, ..Self::default() }
     }
 
@@ -204,7 +204,7 @@ pub(crate) enum Kind {
 /// Memory that was allocated since a moment and is still held.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Grown {
+pub struct Growth {
     /// The name of the moment from which growth is counted: `the last dump`, `the last mark "step"`, `the halfway
     /// point`.
     pub since: String,
@@ -245,7 +245,7 @@ pub struct WhoHolds {
     /// Memory that is in use and that memtrack does not track, if it is known.
     pub unseen: Option<Unseen>,
     /// The growth of the held memory, if it is known.
-    pub grown: Option<Grown>,
+    pub grown: Option<Growth>,
     /// The advice on what to do first.
     pub advice: String,
     /// The names and requested bytes of other devices that hold memory, the largest first, at most three.

@@ -196,7 +196,7 @@ fn resident_memory_beyond_a_heaps_blocks_is_a_lower_bound() {
 }
 
 #[test]
-fn without_time_the_largest_are_symbolized_and_the_rest_is_listed_separately() {
+fn without_time_only_the_largest_groups_are_symbolized() {
     let blocks: Vec<Block> = (0..40).map(|number| (number * 10, 9 - number / 5, 1, 1)).collect();
     let (mut snapshot, mut symbols) = held(DEVICE, &blocks, &[]);
     // A separate stack for each.

@@ -98,7 +98,7 @@ impl LiveFlame {
     }
 
     /// Removes devices without live memory, unless no device has live memory.
-    pub fn leave_out_empty(&mut self) {
+    pub fn remove_empty_devices(&mut self) {
         if !self.is_empty() {
             self.devices.retain(|device| !device.stacks.is_empty());
         }
@@ -238,9 +238,11 @@ impl LiveStacks {
         bytes = of_bytes.rounded(&bytes_sum, bytes);
         // After an incomplete recording, the peak may have been higher, unlike the memory at an earlier moment.
         let total_is_complete = complete || !matches!(at, Moment::End | Moment::Peak);
-        let mut bytes_error =
-            of_bytes.part(precision.bytes(&bytes_sum), &bytes_sum).of_all().until_the_end(total_is_complete);
-        let mut blocks_error = precision.blocks(&blocks_sum).of_all().until_the_end(is_complete);
+        let mut bytes_error = of_bytes
+            .part(precision.bytes(&bytes_sum), &bytes_sum)
+            .as_total()
+            .until_the_end(total_is_complete);
+        let mut blocks_error = precision.blocks(&blocks_sum).as_total().until_the_end(is_complete);
         if let Some(held) = held {
             (bytes, blocks) = (held.bytes, held.blocks as f64);
             (bytes_error, blocks_error) = (held.bytes_error, held.blocks_error);

@@ -67,22 +67,22 @@ impl<'a> FrameBinary<'a> {
         let has_source = file.contains('/');
         let name = file_name(&self.path);
         if table::INTERPRETERS.iter().any(|glob| matches(glob, name)) {
-            return Some(Verdict::known(Owner::Noise, "Python's interpreter"));
+            return Some(Verdict::by_rule(Owner::Noise, "Python's interpreter"));
         }
         if has_source && (self.part == BinaryPart::Program || self.is_in_project_of(file)) {
             return None;
         }
         if let Some((_, owner, what)) = table::BINARY_PATHS.iter().find(|(glob, ..)| self.is_in(glob)) {
-            return Some(Verdict::known(*owner, *what));
+            return Some(Verdict::by_rule(*owner, *what));
         }
         if has_source {
             return None;
         }
         if let Some((_, what)) = table::MIXED_BINARY_PATHS.iter().find(|(glob, _)| self.is_in(glob)) {
-            return Some(Verdict::known(Owner::Framework, *what));
+            return Some(Verdict::by_rule(Owner::Framework, *what));
         }
         let is_other = self.part == BinaryPart::Library;
-        is_other.then(|| Verdict::known(Owner::Framework, "a library without debug information"))
+        is_other.then(|| Verdict::by_rule(Owner::Framework, "a library without debug information"))
     }
 
     /// Returns whether the source file is in the project folder that also contains the virtual environment with this

@@ -71,7 +71,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    fn known(owner: Owner, rule: impl Into<Cow<'static, str>>) -> Self {
+    fn by_rule(owner: Owner, rule: impl Into<Cow<'static, str>>) -> Self {
         Self { owner, rule: rule.into(), guessed: false }
     }
 }
@@ -88,7 +88,7 @@ struct UserGlob {
 impl UserGlob {
     fn verdict(&self) -> Verdict {
         let option = if self.owner == Owner::Mine { "mine" } else { "not-mine" };
-        Verdict::known(self.owner, format!("{option} {}", self.glob))
+        Verdict::by_rule(self.owner, format!("{option} {}", self.glob))
     }
 }
 
@@ -139,7 +139,7 @@ impl Rules {
 
     /// Adds `others`, which apply where no glob of `self` matches.
     #[must_use]
-    pub fn before(mut self, others: Self) -> Self {
+    pub fn with_fallback(mut self, others: Self) -> Self {
         let level = self.globs.iter().map(|own| own.level + 1).max().unwrap_or(0);
         self.globs.extend(others.globs.into_iter().map(|own| UserGlob { level: own.level + level, ..own }));
         self
@@ -154,10 +154,10 @@ impl Rules {
             return own.verdict();
         }
         if line.function.starts_with(MODULE_FRAME_PREFIX) {
-            return Verdict::known(Owner::Noise, "the name of a module in a profile");
+            return Verdict::by_rule(Owner::Noise, "the name of a module in a profile");
         }
         if line.function.starts_with("<built-in ") {
-            return Verdict::known(Owner::Framework, "a function built into Python or a package");
+            return Verdict::by_rule(Owner::Framework, "a function built into Python or a package");
         }
         if line.is_python {
             return judge_python(&line, &file);
@@ -245,16 +245,16 @@ fn path_of(line: &ParsedFrame<'_>) -> String {
 fn judge_python(line: &ParsedFrame<'_>, file: &str) -> Verdict {
     for row in table::PYTHON_NOISE {
         if on_path(row.path, file) && row.functions.iter().any(|function| matches(function, line.method())) {
-            return Verdict::known(Owner::Noise, row.what);
+            return Verdict::by_rule(Owner::Noise, row.what);
         }
     }
     if let Some(verdict) = by_path(table::PYTHON_PATHS, file) {
         return verdict;
     }
     if is_in_python_on_windows(line.file) {
-        return Verdict::known(Owner::Framework, "Python's standard library");
+        return Verdict::by_rule(Owner::Framework, "Python's standard library");
     }
-    Verdict::known(Owner::Mine, "a Python file outside packages")
+    Verdict::by_rule(Owner::Mine, "a Python file outside packages")
 }
 
 /// Returns whether a file is in the folder `Lib` of a Python installation on Windows: below a folder that is named
@@ -284,13 +284,13 @@ fn judge_native(
 ) -> Verdict {
     use Owner::{Framework, Mine, Noise};
     if names::is_unnamed(function) {
-        return Verdict::known(Noise, "a frame without a name");
+        return Verdict::by_rule(Noise, "a frame without a name");
     }
     if is_allocator_entry(function) {
-        return Verdict::known(Noise, "the entry point of an allocator");
+        return Verdict::by_rule(Noise, "the entry point of an allocator");
     }
     if let Some((_, what)) = table::NATIVE_NOISE.iter().find(|(glob, _)| on_name(glob, path)) {
-        return Verdict::known(Noise, *what);
+        return Verdict::by_rule(Noise, *what);
     }
     if let Some(own) = own.filter(|own| own.owner == Framework) {
         return own.verdict();
@@ -299,15 +299,15 @@ fn judge_native(
         return verdict;
     }
     if let Some((_, what)) = table::NATIVE_NAMES.iter().find(|(glob, _)| on_name(glob, path)) {
-        return Verdict::known(Framework, *what);
+        return Verdict::by_rule(Framework, *what);
     }
     // Functions of libraries without debug information have a file name without folders.
     let has_source = file.contains('/');
     if !has_source && let Some((_, what)) = table::C_NOISE.iter().find(|(glob, _)| matches(glob, path)) {
-        return Verdict::known(Noise, *what);
+        return Verdict::by_rule(Noise, *what);
     }
     if !has_source && is_plumbing(function) {
-        return Verdict::known(Noise, "an allocation function");
+        return Verdict::by_rule(Noise, "an allocation function");
     }
     if let Some(own) = own {
         return own.verdict();
@@ -316,10 +316,10 @@ fn judge_native(
         return verdict;
     }
     if has_source {
-        return Verdict::known(Mine, "a source file outside packages");
+        return Verdict::by_rule(Mine, "a source file outside packages");
     }
     if let Some((_, what)) = table::C_NAMES.iter().find(|(glob, _)| matches(glob, path)) {
-        return Verdict::known(Framework, *what);
+        return Verdict::by_rule(Framework, *what);
     }
     let rule = match crate_of(path) {
         Some(name) => Cow::from(format!("no rule matches {name}")),
@@ -331,7 +331,7 @@ fn judge_native(
 /// Returns the verdict of the first row of a table whose path matches.
 fn by_path(table: &'static [(&str, Owner, &str)], file: &str) -> Option<Verdict> {
     let (_, owner, what) = table.iter().find(|(glob, ..)| on_path(glob, file))?;
-    Some(Verdict::known(*owner, *what))
+    Some(Verdict::by_rule(*owner, *what))
 }
 
 /// Returns whether `glob` matches the file. A glob may begin at any folder of the path, and a folder matches everything

@@ -91,7 +91,7 @@ fn globs_name_functions_by_their_paths() {
 }
 
 #[test]
-fn odd_frames_are_judged() {
+fn malformed_frames_do_not_panic() {
     for text in [
         "",
         "<",
@@ -153,7 +153,7 @@ fn a_programs_folder_does_not_apply_to_its_sources() {
 }
 
 #[test]
-fn globs_match_paths_of_windows_with_either_slash() {
+fn globs_match_windows_paths_with_either_slash() {
     let einsum = frame("einsum @ D:\\lm\\.venv\\Lib\\site-packages\\einops\\einops.py:916");
     let model = frame("forward @ d:\\lm\\model.py:39");
     for glob in

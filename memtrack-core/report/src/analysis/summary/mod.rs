@@ -163,8 +163,8 @@ impl BlockTotals {
             block_sum.add(1.0, one.blocks);
             byte_sum.add(one.size_bytes as f64, one.blocks);
         }
-        let blocks_error = precision.blocks(&block_sum).of_all();
-        let bytes_error = precision.bytes(&byte_sum).of_all();
+        let blocks_error = precision.blocks(&block_sum).as_total();
+        let bytes_error = precision.bytes(&byte_sum).as_total();
         Self { blocks: blocks.round() as u64, bytes, estimated, blocks_error, bytes_error }
     }
 }
@@ -234,7 +234,7 @@ fn summary_of(
     let mut peak = AtPeak::find_grouped(snapshot, symbols, device, PeakKind::Requested, By::Line, &options);
     let lifetimes = lifetimes(snapshot, device);
     let is_heap = snapshot.is_heap(device);
-    // For a sampled heap every sum is an estimate, even one without a sample.
+    // For a sampled heap, every sum is an estimate, even if it includes no samples.
     let estimated = is_estimate(snapshot, device, &lifetimes);
     let precision = Precision::of(snapshot, device, &lifetimes);
     let most_live = if estimated { peak.live.peak.recorded.high } else { f64::INFINITY };

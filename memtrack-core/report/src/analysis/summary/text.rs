@@ -16,7 +16,7 @@ use memtrack_model::units::{
 use std::fmt;
 
 /// Descriptions of the fragmentation, each with the share below which it applies.
-const FRAGMENTATION: [(f64, &str); 3] = [
+const FRAGMENTATION_LEVELS: [(f64, &str); 3] = [
     (0.05, "little: free memory is not stuck between blocks"),
     (0.20, "some: a large request may need new segments although memory is free"),
     (f64::INFINITY, "much: requests may fail although enough memory is free; try expandable segments"),
@@ -412,10 +412,10 @@ impl DeviceSummary {
             "Inactive",
             format!("{}; the largest free block is {}", bytes(held.inactive), bytes(held.largest_inactive)),
         )?;
-        let (_, words) = FRAGMENTATION
+        let (_, words) = FRAGMENTATION_LEVELS
             .iter()
             .find(|(below, _)| held.fragmentation() < *below)
-            .unwrap_or(&FRAGMENTATION[2]);
+            .unwrap_or(&FRAGMENTATION_LEVELS[2]);
         line("Fragmentation", format!("{}, {words}", human_share(held.fragmentation())))?;
         line(
             "Free",

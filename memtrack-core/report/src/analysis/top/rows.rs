@@ -668,8 +668,8 @@ pub(super) fn rank(
         Some([bytes, count]) => totals = Totals::exact(bytes, count),
         None => {
             totals.allocated_bytes = bytes.rounded(&all_bytes, totals.allocated_bytes);
-            totals.bytes_error = bytes.part(precision.bytes(&all_bytes), &all_bytes).of_all();
-            totals.count_error = precision.blocks(&all_blocks).of_all();
+            totals.bytes_error = bytes.part(precision.bytes(&all_bytes), &all_bytes).as_total();
+            totals.count_error = precision.blocks(&all_blocks).as_total();
             if let Some(exact) = &exact {
                 let [bytes, count] = exact.total;
                 totals.allocated_bytes = (all_bytes.value() as u64).max(bytes);
