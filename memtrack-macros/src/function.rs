@@ -24,7 +24,7 @@ pub(crate) struct Function {
     visibility: Visibility,
     defaultness: Option<Token![default]>,
     pub(crate) signature: Signature,
-    /// The `#![…]` at the start of the body.
+    /// The inner attributes (`#![…]`) at the start of the body.
     inner: Vec<Attribute>,
     pub(crate) body: TokenStream,
     /// The braces around the body.

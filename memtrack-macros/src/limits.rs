@@ -196,7 +196,7 @@ fn body(function: &Function, krate: &TokenStream, limits: &TokenStream) -> Token
     };
     let failed = (!panics).then_some(failed);
     let body = &function.body;
-    // A body with arguments may consume them, and can run only once.
+    // A body with arguments may consume them, so it can run only once.
     let kind = if signature.inputs.is_empty() {
         quote!(#krate::__private::Repeatable)
     } else {

@@ -1,4 +1,4 @@
-//! The allocations of the blocks that events free.
+//! Finds the allocations of the blocks that events free.
 
 use foldhash::HashMap;
 use memtrack_model::event::{Action, DeviceId};

@@ -45,11 +45,12 @@ impl PeakKind {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AtPeak {
-    /// The kind of peak.
+    /// The quantity whose peak this is.
     pub kind: PeakKind,
     /// The event that reached the peak, by its number in the device's trace; none if it was before the first event.
     pub event: Option<usize>,
-    /// Seconds, counted from [`Self::since`]; none when [`Self::event`] is, and if the file does not contain the time.
+    /// The time of the peak in seconds, counted from [`Self::since`]; none if [`Self::event`] is none, and if the file
+    /// does not contain the time.
     pub seconds: Option<f64>,
     /// The origin that the seconds are counted from.
     pub since: Since,

@@ -99,7 +99,7 @@ impl<'a> Attributor<'a> {
         operator_at(&place, (from_stack.operator.as_deref(), from_stack.torch.phase))
     }
 
-    /// Returns the part of the training step: from the scopes, or else from the stack.
+    /// Returns the phase of the training step: from the scopes, or else from the stack.
     pub fn phase(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> Option<Phase> {
         self.snapshot.scopes.place(scope).phase.or_else(|| self.read_stack(stack, symbols).torch.phase)
     }

@@ -23,11 +23,11 @@ const FEW_EVENTS: u64 = 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The maximum of live requested bytes.
+    /// The limit on the peak of requested bytes.
     pub peak: Option<u64>,
-    /// Requested bytes live at the end that were allocated within the trace.
+    /// The limit on requested bytes that are live at the end and were allocated within the trace.
     pub leak: Option<u64>,
-    /// Free bytes in split segments as a share of the reserved bytes, 0 to 1.
+    /// The limit on the free bytes in split segments, as a share of the reserved bytes, 0 to 1.
     pub fragmentation: Option<f64>,
 }
 
@@ -141,11 +141,11 @@ pub struct Measurements {
     pub fragmentation: (f64, u16),
     /// The names of the devices, by ordinal.
     pub names: BTreeMap<u16, String>,
-    /// Events of all devices.
+    /// The number of events of all devices.
     pub events: u64,
     /// The number of blocks that are live at the end, plus the number of segments.
     pub stored_items: u64,
-    /// Blocks that were allocated during the recording.
+    /// The number of blocks that were allocated during the recording.
     pub allocations: u64,
     /// Requested bytes that are live at the end and older than the recording.
     pub older_bytes: u64,
@@ -426,7 +426,7 @@ pub struct FoundAnswer {
     pub leak: MeasuredAnswer,
     /// Free bytes in split segments as a share of the reserved bytes, for the worst device.
     pub fragmentation: FragmentationAnswer,
-    /// Events of all devices.
+    /// The number of events of all devices.
     pub events: u64,
     /// Whether the recording is complete. Otherwise, the numbers are lower bounds, and it is uncertain whether the
     /// limits are met.

@@ -37,7 +37,7 @@ impl Layout {
 
 /// The number of frames shown by default.
 pub const DEFAULT_FRAMES: usize = 7;
-/// Names get at least this many characters before columns are left out.
+/// Columns are omitted rather than shortening names below this many characters.
 pub(super) const LEGIBLE_NAME: usize = 30;
 /// Names are never shortened below this many characters, however narrow the terminal.
 pub(super) const SHORTEST_NAME: usize = 16;

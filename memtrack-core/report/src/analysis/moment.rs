@@ -54,7 +54,7 @@ impl Moment {
         match self {
             Self::Peak => None,
             Self::Reserved(row) => row,
-            // Later than every event.
+            // A row after all events.
             Self::End => Some(usize::MAX),
             Self::Oom(row) | Self::Event(_, row) => Some(row),
         }

@@ -52,7 +52,7 @@ pub fn counted_at_end(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifeti
     })
 }
 
-/// Returns the net count of `device`; `None` unless it is a heap whose recorder counted.
+/// Returns the net count of `device`; `None` unless the device is a heap and the recorder counted its allocations.
 pub fn net(snapshot: &Snapshot, device: DeviceId) -> Option<Net> {
     let counts = snapshot.exact_counts(device).filter(|_| snapshot.is_heap(device))?;
     Some(Net {

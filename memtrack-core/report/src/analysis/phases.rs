@@ -14,8 +14,8 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PhaseReport {
-    /// One row per phase that allocated or was live at the peak: forward, backward, optimizer, `(no phase)`, and
-    /// blocks from before the recording.
+    /// One row for each phase that allocated memory or had live memory at the peak: forward, backward, optimizer, `(no
+    /// phase)`, and blocks from before the recording.
     pub rows: Vec<TopRow>,
     /// The peak.
     pub peak: Peak,

@@ -88,8 +88,8 @@ pub struct HoldsQuery {
     pub at: HeldAt,
     /// The request that failed, if memory has just run out.
     pub refused: Option<OutOfMemory>,
-    /// The moment from which growth is counted where the program has no mark
-    /// ([`Marks`](memtrack_model::snapshot::Marks)); without one, the halfway point.
+    /// The moment from which growth is counted if the program has no marks
+    /// ([`Marks`](memtrack_model::snapshot::Marks)); `None`: the halfway point.
     pub marker: Option<Marker>,
     /// The time limit for symbolizing functions; `None` for no limit. A lookup is not interrupted, and the stacks of
     /// the eight largest groups are symbolized in any case.

@@ -199,7 +199,7 @@ fn resident_memory_beyond_a_heaps_blocks_is_a_lower_bound() {
 fn without_time_only_the_largest_groups_are_symbolized() {
     let blocks: Vec<Block> = (0..40).map(|number| (number * 10, 9 - number / 5, 1, 1)).collect();
     let (mut snapshot, mut symbols) = held(DEVICE, &blocks, &[]);
-    // A separate stack for each.
+    // A separate stack for each block.
     for (row, block) in snapshot.blocks.iter_mut().enumerate() {
         block.stack = snapshot.stacks.push(&[100 + row as u64]);
     }

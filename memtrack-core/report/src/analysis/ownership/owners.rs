@@ -72,14 +72,14 @@ impl<'a> Owners<'a> {
         keys.iter().map(|&key| judged(key)).collect()
     }
 
-    /// Returns the owner of a stack of these functions, innermost first.
+    /// Returns the owner of the stack that consists of these functions, innermost first.
     pub fn owner_of<'f>(&mut self, frames: impl IntoIterator<Item = &'f Frame>) -> StackOwner {
         let stack = self.judged_by_name(frames);
         let owned = owned::of(&stack.iter().map(|judged| &**judged).collect::<Vec<_>>());
         self.with_forward(owned)
     }
 
-    /// Returns the owner of each of these functions of a stack, innermost first.
+    /// Returns the owner of each function in the stack that consists of these functions, innermost first.
     #[cfg(all(feature = "compare", feature = "plot"))]
     pub(in crate::analysis) fn owners_of<'f>(
         &mut self,

@@ -144,7 +144,7 @@ impl BlockTotals {
         }
     }
 
-    /// Returns the sum for a recording that may be incomplete.
+    /// Returns the totals for a recording that may be incomplete.
     fn until_the_end(self, ended: bool) -> Self {
         Self {
             blocks_error: self.blocks_error.until_the_end(ended),
