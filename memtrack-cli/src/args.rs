@@ -27,7 +27,7 @@ mod viz;
 
 use crate::sizes::parse_bytes;
 use clap::{Args, Parser, Subcommand};
-use memtrack_core::analysis::layout::FRAMES;
+use memtrack_core::analysis::layout::DEFAULT_FRAMES;
 use memtrack_core::exports::EXPORTS;
 use std::path::PathBuf;
 
@@ -343,7 +343,7 @@ pub(crate) struct WrittenArgs {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct TextArgs {
     /// How many frames of a stack to show, leaving out internal ones; 0 shows all
-    #[arg(long, value_name = "N", default_value_t = FRAMES, value_parser = parse_count, allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_FRAMES, value_parser = parse_count, allow_hyphen_values = true)]
     pub(crate) frames: usize,
     /// Do not shorten names; otherwise lines are as wide as COLUMNS or the terminal, else 120 characters
     #[arg(long)]

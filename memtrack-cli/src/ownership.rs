@@ -15,7 +15,7 @@ use crate::args::RulesArgs;
 use crate::error::CliError;
 use crate::unmatched::check;
 use memtrack_core::analysis::layout::Layout;
-use memtrack_core::analysis::ownership::{Explained, ExplainedAnswer, Rules};
+use memtrack_core::analysis::ownership::{ExplainedAnswer, Explanation, Rules};
 use memtrack_core::analysis::top::TopRow;
 use serde::Deserialize;
 use std::io;
@@ -56,7 +56,7 @@ pub(crate) fn rules(args: &RulesArgs) -> Result<Rules, CliError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound && args.rules.is_none() => return Ok(given),
         Err(error) => return Err(CliError::input(&path, error)),
     };
-    Ok(given.before(parse(&text).map_err(|why| CliError::input(&path, why))?))
+    Ok(given.with_fallback(parse(&text).map_err(|why| CliError::input(&path, why))?))
 }
 
 /// Parses the rules of a file, or returns the error with its line.
@@ -84,7 +84,7 @@ fn with(rules: Rules, mine: &[String], not_mine: &[String]) -> Rules {
 }
 
 /// Returns the first rows that have a stack, explained.
-fn explained<'a>(rules: &'a Rules, rows: &'a [TopRow]) -> impl Iterator<Item = Explained> + 'a {
+fn explained<'a>(rules: &'a Rules, rows: &'a [TopRow]) -> impl Iterator<Item = Explanation> + 'a {
     let rows = rows.iter().filter(|row| !row.stack.is_empty()).take(EXPLAINED);
     rows.map(|row| rules.explain(row.stack.iter().map(|line| &line.frame)))
 }

@@ -7,8 +7,8 @@
 mod same;
 
 use memtrack_core::__pickle::{Global, Limits, load};
-use memtrack_core::analysis::at_peak::{AtPeak, PeakOf};
-use memtrack_core::analysis::check::{Found, Limits as Gate};
+use memtrack_core::analysis::at_peak::{AtPeak, PeakKind};
+use memtrack_core::analysis::check::{Limits as Gate, Measurements};
 use memtrack_core::analysis::leaks::{LeakOptions, Snap, leaks, leaks_over};
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::summary::{DeviceSummary, summary};
@@ -265,7 +265,7 @@ pub fn answers(data: &[u8]) {
                 let _ = (report.to_text(Some(80)), report.to_json());
             }
         }
-        for of in [PeakOf::Requested, PeakOf::Reserved] {
+        for of in [PeakKind::Requested, PeakKind::Reserved] {
             let at_peak = AtPeak::find(&snapshot, symbols, device, of, 5);
             let _ = (at_peak.to_string(), at_peak.to_json());
         }
@@ -277,7 +277,7 @@ pub fn answers(data: &[u8]) {
         let _ = (device.to_string(), DeviceSummary::to_json(&device));
     }
     let gate = Gate::new().peak(1).leak(1).fragmentation(0.5);
-    let found = Found::of(&snapshot);
+    let found = Measurements::of(&snapshot);
     let _ = (found.exceeded(&gate), found.to_json(&gate));
     let _ = viz::trace(&snapshot, &mut Text::default());
     let _ = viz::trace_json(&snapshot, "", &mut Text::default());

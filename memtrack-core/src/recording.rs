@@ -261,7 +261,7 @@ impl Recording {
     pub fn who_holds(&self) -> Option<WhoHolds> {
         let find = || {
             let symbols = &mut Symbolizer::of(&self.snapshot);
-            WhoHolds::of_all(&self.snapshot, symbols, &HoldsQuery::at_the_end(&self.snapshot, false))
+            WhoHolds::of_all(&self.snapshot, symbols, &HoldsQuery::for_ended_run(&self.snapshot, false))
         };
         #[cfg(feature = "record")]
         let find = || reentry::clone_for_program(find);

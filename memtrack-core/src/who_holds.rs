@@ -4,12 +4,12 @@ use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
 use memtrack_recorder::recorder::report_hook::{ReportContext, SYMBOL_TIME};
 use memtrack_recorder::reentry;
-use memtrack_report::analysis::holds::{HoldsQuery, WhoHolds, for_the_log};
+use memtrack_report::analysis::holds::{HoldsQuery, WhoHolds, log_text};
 use memtrack_symbols::Symbolizer;
 
 /// Formats the report that the recorder prints automatically.
 pub(crate) fn format_report(snapshot: &Snapshot, context: ReportContext<'_>) -> String {
-    for_the_log(snapshot, context.refused.copied(), context.since, SYMBOL_TIME)
+    log_text(snapshot, context.refused.copied(), context.since, SYMBOL_TIME)
 }
 
 /// Returns the current holders of memory on `device`, or with `None` on the accelerator that holds the most,
@@ -45,7 +45,7 @@ pub fn who_holds(device: Option<DeviceId>) -> Option<WhoHolds> {
     let snapshot = crate::snapshot()?;
     reentry::clone_for_program(|| {
         let symbols = &mut Symbolizer::of(&snapshot);
-        let query = HoldsQuery::default().within(SYMBOL_TIME);
+        let query = HoldsQuery::default().symbol_time_limit(SYMBOL_TIME);
         match device {
             Some(device) => WhoHolds::of(&snapshot, symbols, device, &query),
             None => WhoHolds::of_all(&snapshot, symbols, &query),

@@ -1,5 +1,5 @@
-//! The arguments of `#[track_memory(…)]`: a form, a name, a path, or `skip`. [`Args`] contains the arguments
-//! as written; every mistake in them is an error at the wrong word.
+//! The arguments of `#[track_memory(…)]`: a form, a name, a path, or `skip`. [`Args`] contains the arguments as
+//! written. Each mistake is a compile error that points to the wrong word.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -10,7 +10,7 @@ use syn::{Error, LitStr, Path, Result, Token};
 const SUPPORTED: &str = "supported are one of `operator`, `module`, `root`, `backward` and `optimizer`, \
      `name = \"…\"`, `crate = path`, and `skip` inside an annotated impl block";
 
-/// The kind of scope of a function.
+/// The kind of scope that a function becomes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Operator,
@@ -32,9 +32,9 @@ impl Form {
         }
     }
 
-    /// Returns whether it takes and makes tensors that are worth recording: modules do so through their
-    /// operators.
-    pub(crate) fn is_a_call(self) -> bool {
+    /// Returns whether the arguments and the result are recorded as tensors. Those of modules are not: the operators
+    /// inside them are recorded.
+    pub(crate) fn records_tensors(self) -> bool {
         !self.is_named_after_type()
     }
 
@@ -44,7 +44,7 @@ impl Form {
     }
 }
 
-/// Expands to the variant of `ScopeKind`.
+/// Expands to the corresponding variant of `ScopeKind`.
 impl ToTokens for Form {
     fn to_tokens(&self, tokens: &mut TokenStream) {
         tokens.extend(match self {
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     form: Option<Form>,
     pub(crate) name: Option<LitStr>,
     krate: Option<Path>,
-    /// The place of `skip`.
+    /// The span of the word `skip`, if it was given.
     pub(crate) skip: Option<Span>,
 }
 
@@ -72,31 +72,31 @@ impl Args {
         self.form.unwrap_or(Form::Operator)
     }
 
-    /// Returns the path of memtrack-core; if none was given, errors about it point to `place`.
-    pub(crate) fn krate(&self, place: Span) -> TokenStream {
-        let default = || quote_spanned!(place=> ::memtrack_core);
+    /// Returns the path of memtrack-core. If none was given, errors about the default path point to `span`.
+    pub(crate) fn krate(&self, span: Span) -> TokenStream {
+        let default = || quote_spanned!(span=> ::memtrack_core);
         self.krate.as_ref().map_or_else(default, ToTokens::to_token_stream)
     }
 
-    /// Returns the arguments of a function in a block with these arguments: its own, but with the block's
-    /// crate.
+    /// Returns the arguments of a function in an impl block: `own`, the function's, with the block's `crate` unless the
+    /// function gives one.
     pub(crate) fn overridden_by(&self, own: Self) -> Self {
         Self { krate: own.krate.or_else(|| self.krate.clone()), ..own }
     }
 
-    fn take(&mut self, input: ParseStream) -> Result<()> {
+    fn parse_argument(&mut self, input: ParseStream) -> Result<()> {
         if !input.peek(Ident::peek_any) {
             return Err(input.error(format!("this is not an argument of `#[track_memory]`: {SUPPORTED}")));
         }
         let word = input.call(Ident::parse_any)?;
         match word.to_string().as_str() {
-            "name" => self.take_name(&word, input),
-            "crate" => self.take_crate(&word, input),
+            "name" => self.parse_name(&word, input),
+            "crate" => self.parse_crate(&word, input),
             "skip" => {
                 if self.skip.replace(word.span()).is_some() {
-                    return Err(twice(&word));
+                    return Err(duplicate_error(&word));
                 }
-                refuse_value(&word, input)
+                reject_value(&word, input)
             }
             text => {
                 let Some(form) = Form::from_word(text) else {
@@ -104,7 +104,7 @@ impl Args {
                 };
                 if let Some(first) = self.form.replace(form) {
                     return Err(if first == form {
-                        twice(&word)
+                        duplicate_error(&word)
                     } else {
                         Error::new(
                             word.span(),
@@ -112,14 +112,14 @@ impl Args {
                         )
                     });
                 }
-                refuse_value(&word, input)
+                reject_value(&word, input)
             }
         }
     }
 
-    fn take_name(&mut self, word: &Ident, input: ParseStream) -> Result<()> {
+    fn parse_name(&mut self, word: &Ident, input: ParseStream) -> Result<()> {
         let expected = "`name` takes a string: `name = \"attention\"`";
-        take_equals(word, input, expected)?;
+        parse_equals(word, input, expected)?;
         let name: LitStr = input.parse().map_err(|error| Error::new(error.span(), expected))?;
         if name.value().is_empty() {
             return Err(Error::new(
@@ -127,12 +127,12 @@ impl Args {
                 "`name` must not be empty: leave it out for the default name",
             ));
         }
-        if self.name.replace(name).is_some() { Err(twice(word)) } else { Ok(()) }
+        if self.name.replace(name).is_some() { Err(duplicate_error(word)) } else { Ok(()) }
     }
 
-    fn take_crate(&mut self, word: &Ident, input: ParseStream) -> Result<()> {
-        let path = take_krate(word, input)?;
-        if self.krate.replace(path).is_some() { Err(twice(word)) } else { Ok(()) }
+    fn parse_crate(&mut self, word: &Ident, input: ParseStream) -> Result<()> {
+        let path = parse_crate_path(word, input)?;
+        if self.krate.replace(path).is_some() { Err(duplicate_error(word)) } else { Ok(()) }
     }
 }
 
@@ -140,7 +140,7 @@ impl Parse for Args {
     fn parse(input: ParseStream) -> Result<Self> {
         let mut args = Self::default();
         while !input.is_empty() {
-            args.take(input)?;
+            args.parse_argument(input)?;
             if !input.is_empty() {
                 input.parse::<Token![,]>()?;
             }
@@ -158,28 +158,28 @@ impl Parse for Args {
 }
 
 /// Parses the path after `crate`.
-pub(crate) fn take_krate(word: &Ident, input: ParseStream) -> Result<Path> {
+pub(crate) fn parse_crate_path(word: &Ident, input: ParseStream) -> Result<Path> {
     let expected = "`crate` takes the path of memtrack-core: `crate = my_framework::memtrack_core`";
-    take_equals(word, input, expected)?;
+    parse_equals(word, input, expected)?;
     input.call(Path::parse_mod_style).map_err(|error| Error::new(error.span(), expected))
 }
 
-pub(crate) fn take_equals(word: &Ident, input: ParseStream, expected: &str) -> Result<()> {
+pub(crate) fn parse_equals(word: &Ident, input: ParseStream, expected: &str) -> Result<()> {
     input.parse::<Token![=]>().map(drop).map_err(|_| Error::new(word.span(), expected))
 }
 
-fn refuse_value(word: &Ident, input: ParseStream) -> Result<()> {
-    take_nothing(input, || format!("`{word}` takes no value; a name is given as `{word}, name = \"…\"`"))
+fn reject_value(word: &Ident, input: ParseStream) -> Result<()> {
+    expect_no_value(input, || format!("`{word}` takes no value; a name is given as `{word}, name = \"…\"`"))
 }
 
-/// Checks that a word has no value.
-pub(crate) fn take_nothing(input: ParseStream, message: impl FnOnce() -> String) -> Result<()> {
+/// Fails with `message` if a value follows the word.
+pub(crate) fn expect_no_value(input: ParseStream, message: impl FnOnce() -> String) -> Result<()> {
     if input.is_empty() || input.peek(Token![,]) {
         return Ok(());
     }
     Err(input.error(message()))
 }
 
-pub(crate) fn twice(word: &Ident) -> Error {
+pub(crate) fn duplicate_error(word: &Ident) -> Error {
     Error::new(word.span(), format!("`{word}` is given twice"))
 }

@@ -1,6 +1,6 @@
-//! The arguments and the result of a function that may contain tensors, which the expansion passes to
-//! memtrack-core. Only names and written types are known here, so this excludes types that certainly contain
-//! none, and the compiler determines the rest.
+//! Selects the arguments and the result of a function that may contain tensors; the expansion passes them to
+//! memtrack-core. A macro sees only names and types as written, so it excludes types that certainly contain no tensors,
+//! and the compiler resolves the rest.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::{ToTokens, quote};
@@ -25,7 +25,7 @@ pub(crate) fn inputs(signature: &Signature) -> Vec<TokenStream> {
     signature.inputs.iter().filter(|argument| !has_attributes(argument)).filter_map(name).collect()
 }
 
-/// Returns the result's type as it can be written in the body, if it may contain tensors.
+/// Returns the type of the result, if it may contain tensors and can be written in the body.
 pub(crate) fn output(signature: &Signature) -> Option<TokenStream> {
     match &signature.output {
         ReturnType::Type(_, ty) if may_have_tensors(ty) && !has_word(ty.to_token_stream(), "impl") => {
@@ -45,11 +45,11 @@ fn may_have_tensors(ty: &Type) -> bool {
         Type::Tuple(tuple) => tuple.elems.iter().any(may_have_tensors),
         Type::Never(_) | Type::FnPtr(_) | Type::ImplTrait(_) | Type::TraitObject(_) | Type::Ptr(_) => false,
         Type::Path(path) => !path.path.get_ident().is_some_and(|name| {
-            const WITHOUT: [&str; 19] = [
+            const TYPES_WITHOUT_TENSORS: [&str; 19] = [
                 "bool", "char", "f32", "f64", "i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16", "u32",
                 "u64", "u128", "usize", "str", "String", "Duration",
             ];
-            WITHOUT.iter().any(|without| name == without)
+            TYPES_WITHOUT_TENSORS.iter().any(|without| name == without)
         }),
         _ => true,
     }

@@ -2,8 +2,8 @@
 //! `#[track_caller]` and borrowed returns work as before; an async body is wrapped in a future that carries
 //! its scope. The body's tokens are passed through unparsed and keep their spans.
 //!
-//! **Why is the result not read in a closure?** The body becomes the value of a `let`, so that stacks have no additional
-//! frame. The price: what `return` returns early is not read.
+//! **Why is the body not wrapped in a closure to read its result?** A closure would add a frame to stacks, so the body
+//! becomes the value of a `let` instead. The price: values of an early `return` are not read.
 
 use crate::args::Args;
 use crate::call;
@@ -24,7 +24,7 @@ pub(crate) struct Function {
     visibility: Visibility,
     defaultness: Option<Token![default]>,
     pub(crate) signature: Signature,
-    /// The `#![…]` at the start of the body.
+    /// The inner attributes (`#![…]`) at the start of the body.
     inner: Vec<Attribute>,
     pub(crate) body: TokenStream,
     /// The braces around the body.
@@ -71,7 +71,7 @@ impl From<&ImplItemFn> for Function {
 }
 
 impl Function {
-    /// Returns the function with its scope. `in_impl`: the attribute is on the surrounding block.
+    /// Expands the function with its scope. `in_impl` states whether the attribute is on the surrounding impl block.
     pub(crate) fn expand(self, args: &Args, in_impl: bool) -> Result<TokenStream> {
         if let Some(constness) = &self.signature.constness {
             let advice = if in_impl { " (leave it out with `#[track_memory(skip)]`)" } else { "" };
@@ -95,16 +95,17 @@ impl Function {
     /// Returns the same function with another body.
     pub(crate) fn with_body(self, body: &TokenStream) -> TokenStream {
         let Self { outer, visibility, defaultness, signature, inner, braces, .. } = self;
-        // These are the user's braces, so that the compiler's errors about the function point to the user's
-        // text.
+        // The group keeps the span of the user's braces, so that compile errors about the function point to the user's
+        // code.
         let mut block = Group::new(Delimiter::Brace, quote!(#(#inner)* #body));
         block.set_span(braces);
         quote!(#(#outer)* #visibility #defaultness #signature #block)
     }
 
-    /// Returns the body after a guard, or passed to memtrack-core's macro if there may be tensors to read.
+    /// Returns the body with a guard before it, or as an argument of memtrack-core's macro if there may be tensors to
+    /// read.
     fn sync_body(&self, scope: &Scope<'_>) -> TokenStream {
-        let (inputs, output) = match scope.args.form().is_a_call() {
+        let (inputs, output) = match scope.args.form().records_tensors() {
             true => (call::inputs(&self.signature), call::output(&self.signature)),
             false => Default::default(),
         };
@@ -119,10 +120,10 @@ impl Function {
         quote!(#krate::__private::call! { [#enter] [#(#inputs)*] [#output] #block })
     }
 
-    /// Returns the body as a future that carries its scope. The unreachable return gives the block the output
-    /// type of the function, so that `?`, coercions and error messages are those of the original.
+    /// Returns the body as a future that carries its scope. An unreachable `return` fixes the output type of the block,
+    /// so that `?`, coercions and error messages are the same as in the original function.
     fn async_body(&self, scope: &Scope<'_>) -> TokenStream {
-        // Errors about the output type point to the type as written, or to the name if none is written.
+        // Errors about the output type point to the type, or to the function's name if no type is written.
         let place = match &self.signature.output {
             ReturnType::Default => self.signature.ident.span(),
             ReturnType::Type(_, ty) => ty.span(),
@@ -135,14 +136,13 @@ impl Function {
         let mut block = Group::new(Delimiter::Brace, quote!(#output #body));
         block.set_span(self.braces);
         let keywords = quote_spanned!(self.braces=> async move);
-        // Only memtrack-core knows whether it was built with the recorder: its macro drops the wrapper
-        // otherwise.
+        // Only memtrack-core knows whether it was built with the recorder; if not, its macro omits the wrapper.
         let (krate, enter) = (&scope.krate, scope.enter_future());
         quote!(#krate::__private::async_scope!([#enter] [#keywords] #block))
     }
 }
 
-/// The expansion's names for the scope, and its entry.
+/// The scope of a function, and the expressions that enter it.
 struct Scope<'a> {
     krate: TokenStream,
     args: &'a Args,
@@ -162,7 +162,8 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Returns the site's static, in a separate block, so that its name is not visible in the body.
+    /// Returns an expression for the scope's static `Site`, in a block of its own, so that the static's name is not
+    /// visible in the body.
     fn site(&self) -> TokenStream {
         let Self { krate, name, .. } = self;
         let form = self.args.form();
@@ -178,9 +179,9 @@ impl<'a> Scope<'a> {
         if self.is_named_after_type { quote!(#site.enter_as::<Self>()) } else { quote!(#site.enter()) }
     }
 
-    /// Returns the expression that takes a future in parentheses and runs it in the scope.
+    /// Returns the path of the method that wraps a future in the scope; the future follows in parentheses.
     fn enter_future(&self) -> TokenStream {
-        // The site is in parentheses, because it may be the first token of a statement.
+        // The block is in parentheses, because it may be at the start of a statement.
         let site = self.site();
         if self.is_named_after_type { quote!((#site).future_as::<Self, _>) } else { quote!((#site).future) }
     }
@@ -193,9 +194,9 @@ impl<'a> Scope<'a> {
 
 /// Returns the output type of an async function as it can be written in its body; `None` if it cannot (`!`).
 pub(crate) fn output_type(signature: &Signature) -> Option<TokenStream> {
-    /// A visitor that replaces `impl Trait`, a type that only the compiler can name.
-    struct Infer;
-    impl VisitMut for Infer {
+    /// Replaces `impl Trait`, which cannot be written in the body, by `_`.
+    struct InferImplTrait;
+    impl VisitMut for InferImplTrait {
         fn visit_type_mut(&mut self, ty: &mut Type) {
             if let Type::ImplTrait(_) = ty {
                 *ty = Type::Infer(syn::TypeInfer {
@@ -211,7 +212,7 @@ pub(crate) fn output_type(signature: &Signature) -> Option<TokenStream> {
         ReturnType::Type(_, ty) if matches!(**ty, Type::Never(_)) => None,
         ReturnType::Type(_, ty) => {
             let mut ty = ty.clone();
-            Infer.visit_type_mut(&mut ty);
+            InferImplTrait.visit_type_mut(&mut ty);
             Some(ty.into_token_stream())
         }
     }

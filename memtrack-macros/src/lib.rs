@@ -1,10 +1,10 @@
-//! The `#[track_memory]` attribute, `#[derive(References)]`, and `#[limits]` for tests. Use them through memtrack-core: the
-//! expansions call hidden functions of that crate, which change without notice. Incorrect use is a compile error that lists what
-//! is supported.
+//! The `#[track_memory]` attribute, `#[derive(References)]`, and `#[limits]` for tests. Use them through memtrack-core:
+//! the expansions call hidden functions of that crate, which may change without notice. Incorrect use is a compile
+//! error that lists the supported arguments.
 //!
 //! The modules:
 //!
-//! - `#[track_memory]`: `args`, `target` (what it is on), `function`, `impl_block`, `call` (arguments that may hold
+//! - `#[track_memory]`: `args`, `target` (the annotated item), `function`, `impl_block`, `call` (arguments that may hold
 //!   tensors), `tail` (returned futures).
 //! - `references`: the derive, with `attributes` and `bounds` for type parameters; `limits`: `#[limits]`.
 
@@ -31,8 +31,8 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
     limits::expand(args.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Reports the references of a value to memtrack, field by field, so that it can find the cycles of
-/// [`Rc`](std::rc::Rc) and [`Arc`](std::sync::Arc) that keep device memory alive.
+/// Implements the trait `References`, which reports the references in a value to memtrack, field by field. With them
+/// memtrack finds the cycles of [`Rc`](std::rc::Rc) and [`Arc`](std::sync::Arc) that keep device memory alive.
 ///
 /// ```
 /// use memtrack_core::References;
@@ -60,16 +60,16 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// #[derive(References)]
 /// struct Storage {
-///     bytes: Vec<u8>, // numbers take no time, however many
+///     bytes: Vec<u8>, // vectors of numbers are skipped at no cost
 /// }
 /// ```
 ///
-/// Every type in a field must implement the trait: the standard library's types do, and your own can derive it.
-/// A strong pointer is an edge to its target; a [`Weak`](std::rc::Weak) one is not. Values that a value owns
-/// ([`Box`], [`Vec`], maps, cells, locks) are part of it. memtrack does not wait for a lock that is held
-/// elsewhere but reports it as not inspected, and does the same with everything that hides its contents: a
-/// channel, a thread, a [`Cell`](std::cell::Cell) of a pointer. The pointers in it then count as held from
-/// outside, which may hide a cycle but never leads to a false one.
+/// The type of every field must implement the trait: types of the standard library do, and your own types can derive
+/// it. A strong pointer is an edge to its target; a [`Weak`](std::rc::Weak) one is not. Values that a value owns
+/// ([`Box`], [`Vec`], maps, cells, locks) are part of it. memtrack does not wait for a lock that is held elsewhere, but
+/// reports it as not inspected, like everything whose contents cannot be read: a channel, a thread, a
+/// [`Cell`](std::cell::Cell) of a pointer. The targets of pointers in such a value count as held from outside, which
+/// may hide a cycle but never reports a false one.
 ///
 /// # On a field
 ///
@@ -77,9 +77,9 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// |---|---|
 /// | `#[references(skip)]` | holds no counted pointer, so it is left out |
 /// | `#[references(opaque)]` | may hold counted pointers, but memtrack cannot inspect it, as with a boxed closure: reports state that it was not inspected |
-/// | `#[references(tensors)]` | is a framework's tensor (`memtrack_core::operators::ReportTensors`), or several: its device memory is reported, and nothing else |
-/// | `#[references(with = path)]` | is passed to a function, a `fn(&FieldType, &mut Visitor<'_>)`: for types of other crates |
-/// | `#[references(show)]` | is shown with [`Debug`](std::fmt::Debug), so that the reader can distinguish values of the type: a name, an id. It is also visited, unless `skip` is given too |
+/// | `#[references(tensors)]` | is a framework's tensor (`memtrack_core::operators::ReportTensors`), or several: only its device memory is reported |
+/// | `#[references(with = path)]` | is visited by this `fn(&FieldType, &mut Visitor<'_>)`: for types of other crates |
+/// | `#[references(show)]` | is printed with [`Debug`](std::fmt::Debug) in reports, to distinguish values of the type: a name, an id. It is also visited, unless `skip` is given too |
 /// | `#[references(rename = "…")]` | has another name in reports |
 ///
 /// At most one of the first four can be given.
@@ -101,18 +101,18 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 ///     inputs: Vec<Rc<Node>>,
 ///     #[references(opaque)]
 ///     backward: Box<dyn Fn(&Tensor)>,
-///     #[references(with = look_into_cache)]
+///     #[references(with = visit_cache)]
 ///     cache: other_crate::Cache,
 ///     #[references(skip)]
 ///     settings: other_crate::Settings,
 /// }
 ///
-/// fn look_into_cache(cache: &other_crate::Cache, to: &mut Visitor<'_>) {
+/// fn visit_cache(cache: &other_crate::Cache, to: &mut Visitor<'_>) {
 ///     to.field("entries", &cache.0); // `.cache.entries`
 /// }
 /// ```
 ///
-/// memtrack can look into a closure if its captured values are kept next to it: `memtrack_core::references::Capturing`.
+/// memtrack can inspect a closure whose captured values are stored next to it: `memtrack_core::references::Capturing`.
 ///
 /// # On a variant
 ///
@@ -131,12 +131,13 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// # Generic types
 ///
-/// If a field's type depends on a type parameter, the implementation requires that this *field's type* implements the
-/// trait, and requires nothing of the parameter itself: with `weight: Param<Tensor<B>>`, the backend `B` may be any marker. For
-/// a field that contains the derived type itself (`next: Option<Rc<Node<T>>>`), the other parameters in it must implement
-/// the trait, and behind a counted pointer all of them must be `'static`. If the derive cannot see that a generic type
-/// contains itself, the compiler recurses and reports "error E0275: overflow evaluating the requirement". This happens with
-/// two generic types that contain *each other*, and with a type alias. A `bound` on one of them avoids it:
+/// If a field's type depends on a type parameter, the implementation requires that the *field's type* implements the
+/// trait, and requires nothing of the parameter itself: with `weight: Param<Tensor<B>>`, the backend `B` may be any
+/// marker type. For a field that contains the derived type itself (`next: Option<Rc<Node<T>>>`), the type parameters in
+/// the field's type must implement the trait, and behind a counted pointer they must also be `'static`. If the derive
+/// cannot see that a generic type contains itself, the compiler recurses and reports "error E0275: overflow evaluating
+/// the requirement". This happens with two generic types that contain *each other*, and with a type alias. A `bound` on
+/// one of them avoids it:
 ///
 /// ```
 /// use memtrack_core::References;
@@ -155,8 +156,8 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// The target of a counted pointer must be `'static`; a type with a lifetime is not. A value with a lifetime may
-/// be owned.
+/// The target of a counted pointer must be `'static`, which a type with a lifetime parameter is not. Such a type may be
+/// used for values that are owned.
 ///
 /// # Errors
 ///
@@ -164,8 +165,8 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// points to the cause and suggests what to write instead. In a map, the keys also need
 /// [`Debug`](std::fmt::Debug), because they are part of the path.
 ///
-/// The expansion contains no `unsafe`. It is the same without memtrack-core's feature `record`, in a library
-/// that only annotates; it is not called there.
+/// The expansion contains no `unsafe`. It is the same if memtrack-core was built without its feature `record`, as for a
+/// library that only annotates, but is then never called.
 #[proc_macro_derive(References, attributes(references))]
 pub fn derive_references(item: TokenStream) -> TokenStream {
     references::expand(item.into()).into()

@@ -1,7 +1,7 @@
-//! `#[limits(…)]`: the arguments, and the test around its body. The body becomes a closure or a future that
-//! memtrack-core runs, so that `?` and `return` stay inside it.
+//! `#[limits(…)]`: parses the arguments and expands the test. The test's body becomes a closure or a future that
+//! memtrack-core runs, so that `?` and `return` end only the body.
 
-use crate::args::{take_equals, take_krate, twice};
+use crate::args::{duplicate_error, parse_crate_path, parse_equals};
 use crate::function::{Function, output_type};
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -13,21 +13,22 @@ use syn::{Error, Expr, Lit, LitStr, Path, Result, ReturnType, Token, parenthesiz
 const SUPPORTED: &str = "supported are `peak = \"64 MiB\"`, `leaks = 0`, `count = 1000`, these inside of `host(…)` or \
      `devices(…)`, `ignore_leaks = \"my_crate::cache::*\"`, `run_once` and `crate = path`";
 
-/// A call that sets a limit.
+/// A method call that sets a limit.
 enum Call {
-    /// The method with its argument.
+    /// A method and its argument.
     Plain(TokenStream),
-    /// `host` or `devices`, and the calls inside it.
-    Inside(Ident, Vec<Call>),
+    /// `host` or `devices`, and the calls in its parentheses.
+    Group(Ident, Vec<Call>),
 }
 
 impl Call {
-    /// Formats the call with the expression for new limits, whose path only the whole attribute contains.
-    fn spelled(&self, new: &TokenStream) -> TokenStream {
+    /// Returns the tokens of the call; `new` is the expression that creates nested limits. Its path depends on the
+    /// attribute's `crate` argument.
+    fn to_tokens_with(&self, new: &TokenStream) -> TokenStream {
         match self {
             Self::Plain(call) => call.clone(),
-            Self::Inside(word, calls) => {
-                let calls = calls.iter().map(|call| call.spelled(new));
+            Self::Group(word, calls) => {
+                let calls = calls.iter().map(|call| call.to_tokens_with(new));
                 quote!(.#word(#new #(#calls)*))
             }
         }
@@ -37,20 +38,20 @@ impl Call {
 /// The limits as written.
 #[derive(Default)]
 struct Limits {
-    /// The calls that set them, in order.
+    /// The calls that set the limits, in the order given.
     calls: Vec<Call>,
-    /// The words that were given.
+    /// The argument names that were given.
     given: Vec<String>,
     krate: Option<Path>,
-    /// Whether any limit is among them.
-    limits_anything: bool,
+    /// Whether any of the arguments sets a limit.
+    has_limit: bool,
 }
 
 impl Limits {
     fn parse(input: ParseStream, is_outer: bool) -> Result<Self> {
         let mut limits = Self::default();
         while !input.is_empty() {
-            limits.take(input, is_outer)?;
+            limits.parse_argument(input, is_outer)?;
             if !input.is_empty() {
                 input.parse::<Token![,]>()?;
             }
@@ -58,7 +59,7 @@ impl Limits {
         Ok(limits)
     }
 
-    fn take(&mut self, input: ParseStream, is_outer: bool) -> Result<()> {
+    fn parse_argument(&mut self, input: ParseStream, is_outer: bool) -> Result<()> {
         if !input.peek(Ident::peek_any) {
             return Err(input.error(format!("this is not an argument of `#[limits]`: {SUPPORTED}")));
         }
@@ -66,40 +67,40 @@ impl Limits {
         let name = word.to_string();
         if name != "ignore_leaks" {
             if self.given.contains(&name) {
-                return Err(twice(&word));
+                return Err(duplicate_error(&word));
             }
             self.given.push(name.clone());
         }
         match name.as_str() {
             "peak" | "leaks" => {
-                let bytes = take_bytes(&word, input)?;
+                let bytes = parse_bytes(&word, input)?;
                 self.calls.push(Call::Plain(quote!(.#word(#bytes))));
-                self.limits_anything = true;
+                self.has_limit = true;
             }
             "count" => {
-                take_equals(&word, input, "`count` takes a number of allocations: `count = 1000`")?;
+                parse_equals(&word, input, "`count` takes a number of allocations: `count = 1000`")?;
                 let blocks: Expr = input.parse()?;
                 self.calls.push(Call::Plain(quote!(.count(#blocks))));
-                self.limits_anything = true;
+                self.has_limit = true;
             }
             "host" | "devices" if is_outer => {
-                let inside;
-                parenthesized!(inside in input);
-                let inside = Self::parse(&inside, false)?;
-                if !inside.limits_anything {
+                let content;
+                parenthesized!(content in input);
+                let group = Self::parse(&content, false)?;
+                if !group.has_limit {
                     return Err(Error::new(word.span(), format!("`{name}(…)` names no limit: {SUPPORTED}")));
                 }
-                self.calls.push(Call::Inside(word, inside.calls));
-                self.limits_anything = true;
+                self.calls.push(Call::Group(word, group.calls));
+                self.has_limit = true;
             }
             "ignore_leaks" => {
                 let expected = "`ignore_leaks` takes a glob: `ignore_leaks = \"my_crate::cache::*\"`";
-                take_equals(&word, input, expected)?;
+                parse_equals(&word, input, expected)?;
                 let glob: LitStr = input.parse().map_err(|error| Error::new(error.span(), expected))?;
                 self.calls.push(Call::Plain(quote!(.ignore_leaks(#glob))));
             }
             "run_once" if is_outer => self.calls.push(Call::Plain(quote!(.run_once()))),
-            "crate" if is_outer => self.krate = Some(take_krate(&word, input)?),
+            "crate" if is_outer => self.krate = Some(parse_crate_path(&word, input)?),
             _ => return Err(Error::new(word.span(), format!("unknown argument `{name}`: {SUPPORTED}"))),
         }
         Ok(())
@@ -109,17 +110,17 @@ impl Limits {
 impl Parse for Limits {
     fn parse(input: ParseStream) -> Result<Self> {
         let limits = Self::parse(input, true)?;
-        if !limits.limits_anything {
+        if !limits.has_limit {
             return Err(Error::new(Span::call_site(), format!("`#[limits]` names no limit: {SUPPORTED}")));
         }
         Ok(limits)
     }
 }
 
-/// Parses bytes: a text with a unit, or an expression.
-fn take_bytes(word: &Ident, input: ParseStream) -> Result<TokenStream> {
+/// Parses a number of bytes: a string with a unit, or an expression.
+fn parse_bytes(word: &Ident, input: ParseStream) -> Result<TokenStream> {
     let expected = format!("`{word}` takes bytes: `{word} = \"64 MiB\"` or `{word} = 64 << 20`");
-    take_equals(word, input, &expected)?;
+    parse_equals(word, input, &expected)?;
     let value: Expr = input.parse().map_err(|error| Error::new(error.span(), &expected))?;
     let Expr::Lit(literal) = &value else { return Ok(value.into_token_stream()) };
     match &literal.lit {
@@ -132,9 +133,9 @@ fn take_bytes(word: &Ident, input: ParseStream) -> Result<TokenStream> {
     }
 }
 
-/// Parses a size as the command does.
+/// Parses a size in the same syntax as the `memtrack` command.
 fn bytes_of(text: &str) -> std::result::Result<u64, String> {
-    const WRONG: &str = "write bytes, or a number with KiB, MiB, GiB or kB, MB, GB";
+    const EXPECTED: &str = "write bytes, or a number with KiB, MiB, GiB or kB, MB, GB";
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -148,16 +149,16 @@ fn bytes_of(text: &str) -> std::result::Result<u64, String> {
         "mb" => 1_000_000,
         "gb" => 1_000_000_000,
         "tb" => 1_000_000_000_000,
-        _ => return Err(WRONG.into()),
+        _ => return Err(EXPECTED.into()),
     };
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(factor).ok_or_else(|| "it is too large".into());
     }
-    let bytes = number.parse::<f64>().map_err(|_| WRONG)? * factor as f64;
+    let bytes = number.parse::<f64>().map_err(|_| EXPECTED)? * factor as f64;
     if bytes >= u64::MAX as f64 { Err("it is too large".into()) } else { Ok(bytes.round() as u64) }
 }
 
-/// Expands to the function with its limits.
+/// Expands the function so that it is checked against the limits.
 pub(crate) fn expand(args: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let limits: Limits = syn::parse2(args)?;
     let function: Function = syn::parse2(item).map_err(|error| {
@@ -171,7 +172,7 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> Result<TokenStream
     }
     let krate = limits.krate.as_ref().map_or_else(|| quote!(::memtrack_core), ToTokens::to_token_stream);
     let new = quote!(#krate::testing::Limits::new());
-    let calls = limits.calls.iter().map(|call| call.spelled(&new));
+    let calls = limits.calls.iter().map(|call| call.to_tokens_with(&new));
     let limits = quote!(#new #(#calls)*);
     let body = body(&function, &krate, &limits);
     Ok(function.with_body(&body))
@@ -195,7 +196,7 @@ fn body(function: &Function, krate: &TokenStream, limits: &TokenStream) -> Token
     };
     let failed = (!panics).then_some(failed);
     let body = &function.body;
-    // A body with arguments may consume them, and can run only once.
+    // A body with arguments may consume them, so it can run only once.
     let kind = if signature.inputs.is_empty() {
         quote!(#krate::__private::Repeatable)
     } else {

@@ -5,8 +5,8 @@
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::quote;
 
-/// Returns the body with the `async` block at its end replaced by `map` of it; `None` if it does not end in
-/// one.
+/// Returns the body with `map` applied to the `async` block at its end; `None` if the body does not end in an `async`
+/// block.
 pub(crate) fn map_future_at_end(
     body: &TokenStream,
     map: impl FnOnce(&TokenStream) -> TokenStream,
@@ -34,7 +34,7 @@ fn async_block_at_end(tokens: &[TokenTree]) -> Option<usize> {
     let before =
         before.split_last().filter(|(word, _)| is_word(word, "move")).map_or(before, |(_, rest)| rest);
     let (_, statements) = before.split_last().filter(|(word, _)| is_word(word, "async"))?;
-    // Unless it follows a finished statement, the block is a part of a larger expression.
+    // If no complete statement precedes the block, it is part of a larger expression.
     let is_statement = match statements.last() {
         None => true,
         Some(TokenTree::Punct(punct)) => punct.as_char() == ';',
@@ -43,7 +43,7 @@ fn async_block_at_end(tokens: &[TokenTree]) -> Option<usize> {
     is_statement.then_some(statements.len())
 }
 
-/// Returns the argument of a `Box::pin(async …)` at the end.
+/// Returns the argument of the `Box::pin(async …)` at the end of these statements.
 fn boxed_async_block(tokens: &[TokenTree]) -> Option<&Group> {
     let [.., boxed, TokenTree::Punct(colon), TokenTree::Punct(_), pin, TokenTree::Group(argument)] = tokens
     else {

@@ -1,5 +1,5 @@
-//! The target of the attribute. A function and an impl block are expanded; anything else is rejected by name,
-//! and left unchanged, so that one mistake is one error.
+//! Selects the expansion for the annotated item. Functions and impl blocks are expanded; any other item is left
+//! unchanged, next to a compile error that names its kind, so that one mistake leads to one error only.
 
 use crate::args::Args;
 use crate::function::Function;
@@ -9,7 +9,7 @@ use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Attribute, Error, LitStr, Result, Token, Visibility};
 
-/// Returns the whole expansion.
+/// Expands `#[track_memory]` on any item.
 pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
     try_expand(args, item.clone()).unwrap_or_else(|error| {
         let error = error.into_compile_error();
@@ -29,7 +29,7 @@ fn try_expand(args: TokenStream, item: TokenStream) -> Result<TokenStream> {
     match keyword.to_string().as_str() {
         "fn" => syn::parse2::<Function>(item)?.expand(&args, false),
         "impl" => Ok(impl_block::expand(&args, syn::parse2(item)?)),
-        other => Err(refusal(&keyword, other)),
+        other => Err(wrong_target_error(&keyword, other)),
     }
 }
 
@@ -44,7 +44,7 @@ fn keyword(input: ParseStream) -> Result<Ident> {
         let word = input.call(Ident::parse_any)?;
         let is_qualifier = match word.to_string().as_str() {
             "default" | "async" | "unsafe" | "safe" => true,
-            // A constant has a name where a constant function has further keywords.
+            // In a constant, a name follows `const`; in a `const fn`, another keyword does.
             "const" => {
                 input.peek(Token![fn])
                     || input.peek(Token![async])
@@ -64,7 +64,7 @@ fn keyword(input: ParseStream) -> Result<Ident> {
     }
 }
 
-fn refusal(keyword: &Ident, item: &str) -> Error {
+fn wrong_target_error(keyword: &Ident, item: &str) -> Error {
     let on_methods = "put it on an impl block of the type or on single methods";
     let on_value = "put it on the function that computes the value";
     let (item, instead) = match item {

@@ -9,7 +9,7 @@ use crate::error::{CliError, Exit};
 use crate::load::{in_pytorch_form, load_with};
 use crate::ownership::rules;
 use crate::report::mention_reordered;
-use memtrack_core::analysis::check::{Found, Limits, Verdict};
+use memtrack_core::analysis::check::{Limits, Measurements, Verdict};
 use memtrack_core::analysis::diff::{Against, Diff, DiffAt, DiffBy, Side};
 use memtrack_core::analysis::ownership::Rules;
 use std::path::Path;
@@ -31,14 +31,14 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     };
     let snapshot = in_pytorch_form(snapshot);
     let limits = Limits::new().peak(args.max_peak).leak(args.max_leak).fragmentation(args.max_fragmentation);
-    let found = Found::of(&snapshot);
+    let found = Measurements::of(&snapshot);
     let (mut exceeded, mut cannot_tell) = (found.exceeded(&limits), found.cannot_tell(&limits));
     if let Some(against) = &against {
         exceeded.extend(against.lines(Verdict::Exceeded));
         cannot_tell.extend(against.lines(Verdict::CannotTell));
     }
     let within = exceeded.is_empty() && cannot_tell.is_empty();
-    if let Some(why) = found.blind(&limits).filter(|_| within) {
+    if let Some(why) = found.unchecked_reason(&limits).filter(|_| within) {
         return Err(CliError::Io(format!("cannot check {}: {why}", args.file.path.display())));
     }
     for caveat in found.caveats(&limits) {

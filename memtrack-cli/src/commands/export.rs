@@ -12,7 +12,7 @@ use memtrack_core::analysis::patterns::Patterns;
 use memtrack_core::analysis::ranks::{DigestOptions, RankDigest, RankName};
 use memtrack_core::analysis::top::By;
 use memtrack_core::analysis::units::{human_bytes, printable};
-use memtrack_core::dataset::{WriteError, WriteOptions, present, rank_folder, write_rank};
+use memtrack_core::dataset::{WriteError, WriteOptions, rank_contents, rank_folder, write_rank};
 use memtrack_core::scrub::Scrub;
 use memtrack_core::stack::symbols::Symbolizer;
 use std::collections::HashMap;
@@ -148,14 +148,14 @@ fn export(file: &Path, work: &Work<'_>) -> One {
         ))
     };
     // Reported before writing, and decided when writing.
-    let refusal = present(&args.parquet, &job, rank).refusal(&digest.file);
+    let refusal = rank_contents(&args.parquet, &job, rank).refusal(&digest.file);
     if let Some(why) = refusal.filter(|_| !args.force) {
         return Err(in_the_way(&why));
     }
     let options = WriteOptions::new().events(args.events).force(args.force);
     let written = write_rank(&args.parquet, &job, rank, snapshot, &digest, &mut symbols, options);
     let written = written.map_err(|error| match error {
-        WriteError::InTheWay(why) => in_the_way(&why),
+        WriteError::Occupied(why) => in_the_way(&why),
         error => CliError::output(&folder, error),
     })?;
     let rank = ExportedRank {

@@ -59,7 +59,7 @@ fn at_a_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<E
     unmatched.look(&snapshot, &mut symbols);
     unmatched.mention(streams);
     if args.device.device.is_none() {
-        flame.leave_out_empty();
+        flame.remove_empty_devices();
     }
     let folded =
         || flame.folded().into_iter().flat_map(|line| (line + "\n").into_bytes()).collect::<Vec<u8>>();

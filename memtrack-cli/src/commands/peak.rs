@@ -19,8 +19,8 @@ pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     let mut snapshot = in_pytorch_form(load_file(&args.file, streams)?.snapshot);
     mention_reordered(snapshot.order_by_time(), streams);
     let of = match args.of {
-        PeakOf::Requested => at_peak::PeakOf::Requested,
-        PeakOf::Reserved => at_peak::PeakOf::Reserved,
+        PeakOf::Requested => at_peak::PeakKind::Requested,
+        PeakOf::Reserved => at_peak::PeakKind::Reserved,
     };
     let mut symbols = Symbolizer::of(&snapshot);
     let mut unmatched = Unmatched::new(&args.ownership.rules);

@@ -24,7 +24,7 @@ fn who_holds(loaded: &Loaded, rules: &Rules) -> Option<WhoHolds> {
     if !is_cut && !snapshot.events.action.contains(&Action::Oom) {
         return None;
     }
-    let mut query = HoldsQuery::at_the_end(snapshot, is_cut).rules(rules.clone());
+    let mut query = HoldsQuery::for_ended_run(snapshot, is_cut).rules(rules.clone());
     if is_cut {
         // The file does not state whether something killed the program.
         query.at = HeldAt::Cut;

@@ -28,7 +28,7 @@ pub(crate) fn who_held(recording: &Path, was_killed: bool) -> Option<String> {
     let snapshot = Snapshot::open(recording, LoadOptions::default()).ok()?.snapshot;
     // Every report prints the errors of a rules file.
     let rules = rules(&RulesArgs::default()).unwrap_or_default();
-    let query = HoldsQuery::at_the_end(&snapshot, was_killed).rules(rules).within(NAMING);
+    let query = HoldsQuery::for_ended_run(&snapshot, was_killed).rules(rules).symbol_time_limit(NAMING);
     let held = WhoHolds::of_all(&snapshot, &mut Symbolizer::of(&snapshot), &query)?;
-    Some(held.for_the_log())
+    Some(held.log_text())
 }

@@ -1,4 +1,4 @@
-//! The allocations of the blocks that events free.
+//! Finds the allocations of the blocks that events free.
 
 use foldhash::HashMap;
 use memtrack_model::event::{Action, DeviceId};
@@ -12,9 +12,10 @@ pub(crate) struct Allocations {
 }
 
 impl Allocations {
-    /// Returns for each of the next events the row that allocated the block that it frees or requests to free. None
-    /// for other events, and where the allocation is not in the trace. Ranges must follow each other.
-    pub(crate) fn of_next(&mut self, snapshot: &Snapshot, rows: Range<usize>) -> Vec<Option<i64>> {
+    /// Visits the events of `rows` and returns, for each that frees a block or requests its free, the row of the
+    /// block's allocation; `None` for other events, and where the allocation is not in the trace. The ranges of
+    /// successive calls must be contiguous.
+    pub(crate) fn allocation_rows(&mut self, snapshot: &Snapshot, rows: Range<usize>) -> Vec<Option<i64>> {
         let events = &snapshot.events;
         rows.map(|row| {
             let place = (events.device[row], events.address[row]);
@@ -53,8 +54,8 @@ mod tests {
             snapshot.events.push(&Event { action, address: 512, ..Event::BLANK });
         }
         let mut allocations = Allocations::default();
-        let mut found = allocations.of_next(&snapshot, 0..2);
-        found.extend(allocations.of_next(&snapshot, 2..6));
+        let mut found = allocations.allocation_rows(&snapshot, 0..2);
+        found.extend(allocations.allocation_rows(&snapshot, 2..6));
         assert_eq!(found, [None, None, Some(1), Some(1), None, Some(4)]);
     }
 }

@@ -1,5 +1,5 @@
-//! The tables made from a rank's digest: the data behind the answers of `memtrack ranks`, so that SQL over them
-//! returns the same answers.
+//! The tables made from a rank's digest. `memtrack ranks` computes its answers from the same digests, so SQL over these
+//! tables returns the same numbers.
 
 use crate::table::{Column, Kind, Rows, Table};
 use memtrack_report::analysis::estimate::Estimate;
@@ -61,7 +61,7 @@ pub static DEVICES: Table = Table {
     ],
 };
 
-/// The most that a device held in each of a number of equal intervals.
+/// The maximum memory that a device held in each of a number of equal intervals.
 pub static TIMELINE: Table = Table {
     name: "timeline",
     columns: &[
@@ -74,7 +74,7 @@ pub static TIMELINE: Table = Table {
     ],
 };
 
-/// The holders of memory at the peak and at the end.
+/// The largest holders of memory at the peak and at the end.
 pub static GROUPS: Table = Table {
     name: "groups",
     columns: &[
@@ -116,11 +116,11 @@ pub static OUT_OF_MEMORY: Table = Table {
     ],
 };
 
-/// The version of the tables: incremented where a column changes its meaning or is removed, not where one is added.
+/// The version of the tables: incremented when a column is removed or changes its meaning, but not when one is added.
 pub const DATASET_VERSION: u64 = 1;
 
-/// Returns the ends of the interval that contains the true value with 95 % confidence; the number itself where it is
-/// exact.
+/// Returns both ends of the interval that contains the true value with 95 % confidence; for an exact number, both ends
+/// are the number itself.
 fn interval(bytes: u64, error: &Estimate) -> (u64, u64) {
     if error.is_exact() { (bytes, bytes) } else { (error.low.round() as u64, error.high.round() as u64) }
 }
@@ -129,7 +129,7 @@ fn not_empty(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Returns the tables of a digest; `has_events` is whether the events are stored beside them.
+/// Returns the tables of a digest; `has_events` states whether the events table is written with its rows.
 pub(crate) fn tables(digest: &RankDigest, has_events: bool) -> Vec<(&'static Table, Rows)> {
     let mut devices = Rows::of(&DEVICES);
     let mut timeline = Rows::of(&TIMELINE);

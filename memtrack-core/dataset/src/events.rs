@@ -1,10 +1,11 @@
-//! The table of events, in the order of the recording. Columns are filled one at a time, a group of rows at a time.
+//! The events table, in recording order. Rows are written in groups, and within a group the columns are filled one
+//! after another.
 //!
-//! **Why a buffer and not the output?** Parquet's writer requires `Send`, which locked standard output is not. Complete
-//! data is passed on after each group of rows.
+//! **Why does `write_with_lines` fill a buffer first?** Parquet's writer requires an output that is `Send`, and locked
+//! standard output is not. After each group of rows, the buffer is copied to the output.
 
 use crate::allocations::Allocations;
-use crate::table::{Cells, Column, GROUP, Kind, Table, TableWriter, Values};
+use crate::table::{Cells, Column, Kind, ROWS_PER_GROUP, Table, TableWriter, Values};
 use foldhash::{HashMap, HashMapExt};
 use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::Snapshot;
@@ -35,9 +36,9 @@ const COLUMNS: [Column; 17] = [
 /// The events, one in each row.
 pub static EVENTS: Table = Table { name: "events", columns: &COLUMNS };
 
-/// The events for a file without tables of stacks beside it: [`EVENTS`], and for each event's stack the line of the
-/// user's code and the function that this line called.
-pub static EVENTS_ALONE: Table = Table {
+/// The events table for a file that comes without tables of stacks: the columns of [`EVENTS`], and for each event the
+/// line of the user's code in its stack and the function that this line called.
+pub static EVENTS_WITH_LINES: Table = Table {
     name: "events",
     columns: &{
         let mut columns = [Column::new("line", Kind::Text).nullable(); COLUMNS.len() + 2];
@@ -54,25 +55,25 @@ pub static EVENTS_ALONE: Table = Table {
 /// The line in the user's code in an event's stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventLine {
-    /// The line, where one is known.
+    /// The line, if it is known.
     pub line: Option<String>,
-    /// The function that it called.
+    /// The function that the line called.
     pub called: Option<String>,
 }
 
-/// The texts of a scope.
-struct Scoped {
+/// The names of a scope's module, phase and operator.
+struct ScopeNames {
     module: Option<ByteArray>,
     phase: Option<ByteArray>,
     operator: Option<ByteArray>,
 }
 
-/// A snapshot whose events are written.
+/// The state for writing a snapshot's events.
 struct Events<'a> {
     snapshot: &'a Snapshot,
     allocations: Allocations,
-    /// By id; one more for ids that the snapshot does not have.
-    scopes: Vec<Scoped>,
+    /// Indexed by scope id; the last entry stands for ids that the snapshot does not contain.
+    scopes: Vec<ScopeNames>,
     threads: Vec<Option<ByteArray>>,
     categories: Vec<ByteArray>,
     actions: Vec<ByteArray>,
@@ -86,24 +87,24 @@ pub(crate) fn write<W: Write + Send>(
 ) -> io::Result<()> {
     let mut writer = TableWriter::new(output, &EVENTS, facts)?;
     let mut events = Events::of(snapshot);
-    for rows in groups(snapshot) {
-        writer.group(events.columns(rows, |_| true).1)?;
+    for rows in row_groups(snapshot) {
+        writer.write_group(events.columns(rows, |_| true).1)?;
     }
     writer.finish()
 }
 
-/// Writes the events of some devices as [`EVENTS_ALONE`].
-pub(crate) fn write_alone(
+/// Writes the events of some devices as [`EVENTS_WITH_LINES`].
+pub(crate) fn write_with_lines(
     snapshot: &Snapshot,
     devices: &[DeviceId],
     line: &mut dyn FnMut(StackId) -> EventLine,
     mut output: impl Write,
 ) -> io::Result<()> {
     // Parquet's writer requires an output that can be sent to another thread, which standard output is not.
-    let mut writer = TableWriter::new(Vec::new(), &EVENTS_ALONE, &[])?;
+    let mut writer = TableWriter::new(Vec::new(), &EVENTS_WITH_LINES, &[])?;
     let mut events = Events::of(snapshot);
     let mut lines: HashMap<StackId, (Option<ByteArray>, Option<ByteArray>)> = HashMap::new();
-    for rows in groups(snapshot) {
+    for rows in row_groups(snapshot) {
         let (rows, mut columns) = events.columns(rows, |device| devices.contains(&device));
         if rows.is_empty() {
             continue;
@@ -121,16 +122,16 @@ pub(crate) fn write_alone(
         }
         columns.push(Cells::texts(own.into_iter()));
         columns.push(Cells::texts(called.into_iter()));
-        writer.group(columns)?;
-        output.write_all(&writer.written())?;
+        writer.write_group(columns)?;
+        output.write_all(&writer.take_written())?;
     }
-    output.write_all(&writer.rest()?)
+    output.write_all(&writer.finish_into_bytes()?)
 }
 
-/// Returns the groups of rows that are written together.
-fn groups(snapshot: &Snapshot) -> impl Iterator<Item = Range<usize>> {
+/// Returns the ranges of rows that are written together.
+fn row_groups(snapshot: &Snapshot) -> impl Iterator<Item = Range<usize>> {
     let rows = snapshot.events.len();
-    (0..rows).step_by(GROUP).map(move |from| from..rows.min(from + GROUP))
+    (0..rows).step_by(ROWS_PER_GROUP).map(move |from| from..rows.min(from + ROWS_PER_GROUP))
 }
 
 impl<'a> Events<'a> {
@@ -138,7 +139,7 @@ impl<'a> Events<'a> {
         let text = |text: &str| (!text.is_empty()).then(|| ByteArray::from(text));
         let scopes = (0..=snapshot.scopes.rows.len()).map(|id| {
             let place = snapshot.scopes.place(ScopeId(id as u32));
-            Scoped {
+            ScopeNames {
                 module: text(&place.module_path()),
                 phase: place.phase.map(|phase| ByteArray::from(phase.name())),
                 operator: place.operator.and_then(text),
@@ -155,24 +156,28 @@ impl<'a> Events<'a> {
         }
     }
 
-    fn scoped(&self, scope: ScopeId) -> &Scoped {
+    fn scope_names(&self, scope: ScopeId) -> &ScopeNames {
         &self.scopes[scope.index().min(self.scopes.len() - 1)]
     }
 
-    /// Returns those of the next rows that belong to the requested devices, and their columns in the order of
-    /// [`EVENTS`].
-    fn columns(&mut self, rows: Range<usize>, of: impl Fn(DeviceId) -> bool) -> (Vec<usize>, Vec<Cells>) {
+    /// Returns the rows that belong to the selected devices, and their columns in the order of [`EVENTS`]. The ranges
+    /// of successive calls must be contiguous.
+    fn columns(
+        &mut self,
+        rows: Range<usize>,
+        is_selected: impl Fn(DeviceId) -> bool,
+    ) -> (Vec<usize>, Vec<Cells>) {
         let snapshot = self.snapshot;
         let table = &snapshot.events;
-        let allocated = self.allocations.of_next(snapshot, rows.clone());
+        let allocated = self.allocations.allocation_rows(snapshot, rows.clone());
         let begin = rows.start;
-        let rows: Vec<usize> = rows.filter(|&row| of(table.device[row])).collect();
+        let rows: Vec<usize> = rows.filter(|&row| is_selected(table.device[row])).collect();
         let each = || rows.iter().copied();
         let ordinals = snapshot.ordinals();
         let scoped =
-            |of: fn(&Scoped) -> &Option<ByteArray>| match each().all(|row| table.scope[row].is_none()) {
-                true => Cells::none(Kind::Text, rows.len()),
-                false => Cells::texts(each().map(|row| of(self.scoped(table.scope[row])).clone())),
+            |of: fn(&ScopeNames) -> &Option<ByteArray>| match each().all(|row| table.scope[row].is_none()) {
+                true => Cells::nulls(Kind::Text, rows.len()),
+                false => Cells::texts(each().map(|row| of(self.scope_names(table.scope[row])).clone())),
             };
         let known = |row: usize| {
             let thread: ThreadId = table.thread[row];
@@ -180,30 +185,34 @@ impl<'a> Events<'a> {
         };
         let is_oom = |row: usize| table.action[row] == Action::Oom;
         let columns = vec![
-            Cells::all(Values::Long(each().map(|row| row as i64).collect())),
-            Cells::all(Values::Int(each().map(|row| ordinals.of(table.device[row]).into()).collect())),
+            Cells::without_nulls(Values::Long(each().map(|row| row as i64).collect())),
+            Cells::without_nulls(Values::Int(
+                each().map(|row| ordinals.of(table.device[row]).into()).collect(),
+            )),
             Cells::longs(each().map(|row| time_us(snapshot, row))),
-            Cells::all(Values::Text(
+            Cells::without_nulls(Values::Text(
                 each().map(|row| self.actions[table.action[row] as usize].clone()).collect(),
             )),
             Cells::longs(each().map(|row| allocated[row - begin])),
-            // The bits of an address; those from 2^63 on are negative, as in PyTorch's own files.
+            // Addresses are reinterpreted as signed: from 2^63 on they are negative, as in PyTorch's own files.
             Cells::longs(each().map(|row| (!is_oom(row)).then_some(table.address[row] as i64))),
-            Cells::all(Values::Long(
+            Cells::without_nulls(Values::Long(
                 each().map(|row| i64::try_from(table.size_bytes[row]).unwrap_or(i64::MAX)).collect(),
             )),
-            Cells::all(Values::Double(each().map(|row| snapshot.weighed_event(row).blocks).collect())),
+            Cells::without_nulls(Values::Double(
+                each().map(|row| snapshot.weighed_event(row).blocks).collect(),
+            )),
             Cells::longs(each().map(|row| {
                 let free = snapshot.oom_free_bytes(row).filter(|_| is_oom(row))?;
                 Some(i64::try_from(free).unwrap_or(i64::MAX))
             })),
-            Cells::all(Values::Long(each().map(|row| table.stream[row].0 as i64).collect())),
-            Cells::all(Values::Int(each().map(|row| table.stack[row].0 as i32).collect())),
+            Cells::without_nulls(Values::Long(each().map(|row| table.stream[row].0 as i64).collect())),
+            Cells::without_nulls(Values::Int(each().map(|row| table.stack[row].0 as i32).collect())),
             scoped(|scoped| &scoped.module),
             scoped(|scoped| &scoped.phase),
             scoped(|scoped| &scoped.operator),
             match snapshot.categories.get() {
-                None => Cells::none(Kind::Text, rows.len()),
+                None => Cells::nulls(Kind::Text, rows.len()),
                 Some(categories) => Cells::texts(each().map(|row| {
                     let number = usize::from(*categories.of_event.get(row)?);
                     self.categories.get(number.checked_sub(1)?).cloned()
@@ -218,8 +227,8 @@ impl<'a> Events<'a> {
     }
 }
 
-/// Returns the microseconds from the moment from which the snapshot's seconds count; none for an event of a PyTorch
-/// file without a time.
+/// Returns the event's time in microseconds since the origin of the snapshot's times; none for an event of a PyTorch
+/// file that has no time.
 fn time_us(snapshot: &Snapshot, row: usize) -> Option<i64> {
     snapshot.seconds_at(row).map(|seconds| (seconds * 1e6).round() as i64)
 }

@@ -1,14 +1,14 @@
-//! A snapshot as Parquet files: a folder for each rank of a job, in which every table is a file. Engines that read Parquet
-//! (DuckDB, Spark, DataFusion, Trino) read a thousand such folders as one data set. The repository's
-//! docs/RANKS.md describes the tables.
+//! Snapshots as Parquet files: each rank of a job has a folder, and each table is a file in it. Engines that read
+//! Parquet (DuckDB, Spark, DataFusion, Trino) read a thousand such folders as one data set. docs/RANKS.md in the
+//! repository describes the tables.
 //!
-//! [`write_rank`] writes a rank; [`present`] returns the contents of a rank's place before that.
-//! [`write_events`] writes only the events; [`ranks`] and [`check`] are for readers.
+//! [`write_rank`] writes a rank; [`rank_contents`] returns what a rank's folder already contains. [`write_events`]
+//! writes only the events; [`ranks`] and [`check`] are for readers.
 //!
 //! The modules:
 //!
 //! - `table`: how columns are declared and written; `digest`, `live`, `stacks`, `events`, `allocations`: the tables.
-//! - `place`: a rank's folder, which appears as a whole; `read`: which ranks there are, and whether a file is complete.
+//! - `place`: a rank's folder, which is replaced atomically; `read`: lists the ranks, and checks that a file is complete.
 
 mod allocations;
 mod digest;
@@ -20,9 +20,9 @@ mod stacks;
 mod table;
 
 pub use digest::{DATASET_VERSION, DEVICES, GROUPS, OUT_OF_MEMORY, RUNS, STEPS, TIMELINE};
-pub use events::{EVENTS, EVENTS_ALONE, EventLine};
+pub use events::{EVENTS, EVENTS_WITH_LINES, EventLine};
 pub use live::LIVE;
-pub use place::{Present, WriteError, present, rank_folder};
+pub use place::{RankContents, WriteError, rank_contents, rank_folder};
 pub use read::{RankFolder, check, ranks};
 pub use stacks::{FRAMES, STACKS};
 pub use table::{Column, Kind, Table};
@@ -36,24 +36,24 @@ use stacks::Stacks;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// All tables of a rank, in the order in which they are written: [`RUNS`], which identifies the rank, last.
+/// All tables of a rank, in the order in which they are written: [`RUNS`], which identifies the rank, comes last.
 pub static TABLES: [&Table; 10] =
     [&DEVICES, &TIMELINE, &GROUPS, &STEPS, &OUT_OF_MEMORY, &LIVE, &STACKS, &FRAMES, &EVENTS, &RUNS];
 
-/// A rank that was written.
+/// The result of [`write_rank`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Written {
-    /// Its folder.
+pub struct WrittenRank {
+    /// The rank's folder.
     pub folder: PathBuf,
-    /// Whether it replaced an earlier rank.
+    /// Whether the new rank replaced earlier contents of the folder.
     pub replaced: bool,
-    /// The total size of its files in bytes.
+    /// The total size of the rank's files in bytes.
     pub size_bytes: u64,
 }
 
-/// The options of [`write_rank`]. By default without events, and replacing only a rank that was made from the same
-/// file.
+/// The options of [`write_rank`]. By default, events are omitted, and only a rank that was made from the same file is
+/// replaced.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct WriteOptions {
@@ -67,28 +67,28 @@ impl WriteOptions {
         Self::default()
     }
 
-    /// Sets whether the table of the events has rows.
+    /// Sets whether the events table has rows; otherwise it is written empty.
     pub fn events(mut self, events: bool) -> Self {
         self.events = events;
         self
     }
 
-    /// Sets whether anything in its place is replaced.
+    /// Sets whether existing contents of the rank's folder are replaced, whatever they are.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self
     }
 }
 
-/// Writes a rank of a job into the data set in folder `dataset`, which is created if it is missing: [`TABLES`], a
-/// file each, in the folder [`rank_folder`]. It appears as a whole and replaces all earlier contents.
+/// Writes a rank of a job into the data set in folder `dataset`, which is created if it is missing: one file for each
+/// of [`TABLES`], in the folder [`rank_folder`]. The folder is replaced atomically, with all its earlier contents.
 ///
 /// `snapshot` must be [in chronological order](Snapshot::order_by_time), and `digest` must be its digest.
 ///
 /// # Errors
-/// Fails when the present contents [must not be replaced](Present::refusal), even if another writer put them there
-/// meanwhile; when a file cannot be written or the folder cannot be moved to its place. The earlier contents then
-/// remain unchanged.
+/// Fails when the existing contents [must not be replaced](RankContents::refusal), even if another writer put them
+/// there meanwhile, and when a file cannot be written or the folder cannot be moved to its place. The earlier contents
+/// then remain unchanged.
 pub fn write_rank(
     dataset: &Path,
     job: &str,
@@ -97,7 +97,7 @@ pub fn write_rank(
     digest: &RankDigest,
     names: &mut dyn NameFrames,
     options: WriteOptions,
-) -> Result<Written, WriteError> {
+) -> Result<WrittenRank, WriteError> {
     let staging = Staging::begin(dataset, job, rank)?;
     let facts = [
         ("source", digest.file.clone()),
@@ -108,7 +108,7 @@ pub fn write_rank(
     let mut stacks = Stacks::of(snapshot);
     live::table(snapshot, &mut stacks).write(create(&LIVE)?, &facts)?;
     if options.events {
-        stacks.mention_events();
+        stacks.mark_events_used();
         events::write(snapshot, create(&EVENTS)?, &facts)?;
     } else {
         table::Rows::of(&EVENTS).write(create(&EVENTS)?, &facts)?;
@@ -118,13 +118,13 @@ pub fn write_rank(
         rows.write(create(table)?, &facts)?;
     }
     let size_bytes = staging.size_bytes()?;
-    let refused = |there: &Present| there.refusal(&digest.file).filter(|_| !options.force);
+    let refused = |there: &RankContents| there.refusal(&digest.file).filter(|_| !options.force);
     let replaced = staging.commit(refused)?;
-    Ok(Written { folder: rank_folder(dataset, job, rank), replaced, size_bytes })
+    Ok(WrittenRank { folder: rank_folder(dataset, job, rank), replaced, size_bytes })
 }
 
-/// Writes the events of some devices as one Parquet file, [`EVENTS_ALONE`]. Stacks are only numbers in it, without
-/// their tables; `line` is called once for each and returns its line in the user's code.
+/// Writes the events of some devices as one Parquet file, [`EVENTS_WITH_LINES`]. The file contains stacks only as
+/// numbers; `line` is called once for each stack and returns the line in the user's code.
 ///
 /// `snapshot` must be [in chronological order](Snapshot::order_by_time).
 ///
@@ -136,5 +136,5 @@ pub fn write_events(
     line: &mut dyn FnMut(StackId) -> EventLine,
     output: impl Write,
 ) -> io::Result<()> {
-    events::write_alone(snapshot, devices, line, output)
+    events::write_with_lines(snapshot, devices, line, output)
 }

@@ -1,5 +1,5 @@
-//! The table of the memory that was live at the peak and at the end, by stack: exact where groups combine several
-//! stacks.
+//! The table of the memory that was live at the peak and at the end, by stack. Unlike in the table of groups, each
+//! stack has its own rows.
 
 use crate::stacks::Stacks;
 use crate::table::{Column, Kind, Rows, Table};
@@ -22,15 +22,15 @@ pub static LIVE: Table = Table {
     ],
 };
 
-/// The bytes, the blocks, and whether one of them was sampled.
+/// The bytes and the number of blocks of a stack, and whether any of the blocks was sampled.
 #[derive(Default)]
-struct Sum {
+struct StackTotals {
     bytes: u64,
     blocks: f64,
     estimated: bool,
 }
 
-/// Returns the table, and registers its stacks.
+/// Returns the table, and marks its stacks as used.
 pub(crate) fn table(snapshot: &Snapshot, stacks: &mut Stacks<'_>) -> Rows {
     let mut rows = Rows::of(&LIVE);
     let ordinals = snapshot.ordinals();
@@ -38,7 +38,7 @@ pub(crate) fn table(snapshot: &Snapshot, stacks: &mut Stacks<'_>) -> Rows {
         let lifetimes = lifetimes(snapshot, device);
         let peak = Peak::of(snapshot, device, &lifetimes).row;
         let mut add = |moment: &str, is_live: &dyn Fn(&Lifetime) -> bool| {
-            let mut by_stack: BTreeMap<StackId, Sum> = BTreeMap::new();
+            let mut by_stack: BTreeMap<StackId, StackTotals> = BTreeMap::new();
             for lifetime in lifetimes.iter().filter(|one| is_live(one)) {
                 let sum = by_stack.entry(lifetime.stack).or_default();
                 sum.bytes = sum.bytes.saturating_add(lifetime.bytes);
@@ -46,7 +46,7 @@ pub(crate) fn table(snapshot: &Snapshot, stacks: &mut Stacks<'_>) -> Rows {
                 sum.estimated |= lifetime.estimated;
             }
             for (stack, sum) in by_stack {
-                stacks.mention(stack);
+                stacks.mark_used(stack);
                 rows.push([
                     u64::from(ordinals.of(device)).into(),
                     moment.into(),

@@ -1,17 +1,17 @@
-//! The location of a rank's files, and their replacement: they are written into a hidden folder beside it, which is
-//! then exchanged with the earlier one. A rank exists as a whole or not at all, even if the writer is killed; of two
-//! writers of one rank the later wins as a whole.
+//! The location of a rank's files, and their atomic replacement: they are written into a hidden folder next to the
+//! rank's folder, and the two folders are then exchanged. A rank is complete or does not exist, even if the writer is
+//! killed; if two writers write the same rank, the files of the later one remain.
 //!
-//! The hidden folder is `.rank=N.PID-COUNT.memtrack.tmp`. Engines that search for `rank=*` do not see it, and most
-//! that scan the whole data set skip names with a dot in front. DuckDB's `**` does not, so files have temporary names
-//! (`….parquet.tmp`) until all are complete.
+//! The hidden folder is `.rank=N.PID-COUNT.memtrack.tmp`. Engines that search for `rank=*` do not find it, and most
+//! engines that scan the whole data set skip names that begin with a dot. DuckDB's `**` does not, so the files have
+//! temporary names (`….parquet.tmp`) until all of them are complete.
 //!
-//! Writers on many machines share nothing but these folders. Whether a rank may be replaced is decided at the moment
-//! of the replacement: an empty place can be taken by one writer only, and the others then see its rank.
+//! Writers on many machines share nothing but these folders. Whether a rank may be replaced is decided at the moment of
+//! the replacement: if a rank does not exist yet, only one writer can create it, and the others then find that rank.
 //!
-//! **Why a folder for each rank, and not a file in a folder for each table?** A folder can be exchanged in one step
-//! (`renameat2`, by rustix; two renames elsewhere): a killed writer leaves the rank as it was, and all tables of a rank
-//! come from one export. Engines read `job=*/rank=*/TABLE.parquet`.
+//! **Why a folder for each rank, and not a folder for each table?** A folder can be exchanged in one step (`renameat2`
+//! through rustix; two renames on other systems): if a writer is killed, the rank stays as it was, and all tables of a
+//! rank come from the same export. Engines read `job=*/rank=*/TABLE.parquet`.
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use std::fmt;
@@ -21,12 +21,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// The ending of the names of folders that are being written.
-const SUFFIX: &str = ".memtrack.tmp";
-/// The ending of the names of their files until all are complete.
-const UNFINISHED: &str = ".tmp";
+/// The suffix of the names of folders that are being written.
+const FOLDER_SUFFIX: &str = ".memtrack.tmp";
+/// The suffix of the file names in such a folder until all files are complete.
+const FILE_SUFFIX: &str = ".tmp";
 /// The age after which an unfinished folder counts as abandoned.
-const STALE: Duration = Duration::from_secs(24 * 60 * 60);
+const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Returns the folder of a job in a data set.
 pub(crate) fn job_folder(dataset: &Path, job: &str) -> PathBuf {
@@ -38,12 +38,12 @@ pub fn rank_folder(dataset: &Path, job: &str, rank: u64) -> PathBuf {
     job_folder(dataset, job).join(format!("rank={rank}"))
 }
 
-/// Encodes a name for folders, where engines decode it again: all but letters, digits and a few signs is `%` and its
-/// two hexadecimal digits.
+/// Percent-encodes a name for a folder, from which engines decode it: every byte except ASCII letters, digits, `-`, `_`
+/// and `.` becomes `%` and two hexadecimal digits.
 fn escaped(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for byte in name.bytes() {
-        // A dot may be in a name, but a name of dots alone is another folder, which the `job=` before it prevents.
+        // Dots are safe: the prefix `job=` ensures that no folder is named `.` or `..`.
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.') {
             text.push(byte.into());
         } else {
@@ -53,24 +53,24 @@ fn escaped(name: &str) -> String {
     text
 }
 
-/// The contents of a rank's place.
+/// What a rank's folder contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Present {
-    /// Nothing.
+pub enum RankContents {
+    /// The folder does not exist.
     Nothing,
-    /// A complete rank, and the file that it was made from.
+    /// A complete rank.
     Rank {
-        /// Its path.
+        /// The path of the file that the rank was made from.
         source: String,
     },
-    /// Something else, or a part of a rank, with the reason.
+    /// Something else, or an incomplete rank, with the reason.
     Other(String),
 }
 
-impl Present {
-    /// Returns the reason why a rank that is made from the file `source` may not take this place, unless it is
-    /// forced; none if it may.
+impl RankContents {
+    /// Returns the reason why a rank that is made from the file `source` may not replace these contents without
+    /// [`force`](crate::WriteOptions::force); none if it may.
     pub fn refusal(&self, source: &str) -> Option<String> {
         match self {
             Self::Nothing => None,
@@ -81,40 +81,40 @@ impl Present {
     }
 }
 
-/// Returns the contents of a rank's place in a data set.
-pub fn present(dataset: &Path, job: &str, rank: u64) -> Present {
-    at(&rank_folder(dataset, job, rank))
+/// Returns what the folder of a rank in a data set contains.
+pub fn rank_contents(dataset: &Path, job: &str, rank: u64) -> RankContents {
+    contents_of(&rank_folder(dataset, job, rank))
 }
 
-fn at(folder: &Path) -> Present {
+fn contents_of(folder: &Path) -> RankContents {
     let runs = folder.join(crate::RUNS.file_name());
     // Where two folders cannot be exchanged atomically, a rank that is being replaced is missing for a moment.
     for _ in 0..3 {
         if folder.symlink_metadata().is_err() {
-            return Present::Nothing;
+            return RankContents::Nothing;
         }
         if !folder.is_dir() {
-            return Present::Other("it is not a folder".into());
+            return RankContents::Other("it is not a folder".into());
         }
         if let Ok(file) = File::open(&runs) {
             return source_of(file);
         }
     }
-    Present::Other("it is not a complete rank: it has no runs.parquet".into())
+    RankContents::Other("it is not a complete rank: it has no runs.parquet".into())
 }
 
-/// Returns the source of a rank with this `runs.parquet`.
-fn source_of(runs: File) -> Present {
+/// Returns the contents of a folder with this `runs.parquet`: a rank with its source, or the reason why it is none.
+fn source_of(runs: File) -> RankContents {
     match SerializedFileReader::new(runs) {
-        Err(error) => {
-            Present::Other(format!("it is not a complete rank: its runs.parquet cannot be read ({error})"))
-        }
+        Err(error) => RankContents::Other(format!(
+            "it is not a complete rank: its runs.parquet cannot be read ({error})"
+        )),
         Ok(reader) => {
             let facts = reader.metadata().file_metadata().key_value_metadata();
             let source = facts.and_then(|facts| facts.iter().find(|fact| fact.key == "memtrack.source"));
             match source.and_then(|fact| fact.value.clone()) {
-                Some(source) => Present::Rank { source },
-                None => Present::Other("its runs.parquet is not memtrack's".into()),
+                Some(source) => RankContents::Rank { source },
+                None => RankContents::Other("its runs.parquet is not memtrack's".into()),
             }
         }
     }
@@ -124,8 +124,8 @@ fn source_of(runs: File) -> Present {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// Its place contains a rank from another file, or a damaged one: [the reason](Present::refusal).
-    InTheWay(String),
+    /// The rank's folder contains a rank from another file, or something else: [the reason](RankContents::refusal).
+    Occupied(String),
     /// A file cannot be written, or the folder cannot be moved to its place.
     Io(io::Error),
 }
@@ -133,7 +133,7 @@ pub enum WriteError {
 impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::InTheWay(why) => write!(f, "what is there {why}"),
+            Self::Occupied(why) => write!(f, "what is there {why}"),
             Self::Io(error) => error.fmt(f),
         }
     }
@@ -147,39 +147,39 @@ impl From<io::Error> for WriteError {
     }
 }
 
-/// A rank's folder that is being written. Dropping it removes the folder.
+/// The hidden folder in which a rank is being written. Dropping the value removes the folder.
 pub(crate) struct Staging {
     folder: PathBuf,
     target: PathBuf,
 }
 
 impl Staging {
-    /// Creates one, and removes abandoned ones of the same rank.
+    /// Creates the hidden folder, and removes abandoned ones of the same rank.
     pub(crate) fn begin(dataset: &Path, job: &str, rank: u64) -> io::Result<Self> {
         let target = rank_folder(dataset, job, rank);
-        let beside = job_folder(dataset, job);
-        fs::create_dir_all(&beside)?;
+        let parent = job_folder(dataset, job);
+        fs::create_dir_all(&parent)?;
         let hidden = format!(".rank={rank}.");
-        remove_stale(&beside, &hidden);
+        remove_abandoned(&parent, &hidden);
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         loop {
             let count = COUNTER.fetch_add(1, Ordering::Relaxed);
-            let folder = beside.join(format!("{hidden}{}-{count}{SUFFIX}", std::process::id()));
+            let folder = parent.join(format!("{hidden}{}-{count}{FOLDER_SUFFIX}", std::process::id()));
             match fs::create_dir(&folder) {
                 Ok(()) => return Ok(Self { folder, target }),
-                // A process of another machine with the same number, or one that died.
+                // A process on another machine has the same pid, or a process that died had it.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Creates one of its files.
+    /// Creates a file in the folder.
     pub(crate) fn create(&self, name: &str) -> io::Result<File> {
-        File::create_new(self.folder.join(format!("{name}{UNFINISHED}")))
+        File::create_new(self.folder.join(format!("{name}{FILE_SUFFIX}")))
     }
 
-    /// Returns the bytes of its files.
+    /// Returns the total size of the files in bytes.
     pub(crate) fn size_bytes(&self) -> io::Result<u64> {
         self.files()?.iter().map(|file| file.metadata().map(|data| data.len())).sum()
     }
@@ -188,15 +188,18 @@ impl Staging {
         fs::read_dir(&self.folder)?.map(|entry| entry.map(|entry| entry.path())).collect()
     }
 
-    /// Moves it to its place, unless `refused` returns a reason why the contents there must stay; returns whether it
-    /// replaced something.
-    pub(crate) fn commit(self, refused: impl Fn(&Present) -> Option<String>) -> Result<bool, WriteError> {
+    /// Moves the folder to its final place, unless `refused` returns a reason why the contents there must stay; returns
+    /// whether earlier contents were replaced.
+    pub(crate) fn commit(
+        self,
+        refused: impl Fn(&RankContents) -> Option<String>,
+    ) -> Result<bool, WriteError> {
         for file in self.files()? {
-            // This removes only the last ending.
+            // This removes only the last suffix.
             fs::rename(&file, file.with_extension(""))?;
         }
-        // Renaming replaces an empty folder, and nothing else. Another writer may take the place meanwhile, or
-        // release it.
+        // A rename replaces an empty folder, and nothing else. Meanwhile another writer may create or remove the
+        // target.
         for _ in 0..100 {
             if self.target.symlink_metadata().is_err() {
                 if fs::rename(&self.folder, &self.target).is_ok() {
@@ -204,11 +207,11 @@ impl Staging {
                 }
                 continue;
             }
-            if let Some(why) = refused(&at(&self.target)) {
-                return Err(WriteError::InTheWay(why));
+            if let Some(why) = refused(&contents_of(&self.target)) {
+                return Err(WriteError::Occupied(why));
             }
             if exchange(&self.folder, &self.target)? {
-                // The earlier contents are in the hidden folder now, which is dropped.
+                // The hidden folder now has the earlier contents, and is removed when `self` is dropped.
                 return Ok(true);
             }
         }
@@ -218,12 +221,13 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // After it took an empty place there is none.
+        // If the folder was renamed, it no longer exists under this path.
         let _ = remove(&self.folder);
     }
 }
 
-/// Exchanges two entries, atomically where the system can do that. False: one of them did not exist.
+/// Exchanges two folders or files, atomically where the system supports it. Returns false if one of them does not
+/// exist.
 fn exchange(new: &Path, old: &Path) -> io::Result<bool> {
     #[cfg(target_os = "linux")]
     {
@@ -245,7 +249,7 @@ fn exchange(new: &Path, old: &Path) -> io::Result<bool> {
         moved => moved?,
     }
     if let Err(error) = fs::rename(new, old) {
-        // Unless another writer has put its own there.
+        // This fails if another writer has created a new folder there.
         let _ = fs::rename(&aside, old);
         return Err(error);
     }
@@ -256,16 +260,16 @@ fn remove(path: &Path) -> io::Result<()> {
     if path.symlink_metadata()?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
-/// Removes folders of killed writers. Those of other active writers are younger.
-fn remove_stale(beside: &Path, hidden: &str) {
-    let Ok(entries) = fs::read_dir(beside) else { return };
+/// Removes the folders of killed writers. Folders of active writers are younger than the limit.
+fn remove_abandoned(parent: &Path, hidden: &str) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let is_of_rank = name.starts_with(hidden) && name.contains(SUFFIX);
+        let is_of_rank = name.starts_with(hidden) && name.contains(FOLDER_SUFFIX);
         let age = entry.metadata().and_then(|data| data.modified());
         let age = age.ok().and_then(|at| SystemTime::now().duration_since(at).ok());
-        if is_of_rank && age.is_some_and(|age| age > STALE) {
+        if is_of_rank && age.is_some_and(|age| age > ABANDONED_AFTER) {
             let _ = remove(&entry.path());
         }
     }
@@ -288,17 +292,17 @@ mod tests {
     }
 
     /// Accepts any contents for replacement.
-    fn anything(_: &Present) -> Option<String> {
+    fn accept_all(_: &RankContents) -> Option<String> {
         None
     }
 
     #[test]
-    fn the_second_of_two_files_for_a_place_that_was_empty_at_first_is_refused() {
+    fn the_second_of_two_files_for_the_same_new_rank_is_refused() {
         let dataset = tempfile::tempdir().unwrap();
         let (first, second) = (stage(dataset.path(), "first"), stage(dataset.path(), "second"));
-        let of_another = |there: &Present| there.refusal("second.pickle");
+        let of_another = |there: &RankContents| there.refusal("second.pickle");
         assert!(!first.commit(of_another).unwrap());
-        let Err(WriteError::InTheWay(why)) = second.commit(of_another) else { panic!("it took the place") };
+        let Err(WriteError::Occupied(why)) = second.commit(of_another) else { panic!("it took the place") };
         assert!(why.contains("not a complete rank"), "{why}");
         let folder = rank_folder(dataset.path(), "a b/ü", 3);
         assert_eq!(fs::read_to_string(folder.join("file")).unwrap(), "first");
@@ -307,22 +311,22 @@ mod tests {
 
     #[test]
     fn other_files_and_damaged_ranks_are_not_replaced() {
-        let rank = Present::Rank { source: "/run/rank3.pickle".into() };
+        let rank = RankContents::Rank { source: "/run/rank3.pickle".into() };
         assert_eq!(rank.refusal("/run/rank3.pickle"), None);
         assert_eq!(rank.refusal("/other/rank3.pickle").unwrap(), "is from /run/rank3.pickle");
-        assert!(Present::Other("no".into()).refusal("/run/rank3.pickle").is_some());
-        assert_eq!(Present::Nothing.refusal("/run/rank3.pickle"), None);
+        assert!(RankContents::Other("no".into()).refusal("/run/rank3.pickle").is_some());
+        assert_eq!(RankContents::Nothing.refusal("/run/rank3.pickle"), None);
     }
 
     #[test]
-    fn the_later_of_two_writers_wins_and_leaves_nothing_of_the_other() {
+    fn the_later_of_two_writers_replaces_all_files() {
         let dataset = tempfile::tempdir().unwrap();
         let (first, second) = (stage(dataset.path(), "first"), stage(dataset.path(), "second"));
         first.create("only the first has it").unwrap();
-        assert!(!first.commit(anything).unwrap());
+        assert!(!first.commit(accept_all).unwrap());
         let folder = rank_folder(dataset.path(), "a b/ü", 3);
         assert_eq!(names(&folder).len(), 2);
-        assert!(second.commit(anything).unwrap());
+        assert!(second.commit(accept_all).unwrap());
         assert_eq!(names(&folder), ["file"]);
         assert_eq!(fs::read_to_string(folder.join("file")).unwrap(), "second");
         assert_eq!(names(folder.parent().unwrap()), ["rank=3"]);
@@ -332,7 +336,7 @@ mod tests {
     #[test]
     fn a_failed_writer_leaves_the_earlier_rank() {
         let dataset = tempfile::tempdir().unwrap();
-        stage(dataset.path(), "old").commit(anything).unwrap();
+        stage(dataset.path(), "old").commit(accept_all).unwrap();
         drop(stage(dataset.path(), "half"));
         let folder = rank_folder(dataset.path(), "a b/ü", 3);
         assert_eq!(fs::read_to_string(folder.join("file")).unwrap(), "old");
@@ -345,8 +349,8 @@ mod tests {
         let young = stage(dataset.path(), "young");
         let old = stage(dataset.path(), "old");
         let day = File::open(&old.folder).unwrap();
-        day.set_modified(SystemTime::now() - STALE - STALE).unwrap();
-        stage(dataset.path(), "new").commit(anything).unwrap();
+        day.set_modified(SystemTime::now() - ABANDONED_AFTER - ABANDONED_AFTER).unwrap();
+        stage(dataset.path(), "new").commit(accept_all).unwrap();
         assert!(young.folder.exists() && !old.folder.exists());
     }
 }

@@ -1,4 +1,4 @@
-//! Reading of a data set: the ranks in it, and the check whether a file is a complete table.
+//! Reads a data set: lists its ranks, and checks whether a file is a complete table.
 
 use crate::digest::DATASET_VERSION;
 use crate::table::Table;
@@ -15,19 +15,19 @@ pub struct RankFolder {
     pub job: String,
     /// The rank's number.
     pub rank: u64,
-    /// Its folder, from the data set's.
+    /// The rank's folder, relative to the data set's.
     pub folder: PathBuf,
 }
 
-/// Returns the ranks of the data set in folder `dataset`, by the names of its folders, in the order of jobs and
-/// ranks. Folders that writers have not finished or left behind are skipped.
+/// Returns the ranks of the data set in folder `dataset`, found by their folder names and sorted by job and rank.
+/// Unfinished and abandoned folders of writers are skipped.
 ///
 /// # Errors
-/// Fails when a folder cannot be read; [`ErrorKind::InvalidData`] when one is called `rank=…` without a number.
+/// Fails when a folder cannot be read; [`ErrorKind::InvalidData`] when a folder is called `rank=…` without a number.
 pub fn ranks(dataset: &Path) -> io::Result<Vec<RankFolder>> {
     let mut ranks = Vec::new();
-    for (job_folder, job) in named(dataset, "job=")? {
-        for (folder, rank) in named(&dataset.join(&job_folder), "rank=")? {
+    for (job_folder, job) in subfolders(dataset, "job=")? {
+        for (folder, rank) in subfolders(&dataset.join(&job_folder), "rank=")? {
             let folder = job_folder.join(folder);
             let Ok(rank) = rank.parse() else {
                 let why = format!("{}: a rank is a number", dataset.join(folder).display());
@@ -40,14 +40,14 @@ pub fn ranks(dataset: &Path) -> io::Result<Vec<RankFolder>> {
     Ok(ranks)
 }
 
-/// Returns the entries of a folder whose names begin with `begin`, and the rest of each name.
-fn named(folder: &Path, begin: &str) -> io::Result<Vec<(PathBuf, String)>> {
+/// Returns the subfolders whose names begin with `prefix`, and the rest of each name.
+fn subfolders(folder: &Path, prefix: &str) -> io::Result<Vec<(PathBuf, String)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
-        // A file beside the folders does not belong to the data set.
-        if let Some(rest) = name.to_str().and_then(|name| name.strip_prefix(begin))
+        // A file next to the folders does not belong to the data set.
+        if let Some(rest) = name.to_str().and_then(|name| name.strip_prefix(prefix))
             && entry.path().is_dir()
         {
             found.push((PathBuf::from(&name), rest.to_owned()));
@@ -56,7 +56,7 @@ fn named(folder: &Path, begin: &str) -> io::Result<Vec<(PathBuf, String)>> {
     Ok(found)
 }
 
-/// Decodes a name of a folder: `%` and two hexadecimal digits are a byte.
+/// Decodes the percent-encoded name of a folder.
 fn unescaped(name: &str) -> String {
     let digit = |place: usize| name.as_bytes().get(place).and_then(|&byte| char::from(byte).to_digit(16));
     let mut bytes = Vec::with_capacity(name.len());
@@ -76,10 +76,11 @@ fn unescaped(name: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns the number of rows of the file at `path`, if it is the complete table `table`. Its pages are not read.
+/// Returns the number of rows of the file at `path` after checking that it is complete and has the columns of `table`.
+/// Only the metadata is read.
 ///
 /// # Errors
-/// Fails when it cannot be read; [`ErrorKind::InvalidData`] when it is cut off or not such a table.
+/// Fails when the file cannot be read; [`ErrorKind::InvalidData`] when it is truncated or is not such a table.
 pub fn check(path: &Path, table: &Table) -> io::Result<u64> {
     let wrong = |why: String| io::Error::new(ErrorKind::InvalidData, why);
     let reader = SerializedFileReader::new(File::open(path)?)

@@ -1,7 +1,8 @@
-//! The tables of stacks and frames. A stack is a number in its rank; its frames are rows, the innermost first, so
-//! that engines need no lists. In a recording, a return address has a row for each function that was inlined there.
+//! The tables of stacks and frames. A stack has a number that is unique within its rank, and a row for each frame, the
+//! innermost first, so that engines need no list types. In a recording, a return address has a row for each function
+//! that was inlined there.
 
-use crate::table::{Column, GROUP, Kind, Rows, Table, TableWriter, Value};
+use crate::table::{Column, Kind, ROWS_PER_GROUP, Rows, Table, TableWriter, Value};
 use foldhash::{HashMap, HashMapExt};
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::Snapshot;
@@ -9,7 +10,7 @@ use memtrack_model::{Frame, NameFrames};
 use std::io::{self, Write};
 use std::rc::Rc;
 
-/// The frames of stacks, a frame of a stack a row.
+/// The frames of stacks: one row for each frame of each stack.
 pub static STACKS: Table = Table {
     name: "stacks",
     columns: &[
@@ -19,7 +20,7 @@ pub static STACKS: Table = Table {
     ],
 };
 
-/// The functions in stacks, each once.
+/// The distinct frames: function, file and line.
 pub static FRAMES: Table = Table {
     name: "frames",
     columns: &[
@@ -30,7 +31,7 @@ pub static FRAMES: Table = Table {
     ],
 };
 
-/// The stacks of a snapshot that its other tables refer to.
+/// The stacks of a snapshot, and which of them the other tables refer to.
 pub(crate) struct Stacks<'a> {
     snapshot: &'a Snapshot,
     used: Vec<bool>,
@@ -42,21 +43,21 @@ impl<'a> Stacks<'a> {
         Self { snapshot, used: vec![false; stacks] }
     }
 
-    /// Records that a table refers to that stack.
-    pub(crate) fn mention(&mut self, stack: StackId) {
+    /// Marks a stack as referred to by a table.
+    pub(crate) fn mark_used(&mut self, stack: StackId) {
         if let Some(used) = self.used.get_mut(stack.index()) {
             *used = true;
         }
     }
 
-    /// Records all stacks of events.
-    pub(crate) fn mention_events(&mut self) {
+    /// Marks the stacks of all events.
+    pub(crate) fn mark_events_used(&mut self) {
         for &stack in &self.snapshot.events.stack {
-            self.mention(stack);
+            self.mark_used(stack);
         }
     }
 
-    /// Writes the stacks, and returns the frames that they consist of.
+    /// Writes the stacks that are used, and returns their frames.
     pub(crate) fn write<W: Write + Send>(
         &self,
         names: &mut dyn NameFrames,
@@ -79,19 +80,19 @@ impl<'a> Stacks<'a> {
                     depth += 1;
                 }
             }
-            if rows.len() >= GROUP {
-                writer.group(std::mem::replace(&mut rows, Rows::of(&STACKS)).into_columns())?;
+            if rows.len() >= ROWS_PER_GROUP {
+                writer.write_group(std::mem::replace(&mut rows, Rows::of(&STACKS)).into_columns())?;
             }
         }
         if rows.len() > 0 {
-            writer.group(rows.into_columns())?;
+            writer.write_group(rows.into_columns())?;
         }
         writer.finish()?;
         Ok(frames)
     }
 }
 
-/// Distinct frames in the order in which they were first seen.
+/// Distinct frames, numbered in the order in which they were first seen.
 #[derive(Default)]
 pub(crate) struct Frames {
     numbers: HashMap<Frame, u32>,

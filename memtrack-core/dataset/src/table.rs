@@ -1,11 +1,11 @@
-//! A table as a Parquet file. The names, types and encodings of its columns are defined once, in a [`Table`]; rows
-//! are passed as columns of plain values, a group of rows at a time, so that no table is in memory as a whole.
+//! A table as a Parquet file. The names, types and encodings of its columns are defined once, in a [`Table`]; rows are
+//! passed as columns of plain values, one group of rows at a time, so that a table never has to fit into memory.
 //!
-//! **Why `parquet` without Arrow?** With `default-features = false` and `zstd` it is 25 crates and libzstd (in C, so a C
-//! compiler is needed, which linking needs too). No other crate can be used for pages in zstd: `parquet` does not accept
-//! `ruzstd`. Times and frees are delta-encoded, everything else has dictionaries; an event of a generated snapshot, a
-//! million random allocations and frees, takes 5.7 bytes, stacks included (docs/COSTS.md). Encodings that Spark 3 cannot
-//! read, such as byte-stream splits, are not used.
+//! **Why `parquet` without Arrow?** With `default-features = false` and `zstd`, it depends on 25 crates and on libzstd
+//! (C code, so a C compiler is needed; linking needs one anyway). `parquet` supports no other zstd implementation, such
+//! as `ruzstd`. Times and references to allocations are delta-encoded, and the other columns use dictionaries; in a
+//! generated snapshot with a million random allocations and frees, an event takes 5.7 bytes, including its stack
+//! (docs/COSTS.md). Encodings that Spark 3 cannot read, such as byte-stream splits, are not used.
 
 use foldhash::{HashMap, HashMapExt};
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
@@ -18,30 +18,30 @@ use parquet::schema::types::{ColumnPath, Type};
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// The rows that are written together: as many as parquet's own writers take.
-pub(crate) const GROUP: usize = 1 << 20;
+/// The number of rows in a row group: the default of parquet's own writers.
+pub(crate) const ROWS_PER_GROUP: usize = 1 << 20;
 
-/// The limit on a dictionary before a column continues without one. An address is in the dictionary once, and in the
-/// rows twice or more.
+/// The size at which a column continues without a dictionary. An address occurs once in the dictionary, and in two or
+/// more rows.
 const DICTIONARY_BYTES: usize = 8 << 20;
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// 32 bits with a sign: `INT`.
+    /// A signed 32-bit integer: `INT`.
     Int,
-    /// 64 bits with a sign: `BIGINT`.
+    /// A signed 64-bit integer: `BIGINT`.
     Long,
-    /// A number with a fraction: `DOUBLE`.
+    /// A floating-point number: `DOUBLE`.
     Double,
-    /// Yes or no: `BOOLEAN`.
+    /// A boolean: `BOOLEAN`.
     Flag,
-    /// UTF-8: `STRING`.
+    /// UTF-8 text: `STRING`.
     Text,
 }
 
 impl Kind {
-    /// Returns its name in SQL.
+    /// Returns the type's name in SQL.
     pub const fn sql(self) -> &'static str {
         match self {
             Self::Int => "INT",
@@ -52,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// Returns its type in files.
+    /// Returns the type's physical type in Parquet files.
     pub(crate) const fn physical(self) -> Physical {
         match self {
             Self::Int => Physical::INT32,
@@ -67,13 +67,13 @@ impl Kind {
 /// A column of a [`Table`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its name.
+    /// The column's name.
     pub name: &'static str,
-    /// Its type.
+    /// The type of the values.
     pub kind: Kind,
-    /// Whether rows may have no value there.
+    /// Whether values may be null.
     pub nullable: bool,
-    /// Whether its values grow, or are near those before them: differences are written.
+    /// Whether the column is delta-encoded, because its values increase or are close to each other.
     delta: bool,
 }
 
@@ -91,17 +91,17 @@ impl Column {
     }
 }
 
-/// A table: its name is that of its files, `NAME.parquet`.
+/// A table, whose files are called `NAME.parquet`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Its name.
+    /// The table's name.
     pub name: &'static str,
-    /// Its columns.
+    /// The table's columns.
     pub columns: &'static [Column],
 }
 
 impl Table {
-    /// Returns the name of its file in the folder of a rank.
+    /// Returns the name of the table's file in the folder of a rank.
     pub fn file_name(&self) -> String {
         format!("{}.parquet", self.name)
     }
@@ -124,11 +124,12 @@ impl Table {
             .set_created_by(concat!("memtrack ", env!("CARGO_PKG_VERSION")).to_owned())
             .set_key_value_metadata(Some(facts.collect()))
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
-            // By group of rows: pages are few, and their indexes would be a large part of a small file.
+            // Statistics are written for row groups only: there are few pages, and their indexes would be a large part
+            // of a small file.
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_offset_index_disabled(true)
             .set_dictionary_page_size_limit(DICTIONARY_BYTES)
-            .set_data_page_row_count_limit(GROUP);
+            .set_data_page_row_count_limit(ROWS_PER_GROUP);
         for column in self.columns.iter().filter(|column| column.delta) {
             let path = ColumnPath::from(column.name);
             properties = properties
@@ -174,7 +175,7 @@ impl<'a> From<Option<&'a str>> for Value<'a> {
 }
 
 impl From<u64> for Value<'_> {
-    /// Converts without a check, because no size and no count comes near the bound.
+    /// Saturates: no size and no count comes near `i64::MAX`.
     fn from(value: u64) -> Self {
         Self::Number(i64::try_from(value).unwrap_or(i64::MAX))
     }
@@ -208,8 +209,8 @@ pub(crate) enum Values {
     Text(Vec<ByteArray>),
 }
 
-/// A column of one group of rows. Where it may lack values, `present` contains for each row whether it has one (1 or
-/// 0), and `values` has only those.
+/// A column of one group of rows. If the column is nullable, `present` states for each row whether it has a value (1 or
+/// 0), and `values` contains only the values of those rows.
 #[derive(Debug)]
 pub(crate) struct Cells {
     pub(crate) values: Values,
@@ -217,24 +218,24 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// Creates a column without missing values.
-    pub(crate) fn all(values: Values) -> Self {
+    /// Creates a column without nulls.
+    pub(crate) fn without_nulls(values: Values) -> Self {
         Self { values, present: None }
     }
 
-    /// Creates a column of `rows` missing values.
-    pub(crate) fn none(kind: Kind, rows: usize) -> Self {
+    /// Creates a column of `rows` nulls.
+    pub(crate) fn nulls(kind: Kind, rows: usize) -> Self {
         Self { values: empty(kind), present: Some(vec![0; rows]) }
     }
 
-    /// Creates a column of 64-bit values, some of which are missing.
+    /// Creates a nullable column of 64-bit values.
     pub(crate) fn longs(values: impl Iterator<Item = Option<i64>>) -> Self {
         let mut present = Vec::with_capacity(values.size_hint().0);
         let values = values.inspect(|value| present.push(i16::from(value.is_some()))).flatten().collect();
         Self { values: Values::Long(values), present: Some(present) }
     }
 
-    /// Creates a column of texts, some of which are missing.
+    /// Creates a nullable column of texts.
     pub(crate) fn texts(values: impl Iterator<Item = Option<ByteArray>>) -> Self {
         let mut present = Vec::with_capacity(values.size_hint().0);
         let values = values.inspect(|value| present.push(i16::from(value.is_some()))).flatten().collect();
@@ -259,40 +260,40 @@ pub(crate) struct TableWriter<W: Write + Send> {
 }
 
 impl<W: Write + Send> TableWriter<W> {
-    /// Begins the file; `facts` are its metadata (`memtrack.KEY`).
+    /// Begins the file; `facts` become its key-value metadata (`memtrack.KEY`).
     pub(crate) fn new(output: W, table: &'static Table, facts: &[(&str, String)]) -> io::Result<Self> {
-        let schema = table.schema().map_err(as_io)?;
-        let properties = table.properties(facts).map_err(as_io)?;
-        let writer =
-            SerializedFileWriter::new(output, Arc::new(schema), Arc::new(properties)).map_err(as_io)?;
+        let schema = table.schema().map_err(into_io_error)?;
+        let properties = table.properties(facts).map_err(into_io_error)?;
+        let writer = SerializedFileWriter::new(output, Arc::new(schema), Arc::new(properties))
+            .map_err(into_io_error)?;
         Ok(Self { table, writer })
     }
 
-    /// Writes a group of rows: all columns, in the order of the table, of one length.
-    pub(crate) fn group(&mut self, columns: Vec<Cells>) -> io::Result<()> {
+    /// Writes a row group: all columns, in the order of the table, with the same number of rows.
+    pub(crate) fn write_group(&mut self, columns: Vec<Cells>) -> io::Result<()> {
         debug_assert_eq!(columns.len(), self.table.columns.len());
-        let mut group = self.writer.next_row_group().map_err(as_io)?;
+        let mut group = self.writer.next_row_group().map_err(into_io_error)?;
         for cells in columns {
-            write_column(&mut group, &cells).map_err(as_io)?;
+            write_column(&mut group, &cells).map_err(into_io_error)?;
         }
-        group.close().map(|_| ()).map_err(as_io)
+        group.close().map(|_| ()).map_err(into_io_error)
     }
 
     /// Writes the end of the file.
     pub(crate) fn finish(self) -> io::Result<()> {
-        self.writer.close().map(|_| ()).map_err(as_io)
+        self.writer.close().map(|_| ()).map_err(into_io_error)
     }
 }
 
 impl TableWriter<Vec<u8>> {
-    /// Returns the bytes that are complete so far, and removes them.
-    pub(crate) fn written(&mut self) -> Vec<u8> {
+    /// Removes and returns the bytes that have been written so far.
+    pub(crate) fn take_written(&mut self) -> Vec<u8> {
         std::mem::take(self.writer.inner_mut())
     }
 
-    /// Ends the file, and returns the remaining bytes.
-    pub(crate) fn rest(self) -> io::Result<Vec<u8>> {
-        self.writer.into_inner().map_err(as_io)
+    /// Finishes the file, and returns the remaining bytes.
+    pub(crate) fn finish_into_bytes(self) -> io::Result<Vec<u8>> {
+        self.writer.into_inner().map_err(into_io_error)
     }
 }
 
@@ -300,7 +301,7 @@ fn write_column<W: Write + Send>(
     group: &mut SerializedRowGroupWriter<'_, W>,
     cells: &Cells,
 ) -> Result<(), ParquetError> {
-    fn put<T: DataType, W: Write + Send>(
+    fn write_values<T: DataType, W: Write + Send>(
         group: &mut SerializedRowGroupWriter<'_, W>,
         values: &[T::T],
         present: Option<&[i16]>,
@@ -313,16 +314,16 @@ fn write_column<W: Write + Send>(
     }
     let present = cells.present.as_deref();
     match &cells.values {
-        Values::Int(values) => put::<Int32Type, W>(group, values, present),
-        Values::Long(values) => put::<Int64Type, W>(group, values, present),
-        Values::Double(values) => put::<DoubleType, W>(group, values, present),
-        Values::Flag(values) => put::<BoolType, W>(group, values, present),
-        Values::Text(values) => put::<ByteArrayType, W>(group, values, present),
+        Values::Int(values) => write_values::<Int32Type, W>(group, values, present),
+        Values::Long(values) => write_values::<Int64Type, W>(group, values, present),
+        Values::Double(values) => write_values::<DoubleType, W>(group, values, present),
+        Values::Flag(values) => write_values::<BoolType, W>(group, values, present),
+        Values::Text(values) => write_values::<ByteArrayType, W>(group, values, present),
     }
 }
 
-/// Converts an error of writing: parquet wraps the error of the file.
-fn as_io(error: ParquetError) -> io::Error {
+/// Converts a write error to the I/O error that parquet wraps.
+fn into_io_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(inner) => match inner.downcast::<io::Error>() {
             Ok(error) => *error,
@@ -332,7 +333,7 @@ fn as_io(error: ParquetError) -> io::Error {
     }
 }
 
-/// The rows of a table that is small, or is written a few thousand rows at a time.
+/// The rows of a small table, or of a part of a large table.
 pub(crate) struct Rows {
     table: &'static Table,
     columns: Vec<Cells>,
@@ -352,7 +353,7 @@ impl Rows {
     /// Appends a row.
     ///
     /// # Panics
-    /// Panics when the values are not those of the table's columns, in their order.
+    /// Panics when the values do not match the table's columns in number and type.
     pub(crate) fn push<const N: usize>(&mut self, row: [Value<'_>; N]) {
         assert_eq!(N, self.columns.len(), "{}", self.table.name);
         self.rows += 1;
@@ -395,7 +396,7 @@ impl Rows {
     pub(crate) fn write<W: Write + Send>(self, output: W, facts: &[(&str, String)]) -> io::Result<()> {
         let mut writer = TableWriter::new(output, self.table, facts)?;
         if self.rows > 0 {
-            writer.group(self.columns)?;
+            writer.write_group(self.columns)?;
         }
         writer.finish()
     }

@@ -18,7 +18,7 @@ pub(crate) fn write(
     for &(device, moment) in &options.devices {
         flame.add(snapshot, symbols, device, moment, &options.rules);
     }
-    flame.leave_out_empty();
+    flame.remove_empty_devices();
     for line in flame.folded() {
         writeln!(out, "{line}")?;
     }

@@ -38,7 +38,7 @@ impl<'a> Stacks<'a> {
 
     /// Returns the stack, or the texts in place of one, for blocks of an origin.
     pub(crate) fn stack(&mut self, origin: Origin, symbols: &mut Symbolizer) -> ExportedStack {
-        match (origin, origin.stands_for_stack()) {
+        match (origin, origin.stack_placeholder()) {
             (Origin::Allocated(stack), _) => {
                 let keys = self.snapshot.frame_keys(stack);
                 ExportedStack::Stack(self.visible_functions(&keys, symbols))

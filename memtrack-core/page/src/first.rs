@@ -6,7 +6,7 @@ use memtrack_model::event::DeviceId;
 use memtrack_model::paths::file_name;
 use memtrack_model::snapshot::Snapshot;
 use memtrack_report::analysis::reserved::ReservedPeak;
-use memtrack_report::analysis::summary::{DeviceSummary, LookAt, origin_of};
+use memtrack_report::analysis::summary::{DeviceSummary, HintSubject, origin_of};
 use memtrack_report::analysis::top::TopRow;
 
 /// The title of the lines that suggest what to inspect first.
@@ -30,7 +30,7 @@ pub(crate) fn sentences(
     let peak = summary.peak.event.map_or(-1, |event| event as i64);
     let reserved =
         ReservedPeak::of(snapshot, device).row.and_then(|row| rows.binary_search(&(row as u32)).ok());
-    let made_of_categories = summary.peak.made_of_text();
+    let made_of_categories = summary.peak.categories_text();
     let mut sentences = Vec::new();
     let mut ooms = summary.ooms.iter();
     // Lines without a title continue the subject of the line before.
@@ -69,10 +69,10 @@ pub(crate) fn sentences(
     }
     for (place, (about, text)) in summary.look_first_at().into_iter().enumerate() {
         let show = match about {
-            LookAt::OutOfMemory(event) => at("timeline", Some(event as i64)),
-            LookAt::Peak => at("flame", Some(peak)),
-            LookAt::Stuck | LookAt::Cached | LookAt::Rounding => at("state", Some(last)),
-            LookAt::Kept => at("flame", Some(last)),
+            HintSubject::OutOfMemory(event) => at("timeline", Some(event as i64)),
+            HintSubject::Peak => at("flame", Some(peak)),
+            HintSubject::Fragmented | HintSubject::Cached | HintSubject::Rounding => at("state", Some(last)),
+            HintSubject::Retained => at("flame", Some(last)),
             _ => at("timeline", Some(last)),
         };
         let title = if place == 0 { LOOK } else { "" };

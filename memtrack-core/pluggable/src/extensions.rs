@@ -1,27 +1,27 @@
-//! Functions that PyTorch's interface of pluggable allocators lacks: statistics, history and snapshots, for
-//! `ctypes` and the like.
+//! Functions that PyTorch's pluggable allocator interface lacks: statistics, history and snapshots, to be called
+//! through `ctypes`.
 
-use crate::{device, with};
+use crate::{device, with_allocator};
 use memtrack_core::allocator::{Backend, HistoryOptions};
 use std::convert::Infallible;
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Records every event with its stack from now on, at most `max_entries` per device (the newest; negative:
-/// all). 0 stops recording. Returns 0, or 1 if there is no allocator.
+/// Starts to record every event with its stack, and keeps the newest `max_entries` per device (all if negative). 0
+/// stops recording. Returns 0, or 1 if there is no allocator.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_record_memory_history(max_entries: i64) -> c_int {
     let options = HistoryOptions::new().max_entries(usize::try_from(max_entries).unwrap_or(usize::MAX));
-    let recorded = with("record_memory_history", |allocator| {
+    let recorded = with_allocator("record_memory_history", |allocator| {
         allocator.record_memory_history((max_entries != 0).then_some(&options));
         Ok::<(), Infallible>(())
     });
     c_int::from(recorded.is_none())
 }
 
-/// Writes a snapshot that pytorch.org/memory_viz and memtrack open, to a file with the suffix `.pickle`,
-/// `.json` or `.memtrack`. Returns 0, or 1 on failure, with the reason on standard error.
+/// Writes a snapshot to a file with the suffix `.pickle`, which pytorch.org/memory_viz opens too, `.json` or
+/// `.memtrack`. Returns 0, or 1 on failure, with the reason on standard error.
 ///
 /// # Safety
 /// `path` must be a zero-terminated string.
@@ -30,17 +30,20 @@ pub unsafe extern "C" fn memtrack_dump_snapshot(path: *const c_char) -> c_int {
     // SAFETY: as the caller promises.
     let path = unsafe { CStr::from_ptr(path) };
     let path = Path::new(OsStr::from_bytes(path.to_bytes()));
-    c_int::from(with("dump_snapshot", |allocator| allocator.dump_snapshot(path)).is_none())
+    c_int::from(with_allocator("dump_snapshot", |allocator| allocator.dump_snapshot(path)).is_none())
 }
 
-/// Writes `torch.cuda.memory_stats` of a device as JSON, followed by a zero, into `buffer`, truncated to
-/// `size` bytes. Returns the number of bytes of the whole text with the zero; 0 if there are no statistics.
+/// Writes `torch.cuda.memory_stats` of a device as JSON, followed by a zero byte, into `buffer`, truncated to `size`
+/// bytes. Returns the length of the whole text including the zero byte; 0 if there are no statistics.
 ///
 /// # Safety
 /// `buffer` must have room for `size` bytes, or `size` must be 0.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn memtrack_memory_stats(on: c_int, buffer: *mut c_char, size: usize) -> usize {
-    let Some(stats) = with("memory_stats", |allocator| allocator.memory_stats(device(on))) else { return 0 };
+pub unsafe extern "C" fn memtrack_memory_stats(ordinal: c_int, buffer: *mut c_char, size: usize) -> usize {
+    let Some(stats) = with_allocator("memory_stats", |allocator| allocator.memory_stats(device(ordinal)))
+    else {
+        return 0;
+    };
     let mut text = serde_json::to_vec(&stats).unwrap_or_default();
     text.push(0);
     if size > 0 {

@@ -1,4 +1,4 @@
-//! memtrack's caching allocator with the C interface of PyTorch's pluggable allocators.
+//! memtrack's caching allocator behind the C interface of PyTorch's pluggable allocators.
 //!
 //! ```python
 //! import ctypes, torch
@@ -6,7 +6,7 @@
 //! path = "target/release/libmemtrack_allocator.so"      # cargo build --release -p memtrack-pluggable
 //! allocator = torch.cuda.memory.CUDAPluggableAllocator(path, "memtrack_malloc", "memtrack_free")
 //!
-//! # What PyTorch lets one set beyond the two functions. Each is optional.
+//! # Further functions that PyTorch accepts. Each of them is optional.
 //! library, hooks = ctypes.CDLL(path), allocator._allocator
 //! address = lambda name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value
 //! hooks.set_init_fn(address("memtrack_init"))
@@ -27,8 +27,9 @@
 //! Options come from `PYTORCH_CUDA_ALLOC_CONF`, as in PyTorch. The interface cannot return errors: where PyTorch's own
 //! allocator would raise one, the message goes to standard error and the result is null.
 //!
-//! **Which requests belong to a pool that was begun?** All of the thread's: PyTorch selects the streams by a C++ function
-//! object, which only C++ can evaluate. PyTorch's rules of captures hold in every such pool.
+//! **Which requests go to the pool after `memtrack_begin_allocate_to_pool`?** All requests of the calling thread:
+//! PyTorch selects streams with a C++ function object, which only C++ can call. The rules of PyTorch's graph captures
+//! apply to every such pool.
 #![allow(unsafe_code)]
 
 mod extensions;
@@ -43,13 +44,13 @@ use std::thread;
 
 type Allocator = CachingAllocator<CudaMemory>;
 
-/// PyTorch's `MempoolId_t`, a pair that is passed by value.
+/// PyTorch's `MempoolId_t`, a pair of integers that is passed by value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct MempoolId {
-    /// Set for graphs.
+    /// Nonzero for the pools of CUDA graphs.
     pub first: u64,
-    /// Set for pools that a program creates.
+    /// Nonzero for pools that the program creates.
     pub second: u64,
 }
 
@@ -57,21 +58,21 @@ fn report_error(what: &str, error: &dyn Display) {
     memtrack_core::__print_as("memtrack allocator", format_args!("{what}: {error}"));
 }
 
-/// Returns the allocator of all devices, created at the first call; `None` if that failed, which is reported
+/// Returns the allocator of all devices, created at the first call; `None` if its creation failed, which is reported
 /// once.
 fn allocator() -> Option<&'static Allocator> {
     static ALLOCATOR: OnceLock<Option<Allocator>> = OnceLock::new();
-    let make = || {
+    let create = || {
         let settings = Settings::from_environment()
             .map_err(|error| report_error("PYTORCH_CUDA_ALLOC_CONF", &error))
             .ok()?;
         let memories = CudaMemory::all().map_err(|error| report_error("cannot start", &error)).ok()?;
         CachingAllocator::new(memories, &settings).map_err(|error| report_error("cannot start", &error)).ok()
     };
-    ALLOCATOR.get_or_init(make).as_ref()
+    ALLOCATOR.get_or_init(create).as_ref()
 }
 
-/// Converts a device number. PyTorch's are not negative; a negative one belongs to no device here.
+/// Converts a device number. PyTorch passes no negative numbers; one would map to a device that does not exist.
 fn device(ordinal: c_int) -> DeviceId {
     DeviceId(u16::try_from(ordinal).unwrap_or(u16::MAX))
 }
@@ -80,25 +81,25 @@ fn stream(handle: *mut c_void) -> StreamId {
     StreamId(handle as u64)
 }
 
-/// Runs an action on the allocator and reports its error.
-fn with<T, E: Display>(what: &str, act: impl FnOnce(&Allocator) -> Result<T, E>) -> Option<T> {
-    act(allocator()?).map_err(|error| report_error(what, &error)).ok()
+/// Calls `action` with the allocator, and reports an error to standard error.
+fn with_allocator<T, E: Display>(what: &str, action: impl FnOnce(&Allocator) -> Result<T, E>) -> Option<T> {
+    action(allocator()?).map_err(|error| report_error(what, &error)).ok()
 }
 
-/// PyTorch's `alloc_fn`: allocates memory for work on a stream; returns null for 0 bytes, or if there is not
-/// enough.
+/// PyTorch's `alloc_fn`: allocates memory for use on a stream; returns null for 0 bytes, and if memory ran out.
 #[unsafe(no_mangle)]
-pub extern "C" fn memtrack_malloc(size: isize, on: c_int, queue: *mut c_void) -> *mut c_void {
-    // A negative size is one beyond the memory of any device, as in PyTorch's unsigned sizes.
-    let allocate =
-        |allocator: &Allocator| allocator.caching_allocator_alloc(size as u64, device(on), stream(queue));
-    with("malloc", allocate).map_or(ptr::null_mut(), |address| address as *mut c_void)
+pub extern "C" fn memtrack_malloc(size: isize, ordinal: c_int, queue: *mut c_void) -> *mut c_void {
+    // A negative size becomes a huge unsigned one, as in PyTorch, and exceeds the memory of any device.
+    let allocate = |allocator: &Allocator| {
+        allocator.caching_allocator_alloc(size as u64, device(ordinal), stream(queue))
+    };
+    with_allocator("malloc", allocate).map_or(ptr::null_mut(), |address| address as *mut c_void)
 }
 
-/// PyTorch's `free_fn`. Only the address is used; the rest is known.
+/// PyTorch's `free_fn`. Only the address is used: the allocator knows the block's size, device and stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_free(memory: *mut c_void, _size: isize, _device: c_int, _stream: *mut c_void) {
-    let _ = with("free", |allocator| allocator.caching_allocator_delete(memory as u64));
+    let _ = with_allocator("free", |allocator| allocator.caching_allocator_delete(memory as u64));
 }
 
 /// PyTorch's `init_fn`: creates the allocator on all devices.
@@ -113,25 +114,25 @@ pub extern "C" fn memtrack_init(device_count: c_int) {
 /// PyTorch's `reset_fn`: `torch.cuda.empty_cache`.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_reset() {
-    let _ = with("empty_cache", CachingAllocator::empty_cache);
+    let _ = with_allocator("empty_cache", CachingAllocator::empty_cache);
 }
 
 /// PyTorch's `memory_fraction_fn`: `torch.cuda.set_per_process_memory_fraction`.
 #[unsafe(no_mangle)]
-pub extern "C" fn memtrack_memory_fraction(fraction: f64, on: c_int) {
-    let _ = with("set_per_process_memory_fraction", |allocator| {
-        allocator.set_per_process_memory_fraction(fraction, device(on))
+pub extern "C" fn memtrack_memory_fraction(fraction: f64, ordinal: c_int) {
+    let _ = with_allocator("set_per_process_memory_fraction", |allocator| {
+        allocator.set_per_process_memory_fraction(fraction, device(ordinal))
     });
 }
 
-/// PyTorch's `base_alloc_fn`: the segment that contains an address, and its size; null if it is not from this
-/// allocator.
+/// PyTorch's `base_alloc_fn`: returns the address of the segment that contains an address, and writes the segment's
+/// size to `size`; null if the address is not from this allocator.
 ///
 /// # Safety
 /// `size` must be null or point to a `size_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memtrack_base_alloc(memory: *mut c_void, size: *mut usize) -> *mut c_void {
-    let found = with("base_alloc", |allocator| allocator.base_allocation(memory as u64));
+    let found = with_allocator("base_alloc", |allocator| allocator.base_allocation(memory as u64));
     let Some((base, bytes)) = found else { return ptr::null_mut() };
     if !size.is_null() {
         // SAFETY: as the caller promises.
@@ -148,30 +149,32 @@ pub extern "C" fn memtrack_record_stream(memory: *mut c_void, queue: *mut c_void
     }
 }
 
-/// PyTorch's `begin_allocate_to_pool` function: the calling thread's requests go to a private pool, by the rules of graph
-/// captures.
+/// PyTorch's `begin_allocate_to_pool` function: from now on, the calling thread's requests go to a private pool, under
+/// the rules of graph captures.
 ///
-/// PyTorch selects the streams with a C++ function object, whose layout is private to the C++ library: it is
-/// not used, and all requests of the thread go to the pool.
+/// PyTorch also passes a C++ function object that selects streams. Its layout is private to the C++ library, so it is
+/// ignored, and all requests of the thread go to the pool.
 #[unsafe(no_mangle)]
-pub extern "C" fn memtrack_begin_allocate_to_pool(on: c_int, pool: MempoolId, _filter: *const c_void) {
+pub extern "C" fn memtrack_begin_allocate_to_pool(ordinal: c_int, pool: MempoolId, _filter: *const c_void) {
     let here = thread::current().id();
     let of_this_thread = move |_| thread::current().id() == here;
-    let _ = with("begin_allocate_to_pool", |allocator| {
-        allocator.begin_allocate_to_pool(device(on), (pool.first, pool.second), of_this_thread)
+    let _ = with_allocator("begin_allocate_to_pool", |allocator| {
+        allocator.begin_allocate_to_pool(device(ordinal), (pool.first, pool.second), of_this_thread)
     });
 }
 
 /// PyTorch's `end_allocate_to_pool_fn`.
 #[unsafe(no_mangle)]
-pub extern "C" fn memtrack_end_allocate_to_pool(on: c_int, pool: MempoolId) {
+pub extern "C" fn memtrack_end_allocate_to_pool(ordinal: c_int, pool: MempoolId) {
     let pool = (pool.first, pool.second);
-    let _ = with("end_allocate_to_pool", |allocator| allocator.end_allocate_to_pool(device(on), pool));
+    let _ = with_allocator("end_allocate_to_pool", |allocator| {
+        allocator.end_allocate_to_pool(device(ordinal), pool)
+    });
 }
 
 /// PyTorch's `release_pool` function.
 #[unsafe(no_mangle)]
-pub extern "C" fn memtrack_release_pool(on: c_int, pool: MempoolId) {
+pub extern "C" fn memtrack_release_pool(ordinal: c_int, pool: MempoolId) {
     let pool = (pool.first, pool.second);
-    let _ = with("release_pool", |allocator| allocator.release_pool(device(on), pool));
+    let _ = with_allocator("release_pool", |allocator| allocator.release_pool(device(ordinal), pool));
 }

@@ -9,10 +9,10 @@
 //! - `viz`: PyTorch's texts; `tracker`: series, files and figures; `figures`: axes and canvas; `scrub`: snapshots with
 //!   pseudonyms.
 //!
-//! **Why the features `all` and `compare`?** Without `all` the package has only the reports that a running
-//! program makes about itself: rankings, summaries, the holders of memory. The comparisons of files (`diff`,
-//! `ranks`, `check`) and `live_flame` are behind `compare`: few programs need them, and they made the build of
-//! the training run a twentieth longer.
+//! **Why the features `all` and `compare`?** Without `all`, the package contains only the reports that a running
+//! program produces about itself: rankings, summaries, the holders of memory. The comparisons of files (`diff`,
+//! `ranks`, `check`) and `live_flame` require `compare`: few programs need them, and they made the build of a training
+//! program 5 % longer.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 // Without `all`, some helpers are used only by reports that are not compiled.

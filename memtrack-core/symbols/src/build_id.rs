@@ -1,5 +1,5 @@
-//! The identity of a binary: its GNU build id or, if it has none, the length and checksum of its code.
-//! `modules` computes the same from memory; `locate` compares the two.
+//! The identity of a binary: its GNU build id or, if it has none, the length and checksum of its code. The recorder
+//! computes the same identity from memory; `locate` compares the two.
 
 use memtrack_file::binary_id::{code_id, hex};
 use object::read::{Object, ObjectSegment, ReadCache};
@@ -10,10 +10,9 @@ use std::path::Path;
 /// The identity of a binary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BinaryId {
-    /// GNU build id in lower-case hex; empty when there is none.
+    /// The GNU build id in lower-case hex; empty if there is none.
     pub build_id: String,
-    /// Length and CRC-32 of the executable segments, `len:crc` in hex; empty if a build id makes it
-    /// unnecessary.
+    /// The length and CRC-32 of the executable segments, `len:crc` in hex; empty if there is a build id.
     pub code_id: String,
     /// Whether the file contains line tables.
     pub has_lines: bool,

@@ -1,5 +1,4 @@
-//! Readable names of symbols, and the choice of the public one among several names of one address. `symbols`
-//! calls it.
+//! Demangles symbols, and selects the public name of an address that has several.
 
 use crate::names::readable;
 use addr2line::gimli::{DW_LANG_C_plus_plus, DW_LANG_Rust};
@@ -8,39 +7,40 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
-/// Returns a mangled symbol of Rust or C++ in readable form. Other symbols are C names and stay unchanged: a
-/// demangler of types would turn the function `w` into `wchar_t`.
+/// Demangles a Rust or C++ symbol. Other symbols are C names and stay unchanged: as a mangled type, the function name
+/// `w` would become `wchar_t`.
 pub(super) fn demangled(symbol: &str) -> String {
-    let symbol = without_clone(symbol);
-    // Object files of macOS have an additional underscore.
+    let symbol = without_clone_suffix(symbol);
+    // Symbols in macOS object files have an additional underscore.
     let plain = if symbol.starts_with("__Z") || symbol.starts_with("__R") { &symbol[1..] } else { symbol };
     let name = match plain.get(..2) {
         Some("_R") => addr2line::demangle(plain, DW_LANG_Rust),
         Some("_Z") => addr2line::demangle(plain, DW_LANG_Rust)
             .or_else(|| addr2line::demangle(plain, DW_LANG_C_plus_plus)),
-        // C symbols may carry the version that they are exported with.
+        // C symbols may have a version suffix, as in `memcpy@@GLIBC_2.14`.
         _ => return symbol.split_once('@').map_or(symbol, |(name, _)| name).to_owned(),
     };
     name.map_or_else(|| symbol.to_owned(), |name| readable(&name).to_owned())
 }
 
-/// Removes the suffix that a compiler appends to the name of a function that it split or specialised:
+/// Removes the suffix that a compiler appends to the name of a function that it split or specialized, as in
 /// `render.constprop.0`.
-fn without_clone(symbol: &str) -> &str {
-    const CLONES: [&str; 7] = [".constprop.", ".isra.", ".part.", ".cold", ".lto_priv.", ".llvm.", ".clone."];
-    let first = CLONES.iter().filter_map(|clone| symbol.find(clone)).min();
+fn without_clone_suffix(symbol: &str) -> &str {
+    const CLONE_SUFFIXES: [&str; 7] =
+        [".constprop.", ".isra.", ".part.", ".cold", ".lto_priv.", ".llvm.", ".clone."];
+    let first = CLONE_SUFFIXES.iter().filter_map(|clone| symbol.find(clone)).min();
     first.filter(|&at| at > 0).map_or(symbol, |at| &symbol[..at])
 }
 
 /// Returns whether the symbol is a C name.
-pub(super) fn is_of_c(symbol: &str) -> bool {
+pub(super) fn is_c_name(symbol: &str) -> bool {
     !["_Z", "__Z", "_R", "__R"].iter().any(|beginning| symbol.starts_with(beginning))
 }
 
-/// The public names of C functions that have several: `asprintf`, which is also `__asprintf`.
+/// The public names of C functions that have several names: `asprintf` for `asprintf` and `__asprintf`.
 #[derive(Debug, Default)]
 pub(super) struct PublicNames {
-    /// The name by the address of the function.
+    /// The public name, by the function's address.
     names: HashMap<u64, String, foldhash::fast::RandomState>,
 }
 
@@ -53,24 +53,27 @@ impl PublicNames {
     fn try_read(path: &Path) -> Option<Self> {
         let cache = ReadCache::new(File::open(path).ok()?);
         let file = object::File::parse(&cache).ok()?;
-        // The best name at each address so far, and whether there is a second one.
-        let mut known: HashMap<u64, (Rank<'_>, bool), foldhash::fast::RandomState> = HashMap::default();
+        // The preferred name at each address so far, and whether the address has other names too.
+        let mut known: HashMap<u64, (NamePreference<'_>, bool), foldhash::fast::RandomState> =
+            HashMap::default();
         for symbol in file.dynamic_symbols().chain(file.symbols()) {
             let Ok(name) = symbol.name() else { continue };
-            if !symbol.is_definition() || name.is_empty() || !is_of_c(name) {
+            if !symbol.is_definition() || name.is_empty() || !is_c_name(name) {
                 continue;
             }
-            let rank = rank(name, symbol.is_global());
+            let preference = preference(name, symbol.is_global());
             known
                 .entry(symbol.address())
                 .and_modify(|(best, several)| {
-                    *several |= best.3 != rank.3;
-                    *best = (*best).min(rank);
+                    *several |= best.3 != preference.3;
+                    *best = (*best).min(preference);
                 })
-                .or_insert((rank, false));
+                .or_insert((preference, false));
         }
         let names = known.into_iter().filter(|(_, (_, several))| *several);
-        Some(Self { names: names.map(|(address, (rank, _))| (address, rank.3.to_owned())).collect() })
+        Some(Self {
+            names: names.map(|(address, (preferred, _))| (address, preferred.3.to_owned())).collect(),
+        })
     }
 
     /// Returns the public name of the function at `address`, if it has several names.
@@ -79,11 +82,11 @@ impl PublicNames {
     }
 }
 
-/// The order in which names of one function are preferred: exported ones, those with the fewest underscores in front, the
-/// shortest, the first of the alphabet.
-type Rank<'a> = (bool, usize, usize, &'a str);
+/// The sort key of a function's names, the preferred name first: exported before internal, then by the number of
+/// leading underscores, by length, and alphabetically.
+type NamePreference<'a> = (bool, usize, usize, &'a str);
 
-fn rank(name: &str, is_exported: bool) -> Rank<'_> {
+fn preference(name: &str, is_exported: bool) -> NamePreference<'_> {
     let name = name.split_once('@').map_or(name, |(name, _)| name);
     let underscores = name.len() - name.trim_start_matches('_').len();
     (!is_exported, underscores, name.len(), name)
@@ -108,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn c_names_stay_even_if_they_look_like_mangled_types() {
+    fn c_names_are_unchanged_even_if_they_look_like_mangled_types() {
         let codes = "vwbcahstijlmxynofdegz";
         for name in codes.split("").chain(["malloc", "Pi", "St", "Ss", "Dn", "_Read", "_Zebra", "FvvE"]) {
             assert_eq!(demangled(name), name);
@@ -132,10 +135,10 @@ mod tests {
     #[test]
     fn the_public_name_of_a_function_is_exported_and_begins_with_no_underscore() {
         let mut names = [
-            rank("_IO_asprintf", true),
-            rank("__asprintf", true),
-            rank("asprintf@@GLIBC_2.2.5", true),
-            rank("asp", false),
+            preference("_IO_asprintf", true),
+            preference("__asprintf", true),
+            preference("asprintf@@GLIBC_2.2.5", true),
+            preference("asp", false),
         ];
         names.sort_unstable();
         assert_eq!(names.map(|(.., name)| name), ["asprintf", "_IO_asprintf", "__asprintf", "asp"]);

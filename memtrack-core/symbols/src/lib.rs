@@ -1,12 +1,12 @@
-//! From return addresses to functions and lines. A program records raw addresses and the list of its loaded binaries;
-//! the reader of the recording, later or on another machine, names them with a [`Symbolizer`], which never uses a
-//! binary other than the recorded one ([`build_id`]).
+//! Resolves return addresses to functions and lines. A program records raw addresses and the list of its loaded
+//! binaries; later, possibly on another machine, a [`Symbolizer`] resolves the addresses. It uses a binary only if its
+//! [`build_id`] is the recorded one.
 //!
 //! The modules:
 //!
 //! - `locate` finds the file of a recorded binary by its identity (`build_id`); `symbols` turns addresses into functions
 //!   and lines.
-//! - `names`, `demangle`, `qualify`: function names as people read them, and their full paths.
+//! - `names`, `demangle`, `qualify`: readable function names and their full paths.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 

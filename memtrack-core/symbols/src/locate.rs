@@ -1,21 +1,21 @@
-//! Finds the file of a recorded binary: at its recorded path, or under the user's `--symbols` folder. A file
-//! is used only if its identity equals the recorded one, so that a rebuilt program never gives wrong names.
+//! Finds the file of a recorded binary: at its recorded path, or under the user's `--symbols` folder. A file is used
+//! only if its identity equals the recorded one, so that a rebuilt program never leads to wrong names.
 
 use crate::build_id::{self, BinaryId};
 use memtrack_model::snapshot::Module;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// The maximum depth of folders below the symbol folder that are searched.
+/// The maximum depth of the search below a symbol folder.
 const MAX_DEPTH: usize = 32;
 /// The maximum number of files that are read.
 const MAX_FILES: usize = 200_000;
 
-/// The places to search for binaries: folders, or single files.
+/// The folders and single files in which binaries are searched.
 #[derive(Debug, Default)]
 pub(super) struct Locator {
     folders: Vec<PathBuf>,
-    /// Files under `folders` by build id, or by code id if they have none; read when first needed.
+    /// The files under `folders`, by build id, or by code id if they have no build id. Built when first needed.
     index: Option<HashMap<String, Vec<(PathBuf, BinaryId)>>>,
 }
 
@@ -25,13 +25,13 @@ impl Locator {
         self.index = None;
     }
 
-    /// Returns the best file for `module`: the first with line tables, else the first, in the order recorded
-    /// path, symbol folders.
+    /// Returns the best file for `module`: the first file with line tables, or else the first file. The recorded path
+    /// comes before the symbol folders.
     pub(super) fn find(&mut self, module: &Module) -> Option<PathBuf> {
         let key = key(&module.build_id, &module.code_id)?.to_owned();
         let matches = |id: &BinaryId| self::key(&id.build_id, &id.code_id) == Some(key.as_str());
-        let mut second_best = None;
-        // Images provided by the kernel (the vdso) have no path.
+        let mut fallback = None;
+        // The image that the kernel provides, the vDSO, has no path.
         let recorded = Path::new(&module.path);
         if recorded.is_absolute()
             && let Some(id) = build_id::read(recorded).filter(matches)
@@ -39,21 +39,21 @@ impl Locator {
             if id.has_lines {
                 return Some(recorded.to_owned());
             }
-            second_best = Some(recorded.to_owned());
+            fallback = Some(recorded.to_owned());
         }
         for folder in &self.folders {
-            if let Some(path) = in_build_id_layout(folder, &module.build_id)
+            if let Some(path) = debug_file_path(folder, &module.build_id)
                 && let Some(id) = build_id::read(&path).filter(matches)
             {
                 if id.has_lines {
                     return Some(path);
                 }
-                second_best.get_or_insert(path);
+                fallback.get_or_insert(path);
             }
         }
         let candidates = self.index().get(&key).map_or(&[][..], Vec::as_slice);
         let best = candidates.iter().find(|(_, id)| id.has_lines).map(|(path, _)| path.clone());
-        best.or(second_best).or_else(|| candidates.first().map(|(path, _)| path.clone()))
+        best.or(fallback).or_else(|| candidates.first().map(|(path, _)| path.clone()))
     }
 
     fn index(&mut self) -> &HashMap<String, Vec<(PathBuf, BinaryId)>> {
@@ -80,14 +80,14 @@ impl Locator {
     }
 }
 
-/// Returns the key under which a binary is found; `None` if it has no identity.
+/// Returns the index key of a binary; `None` if the binary has no identity.
 fn key<'a>(build_id: &'a str, code_id: &'a str) -> Option<&'a str> {
     [build_id, code_id].into_iter().find(|id| !id.is_empty())
 }
 
-/// Returns the path of a separate file of symbols in the layout of distributions: `.build-id/ab/cdef….debug`.
-fn in_build_id_layout(folder: &Path, build_id: &str) -> Option<PathBuf> {
-    // The id comes from a file: only hex digits may become part of a path.
+/// Returns the path of a separate debug file in the layout that Linux distributions use: `.build-id/ab/cdef….debug`.
+fn debug_file_path(folder: &Path, build_id: &str) -> Option<PathBuf> {
+    // The id comes from an untrusted file: only hex digits may become part of a path.
     if !build_id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
@@ -99,7 +99,8 @@ fn in_build_id_layout(folder: &Path, build_id: &str) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// Collects all files below `folder`, sorted by name. Links to folders are not followed: they may lead back.
+/// Collects all files below `folder`, sorted by name. Symbolic links to folders are not followed, because they may form
+/// cycles.
 fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
     let Ok(entries) = folder.read_dir() else { return };
     let mut entries: Vec<_> = entries.flatten().collect();

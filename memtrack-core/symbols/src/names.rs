@@ -1,5 +1,5 @@
-//! Readable function names. [`readable`] drops the hash of Rust's old mangling; [`plain_path`] reduces a name
-//! to a plain path, for the patterns that name operators.
+//! Readable function names. [`readable`] removes the hash of Rust's legacy mangling; [`plain_path`] reduces a name to a
+//! plain path, against which operator patterns are matched.
 
 /// Returns `name` without a trailing `::h` and 16 hex digits.
 pub fn readable(name: &str) -> &str {
@@ -9,8 +9,8 @@ pub fn readable(name: &str) -> &str {
     }
 }
 
-/// Returns `name` as a plain path: generic arguments, references and closures are dropped, and a method
-/// belongs to its type, whether it is an inherent method or a trait's. Handles names of both manglings:
+/// Returns `name` as a plain path: generic arguments, references and closures are removed, and a method is a member of
+/// its type, whether it is an inherent or a trait method. Handles Rust's legacy and v0 mangling:
 ///
 /// | name | plain path |
 /// |---|---|
@@ -38,9 +38,9 @@ fn append_plain(name: &str, path: &mut String, depth: u32) {
         if bracketed.starts_with('{') || depth >= MAX_DEPTH {
             trim_separator(path, start);
         } else if at_start || inner.starts_with("impl ") {
-            // A qualified type: the part before it only names the place of the impl block.
+            // A qualified type: the part before it is only the module that contains the impl block.
             path.truncate(start);
-            append_plain(subject(inner), path, depth + 1);
+            append_plain(self_type(inner), path, depth + 1);
         } else {
             trim_separator(path, start);
         }
@@ -49,11 +49,11 @@ fn append_plain(name: &str, path: &mut String, depth: u32) {
     trim_separator(path, start);
 }
 
-/// Returns the type in `X as Y`, `impl Y for X`, `impl X`, `X`.
-fn subject(inner: &str) -> &str {
+/// Returns the type `X` in `X as Y`, `impl Y for X`, `impl X` and `X`.
+fn self_type(inner: &str) -> &str {
     match inner.strip_prefix("impl ") {
-        Some(of) => split_outside(of, " for ").map_or(of, |(_, subject)| subject),
-        None => split_outside(inner, " as ").map_or(inner, |(subject, _)| subject),
+        Some(of) => split_outside(of, " for ").map_or(of, |(_, self_type)| self_type),
+        None => split_outside(inner, " as ").map_or(inner, |(self_type, _)| self_type),
     }
 }
 
@@ -73,7 +73,8 @@ fn strip_reference(name: &str) -> &str {
     rest
 }
 
-/// Splits `<inner>after` (or `{inner}after`) at the bracket that closes the first; an arrow's `>` closes nothing.
+/// Splits `<inner>after` (or `{inner}after`) at the bracket that matches the first one. The `>` of an arrow `->` does
+/// not count.
 fn split_bracket(text: &str) -> (&str, &str) {
     let mut depth = 0usize;
     let mut previous = 0;
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_names_do_no_harm() {
+    fn malformed_names_do_not_panic() {
         for name in ["<", "<<<", "a<b", ">", "}{", "<é as ü>::ö", "::", "<impl ", &"<".repeat(5000)] {
             let _ = plain_path(name);
         }

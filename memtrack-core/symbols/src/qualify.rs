@@ -1,26 +1,27 @@
-//! Paths for functions whose debug information contains only their bare names, as `debug =
-//! "line-tables-only"` does for inlined functions: the crate and the modules are inferred from the source
-//! file, and the function that contains a closure from the functions around it. `symbols` calls it.
+//! Infers the paths of functions whose debug information contains only their bare names, as for inlined functions with
+//! `debug = "line-tables-only"`: the crate and the modules follow from the source file, and the function that contains
+//! a closure from the surrounding functions.
 
 use memtrack_model::Frame;
 use memtrack_model::paths::slashed;
 
-/// The placeholder for a closure of which only the file is known. It has no braces, because names drop the
-/// text in braces.
+/// The placeholder for a closure of which only the file is known. It has no braces, because text in braces is removed
+/// from names.
 const UNKNOWN_CLOSURE: &str = "closure";
 
-/// Names the closures among the functions at one address (innermost first) after the functions that contain
-/// them. The types of the functions that call a closure contain its path; otherwise it is attributed to the
-/// next function of the same file.
+/// Names the closures among the functions at one address (innermost first) after the functions that contain them. The
+/// type arguments of a function that calls the closure contain its path; if there is no such function, the closure is
+/// attributed to the next function in the same file.
 pub(super) fn name_closures(frames: &mut [Frame]) {
     for place in 0..frames.len() {
         let Some(number) = closure_number(&frames[place].function).map(str::to_owned) else { continue };
         let Some(file) = frames[place].file.clone() else { continue };
         for frame in &frames[place + 1..] {
-            let of_types = path_of_closure(&frame.function, &number).filter(|path| is_path_in(path, &file));
+            let from_types =
+                path_of_enclosing_function(&frame.function, &number).filter(|path| is_path_in(path, &file));
             let is_beside = frame.file.as_deref() == Some(&file) && !is_closure(&frame.function);
             let beside = || qualified(&frame.function, &file).unwrap_or_else(|| frame.function.clone());
-            let parent = of_types.or_else(|| is_beside.then(beside));
+            let parent = from_types.or_else(|| is_beside.then(beside));
             if let Some(parent) = parent.filter(|parent| !parent.is_empty()) {
                 frames[place].function = format!("{parent}::{{closure#{number}}}");
                 break;
@@ -29,8 +30,7 @@ pub(super) fn name_closures(frames: &mut [Frame]) {
     }
 }
 
-/// Returns whether a function of that path can be in that file: its modules contain the one that the file is
-/// named after.
+/// Returns whether a function with this path can be in this file: the file is named after one of the path's modules.
 fn is_path_in(path: &str, file: &str) -> bool {
     let file = slashed(file);
     let Some(stem) = file.strip_suffix(".rs") else { return false };
@@ -56,9 +56,9 @@ fn closure_number(function: &str) -> Option<&str> {
     number.bytes().all(|byte| byte.is_ascii_digit()).then_some(number)
 }
 
-/// Returns the path of the function with that closure, if the types in `function` contain exactly one:
-/// `app::main` in `spawn<app::main::{closure_env#1}>`.
-fn path_of_closure(function: &str, number: &str) -> Option<String> {
+/// Returns the path of the function that contains closure `number`, if the type arguments of `function` name exactly
+/// one: `app::main` in `spawn<app::main::{closure_env#1}>`.
+fn path_of_enclosing_function(function: &str, number: &str) -> Option<String> {
     let types = &function[function.find('<')?..];
     let mut found: Option<&str> = None;
     for kind in ["closure_env", "closure", "async_block_env", "async_block"] {
@@ -101,18 +101,18 @@ pub(super) fn qualified(function: &str, file: &str) -> Option<String> {
     Some(path)
 }
 
-/// Returns the name of the crate in that folder.
+/// Returns the name of the crate whose sources are in this folder.
 fn crate_in(folder: &str) -> Option<&str> {
     let mut outwards = folder.rsplit('/');
     let name = outwards.next().filter(|name| !name.is_empty())?;
-    // A repository that is one crate: `git/checkouts/NAME-HASH/REVISION`.
+    // A git repository that consists of one crate: `git/checkouts/NAME-HASH/REVISION`.
     if let (Some(repository), Some("checkouts")) = (outwards.next(), outwards.next()) {
         return repository.rsplit_once('-').map(|(name, _)| name);
     }
     Some(without_version(name))
 }
 
-/// Removes the version: the folder of a crate in cargo's registry is `name-version`.
+/// Removes the version from a folder in Cargo's registry, `name-version`.
 fn without_version(folder: &str) -> &str {
     folder
         .match_indices('-')
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(path("f", "C:\\work\\my-app\\src\\a\\b.rs"), "my_app::a::b::f");
     }
 
-    /// Returns the names of frames given as `FUNCTION @ FILE`, innermost first.
+    /// Returns the names of frames that are written as `FUNCTION @ FILE`, innermost first.
     fn named(frames: &[&str]) -> Vec<String> {
         let frame = |text: &&str| {
             let (function, file) = text.split_once(" @ ").unwrap();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_a_path_and_a_file_without_one_are_left_alone() {
+    fn names_with_a_path_and_files_without_one_are_unchanged() {
         for (function, file) in [
             ("a::f", "/x/src/a.rs"),
             ("<a::X as b::Y>::f", "/x/src/a.rs"),

@@ -1,8 +1,8 @@
 //! Resolves return addresses to functions and lines, lazily and once per distinct address. Reports call a
-//! [`Symbolizer`] after the recording, preferably in another process; it uses only the binaries that were
-//! recorded and otherwise gives the binary and offset of an address.
+//! [`Symbolizer`] after the recording, preferably in another process; it uses only the binaries that were recorded;
+//! where such a binary is missing, an address is shown as binary and offset.
 
-use crate::demangle::{PublicNames, demangled, is_of_c};
+use crate::demangle::{PublicNames, demangled, is_c_name};
 use crate::locate::Locator;
 use crate::qualify::{name_closures, qualified};
 use addr2line::Loader;
@@ -14,23 +14,23 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The maximum number of inlined functions shown for one address.
+/// The maximum number of inlined functions per address.
 const MAX_INLINED: usize = 256;
 
-/// A resolver of return addresses to names.
+/// Resolves return addresses to functions, files and lines, and caches the results.
 #[derive(Default)]
 pub struct Symbolizer {
-    /// The binaries, sorted by start.
-    binaries: Vec<Loaded>,
+    /// The binaries, sorted by start address.
+    binaries: Vec<LoadedBinary>,
     locator: Locator,
     known: HashMap<u64, Rc<[Frame]>, foldhash::fast::RandomState>,
 }
 
 /// A binary that the program loaded.
-struct Loaded {
+struct LoadedBinary {
     module: Module,
     binary: Arc<Binary>,
-    /// `None` until first needed.
+    /// `None` until an address in the binary is first looked up.
     state: Option<State>,
 }
 
@@ -39,11 +39,11 @@ enum State {
     NotFound,
 }
 
-/// The symbols of a binary that was found.
+/// The symbols of a binary whose file was found.
 struct Symbols {
     path: PathBuf,
     loader: Loader,
-    /// The public names of functions with several; `None` until the first C function.
+    /// The public names of functions that have several names; `None` until the first C function is looked up.
     public: Option<PublicNames>,
 }
 
@@ -68,15 +68,15 @@ impl Symbolizer {
                 BinaryPart::Library
             };
             let binary = Arc::new(Binary { path: module.path.clone(), part });
-            Loaded { module: module.clone(), binary, state: None }
+            LoadedBinary { module: module.clone(), binary, state: None }
         };
         let mut binaries: Vec<_> = modules.iter().enumerate().map(loaded).collect();
         binaries.sort_by_key(|binary| binary.module.start);
         Self { binaries, ..Self::default() }
     }
 
-    /// Creates a symbolizer for the stacks of `snapshot`: by its modules if it has addresses, by its own
-    /// names if it contains them or is from PyTorch. [`Snapshot::frame_keys`] returns the keys to look up.
+    /// Creates a symbolizer for the stacks of `snapshot`: for addresses, it uses the snapshot's modules; names that the
+    /// snapshot contains, as PyTorch's do, are used as they are. [`Snapshot::frame_keys`] returns the keys to look up.
     pub fn of(snapshot: &Snapshot) -> Self {
         let folders = &snapshot.symbol_folders;
         let symbolizer = folders.iter().fold(Self::new(&snapshot.modules), Self::with_folder);
@@ -98,15 +98,15 @@ impl Symbolizer {
         })
     }
 
-    /// Also searches `folder` and its subfolders for binaries, by build id; it may also be a single file.
+    /// Also searches `folder`, which may be a single file, and its subfolders for binaries, by build id.
     pub fn with_folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.locator.add_folder(folder.into());
         self
     }
 
-    /// Uses the given names of `return_address`, instead of looking them up.
+    /// Uses `frames` for `return_address` instead of looking it up.
     pub fn with_frames(mut self, return_address: u64, mut frames: Vec<Frame>) -> Self {
-        if let Some(place) = self.place_of(return_address.saturating_sub(1)) {
+        if let Some(place) = self.binary_index(return_address.saturating_sub(1)) {
             let binary = &self.binaries[place].binary;
             frames.iter_mut().for_each(|frame| {
                 frame.binary.get_or_insert_with(|| Arc::clone(binary));
@@ -116,8 +116,8 @@ impl Symbolizer {
         self
     }
 
-    /// Returns the functions at `return_address`: the innermost inlined one first, the one it was compiled
-    /// into last. Never empty; an address outside all modules is named by its number.
+    /// Returns the functions at `return_address`: the innermost inlined function first, the function that contains the
+    /// code last. The result is never empty; for an address outside all modules, the name is the address.
     pub fn frames(&mut self, return_address: u64) -> Rc<[Frame]> {
         if let Some(frames) = self.known.get(&return_address) {
             return Rc::clone(frames);
@@ -132,16 +132,16 @@ impl Symbolizer {
         return_addresses.iter().flat_map(|&address| self.frames(address).to_vec()).collect()
     }
 
-    /// Returns the recorded binaries that were needed so far and not found.
+    /// Returns the recorded binaries that were needed so far but not found.
     pub fn missing(&self) -> impl Iterator<Item = &Module> {
         let missing = self.binaries.iter().filter(|binary| matches!(binary.state, Some(State::NotFound)));
         missing.map(|binary| &binary.module)
     }
 
     fn resolve(&mut self, return_address: u64) -> Vec<Frame> {
-        // A return address may be the first of the next function or line; the call is before it.
+        // A return address may already belong to the next function or line; the call is before it.
         let call = return_address.saturating_sub(1);
-        let Some(loaded) = self.place_of(call).map(|place| &mut self.binaries[place]) else {
+        let Some(loaded) = self.binary_index(call).map(|place| &mut self.binaries[place]) else {
             return vec![Frame { function: format!("{return_address:#x}"), ..Frame::default() }];
         };
         let module = &loaded.module;
@@ -162,7 +162,7 @@ impl Symbolizer {
     }
 
     /// Returns the index of the binary that contains the code at an address.
-    fn place_of(&self, address: u64) -> Option<usize> {
+    fn binary_index(&self, address: u64) -> Option<usize> {
         let after = self.binaries.partition_point(|loaded| loaded.module.start <= address);
         self.binaries[..after].iter().rposition(|loaded| address < loaded.module.end)
     }
@@ -174,8 +174,8 @@ impl NameFrames for Symbolizer {
     }
 }
 
-/// Returns whether a library belongs to the program: it is in its folder, below it, or in the `lib` beside
-/// its `bin`.
+/// Returns whether a library belongs to the program: it is in or below the program's folder, or the program is in `bin`
+/// and the library in the neighboring `lib` or `lib64`.
 fn belongs_to(library: &str, program: &str) -> bool {
     let [library, program] = [library, program].map(slashed);
     let Some((folder, _)) = split_file_name(&program).filter(|(folder, _)| !folder.is_empty()) else {
@@ -194,8 +194,8 @@ impl Symbols {
         Some(Self { path, loader, public: None })
     }
 
-    /// Looks up an address of the file in the line tables, and in the symbol table if they contain too
-    /// little.
+    /// Looks up an address of the file in the line tables, and in the symbol table if the line tables have no full
+    /// name.
     fn lookup(&mut self, address: u64) -> Vec<Frame> {
         let mut frames = Vec::new();
         if let Ok(mut inlined) = self.loader.find_frames(address) {
@@ -213,7 +213,7 @@ impl Symbols {
         if frames.is_empty() {
             frames.push(Frame::default());
         }
-        // Reduced debug information omits the functions' paths, or the functions.
+        // Reduced debug information lacks the paths of functions, or the functions altogether.
         if let Some(outermost) = frames.last_mut().filter(|frame| !frame.function.contains("::"))
             && let Some(symbol) = self.symbol(address)
         {
@@ -229,10 +229,10 @@ impl Symbols {
         frames
     }
 
-    /// Returns the readable name of the symbol at an address; the public one if the function has several.
+    /// Returns the readable name of the symbol at an address; the public name if the function has several.
     fn symbol(&mut self, address: u64) -> Option<String> {
         let symbol = self.loader.find_symbol_info(address)?;
-        if !is_of_c(symbol.name()) {
+        if !is_c_name(symbol.name()) {
             return Some(demangled(symbol.name()));
         }
         let public = self.public.get_or_insert_with(|| PublicNames::read(&self.path));
@@ -240,7 +240,7 @@ impl Symbols {
     }
 }
 
-/// Returns the name for an address in a binary that has no name for it (or was not found).
+/// Returns a frame named by binary and offset, for an address without a name, or in a binary that was not found.
 fn unnamed(module: &Module, offset: u64, with_id: bool) -> Frame {
     let file = Some(file_name(&module.path)).filter(|name| !name.is_empty()).unwrap_or("?");
     let short = |id: &str| id.chars().take(12).collect::<String>();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_in_the_root_has_no_libraries_of_its_own() {
+    fn a_program_in_the_root_folder_has_no_own_libraries() {
         assert!(!belongs_to("/usr/lib/libz.so.1", "/app"));
         assert!(!belongs_to("/lib/libz.so.1", "/bin/app"));
         assert!(belongs_to("/app/libcore.so", "/app/run"));

@@ -1,6 +1,7 @@
-//! `#[references(…)]` on a type, a variant and a field. Every mistake is an error at the wrong word.
+//! Parses `#[references(…)]` on a type, a variant and a field. Each mistake is a compile error that points to the wrong
+//! word.
 
-use crate::args::{take_equals, take_krate, take_nothing, twice};
+use crate::args::{duplicate_error, expect_no_value, parse_crate_path, parse_equals};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::ext::IdentExt;
@@ -22,19 +23,19 @@ pub(super) struct TypeArgs {
 }
 
 impl TypeArgs {
-    /// Parses the attributes; returns the valid arguments, and the errors of the others.
-    pub(super) fn take(attributes: &[Attribute]) -> (Self, Option<Error>) {
+    /// Parses the attributes. Returns the arguments up to the first invalid one, and its error.
+    pub(super) fn parse(attributes: &[Attribute]) -> (Self, Option<Error>) {
         let mut args = Self::default();
-        let wrong = each_word(attributes, ON_TYPES, |word, input| {
+        let wrong = parse_each(attributes, ON_TYPES, |word, input| {
             match word.to_string().as_str() {
                 "opaque" => flag(&mut args.opaque, word, input)?,
                 "bound" => {
-                    let bound = take_bound(word, input)?;
-                    once(args.bound.replace(bound).is_none(), word)?;
+                    let bound = parse_bound(word, input)?;
+                    check_first(args.bound.replace(bound).is_none(), word)?;
                 }
                 "crate" => {
-                    let krate = take_krate(word, input)?;
-                    once(args.krate.replace(krate).is_none(), word)?;
+                    let krate = parse_crate_path(word, input)?;
+                    check_first(args.krate.replace(krate).is_none(), word)?;
                 }
                 text => return Err(unknown(word, text, ON_TYPES)),
             }
@@ -43,9 +44,9 @@ impl TypeArgs {
         (args, wrong.err())
     }
 
-    /// Returns the path of memtrack-core; if none was given, errors about it point to `place`.
-    pub(super) fn krate(&self, place: Span) -> TokenStream {
-        let default = || quote_spanned!(place=> ::memtrack_core);
+    /// Returns the path of memtrack-core. If none was given, errors about the default path point to `span`.
+    pub(super) fn krate(&self, span: Span) -> TokenStream {
+        let default = || quote_spanned!(span=> ::memtrack_core);
         self.krate.as_ref().map_or_else(default, ToTokens::to_token_stream)
     }
 }
@@ -58,9 +59,9 @@ pub(super) struct VariantArgs {
 }
 
 impl VariantArgs {
-    pub(super) fn take(attributes: &[Attribute]) -> Result<Self> {
+    pub(super) fn parse(attributes: &[Attribute]) -> Result<Self> {
         let mut args = Self::default();
-        each_word(attributes, ON_VARIANTS, |word, input| {
+        parse_each(attributes, ON_VARIANTS, |word, input| {
             match word.to_string().as_str() {
                 "skip" => flag(&mut args.skip, word, input)?,
                 "opaque" => flag(&mut args.opaque, word, input)?,
@@ -76,9 +77,9 @@ impl VariantArgs {
     }
 }
 
-/// How a field is visited.
+/// How the value of a field is inspected.
 #[derive(Default)]
-pub(super) enum Look {
+pub(super) enum Inspection {
     #[default]
     Visit,
     Skip,
@@ -90,35 +91,39 @@ pub(super) enum Look {
 /// The arguments on a field.
 #[derive(Default)]
 pub(super) struct FieldArgs {
-    pub(super) look: Look,
+    pub(super) inspection: Inspection,
     pub(super) show: bool,
     pub(super) rename: Option<LitStr>,
 }
 
 impl FieldArgs {
-    pub(super) fn take(attributes: &[Attribute]) -> Result<Self> {
+    pub(super) fn parse(attributes: &[Attribute]) -> Result<Self> {
         let mut args = Self::default();
-        // The word that determines how the field is visited.
-        let mut look: Option<Ident> = None;
-        each_word(attributes, ON_FIELDS, |word, input| {
-            args.look = match word.to_string().as_str() {
+        // The argument that determines how the field is inspected.
+        let mut inspection_word: Option<Ident> = None;
+        parse_each(attributes, ON_FIELDS, |word, input| {
+            args.inspection = match word.to_string().as_str() {
                 "show" => return flag(&mut args.show, word, input),
                 "rename" => {
-                    let name = take_name(word, input)?;
-                    return once(args.rename.replace(name).is_none(), word);
+                    let name = parse_name(word, input)?;
+                    return check_first(args.rename.replace(name).is_none(), word);
                 }
-                "skip" => Look::Skip,
-                "opaque" => Look::Opaque,
-                "tensors" => Look::Tensors,
-                "with" => Look::With(take_function(word, input)?),
+                "skip" => Inspection::Skip,
+                "opaque" => Inspection::Opaque,
+                "tensors" => Inspection::Tensors,
+                "with" => Inspection::With(parse_function(word, input)?),
                 text => return Err(unknown(word, text, ON_FIELDS)),
             };
-            if let Some(first) = look.replace(word.clone()) {
-                return Err(if first == *word { twice(word) } else { two_looks(&first, word) });
+            if let Some(first) = inspection_word.replace(word.clone()) {
+                return Err(if first == *word {
+                    duplicate_error(word)
+                } else {
+                    conflict_error(&first, word)
+                });
             }
-            if matches!(args.look, Look::With(_)) { Ok(()) } else { refuse_value(word, input) }
+            if matches!(args.inspection, Inspection::With(_)) { Ok(()) } else { reject_value(word, input) }
         })?;
-        if let (Look::Skip, Some(name)) = (&args.look, &args.rename)
+        if let (Inspection::Skip, Some(name)) = (&args.inspection, &args.rename)
             && !args.show
         {
             let message =
@@ -129,7 +134,7 @@ impl FieldArgs {
     }
 }
 
-fn two_looks(first: &Ident, second: &Ident) -> Error {
+fn conflict_error(first: &Ident, second: &Ident) -> Error {
     let message = if first == "skip" || second == "skip" {
         let other = if first == "skip" { second } else { first };
         format!(
@@ -141,11 +146,11 @@ fn two_looks(first: &Ident, second: &Ident) -> Error {
     Error::new(second.span(), message)
 }
 
-/// Parses each word of the `#[references(…)]` among `attributes`, with its value.
-fn each_word(
+/// Calls `parse` for each argument of the `#[references(…)]` attributes among `attributes`.
+fn parse_each(
     attributes: &[Attribute],
     supported: &str,
-    mut take: impl FnMut(&Ident, ParseStream) -> Result<()>,
+    mut parse: impl FnMut(&Ident, ParseStream) -> Result<()>,
 ) -> Result<()> {
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("references")) {
         let list = attribute.meta.require_list().map_err(|error| {
@@ -159,7 +164,7 @@ fn each_word(
                     );
                 }
                 let word = input.call(Ident::parse_any)?;
-                take(&word, input)?;
+                parse(&word, input)?;
                 if !input.is_empty() {
                     input.parse::<Token![,]>()?;
                 }
@@ -172,25 +177,25 @@ fn each_word(
 }
 
 fn flag(flag: &mut bool, word: &Ident, input: ParseStream) -> Result<()> {
-    once(!std::mem::replace(flag, true), word)?;
-    refuse_value(word, input)
+    check_first(!std::mem::replace(flag, true), word)?;
+    reject_value(word, input)
 }
 
-fn refuse_value(word: &Ident, input: ParseStream) -> Result<()> {
-    take_nothing(input, || format!("`{word}` takes no value"))
+fn reject_value(word: &Ident, input: ParseStream) -> Result<()> {
+    expect_no_value(input, || format!("`{word}` takes no value"))
 }
 
-fn once(is_first: bool, word: &Ident) -> Result<()> {
-    if is_first { Ok(()) } else { Err(twice(word)) }
+fn check_first(is_first: bool, word: &Ident) -> Result<()> {
+    if is_first { Ok(()) } else { Err(duplicate_error(word)) }
 }
 
 fn unknown(word: &Ident, text: &str, supported: &str) -> Error {
     Error::new(word.span(), format!("unknown argument `{text}`: {supported}"))
 }
 
-fn take_name(word: &Ident, input: ParseStream) -> Result<LitStr> {
+fn parse_name(word: &Ident, input: ParseStream) -> Result<LitStr> {
     let expected = "`rename` takes a string: `rename = \"weight\"`";
-    take_equals(word, input, expected)?;
+    parse_equals(word, input, expected)?;
     let name: LitStr = input.parse().map_err(|error| Error::new(error.span(), expected))?;
     if name.value().is_empty() {
         return Err(Error::new(
@@ -201,16 +206,16 @@ fn take_name(word: &Ident, input: ParseStream) -> Result<LitStr> {
     Ok(name)
 }
 
-fn take_function(word: &Ident, input: ParseStream) -> Result<ExprPath> {
+fn parse_function(word: &Ident, input: ParseStream) -> Result<ExprPath> {
     let expected = "`with` takes the path of a `fn(&FieldType, &mut Visitor<'_>)`: `with = visit_layers`";
-    take_equals(word, input, expected)?;
+    parse_equals(word, input, expected)?;
     let path = input.parse().map_err(|error| Error::new(error.span(), expected))?;
     if input.is_empty() || input.peek(Token![,]) { Ok(path) } else { Err(input.error(expected)) }
 }
 
-fn take_bound(word: &Ident, input: ParseStream) -> Result<Punctuated<WherePredicate, Token![,]>> {
+fn parse_bound(word: &Ident, input: ParseStream) -> Result<Punctuated<WherePredicate, Token![,]>> {
     let expected = "`bound` takes what would follow `where`: `bound = \"T: References + 'static\"`, or `\"\"` for nothing";
-    take_equals(word, input, expected)?;
+    parse_equals(word, input, expected)?;
     let text: LitStr = input.parse().map_err(|error| Error::new(error.span(), expected))?;
     text.parse_with(Punctuated::parse_terminated).map_err(|error| Error::new(error.span(), expected))
 }

@@ -1,15 +1,15 @@
-//! The bounds of the derived implementation. The types of fields that depend on a type parameter must
-//! implement the trait, but not the parameters themselves: a `Param<Tensor<B>>` requires nothing of its
-//! backend `B`. Only for a field whose type contains the derived type itself, the parameters are bounded:
-//! otherwise the compiler would never finish proving the bound.
+//! The bounds of the derived implementation. The types of fields that depend on a type parameter must implement the
+//! trait, but not the parameters themselves: a `Param<Tensor<B>>` requires nothing of its backend `B`. Only for a field
+//! whose type contains the derived type itself, the bounds are on the parameters: a bound on the field's type would
+//! make the compiler recurse without end.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Generics, Path, PathArguments, Type, WherePredicate, parse_quote};
 
-/// Containers that own their contents, and require no lifetime of them.
-const OWNING: [&str; 14] = [
+/// Containers that own their contents, which need not be `'static`.
+const OWNING_CONTAINERS: [&str; 14] = [
     "Box",
     "Option",
     "Result",
@@ -26,13 +26,13 @@ const OWNING: [&str; 14] = [
     "OnceLock",
 ];
 
-/// Adds the bounds to `generics`, of the type `name` whose fields have the types `visited`.
+/// Adds the bounds to `generics`, the generics of the type `name`; `visited` are the types of its visited fields.
 pub(super) fn add(generics: &mut Generics, name: &Ident, visited: &[Type], trait_path: &TokenStream) {
     let parameters: Vec<Ident> = generics.type_params().map(|parameter| parameter.ident.clone()).collect();
     let mut bounds: Vec<WherePredicate> = Vec::new();
     for ty in visited {
         let tokens = ty.to_token_stream();
-        let Some(rest) = without_itself(ty, name) else {
+        let Some(rest) = without_own_arguments(ty, name) else {
             if mentions(tokens, &|word| parameters.contains(word)) {
                 bounds.push(parse_quote!(#ty: #trait_path));
             }
@@ -42,15 +42,15 @@ pub(super) fn add(generics: &mut Generics, name: &Ident, visited: &[Type], trait
             word == name
                 || word == "Self"
                 || parameters.contains(word)
-                || OWNING.iter().any(|owning| word == owning)
+                || OWNING_CONTAINERS.iter().any(|owning| word == owning)
         };
-        // A counted pointer, which may be the only owner of its target.
-        let is_held = mentions(tokens, &|word| !is_known(word));
+        // Some other type, such as a counted pointer, which requires that its target is `'static`.
+        let is_behind_pointer = mentions(tokens, &|word| !is_known(word));
         for parameter in &parameters {
             if mentions(rest.clone(), &|word| word == parameter) {
                 bounds.push(parse_quote!(#parameter: #trait_path));
             }
-            if is_held {
+            if is_behind_pointer {
                 bounds.push(parse_quote!(#parameter: 'static));
             }
         }
@@ -67,14 +67,14 @@ pub(super) fn add(generics: &mut Generics, name: &Ident, visited: &[Type], trait
     }
 }
 
-/// Returns the type with each occurrence of `Name<…>`, for the given `name`, replaced by its name without the
-/// angle brackets; `None` if there is no such occurrence.
-fn without_itself(ty: &Type, name: &Ident) -> Option<TokenStream> {
-    struct Strip<'a> {
+/// Returns the type with the generic arguments removed from each occurrence of the derived type `name` (`Node<T>`
+/// becomes `Node`); `None` if the derived type does not occur.
+fn without_own_arguments(ty: &Type, name: &Ident) -> Option<TokenStream> {
+    struct StripArguments<'a> {
         name: &'a Ident,
         found: bool,
     }
-    impl VisitMut for Strip<'_> {
+    impl VisitMut for StripArguments<'_> {
         fn visit_path_mut(&mut self, path: &mut Path) {
             let is_self = path.is_ident("Self");
             match path.segments.last_mut() {
@@ -87,12 +87,12 @@ fn without_itself(ty: &Type, name: &Ident) -> Option<TokenStream> {
         }
     }
     let mut ty = ty.clone();
-    let mut strip = Strip { name, found: false };
+    let mut strip = StripArguments { name, found: false };
     strip.visit_type_mut(&mut ty);
     strip.found.then(|| ty.to_token_stream())
 }
 
-/// Returns whether `wanted` accepts one of the words among `tokens`.
+/// Returns whether `tokens` contain an identifier that `wanted` accepts.
 pub(super) fn mentions(tokens: TokenStream, wanted: &dyn Fn(&Ident) -> bool) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Ident(word) => wanted(&word),

@@ -1,59 +1,58 @@
-//! `#[derive(References)]`: each field of a struct, or of an enum's variants, is passed to the visitor under
-//! its name. A mistake is an error at the wrong word, beside an implementation that reports nothing: one
-//! mistake is one error.
+//! `#[derive(References)]`: each field of a struct, or of an enum's variants, is passed to the visitor under its name.
+//! A mistake is a compile error that points to the wrong word; the expansion then still contains an implementation, so
+//! that one mistake leads to one error only.
 
 mod attributes;
 mod bounds;
 
-use attributes::{FieldArgs, Look, TypeArgs, VariantArgs};
+use attributes::{FieldArgs, Inspection, TypeArgs, VariantArgs};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Error, Fields, LitStr, Member, Result, Token, Type};
 
-/// Returns the whole expansion.
+/// Expands the derive.
 pub(crate) fn expand(item: TokenStream) -> TokenStream {
     let item: DeriveInput = match syn::parse2(item) {
         Ok(item) => item,
         Err(error) => return error.into_compile_error(),
     };
-    let (args, wrong) = TypeArgs::take(&item.attrs);
+    let (args, wrong) = TypeArgs::parse(&item.attrs);
     let derived = match wrong {
-        None => Derived::of(&item, &args),
+        None => Expansion::of(&item, &args),
         Some(wrong) => Err(wrong),
     };
     match derived {
         Ok(derived) => derived.implement(&item, &args),
         Err(error) => {
             let mut all = error.into_compile_error();
-            all.extend(Derived::opaque().implement(&item, &args));
+            all.extend(Expansion::opaque().implement(&item, &args));
             all
         }
     }
 }
 
-/// The parts of the implementation.
-struct Derived {
-    /// The statements of `references`.
+/// The parts of the derived implementation.
+struct Expansion {
+    /// The statements of the method `references`.
     body: TokenStream,
-    /// The types that are visited by their own implementations.
+    /// The types of fields that are visited through their own implementations.
     visited: Vec<Type>,
-    /// Whether only these types report references, and possibly none.
+    /// Whether all references come from fields of these types.
     only_visited: bool,
 }
 
-/// A field that is not left out: the name that binds its value, if it is needed, and the statement that
-/// visits it.
-struct Reported {
+/// A field that is not skipped: the binding of its value, if one is needed, and the statements that visit it.
+struct FieldVisit {
     bound: Option<(Member, Ident)>,
     statements: TokenStream,
 }
 
-impl Derived {
-    /// Returns a field that is not visited, which reports state.
+impl Expansion {
+    /// Returns the implementation for a type that reports state as not inspected.
     fn opaque() -> Self {
-        let to = to();
+        let to = visitor_ident();
         Self { body: quote!(#to.opaque("not inspected");), visited: Vec::new(), only_visited: false }
     }
 
@@ -71,9 +70,9 @@ impl Derived {
             Data::Struct(data) => {
                 let (pattern, statements) = derived.fields(&data.fields, None, args, &krate)?;
                 if !args.opaque {
-                    refuse_packed(&item.attrs)?;
+                    reject_packed(&item.attrs)?;
                     if !statements.is_empty() {
-                        let this = this();
+                        let this = self_token();
                         derived.body = quote!(let Self #pattern = #this; #statements);
                     }
                 }
@@ -84,13 +83,13 @@ impl Derived {
                 for variant in &data.variants {
                     match derived.variant(variant, args, &krate) {
                         Ok(arm) => arms.extend(arm),
-                        Err(error) => combine(&mut wrong, error),
+                        Err(error) => combine_errors(&mut wrong, error),
                     }
                 }
                 if let Some(wrong) = wrong {
                     return Err(wrong);
                 }
-                let this = this();
+                let this = self_token();
                 if !arms.is_empty() {
                     derived.body = quote!(match #this { #arms });
                 }
@@ -105,7 +104,7 @@ impl Derived {
         args: &TypeArgs,
         krate: &TokenStream,
     ) -> Result<TokenStream> {
-        let own = VariantArgs::take(&variant.attrs)?;
+        let own = VariantArgs::parse(&variant.attrs)?;
         let name = &variant.ident;
         if own.skip || own.opaque {
             if let Some(place) = variant.fields.iter().find_map(|field| attribute_span(&field.attrs)) {
@@ -113,7 +112,7 @@ impl Derived {
                 return Err(Error::new(place, message));
             }
             self.only_visited &= own.skip;
-            let (to, why) = (to(), format!("not inspected: the variant {}", name.unraw()));
+            let (to, why) = (visitor_ident(), format!("not inspected: the variant {}", name.unraw()));
             let statements = own.opaque.then(|| quote!(#to.opaque(#why);));
             return Ok(quote!(Self::#name { .. } => { #statements }));
         }
@@ -132,15 +131,15 @@ impl Derived {
         let mut wrong = None;
         let mut reported = Vec::new();
         for (member, field) in fields.members().zip(fields) {
-            match FieldArgs::take(&field.attrs) {
+            match FieldArgs::parse(&field.attrs) {
                 Ok(own) => reported.extend(self.field(member, &field.ty, &own, variant, krate)),
-                Err(error) => combine(&mut wrong, error),
+                Err(error) => combine_errors(&mut wrong, error),
             }
             if args.opaque
                 && let Some(place) = attribute_span(&field.attrs)
             {
                 let message = "the type is `opaque`, so that its fields have no `#[references(…)]`";
-                combine(&mut wrong, Error::new(place, message));
+                combine_errors(&mut wrong, Error::new(place, message));
             }
         }
         if let Some(wrong) = wrong {
@@ -152,7 +151,7 @@ impl Derived {
         Ok((pattern, reported.iter().map(|field| field.statements.clone()).collect()))
     }
 
-    /// Returns how a field is visited, if it is.
+    /// Returns the binding and the statements for a field; none if the field is skipped.
     fn field(
         &mut self,
         member: Member,
@@ -160,9 +159,9 @@ impl Derived {
         own: &FieldArgs,
         variant: Option<&Ident>,
         krate: &TokenStream,
-    ) -> Option<Reported> {
+    ) -> Option<FieldVisit> {
         let place = Span::mixed_site().located_at(ty.span());
-        let to = to();
+        let to = visitor_ident();
         let name = match (&own.rename, &member) {
             (Some(name), _) => name.clone(),
             (None, Member::Named(name)) => LitStr::new(&name.unraw().to_string(), place),
@@ -177,47 +176,49 @@ impl Derived {
             Some(variant) => quote!(#krate::references::Step::Variant(#variant, #name)),
             None => quote!(#krate::references::Step::Field(#name)),
         };
-        let stepping = |look: TokenStream| quote!(#to.step(|| #step, |#to| #look););
-        let mut statements = match &own.look {
-            // A function pointer captures nothing; one that takes references does not implement the trait.
-            Look::Visit if is_function_pointer(ty) => TokenStream::new(),
-            Look::Visit => {
+        let in_step = |statement: TokenStream| quote!(#to.step(|| #step, |#to| #statement););
+        let mut statements = match &own.inspection {
+            // A function pointer captures nothing. It is skipped here, because function pointers that take references
+            // do not implement the trait.
+            Inspection::Visit if is_function_pointer(ty) => TokenStream::new(),
+            Inspection::Visit => {
                 self.visited.push(ty.clone());
-                // The type is written out, so that the compiler's error is underlined in all of it.
+                // The type is written out, so that a compile error underlines all of it.
                 match &variant {
                     None => quote_spanned!(place=> #to.field::<#ty>(#name, #binding);),
                     Some(variant) => quote_spanned!(place=> #to.variant::<#ty>(#variant, #name, #binding);),
                 }
             }
-            Look::Skip => TokenStream::new(),
-            Look::Opaque => stepping(quote!(#to.opaque("not inspected"))),
-            Look::Tensors => stepping(quote_spanned!(place=> #to.tensors(#binding))),
-            Look::With(with) => stepping(quote_spanned!(with.span()=> #with(#binding, #to))),
+            Inspection::Skip => TokenStream::new(),
+            Inspection::Opaque => in_step(quote!(#to.opaque("not inspected"))),
+            Inspection::Tensors => in_step(quote_spanned!(place=> #to.tensors(#binding))),
+            Inspection::With(with) => in_step(quote_spanned!(with.span()=> #with(#binding, #to))),
         };
         if own.show {
             statements.extend(quote_spanned!(place=> #to.show_at(|| #step, #binding);));
         }
-        self.only_visited &= !own.show && matches!(own.look, Look::Visit | Look::Skip);
-        let is_bound = own.show || !matches!(own.look, Look::Opaque);
+        self.only_visited &= !own.show && matches!(own.inspection, Inspection::Visit | Inspection::Skip);
+        let is_bound = own.show || !matches!(own.inspection, Inspection::Opaque);
         (!statements.is_empty())
-            .then(|| Reported { bound: is_bound.then_some((member, binding)), statements })
+            .then(|| FieldVisit { bound: is_bound.then_some((member, binding)), statements })
     }
 
     fn implement(&self, item: &DeriveInput, args: &TypeArgs) -> TokenStream {
         let Self { body, visited, .. } = self;
-        let (name, krate, to, this) = (&item.ident, args.krate(item.ident.span()), to(), this());
+        let (name, krate, to, this) =
+            (&item.ident, args.krate(item.ident.span()), visitor_ident(), self_token());
         let types = quote!(#krate::references);
         let mut generics = item.generics.clone();
         match &args.bound {
             Some(bound) => generics.make_where_clause().predicates.extend(bound.clone()),
             None => bounds::add(&mut generics, name, visited, &quote!(#types::References)),
         }
-        let (for_all, of, where_clause) = generics.split_for_impl();
+        let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
         let never_refers = self.never_refers(item, &types);
         quote! {
             #[automatically_derived]
             #[allow(deprecated)]
-            impl #for_all #types::References for #name #of #where_clause {
+            impl #impl_generics #types::References for #name #type_generics #where_clause {
                 fn references(&#this, #to: &mut #types::Visitor<'_>) {
                     let _ = &#to;
                     #body
@@ -228,7 +229,7 @@ impl Derived {
         }
     }
 
-    /// Returns the method that identifies types without references, such as a struct of numbers.
+    /// Returns the method `never_refers`, which identifies types without references, such as a struct of numbers.
     fn never_refers(&self, item: &DeriveInput, types: &TokenStream) -> Option<TokenStream> {
         let visited = &self.visited;
         let is_itself = |word: &Ident| *word == item.ident || word == "Self";
@@ -247,16 +248,16 @@ impl Derived {
     }
 }
 
-/// Returns the visitor's name in the expansion.
-fn to() -> Ident {
+/// Returns the identifier of the visitor in the expansion.
+fn visitor_ident() -> Ident {
     Ident::new("to", Span::mixed_site())
 }
 
-fn this() -> Token![self] {
+fn self_token() -> Token![self] {
     Token![self](Span::mixed_site())
 }
 
-/// Returns whether a type is a function pointer, also in the groups that macros make.
+/// Returns whether a type is a function pointer, possibly in parentheses or in the invisible groups that macros create.
 fn is_function_pointer(ty: &Type) -> bool {
     match ty {
         Type::FnPtr(_) => true,
@@ -266,8 +267,8 @@ fn is_function_pointer(ty: &Type) -> bool {
     }
 }
 
-/// Rejects packed structs: borrowing a field of one would make an unaligned reference.
-fn refuse_packed(attributes: &[Attribute]) -> Result<()> {
+/// Rejects packed structs, whose fields cannot be borrowed because they may be unaligned.
+fn reject_packed(attributes: &[Attribute]) -> Result<()> {
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("repr")) {
         if bounds::mentions(attribute.meta.to_token_stream(), &|word| word == "packed") {
             let message = "the fields of a packed struct cannot be borrowed: write `impl References` by hand, or put \
@@ -278,12 +279,12 @@ fn refuse_packed(attributes: &[Attribute]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the place of a `#[references(…)]`.
+/// Returns the span of the first `#[references(…)]`.
 fn attribute_span(attributes: &[Attribute]) -> Option<Span> {
     attributes.iter().map(Attribute::path).find(|path| path.is_ident("references")).map(Spanned::span)
 }
 
-fn combine(all: &mut Option<Error>, error: Error) {
+fn combine_errors(all: &mut Option<Error>, error: Error) {
     match all {
         Some(all) => all.combine(error),
         None => *all = Some(error),

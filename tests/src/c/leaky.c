@@ -1,4 +1,4 @@
-/* Leaks on purpose if the first argument is `leaks`; otherwise the same program without the leak. */
+/* Leaks on purpose if the first argument is `leaks`, and otherwise not. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

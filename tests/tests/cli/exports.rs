@@ -2,7 +2,7 @@
 //! and `memtrack top`. `tests/tools/exports.py` opens them with the tools.
 
 use flate2::read::GzDecoder;
-use memtrack_core::dataset::EVENTS_ALONE;
+use memtrack_core::dataset::EVENTS_WITH_LINES;
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId};
 use memtrack_core::exports::{EXPORTS, ExportOptions};
 use memtrack_core::snapshot::pytorch::{Compression, LoadOptions};
@@ -411,7 +411,7 @@ fn events(path: &Path) -> Vec<HashMap<String, Field>> {
     let reader = SerializedFileReader::new(fs::File::open(path).unwrap()).unwrap();
     let names = reader.metadata().file_metadata().schema_descr_ptr();
     let names: Vec<&str> = names.columns().iter().map(|column| column.name()).collect();
-    assert_eq!(names, EVENTS_ALONE.columns.iter().map(|column| column.name).collect::<Vec<_>>());
+    assert_eq!(names, EVENTS_WITH_LINES.columns.iter().map(|column| column.name).collect::<Vec<_>>());
     let rows = reader.get_row_iter(None).unwrap().map(Result::unwrap);
     rows.map(|row| row.get_column_iter().map(|(name, value)| (name.clone(), value.clone())).collect())
         .collect()

@@ -313,8 +313,11 @@ fn estimates_replace_counts_where_older_memory_was_freed() {
         );
         let totals = &device(&["top", "--at", "end"])["totals"];
         let memory = device(&["memory", "--at", "end"]);
-        let held =
-            WhoHolds::of_all(&recording, &mut Symbolizer::of(&recording), &HoldsQuery::about(HeldAt::Killed));
+        let held = WhoHolds::of_all(
+            &recording,
+            &mut Symbolizer::of(&recording),
+            &HoldsQuery::at_moment(HeldAt::Killed),
+        );
         let held = held.unwrap();
         for (bytes, blocks) in [
             (&totals["requested_bytes"], &totals["count"]),

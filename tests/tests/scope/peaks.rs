@@ -1,6 +1,6 @@
 //! The peak of a heap whose small blocks are sampled: the count of the recorder, compared with the true peak.
 
-use memtrack_core::analysis::check::{Found, Limits};
+use memtrack_core::analysis::check::{Limits, Measurements};
 use memtrack_core::analysis::lifetimes::lifetimes;
 use memtrack_core::analysis::peak::Peak;
 use memtrack_core::event::DeviceId;
@@ -184,7 +184,7 @@ fn files_of_all_formats_contain_the_same_peak() {
         assert_eq!(live(&read, heap, found.row), live(snapshot, HOST, expected.row), "{name}");
     }
     let pickle = Snapshot::open(folder.path().join("a.pickle"), LoadOptions::default()).unwrap().snapshot;
-    let found = Found::of(&pickle.try_into().unwrap());
+    let found = Measurements::of(&pickle.try_into().unwrap());
     let [below, within, above] = [expected.error.low - 1.0, expected.error.low, expected.error.high]
         .map(|bytes| Limits::new().peak(bytes as u64));
     assert_eq!(found.exceeded(&below).len(), 1);

@@ -2,7 +2,7 @@
 //! each device and for its small and large pools.
 
 use flate2::read::GzDecoder;
-use memtrack_core::analysis::held::Held;
+use memtrack_core::analysis::held::HeldMemory;
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -15,7 +15,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Returns PyTorch's current values by name, as memtrack derives them from the segments.
-fn derived(held: &Held) -> [(&'static str, u64); 9] {
+fn derived(held: &HeldMemory) -> [(&'static str, u64); 9] {
     [
         ("allocation", held.blocks),
         ("allocated_bytes", held.allocated),
@@ -94,7 +94,7 @@ fn check(path: &Path) -> usize {
             let snapshot = snapshot_of(segments.as_array().unwrap().iter().filter(of_pool));
             let snapshot = PytorchSnapshot::try_from(snapshot).unwrap();
             for (device, stats) in stats.as_array().unwrap().iter().enumerate() {
-                let held = Held::of(&snapshot, DeviceId(device as u16));
+                let held = HeldMemory::of(&snapshot, DeviceId(device as u16));
                 for (name, value) in derived(&held) {
                     let reported = stats[format!("{name}.{pool}.current")].as_u64();
                     // A device that was never used has no statistics.
@@ -133,7 +133,7 @@ fn pytorchs_memory_summary_agrees_with_its_snapshot() {
     let path = fixture("snapshots/samples/basic-2.pickle");
     let snapshot = Snapshot::open(path, LoadOptions::default()).unwrap().snapshot;
     let snapshot = PytorchSnapshot::try_from(snapshot).unwrap();
-    let held = Held::of(&snapshot, DeviceId(0));
+    let held = HeldMemory::of(&snapshot, DeviceId(0));
     let names = [
         ("Allocations", "allocation"),
         ("Allocated memory", "allocated_bytes"),

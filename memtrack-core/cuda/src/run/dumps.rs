@@ -10,7 +10,7 @@ use memtrack_recorder::recorder::{
 use memtrack_recorder::signals::without_write_signals;
 use memtrack_recorder::{message, reentry, switch};
 use memtrack_report::analysis::moment::Moment;
-use memtrack_report::analysis::summary::parts;
+use memtrack_report::analysis::summary::memory_in_use_text;
 use memtrack_report::analysis::top::{By, TopOptions, top_with};
 use memtrack_symbols::Symbolizer;
 use std::cell::UnsafeCell;
@@ -146,7 +146,7 @@ fn print_largest(oom: &OutOfMemory) {
         .driver
         .iter()
         .find(|reading| reading.device == oom.device && reading.moment == ReadingMoment::OutOfMemory);
-    let whose = reading.map(|reading| format!("\n{}", parts(reading))).unwrap_or_default();
+    let whose = reading.map(|reading| format!("\n{}", memory_in_use_text(reading))).unwrap_or_default();
     message::print(format_args!("{oom}{whose}\n{report}"));
 }
 

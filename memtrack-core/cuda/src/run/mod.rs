@@ -19,7 +19,7 @@ use memtrack_recorder::recorder::{Options, driver_readings, exit, session, set_i
 use memtrack_recorder::signals::{CancellationBlocked, SignalsBlocked};
 use memtrack_recorder::stack::modules::loaded_modules;
 use memtrack_recorder::{message, reentry};
-use memtrack_report::analysis::holds::for_the_log;
+use memtrack_report::analysis::holds::log_text;
 use std::ffi::{CStr, OsStr, OsString, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -137,7 +137,7 @@ fn begin() {
     }
     options.report_on_oom = true;
     report_hook::set_formatter(|snapshot, context| {
-        for_the_log(snapshot, context.refused.copied(), context.since, SYMBOL_TIME)
+        log_text(snapshot, context.refused.copied(), context.since, SYMBOL_TIME)
     });
     let _signals_blocked = SignalsBlocked::now();
     match session::start(&options) {

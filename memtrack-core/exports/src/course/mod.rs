@@ -11,7 +11,7 @@ use memtrack_model::units::counted;
 use memtrack_report::analysis::lifetimes::{Lifetime, is_estimate, lifetimes};
 use memtrack_report::analysis::origin::{Origin, Origins};
 use memtrack_report::analysis::peak::Peak;
-use memtrack_report::analysis::reserved::{has_reserved_bytes, reserved_course};
+use memtrack_report::analysis::reserved::{has_reserved_bytes, reserved_over_time};
 use std::collections::{BTreeMap, HashMap};
 
 /// The times of events, in nanoseconds since the oldest moment of the snapshot.
@@ -155,7 +155,7 @@ impl<'a> DeviceTimeline<'a> {
         if !has_reserved_bytes(self.snapshot, self.device) {
             return None;
         }
-        let (before, after) = reserved_course(self.snapshot, self.device);
+        let (before, after) = reserved_over_time(self.snapshot, self.device);
         Some((before, after.collect()))
     }
 

@@ -254,7 +254,7 @@ fn errors(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Estimate> {
                 sample.map_or((change.bytes, 1.0), |sample| (sample.size_bytes, sample.blocks));
             match change.action {
                 Action::Preexisting | Action::Create => sum.add(size_bytes as f64, weight),
-                Action::Destroy => sum.take_out(size_bytes as f64, weight),
+                Action::Destroy => sum.remove(size_bytes as f64, weight),
                 Action::IncrementVersion => {}
             }
         }

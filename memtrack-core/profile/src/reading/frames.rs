@@ -4,7 +4,9 @@
 
 use memtrack_model::paths::file_name;
 use memtrack_model::{Frame, Phase};
-use memtrack_report::analysis::torch_stacks::{PROFILED_MODULE, ParsedFrame, TorchStack, operator, phase_of};
+use memtrack_report::analysis::torch_stacks::{
+    MODULE_FRAME_PREFIX, ParsedFrame, TorchStack, operator, phase_of,
+};
 use std::hash::{BuildHasher, Hash, Hasher};
 
 /// A fact that a frame shows about an allocation.
@@ -84,7 +86,7 @@ impl StackFacts {
         let (mut in_forward, mut in_closure, mut decided, mut from_main) = (false, false, false, false);
         for frame in frames {
             let line = ParsedFrame::of(frame);
-            let is_module = line.function.starts_with(PROFILED_MODULE);
+            let is_module = line.function.starts_with(MODULE_FRAME_PREFIX);
             // In a profiler's stacks, modules and C functions have no file.
             facts.has_native |= !line.is_python && !is_module && !line.function.starts_with("<built-in ");
             if let Some(clue) = clue_of(&line) {

@@ -7,10 +7,10 @@ use memtrack_model::NameFrames;
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, NameAnswer};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{Since, Snapshot};
-use memtrack_report::analysis::attribution::{EventNames, OLDER};
+use memtrack_report::analysis::attribution::{EventNames, OLDER_MEMORY};
 use memtrack_report::analysis::estimate::{Estimate, Sums};
 use memtrack_report::analysis::lifetimes::Lifetime;
-use memtrack_report::analysis::net::{AtEnd, counted_at_end};
+use memtrack_report::analysis::net::{HeldAtEnd, counted_at_end};
 use memtrack_report::analysis::peak::Peak;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -76,7 +76,7 @@ pub struct Totals {
 
 impl Totals {
     /// Replaces the sums by the recorder's count, which is exact.
-    fn replace_by_count(&mut self, held: &AtEnd) {
+    fn replace_by_count(&mut self, held: &HeldAtEnd) {
         for row in &mut self.categories {
             row.share = share(row.bytes, held.bytes);
         }
@@ -308,7 +308,7 @@ impl CategoryReading {
                 // The estimated parts are limited to the total, which is known more precisely.
                 let sums = counted.map_or(sums, |held| {
                     let live = blocks.lifetimes.iter().filter(|lifetime| lifetime.is_live_after(row));
-                    sums.within(held.bytes, held.blocks, live)
+                    sums.limited_to(held.bytes, held.blocks, live)
                 });
                 let (mut live, tallies) = totals(blocks, &sums, |lifetime| lifetime.is_live_after(row));
                 if let Some(held) = counted {
@@ -453,7 +453,7 @@ fn untold_by(
     for lifetime in live {
         let name = match lifetime.from {
             Some(row) => names.operator(row),
-            None => Some(OLDER),
+            None => Some(OLDER_MEMORY),
         };
         by_name.entry(name.unwrap_or("(unattributed)")).or_default().push(lifetime);
     }

@@ -11,7 +11,7 @@ use memtrack_model::snapshot::{Snapshot, Weighed};
 use memtrack_report::analysis::attribution::EventNames;
 use memtrack_report::analysis::estimate::{Estimate, Precision, Sum};
 use memtrack_report::analysis::lifetimes::{is_estimate, lifetimes};
-use memtrack_report::analysis::net::{AtEnd, counted_at_end};
+use memtrack_report::analysis::net::{HeldAtEnd, counted_at_end};
 use memtrack_report::analysis::peak::Peak;
 use std::collections::HashMap;
 
@@ -34,7 +34,7 @@ struct DeviceAttribution {
     /// The record at which the most memory was allocated.
     peak: Option<RecordId>,
     peak_error: Estimate,
-    at_end: Option<AtEnd>,
+    at_end: Option<HeldAtEnd>,
 }
 
 impl Attribution {
@@ -97,7 +97,7 @@ impl Attribution {
     }
 
     /// Returns the recorder's count at the end; `None` if sums over blocks are exact.
-    pub(crate) fn at_end(&self, device: DeviceIndex) -> Option<AtEnd> {
+    pub(crate) fn at_end(&self, device: DeviceIndex) -> Option<HeldAtEnd> {
         self.devices.get(&device)?.at_end
     }
 

@@ -21,7 +21,7 @@ use crate::series::{Bytes, Moment, peak, span_ns, walk};
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{DeviceIndex, RecordId};
 use memtrack_model::units::human_count;
-use memtrack_report::analysis::estimate::{Estimate, Sum, Whole};
+use memtrack_report::analysis::estimate::{Estimate, KnownTotal, Sum};
 use owners::Owners;
 use std::collections::HashMap;
 
@@ -243,14 +243,14 @@ fn memory_at(
     // precisely.
     let whole = match (at, attribution) {
         (ReportMoment::Peak, Some(attribution)) => {
-            attribution.peak_error(device).map(|peak| Whole::of(peak.high, &all.bytes))
+            attribution.peak_error(device).map(|peak| KnownTotal::of(peak.high, &all.bytes))
         }
         (ReportMoment::End, Some(attribution)) => {
-            attribution.at_end(device).map(|counted| Whole::of(counted.bytes as f64, &all.bytes))
+            attribution.at_end(device).map(|counted| KnownTotal::of(counted.bytes as f64, &all.bytes))
         }
         _ => None,
     };
-    let whole = whole.unwrap_or(Whole::UNKNOWN);
+    let whole = whole.unwrap_or(KnownTotal::UNKNOWN);
     let finish = |tally: Tally| tally.finish(attribution, device, &whole);
     by_category.retain(|tally| tally.row.pieces > 0);
     let last = span_ns(profile, device).map_or(begin, |(_, last)| last);
@@ -329,7 +329,12 @@ impl Tally {
         self.row.pieces = self.blocks.value().round() as u64;
     }
 
-    fn finish(self, attribution: Option<&Attribution>, device: DeviceIndex, whole: &Whole) -> PieceGroup {
+    fn finish(
+        self,
+        attribution: Option<&Attribution>,
+        device: DeviceIndex,
+        whole: &KnownTotal,
+    ) -> PieceGroup {
         let Self { mut row, bytes, blocks } = self;
         row.bytes = whole.rounded(&bytes, row.bytes);
         row.error = error(row.bytes, attribution.map(|of| whole.part(of.bytes(device, &bytes), &bytes)));

@@ -1,5 +1,5 @@
 //! Everything that was live at a device's peak, grouped by stack, largest first; `memtrack peak` prints it. The ranking
-//! is that of [`top`](super::top); this adds the moment and the complete stacks.
+//! is that of [`top`](super::top); this module adds the moment of the peak and the complete stacks.
 
 use super::estimate::Estimate;
 use super::layout::{Layout, SHORTEST_NAME};
@@ -21,18 +21,18 @@ use std::fmt;
 /// The indentation of a group's frames.
 const INDENT: &str = "     ";
 
-/// The kind of a device's peak.
+/// The quantity whose peak a report describes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PeakOf {
-    /// Live requested bytes: the sum of a trace's sizes.
+pub enum PeakKind {
+    /// Live requested bytes: the sum of the sizes in the trace.
     #[default]
     Requested,
-    /// Bytes of segments.
+    /// Reserved bytes: the sum of all segments.
     Reserved,
 }
 
-impl PeakOf {
-    /// Returns its name in lower case.
+impl PeakKind {
+    /// Returns the name in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Requested => "requested",
@@ -45,26 +45,27 @@ impl PeakOf {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AtPeak {
-    /// The kind of peak.
-    pub of: PeakOf,
+    /// The quantity whose peak this is.
+    pub kind: PeakKind,
     /// The event that reached the peak, by its number in the device's trace; none if it was before the first event.
     pub event: Option<usize>,
-    /// Seconds, counted from [`Self::since`]; none when [`Self::event`] is, and if the file does not contain the time.
+    /// The time of the peak in seconds, counted from [`Self::since`]; none if [`Self::event`] is none, and if the file
+    /// does not contain the time.
     pub seconds: Option<f64>,
     /// The origin that the seconds are counted from.
     pub since: Since,
-    /// Requested bytes that were live then; for a sampled heap, those of the [`Peak`](super::peak::Peak).
+    /// Requested bytes that were live at the peak; for a sampled heap, those of the [`Peak`](super::peak::Peak).
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub error: Estimate,
     /// Whether the number is not exact, because small blocks were sampled.
     pub estimated: bool,
-    /// Reserved bytes then; 0 where the snapshot has no segments.
+    /// Reserved bytes at the peak; 0 where the snapshot has no segments.
     pub reserved_bytes: u64,
-    /// The memory that was live then, by stack; in a [`summary`](super::summary), by line in the user's code.
+    /// The memory that was live at the peak, by stack; in a [`summary`](super::summary), by line in the user's code.
     pub live: TopReport,
-    /// The same by category, if the snapshot has categories.
-    pub made_of: Option<TopReport>,
+    /// The memory that was live at the peak, by category, if the snapshot has categories.
+    pub by_category: Option<TopReport>,
 }
 
 impl AtPeak {
@@ -73,47 +74,47 @@ impl AtPeak {
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
         device: DeviceId,
-        of: PeakOf,
+        kind: PeakKind,
         limit: usize,
     ) -> Self {
-        Self::find_with(snapshot, symbols, device, of, &TopOptions::new().limit(limit))
+        Self::find_with(snapshot, symbols, device, kind, &TopOptions::new().limit(limit))
     }
 
-    /// Finds the peak of `device` with these options, whose moment is ignored.
+    /// Finds the peak of `device` with these options; their moment is ignored.
     pub fn find_with(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
         device: DeviceId,
-        of: PeakOf,
+        kind: PeakKind,
         options: &TopOptions,
     ) -> Self {
-        Self::find_by(snapshot, symbols, device, of, By::Stack, options)
+        Self::find_grouped(snapshot, symbols, device, kind, By::Stack, options)
     }
 
-    /// Finds the peak and groups by something other than stacks.
-    pub(super) fn find_by(
+    /// Finds the peak and groups the memory by any criterion.
+    pub(super) fn find_grouped(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
         device: DeviceId,
-        of: PeakOf,
+        kind: PeakKind,
         by: By,
         options: &TopOptions,
     ) -> Self {
-        let at = match of {
-            PeakOf::Requested => Moment::Peak,
-            PeakOf::Reserved => Moment::Reserved(ReservedPeak::of(snapshot, device).row),
+        let at = match kind {
+            PeakKind::Requested => Moment::Peak,
+            PeakKind::Reserved => Moment::Reserved(ReservedPeak::of(snapshot, device).row),
         };
         let options = options.clone().at(at);
         let live = top_with(snapshot, symbols, by, device, &options);
-        let made_of = has_categories(snapshot, device).then(|| {
+        let by_category = has_categories(snapshot, device).then(|| {
             let options = TopOptions::new().limit(usize::MAX).at(at);
             top_with(snapshot, symbols, By::Category, device, &options)
         });
-        let row = if of == PeakOf::Requested { live.peak.row } else { at.row() };
-        let (is_peak, totals) = (of == PeakOf::Requested, live.totals);
+        let row = if kind == PeakKind::Requested { live.peak.row } else { at.row() };
+        let (is_peak, totals) = (kind == PeakKind::Requested, live.totals);
         let before = |row| Moment::events_before(snapshot, device, row);
         Self {
-            of,
+            kind,
             event: row.map(before),
             seconds: if is_peak { live.peak.seconds } else { row.and_then(|row| snapshot.seconds_at(row)) },
             since: snapshot.seconds_since(),
@@ -126,14 +127,14 @@ impl AtPeak {
                 0
             },
             live,
-            made_of,
+            by_category,
         }
     }
 
-    /// Formats the categories that the peak consists of: `parameter 110.9 KiB (3.4 %), …`, the largest first and blocks
-    /// without a category last; none where nothing is known.
-    pub fn made_of_text(&self) -> Option<String> {
-        let report = self.made_of.as_ref().filter(|report| !report.rows.is_empty())?;
+    /// Formats the categories of the memory that was live at the peak: `parameter 110.9 KiB (3.4 %), …`, the largest
+    /// first and blocks without a category last; none if no categories are known.
+    pub fn categories_text(&self) -> Option<String> {
+        let report = self.by_category.as_ref().filter(|report| !report.rows.is_empty())?;
         let part = |row: &TopRow| {
             let error = &row.errors.allocated_bytes;
             let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
@@ -161,7 +162,7 @@ impl AtPeak {
         AtPeakAnswer {
             live: self.live.answer(),
             highest: HighestAnswer {
-                of: self.of.name(),
+                of: self.kind.name(),
                 event: self.event,
                 seconds: self.seconds,
                 seconds_since: self.since.name(),
@@ -171,11 +172,11 @@ impl AtPeak {
                 // A heap reserves nothing.
                 reserved_bytes: (!self.live.is_host).then_some(self.reserved_bytes),
             },
-            categories: self.made_of.as_ref().map(TopReport::row_answers),
+            categories: self.by_category.as_ref().map(TopReport::row_answers),
         }
     }
 
-    /// Returns the report as JSON, with the content of [`Self::answer`].
+    /// Returns the report as JSON, with the same content as [`Self::answer`].
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self.answer()).unwrap_or_default()
     }
@@ -186,12 +187,12 @@ impl AtPeak {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AtPeakAnswer {
-    /// The memory that was live then, by stack.
+    /// The memory that was live at the peak, by stack.
     #[serde(flatten)]
     pub live: RankingAnswer,
-    /// The bytes of the peak and its moment.
+    /// The peak's bytes and moment.
     pub highest: HighestAnswer,
-    /// The same by category; null where the file has no categories.
+    /// The memory that was live at the peak, by category; null if the file has no categories.
     pub categories: Option<Vec<RowAnswer>>,
 }
 
@@ -200,7 +201,7 @@ pub struct AtPeakAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct HighestAnswer {
-    /// The kind of peak: `requested` or `reserved`.
+    /// The quantity whose peak this is: `requested` or `reserved`.
     pub of: &'static str,
     /// The event that reached the peak, by its number in the device's trace; null: before the first event.
     pub event: Option<usize>,
@@ -208,17 +209,18 @@ pub struct HighestAnswer {
     pub seconds: Option<f64>,
     /// The origin that the seconds are counted from: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,
-    /// Requested bytes that were live then; if small blocks were sampled, the recorder's count: the peak is not lower.
+    /// Requested bytes that were live at the peak. If small blocks were sampled, this is the recorder's count, and the
+    /// peak is not lower.
     pub requested_bytes: u64,
-    /// The error of the requested bytes: the highest level at any moment lies within its ends.
+    /// The error of the requested bytes: the true peak lies within its interval.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// Whether the peak may have been higher, because small blocks were sampled.
     pub estimated: bool,
-    /// Reserved bytes then; null for a heap, which reserves nothing.
+    /// Reserved bytes at the peak; null for a heap, which reserves nothing.
     pub reserved_bytes: Option<u64>,
 }
 
-/// Returns whether the snapshot has a category for some of the device's memory.
+/// Returns whether the snapshot has categories for at least some of the device's memory.
 fn has_categories(snapshot: &Snapshot, device: DeviceId) -> bool {
     let mut rows = snapshot.events.rows_of(device);
     match (snapshot.categories.get(), snapshot.pytorch.as_deref()) {
@@ -247,15 +249,15 @@ impl AtPeak {
         let room = layout.width.map_or(usize::MAX, |width| width.saturating_sub(INDENT.len()));
         let live = &self.live;
         let name = &live.device_name;
-        let (of, requested) = (self.of.name(), self.error.as_bytes(self.requested_bytes));
+        let (of, requested) = (self.kind.name(), self.error.as_bytes(self.requested_bytes));
         write!(f, "Highest {of} of {name}: {requested} requested")?;
         if self.reserved_bytes > 0 && !live.is_host {
-            let at_least = if live.complete || self.of == PeakOf::Requested { "" } else { "at least " };
+            let at_least = if live.complete || self.kind == PeakKind::Requested { "" } else { "at least " };
             write!(f, ", {at_least}{} reserved", human_bytes(self.reserved_bytes))?;
         }
         writeln!(f, ", {}", self.when())?;
-        if let Some(made_of) = self.made_of_text() {
-            writeln!(f, "Made of {made_of}")?;
+        if let Some(categories) = self.categories_text() {
+            writeln!(f, "Made of {categories}")?;
         }
         for (place, row) in live.rows.iter().enumerate() {
             let error = &row.errors.allocated_bytes;
@@ -291,10 +293,10 @@ impl AtPeak {
     }
 }
 
-/// The number of the program's own texts that are shown for a group.
-const TEXTS: usize = 3;
+/// The maximum number of `user_metadata` texts that are shown for a group.
+const MAX_TEXTS: usize = 3;
 
-/// Formats the program's own texts for a group's blocks, with their shares where they differ.
+/// Formats the `user_metadata` of a group's blocks; where the blocks have different texts, each with its bytes.
 fn text_lines(row: &TopRow, room: usize) -> Vec<String> {
     const TITLE: &str = "user_metadata: ";
     let shown = |text: &str, left: usize| shorten_middle(&printable(text), left.max(SHORTEST_NAME));
@@ -309,8 +311,8 @@ fn text_lines(row: &TopRow, room: usize) -> Vec<String> {
                 let text = shown(&one.text, left.saturating_sub(numbers.len()));
                 format!("{title}{text}{numbers}")
             };
-            let mut lines: Vec<String> = texts.iter().take(TEXTS).enumerate().map(line).collect();
-            let more = row.texts_in_all.saturating_sub(TEXTS);
+            let mut lines: Vec<String> = texts.iter().take(MAX_TEXTS).enumerate().map(line).collect();
+            let more = row.texts_in_all.saturating_sub(MAX_TEXTS);
             if more > 0 {
                 lines.push(format!("{}… and {}", " ".repeat(TITLE.len()), counted(more as u64, "more text")));
             }

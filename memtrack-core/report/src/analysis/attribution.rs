@@ -1,5 +1,5 @@
-//! The operator of an allocation: the one whose scope was open, or the one that its stack names, or none. Every
-//! report uses the same [`Attributor`], so that rows and totals agree.
+//! The operator of an allocation: the operator whose scope was open, or else the one that the stack names. Every report
+//! uses the same [`Attributor`], so that rows and totals agree.
 
 use super::patterns::Patterns;
 use super::torch_stacks::TorchStack;
@@ -23,30 +23,30 @@ pub enum Source {
     Unattributed,
 }
 
-/// Bytes by the source of their operator's name.
+/// Bytes, by the source of the operator's name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AttributedBytes {
     /// Bytes allocated inside operator scopes.
     #[serde(rename = "annotated_bytes")]
     pub annotated: u64,
-    /// Bytes named by a frame of their stack.
+    /// Bytes whose operator is named by a frame of the stack.
     #[serde(rename = "named_from_stacks_bytes")]
     pub named_from_stacks: u64,
-    /// Bytes that neither a scope nor the stack names.
+    /// Bytes whose operator neither a scope nor the stack names.
     #[serde(rename = "unattributed_bytes")]
     pub unattributed: u64,
 }
 
 impl AttributedBytes {
-    /// Replaces the bytes of each source.
-    pub(super) fn change(&mut self, changed: impl Fn(Source, u64) -> u64) {
+    /// Replaces the bytes of each source by `map(source, bytes)`.
+    pub(super) fn map(&mut self, map: impl Fn(Source, u64) -> u64) {
         for (source, part) in [
             (Source::Annotated, &mut self.annotated),
             (Source::NamedFromStack, &mut self.named_from_stacks),
             (Source::Unattributed, &mut self.unattributed),
         ] {
-            *part = changed(source, *part);
+            *part = map(source, *part);
         }
     }
 
@@ -61,34 +61,35 @@ impl AttributedBytes {
     }
 }
 
-/// The operator, phase and modules that one stack shows.
+/// The operator, phase and modules that one stack reveals.
 #[derive(Debug)]
-struct FromStack {
-    /// The operator, by a pattern or PyTorch's frames.
+struct StackNames {
+    /// The operator, according to a pattern or to PyTorch's frames.
     operator: Option<String>,
     torch: TorchStack,
 }
 
-/// Names operators, phases and modules, once for each distinct scope and stack: by the scope, or else by the stack.
+/// Names the operator, phase and modules of allocations: by the scope, or else by the stack. The result for each
+/// distinct stack is cached.
 #[derive(Debug)]
 pub struct Attributor<'a> {
     snapshot: &'a Snapshot,
     patterns: &'a Patterns,
     /// The patterns that take precedence over PyTorch's frames.
     above_layers: Patterns,
-    by_stack: HashMap<StackId, FromStack>,
+    by_stack: HashMap<StackId, StackNames>,
 }
 
 impl<'a> Attributor<'a> {
-    /// Creates an attributor for events of `snapshot`; `patterns` name those for which no operator's scope was open.
+    /// Creates an attributor for the events of `snapshot`; `patterns` name the operators of events for which no
+    /// operator's scope was open.
     pub fn new(snapshot: &'a Snapshot, patterns: &'a Patterns) -> Self {
         Self { snapshot, patterns, above_layers: patterns.without_layers(), by_stack: HashMap::new() }
     }
 
-    /// Returns the operator of an event in `scope` with `stack`, and the source of the name:
-    /// `encoder.forward.matmul`, or with a name from the stack `encoder.forward.candle.matmul` or
-    /// `backward.aten::mm`, or `encoder.forward.(no operator)`. Outside modules and phases, the name has no
-    /// prefix.
+    /// Returns the operator of an event in `scope` with `stack`, and the source of the name: `encoder.forward.matmul`,
+    /// or with a name from the stack `encoder.forward.candle.matmul` or `backward.aten::mm`, or `encoder.forward.(no
+    /// operator)`. Outside of modules and phases, the name has no prefix.
     pub fn operator(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> (String, Source) {
         let place = self.snapshot.scopes.place(scope);
         if place.operator.is_some() {
@@ -98,14 +99,14 @@ impl<'a> Attributor<'a> {
         operator_at(&place, (from_stack.operator.as_deref(), from_stack.torch.phase))
     }
 
-    /// Returns the part of the training step: from the scopes, or else from the stack.
+    /// Returns the phase of the training step: from the scopes, or else from the stack.
     pub fn phase(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> Option<Phase> {
         self.snapshot.scopes.place(scope).phase.or_else(|| self.read_stack(stack, symbols).torch.phase)
     }
 
     /// Returns the modules: from the scopes, as `encoder.attn`, or else from the stack, as `model.py:382 >
-    /// attention.py:39`. Names in brackets stand for memory in a phase but in no module (`(forward, in no module)`: in
-    /// the root itself), for memory outside both, and for unknown modules.
+    /// attention.py:39`. Names in parentheses stand for memory in a phase but in no module (`(forward, in no module)`:
+    /// in the root module itself), for memory outside of phases and modules, and for unknown modules.
     pub fn module(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> String {
         let snapshot = self.snapshot;
         if let Some(module) = module_at(&snapshot.scopes.place(scope)) {
@@ -115,20 +116,20 @@ impl<'a> Attributor<'a> {
         if !modules.is_empty() {
             return row_name(&modules.join(" > "));
         }
-        // Without any scope, and with stacks that may be of C++ alone, it is unknown whether memory was outside
-        // of modules.
+        // Without scopes, and with stacks that may contain only C++ frames, it is unknown whether the memory was
+        // outside of modules.
         if snapshot.scopes.rows.len() > 1 { OUTSIDE_MODULES } else { "(no module in the stack)" }.into()
     }
 
-    fn read_stack(&mut self, stack: StackId, symbols: &mut Symbolizer) -> &FromStack {
+    fn read_stack(&mut self, stack: StackId, symbols: &mut Symbolizer) -> &StackNames {
         let (snapshot, patterns, above_layers) = (self.snapshot, self.patterns, &self.above_layers);
         self.by_stack.entry(stack).or_insert_with(|| {
             let frames = symbols.stack(&snapshot.frame_keys(stack));
             let torch = TorchStack::of(&frames);
-            // PyTorch's name for an operator is more specific than the layer below it.
+            // PyTorch's name for an operator is more specific than the name from the layer below.
             let operator = above_layers.name_of(&frames).or_else(|| torch.operator.clone());
             let operator = operator.or_else(|| patterns.name_of(&frames));
-            FromStack { operator, torch }
+            StackNames { operator, torch }
         })
     }
 }
@@ -137,10 +138,10 @@ impl<'a> Attributor<'a> {
 pub const OUTSIDE_MODULES: &str = "(outside modules)";
 
 /// The operator of memory that is older than the recording.
-pub const OLDER: &str = super::top::rows::BEFORE;
+pub const OLDER_MEMORY: &str = super::top::rows::BEFORE;
 
-/// Returns the operator of memory that was allocated at `place`, as [`Attributor::operator`] names it; `from_stack` are
-/// the operator and the phase that the stack shows.
+/// Returns the operator of memory that was allocated at `place`, as [`Attributor::operator`] names it; `from_stack`
+/// contains the operator and the phase that the stack reveals.
 pub fn operator_at(place: &ScopePosition<'_>, from_stack: (Option<&str>, Option<Phase>)) -> (String, Source) {
     if let Some(name) = place.operator_name() {
         return (row_name(&name), Source::Annotated);
@@ -151,13 +152,14 @@ pub fn operator_at(place: &ScopePosition<'_>, from_stack: (Option<&str>, Option<
         None if phase.is_some() => ("(no operator)", Source::Unattributed),
         None => ("(unattributed)", Source::Unattributed),
     };
-    // The modules of a stack are its lines: they have rows of their own, and would make each call an operator.
+    // The modules from a stack are source lines. They are left out here: each call site would become an operator of its
+    // own.
     let prefix = if place.phase.is_some() { place.prefix() } else { phase.map_or("", Phase::name).into() };
     (row_name(&format!("{prefix}.{operator}")), source)
 }
 
-/// Returns the module of memory that was allocated at `place`, as [`Attributor::module`] names it; `None` outside modules
-/// and phases.
+/// Returns the module of memory that was allocated at `place`, as [`Attributor::module`] names it; `None` outside of
+/// modules and phases.
 pub fn module_at(place: &ScopePosition<'_>) -> Option<String> {
     if !place.modules.is_empty() {
         return Some(row_name(&place.module_path()));
@@ -169,7 +171,8 @@ pub fn module_at(place: &ScopePosition<'_>) -> Option<String> {
 #[derive(Clone, Debug, Default)]
 pub struct EventNames {
     names: Vec<String>,
-    /// By row of the event table, as indices into `names`; only rows of allocations have some.
+    /// The operator and the module by row of the event table, as indices into `names`; `None` for events other than
+    /// allocations.
     of_row: Vec<Option<[u32; 2]>>,
 }
 
@@ -220,10 +223,11 @@ impl EventNames {
     }
 }
 
-/// Full names longer than this many characters lose their middle: they are unreadable, and there may be many.
-const MAX_NAME: usize = 1000;
+/// Names longer than this many characters are shortened in the middle: they would be unreadable, and there may be many
+/// of them.
+const MAX_NAME_CHARS: usize = 1000;
 
-/// Returns the name of a row: the root module has none, so that names in it would begin with a dot.
+/// Returns the name of a row without a leading dot, which names in the nameless root module would have.
 fn row_name(name: &str) -> String {
-    shorten_middle(name.trim_start_matches('.'), MAX_NAME)
+    shorten_middle(name.trim_start_matches('.'), MAX_NAME_CHARS)
 }

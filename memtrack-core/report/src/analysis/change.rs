@@ -1,9 +1,9 @@
-//! A number before and after. Numbers that are based on samples have errors, and so have their differences.
+//! A number before and after a change. Numbers that are based on samples have errors, and so do their differences.
 
-use crate::analysis::estimate::{Estimate, MOST_ERROR};
+use crate::analysis::estimate::{Estimate, MAX_RELATIVE_ERROR};
 use memtrack_model::units::human_bytes;
 
-/// A number of one file.
+/// A number in one file, with its error.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Amount {
@@ -15,7 +15,7 @@ pub struct Amount {
 
 impl Amount {
     pub(in crate::analysis) fn new(value: u64, error: Estimate) -> Self {
-        // Apart from rounding the two are equal; an exact number is the integer.
+        // The estimate differs from `value` only by rounding; an exact number is the integer itself.
         let error = if error.is_exact() { Estimate::exact(value as f64) } else { error };
         Self { value, error }
     }
@@ -25,9 +25,9 @@ impl Amount {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Change {
-    /// In the earlier file.
+    /// The number in the earlier file.
     pub before: Amount,
-    /// In the later one.
+    /// The number in the later file.
     pub after: Amount,
 }
 
@@ -65,14 +65,14 @@ impl Change {
             return signed(by);
         }
         let off = (estimate.high - estimate.value).max(estimate.value - estimate.low) / estimate.value.abs();
-        // An incomplete recording has no upper limit.
+        // Numbers of an incomplete recording have no upper limit.
         match (estimate.low.is_finite(), estimate.high.is_finite()) {
             (true, true) => {}
             (true, false) => return format!("at least {}", signed(estimate.low as i128)),
             (false, true) => return format!("at most {}", signed(estimate.high as i128)),
             (false, false) => return format!("{} recorded", signed(by)),
         }
-        if counted || off > MOST_ERROR {
+        if counted || off > MAX_RELATIVE_ERROR {
             // The number itself means little; the interval means more.
             return format!("{} to {}", signed(estimate.low as i128), signed(estimate.high as i128));
         }

@@ -1,10 +1,10 @@
-//! The limits of `memtrack check`, a gate for CI: whether a snapshot stays within a peak, a leak and a fragmentation. A number that
-//! is based on samples is judged with its error: when the limit is within the error, the result is uncertain,
-//! and the gate must not pass.
+//! Checks a snapshot against limits on its peak, leak and fragmentation, for `memtrack check`, a gate for CI. A number
+//! that is based on samples is compared with its error: if the limit is within the error, the result is uncertain, and
+//! the gate must not pass.
 
 use super::diff::AgainstAnswer;
 use super::estimate::{Estimate, Precision, Sum};
-use super::held::Held;
+use super::held::HeldMemory;
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
 use super::net::net;
 use super::peak::Peak;
@@ -16,23 +16,23 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// With fewer events, the verdict carries a caveat.
+/// With fewer events, the verdict comes with a caveat.
 const FEW_EVENTS: u64 = 10;
 
-/// The limits of a device; `None`: no limit.
+/// The limits for each device; `None`: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The highest requested bytes.
+    /// The limit on the peak of requested bytes.
     pub peak: Option<u64>,
-    /// Requested bytes live at the end that were allocated within the trace.
+    /// The limit on requested bytes that are live at the end and were allocated within the trace.
     pub leak: Option<u64>,
-    /// Free bytes in split segments as a share of reserved ones, 0 to 1.
+    /// The limit on the free bytes in split segments, as a share of the reserved bytes, 0 to 1.
     pub fragmentation: Option<f64>,
 }
 
 impl Limits {
-    /// Returns no limits.
+    /// Returns limits of which none is set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -53,7 +53,7 @@ impl Limits {
         self
     }
 
-    /// Limits the free bytes in split segments as a share of reserved ones, 0 to 1; `None`: no limit.
+    /// Limits the free bytes in split segments as a share of the reserved bytes, 0 to 1; `None`: no limit.
     #[must_use]
     pub fn fragmentation(mut self, share: impl Into<Option<f64>>) -> Self {
         self.fragmentation = share.into();
@@ -67,17 +67,17 @@ impl Limits {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Verdict {
-    /// The number is not above the limit; for an estimate, its whole interval is not, which contains the true
-    /// value with 95 % confidence.
+    /// The number is not above the limit. For an estimate: nor is any part of the interval that contains the true value
+    /// with 95 % confidence.
     Within,
-    /// The limit is within that interval.
+    /// The limit is within the interval of an estimate.
     CannotTell,
-    /// The number is above the limit; for an estimate, its whole interval is.
+    /// The number is above the limit. For an estimate: so is the whole interval.
     Exceeded,
 }
 
 impl Verdict {
-    /// Returns its name in lower case.
+    /// Returns the name in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Within => "within",
@@ -87,20 +87,20 @@ impl Verdict {
     }
 }
 
-/// The requested bytes of one device.
+/// A number of requested bytes, measured for one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Measured {
+pub struct Measurement {
     /// The device's ordinal in reports.
     pub device: u16,
     /// The requested bytes.
     pub bytes: u64,
-    /// Their error.
+    /// The error of the requested bytes.
     pub error: Estimate,
 }
 
-impl Measured {
-    /// Compares it with a limit.
+impl Measurement {
+    /// Compares the bytes with a limit.
     pub fn against(&self, limit: u64) -> Verdict {
         let (low, high) = self.interval();
         match (low > limit, high > limit) {
@@ -110,7 +110,8 @@ impl Measured {
         }
     }
 
-    /// Returns the interval that contains the true value with 95 % confidence; for an exact number, the number.
+    /// Returns the interval that contains the true value with 95 % confidence; for an exact number, both ends are the
+    /// number.
     fn interval(&self) -> (u64, u64) {
         match self.error.is_exact() {
             true => (self.bytes, self.bytes),
@@ -128,45 +129,45 @@ impl Measured {
     }
 }
 
-/// The measured numbers of each device.
+/// The numbers of a snapshot that the limits apply to.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Found {
+pub struct Measurements {
     /// The highest requested bytes of each device.
-    pub peaks: Vec<Measured>,
+    pub peaks: Vec<Measurement>,
     /// For each device, the requested bytes that are live at the end and were allocated within the trace.
-    pub leaks: Vec<Measured>,
-    /// The highest fragmentation, and its device.
+    pub leaks: Vec<Measurement>,
+    /// The highest fragmentation of any device, and that device's ordinal.
     pub fragmentation: (f64, u16),
-    /// The names of the devices, by their ordinals.
+    /// The names of the devices, by ordinal.
     pub names: BTreeMap<u16, String>,
-    /// Events of all devices.
+    /// The number of events of all devices.
     pub events: u64,
-    /// Blocks that are live at the end, and segments.
-    pub held: u64,
-    /// Blocks that were allocated during the recording.
+    /// The number of blocks that are live at the end, plus the number of segments.
+    pub stored_items: u64,
+    /// The number of blocks that were allocated during the recording.
     pub allocations: u64,
     /// Requested bytes that are live at the end and older than the recording.
     pub older_bytes: u64,
-    /// Older events that the recorder dropped.
+    /// The number of older events that the recorder dropped.
     pub dropped: u64,
-    /// Whether there is only the heap, which has no segments that could be fragmented.
-    pub heap_alone: bool,
+    /// Whether the heap is the only device; it has no segments that could be fragmented.
+    pub only_heap: bool,
     /// Whether the recording is complete. Otherwise, peaks and leaks are at least as large as the numbers.
     pub complete: bool,
-    /// Whether a device has no segments because the file leaves them out: its fragmentation is unknown.
+    /// Whether the file omits the segments of a device, so that the device's fragmentation is unknown.
     pub segments_missing: bool,
 }
 
-impl Found {
+impl Measurements {
     /// Measures the devices of a snapshot.
     pub fn of(snapshot: &PytorchSnapshot) -> Self {
         let mut found = Self {
             events: snapshot.events.len() as u64,
-            held: (snapshot.blocks.len() + snapshot.segments.len()) as u64,
+            stored_items: (snapshot.blocks.len() + snapshot.segments.len()) as u64,
             dropped: snapshot.devices.iter().map(|device| device.dropped).sum(),
             complete: snapshot.meta.complete,
-            heap_alone: snapshot.device_ids().into_iter().all(|device| snapshot.is_heap(device)),
+            only_heap: snapshot.device_ids().into_iter().all(|device| snapshot.is_heap(device)),
             ..Self::default()
         };
         for id in snapshot.device_ids() {
@@ -177,13 +178,13 @@ impl Found {
             let estimated = is_estimate(snapshot, id, &lifetimes);
             let certain =
                 if estimated { net(snapshot, id).map_or(0, |net| net.bytes.max(0) as u64) } else { 0 };
-            let measured = |bytes: u64, error: Estimate| Measured {
+            let measured = |bytes: u64, error: Estimate| Measurement {
                 device,
                 bytes: bytes.max(certain),
                 error: error.at_least(certain as f64),
             };
             let peak = Peak::of(snapshot, id, &lifetimes);
-            found.peaks.push(Measured { device, bytes: peak.bytes, error: peak.error });
+            found.peaks.push(Measurement { device, bytes: peak.bytes, error: peak.error });
             let is_leaked = |one: &&Lifetime| one.from.is_some() && one.to.is_none();
             found.allocations += lifetimes.iter().filter(|one| one.from.is_some()).count() as u64;
             let is_older = |one: &&Lifetime| one.from.is_none() && one.to.is_none();
@@ -201,10 +202,10 @@ impl Found {
             let mut leak = measured(bytes, error);
             leak.error = leak.error.until_the_end(found.complete);
             found.leaks.push(leak);
-            // A heap's blocks lie in no segments that could be fragmented.
+            // A heap has no segments that could be fragmented.
             let is_heap = snapshot.is_heap(id);
             found.segments_missing |= !is_heap && !has_held_bytes(snapshot, id);
-            let fragmentation = if is_heap { 0.0 } else { Held::of(snapshot, id).fragmentation() };
+            let fragmentation = if is_heap { 0.0 } else { HeldMemory::of(snapshot, id).fragmentation() };
             if fragmentation > found.fragmentation.0 {
                 found.fragmentation = (fragmentation, device);
             }
@@ -214,16 +215,16 @@ impl Found {
 
     /// Returns whether the largest fragmentation is known.
     fn knows_fragmentation(&self) -> bool {
-        !self.heap_alone && (!self.segments_missing || self.fragmentation.0 > 0.0)
+        !self.only_heap && (!self.segments_missing || self.fragmentation.0 > 0.0)
     }
 
-    /// Returns the peak of the worst device: the highest or, if there is a limit, the one that compares worst with it.
-    pub fn peak(&self, limit: Option<u64>) -> Measured {
+    /// Returns the peak of the worst device: the highest peak or, with a limit, the one with the worst verdict.
+    pub fn peak(&self, limit: Option<u64>) -> Measurement {
         worst(&self.peaks, limit)
     }
 
-    /// Returns the leak of the worst device, likewise.
-    pub fn leak(&self, limit: Option<u64>) -> Measured {
+    /// Returns the leak of the worst device, chosen as for [`Self::peak`].
+    pub fn leak(&self, limit: Option<u64>) -> Measurement {
         worst(&self.leaks, limit)
     }
 
@@ -233,15 +234,15 @@ impl Found {
             false => String::new(),
             true => format!(", fragmentation {}", human_share(self.fragmentation.0)),
         };
-        let shown = |found: Measured| found.error.as_bytes(found.bytes);
+        let shown = |found: Measurement| found.error.as_bytes(found.bytes);
         let (peak, leak) = (shown(self.peak(None)), shown(self.leak(None)));
         format!("peak {peak} requested, leak {leak} requested{fragmentation}")
     }
 
-    /// Returns the reason why one of the limits cannot be checked at all: nothing in the file could exceed it.
-    /// A gate must not pass then.
-    pub fn blind(&self, limits: &Limits) -> Option<&'static str> {
-        match (self.events, self.held) {
+    /// Returns the reason why one of the limits cannot be checked at all, because the file lacks the data; a gate must
+    /// not pass then. None if all limits can be checked.
+    pub fn unchecked_reason(&self, limits: &Limits) -> Option<&'static str> {
+        match (self.events, self.stored_items) {
             (0, 0) => Some("it holds no events and no memory, so there is nothing to check"),
             (0, _) if limits.leak.is_some() => {
                 Some("it holds no events, so leaks cannot be detected; record the memory history")
@@ -250,7 +251,7 @@ impl Found {
                 "nothing in it was allocated while it was recorded, so leaks cannot be detected; record \
                  for longer",
             ),
-            _ if limits.fragmentation.is_some() && self.heap_alone => {
+            _ if limits.fragmentation.is_some() && self.only_heap => {
                 Some("it holds only the heap, which has no segments that could be fragmented")
             }
             _ if limits.fragmentation.is_some() && self.segments_missing => {
@@ -260,7 +261,7 @@ impl Found {
         }
     }
 
-    /// Returns remarks on the basis of the verdict.
+    /// Returns caveats about the data that the verdict is based on.
     pub fn caveats(&self, limits: &Limits) -> Vec<String> {
         let mut caveats = Vec::new();
         if self.events == 0 && limits.peak.is_some() {
@@ -284,7 +285,7 @@ impl Found {
         for (_, found, name) in
             judged.iter().filter(|(limit, found, _)| limit.is_some() && !found.error.is_exact())
         {
-            // The missing end has been reported already, and is enough.
+            // The caveat about the missing end of the recording covers this number.
             if found.error.high.is_infinite() && !found.error.counted {
                 continue;
             }
@@ -317,20 +318,20 @@ impl Found {
         let (share, device) = self.fragmentation;
         if let Some(limit) = limits.fragmentation.filter(|&limit| share > limit) {
             let (share, limit) = (human_share(share), human_share(limit));
-            let device = self.called(device);
+            let device = self.device_name(device);
             lines.push(format!("fragmentation of {device}: {share}, limit {limit}"));
         }
         lines
     }
 
-    /// Returns a line for each limit that may or may not be exceeded, because it is within the error of an estimate, or
-    /// the recording is incomplete.
+    /// Returns a line for each limit that may be exceeded: it is within the error of an estimate, or the recording is
+    /// incomplete.
     pub fn cannot_tell(&self, limits: &Limits) -> Vec<String> {
         let mut lines = self.lines(limits, Verdict::CannotTell);
         let (share, device) = self.fragmentation;
         if let Some(limit) = limits.fragmentation.filter(|&limit| share <= limit && !self.complete) {
             let (share, limit) = (human_share(share), human_share(limit));
-            let device = self.called(device);
+            let device = self.device_name(device);
             lines.push(format!(
                 "fragmentation of {device}: {share} so far, limit {limit}; the recording was not ended"
             ));
@@ -338,11 +339,11 @@ impl Found {
         lines
     }
 
-    /// Returns lines for the byte limits for which the worst device has this verdict.
+    /// Returns a line for each byte limit for which the worst device has this verdict.
     fn lines(&self, limits: &Limits, verdict: Verdict) -> Vec<String> {
-        let line = |name: &str, found: Measured, limit: Option<u64>| {
+        let line = |name: &str, found: Measurement, limit: Option<u64>| {
             let limit = limit.filter(|&limit| found.against(limit) == verdict)?;
-            let device = self.called(found.device);
+            let device = self.device_name(found.device);
             let shown = match verdict {
                 Verdict::Exceeded => found.error.as_bytes_from(found.bytes),
                 _ => found.error.as_bytes(found.bytes),
@@ -365,14 +366,14 @@ impl Found {
         peak.into_iter().chain(line("leak", self.leak(limits.leak), limits.leak)).collect()
     }
 
-    fn called(&self, device: u16) -> String {
+    fn device_name(&self, device: u16) -> String {
         self.names.get(&device).cloned().unwrap_or_else(|| format!("device {device}"))
     }
 
-    /// Returns the numbers beside their limits, as `memtrack check --json` prints them.
+    /// Returns the numbers with their limits, as `memtrack check --json` prints them.
     pub fn answer(&self, limits: &Limits) -> FoundAnswer {
-        let device = |device: u16| DeviceAnswer::called(&self.called(device));
-        let bytes = |found: Measured, limit: Option<u64>| MeasuredAnswer {
+        let device = |device: u16| DeviceAnswer::called(&self.device_name(device));
+        let bytes = |found: Measurement, limit: Option<u64>| MeasuredAnswer {
             device: device(found.device),
             requested_bytes: found.bytes,
             requested_bytes_error: found.error.answer(),
@@ -403,38 +404,40 @@ impl Found {
         }
     }
 
-    /// Returns the same as JSON.
+    /// Returns the numbers with their limits as JSON.
     pub fn to_json(&self, limits: &Limits) -> Value {
         serde_json::to_value(self.answer(limits)).unwrap_or_default()
     }
 }
 
-/// Numbers of a file beside their limits.
+/// The numbers of a file, with their limits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FoundAnswer {
     /// A line for each limit that is exceeded.
     pub exceeded: Vec<String>,
-    /// A line for each limit that is within the error of an estimate, or that an incomplete recording does not reach.
+    /// A line for each limit that may be exceeded: it is within the error of an estimate, or the recording is
+    /// incomplete.
     pub cannot_tell: Vec<String>,
     /// The highest requested bytes, for the worst device.
     pub peak: MeasuredAnswer,
     /// Bytes that were allocated within the trace and are live at its end, for the worst device.
     pub leak: MeasuredAnswer,
-    /// Free bytes in split segments as a share of reserved ones, for the worst device.
+    /// Free bytes in split segments as a share of the reserved bytes, for the worst device.
     pub fragmentation: FragmentationAnswer,
-    /// Events of all devices.
+    /// The number of events of all devices.
     pub events: u64,
-    /// Whether the recording is complete. Otherwise, the numbers are lower limits, and no limit is certain to be kept.
+    /// Whether the recording is complete. Otherwise, the numbers are lower bounds, and it is uncertain whether the
+    /// limits are met.
     pub complete: bool,
-    /// Caveats about how little the verdict may be based on.
+    /// Caveats about the data that the verdict is based on.
     pub caveats: Vec<String>,
     /// The comparison with another file, with `--against`.
     pub against: Option<AgainstAnswer>,
 }
 
-/// Bytes of one device beside their limit.
+/// The bytes of one device, with their limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -443,36 +446,35 @@ pub struct MeasuredAnswer {
     pub device: DeviceAnswer,
     /// The requested bytes.
     pub requested_bytes: u64,
-    /// Their error.
+    /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// Whether they are an estimate.
+    /// Whether the bytes are an estimate.
     pub estimated: bool,
-    /// The limit; null: none was given.
+    /// The limit; null if none was given.
     pub limit_bytes: Option<u64>,
     /// The result of comparing the bytes with the limit.
     pub verdict: Option<Verdict>,
 }
 
-/// The fragmentation beside its limit.
+/// The fragmentation, with its limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FragmentationAnswer {
-    /// The device; null where there is only a heap, which has no segments that could be fragmented, or the file has no
-    /// segments.
+    /// The device; null if the file has no segments or only a heap, which has no segments that could be fragmented.
     pub device: Option<DeviceAnswer>,
     /// The share, from 0 to 1.
     pub share: Option<f64>,
-    /// The limit; null: none was given.
+    /// The limit; null if none was given.
     pub limit: Option<f64>,
     /// The result of comparing the share with the limit.
     pub verdict: Option<Verdict>,
 }
 
-/// Returns the device that compares worst with the limit; among equals, and without a limit, the one with the most.
-fn worst(all: &[Measured], limit: Option<u64>) -> Measured {
-    let verdict = |found: &Measured| limit.map(|limit| found.against(limit));
-    // The first of equal ones.
+/// Returns the number with the worst verdict; among equal verdicts, and without a limit, the largest number.
+fn worst(all: &[Measurement], limit: Option<u64>) -> Measurement {
+    let verdict = |found: &Measurement| limit.map(|limit| found.against(limit));
+    // Reversed, so that the first of equal numbers is returned.
     let worst = all.iter().rev().max_by_key(|found| (verdict(found), found.bytes));
     worst.copied().unwrap_or_default()
 }

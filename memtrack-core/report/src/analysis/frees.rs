@@ -1,57 +1,59 @@
-//! Blocks of which only the free is in the trace, and the stack of that free. A free carries its own stack or, where only
-//! allocations were captured, that of the block's allocation (PyTorch's context `alloc`, memtrack's default). A recording
-//! states which; for a PyTorch file, it follows from the blocks whose two ends are in the trace.
+//! The stacks of blocks of which only the free is in the trace. A free event carries either its own stack or, if stacks
+//! were captured only for allocations (PyTorch's context `alloc`, memtrack's default), the stack of the block's
+//! allocation. A recording states which; for a PyTorch file, it is inferred from blocks whose allocation and free are
+//! both in the trace.
 //!
-//! **How does a PyTorch file show it?** One block whose free and allocation have different stacks shows that frees carry
-//! their own; eight blocks whose frees all have the stacks of their allocations show that they carry the allocations'.
+//! **How is it inferred for a PyTorch file?** A single block whose free and allocation have different stacks shows that
+//! frees carry their own stacks. If no block does, but frees have the stacks of their allocations for eight different
+//! stacks, frees carry the stacks of allocations.
 
 use super::lifetimes::Lifetime;
 use memtrack_model::event::{Action, StackId};
 use memtrack_model::snapshot::Snapshot;
 use std::collections::HashSet;
 
-/// The number of different stacks that must be equal at allocation and free before frees are taken to carry the
-/// stacks of allocations: with a few lines, each may free its own allocations.
-const ENOUGH: usize = 8;
+/// The number of different stacks that must be equal at allocation and free before the code concludes that frees carry
+/// the stacks of allocations. With fewer, each line may happen to free its own allocations.
+const MIN_EQUAL_STACKS: usize = 8;
 
-/// The stacks that frees carry.
+/// Which stacks the free events carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Carried {
+enum FreeStacks {
     /// The stacks of the frees themselves.
-    Own,
+    OfFrees,
     /// The stacks of the blocks' allocations.
-    Allocations,
-    /// Unknown which of the two.
+    OfAllocations,
+    /// It is unknown which of the two.
     Unknown,
 }
 
-/// The frees of one device.
+/// The free events of one device, and which stacks they carry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frees<'a> {
     snapshot: &'a Snapshot,
-    carried: Carried,
+    carried: FreeStacks,
 }
 
 impl<'a> Frees<'a> {
-    /// Creates the frees of the device with these lifetimes.
+    /// Describes the frees of the device that these lifetimes belong to.
     pub(super) fn of(snapshot: &'a Snapshot, lifetimes: &[Lifetime]) -> Self {
         let carried = match (snapshot.pytorch.is_some(), &snapshot.meta.context[..]) {
-            (true, _) => carried_by_pairs(snapshot, lifetimes),
-            (false, "all") => Carried::Own,
-            (false, "alloc") => Carried::Allocations,
-            (false, _) => Carried::Unknown,
+            (true, _) => infer_free_stacks(snapshot, lifetimes),
+            (false, "all") => FreeStacks::OfFrees,
+            (false, "alloc") => FreeStacks::OfAllocations,
+            (false, _) => FreeStacks::Unknown,
         };
         Self { snapshot, carried }
     }
 
-    /// Returns the stack of the block's allocation, if its free carries it.
-    pub(super) fn allocation(&self, lifetime: &Lifetime) -> Option<StackId> {
-        self.stack(lifetime).filter(|_| self.carried == Carried::Allocations)
+    /// Returns the stack of a block's allocation, if the block's free carries it.
+    pub(super) fn allocation_stack(&self, lifetime: &Lifetime) -> Option<StackId> {
+        self.stack(lifetime).filter(|_| self.carried == FreeStacks::OfAllocations)
     }
 
-    /// Returns the stack that freed a block.
-    pub(super) fn freeing(&self, lifetime: &Lifetime) -> Option<StackId> {
-        self.stack(lifetime).filter(|_| self.carried == Carried::Own)
+    /// Returns the stack that freed a block, if the block's free carries it.
+    pub(super) fn freeing_stack(&self, lifetime: &Lifetime) -> Option<StackId> {
+        self.stack(lifetime).filter(|_| self.carried == FreeStacks::OfFrees)
     }
 
     /// Returns the stack of the free of a block that is older than the trace.
@@ -62,13 +64,13 @@ impl<'a> Frees<'a> {
     }
 }
 
-/// Returns whether a block's end is its free: otherwise another block was allocated at its address, and its
-/// free was not recorded.
+/// Returns whether a lifetime ended with a free event in `row`. Otherwise, another block was allocated at the same
+/// address, and the free was not recorded.
 fn is_free(snapshot: &Snapshot, row: usize) -> bool {
     matches!(snapshot.events.action[row], Action::Free | Action::FreeRequested | Action::FreeCompleted)
 }
 
-fn carried_by_pairs(snapshot: &Snapshot, lifetimes: &[Lifetime]) -> Carried {
+fn infer_free_stacks(snapshot: &Snapshot, lifetimes: &[Lifetime]) -> FreeStacks {
     let mut same: HashSet<StackId, foldhash::fast::RandomState> = HashSet::default();
     let mut different: HashSet<(StackId, StackId), foldhash::fast::RandomState> = HashSet::default();
     for lifetime in lifetimes {
@@ -83,10 +85,10 @@ fn carried_by_pairs(snapshot: &Snapshot, lifetimes: &[Lifetime]) -> Carried {
         if began == ended || snapshot.frame_keys(began) == snapshot.frame_keys(ended) {
             same.insert(began);
         } else if !snapshot.frame_keys(began).is_empty() && !snapshot.frame_keys(ended).is_empty() {
-            return Carried::Own;
+            return FreeStacks::OfFrees;
         } else {
             different.insert((began, ended));
         }
     }
-    if same.len() >= ENOUGH { Carried::Allocations } else { Carried::Unknown }
+    if same.len() >= MIN_EQUAL_STACKS { FreeStacks::OfAllocations } else { FreeStacks::Unknown }
 }

@@ -1,5 +1,5 @@
-//! The memory that a device holds at the end of a snapshot in PyTorch's form: bytes allocated, lost to
-//! rounding, pending and free. `summary` and `check` use it; the sums are those of PyTorch's own statistics.
+//! The memory that a device holds at the end of a snapshot in PyTorch's form: allocated bytes, bytes lost to rounding,
+//! pending and free bytes. The sums are defined as in PyTorch's own statistics. `summary` and `check` use them.
 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
@@ -7,64 +7,67 @@ use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::snapshot::pytorch::{Key, PyTorch};
 use std::collections::BTreeMap;
 
-/// Sums over the segments of a device, in bytes unless they are counts.
+/// Sums over the segments of a device. Fields without another unit are bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Held {
-    /// Segments.
+pub struct HeldMemory {
+    /// The number of segments.
     pub segments: u64,
-    /// The number of segments that are parts of expandable ones.
+    /// The number of segments that are parts of expandable segments.
     pub expandable: u64,
     /// Bytes of all segments.
     pub reserved: u64,
-    /// Allocated blocks.
+    /// The number of allocated blocks.
     pub blocks: u64,
     /// Bytes of the allocated blocks.
     pub allocated: u64,
-    /// Requested bytes of the allocated blocks, as far as they are known: [`Self::requested()`].
+    /// Requested bytes of the allocated blocks that have a requested size. [`Self::requested()`] returns them only if
+    /// all have one.
     pub requested: u64,
-    /// Allocated blocks without a requested size, as in some of PyTorch's older files.
+    /// The number of allocated blocks without a requested size, as in some older PyTorch files.
     pub unknown_requests: u64,
-    /// Blocks that were freed but are still in use by a stream.
+    /// The number of pending blocks: freed, but still in use by a stream.
     pub pending_blocks: u64,
-    /// Bytes of these blocks.
+    /// Bytes of the pending blocks.
     pub pending: u64,
-    /// Requested bytes of these blocks, as far as they are known.
+    /// Requested bytes of the pending blocks, as far as they are known.
     pub pending_requested: u64,
-    /// Whether sampled blocks are among the allocated ones, so that their bytes and number are estimates.
+    /// Whether some of the allocated blocks are samples, so that the bytes and the number of allocated blocks are
+    /// estimates.
     pub estimated: bool,
     /// Bytes of free blocks.
     pub inactive: u64,
-    /// Bytes of free blocks that share a segment with others, except in expandable segments: they cannot be released.
+    /// Bytes of free blocks that share a segment with other blocks, and so cannot be released. Expandable segments do
+    /// not count.
     pub inactive_split: u64,
-    /// The number of these blocks.
+    /// The number of such free blocks in split segments.
     pub inactive_split_blocks: u64,
-    /// Bytes of the largest of these blocks.
+    /// Bytes of the largest such free block in a split segment.
     pub largest_inactive_split: u64,
     /// Bytes of the largest free block.
     pub largest_inactive: u64,
-    /// Segments that are completely free.
+    /// The number of segments that are completely free.
     pub free_segments: u64,
-    /// Bytes of these segments.
+    /// Bytes of the segments that are completely free.
     pub free_segment_bytes: u64,
 }
 
-impl Held {
+impl HeldMemory {
     /// Sums up the memory that `device` holds.
     pub fn of(snapshot: &PytorchSnapshot, device: DeviceId) -> Self {
         let mut held = Self::default();
         let pytorch = snapshot.details();
         for (row, segment) in snapshot.segments.iter().enumerate() {
             if segment.device == device && row < pytorch.segments.len() {
-                held.segment(snapshot, pytorch, row);
+                held.add_segment(snapshot, pytorch, row);
             }
         }
-        held.weigh(snapshot, pytorch, device);
+        held.add_sampled_blocks(snapshot, pytorch, device);
         held
     }
 
-    /// Sums up the memory that each private pool of `device` holds, with the pool's number, the largest first.
-    /// Free memory of a pool serves only that pool's requests.
+    /// Sums up the memory of each private pool of `device`, with the pool's id, the largest first. Free memory of a
+    /// pool is available only to requests of the same pool.
     pub fn of_private_pools(snapshot: &PytorchSnapshot, device: DeviceId) -> Vec<((u64, u64), Self)> {
         let mut pools: BTreeMap<(u64, u64), Self> = BTreeMap::new();
         let pytorch = snapshot.details();
@@ -74,7 +77,7 @@ impl Held {
             }
             let pool = pytorch.segments.named_pool(row, Key::SegmentPoolId);
             if let Some(pool) = pool.filter(|&pool| pool != DEFAULT_POOL) {
-                pools.entry(pool).or_default().segment(snapshot, pytorch, row);
+                pools.entry(pool).or_default().add_segment(snapshot, pytorch, row);
             }
         }
         let mut pools: Vec<_> = pools.into_iter().collect();
@@ -82,8 +85,8 @@ impl Held {
         pools
     }
 
-    /// Counts the blocks that sampled ones stand for; their bytes are in the file as they are.
-    fn weigh(&mut self, snapshot: &Snapshot, pytorch: &PyTorch, device: DeviceId) {
+    /// Adds the number of blocks that samples stand for. The bytes in the file already include them.
+    fn add_sampled_blocks(&mut self, snapshot: &Snapshot, pytorch: &PyTorch, device: DeviceId) {
         if pytorch.samples.is_empty() {
             return;
         }
@@ -97,13 +100,13 @@ impl Held {
         self.blocks = self.blocks.saturating_add(sampled.iter().sum::<f64>().round() as u64);
     }
 
-    fn segment(&mut self, snapshot: &Snapshot, pytorch: &PyTorch, row: usize) {
+    fn add_segment(&mut self, snapshot: &Snapshot, pytorch: &PyTorch, row: usize) {
         let total = pytorch.segments.number(row, Key::TotalSize);
         self.segments += 1;
         self.expandable += u64::from(pytorch.segments.number(row, Key::IsExpandable) != 0);
         add(&mut self.reserved, total);
         let blocks = pytorch.segments.rows(row, Key::Blocks);
-        // Pages of expandable segments are unmapped one by one; PyTorch does not count them either.
+        // Pages of expandable segments can be unmapped individually, so PyTorch does not count them as split either.
         let split = blocks.len() > 1 && pytorch.segments.number(row, Key::IsExpandable) == 0;
         let mut active = false;
         for block in blocks {
@@ -153,13 +156,13 @@ impl Held {
         (self.unknown_requests == 0).then_some(self.requested)
     }
 
-    /// Returns the bytes that rounding added to the requested ones, if those are known.
+    /// Returns the bytes that rounding added to the requested bytes, if those are known.
     pub fn rounding(&self) -> Option<u64> {
         Some(self.allocated.saturating_sub(self.requested()?))
     }
 
-    /// Returns the free bytes in split segments as a share of all reserved bytes, 0 to 1: memory that the
-    /// allocator holds but can neither release nor use for a request larger than its pieces.
+    /// Returns the free bytes in split segments as a share of all reserved bytes, 0 to 1: memory that the allocator can
+    /// neither release nor use for requests larger than the free pieces.
     pub fn fragmentation(&self) -> f64 {
         if self.reserved == 0 { 0.0 } else { self.inactive_split as f64 / self.reserved as f64 }
     }
@@ -175,7 +178,7 @@ pub fn pool_name(pool: (u64, u64)) -> String {
     }
 }
 
-/// Adds, saturating at the largest number.
+/// Adds `bytes` to `sum`, saturating.
 fn add(sum: &mut u64, bytes: u64) {
     *sum = sum.saturating_add(bytes);
 }

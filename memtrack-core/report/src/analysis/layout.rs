@@ -1,15 +1,15 @@
-//! The amount of a stack and of its names that a text shows. C++ function names can fill pages: where they do
-//! not fit, their parameters are left out first, then their template arguments, then their middle.
+//! How much of stacks and of names reports show as text. C++ function names can fill pages: where they do not fit, the
+//! parameters are omitted first, then the template arguments, and finally the middle of the name.
 
 use memtrack_model::units::shorten_middle;
 
-/// The maximum width of a text, and the number of frames of a stack in it.
+/// The maximum width of a text, and the number of frames that it shows of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Layout {
-    /// The maximum number of characters in a line; none: no limit, and names are not shortened.
+    /// The maximum number of characters in a line; `None`: no limit, and names are not shortened.
     pub width: Option<usize>,
-    /// The number of frames shown of a stack, not counting those that only pass a call on; 0: all.
+    /// The number of frames shown of a stack, not counting frames that only forward a call; 0: all.
     pub frames: usize,
 }
 
@@ -36,33 +36,33 @@ impl Layout {
 }
 
 /// The number of frames shown by default.
-pub const FRAMES: usize = 7;
-/// Names get at least this many characters before columns are left out.
+pub const DEFAULT_FRAMES: usize = 7;
+/// Columns are omitted rather than shortening names below this many characters.
 pub(super) const LEGIBLE_NAME: usize = 30;
 /// Names are never shortened below this many characters, however narrow the terminal.
 pub(super) const SHORTEST_NAME: usize = 16;
 
 impl Default for Layout {
-    /// Returns the layout without a limit of width, and with [`FRAMES`] frames.
+    /// Returns the layout without a width limit, and with [`DEFAULT_FRAMES`] frames.
     fn default() -> Self {
-        Self { width: None, frames: FRAMES }
+        Self { width: None, frames: DEFAULT_FRAMES }
     }
 }
 
-/// Returns the layout of a width with the usual number of frames.
+/// Creates the layout with this width and the default number of frames.
 impl From<Option<usize>> for Layout {
     fn from(width: Option<usize>) -> Self {
         Self { width, ..Self::default() }
     }
 }
 
-/// Texts as wide as a page are not wrapped: readers of a file expect whole lines.
-const PAGE: usize = 120;
+/// The width from which text is not wrapped: in files, readers expect complete lines.
+const PAGE_WIDTH: usize = 120;
 
-/// Wraps a text to lines of at most `width` characters where that is less than a page: between words, with the next line
-/// indented.
+/// Wraps a text between words to lines of at most `width` characters, and indents continuation lines. Does nothing if
+/// `width` is at least a page.
 pub(super) fn wrapped(text: &str, width: Option<usize>) -> String {
-    let Some(width) = width.filter(|&width| width < PAGE) else { return text.to_owned() };
+    let Some(width) = width.filter(|&width| width < PAGE_WIDTH) else { return text.to_owned() };
     let mut wrapped = String::with_capacity(text.len());
     for line in text.lines() {
         let mut length = 0;
@@ -89,16 +89,16 @@ pub(super) fn fit(function: &str, room: usize) -> String {
     if fits(function) {
         return function.to_owned();
     }
-    let without_parameters = cut(function, '(', ')');
+    let without_parameters = elide_brackets(function, '(', ')');
     if fits(&without_parameters) {
         return without_parameters;
     }
-    shorten_middle(&cut(&without_parameters, '<', '>'), room)
+    shorten_middle(&elide_brackets(&without_parameters, '<', '>'), room)
 }
 
 /// Replaces the contents of brackets in `name` by an ellipsis: `f<…>` for `f<a, b>`. Brackets that are part of a name
-/// stay, as in `(anonymous namespace)::f`, `<T as Trait>::f` and `operator()`.
-fn cut(name: &str, open: char, close: char) -> String {
+/// are kept, as in `(anonymous namespace)::f`, `<T as Trait>::f` and `operator()`.
+fn elide_brackets(name: &str, open: char, close: char) -> String {
     let mut short = String::with_capacity(name.len());
     let mut rest = name;
     while let Some(at) = rest.find(open) {
@@ -123,7 +123,8 @@ fn cut(name: &str, open: char, close: char) -> String {
     short + rest
 }
 
-/// Returns the index after the bracket that closes the one at the start of `text`. The `>` of an arrow closes nothing.
+/// Returns the index after the bracket that matches the one at the start of `text`. The `>` of an arrow `->` does not
+/// count.
 fn end_of(text: &str, open: char, close: char) -> Option<usize> {
     let (mut depth, mut last) = (0usize, ' ');
     for (at, letter) in text.char_indices() {
@@ -165,22 +166,22 @@ mod tests {
             wrapped(text, Some(20)),
             "peak +1.0 MiB:\n  train.py:14\n  softmax\n\nUnchanged: 1 group.\n"
         );
-        assert_eq!(wrapped(text, Some(PAGE)), text);
+        assert_eq!(wrapped(text, Some(PAGE_WIDTH)), text);
         assert_eq!(wrapped(text, None), text);
     }
 
     #[test]
-    fn brackets_that_are_names_stay() {
+    fn brackets_in_names_are_kept() {
         for (name, short) in [
             ("<candle::Tensor as Into<A>>::into::<Vec<u8>>", "<candle::Tensor as Into<…>>::into::<…>"),
             ("a::operator<(b, c)", "a::operator<(b, c)"),
             ("f<g(a->b)>::h", "f<…>::h"),
             ("broken<<<", "broken<<<"),
         ] {
-            assert_eq!(cut(name, '<', '>'), short);
+            assert_eq!(elide_brackets(name, '<', '>'), short);
         }
         assert_eq!(
-            cut("torch::Node::operator()(std::vector<int>&&)", '(', ')'),
+            elide_brackets("torch::Node::operator()(std::vector<int>&&)", '(', ')'),
             "torch::Node::operator()(…)"
         );
     }

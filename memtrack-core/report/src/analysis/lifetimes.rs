@@ -1,34 +1,34 @@
-//! From events to lifetimes: the events at which each block's life begins and ends. `peak`, `top` and `phases`
-//! use these instead of pairing frees with allocations themselves.
+//! Turns events into lifetimes: for each block, the events at which it was allocated and freed. `peak`, `top` and
+//! `phases` use lifetimes instead of pairing frees with allocations themselves.
 
 use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, StreamId};
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::{LiveBlock, Snapshot, Weighed};
 use std::collections::HashMap;
 
-/// A block while it was live, as far as the recording shows. Rows are those of the snapshot's event table.
+/// The lifetime of a block, as far as the snapshot shows it. Rows are rows of the snapshot's event table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Lifetime {
-    /// The scope of its allocation.
+    /// The scope of the allocation.
     pub scope: ScopeId,
-    /// The stack of its allocation.
+    /// The stack of the allocation.
     pub stack: StackId,
-    /// Its size in bytes.
+    /// The block's size in bytes.
     pub size_bytes: u64,
-    /// The bytes it stands for: its size, or more when it was sampled.
+    /// The bytes that the block stands for: its size, or more if it was sampled.
     pub bytes: u64,
-    /// The blocks it stands for: 1, or more when it was sampled.
+    /// The number of blocks that the block stands for: 1, or more if it was sampled.
     pub blocks: f64,
-    /// Whether it was sampled, which makes [`Self::bytes`] and [`Self::blocks`] estimates.
+    /// Whether the block was sampled, so that [`Self::bytes`] and [`Self::blocks`] are estimates.
     pub estimated: bool,
-    /// The row of its allocation; none when it was live before the first event.
+    /// The row of the allocation; none if the block was live before the first event.
     pub from: Option<usize>,
-    /// The row of its free; none when it is live at the end.
+    /// The row of the free; none if the block is live at the end.
     pub to: Option<usize>,
-    /// Its row in the table of live blocks, when it is known only from there.
+    /// The row in the table of live blocks, if the block is known only from that table.
     pub block: Option<u32>,
-    /// Whether its allocation is known. Otherwise only its free was recorded, and scope and stack are "none".
+    /// Whether the allocation is known. Otherwise, only the free was recorded, and scope and stack are `NONE`.
     pub known: bool,
 }
 
@@ -59,24 +59,24 @@ impl Lifetime {
         Self { scope, stack, block: Some(row as u32), ..Self::new(snapshot.weighed_block(row)) }
     }
 
-    /// Returns its address.
+    /// Returns the block's address.
     pub fn address(&self, snapshot: &Snapshot) -> u64 {
         match self.from.or(self.to) {
             Some(row) => snapshot.events.address[row],
-            None => self.in_the_table(snapshot).map_or(0, |block| block.address),
+            None => self.live_block(snapshot).map_or(0, |block| block.address),
         }
     }
 
-    /// Returns the stream that owns it.
+    /// Returns the stream that the block belongs to.
     pub fn stream(&self, snapshot: &Snapshot) -> StreamId {
         match self.from.or(self.to) {
             Some(row) => snapshot.events.stream[row],
-            None => self.in_the_table(snapshot).map_or(StreamId::default(), |block| block.stream),
+            None => self.live_block(snapshot).map_or(StreamId::default(), |block| block.stream),
         }
     }
 
-    /// Returns its category from a profile, or the one inferred from the operators of a recording
-    /// ([`Snapshot::categories`]); none where it is unknown.
+    /// Returns the block's category from a memory profile, or as inferred from the operators of a recording
+    /// ([`Snapshot::categories`]); none if it is unknown.
     pub fn category(&self, snapshot: &Snapshot) -> Option<String> {
         let row = self.from.or(self.to)?;
         if let Some(categories) = snapshot.categories.get() {
@@ -86,26 +86,27 @@ impl Lifetime {
         Some(snapshot.strings.get(pytorch.events.text(row, Key::Category)).into_owned())
     }
 
-    fn in_the_table<'a>(&self, snapshot: &'a Snapshot) -> Option<&'a LiveBlock> {
+    fn live_block<'a>(&self, snapshot: &'a Snapshot) -> Option<&'a LiveBlock> {
         self.block.and_then(|row| snapshot.blocks.get(row as usize))
     }
 
-    /// Returns whether it is live right after event `row`; without a row, before the first event.
+    /// Returns whether the block is live right after the event in `row`; for `None`, before the first event.
     pub fn is_live_after(&self, row: Option<usize>) -> bool {
-        // `None < Some(0)`: a block that was live from the start comes before every row.
+        // `None < Some(0)`: a block that was live from the start precedes every row.
         self.from <= row && self.to.is_none_or(|to| row.is_none_or(|row| row < to))
     }
 }
 
-/// Returns the lifetimes of all blocks of `device`. A block counts until its free was requested. A block that
-/// is known only from its free or from the table of live blocks was live from the start, so that sums are right
-/// when the ring dropped events or memory existed before. A trace may contain no requests; then a block's only
-/// event may be the completion of its free.
+/// Returns the lifetimes of all blocks of `device`. A lifetime ends when the free is requested. A block that is known
+/// only from its free or from the table of live blocks was live from the start, so that sums are correct even if the
+/// ring dropped events or memory was allocated before recording began. If a trace contains no requests, a lifetime ends
+/// when the free is completed.
 pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
-    // There are millions: growing by doubling would take twice the memory for a moment, and copy all of them.
+    // There may be millions of lifetimes: a vector that grows by doubling would copy all of them, and briefly need
+    // twice the memory.
     let begun = snapshot.events.rows_of(device).filter(|&row| snapshot.events.action[row] == Action::Alloc);
     let mut lifetimes: Vec<Lifetime> = Vec::with_capacity(begun.count() + snapshot.blocks.len());
-    // Live blocks by address: the index of their lifetime.
+    // The indices of the lifetimes of live blocks, by address.
     let mut open: HashMap<u64, usize, foldhash::fast::RandomState> = HashMap::default();
     let has_requests = snapshot
         .events
@@ -115,7 +116,7 @@ pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
         let event = snapshot.events.get(row);
         match event.action {
             Action::Alloc => {
-                // A block at an address in use: the free between them was not recorded.
+                // Another block is live at this address: its free was not recorded.
                 if let Some(before) = open.insert(event.address, lifetimes.len()) {
                     lifetimes[before].to = Some(row);
                 }
@@ -128,7 +129,7 @@ pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
                     lifetimes.push(Lifetime { to: Some(row), known: false, ..before });
                 }
             },
-            // Its free was usually requested before. Where requests are not recorded, the block's life ends here.
+            // Usually, the free was requested before. Where requests are not recorded, the lifetime ends here.
             Action::FreeCompleted => match open.remove(&event.address) {
                 Some(block) => lifetimes[block].to = Some(row),
                 None if has_requests => {}
@@ -147,9 +148,13 @@ pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
     lifetimes
 }
 
-/// Returns the bytes and the number, both exact, of blocks allocated on `device` that were not recorded individually.
-/// `None` where the recorder did not count, or where older events were dropped. Devices that are not sampled have none.
-pub fn not_one_by_one(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Option<(u64, u64)> {
+/// Returns the exact bytes and number of blocks allocated on `device` that were not recorded individually; both are 0
+/// for devices that are not sampled. `None` if the recorder did not count, or if older events were dropped.
+pub fn not_recorded_individually(
+    snapshot: &Snapshot,
+    device: DeviceId,
+    lifetimes: &[Lifetime],
+) -> Option<(u64, u64)> {
     if !is_sampled(snapshot, device) {
         return Some((0, 0));
     }
@@ -163,7 +168,7 @@ pub fn not_one_by_one(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifeti
 /// Returns whether sums over blocks of `device` are estimates: they include samples, or small blocks may be missing.
 pub fn is_estimate(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> bool {
     lifetimes.iter().any(|one| one.estimated)
-        || not_one_by_one(snapshot, device, lifetimes).is_none_or(|(_, blocks)| blocks > 0)
+        || not_recorded_individually(snapshot, device, lifetimes).is_none_or(|(_, blocks)| blocks > 0)
 }
 
 /// Returns whether small blocks of `device` were sampled.

@@ -1,11 +1,11 @@
-//! Analyses of a [`Snapshot`](memtrack_model::snapshot::Snapshot): the height of the peak ([`peak`]) and the
-//! memory that was live then ([`at_peak`]), its operators and stacks ([`top`], [`attribution`]) and phases
-//! ([`phases`]); the memory that a device holds at the end ([`held`], [`summary`]), its limits ([`check`]),
-//! and leaks ([`leaks`]). They do not depend on the source of the snapshot.
+//! Analyses of a [`Snapshot`](memtrack_model::snapshot::Snapshot): the height of the peak ([`peak`]) and the memory
+//! that was live then ([`at_peak`]), its operators and stacks ([`top`], [`attribution`]) and phases ([`phases`]); the
+//! memory that a device holds at the end ([`held`], [`summary`]), its limits ([`check`]), and leaks ([`leaks`]). They
+//! do not depend on where the snapshot comes from.
 //!
-//! **Allocated or requested?** *Allocated* is rounded, as in PyTorch's statistics; *requested* is the sum of
-//! the sizes in a trace. The peak of `summary`, `peak` and `check`, and all of `top`, are requested. On a heap,
-//! whose rounding is unknown, both are the same. PyTorch's own texts stay as they are.
+//! **Allocated or requested?** *Allocated* is rounded, as in PyTorch's statistics; *requested* is the sum of the sizes
+//! in a trace. The peak of `summary`, `peak` and `check`, and all of `top`, are requested. On a heap, whose rounding is
+//! unknown, both are the same. Reports that reproduce PyTorch's output keep PyTorch's terms.
 
 pub mod at_peak;
 pub mod attribution;

@@ -1,9 +1,9 @@
-//! A moment of a snapshot that a report describes: `peak`, `end`, `oom`, or an event by its number.
+//! The moment that a report describes: `peak`, `end`, `oom`, or the number of an event.
 
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::Snapshot;
 
-/// A moment on one device. Rows are those of the snapshot's event table.
+/// A moment on one device. Rows are rows of the snapshot's event table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// The moment when the most bytes were live.
@@ -25,7 +25,7 @@ impl Moment {
         rows.last().map(Self::Oom)
     }
 
-    /// Returns the moment after event `number` of the device's trace, as counted in PyTorch's form; `None` if it has
+    /// Returns the moment after event `number` of the device's trace, as PyTorch counts events; `None` if the trace has
     /// fewer events.
     pub fn event(snapshot: &Snapshot, device: DeviceId, number: usize) -> Option<Self> {
         let mut end = 0;
@@ -37,23 +37,24 @@ impl Moment {
         found.map(|row| Self::Event(number, row))
     }
 
-    /// Returns the number of events in the device's trace in PyTorch's form.
+    /// Returns the number of events in the device's trace, as PyTorch counts them.
     pub fn events(snapshot: &Snapshot, device: DeviceId) -> usize {
         snapshot.events.rows_of(device).map(|row| events_of(snapshot, row)).sum()
     }
 
-    /// Returns the number of the event in `row` in its device's trace.
+    /// Returns the number, within the trace of `device`, of the event in `row`.
     pub(super) fn events_before(snapshot: &Snapshot, device: DeviceId, row: usize) -> usize {
         let earlier = snapshot.events.rows_of(device).take_while(|&other| other < row);
         earlier.map(|row| events_of(snapshot, row)).sum()
     }
 
-    /// Returns the row of the event before the moment. For the peak, only [`Peak`](super::peak::Peak) knows it.
+    /// Returns the row of the last event before the moment; none before the first event. None also for the peak, whose
+    /// row [`Peak`](super::peak::Peak) finds.
     pub fn row(self) -> Option<usize> {
         match self {
             Self::Peak => None,
             Self::Reserved(row) => row,
-            // Later than every event.
+            // A row after all events.
             Self::End => Some(usize::MAX),
             Self::Oom(row) | Self::Event(_, row) => Some(row),
         }
@@ -71,7 +72,8 @@ impl Moment {
     }
 }
 
-/// Returns the number of events in PyTorch's form, in which reports number them: a free that completes at once is two.
+/// Returns how many events PyTorch counts for this row: a free that completes immediately counts as two. Reports use
+/// PyTorch's numbers.
 fn events_of(snapshot: &Snapshot, row: usize) -> usize {
     1 + usize::from(snapshot.events.action[row] == Action::Free)
 }

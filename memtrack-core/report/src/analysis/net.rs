@@ -1,10 +1,10 @@
-//! The memory that a heap has allocated and not freed, by the recorder's own count: exact even where sums over
-//! sampled blocks are estimates. Every report takes the heap's memory at the end from [`counted_at_end`];
-//! [`net`] only bounds the retained memory, which `check` compares with the limit.
+//! The recorder's own count of the memory that a heap has allocated and not freed, which is exact even where sums over
+//! sampled blocks are estimates. All reports take the heap's memory at the end from [`counted_at_end`]; [`net`] only
+//! provides a lower bound of the retained memory, which `check` compares with its limit.
 //!
-//! **When is the count not used?** Where it is less than the blocks that were recorded one by one: then an unknown amount
-//! of memory from before the recording was freed too, and the estimate is reported. The only row of a ranking does not
-//! get the total either: blocks that were never sampled may belong under other names.
+//! **When is the count not used?** When it is less than the blocks that were recorded individually: an unknown amount
+//! of memory from before the recording was then freed too, so the estimate is reported. Nor is it assigned to the only
+//! row of a ranking: blocks that were never sampled may belong to other rows.
 
 use super::estimate::Estimate;
 use super::lifetimes::{Lifetime, is_estimate};
@@ -17,34 +17,34 @@ use memtrack_model::snapshot::Snapshot;
 pub struct Net {
     /// Requested bytes; negative when more older memory was freed than new memory was allocated.
     pub bytes: i64,
-    /// Blocks; negative likewise.
+    /// The number of blocks; negative when more older blocks were freed than new blocks were allocated.
     pub blocks: i64,
 }
 
-/// The memory that a sampled heap holds at the end, in every report.
+/// The memory that a sampled heap holds at the end. All reports use it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct AtEnd {
+pub struct HeldAtEnd {
     /// Requested bytes.
     pub bytes: u64,
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: u64,
     /// The error of the bytes, which are exact unless the recording is incomplete.
     pub bytes_error: Estimate,
-    /// The error of the blocks, likewise.
+    /// The error of the number of blocks, which is exact unless the recording is incomplete.
     pub blocks_error: Estimate,
 }
 
-/// Returns the memory that `device`, whose blocks lived for `lifetimes`, holds at the end by the recorder's own
-/// count. `None` where sums over blocks are exact, where there is no count, and where the count is less than
-/// the recorded blocks: then older memory, which was never counted, was freed.
-pub fn counted_at_end(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Option<AtEnd> {
+/// Returns the recorder's own count of the memory that `device` holds at the end; `lifetimes` are those of the device's
+/// blocks. `None` if sums over blocks are exact, if there is no count, or if the count is less than the recorded
+/// blocks, because older memory, which was never counted, was freed.
+pub fn counted_at_end(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Option<HeldAtEnd> {
     let net = net(snapshot, device).filter(|_| is_estimate(snapshot, device, lifetimes))?;
     let (bytes, blocks) = (u64::try_from(net.bytes).ok()?, u64::try_from(net.blocks).ok()?);
     let live = lifetimes.iter().filter(|one| one.to.is_none());
     let recorded =
         live.fold((0u64, 0u64), |(bytes, blocks), one| (bytes.saturating_add(one.size_bytes), blocks + 1));
-    (recorded.0 <= bytes && recorded.1 <= blocks).then(|| AtEnd {
+    (recorded.0 <= bytes && recorded.1 <= blocks).then(|| HeldAtEnd {
         bytes,
         blocks,
         bytes_error: Estimate::exact(bytes as f64).until_the_end(snapshot.meta.complete),
@@ -52,7 +52,7 @@ pub fn counted_at_end(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifeti
     })
 }
 
-/// Returns the net count of `device`; `None` unless it is a heap whose recorder counted.
+/// Returns the net count of `device`; `None` unless the device is a heap and the recorder counted its allocations.
 pub fn net(snapshot: &Snapshot, device: DeviceId) -> Option<Net> {
     let counts = snapshot.exact_counts(device).filter(|_| snapshot.is_heap(device))?;
     Some(Net {

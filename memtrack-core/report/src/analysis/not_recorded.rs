@@ -1,4 +1,4 @@
-//! The parts that a file lacks because of how it was recorded, and the calls that record them.
+//! Reasons why a file lacks events or stacks, with the calls that record them.
 
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::pytorch::Key;
@@ -7,7 +7,6 @@ use memtrack_model::units::counted;
 
 /// Returns the reason why a snapshot has no events, with the call that records them; none if it has any.
 /// `snapshot` must have been read with its events.
-/// events.
 pub fn recording_was_off(snapshot: &Snapshot) -> Option<String> {
     if !snapshot.events.is_empty() {
         return None;
@@ -19,7 +18,7 @@ pub fn recording_was_off(snapshot: &Snapshot) -> Option<String> {
                 .to_owned(),
         );
     }
-    // Blocks keep the stacks that were recorded for them.
+    // If blocks have stacks, recording was on at some time.
     if snapshot.blocks.iter().any(|block| !snapshot.frame_keys(block.stack).is_empty()) {
         return Some(
             "it has no trace: recording was stopped before the snapshot was taken; take it before \
@@ -34,9 +33,8 @@ pub fn recording_was_off(snapshot: &Snapshot) -> Option<String> {
     )
 }
 
-/// Returns the reason why allocations on `device` have no stacks in a file of PyTorch's, with the option that
-/// records them; none where all have some, or the reason is unknown.
-/// some, or the reason is unknown.
+/// Returns the reason why allocations on `device` have no stacks in a PyTorch file, with the option that records them;
+/// none if all allocations have stacks, or if the reason is unknown.
 pub fn missing_stacks(snapshot: &Snapshot, device: DeviceId) -> Option<String> {
     if snapshot.seconds_since() == Since::Start {
         return None;
@@ -67,7 +65,7 @@ pub fn missing_stacks(snapshot: &Snapshot, device: DeviceId) -> Option<String> {
     ))
 }
 
-/// Returns whether any frame is of C++: then C++ stacks were recorded.
+/// Returns whether any frame is a C++ frame, so that C++ stacks were recorded.
 fn has_native_frames(snapshot: &Snapshot) -> bool {
     (0..snapshot.frames.len()).any(|frame| {
         let frame = FrameId(frame as u32);

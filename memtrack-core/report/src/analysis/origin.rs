@@ -1,28 +1,28 @@
-//! The origin of a block, as far as the trace shows it: the stack of its allocation, or for blocks that are older than
-//! the trace the stack that freed them. Flame graphs and exports use it.
+//! The origin of a block, as far as the trace shows it: the stack of the block's allocation or, for a block that is
+//! older than the trace, the stack that freed it. Flame graphs and exports use it.
 
 use super::frees::Frees;
 use super::lifetimes::Lifetime;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::Snapshot;
 
-/// The known origin of a block.
+/// What is known about the origin of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
-    /// This stack allocated it.
+    /// The block was allocated with this stack.
     Allocated(StackId),
-    /// It is older than the trace, in which this stack freed it.
+    /// The block is older than the trace, and was freed with this stack.
     Freed(StackId),
-    /// It is older than the trace.
+    /// The block is older than the trace, and the stack that freed it is unknown.
     Older,
-    /// It was allocated in the trace, which has no stack of it.
+    /// The block was allocated within the trace, but without a stack.
     NoStack,
 }
 
 impl Origin {
-    /// Returns the placeholder for a missing stack: `(allocated before the first event)`, `(no stack)`; none where there
-    /// is a stack.
-    pub fn stands_for_stack(self) -> Option<&'static str> {
+    /// Returns the placeholder for the stack of the allocation, `(allocated before the first event)` or `(no stack)`;
+    /// none if that stack is known.
+    pub fn stack_placeholder(self) -> Option<&'static str> {
         match self {
             Self::Allocated(_) => None,
             Self::Freed(_) | Self::Older => Some(super::top::rows::BEFORE),
@@ -39,7 +39,7 @@ pub struct Origins<'a> {
 }
 
 impl<'a> Origins<'a> {
-    /// Creates the origins for the device with these lifetimes.
+    /// Creates the lookup for the device that these lifetimes belong to.
     pub fn of(snapshot: &'a Snapshot, lifetimes: &[Lifetime]) -> Self {
         Self { snapshot, frees: Frees::of(snapshot, lifetimes) }
     }
@@ -48,7 +48,7 @@ impl<'a> Origins<'a> {
     pub fn origin(&self, lifetime: &Lifetime) -> Origin {
         let has_frames = |stack: &StackId| !self.snapshot.frame_keys(*stack).is_empty();
         let own = Some(lifetime.stack).filter(|_| lifetime.known).filter(has_frames);
-        match (own.or_else(|| self.frees.allocation(lifetime)), self.frees.freeing(lifetime)) {
+        match (own.or_else(|| self.frees.allocation_stack(lifetime)), self.frees.freeing_stack(lifetime)) {
             (Some(stack), _) => Origin::Allocated(stack),
             (None, Some(stack)) => Origin::Freed(stack),
             (None, None) if lifetime.from.is_none() && !self.snapshot.events.is_empty() => Origin::Older,

@@ -1,39 +1,41 @@
-//! The functions that name an operator where no scope does: the user's own patterns, then tables for well-known
-//! frameworks. `attribution` calls [`Patterns::name_of`] once per distinct stack.
+//! Names operators by the functions in a stack, where no scope names them: with the user's patterns, and then with
+//! tables for well-known frameworks. `attribution` calls [`Patterns::name_of`] once per distinct stack.
 //!
 //! A pattern is matched against the plain path of a function ([`plain_path`]); `*` stands for any characters. The
-//! patterns form groups: the user's, then the tensor libraries, then the layers below. The first group that matches any
-//! frame of the stack decides.
+//! patterns form three groups, in this order: the user's patterns, the tensor libraries, and the layers below them. The
+//! first group that matches any frame of the stack is used.
 //!
-//! A library's operator is the function that its user calls: of the functions that are operators of tensors
-//! (`Library::operators`) the innermost, and of those that call one another the outermost. So `Tensor::sqrt`, a
-//! backend's `float_sqrt` and a closure of either are `burn.sqrt`, and `Tensor::zeros_impl` is `candle.zeros`.
-//! An operator that a module's `forward` or a `backward` calls has its own name. Where no function is an
-//! operator, the innermost function of the library names the memory, with the type that it is a method of:
-//! `candle.Linear.forward`. A closure of which only the file is known names nothing.
+//! The operator of a library is the function that the library's user calls: the innermost function that is an operator
+//! on tensors (`Library::operators`) or, if operators call one another, the outermost of these. So `Tensor::sqrt`, a
+//! backend's `float_sqrt` and closures in them are `burn.sqrt`, and `Tensor::zeros_impl` is `candle.zeros`. Operators
+//! that are called by a module's `forward` or by a `backward` keep their own names. If no function is an operator, the
+//! name is that of the library's innermost function, with the type of which it is a method: `candle.Linear.forward`.
+//! Closures of which only the file is known are ignored.
 //!
-//! The user's own patterns name the innermost function that matches; the library is its crate.
+//! A pattern of the user's selects the innermost matching function; the first part of the name is that function's
+//! crate.
 //!
-//! The layers below, cudarc, cust, cubecl and allocation functions, only show how memory was obtained: there
-//! the first function outside them names the operator, `my_crate.scores`, and the layer itself only where there is
-//! none.
+//! The layers below the libraries (cudarc, cust, cubecl and allocation functions) only show how memory was obtained:
+//! the first function outside of them names the operator, as in `my_crate.scores`. Only if there is none, the layer
+//! itself does.
 
 use super::trim::is_plumbing;
 use memtrack_model::Frame;
 use memtrack_symbols::names::plain_path;
 
-/// A tensor library, whose operators are functions that a user calls.
+/// A tensor library, whose operators are the functions that its user calls.
 #[derive(Debug)]
 struct Library {
     name: &'static str,
-    /// All its functions.
+    /// Patterns of all functions of the library.
     functions: &'static [&'static str],
-    /// Those that are operators of tensors.
+    /// Patterns of the functions that are operators on tensors.
     operators: &'static [&'static str],
-    /// Prefixes of functions that are operators too, for one kind of tensor: they are left out of the name.
+    /// Prefixes of functions that are also operators, each for one kind of tensor. The prefix is removed from the
+    /// operator's name.
     prefixes: &'static [&'static str],
-    /// Those that may lie between an operator and the operators that it calls; others, such as modules and
-    /// optimizers, call operators.
+    /// Patterns of the functions that may be between an operator and the operators that it calls. Other functions, such
+    /// as modules and optimizers, are callers of operators.
     internal: &'static [&'static str],
 }
 
@@ -123,12 +125,12 @@ const LIBRARIES: [Library; 4] = [
     },
 ];
 
-/// Functions that call operators and are none, anywhere in a stack.
-const CALLERS: [&str; 7] =
+/// Names of functions that call operators but are not operators, anywhere in a stack.
+const OPERATOR_CALLERS: [&str; 7] =
     ["forward", "forward_t", "backward", "backward_step", "run_backward", "step", "backward_impl"];
 
-/// Functions of tensors that only pass an operator on, and copies of handles, which are none.
-const PASSING_ON: [&str; 10] = [
+/// Methods of tensors that are not operators: they only forward an operator, or copy a handle.
+const NOT_OPERATORS: [&str; 10] = [
     "apply_op1",
     "apply_op1_arc",
     "apply_op1_no_bwd",
@@ -141,23 +143,24 @@ const PASSING_ON: [&str; 10] = [
     "clone",
 ];
 
-/// Suffixes of helpers that are left out of an operator's name.
-const HELPER_ENDINGS: [&str; 2] = ["_impl", "_inner"];
+/// Suffixes of helper functions that are removed from an operator's name.
+const HELPER_SUFFIXES: [&str; 2] = ["_impl", "_inner"];
 
-/// The layers below those libraries; they matter in a stack only where no library does, and name their caller.
+/// The layers below the tensor libraries. They are used only if the stack contains no library, and then their caller
+/// names the operator.
 const LAYERS_BELOW: [(&str, &str); 4] =
     [("cubecl*::*", "cubecl"), ("cudarc::*", "cudarc"), ("cust::*", "cust"), ("cust_*::*", "cust")];
 
-/// The patterns, in the order in which they are tried.
+/// The patterns that name operators: the user's, and the built-in ones.
 #[derive(Clone, Debug)]
 pub struct Patterns {
-    own: Vec<String>,
+    user_patterns: Vec<String>,
     with_layers: bool,
 }
 
 impl Default for Patterns {
     fn default() -> Self {
-        Self { own: Vec::new(), with_layers: true }
+        Self { user_patterns: Vec::new(), with_layers: true }
     }
 }
 
@@ -169,7 +172,7 @@ impl Patterns {
 
     /// Adds a pattern, such as `my_crate::ops::*`, which is tried before the built-in ones.
     pub fn with(mut self, glob: impl Into<String>) -> Self {
-        self.own.push(glob.into());
+        self.user_patterns.push(glob.into());
         self
     }
 
@@ -180,14 +183,15 @@ impl Patterns {
     }
 
     /// Returns the operator that a stack (innermost frame first) belongs to; none when no pattern matches. Functions of
-    /// which only the file is known, such as closures that were inlined, name nothing.
+    /// which only the file is known, such as inlined closures, are ignored.
     pub fn name_of(&self, frames: &[Frame]) -> Option<String> {
-        let named = frames.iter().filter(|frame| !has_only_a_file(frame));
+        let named = frames.iter().filter(|frame| !is_known_only_by_file(frame));
         self.name_functions(named.map(|frame| Function::new(&frame.function)).collect())
     }
 
     fn name_functions(&self, functions: Vec<Function<'_>>) -> Option<String> {
-        let is_own = |function: &&Function<'_>| self.own.iter().any(|glob| matches(glob, &function.path));
+        let is_own =
+            |function: &&Function<'_>| self.user_patterns.iter().any(|glob| matches(glob, &function.path));
         if let Some(own) = functions.iter().find(is_own) {
             return Some(operator(&own.path, None));
         }
@@ -201,7 +205,7 @@ impl Patterns {
         };
         let (place, name) =
             functions.iter().enumerate().find_map(|(place, function)| Some((place, layer(function)?)))?;
-        // A name without a crate is C's, or the program's entry.
+        // A name without a crate is a C function, or the program's entry point.
         let is_informative = |function: &&Function<'_>| {
             function.path.contains("::") && layer(function).is_none() && !is_plumbing(function.raw)
         };
@@ -216,7 +220,7 @@ impl Patterns {
 /// A function of a stack.
 struct Function<'a> {
     raw: &'a str,
-    /// Without generics.
+    /// The plain path, without generic arguments.
     path: String,
 }
 
@@ -229,16 +233,16 @@ impl<'a> Function<'a> {
         LIBRARIES.iter().find(|library| any_matches(library.functions, &self.path))
     }
 
-    /// Returns the last part of its path.
-    fn last(&self) -> &str {
+    /// Returns the last segment of the path.
+    fn last_segment(&self) -> &str {
         self.path.rsplit("::").next().unwrap_or(&self.path)
     }
 }
 
-/// Returns whether a function is known only by its file, like inlined closures, whose debug information has neither a
-/// path nor the function around them. The symbolizer derives a path from the file: it ends in a module, or in the word
-/// `closure`.
-fn has_only_a_file(frame: &Frame) -> bool {
+/// Returns whether a function is known only by its file, as are inlined closures, whose debug information has neither a
+/// path nor the enclosing function. The symbolizer derives their path from the file, so it ends in a module or in the
+/// word `closure`.
+fn is_known_only_by_file(frame: &Frame) -> bool {
     let path = plain_path(&frame.function);
     let (modules, last) = path.rsplit_once("::").unwrap_or(("", &path));
     if path.is_empty() || (last == "closure" && !modules.is_empty()) {
@@ -248,7 +252,7 @@ fn has_only_a_file(frame: &Frame) -> bool {
     let Some(file) = frame.file.as_deref().filter(|_| is_closure) else { return false };
     let mut outwards = file.trim_end_matches(".rs").rsplit(['/', '\\']);
     match outwards.next() {
-        // A path that is a crate alone.
+        // The path consists of the crate only.
         Some("lib" | "main") => modules.is_empty(),
         Some("mod") => outwards.next() == Some(last),
         file => file == Some(last),
@@ -259,13 +263,13 @@ fn any_matches(globs: &[&str], path: &str) -> bool {
     globs.iter().any(|glob| matches(glob, path))
 }
 
-/// Returns the operator that the functions of libraries name.
+/// Returns the operator according to the functions of tensor libraries.
 fn named_by_libraries(functions: &[Function<'_>]) -> Option<String> {
     let (mut place, mut library) =
         functions.iter().enumerate().find_map(|(place, function)| Some((place, function.library()?)))?;
     loop {
         let (found, next) = operator_of(library, functions, place);
-        // A library that is another one's backend is not called by the user.
+        // If another library calls this one as its backend, that library names the operator.
         let caller = functions[next..].iter().position(|function| !is_plumbing(function.raw));
         let caller = caller.map(|caller| next + caller);
         match caller.and_then(|caller| Some((caller, functions[caller].library()?))) {
@@ -280,8 +284,8 @@ fn named_by_libraries(functions: &[Function<'_>]) -> Option<String> {
     }
 }
 
-/// Returns the index of the operator of `library` that called its function at `place`, if one did, and the index after
-/// those of the library's functions that belong to it.
+/// Returns the index of the operator of `library` that called the library's function at `place`, if there is one, and
+/// the index after the last function that belongs to this call.
 fn operator_of(library: &Library, functions: &[Function<'_>], place: usize) -> (Option<usize>, usize) {
     let mut found = None;
     let mut end = place + 1;
@@ -295,17 +299,17 @@ fn operator_of(library: &Library, functions: &[Function<'_>], place: usize) -> (
                 && found.is_none()
                 && any_matches(library.internal, &functions[place].path)
             {
-                // A backend's own computation, which calls its closures.
+                // Code outside of the library that runs the closures of a backend.
                 continue;
             }
             break;
         }
-        if CALLERS.contains(&function.last()) {
+        if OPERATOR_CALLERS.contains(&function.last_segment()) {
             break;
         }
         if library.is_operator(function) {
             found = Some(at);
-        } else if !any_matches(library.internal, path) && !PASSING_ON.contains(&function.last()) {
+        } else if !any_matches(library.internal, path) && !NOT_OPERATORS.contains(&function.last_segment()) {
             break;
         }
         end = at + 1;
@@ -315,23 +319,23 @@ fn operator_of(library: &Library, functions: &[Function<'_>], place: usize) -> (
 
 impl Library {
     fn is_operator(&self, function: &Function<'_>) -> bool {
-        let name = function.last();
-        // A method of another type is a separate operator.
+        let name = function.last_segment();
+        // Methods of types other than `Tensor` are not operators.
         let type_name = type_of(&function.path).filter(|&of| of != "Tensor");
-        !PASSING_ON.contains(&name)
+        !NOT_OPERATORS.contains(&name)
             && (self.prefixes.iter().any(|prefix| name.starts_with(prefix))
                 || (any_matches(self.operators, &function.path)
                     && (type_name.is_none() || self.name == "ort")))
     }
 
-    /// Returns the name of an operator by the function's path.
+    /// Returns the operator's name for the function with this path.
     fn operator(&self, path: &str) -> String {
         let name = operator(path, Some(self.name));
         let (owner, function) = name.rsplit_once('.').unwrap_or(("", &name));
         let short = self.prefixes.iter().find_map(|prefix| function.strip_prefix(prefix));
         let owner = if short.is_some() { self.name } else { owner };
         let function = short.unwrap_or(function);
-        let without_ending = HELPER_ENDINGS.iter().find_map(|ending| function.strip_suffix(ending));
+        let without_ending = HELPER_SUFFIXES.iter().find_map(|ending| function.strip_suffix(ending));
         format!("{owner}.{}", without_ending.filter(|short| !short.is_empty()).unwrap_or(function))
     }
 }
@@ -348,11 +352,11 @@ fn operator(path: &str, library: Option<&str>) -> String {
     [library, owner, Some(function)].into_iter().flatten().collect::<Vec<_>>().join(".")
 }
 
-/// Returns whether `glob` matches all of `text`. Takes time proportional to the product of their lengths at worst.
+/// Returns whether `glob` matches all of `text`. The worst-case time is proportional to the product of their lengths.
 pub(crate) fn matches(glob: &str, text: &str) -> bool {
     let (glob, text) = (glob.as_bytes(), text.as_bytes());
     let (mut g, mut t) = (0, 0);
-    // Where to resume when the text after the last star does not match: one character more for the star.
+    // Where to resume if the text after the last star does not match: the star then matches one more character.
     let mut retry = None;
     while t < text.len() {
         if glob.get(g) == Some(&b'*') {
@@ -418,7 +422,7 @@ mod tests {
             "app::main",
         ];
         for inner in [
-            // Closures, traits' methods and inlined functions, in both manglings.
+            // Closures, trait methods and inlined functions, in both manglings.
             "<burn_ndarray::backend::NdArray as burn_backend::backend::ops::tensor::FloatTensorOps<burn_ndarray::backend::NdArray>>::float_sqrt::{closure#0}",
             "burn_ndarray::ops::tensor::<impl burn_backend::FloatTensorOps<burn_ndarray::NdArray<E,I,Q>> for burn_ndarray::NdArray<E,I,Q>>::float_sqrt::{{closure}}",
             "burn_ndarray::ops::base::NdArrayMathOps<E>::sqrt",
@@ -432,7 +436,7 @@ mod tests {
             assert_eq!(Patterns::default().name(stack).as_deref(), Some("burn.sqrt"), "{inner}");
         }
         for (stack, name) in [
-            // No frame of the public function is left.
+            // The frame of the public function is missing.
             (&["burn_ndarray::ops::tensor::float_sqrt", "app::main"][..], "burn.sqrt"),
             (&["burn_ndarray::ops::int_tensor::int_add", "app::main"], "burn.add"),
             (&["burn_ndarray::ops::qtensor::q_reshape", "app::main"], "burn.reshape"),
@@ -489,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_of_other_libraries_are_what_their_user_calls() {
+    fn operators_of_other_libraries_are_the_functions_that_users_call() {
         for (stack, name) in [
             (
                 &["<candle_core::tensor::Tensor>::zeros_impl", "<candle_core::tensor::Tensor>::zeros"][..],
@@ -551,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_known_only_by_file_name_nothing() {
+    fn functions_known_only_by_file_are_ignored() {
         let frame = |function: &str, file: &str| Frame {
             function: function.into(),
             file: Some(file.into()),
@@ -581,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_goes_before_the_layer_below_it() {
+    fn a_library_takes_precedence_over_the_layer_below_it() {
         let stack =
             ["cudarc::driver::safe::core::CudaStream::alloc", "tch::wrappers::tensor::Tensor::matmul"];
         assert_eq!(Patterns::default().name(stack).as_deref(), Some("tch.matmul"));
@@ -607,7 +611,8 @@ mod tests {
             "no other function is there"
         );
         assert_eq!(name(&[stack[1], "main", "__libc_start_main"]).as_deref(), Some("cudarc.cuMemAllocAsync"));
-        // Frames inside the layer requested nothing, and a stack without an outer frame has no name.
+        // Functions that the layer calls did not request memory, and a stack without a function outside of the layer
+        // has no name.
         assert_eq!(name(&["other::hook", stack[1], stack[5]]).as_deref(), Some("app.main"));
         assert_eq!(name(&["other::hook", stack[5]]), None);
         let own = Patterns::default().with("cudarc::*").name(stack);

@@ -1,5 +1,5 @@
-//! The height of a device's peak of live bytes, and its time. Every report takes the peak from [`Peak::of`],
-//! and then the lifetimes that were live at that moment.
+//! The height and the time of a device's peak of live bytes. All reports take the peak from [`Peak::of`], and then use
+//! the lifetimes that were live at that moment.
 
 use super::estimate::{Estimate, Precision, Sum};
 use super::lifetimes::{Lifetime, is_estimate};
@@ -11,56 +11,57 @@ use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_model::units::printable;
 use serde::Serialize;
 
-/// The highest sum of live bytes of a device, and the time when it was first reached.
+/// The highest sum of live bytes of a device, and the moment when it was first reached.
 ///
-/// For a heap whose small blocks were sampled, the highest of many estimates is unreliable: mostly it is the
-/// one with the largest error. So the moment is the one at which the recorder's count was highest, the number
-/// is that count, and the peak is not below it. In files without that count, the moment is the one with the
-/// highest certain lower limit, and the interval allows for the number of moments compared.
+/// For a heap whose small blocks were sampled, the highest of many estimates is unreliable: usually it is the estimate
+/// with the largest error. So the moment is the one at which the recorder's own count was highest, and the number is
+/// this count, which is a lower limit of the peak. In files without such a count, the moment is the one with the
+/// highest lower limit, and the interval allows for the number of moments that were compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Peak {
     /// Live bytes at the peak; for a sampled heap, a lower limit.
     pub bytes: u64,
-    /// The row of the event that reached the peak; none when nothing later exceeded the level before the first event.
+    /// The row of the event that reached the peak; none if the level before the first event was never exceeded.
     pub row: Option<usize>,
-    /// The time of the peak, in ticks of the recorder's clock; none when [`Self::row`] is.
+    /// The time of the peak, in ticks of the recorder's clock; none if [`Self::row`] is none, and if the file does not
+    /// contain the time.
     pub ticks: Option<u64>,
-    /// The number of that event in the device's trace; none when [`Self::row`] is.
+    /// The number, in the device's trace, of the event that reached the peak; none if [`Self::row`] is none.
     pub event: Option<usize>,
-    /// Seconds, counted from [`Self::since`]; none when [`Self::row`] is, and if the file does not contain the time.
+    /// The time of the peak in seconds, counted from [`Self::since`]; none if [`Self::ticks`] is none.
     pub seconds: Option<f64>,
     /// The origin that the seconds are counted from.
     pub since: Since,
     /// Whether the number is not exact, because small blocks were sampled.
     pub estimated: bool,
-    /// The error of the number: the possible height of the peak, at any moment. Has no upper limit if the
-    /// recording is incomplete.
+    /// The error of the number: the interval contains the height of the peak, at whatever moment it was. It has no
+    /// upper limit if the recording is incomplete.
     pub error: Estimate,
-    /// The same for the recorded blocks alone: the live bytes never exceeded its upper limit at any moment of
-    /// the recording.
+    /// Like `error`, but for the recorded part of an incomplete recording: until its end, live bytes never exceeded the
+    /// upper limit.
     pub(in crate::analysis) recorded: Estimate,
 }
 
-/// A level that was reached, and the row after which it was reached.
+/// A level of live bytes, and the event that reached it.
 #[derive(Clone, Copy, Debug)]
-struct Reached {
+struct Level {
     bytes: f64,
     row: Option<usize>,
-    /// The time, where it is known more precisely than by the row.
+    /// The time, if it is known more precisely than from the row.
     ticks: Option<u64>,
 }
 
 impl Peak {
-    /// Finds the peak of `device` over `lifetimes`, which are all of its blocks.
+    /// Finds the peak of `device`; `lifetimes` are those of all blocks of the device.
     pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
         let estimated = is_estimate(snapshot, device, lifetimes);
         let (reached, error) = match estimated {
             false => {
-                let reached = highest(snapshot, lifetimes, usize::MAX);
+                let reached = highest_recorded_level(snapshot, lifetimes, usize::MAX);
                 (reached, Estimate::exact(reached.bytes))
             }
-            true => sampled(snapshot, device, lifetimes),
+            true => sampled_peak(snapshot, device, lifetimes),
         };
         let timed = reached.row.filter(|&row| snapshot.has_time(row));
         let ticks = timed.map(|row| reached.ticks.unwrap_or(snapshot.events.ticks[row]));
@@ -93,8 +94,8 @@ impl Peak {
         }
     }
 
-    /// Formats the peak in one line; `place` is the phase and the operator of the event that reached it.
-    pub(super) fn described(&self, place: Option<&(String, String)>) -> String {
+    /// Formats the peak as one line; `place` is the phase and the operator of the event that reached the peak.
+    pub(super) fn format_line(&self, place: Option<&(String, String)>) -> String {
         let what = format!("Peak: {} live", self.error.as_bytes(self.bytes));
         let when = self.when();
         match place.filter(|_| self.event.is_some()) {
@@ -107,7 +108,7 @@ impl Peak {
         }
     }
 
-    /// Returns the peak for JSON; `place` as in [`Self::described`].
+    /// Returns the peak for JSON; `place` as in [`Self::format_line`].
     pub(super) fn answer(&self, place: Option<&(String, String)>) -> PeakAnswer {
         let name = |text: &String| NameAnswer::shown(text).name;
         PeakAnswer {
@@ -129,7 +130,7 @@ impl Peak {
 pub struct PeakAnswer {
     /// Live bytes at the peak. If small blocks were sampled, the recorder's count: the peak is not lower.
     pub live_bytes: u64,
-    /// The error of the live bytes: the highest level at any moment lies within its ends.
+    /// The error of the live bytes: the true peak lies within its interval.
     pub live_bytes_error: Option<ErrorAnswer>,
     /// The time of the peak; null: before the first event, or the file does not contain the time.
     pub seconds: Option<f64>,
@@ -137,14 +138,14 @@ pub struct PeakAnswer {
     pub seconds_since: &'static str,
     /// The phase of the event that reached the peak.
     pub phase: Option<String>,
-    /// The operator of that event.
+    /// The operator of the event that reached the peak.
     pub operator: Option<String>,
     /// Whether the peak may have been higher, because small blocks were sampled.
     pub estimated: bool,
 }
 
-/// Returns the highest level of the recorded blocks, up to the event of row `last`.
-fn highest(snapshot: &Snapshot, lifetimes: &[Lifetime], last: usize) -> Reached {
+/// Returns the highest level of recorded blocks, up to the event in row `last`.
+fn highest_recorded_level(snapshot: &Snapshot, lifetimes: &[Lifetime], last: usize) -> Level {
     let mut live = 0i128;
     let mut changes = vec![0i128; snapshot.events.len().min(last.saturating_add(1))];
     for lifetime in lifetimes {
@@ -167,15 +168,16 @@ fn highest(snapshot: &Snapshot, lifetimes: &[Lifetime], last: usize) -> Reached 
             (highest, row) = (live, Some(at));
         }
     }
-    Reached { bytes: u64::try_from(highest).unwrap_or(u64::MAX) as f64, row, ticks: None }
+    Level { bytes: u64::try_from(highest).unwrap_or(u64::MAX) as f64, row, ticks: None }
 }
 
-/// Returns the peak of a heap whose small blocks were sampled, with its possible height.
-fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Reached, Estimate) {
+/// Returns the peak of a heap whose small blocks were sampled, with its error.
+fn sampled_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Level, Estimate) {
     let rows = || snapshot.events.rows_of(device);
     let last = rows().last();
     let dropped = snapshot.exact_counts(device).map_or(0, |counts| counts.dropped);
-    // Memory from before recording began was live until it was freed, and counts as freed from then on.
+    // Memory from before recording began was live until it was freed. The recorder's count does not include it, but
+    // subtracts it when it is freed.
     let is_older = |one: &&Lifetime| one.from.is_none() && one.to.is_some() && !one.known;
     let older: u64 = match dropped {
         0 => lifetimes.iter().filter(is_older).fold(0, |sum, one| sum.saturating_add(one.bytes)),
@@ -188,57 +190,58 @@ fn sampled(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Re
         [(mark.ticks, at), (mark.since_ticks, since), (mark.until_ticks, until)]
             .map(|(ticks, before)| row_before(snapshot, device, ticks, before))
     });
-    let mut reached: Vec<Reached> = Vec::new();
+    let mut reached: Vec<Level> = Vec::new();
     let mut high = 0.0_f64;
-    // After this row nothing was counted, or the counts are unknown.
+    // The row after which nothing was counted; `Some(None)`: from the beginning.
     let mut unknown_from = Some(None);
     if let (Some(mark), Some([at, since, until])) = (mark, moments) {
-        // Up to the first reading, every block was recorded.
-        reached.extend(since.map(|since| highest(snapshot, lifetimes, since)));
+        // Before the recorder's first reading, every block was recorded.
+        reached.extend(since.map(|since| highest_recorded_level(snapshot, lifetimes, since)));
         high = reached.first().map_or(0.0, |exact| exact.bytes).max(counted(mark.most_bytes));
-        // A moment whose events are missing only shows the number of live bytes.
+        // If the events of the counted moment are missing, it cannot be located in the trace, and only its bytes are
+        // used.
         let is_gone = at.is_none() && dropped > 0;
         if !is_gone {
-            reached.push(Reached { bytes: counted(mark.bytes), row: at, ticks: Some(mark.ticks) });
-            // In PyTorch's form, the first of a free's two events counts.
+            reached.push(Level { bytes: counted(mark.bytes), row: at, ticks: Some(mark.ticks) });
+            // In PyTorch's form, a free has two events, of which the first one counts.
             let is_second = |row: usize| snapshot.events.action[row] == Action::FreeCompleted;
             let is_later = rows().any(|row| Some(row) > until && !is_second(row));
             unknown_from = is_later.then_some(until);
         }
     }
-    let guess = unknown_from.map(|from| most_certain(snapshot, device, lifetimes, from));
+    let guess = unknown_from.map(|from| highest_certain_level(snapshot, device, lifetimes, from));
     if let Some((guess, error)) = &guess {
-        // It counts with its certain part.
-        reached.push(Reached { bytes: error.low, ..*guess });
+        // The estimate competes with its lower limit.
+        reached.push(Level { bytes: error.low, ..*guess });
         high = high.max(error.high);
     }
     if let Some(net) = net(snapshot, device) {
         let bytes = u64::try_from(net.bytes).unwrap_or(0) as f64;
-        reached.push(Reached { bytes, row: last, ticks: None });
+        reached.push(Level { bytes, row: last, ticks: None });
         high = high.max(bytes);
     }
-    // The first of equal ones.
-    let none = Reached { bytes: 0.0, row: None, ticks: None };
+    // Of equal levels, the first one.
+    let none = Level { bytes: 0.0, row: None, ticks: None };
     let best = reached.into_iter().reduce(|best, one| if one.bytes > best.bytes { one } else { best });
     let best = best.unwrap_or(none);
     let certain = mark.map_or(0.0, |mark| counted(mark.bytes)).max(best.bytes);
     match guess {
-        // There is no count for that moment.
+        // The best moment was estimated: there is no count for it.
         Some((guess, error)) if error.low == best.bytes && guess.row == best.row => {
             let error =
-                Estimate { high: high.max(error.value), bound: high.max(error.value), ..error }.of_all();
-            (Reached { bytes: guess.bytes.max(certain), ..guess }, error.at_least(certain))
+                Estimate { high: high.max(error.value), bound: high.max(error.value), ..error }.as_total();
+            (Level { bytes: guess.bytes.max(certain), ..guess }, error.at_least(certain))
         }
-        // The count is above everything that samples would allow: they give no upper limit for the peak.
+        // The count is above the upper limit of the samples, so there is no valid upper limit for the peak.
         Some((_, error)) if error.high < certain && mark.is_none() => {
-            (Reached { bytes: certain, ..best }, Estimate::between(certain, f64::INFINITY))
+            (Level { bytes: certain, ..best }, Estimate::between(certain, f64::INFINITY))
         }
-        _ => (Reached { bytes: certain, ..best }, Estimate::between(certain, high)),
+        _ => (Level { bytes: certain, ..best }, Estimate::between(certain, high)),
     }
 }
 
-/// Returns the row of the last event up to a moment: one stamped up to `ticks`, or where the number of events before it
-/// is known, the last of those.
+/// Returns the row of the last event before a moment: the last of the `before` events if their number is known, or else
+/// the last event with a time up to `ticks`.
 fn row_before(snapshot: &Snapshot, device: DeviceId, ticks: u64, before: Option<u64>) -> Option<usize> {
     let mut rows = snapshot.events.rows_of(device);
     match before {
@@ -253,15 +256,14 @@ fn row_before(snapshot: &Snapshot, device: DeviceId, ticks: u64, before: Option<
     }
 }
 
-/// Returns the moment from the event of row `from` on with the highest certain lower limit, as far as samples
-/// show, and the highest level of all: its interval contains the true value with 95 % confidence although the
-/// moments are many.
-fn most_certain(
+/// Returns the moment after row `from` with the highest lower limit according to the samples, and the estimate of the
+/// peak after that row: its interval contains the true value with 95 % confidence, although many moments are compared.
+fn highest_certain_level(
     snapshot: &Snapshot,
     device: DeviceId,
     lifetimes: &[Lifetime],
     from: Option<usize>,
-) -> (Reached, Estimate) {
+) -> (Level, Estimate) {
     const NONE: u32 = u32::MAX;
     let precision = Precision::of(snapshot, device, lifetimes);
     let first = from.map_or(0, |row| row + 1);
@@ -285,7 +287,7 @@ fn most_certain(
     for (at, change) in changes.into_iter().enumerate() {
         let [ended, begun] = change.map(|place| lifetimes.get(place as usize));
         if let Some(one) = ended {
-            live.take_out(one.size_bytes as f64, one.blocks);
+            live.remove(one.size_bytes as f64, one.blocks);
         }
         let Some(one) = begun else { continue };
         live.add(one.size_bytes as f64, one.blocks);
@@ -295,7 +297,7 @@ fn most_certain(
             best = (Some(first + at), now);
         }
     }
-    // Computed again, without accumulated rounding errors.
+    // Compute the sums of the best moment again, without accumulated rounding errors.
     let (row, mut live, mut bytes) = (best.0, Sum::default(), 0u64);
     for one in lifetimes.iter().filter(|one| one.is_live_after(row)) {
         live.add(one.size_bytes as f64, one.blocks);
@@ -303,10 +305,11 @@ fn most_certain(
     }
     let error = precision.bytes_of_many(&live, deviations);
     let high = high.max(error.high);
-    (Reached { bytes: bytes as f64, row, ticks: None }, Estimate { high, bound: high, ..error })
+    (Level { bytes: bytes as f64, row, ticks: None }, Estimate { high, bound: high, ..error })
 }
 
-/// Sampled programs whose live bytes rise and fall many times, with the real sampler and the recorder's readings.
+/// Tests with programs whose live bytes rise and fall many times, with the real sampler and simulated readings of the
+/// recorder.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,7 +330,8 @@ mod tests {
         live: Vec<[u64; ROWS]>,
     }
 
-    /// Blocks of eight sizes come and go in waves: `class` is that of the sampling interval; 0: a fixed mean.
+    /// Simulates a program that allocates and frees blocks of eight kinds in waves. `class` is the class of the
+    /// sampling interval; 0: a fixed mean.
     fn program(seed: u64, class: u8) -> Program {
         let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut below = move |end: u64| {
@@ -349,7 +353,7 @@ mod tests {
         let (mut blocks, mut counts) = (Vec::new(), DeviceStatistics::of(HOST));
         let (mut sampling, mut mark) = (Sampling::default(), CountedPeak::default());
         let (mut live, mut rows, mut now) = (Vec::new(), [0; ROWS], 0u64);
-        let (mut peak, mut freed, mut handed_out) = (0, 0, 0);
+        let (mut peak, mut freed, mut allocated) = (0, 0, 0);
         for step in 1..40_000u64 {
             let wave = (step as f64 / 900.0).sin() * 0.45 + 0.5;
             let is_free = !blocks.is_empty() && below(1000) as f64 > wave * 1000.0;
@@ -400,14 +404,14 @@ mod tests {
             peak = peak.max(now);
             if flags.is_some_and(|flags| flags.contains(EventFlags::SAMPLED)) {
                 mark.most_bytes = mark.most_bytes.max(counts.allocated_bytes - freed);
-                (freed, handed_out) = (counts.freed_bytes, counts.allocated_bytes);
+                (freed, allocated) = (counts.freed_bytes, counts.allocated_bytes);
                 if now > mark.bytes {
                     (mark.bytes, mark.ticks) = (now, ticks - 1);
                 }
             }
         }
         mark.most_bytes = mark.most_bytes.max(counts.allocated_bytes - freed);
-        assert!(handed_out > 0);
+        assert!(allocated > 0);
         mark.until_ticks = 400_000;
         live.push(rows);
         snapshot.blocks = Vec::new();
@@ -444,12 +448,12 @@ mod tests {
     }
 
     #[test]
-    fn intervals_at_the_peak_hold_the_truth_with_95_percent_confidence() {
+    fn intervals_at_the_peak_contain_the_true_value_with_95_percent_confidence() {
         let (mut within, mut all) = (0, 0);
         for seed in 1..=150 {
             let Program { snapshot, live, .. } = program(seed, [0, 4, 5, 6, 7][seed as usize % 5]);
             let found = peak_of(&snapshot);
-            // The bytes live right before the sampled block that triggered the reading.
+            // The bytes that were live right before the sampled block that triggered the recorder's reading.
             let truth = live[found.row.unwrap() + 1];
             let options = TopOptions::new().limit(usize::MAX);
             for row in top(&snapshot, By::Operator, HOST, &options).rows {
@@ -465,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_count_the_interval_holds_the_highest_of_all_moments() {
+    fn without_a_count_the_interval_contains_the_true_peak() {
         let mut within = 0;
         for seed in 1..=60 {
             let Program { mut snapshot, peak, .. } = program(seed, [0, 4, 6, 7][seed as usize % 4]);
@@ -524,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn no_peak_is_below_what_is_held_at_the_end() {
+    fn the_peak_is_not_below_the_memory_held_at_the_end() {
         let mut snapshot = program(3, 5).snapshot;
         snapshot.counted_peak = None;
         snapshot.devices[0].allocated_bytes += 1 << 30;

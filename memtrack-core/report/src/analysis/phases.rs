@@ -1,4 +1,4 @@
-//! The short report: the memory that each phase requested and held at the peak, and the place of the peak.
+//! A short report: the memory that each phase requested and held at the peak, and the phase and operator of the peak.
 //! Programs print it after a run; the numbers are those of [`top`](super::top) by phase.
 
 use super::peak::{Peak, PeakAnswer};
@@ -14,12 +14,12 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PhaseReport {
-    /// One row per phase that allocated or was live at the peak: forward, backward, optimizer, `(no phase)`, and
-    /// blocks from before the recording.
+    /// One row for each phase that allocated memory or had live memory at the peak: forward, backward, optimizer, `(no
+    /// phase)`, and blocks from before the recording.
     pub rows: Vec<TopRow>,
     /// The peak.
     pub peak: Peak,
-    /// The phase and the operator of the event that reached the peak; none when it was reached before.
+    /// The phase and the operator of the event that reached the peak; none if the peak was before the first event.
     pub peak_place: Option<(String, String)>,
 }
 
@@ -29,7 +29,7 @@ pub fn phases(snapshot: &Snapshot, device: DeviceId) -> PhaseReport {
     let symbols = &mut Symbolizer::of(snapshot);
     let TopReport { mut rows, peak, peak_place, .. } =
         top_with(snapshot, symbols, By::Phase, device, &options);
-    // In the order of a training step, not of size.
+    // Sorted in the order of a training step, not by size.
     let order = ["forward", "backward", "optimizer", "(no phase)"];
     rows.sort_by_key(|row| order.iter().position(|&phase| phase == row.name).unwrap_or(order.len()));
     PhaseReport { rows, peak, peak_place }
@@ -89,6 +89,6 @@ impl fmt::Display for PhaseReport {
                 errors.count.as_count(row.count),
             )?;
         }
-        writeln!(f, "{}", self.peak.described(self.peak_place.as_ref()))
+        writeln!(f, "{}", self.peak.format_line(self.peak_place.as_ref()))
     }
 }

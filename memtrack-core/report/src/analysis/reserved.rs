@@ -1,25 +1,25 @@
-//! Reserved bytes over time. The segments at the end are known, so the events are undone from there, which is
-//! also right when older events are missing.
+//! Reserved bytes over time. They are computed backward from the segments at the end, so the result is correct even if
+//! older events are missing.
 
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
 
-/// The most bytes in segments of a device, and the time when they were first reached.
+/// The highest number of reserved bytes of a device, and the moment when it was first reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReservedPeak {
-    /// The bytes.
+    /// The reserved bytes at the peak.
     pub bytes: u64,
-    /// The row of the event after which they were held; none if it was before the first event.
+    /// The row of the event that reached the peak; none if the peak was before the first event.
     pub row: Option<usize>,
 }
 
 impl ReservedPeak {
     /// Finds the peak of `device`.
     pub fn of(snapshot: &Snapshot, device: DeviceId) -> Self {
-        let (mut highest, mut at) = (before(snapshot, device), None);
-        for (row, held) in changes(snapshot, device) {
+        let (mut highest, mut at) = (reserved_at_start(snapshot, device), None);
+        for (row, held) in levels(snapshot, device) {
             if held > highest {
                 (highest, at) = (held, Some(row));
             }
@@ -28,27 +28,27 @@ impl ReservedPeak {
     }
 }
 
-/// Returns the reserved bytes of `device` over time: before the first event, and after the row of each event that changed
-/// them.
-pub fn reserved_course(
+/// Returns the reserved bytes of `device` before the first event, and after each event that changed them, with the
+/// event's row.
+pub fn reserved_over_time(
     snapshot: &Snapshot,
     device: DeviceId,
 ) -> (u64, impl Iterator<Item = (usize, u64)> + '_) {
-    let after = changes(snapshot, device).map(|(row, held)| (row, clamped(held)));
-    (clamped(before(snapshot, device)), after)
+    let after = levels(snapshot, device).map(|(row, held)| (row, clamped(held)));
+    (clamped(reserved_at_start(snapshot, device)), after)
 }
 
 /// Returns the bytes reserved before the first event.
-fn before(snapshot: &Snapshot, device: DeviceId) -> i128 {
-    let changes: i128 = snapshot.events.rows_of(device).map(|row| change(snapshot, row)).sum();
-    at_end(snapshot, device) - changes
+fn reserved_at_start(snapshot: &Snapshot, device: DeviceId) -> i128 {
+    let changes: i128 = snapshot.events.rows_of(device).map(|row| reserved_change(snapshot, row)).sum();
+    reserved_at_end(snapshot, device) - changes
 }
 
 /// Returns the rows that changed the reserved bytes, and the bytes after each.
-fn changes(snapshot: &Snapshot, device: DeviceId) -> impl Iterator<Item = (usize, i128)> + '_ {
-    let mut held = before(snapshot, device);
+fn levels(snapshot: &Snapshot, device: DeviceId) -> impl Iterator<Item = (usize, i128)> + '_ {
+    let mut held = reserved_at_start(snapshot, device);
     snapshot.events.rows_of(device).filter_map(move |row| {
-        let change = change(snapshot, row);
+        let change = reserved_change(snapshot, row);
         held += change;
         (change != 0).then_some((row, held))
     })
@@ -58,16 +58,16 @@ fn changes(snapshot: &Snapshot, device: DeviceId) -> impl Iterator<Item = (usize
 /// has events, but not the earlier state. memtrack's own files always have the live blocks.
 pub fn has_held_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return true };
-    // Segments on the host may be among those of the devices.
+    // The segments of pinned host memory may also be in the list of device segments.
     let on_the_host = device == DeviceId::HOST && pytorch.has(Key::HostSegments);
     pytorch.list_only || pytorch.has(Key::Segments) || on_the_host
 }
 
-/// Returns whether the file contains the memory that an allocator reserved for a device. A heap reserves
-/// nothing. PyTorch's memory profiles, and memtrack's snapshots of operator traces, have categories and
-/// segments that only show where blocks were seen: no event describes them, and nothing was counted in them.
+/// Returns whether the file contains the memory that an allocator reserved for a device. A heap reserves nothing.
+/// PyTorch's memory profiles, and memtrack's snapshots of operator traces, have categories, and their segments only
+/// show where blocks were seen: they come from no segment event, and their sizes were not counted.
 pub fn has_reserved_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
-    const COUNTED: [Key; 3] = [Key::AllocatedSize, Key::ActiveSize, Key::SegmentType];
+    const COUNTED_KEYS: [Key; 3] = [Key::AllocatedSize, Key::ActiveSize, Key::SegmentType];
     if snapshot.is_heap(device) {
         return false;
     }
@@ -76,28 +76,28 @@ pub fn has_reserved_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     }
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return true };
     let segments = &pytorch.segments;
-    let is_counted = |row| COUNTED.iter().any(|&key| segments.has(row, key));
+    let is_counted = |row| COUNTED_KEYS.iter().any(|&key| segments.has(row, key));
     let has_categories = pytorch.events.shapes.iter().any(|shape| shape.has(Key::Category));
     !has_categories
         || segments.is_empty()
         || (0..segments.len()).any(is_counted)
-        || snapshot.events.rows_of(device).any(|row| change(snapshot, row) != 0)
+        || snapshot.events.rows_of(device).any(|row| reserved_change(snapshot, row) != 0)
 }
 
-/// Returns the reserved bytes of `device` right after the event in `row`; with none, before the first event.
+/// Returns the reserved bytes of `device` right after the event in `row`; for `None`, before the first event.
 pub fn reserved_after(snapshot: &Snapshot, device: DeviceId, row: Option<usize>) -> u64 {
     let later = snapshot.events.rows_of(device).filter(|&at| row.is_none_or(|row| at > row));
-    clamped(at_end(snapshot, device) - later.map(|at| change(snapshot, at)).sum::<i128>())
+    clamped(reserved_at_end(snapshot, device) - later.map(|at| reserved_change(snapshot, at)).sum::<i128>())
 }
 
 /// Returns the bytes of the segments that `device` holds at the end.
-pub(super) fn at_end(snapshot: &Snapshot, device: DeviceId) -> i128 {
+pub(super) fn reserved_at_end(snapshot: &Snapshot, device: DeviceId) -> i128 {
     let of_device = snapshot.segments.iter().filter(|segment| segment.device == device);
     of_device.map(|segment| i128::from(segment.size_bytes)).sum()
 }
 
-/// Returns the change of the reserved bytes by the event in `row`.
-pub(super) fn change(snapshot: &Snapshot, row: usize) -> i128 {
+/// Returns by how many bytes the event in `row` changed the reserved bytes.
+pub(super) fn reserved_change(snapshot: &Snapshot, row: usize) -> i128 {
     let size = i128::from(snapshot.events.size_bytes[row]);
     match snapshot.events.action[row] {
         Action::SegmentAlloc | Action::SegmentMap => size,

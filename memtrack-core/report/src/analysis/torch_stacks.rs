@@ -1,29 +1,28 @@
-//! The facts about an allocation in a PyTorch stack, for allocations without a scope: the operator, the part of the training step
-//! and the modules. `attribution` reads each distinct stack once. The purpose of a block is read from frames in
-//! memtrack-profile.
+//! Infers the operator, the phase and the modules of an allocation without a scope from its PyTorch stack.
+//! `attribution` analyzes each distinct stack once. memtrack-profile infers the purpose of blocks from frames.
 //!
-//! | what | is read from |
+//! | result | inferred from |
 //! |---|---|
-//! | operator `aten::NAME` | the outermost `at::_ops::NAME::call` or `::redispatch` that no line of Python and no node of autograd lies within: what those called; its overload stays in the name, as `aten::add_Tensor` |
+//! | operator `aten::NAME` | the outermost `at::_ops::NAME::call` or `::redispatch` inside the innermost Python frame or autograd node; the overload is part of the name, as in `aten::add_Tensor` |
 //! | operator `torch.NAME` | in a profiler's stacks, the `<built-in method NAME …>` that Python called |
-//! | `backward` | autograd's engine and its nodes, `Tensor.backward`, `torch.autograd.backward` and `grad` |
+//! | `backward` | the autograd engine and autograd nodes, `Tensor.backward`, `torch.autograd.backward` and `grad` |
 //! | `optimizer` | Python files below `torch/optim`, functions of C++'s `torch::optim`, fused optimizers |
-//! | `forward` | inside a module, and in neither of those |
-//! | modules | in Python stacks, the line (or the class, where the frame names it) that runs within each call of a module; in a profiler's stacks, the modules by name |
+//! | `forward` | a module, and neither `backward` nor `optimizer` |
+//! | modules | in Python stacks, the line (or the class, if the frame names it) inside each call of a module; in a profiler's stacks, the names of modules |
 //!
-//! The innermost of backward and optimizer decides, as with scopes. Stacks of C++ alone do not distinguish forward from the
-//! rest, nor modules.
+//! If a stack shows both `backward` and `optimizer`, the inner one is the phase, as with scopes. Stacks with only C++
+//! frames show neither the forward phase nor modules.
 
 use super::top::frames::is_python;
 use memtrack_model::paths::{file_name, slashed};
 use memtrack_model::{Frame, Phase};
 
-/// The operator, phase and modules that one stack shows.
+/// The operator, phase and modules that a stack reveals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TorchStack {
     /// The operator.
     pub operator: Option<String>,
-    /// The part of the training step.
+    /// The phase of the training step.
     pub phase: Option<Phase>,
     /// The modules, outermost first.
     pub modules: Vec<String>,
@@ -31,18 +30,18 @@ pub struct TorchStack {
 
 /// Operators that only optimizers call.
 const FUSED_OPTIMIZERS: [&str; 4] = ["_fused_adam", "_fused_adamw", "_fused_sgd", "_fused_adagrad"];
-/// The form of a profiler's names for frames of modules.
-pub const PROFILED_MODULE: &str = "nn.Module: ";
+/// The prefix of module frames in a profiler's stacks.
+pub const MODULE_FRAME_PREFIX: &str = "nn.Module: ";
 
 impl TorchStack {
-    /// Reads a stack, innermost frame first.
+    /// Analyzes a stack, innermost frame first.
     pub fn of(frames: &[Frame]) -> Self {
         let mut stack = Self::default();
         let mut explicit = None;
-        // The operators of the innermost caller are complete.
+        // Whether all operators that the innermost Python frame or autograd node called have been visited.
         let mut called = false;
         let mut inner: Option<ParsedFrame<'_>> = None;
-        let profiled = frames.iter().any(|frame| frame.function.starts_with(PROFILED_MODULE));
+        let profiled = frames.iter().any(|frame| frame.function.starts_with(MODULE_FRAME_PREFIX));
         for frame in frames {
             let line = ParsedFrame::of(frame);
             if line.is_python || is_autograd(line.function) {
@@ -51,10 +50,10 @@ impl TorchStack {
                 stack.operator = Some(format!("aten::{name}"));
             }
             explicit = explicit.or_else(|| phase_of(&line));
-            if let Some(module) = line.function.strip_prefix(PROFILED_MODULE) {
+            if let Some(module) = line.function.strip_prefix(MODULE_FRAME_PREFIX) {
                 stack.modules.push(module.to_owned());
             } else if line.is_module_call() && !profiled {
-                // Two frames call a module, one within the other.
+                // A module call has two frames, one inside the other.
                 stack.modules.extend(inner.take().map(|inner| inner.module()));
             } else if line.is_python {
                 inner = Some(line);
@@ -67,10 +66,10 @@ impl TorchStack {
     }
 }
 
-/// A frame, whether a tracer wrote it as function, file and line, or a profiler as `file(line): function`.
+/// A frame, parsed from function, file and line, or from a profiler's `file(line): function`.
 #[derive(Clone, Copy, Debug)]
 pub struct ParsedFrame<'a> {
-    /// The file; empty where it is not known.
+    /// The file; empty if it is unknown.
     pub file: &'a str,
     /// The function.
     pub function: &'a str,
@@ -94,7 +93,8 @@ impl<'a> ParsedFrame<'a> {
         Self { file, function, line: frame.line, is_python: is_python(frame) }
     }
 
-    /// Returns whether the file lies at `path` below a folder of packages; `path` ends in a slash when it is a folder.
+    /// Returns whether the frame is a Python frame whose file is `path`, or in `path` if that ends in a slash, below
+    /// any folder.
     pub fn is_in(&self, path: &str) -> bool {
         let file = slashed(self.file);
         let found = file.match_indices(path).any(|(at, _)| {
@@ -104,7 +104,7 @@ impl<'a> ParsedFrame<'a> {
         self.is_python && found
     }
 
-    /// Returns the function without its class, which newer Pythons name too.
+    /// Returns the function without its class, which newer Python versions include.
     pub fn method(&self) -> &'a str {
         self.function.rsplit('.').next().unwrap_or(self.function)
     }
@@ -115,7 +115,7 @@ impl<'a> ParsedFrame<'a> {
             && matches!(self.method(), "_call_impl" | "_wrapped_call_impl")
     }
 
-    /// Returns the name of the module whose code this is: its class, else its file and line.
+    /// Returns the name of the module that the frame belongs to: the class, or else the file and line.
     fn module(&self) -> String {
         if let Some((class, _)) = self.function.rsplit_once('.')
             && !class.ends_with('>')
@@ -127,7 +127,7 @@ impl<'a> ParsedFrame<'a> {
     }
 }
 
-/// Returns the part of the training step that the frame begins: backward or optimizer.
+/// Returns the phase that the frame begins: backward or optimizer.
 pub fn phase_of(line: &ParsedFrame<'_>) -> Option<Phase> {
     let backward = is_autograd(line.function)
         || (line.is_in("torch/autograd/__init__.py") && matches!(line.method(), "backward" | "grad"))
@@ -170,7 +170,7 @@ pub(super) fn built_in(frame: &Frame) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Reads frames written as `function` or `function @ file:line`.
+    /// Analyzes frames that are written as `function` or `function @ file:line`.
     fn read(frames: &[&str]) -> (Option<String>, Option<Phase>, String) {
         let frame = |text: &&str| match text.split_once(" @ ") {
             None => Frame { function: (*text).into(), ..Frame::default() },
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_of_c_plus_plus_names_the_backward_pass() {
+    fn a_cpp_stack_reveals_the_backward_pass() {
         let stack = [
             "at::_ops::mul_Tensor::call(at::Tensor const&, at::Tensor const&)",
             "torch::autograd::generated::ExpBackward0::apply(std::vector<at::Tensor>&&)",
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_innermost_of_backward_and_optimizer_decides() {
+    fn the_innermost_of_backward_and_optimizer_is_the_phase() {
         let step = "wrapper @ /v/torch/optim/optimizer.py:533";
         let backward = "backward @ /v/torch/_tensor.py:566";
         assert_eq!(read(&["step @ /app/sgd.py:7", step, "main @ /app/a.py:1"]).1, Some(Phase::Optimizer));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_names_its_module_where_the_frame_has_it() {
+    fn the_class_names_the_module_if_the_frame_has_one() {
         let stack = [
             "Linear.forward @ /v/torch/nn/modules/linear.py:134",
             "Module._call_impl @ /v/torch/nn/modules/module.py:9",
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profilers_frames_are_read_too() {
+    fn profiler_frames_are_parsed() {
         let stack = [
             "<built-in method conv2d of type object at 0x0>",
             "torch/nn/modules/conv.py(564): forward",

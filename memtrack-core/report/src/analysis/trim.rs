@@ -1,13 +1,13 @@
-//! The frames of a stack that carry no information: memtrack's own, the unwinder's, the allocator's and the
-//! standard library's, as long as they are the innermost, and everything inside an allocator that the program
-//! provides. `top` groups stacks by the remaining frames.
+//! Removes frames without information from stacks: the innermost frames of memtrack, the unwinder, the allocator and
+//! the standard library, and everything inside an allocator that the program provides. `top` groups stacks by the
+//! remaining frames.
 
 use memtrack_model::Frame;
 use memtrack_model::paths::slashed;
 use memtrack_symbols::names::plain_path;
 
-/// Crates whose innermost frames only perform an allocation.
-const CRATES: [&str; 12] = [
+/// Crates whose functions only perform an allocation, if they are the innermost frames.
+const ALLOCATION_CRATES: [&str; 12] = [
     "memtrack_core",
     "memtrack_recorder",
     "memtrack_model",
@@ -22,7 +22,7 @@ const CRATES: [&str; 12] = [
     "hashbrown",
 ];
 /// Functions without a crate that only perform an allocation.
-const FUNCTIONS: [&str; 10] = [
+const ALLOCATION_FUNCTIONS: [&str; 10] = [
     "_Unwind_Backtrace",
     "malloc",
     "calloc",
@@ -35,9 +35,9 @@ const FUNCTIONS: [&str; 10] = [
     "operator new[]",
 ];
 
-/// Prefixes of such PyTorch functions: stack capture, the caching allocator, and creation of an empty tensor from its
-/// memory.
-const PYTORCH: [&str; 6] = [
+/// Prefixes of PyTorch functions that only perform an allocation: stack capture, the caching allocator, and the
+/// creation of empty tensors.
+const PYTORCH_ALLOCATION_PREFIXES: [&str; 6] = [
     "torch::unwind::",
     "torch::CapturedTraceback::",
     "torch::cuda::(anonymous namespace)::gather",
@@ -46,17 +46,17 @@ const PYTORCH: [&str; 6] = [
     "at::TensorBase at::detail::",
 ];
 
-/// Prefixes of the functions that the compiler puts between `alloc::alloc` and a program's `#[global_allocator]`. They
-/// carry the crate's name and the line of that `static`, as if the user had written them.
-const SHIMS: [&str; 6] =
+/// Prefixes of the functions that the compiler puts between `alloc::alloc` and a program's `#[global_allocator]`. Their
+/// names contain the program's crate and their line is that of the `static`, as if the user had written them.
+const SHIM_PREFIXES: [&str; 6] =
     ["__rust_alloc", "__rust_dealloc", "__rust_realloc", "__rust_no_alloc_shim", "__rdl_", "__rg_"];
-/// The trait that such an allocator implements.
-const ALLOCATOR: &str = "core::alloc::global::GlobalAlloc";
+/// The trait that a program's allocator implements.
+const ALLOCATOR_TRAIT: &str = "core::alloc::global::GlobalAlloc";
 
-/// Returns whether this function is the entry of the program's own allocator: frames further in are that allocator's
-/// work.
+/// Returns whether this function is an entry point of the program's own allocator: all frames inside it belong to the
+/// allocator.
 pub fn is_allocator_entry(function: &str) -> bool {
-    let of_trait = function.split_once(ALLOCATOR).is_some_and(|(before, after)| {
+    let of_trait = function.split_once(ALLOCATOR_TRAIT).is_some_and(|(before, after)| {
         (before.starts_with('<') && before.ends_with(" as ") && after.starts_with(">::"))
             || (before.ends_with("<impl ") && after.starts_with(" for "))
     });
@@ -65,7 +65,7 @@ pub fn is_allocator_entry(function: &str) -> bool {
 
 fn is_shim(path: &str) -> bool {
     let name = path.rsplit("::").next().unwrap_or(path);
-    SHIMS.iter().any(|beginning| name.starts_with(beginning))
+    SHIM_PREFIXES.iter().any(|beginning| name.starts_with(beginning))
 }
 
 /// Returns whether a frame of this function only performs an allocation for its caller.
@@ -73,31 +73,31 @@ pub fn is_plumbing(function: &str) -> bool {
     if is_allocator_entry(function) {
         return true;
     }
-    if PYTORCH.iter().any(|beginning| function.starts_with(beginning)) {
+    if PYTORCH_ALLOCATION_PREFIXES.iter().any(|beginning| function.starts_with(beginning)) {
         return true;
     }
-    // A trait's method for a primitive, `<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem`, belongs to the
-    // trait.
+    // A trait method for a primitive type, such as `<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem`,
+    // belongs to the trait's crate.
     let of_trait = function.strip_prefix('<').and_then(|rest| rest.split_once(" as "));
     let of_trait = of_trait.filter(|(own, _)| !own.contains("::")).map(|(_, of_trait)| of_trait);
-    // Types in its path, such as `<impl [T]>`, do not matter.
+    // The first segment suffices, so types in the path, such as `<impl [T]>`, do not matter.
     let raw = of_trait.unwrap_or(function);
-    if raw.split_once("::").is_some_and(|(first, _)| CRATES.contains(&first)) {
+    if raw.split_once("::").is_some_and(|(first, _)| ALLOCATION_CRATES.contains(&first)) {
         return true;
     }
     let path = plain_path(of_trait.unwrap_or(function));
     match path.split_once("::") {
-        Some((first, _)) => CRATES.contains(&first),
+        Some((first, _)) => ALLOCATION_CRATES.contains(&first),
         None => {
             let name = path.split('(').next().unwrap_or_default();
-            FUNCTIONS.contains(&name) || name.starts_with("__rust_")
+            ALLOCATION_FUNCTIONS.contains(&name) || name.starts_with("__rust_")
         }
     }
 }
 
-/// Prefixes of functions that pass a call on, anywhere in a stack: PyTorch's dispatcher, and functions that its
-/// engine and its generated code add.
-const PASSING_ON: [&str; 14] = [
+/// Prefixes of functions that only forward a call, anywhere in a stack: PyTorch's dispatcher, and functions of its
+/// autograd engine and its generated code.
+const FORWARDING_PREFIXES: [&str; 14] = [
     "c10::impl::",
     "c10::Dispatcher::",
     "c10::KernelFunction::",
@@ -113,11 +113,11 @@ const PASSING_ON: [&str; 14] = [
     "_object* torch::autograd::TypeError_to_NotImplemented_",
     "std::",
 ];
-/// Prefixes of such C functions: the interpreter's, and a program's startup.
-const INTERPRETER: [&str; 9] =
+/// Prefixes of C functions that only forward a call: functions of the Python interpreter, and program startup.
+const FORWARDING_C_PREFIXES: [&str; 9] =
     ["_Py", "Py", "pymain_", "pyrun_", "method_vectorcall", "cfunction_", "slot_", "__libc_", "pthread_"];
-/// Full names of such functions.
-const STARTING: [&str; 11] = [
+/// Full names of functions that only forward a call.
+const FORWARDING_FUNCTIONS: [&str; 11] = [
     "run_mod",
     "run_eval_code_obj",
     "type_call",
@@ -131,33 +131,33 @@ const STARTING: [&str; 11] = [
     "[unknown]",
 ];
 
-/// Functions of PyTorch's Python files that do the same.
-const PASSING_ON_IN_PYTHON: [(&str, &str); 4] = [
+/// Files and functions of PyTorch's Python code that only forward a call.
+const FORWARDING_PYTHON_FUNCTIONS: [(&str, &str); 4] = [
     ("torch/nn/modules/module.py", "_call_impl"),
     ("torch/nn/modules/module.py", "_wrapped_call_impl"),
     ("torch/optim/optimizer.py", "wrapper"),
     ("torch/utils/_contextlib.py", "decorate_context"),
 ];
 
-/// Returns whether a frame only passes a call on, so that it carries no information for a reader.
+/// Returns whether a frame only forwards a call, so that it contains no information for a reader.
 pub fn is_internal(frame: &Frame) -> bool {
     let function = frame.function.as_str();
     if let Some(file) = frame.file.as_deref().filter(|file| file.ends_with(".py")) {
         let (file, method) = (slashed(file), function.rsplit('.').next().unwrap_or(function));
-        return PASSING_ON_IN_PYTHON.iter().any(|&(of, name)| file.ends_with(of) && method == name);
+        return FORWARDING_PYTHON_FUNCTIONS.iter().any(|&(of, name)| file.ends_with(of) && method == name);
     }
     let of_c = !function.contains("::");
     let redispatched = function.starts_with("at::_ops::") && function.contains("::redispatch(");
     redispatched
-        || PASSING_ON.iter().any(|beginning| function.starts_with(beginning))
-        || (of_c && INTERPRETER.iter().any(|beginning| function.starts_with(beginning)))
-        || STARTING.contains(&function)
+        || FORWARDING_PREFIXES.iter().any(|beginning| function.starts_with(beginning))
+        || (of_c && FORWARDING_C_PREFIXES.iter().any(|beginning| function.starts_with(beginning)))
+        || FORWARDING_FUNCTIONS.contains(&function)
         || is_plumbing(function)
 }
 
-/// Returns the frames from the first on that does more than perform an allocation; all of them where there is
-/// no such frame.
-pub fn interesting(frames: &[Frame]) -> &[Frame] {
+/// Returns the frames from the first one that does more than perform an allocation; all frames if there is no such
+/// frame.
+pub fn informative_frames(frames: &[Frame]) -> &[Frame] {
     let entered = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
     let outside = entered.map_or(0, |entry| entry + 1);
     let first = frames[outside..].iter().position(|frame| !is_plumbing(&frame.function));
@@ -184,7 +184,7 @@ mod tests {
             "core::ops::function::FnOnce::call_once",
             "main",
         ]);
-        assert_eq!(interesting(&frames), &frames[5..]);
+        assert_eq!(informative_frames(&frames), &frames[5..]);
     }
 
     #[test]
@@ -199,7 +199,7 @@ mod tests {
             "std::sys::backtrace::__rust_begin_short_backtrace",
             "main",
         ]);
-        assert_eq!(interesting(&legacy), &legacy[5..]);
+        assert_eq!(informative_frames(&legacy), &legacy[5..]);
         let nested = named(&[
             "__rustc::__rust_realloc",
             "svc::arena::Index::grow",
@@ -207,7 +207,7 @@ mod tests {
             "svc::_::__rg_realloc",
             "svc::handle",
         ]);
-        assert_eq!(interesting(&nested), &nested[4..]);
+        assert_eq!(informative_frames(&nested), &nested[4..]);
         for own in ["svc::rust_alloc", "svc::Counting::alloc", "<svc::A as svc::GlobalAlloc>::alloc"] {
             assert!(!is_plumbing(own), "{own}");
         }
@@ -224,7 +224,7 @@ mod tests {
             "at::native::mm(at::Tensor const&)",
             "c10::impl::wrap_kernel_functor_unboxed_<at::Tensor>",
         ]);
-        assert_eq!(interesting(&frames), &frames[5..]);
+        assert_eq!(informative_frames(&frames), &frames[5..]);
     }
 
     #[test]
@@ -239,10 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_of_nothing_else_is_kept() {
+    fn a_stack_of_only_plumbing_is_kept() {
         let frames = named(&["__rust_alloc", "std::rt::lang_start"]);
-        assert_eq!(interesting(&frames), &frames[..]);
-        assert!(interesting(&[]).is_empty());
+        assert_eq!(informative_frames(&frames), &frames[..]);
+        assert!(informative_frames(&[]).is_empty());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::paths;
 use super::pseudonyms::Pseudonyms;
 use super::public;
 use crate::analysis::ownership::{on_name, on_path, plain};
-use crate::analysis::torch_stacks::{PROFILED_MODULE, ParsedFrame};
+use crate::analysis::torch_stacks::{MODULE_FRAME_PREFIX, ParsedFrame};
 use memtrack_model::Frame;
 use memtrack_model::paths::is_separator;
 
@@ -49,7 +49,7 @@ pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudony
         let path = if line.is_python { line.function.to_owned() } else { plain(line.function) };
         on_path(glob, line.file) || on_name(glob, &path)
     });
-    let function = if let Some(module) = frame.function.strip_prefix(PROFILED_MODULE) {
+    let function = if let Some(module) = frame.function.strip_prefix(MODULE_FRAME_PREFIX) {
         let (class, number) = match module.rsplit_once('_') {
             Some((class, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
                 (class, Some(number))
@@ -59,7 +59,7 @@ pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudony
         let stays = is_kept || public::is_class(class);
         let class = if stays { class.to_owned() } else { pseudonyms.of("Type", class) };
         let number = number.map_or_else(String::new, |number| format!("_{number}"));
-        format!("{PROFILED_MODULE}{class}{number}")
+        format!("{MODULE_FRAME_PREFIX}{class}{number}")
     } else if frame.function.starts_with("<built-in ") {
         scrub_built_in(&frame.function, pseudonyms)
     } else if let Some(place) = scrub_binary_offset(&frame.function, keep, pseudonyms) {

@@ -3,10 +3,10 @@
 use super::{Diff, DiffRow};
 #[cfg(feature = "plot")]
 use crate::analysis::change::{Amount, Change};
-use crate::analysis::live_flame::plain;
+use crate::analysis::live_flame::escaped_label;
 #[cfg(feature = "plot")]
 use crate::analysis::live_flame::{
-    MOST_RECTANGLES,
+    MAX_RECTANGLES,
     bound::bounded,
     tree::{Colour, Node, Tree},
 };
@@ -128,7 +128,7 @@ fn shown_functions(row: &DiffRow, owners: &mut Owners<'_>) -> Vec<Name> {
     names
 }
 
-/// Draws `stacks`, a diff by stack, as an SVG image that needs nothing else, with at most [`MOST_RECTANGLES`] rectangles. Its
+/// Draws `stacks`, a diff by stack, as an SVG image that needs nothing else, with at most [`MAX_RECTANGLES`] rectangles. Its
 /// title is that of `answer`: the same two files in the reader's grouping. Equal diffs make equal images.
 ///
 /// # Errors
@@ -151,7 +151,7 @@ pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Re
     // The rectangles were chosen already.
     options.min_width = 0.0;
     // One frame contains all others.
-    let tree = stacks.drawn(MOST_RECTANGLES - 1);
+    let tree = stacks.drawn(MAX_RECTANGLES - 1);
     let mut palette = PaletteMap::default();
     // That frame has no name.
     palette.insert("", UNCHANGED);
@@ -159,7 +159,7 @@ pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Re
     let most = tree.nodes[1..].iter().map(|node| by(node).unsigned_abs()).max().unwrap_or(0);
     for node in &tree.nodes[1..] {
         // Names end in the change, so that those that are equal have one colour.
-        palette.insert(plain(&node.label), colour(by(node), most));
+        palette.insert(escaped_label(&node.label), colour(by(node), most));
     }
     options.palette_map = Some(&mut palette);
     let mut lines = tree.lines();
@@ -189,12 +189,12 @@ fn colour(by: i128, most: u128) -> Color {
 }
 
 fn add(folded: &mut Folded, root: &str, row: &DiffRow, bytes: [u64; 2]) {
-    let mut line = plain(root);
+    let mut line = escaped_label(root);
     let stack = row.stack.iter().rev().map(|line| described(&line.frame, usize::MAX));
     let name = row.stack.is_empty().then(|| row.name.clone());
     for frame in stack.chain(name) {
         line.push(';');
-        line.push_str(&plain(&frame));
+        line.push_str(&escaped_label(&frame));
     }
     let sums = folded.entry(line).or_default();
     for (sum, bytes) in sums.iter_mut().zip(bytes) {

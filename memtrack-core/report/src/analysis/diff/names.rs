@@ -1,6 +1,6 @@
 //! Names without the parts that differ from run to run: addresses, compiler hashes, and the index of layers of one kind.
 
-use crate::analysis::torch_stacks::PROFILED_MODULE;
+use crate::analysis::torch_stacks::MODULE_FRAME_PREFIX;
 
 /// The placeholder for an index.
 const ANY: &str = "*";
@@ -33,7 +33,7 @@ pub(super) fn of_function(name: &str) -> String {
         Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => name,
     };
-    if name.starts_with(PROFILED_MODULE)
+    if name.starts_with(MODULE_FRAME_PREFIX)
         && let Some((class, number)) = name.rsplit_once('_')
         && !number.is_empty()
         && number.bytes().all(|byte| byte.is_ascii_digit())

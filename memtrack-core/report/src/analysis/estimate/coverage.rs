@@ -1,7 +1,7 @@
-//! Whether the stated intervals contain the true value as often as they claim: the real sampler, the real
+//! Tests that the reported intervals contain the true value as often as they claim, with the real sampler, the real
 //! report, and programs whose sums are known.
 
-use super::{Estimate, MOST_ERROR};
+use super::{Estimate, MAX_RELATIVE_ERROR};
 use crate::analysis::top::{By, TopOptions, TopRow, top};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, interval_of_class};
 use memtrack_model::snapshot::{Sampling, Scope, ScopeKind, Snapshot};
@@ -25,8 +25,8 @@ impl Random {
         (self.next() >> 11) % end
     }
 
-    /// Returns a block's size in a row of a kind: of one size, around one, over all, mostly tiny and a few larger, and
-    /// with some that are always recorded.
+    /// Returns the size of a block in a row of one of five kinds: a single size, a narrow range, all sizes, mostly tiny
+    /// with a few larger ones, and with some that are always recorded.
     fn size(&mut self, kind: usize) -> u64 {
         match kind % 5 {
             0 => 64,
@@ -40,16 +40,16 @@ impl Random {
     }
 }
 
-/// Bytes, bytes live at the peak, and blocks.
+/// The bytes, the bytes live at the peak, and the blocks of a row.
 type Numbers = [f64; 3];
 
-/// One program, and its report.
+/// The rows of one program's report.
 struct Program {
-    /// The true values of each row of the report, and the estimates.
+    /// The true values and the estimates of each row of the report.
     rows: Vec<(Numbers, [Estimate; 3])>,
-    /// Rows of the report whose small blocks have fewer bytes than the detection limit.
+    /// The number of rows whose small blocks have at most as many bytes as the detection limit.
     rows_below_limit: usize,
-    /// Rows without an entry although they have more than the limit.
+    /// The number of rows that are missing from the report although they have more bytes than the detection limit.
     missing_above_limit: usize,
 }
 
@@ -63,7 +63,7 @@ fn program(seed: u64) -> Program {
     for place in (1..blocks.len()).rev() {
         blocks.swap(place, random.below(place as u64 + 1) as usize);
     }
-    // A fixed rate, or one that follows earlier samples.
+    // A fixed rate, or a rate that adapts to earlier samples.
     let is_fixed = seed.is_multiple_of(3);
     let rules = match is_fixed {
         true => Rules { mean_bytes: 16 << 10, ..Rules::default() },
@@ -80,10 +80,10 @@ fn program(seed: u64) -> Program {
     let mut sampling = Sampling::default();
     let mut truth = vec![Numbers::default(); ROWS];
     let mut small_bytes = [0; ROWS];
-    let mut picked_lately = 0;
+    let mut recent_samples = 0;
     for (block, &row) in blocks.iter().enumerate() {
         if !is_fixed && block % 512 == 511 {
-            class = match picked_lately {
+            class = match recent_samples {
                 0..40 => class.saturating_sub(1),
                 100.. => (class + 1).min(11),
                 _ => class,
@@ -91,7 +91,7 @@ fn program(seed: u64) -> Program {
             sampler.change(class);
             sampling.widest_interval_bytes =
                 sampling.widest_interval_bytes.max(if class == 0 { 0 } else { interval_of_class(class) });
-            picked_lately = 0;
+            recent_samples = 0;
         }
         let size_bytes = random.size(row);
         let is_kept = random.below(3) == 0;
@@ -106,7 +106,7 @@ fn program(seed: u64) -> Program {
             sampling.unrecorded_bytes += size_bytes;
             continue;
         };
-        picked_lately += 1;
+        recent_samples += 1;
         let event = Event {
             ticks: 2 * block as u64,
             address: block as u64,
@@ -142,14 +142,14 @@ fn program(seed: u64) -> Program {
 }
 
 #[test]
-fn intervals_hold_the_truth_with_95_percent_confidence() {
+fn intervals_contain_the_true_value_with_95_percent_confidence() {
     let programs: Vec<_> = (1..=110).map(program).collect();
     let rows: Vec<_> = programs.iter().flat_map(|program| &program.rows).collect();
     for (number, name) in ["bytes", "bytes live at the peak", "blocks"].iter().enumerate() {
         let all = rows.iter().map(|(truth, estimates)| (truth[number], estimates[number]));
         let (shown, bounds): (Vec<_>, Vec<_>) = all
             .filter(|(_, estimate)| !estimate.is_exact())
-            .partition(|(_, estimate)| estimate.relative_error() <= MOST_ERROR);
+            .partition(|(_, estimate)| estimate.relative_error() <= MAX_RELATIVE_ERROR);
         let within = |rows: &[(f64, Estimate)]| {
             rows.iter().filter(|(truth, e)| *truth >= e.low && *truth <= e.high).count()
         };
@@ -157,14 +157,14 @@ fn intervals_hold_the_truth_with_95_percent_confidence() {
         assert!(shown.len() > 500 && shown.len() + bounds.len() > 2000, "{name}: {}", shown.len());
         let all = share(within(&shown) + within(&bounds), shown.len() + bounds.len());
         assert!((0.93..=0.97).contains(&all), "{name}: {all}");
-        // Also among the rows whose error is shown.
+        // The intervals are also reliable for only the rows whose error is shown.
         let shown = share(within(&shown), shown.len());
         assert!((0.93..=0.97).contains(&shown), "{name} ± …: {shown}");
         let below = bounds.iter().filter(|(truth, e)| *truth <= e.bound).count();
         let below = share(below, bounds.len());
         assert!(below >= 0.95, "{name} < …: {below}");
     }
-    // A row with more than the limit in small blocks has an entry.
+    // Rows with more small bytes than the detection limit are in the report.
     let (mut above, mut missing) = (0, 0);
     for program in &programs {
         above += program.rows.len() - program.rows_below_limit;

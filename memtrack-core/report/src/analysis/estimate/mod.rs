@@ -1,14 +1,14 @@
-//! The precision of a sum over samples. A block of size s that was picked with chance p stands for 1/p blocks
-//! and s/p bytes; the variance of such sums follows from the samples alone: Σ(1 − p)/p² for counts and Σs²(1 −
-//! p)/p² for bytes, additive over rows, threads, intervals and files. With few samples the errors are skewed,
-//! and without samples there is no variance: limits come from gamma distributions, as the exact ones of Poisson
-//! counts do, and take into account the amount that the next sample would have added.
+//! The precision of sums over samples. A block of size s that was sampled with probability p stands for 1/p blocks and
+//! s/p bytes. The variance of such a sum follows from the samples alone: Σ(1 − p)/p² for counts and Σs²(1 − p)/p² for
+//! bytes; variances add up over rows, threads, intervals and files. With few samples the error is skewed, and without
+//! samples the variance is zero. The limits are therefore quantiles of gamma distributions, like the exact limits of
+//! Poisson counts, and allow for the amount that one more sample would have added.
 //!
-//! Beside the samples there is exact knowledge, which narrows the limits: recorded blocks exist, and no row can
-//! have more unrecorded blocks than all rows together.
+//! Exact knowledge narrows the limits: recorded blocks certainly exist, and no row can have more unrecorded blocks than
+//! all rows together.
 //!
-//! **Why are rows not calibrated by exact counts per size class?** Within a budget there are many samples, and the counts
-//! would add a cost to every allocation.
+//! **Why are rows not calibrated with exact counts per size class?** The sampling budget yields enough samples, and
+//! such counts would slow down every allocation.
 
 #[cfg(test)]
 mod coverage;
@@ -16,30 +16,30 @@ mod known;
 mod shown;
 mod sums;
 
-pub use known::Whole;
+pub use known::KnownTotal;
 pub use sums::{Precision, Sum, Sums};
 
 use memtrack_model::answer::ErrorAnswer;
 
-/// A relative error above which a number is shown as a bound.
-pub(super) const MOST_ERROR: f64 = 0.5;
+/// The relative error above which a number is shown as a bound.
+pub(super) const MAX_RELATIVE_ERROR: f64 = 0.5;
 
-/// A number and its error. For an exact one, all fields but the error are equal.
+/// A number and its error. For an exact number, the standard error is 0 and all other numeric fields are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Estimate {
     /// The number.
     pub value: f64,
-    /// Its standard error, from the samples alone; 0 also where there was no sample.
+    /// The standard error, from the samples alone; also 0 if there was no sample.
     pub standard_error: f64,
     /// The lower end of the interval that contains the true value with 95 % confidence.
     pub low: f64,
     /// The upper end of the interval.
     pub high: f64,
-    /// The true value is below this with 95 % confidence.
+    /// The one-sided bound: the true value is below it with 95 % confidence.
     pub bound: f64,
-    /// Whether the lower end was counted rather than estimated: at least this much is certain, and [`Self::value`] is no
-    /// more than that. The upper end is certain too; it is infinite where it is unknown.
+    /// Whether the interval was counted rather than estimated. Both ends are then certain, and [`Self::value`] is the
+    /// lower end. An unknown upper end is infinite.
     pub counted: bool,
 }
 
@@ -55,8 +55,8 @@ impl Estimate {
         Self { value: low, standard_error: 0.0, low, high, bound: high, counted: high > low }
     }
 
-    /// Returns the number for a recording that may be incomplete (`ended` is false): it is at least as large as its lower
-    /// limit, and has no upper one.
+    /// Returns the number for a recording that may be incomplete: if it is (`ended` is false), the number has only a
+    /// lower limit, because later events are missing.
     #[must_use]
     pub(in crate::analysis) fn until_the_end(self, ended: bool) -> Self {
         match ended {
@@ -65,10 +65,10 @@ impl Estimate {
         }
     }
 
-    /// Returns the number for all blocks together instead of one row: small blocks without a sample count as well, so
-    /// that a sum without a sample is a lower limit.
-    pub(in crate::analysis) fn of_all(self) -> Self {
-        match self.is_of_recorded_blocks() && self.high > self.low {
+    /// Returns the number as the total of all blocks instead of one row. The total includes small blocks without a
+    /// sample, so a sum without samples is only a lower limit.
+    pub(in crate::analysis) fn as_total(self) -> Self {
+        match self.covers_only_recorded_blocks() && self.high > self.low {
             true => Self::between(self.low, self.high),
             false => self,
         }
@@ -79,7 +79,7 @@ impl Estimate {
         self.low == self.high
     }
 
-    /// Raises the lower limit to `least`, which is known not to be above the number.
+    /// Raises the lower limit to `least`; the true number is known not to be below it.
     pub(super) fn at_least(self, least: f64) -> Self {
         let Self { value, standard_error, low, high, bound, counted } = self;
         match least > high {
@@ -95,7 +95,7 @@ impl Estimate {
         }
     }
 
-    /// Lowers the upper limit to `most`, which is known not to be below the number.
+    /// Lowers the upper limit to `most`; the true number is known not to be above it.
     #[must_use]
     pub fn at_most(self, most: f64) -> Self {
         let Self { value, standard_error, low, high, bound, counted } = self;
@@ -111,13 +111,13 @@ impl Estimate {
         }
     }
 
-    /// Adds two numbers with independent errors.
+    /// Adds a number with an independent error.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         self.combined(other, 1.0)
     }
 
-    /// Subtracts two such numbers; the difference may be negative.
+    /// Subtracts a number with an independent error; the difference may be negative.
     #[must_use]
     pub fn less(&self, other: &Self) -> Self {
         self.combined(other, -1.0)
@@ -145,7 +145,8 @@ impl Estimate {
             true => (below(other), above(other)),
             false => (above(other), below(other)),
         };
-        // The subtracted part is largest where the rest is smallest; only a sum has a bound of its own.
+        // In a difference, the upper limit follows from the lower limit of the subtracted number. Only sums have a
+        // one-sided bound.
         let high = value + above(self).hypot(up);
         let bound = match sign > 0.0 {
             true => value + (self.bound - self.value).hypot(other.bound - other.value),
@@ -161,7 +162,8 @@ impl Estimate {
         }
     }
 
-    /// Returns the larger distance to an end of the interval, relative to the number; infinite for 0.
+    /// Returns the larger distance from the value to an end of the interval, relative to the value; infinite if the
+    /// value is 0.
     pub fn relative_error(&self) -> f64 {
         if self.is_exact() {
             return 0.0;
@@ -169,15 +171,15 @@ impl Estimate {
         (self.high - self.value).max(self.value - self.low) / self.value
     }
 
-    /// Returns whether the number is of blocks that are always recorded, without a sample among them. Small blocks
-    /// without a sample may come in addition: reports print their possible amount once for all rows.
-    fn is_of_recorded_blocks(&self) -> bool {
+    /// Returns whether the number covers only blocks that are always recorded, without samples. Unsampled small blocks
+    /// may come in addition; reports print their possible amount once for all rows.
+    fn covers_only_recorded_blocks(&self) -> bool {
         self.standard_error == 0.0 && self.value > 0.0 && !self.counted && self.high.is_finite()
     }
 
-    /// Returns the error for JSON; none for an exact number.
+    /// Returns the error for JSON; none if the number is exact.
     pub fn answer(&self) -> Option<ErrorAnswer> {
-        (!self.is_exact() && !self.is_of_recorded_blocks()).then(|| ErrorAnswer {
+        (!self.is_exact() && !self.covers_only_recorded_blocks()).then(|| ErrorAnswer {
             standard_error: self.standard_error,
             low: self.low.floor() as i64,
             high: self.high.is_finite().then(|| self.high.ceil() as i64),

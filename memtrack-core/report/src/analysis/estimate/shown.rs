@@ -1,21 +1,21 @@
-//! The texts of numbers with errors: with their error in percent, as a bound, or as both ends of their interval.
+//! Formats numbers with errors: with the error in percent, as a bound, or as the ends of an interval.
 
-use super::{Estimate, MOST_ERROR};
+use super::{Estimate, MAX_RELATIVE_ERROR};
 use memtrack_model::units::{human_bytes, human_count, human_share};
 
 impl Estimate {
-    /// Formats the number as bytes, of which `bytes` is the exact rounding: `1.3 GiB ± 4 %`, or as a bound, `< 40.0 MiB`;
-    /// a counted one as `at least 2.8 MiB, at most 3.1 MiB`.
+    /// Formats the number as bytes, where `bytes` is the value as an integer: `1.3 GiB ± 4 %`, or as a bound, `< 40.0
+    /// MiB`; a counted number as `at least 2.8 MiB, at most 3.1 MiB`.
     pub fn as_bytes(&self, bytes: u64) -> String {
-        match self.percent() {
-            Shown::Exact => human_bytes(bytes),
-            Shown::Error(percent) => format!("{} ± {percent} %", human_bytes(bytes)),
-            Shown::Bound => format!("< {}", human_bytes(self.bound.ceil() as u64)),
-            Shown::Ends => self.between_ends(),
+        match self.notation() {
+            Notation::Exact => human_bytes(bytes),
+            Notation::Error(percent) => format!("{} ± {percent} %", human_bytes(bytes)),
+            Notation::Bound => format!("< {}", human_bytes(self.bound.ceil() as u64)),
+            Notation::Ends => self.between_ends(),
         }
     }
 
-    /// Formats the ends of the interval; a single number where both look alike.
+    /// Formats the ends of the interval, or a single number if both ends have the same text.
     fn between_ends(&self) -> String {
         let low = human_bytes(self.low.floor() as u64);
         if self.high.is_infinite() {
@@ -25,18 +25,17 @@ impl Estimate {
         if low == high { low } else { format!("at least {low}, at most {high}") }
     }
 
-    /// Formats the number as bytes whose lower limit matters: as [`Self::as_bytes`], but with a lower limit in place of
-    /// an upper one.
+    /// Formats the number like [`Self::as_bytes`], but with a lower limit in place of an upper one.
     #[cfg(feature = "compare")]
     pub(in crate::analysis) fn as_bytes_from(&self, bytes: u64) -> String {
-        match self.percent() {
-            Shown::Bound | Shown::Ends => format!("at least {}", human_bytes(self.low.floor() as u64)),
+        match self.notation() {
+            Notation::Bound | Notation::Ends => format!("at least {}", human_bytes(self.low.floor() as u64)),
             _ => self.as_bytes(bytes),
         }
     }
 
-    /// Formats the difference of the number, of which `bytes` is the exact rounding, from another: `+1.3 GiB ± 4 %`,
-    /// `−40.0 MiB`; where the two may be equal, their largest distance, `±3.0 MiB`.
+    /// Formats the difference between the number, where `bytes` is the value as an integer, and the exact number
+    /// `other`: `+1.3 GiB ± 4 %`, `−40.0 MiB`; if they may be equal, the largest possible difference, `±3.0 MiB`.
     #[cfg(feature = "compare")]
     pub(in crate::analysis) fn as_difference(&self, bytes: u64, other: u64) -> String {
         let sign = if bytes > other { "+" } else { "−" };
@@ -54,65 +53,66 @@ impl Estimate {
         }
     }
 
-    /// Formats the number as a `share` of something, from 0 to 1: `3.2 %`, or where the number is a bound, `< 4.0 %`. A
-    /// share has the same relative error as its number.
+    /// Formats a `share` (0 to 1) that is proportional to the number: `3.2 %`, or if the number is shown as a bound, `<
+    /// 4.0 %`. A share has the same relative error as its number.
     pub fn as_share(&self, share: f64) -> String {
-        match self.percent() {
-            Shown::Bound if self.value > 0.0 => {
+        match self.notation() {
+            Notation::Bound if self.value > 0.0 => {
                 format!("< {}", human_share((share * self.bound / self.value).min(1.0)))
             }
             _ => human_share(share),
         }
     }
 
-    /// Formats the number as a count: `23,000 ± 4 %`, as a bound, `< 700`, or as `at least 700`.
+    /// Formats the number as a count: `23,000 ± 4 %`, `< 700` as a bound, or `at least 700`.
     pub fn as_count(&self, count: u64) -> String {
-        // Digits that the error makes meaningless are not shown.
+        // Digits that are smaller than the error are rounded away.
         let digits = |value: f64, of: f64| {
             let unit = 10_f64.powf(of.max(1.0).log10().floor());
             human_count(((value / unit).round() * unit) as u64)
         };
-        match self.percent() {
-            Shown::Exact => human_count(count),
-            Shown::Error(percent) => {
+        match self.notation() {
+            Notation::Exact => human_count(count),
+            Notation::Error(percent) => {
                 let off = (self.high - self.value).max(self.value - self.low);
                 format!("{} ± {percent} %", digits(self.value, off))
             }
-            Shown::Ends => {
+            Notation::Ends => {
                 let (low, high) = (self.low.ceil() as u64, self.high.ceil() as u64);
                 match self.high.is_infinite() {
                     true => format!("at least {}", human_count(low)),
                     false => format!("at least {}, at most {}", human_count(low), human_count(high)),
                 }
             }
-            Shown::Bound => format!("< {}", digits(self.bound * 1.05, self.bound / 10.0)),
+            Notation::Bound => format!("< {}", digits(self.bound * 1.05, self.bound / 10.0)),
         }
     }
 
-    /// Formats it with the counted noun: `23,000 ± 4 % blocks`.
+    /// Formats the number as a count with a noun: `23,000 ± 4 % blocks`.
     pub fn as_counted(&self, count: u64, what: &str) -> String {
         format!("{} {what}{}", self.as_count(count), if count == 1 { "" } else { "s" })
     }
 
-    fn percent(&self) -> Shown {
+    fn notation(&self) -> Notation {
         let error = self.relative_error();
         match error {
-            _ if self.is_exact() => Shown::Exact,
-            _ if self.counted || self.high.is_infinite() => Shown::Ends,
-            _ if self.is_of_recorded_blocks() => Shown::Exact,
-            _ if error.is_nan() || error > MOST_ERROR => Shown::Bound,
-            _ if error >= 0.00995 => Shown::Error(format!("{:.0}", error * 100.0)),
-            _ => Shown::Error(format!("{:.1}", (error * 100.0).max(0.1))),
+            _ if self.is_exact() => Notation::Exact,
+            _ if self.counted || self.high.is_infinite() => Notation::Ends,
+            _ if self.covers_only_recorded_blocks() => Notation::Exact,
+            _ if error.is_nan() || error > MAX_RELATIVE_ERROR => Notation::Bound,
+            _ if error >= 0.00995 => Notation::Error(format!("{:.0}", error * 100.0)),
+            _ => Notation::Error(format!("{:.1}", (error * 100.0).max(0.1))),
         }
     }
 }
 
-enum Shown {
+/// The notation of a number with an error.
+enum Notation {
     Exact,
-    /// An error in percent.
+    /// With the error in percent.
     Error(String),
     Bound,
-    /// Both ends of the interval.
+    /// As both ends of the interval.
     Ends,
 }
 
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_above_a_half_is_shown_as_a_bound() {
+    fn an_error_above_50_percent_is_shown_as_a_bound() {
         let shown = |low: f64, value: f64, high: f64| {
             let estimate = Estimate { value, standard_error: 1.0, low, high, bound: high, counted: false };
             (estimate.as_bytes(value as u64), estimate.as_count(value as u64))

@@ -1,30 +1,30 @@
-//! Sums over blocks, some of which are samples, and the precision of a device's samples.
+//! Sums over blocks, some of which are sampled, and the precision of a device's samples.
 
-use super::{Estimate, Whole};
-use crate::analysis::lifetimes::{Lifetime, not_one_by_one};
+use super::{Estimate, KnownTotal};
+use crate::analysis::lifetimes::{Lifetime, not_recorded_individually};
 use crate::analysis::peak::Peak;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 
-/// The number of standard deviations that leave 2.5 % beyond them on each side.
+/// The number of standard deviations beyond which 2.5 % of a normal distribution lie on each side.
 const TWO_SIDED: f64 = 1.959_964;
-/// The number of standard deviations that leave 5 % beyond them on one side.
+/// The number of standard deviations beyond which 5 % of a normal distribution lie on one side.
 const ONE_SIDED: f64 = 1.644_854;
 
-/// A running sum over blocks, some of which are samples.
+/// A running sum over blocks, some of which are sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sum {
     /// The sum over recorded blocks, each counted once.
     recorded: f64,
-    /// The sum over all blocks that they stand for.
+    /// The sum over all blocks that the recorded ones stand for.
     value: f64,
-    /// The part of [`Self::value`] that is from samples.
+    /// The part of [`Self::value`] that comes from samples.
     sampled: f64,
     variance: f64,
 }
 
 impl Sum {
-    /// Adds a block that counts for `amount` and stands for `weight` blocks.
+    /// Adds a block of `amount` (its bytes, or 1) that stands for `weight` blocks.
     pub fn add(&mut self, amount: f64, weight: f64) {
         let value = amount * weight;
         self.recorded += amount;
@@ -35,13 +35,13 @@ impl Sum {
         }
     }
 
-    /// Removes such a block.
-    pub fn take_out(&mut self, amount: f64, weight: f64) {
+    /// Removes a block that was added with the same arguments.
+    pub fn remove(&mut self, amount: f64, weight: f64) {
         let value = amount * weight;
         self.recorded -= amount;
         self.value -= value;
         if weight > 1.0 {
-            // The difference of equal sums may be below zero by rounding.
+            // The difference of equal sums may be slightly negative because of rounding.
             self.sampled = (self.sampled - value).max(0.0);
             self.variance = (self.variance - value * value * (1.0 - 1.0 / weight)).max(0.0);
         }
@@ -52,12 +52,12 @@ impl Sum {
         self.value
     }
 
-    /// Returns its recorded part, each block counted once: the sum is not below it.
+    /// Returns the sum over recorded blocks, each counted once: a lower limit of the sum.
     pub(in crate::analysis) fn recorded(&self) -> f64 {
         self.recorded
     }
 
-    /// Adds both sums.
+    /// Returns the sum of both sums.
     #[must_use]
     pub fn with(self, other: &Self) -> Self {
         Self {
@@ -68,21 +68,21 @@ impl Sum {
         }
     }
 
-    /// Estimates the sum, where `next` is the amount that one more sample would add and `unrecorded` everything
-    /// that was not recorded; both are 0 where every block was.
+    /// Estimates the sum. `next` is the amount that one more sample would add, and `unrecorded` the total of everything
+    /// that was not recorded; both are 0 if every block was recorded.
     fn estimate(&self, next: f64, unrecorded: f64) -> Estimate {
-        self.estimate_within(next, unrecorded, TWO_SIDED)
+        self.estimate_with(next, unrecorded, TWO_SIDED)
     }
 
-    /// Estimates the sum with other ends of the interval: so many standard deviations of the normal
-    /// distribution from its middle.
-    fn estimate_within(&self, next: f64, unrecorded: f64, deviations: f64) -> Estimate {
+    /// Estimates the sum with another confidence: the interval extends to this many standard deviations of a normal
+    /// distribution.
+    fn estimate_with(&self, next: f64, unrecorded: f64, deviations: f64) -> Estimate {
         if unrecorded <= 0.0 {
             return Estimate::exact(self.value);
         }
         let (sampled, variance) = (self.sampled, self.variance);
         let certain = self.value - sampled;
-        // The average amount that a sample of this row adds.
+        // The average amount that a sample in this sum adds.
         let usual = if sampled > 0.0 { variance / sampled } else { 0.0 };
         let next = next.max(usual);
         let low = gamma(sampled + usual / 2.0, variance + usual * usual / 2.0, -deviations);
@@ -101,8 +101,8 @@ impl Sum {
     }
 }
 
-/// Returns how many standard deviations of a normal distribution leave `share` of it beyond them on one side: an upper
-/// bound, by one percent at most (Abramowitz and Stegun, 26.2.23).
+/// Returns the number of standard deviations beyond which `share` of a normal distribution lies on one side. The
+/// approximation is too high by at most one percent (Abramowitz and Stegun, 26.2.23).
 fn deviations_beyond(share: f64) -> f64 {
     let t = (-2.0 * share.ln()).sqrt();
     let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
@@ -110,8 +110,8 @@ fn deviations_beyond(share: f64) -> f64 {
     t - above / below + 4.5e-4
 }
 
-/// Returns the value of a gamma distribution with that mean and variance which lies `deviations` from its middle, in
-/// standard deviations of the corresponding normal distribution (Wilson and Hilferty).
+/// Returns a quantile of the gamma distribution with this mean and variance: the one that `deviations` standard
+/// deviations have in a normal distribution (Wilson and Hilferty's approximation).
 fn gamma(mean: f64, variance: f64, deviations: f64) -> f64 {
     if variance <= 0.0 || mean <= 0.0 {
         return mean.max(0.0);
@@ -121,25 +121,25 @@ fn gamma(mean: f64, variance: f64, deviations: f64) -> f64 {
     mean * root.max(0.0).powi(3)
 }
 
-/// The precision of the samples of one device's recording.
+/// The precision of the samples of one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Precision {
-    /// The amount that one more sample of a typical unrecorded byte, and of a typical unrecorded block, would add.
+    /// The bytes, and the blocks, that one more sample would typically add.
     next_bytes: f64,
     next_blocks: f64,
-    /// Everything that was not recorded.
+    /// The total of everything that was not recorded.
     unrecorded_bytes: f64,
     unrecorded_blocks: f64,
 }
 
 impl Precision {
-    /// Measures the samples of `device`, which has these lifetimes.
+    /// Determines the precision of the samples of `device`, whose lifetimes are `lifetimes`.
     pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
         let lacks = snapshot.is_heap(device) && snapshot.may_lack_small_blocks();
         let mut precision = Self::of_samples(snapshot, lacks, lifetimes);
-        // Where the file has no count of unrecorded blocks, the exact counts may show it.
+        // If the file has no count of unrecorded blocks, it may follow from the exact counts.
         if snapshot.sampling.is_none()
-            && let Some((bytes, blocks)) = not_one_by_one(snapshot, device, lifetimes)
+            && let Some((bytes, blocks)) = not_recorded_individually(snapshot, device, lifetimes)
         {
             precision.unrecorded_bytes = precision.unrecorded_bytes.min(bytes as f64);
             precision.unrecorded_blocks = precision.unrecorded_blocks.min(blocks as f64);
@@ -152,7 +152,7 @@ impl Precision {
         let mut any = false;
         for lifetime in lifetimes.iter().filter(|lifetime| lifetime.estimated) {
             let (weight, size) = (lifetime.blocks, lifetime.size_bytes as f64);
-            // The part that this sample shows to be unrecorded.
+            // The number of unrecorded blocks that this sample stands for.
             let missing = weight - 1.0;
             bytes = (bytes.0 + size * weight * size * missing, bytes.1 + size * missing);
             blocks = (blocks.0 + weight * missing, blocks.1 + missing);
@@ -171,7 +171,7 @@ impl Precision {
         };
         Self {
             next_bytes: mean(bytes, widest as f64),
-            // Without any sample: blocks as small as allocators make them.
+            // Without any sample, assume the smallest blocks that allocators return.
             next_blocks: mean(blocks, (widest as f64 / (16 + meta.sample_block_bytes) as f64).max(1.0)),
             unrecorded_bytes: unrecorded(|sampling| sampling.unrecorded_bytes),
             unrecorded_blocks: unrecorded(|sampling| sampling.unrecorded_blocks),
@@ -188,88 +188,90 @@ impl Precision {
         sum.estimate(self.next_blocks, self.unrecorded_blocks)
     }
 
-    /// Estimates a sum of bytes that is one of many: all their intervals together contain the true values with
-    /// 95 % confidence.
+    /// Estimates one of many sums of bytes, so that with 95 % confidence all intervals together contain their true
+    /// values.
     pub(in crate::analysis) fn bytes_of_many(&self, sum: &Sum, deviations: f64) -> Estimate {
-        sum.estimate_within(self.next_bytes, self.unrecorded_bytes, deviations)
+        sum.estimate_with(self.next_bytes, self.unrecorded_bytes, deviations)
     }
 
-    /// Returns the deviations for [`Self::bytes_of_many`] with `count` sums.
+    /// Returns the argument `deviations` of [`Self::bytes_of_many`] for `count` sums.
     pub(in crate::analysis) fn deviations_of_many(count: usize) -> f64 {
         deviations_beyond(0.025 / count.max(1) as f64)
     }
 
-    /// Returns the bytes in small blocks below which a row may have no sample (with 5 % probability); 0: every block was
-    /// recorded.
+    /// Returns the detection limit: a row with this many bytes in small blocks has no sample with a probability of 5 %.
+    /// 0 if every block was recorded.
     pub(in crate::analysis) fn detection_limit_bytes(&self) -> u64 {
         // −ln 0.05.
         (2.996 * self.next_bytes).min(self.unrecorded_bytes).ceil() as u64
     }
 }
 
-/// The errors of sums over some of a device's blocks that are live at one moment, for reports in the packages above.
+/// Estimates sums over blocks of one device that are live at the same moment, for reports in packages that depend on
+/// this one.
 #[derive(Clone, Copy, Debug)]
 pub struct Sums {
     precision: Precision,
-    /// The most bytes that were live at any moment.
+    /// The maximum number of bytes that were live at any moment.
     most_live: f64,
-    of_bytes: Whole,
-    of_blocks: Whole,
+    of_bytes: KnownTotal,
+    of_blocks: KnownTotal,
 }
 
 impl Sums {
-    /// Measures `lifetimes`, which are all of `device`.
+    /// Creates the estimator for `device`; `lifetimes` are all of its lifetimes.
     pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
         let peak = Peak::of(snapshot, device, lifetimes);
         Self {
             precision: Precision::of(snapshot, device, lifetimes),
             most_live: peak.recorded.high,
-            of_bytes: Whole::UNKNOWN,
-            of_blocks: Whole::UNKNOWN,
+            of_bytes: KnownTotal::UNKNOWN,
+            of_blocks: KnownTotal::UNKNOWN,
         }
     }
 
-    /// Returns the sums over parts of `all`, which come to no more than that many bytes and blocks.
-    pub fn within<'a>(&self, bytes: u64, blocks: u64, all: impl Iterator<Item = &'a Lifetime>) -> Self {
+    /// Returns an estimator for parts of `all`, whose total is known not to exceed `bytes` and `blocks`.
+    pub fn limited_to<'a>(&self, bytes: u64, blocks: u64, all: impl Iterator<Item = &'a Lifetime>) -> Self {
         let (sum_of_bytes, sum_of_blocks) = sums(all);
         Self {
-            of_bytes: Whole::of(bytes as f64, &sum_of_bytes),
-            of_blocks: Whole::of(blocks as f64, &sum_of_blocks),
+            of_bytes: KnownTotal::of(bytes as f64, &sum_of_bytes),
+            of_blocks: KnownTotal::of(blocks as f64, &sum_of_blocks),
             ..*self
         }
     }
 
-    /// Estimates the bytes of these blocks together.
-    pub fn bytes<'a>(&self, some: impl Iterator<Item = &'a Lifetime>) -> Estimate {
-        let (sum, _) = sums(some);
+    /// Estimates the total bytes of these blocks.
+    pub fn bytes<'a>(&self, lifetimes: impl Iterator<Item = &'a Lifetime>) -> Estimate {
+        let (sum, _) = sums(lifetimes);
         let estimate = self.precision.bytes(&sum).at_most(self.most_live.max(sum.recorded));
         self.of_bytes.part(estimate, &sum)
     }
 
-    /// Estimates their number.
-    pub fn blocks<'a>(&self, some: impl Iterator<Item = &'a Lifetime>) -> Estimate {
-        let (_, sum) = sums(some);
+    /// Estimates the number of these blocks.
+    pub fn blocks<'a>(&self, lifetimes: impl Iterator<Item = &'a Lifetime>) -> Estimate {
+        let (_, sum) = sums(lifetimes);
         self.of_blocks.part(self.precision.blocks(&sum), &sum)
     }
 
-    /// Returns the bytes and the number of these blocks, which add up to `bytes` and `blocks` by themselves.
+    /// Returns the rounded bytes and number of these blocks; `bytes` and `blocks` are their sums before the known total
+    /// is applied.
     pub fn rounded<'a>(
         &self,
-        some: impl Iterator<Item = &'a Lifetime>,
+        lifetimes: impl Iterator<Item = &'a Lifetime>,
         bytes: u64,
         blocks: u64,
     ) -> (u64, u64) {
-        let (sum_of_bytes, sum_of_blocks) = sums(some);
+        let (sum_of_bytes, sum_of_blocks) = sums(lifetimes);
         (self.of_bytes.rounded(&sum_of_bytes, bytes), self.of_blocks.rounded(&sum_of_blocks, blocks))
     }
 }
 
-/// Adds up the bytes and the blocks.
-fn sums<'a>(some: impl Iterator<Item = &'a Lifetime>) -> (Sum, Sum) {
+/// Adds up the bytes and the number of the blocks.
+fn sums<'a>(lifetimes: impl Iterator<Item = &'a Lifetime>) -> (Sum, Sum) {
     let (mut bytes, mut blocks) = (Sum::default(), Sum::default());
-    for one in some {
-        bytes.add(one.size_bytes as f64, one.blocks);
-        blocks.add(1.0, one.blocks);
+    for lifetime in lifetimes {
+        bytes.add(lifetime.size_bytes as f64, lifetime.blocks);
+        blocks.add(1.0, lifetime.blocks);
     }
     (bytes, blocks)
 }

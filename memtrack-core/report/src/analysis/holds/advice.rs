@@ -1,16 +1,16 @@
-//! The advice on what to do first, in one sentence: the first of a list of rules that applies.
+//! One sentence of advice on what to do first. The first applicable rule determines it.
 
 use super::{Holder, Kind, WhoHolds};
 use memtrack_model::units::{human_bytes, human_share};
 
-/// Above this share of the held memory, a group is named in the advice before all others.
-const LARGE: f64 = 0.2;
-/// Above this share, one group dominates.
-const MOST: f64 = 0.5;
+/// A group with more than this share of the held memory is named alone in the advice.
+const LARGE_SHARE: f64 = 0.2;
+/// A group with more than this share dominates.
+const DOMINANT_SHARE: f64 = 0.5;
 
 /// Returns the advice on the held memory.
-pub(super) fn first(held: &WhoHolds, is_heap: bool) -> String {
-    if let Some(advice) = refused(held) {
+pub(super) fn advice(held: &WhoHolds, is_heap: bool) -> String {
+    if let Some(advice) = advice_on_refusal(held) {
         return advice;
     }
     let cached = held.cached.map_or(0, |cached| cached.bytes());
@@ -25,33 +25,34 @@ pub(super) fn first(held: &WhoHolds, is_heap: bool) -> String {
         return "no recorded memory is held: start recording earlier".to_owned();
     };
     match largest.kind {
-        Kind::Older if largest.share > LARGE => {
+        Kind::Older if largest.share > LARGE_SHARE => {
             return format!(
                 "start recording earlier: {} of it was allocated before recording began, so its origin is \
                  unknown",
                 human_share(largest.share)
             );
         }
-        Kind::NoStack if largest.share > MOST => {
+        Kind::NoStack if largest.share > DOMINANT_SHARE => {
             let what = if is_heap { "stacks" } else { "stacks (Options::context, --stacks alloc)" };
             return format!("record {what}: the largest part has no stack");
         }
         _ => {}
     }
-    // The memory that grew most will go on growing; at the peak of a step all memory is new.
+    // The memory that grew most will probably continue to grow. Growth since the midpoint does not count: at the peak
+    // of a step, all memory may be new.
     if let Some(grown) = held.grown.as_ref().filter(|grown| !grown.since_midpoint)
         && let Some((line, bytes)) = &grown.most
         && *line != largest.line
-        && *bytes as f64 > LARGE * held.allocated_bytes as f64
+        && *bytes as f64 > LARGE_SHARE * held.allocated_bytes as f64
     {
         let bytes = grown.most_error.as_bytes(*bytes);
         return format!("look at {line}: it grew by {bytes} since {}", grown.since);
     }
-    look_at(largest)
+    advice_on_holder(largest)
 }
 
-/// Returns the advice on a request that could not be met, where the largest holders are not the cause.
-fn refused(held: &WhoHolds) -> Option<String> {
+/// Returns the advice on a failed request, if the largest holders are not the cause.
+fn advice_on_refusal(held: &WhoHolds) -> Option<String> {
     let refused = held.refused?;
     let requested = refused.requested_bytes;
     if refused.device_total_bytes.is_some_and(|total| requested > total) {
@@ -84,8 +85,8 @@ fn refused(held: &WhoHolds) -> Option<String> {
     ))
 }
 
-/// Returns the line that the advice names.
-fn look_at(largest: &Holder) -> String {
+/// Returns the advice to inspect the line of the largest holder.
+fn advice_on_holder(largest: &Holder) -> String {
     let share = largest.error.as_share(largest.share);
     let line = &largest.line;
     match largest.kind {
@@ -95,8 +96,8 @@ fn look_at(largest: &Holder) -> String {
         Kind::NoTime => {
             format!("symbolize the stacks later: memtrack summary on a dump or recording ({line}: {share})")
         }
-        _ if largest.share > MOST => format!("look at {line}: {share} of the memory is from there"),
-        _ if largest.share > LARGE => format!("look at {line}, the largest part ({share})"),
+        _ if largest.share > DOMINANT_SHARE => format!("look at {line}: {share} of the memory is from there"),
+        _ if largest.share > LARGE_SHARE => format!("look at {line}, the largest part ({share})"),
         _ => format!("look at the largest parts together: {line} has the most, but only {share}"),
     }
 }

@@ -1,5 +1,5 @@
-//! Memory in use on a device that is in no block of the program: an allocator's cache, and memory that memtrack does not
-//! see.
+//! Memory in use on a device outside the program's recorded blocks: an allocator's cache, and memory that memtrack does
+//! not track.
 
 use super::HeldAt;
 use crate::analysis::estimate::Estimate;
@@ -11,38 +11,38 @@ use serde::Serialize;
 /// A moment, as a row of the trace and as a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeldMoment {
-    /// The row of the event that it comes after.
+    /// The row of the last event before the moment.
     pub(super) row: Option<usize>,
-    /// Whether nothing changed on the device later, so that the tables of live blocks are of this moment.
+    /// Whether nothing changed on the device after the moment, so that the table of live blocks describes it.
     pub(super) is_end: bool,
-    /// The time in ticks.
+    /// The time of the moment, in ticks.
     pub(super) ticks: u64,
     pub(super) has_reserved_bytes: bool,
 }
 
-/// Reserved memory that is in no block. It includes the allocator's rounding of blocks, where only requested sizes were
-/// recorded.
+/// Reserved memory outside of blocks. Where only requested sizes were recorded, it includes the allocator's rounding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Cached {
-    /// Bytes of segments, less those of blocks.
+    /// Bytes of segments less the bytes of blocks.
     pub allocator_bytes: u64,
-    /// Of those, bytes in segments without any block, which could be released; none where only the sum is known.
+    /// Bytes in segments without any block, which could be released; none if only the sum is known.
     pub free_segment_bytes: Option<u64>,
-    /// The largest piece; none where only the sum is known.
+    /// The largest cached piece in bytes; none if only the sum is known.
     pub largest_bytes: Option<u64>,
     /// Bytes that the CUDA driver's own pools keep unused.
     pub driver_pool_bytes: u64,
 }
 
 impl Cached {
-    /// Returns the sum of both parts.
+    /// Returns the bytes that are cached by the allocator and by the driver's pools.
     pub fn bytes(&self) -> u64 {
         self.allocator_bytes.saturating_add(self.driver_pool_bytes)
     }
 
-    /// Finds the cache of `device`, on which `held_bytes` are held; none where nothing is cached or that is unknown.
+    /// Returns the cache of `device`, whose blocks have `held_bytes`; none if nothing is cached, or the amount is
+    /// unknown.
     pub(super) fn of(
         snapshot: &Snapshot,
         device: DeviceId,
@@ -66,7 +66,7 @@ impl Cached {
         (cached.bytes() > 0).then_some(cached)
     }
 
-    /// Adds the gaps between the blocks of each segment.
+    /// Adds the gaps between blocks, for each segment.
     fn add_gaps(&mut self, snapshot: &Snapshot, device: DeviceId) {
         let mut blocks: Vec<(u64, u64)> = snapshot
             .blocks
@@ -100,22 +100,23 @@ impl Cached {
     }
 }
 
-/// Memory that is in use and that memtrack does not see.
+/// Memory in use that memtrack does not track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Unseen {
-    /// Bytes: on a device, those in use by the driver's report that are neither recorded nor cached. For a heap, the
-    /// resident memory of the process beyond all recorded blocks: a lower limit, because blocks need not be resident.
+    /// The bytes. On a device: bytes that the driver reports as in use and that are neither recorded nor cached. For a
+    /// heap: the resident memory of the process less all recorded blocks, which is a lower limit, because blocks need
+    /// not be resident.
     pub bytes: u64,
-    /// All bytes in use: on the device, or resident.
+    /// All bytes in use on the device; for a heap, all resident bytes of the process.
     pub used_bytes: u64,
-    /// Whether this is the process's resident memory.
+    /// Whether the numbers are based on the process's resident memory.
     pub is_resident: bool,
 }
 
 impl Unseen {
-    /// Finds the unseen memory of `device`; `held` is the sum of its blocks.
+    /// Returns the untracked memory of `device`; `held` is the sum of the device's blocks. None if it is unknown.
     pub(super) fn of(
         snapshot: &Snapshot,
         device: DeviceId,
@@ -129,14 +130,14 @@ impl Unseen {
             let bytes = used_bytes.saturating_sub(held.high.ceil() as u64);
             return (bytes > 0).then_some(Self { bytes, used_bytes, is_resident: true });
         }
-        // A reading from before most of it was allocated does not apply to this moment.
+        // A reading from before most of the memory was allocated does not apply to this moment.
         let reading =
             reading(snapshot, device, at).filter(|reading| reading.used_bytes() as f64 >= held.low)?;
         Some(Self { bytes: reading.untracked_bytes(), used_bytes: reading.used_bytes(), is_resident: false })
     }
 }
 
-/// Returns the driver's reading of `device` at the moment.
+/// Returns the driver's reading of `device` that belongs to the described moment.
 fn reading(snapshot: &Snapshot, device: DeviceId, at: HeldAt) -> Option<&DriverReading> {
     let of =
         |moment| snapshot.driver.iter().find(|reading| reading.device == device && reading.moment == moment);

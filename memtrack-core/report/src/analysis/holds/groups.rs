@@ -1,9 +1,9 @@
-//! Adds up the held memory by scope and stack, symbolizes the largest first for as long as there is time, and merges
-//! groups with the same line.
+//! Adds up the held memory by scope and stack, symbolizes the stacks until the time limit, the largest groups first,
+//! and merges groups with the same line.
 
-use super::{Grown, Holder, HoldsQuery, Kind, Marker};
+use super::{Growth, Holder, HoldsQuery, Kind, Marker};
 use crate::analysis::attribution::Attributor;
-use crate::analysis::estimate::{Estimate, Precision, Sum, Whole};
+use crate::analysis::estimate::{Estimate, KnownTotal, Precision, Sum};
 use crate::analysis::lifetimes::Lifetime;
 use crate::analysis::ownership::Owners;
 use crate::analysis::patterns::Patterns;
@@ -16,23 +16,23 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// The number of largest scopes and stacks that are symbolized regardless of the time it takes: a paragraph
-/// without them is useless.
-const ALWAYS: usize = 8;
+/// The number of largest groups that are symbolized regardless of the time limit, because the report is useless without
+/// them.
+const ALWAYS_SYMBOLIZED: usize = 8;
 
-/// Characters of a line, and of a module.
-const LONGEST: usize = 90;
+/// The maximum number of characters of a line, and of a module.
+const MAX_CHARS: usize = 90;
 
-/// Sums over blocks.
+/// GroupSums over blocks, with the data for their errors.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct GroupSums {
     bytes: u64,
     blocks: f64,
     byte_sum: Sum,
     block_sum: Sum,
 }
 
-impl Sums {
+impl GroupSums {
     fn add(&mut self, one: &Lifetime) {
         self.bytes = self.bytes.saturating_add(one.bytes);
         self.blocks += one.blocks;
@@ -40,7 +40,7 @@ impl Sums {
         self.block_sum.add(1.0, one.blocks);
     }
 
-    fn with(&mut self, other: &Self) {
+    fn merge(&mut self, other: &Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.blocks += other.blocks;
         self.byte_sum = self.byte_sum.with(&other.byte_sum);
@@ -48,31 +48,31 @@ impl Sums {
     }
 }
 
-/// Blocks of one scope and stack.
+/// The blocks of one scope and stack.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     scope: ScopeId,
     stack: StackId,
-    /// Whether anything but their size is known.
+    /// Whether more than the size of the blocks is known.
     known: bool,
-    held: Sums,
-    grown: Sums,
+    held: GroupSums,
+    grown: GroupSums,
 }
 
-/// Blocks with the same line.
+/// The blocks with the same line.
 #[derive(Debug)]
 struct Group {
     kind: Kind,
     line: String,
     frame: Option<Frame>,
-    held: Sums,
-    grown: Sums,
+    held: GroupSums,
+    grown: GroupSums,
     /// Bytes by module and by phase.
     modules: HashMap<String, u64>,
     phases: HashMap<String, u64>,
 }
 
-/// The identity of a group.
+/// The key by which blocks are merged into a group.
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
     Line(Frame),
@@ -82,15 +82,15 @@ enum Key {
 pub(super) struct Groups<'a> {
     snapshot: &'a Snapshot,
     precision: Precision,
-    /// The sum of all groups.
-    whole: Whole,
-    /// Whether the numbers cover everything up to the moment.
-    ends: bool,
+    /// The known total of all groups.
+    total: KnownTotal,
+    /// Whether the recording covers all events up to the described moment.
+    is_complete: bool,
     pairs: Vec<Pair>,
     groups: Vec<Group>,
 }
 
-/// Returns when a block was allocated, in ticks; none where it is unknown.
+/// Returns the time at which a block was allocated, in ticks; none if it is unknown.
 pub(super) fn ticks_of(snapshot: &Snapshot, one: &Lifetime) -> Option<u64> {
     match (one.from, one.block) {
         (Some(row), _) => Some(snapshot.events.ticks[row]),
@@ -100,7 +100,8 @@ pub(super) fn ticks_of(snapshot: &Snapshot, one: &Lifetime) -> Option<u64> {
 }
 
 impl<'a> Groups<'a> {
-    /// Adds up `live`, the held blocks of `all`. Blocks allocated after `marker` count as growth.
+    /// Adds up `live`, those of the blocks `all` that are held. Blocks that were allocated after `marker` count as
+    /// growth.
     pub(super) fn of(
         snapshot: &'a Snapshot,
         device: DeviceId,
@@ -115,8 +116,8 @@ impl<'a> Groups<'a> {
                 scope: one.scope,
                 stack: one.stack,
                 known: one.known,
-                held: Sums::default(),
-                grown: Sums::default(),
+                held: GroupSums::default(),
+                grown: GroupSums::default(),
             };
             let pair = pairs.entry((one.scope, one.stack, one.known)).or_insert(new);
             pair.held.add(one);
@@ -125,16 +126,17 @@ impl<'a> Groups<'a> {
             }
         }
         let mut pairs: Vec<Pair> = pairs.into_values().collect();
-        // The largest first; equal ones in a fixed order.
+        // The largest first, with a fixed order of equal groups.
         pairs.sort_by_key(|pair| (std::cmp::Reverse(pair.held.bytes), pair.stack, pair.scope));
         let precision = Precision::of(snapshot, device, all);
-        Self { snapshot, precision, whole: Whole::UNKNOWN, ends: true, pairs, groups: Vec::new() }
+        Self { snapshot, precision, total: KnownTotal::UNKNOWN, is_complete: true, pairs, groups: Vec::new() }
     }
 
-    /// Limits the sum to `most` bytes; without `ends` the recording is incomplete, and more may have followed.
-    pub(super) fn limit(&mut self, most: f64, ends: bool) {
+    /// Limits the total to `most` bytes. Without `is_complete`, the recording lacks its end, and more memory may have
+    /// been allocated.
+    pub(super) fn limit(&mut self, most: f64, is_complete: bool) {
         let all = self.pairs.iter().fold(Sum::default(), |all, pair| all.with(&pair.held.byte_sum));
-        (self.whole, self.ends) = (Whole::of(most, &all), ends);
+        (self.total, self.is_complete) = (KnownTotal::of(most, &all), is_complete);
     }
 
     /// Returns the number of groups.
@@ -144,25 +146,26 @@ impl<'a> Groups<'a> {
 
     /// Returns the bytes and blocks of all groups, with their errors.
     pub(super) fn totals(&self) -> (u64, Estimate, u64, Estimate) {
-        let mut all = Sums::default();
-        self.pairs.iter().for_each(|pair| all.with(&pair.held));
+        let mut all = GroupSums::default();
+        self.pairs.iter().for_each(|pair| all.merge(&pair.held));
         let (bytes, blocks) = self.errors(&all);
         (all.bytes, bytes, all.blocks.round() as u64, blocks)
     }
 
-    fn errors(&self, sums: &Sums) -> (Estimate, Estimate) {
+    fn errors(&self, sums: &GroupSums) -> (Estimate, Estimate) {
         (self.precision.bytes(&sums.byte_sum), self.precision.blocks(&sums.block_sum))
     }
 
-    /// Finds the line of each group.
-    pub(super) fn name(&mut self, symbols: &mut Symbolizer, query: &HoldsQuery) {
+    /// Finds the lines, and merges the pairs of scope and stack into groups with the same line.
+    pub(super) fn symbolize(&mut self, symbols: &mut Symbolizer, query: &HoldsQuery) {
         let begun = Instant::now();
         let patterns = Patterns::default();
         let mut owners = Owners::new(&query.rules);
         let mut attributor = Attributor::new(self.snapshot, &patterns);
         let mut known: HashMap<Key, usize> = HashMap::new();
         for (place, pair) in self.pairs.iter().enumerate() {
-            let in_time = place < ALWAYS || query.within.is_none_or(|within| begun.elapsed() < within);
+            let in_time = place < ALWAYS_SYMBOLIZED
+                || query.symbol_time_limit.is_none_or(|limit| begun.elapsed() < limit);
             let keys = self.snapshot.frame_keys(pair.stack);
             let place = self.snapshot.scopes.place(pair.scope);
             let (mut kind, mut frame) = (Kind::Line, None);
@@ -189,16 +192,16 @@ impl<'a> Groups<'a> {
                 None => Key::Name(kind, line.clone()),
             };
             let number = *known.entry(key).or_insert_with(|| {
-                let line = shorten_middle(&printable(&line), LONGEST);
+                let line = shorten_middle(&printable(&line), MAX_CHARS);
                 let (modules, phases) = Default::default();
                 let (held, grown) = Default::default();
                 self.groups.push(Group { kind, line, frame, held, grown, modules, phases });
                 self.groups.len() - 1
             });
             let group = &mut self.groups[number];
-            group.held.with(&pair.held);
-            group.grown.with(&pair.grown);
-            // Stacks are symbolized only while there is time; a scope's name is already known.
+            group.held.merge(&pair.held);
+            group.grown.merge(&pair.grown);
+            // Stacks are symbolized only within the time limit; the name of a scope needs no symbols.
             let (module, phase) = match in_time && pair.known {
                 true => (
                     attributor.module(pair.scope, pair.stack, symbols),
@@ -206,7 +209,7 @@ impl<'a> Groups<'a> {
                 ),
                 false => (place.module_path(), place.phase),
             };
-            // A name in brackets stands for none.
+            // A name in parentheses is a placeholder for no module.
             if !module.is_empty() && !module.starts_with('(') {
                 *group.modules.entry(module).or_default() += pair.held.bytes;
             }
@@ -217,20 +220,20 @@ impl<'a> Groups<'a> {
         self.groups.sort_by(|a, b| b.held.bytes.cmp(&a.held.bytes).then_with(|| a.line.cmp(&b.line)));
     }
 
-    /// Returns the groups that hold the most, at most `limit` of them; their shares are those of `all_bytes`.
+    /// Returns the `limit` groups that hold the most; their shares refer to `all_bytes`.
     pub(super) fn largest(&self, limit: usize, all_bytes: u64) -> Vec<Holder> {
         let holder = |group: &Group| {
             let (error, _) = self.errors(&group.held);
-            let error = self.whole.part(error, &group.held.byte_sum).until_the_end(self.ends);
-            let bytes = self.whole.rounded(&group.held.byte_sum, group.held.bytes);
+            let error = self.total.part(error, &group.held.byte_sum).until_the_end(self.is_complete);
+            let bytes = self.total.rounded(&group.held.byte_sum, group.held.bytes);
             Holder {
                 line: group.line.clone(),
                 frame: group.frame.clone(),
                 allocated_bytes: bytes,
                 count: group.held.blocks.round() as u64,
                 share: (bytes as f64 / all_bytes.max(1) as f64).min(1.0),
-                module: most(&group.modules, group.held.bytes),
-                phase: most(&group.phases, group.held.bytes),
+                module: majority(&group.modules, group.held.bytes),
+                phase: majority(&group.phases, group.held.bytes),
                 error,
                 kind: group.kind,
             }
@@ -238,33 +241,33 @@ impl<'a> Groups<'a> {
         self.groups.iter().filter(|group| group.held.bytes > 0).take(limit).map(holder).collect()
     }
 
-    /// Sums up the memory that was allocated since the marker and is held at `ticks`.
-    pub(super) fn grown(&self, snapshot: &Snapshot, marker: &Marker, ticks: u64) -> Option<Grown> {
-        let mut all = Sums::default();
-        self.groups.iter().for_each(|group| all.with(&group.grown));
+    /// GroupSums up the memory that was allocated since the marker and is held at `ticks`.
+    pub(super) fn grown(&self, snapshot: &Snapshot, marker: &Marker, ticks: u64) -> Option<Growth> {
+        let mut all = GroupSums::default();
+        self.groups.iter().for_each(|group| all.merge(&group.grown));
         let most = self.groups.iter().max_by_key(|group| group.grown.bytes);
         let most = most.filter(|group| group.grown.bytes > 0);
         let seconds =
             snapshot.clock.seconds_since_start(ticks) - snapshot.clock.seconds_since_start(marker.ticks);
-        Some(Grown {
+        Some(Growth {
             since: marker.name.clone(),
             since_midpoint: marker.is_midpoint,
             seconds,
-            allocated_bytes: self.whole.rounded(&all.byte_sum, all.bytes),
+            allocated_bytes: self.total.rounded(&all.byte_sum, all.bytes),
             count: all.blocks.round() as u64,
             most: most.map(|group| {
-                (group.line.clone(), self.whole.rounded(&group.grown.byte_sum, group.grown.bytes))
+                (group.line.clone(), self.total.rounded(&group.grown.byte_sum, group.grown.bytes))
             }),
-            error: self.whole.part(self.errors(&all).0, &all.byte_sum),
+            error: self.total.part(self.errors(&all).0, &all.byte_sum),
             most_error: most.map_or(Estimate::default(), |group| {
-                self.whole.part(self.errors(&group.grown).0, &group.grown.byte_sum)
+                self.total.part(self.errors(&group.grown).0, &group.grown.byte_sum)
             }),
         })
     }
 }
 
-/// Returns the name with more than half of the bytes.
-fn most(names: &HashMap<String, u64>, of: u64) -> Option<String> {
+/// Returns the name that accounts for more than half of the bytes, if any.
+fn majority(names: &HashMap<String, u64>, of: u64) -> Option<String> {
     let (name, bytes) = names.iter().max_by_key(|(name, bytes)| (**bytes, std::cmp::Reverse(*name)))?;
-    (*bytes > of / 2).then(|| shorten_middle(&printable(name), LONGEST))
+    (*bytes > of / 2).then(|| shorten_middle(&printable(name), MAX_CHARS))
 }

@@ -1,6 +1,6 @@
 //! The holders of a device's memory as JSON.
 
-use super::{Cached, Grown, HeldAt, Holder, Refused, Unseen, WhoHolds};
+use super::{Cached, Growth, HeldAt, Holder, Refused, Unseen, WhoHolds};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer};
 use serde::Serialize;
 
@@ -11,9 +11,9 @@ use serde::Serialize;
 pub struct WhoHoldsAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// The moment that this describes.
+    /// The moment that the report describes.
     pub at: HeldAt,
-    /// The request that could not be met, if this describes one.
+    /// The failed request, if the report describes one.
     pub refused: Option<Refused>,
     /// Requested bytes that are held.
     pub requested_bytes: u64,
@@ -25,38 +25,39 @@ pub struct WhoHoldsAnswer {
     pub count_error: Option<ErrorAnswer>,
     /// The largest holders, at most three, the largest first.
     pub holders: Vec<HolderAnswer>,
-    /// Reserved memory that is in no block.
+    /// Reserved memory outside of blocks.
     pub cached: Option<Cached>,
-    /// Memory that is in use and that memtrack does not see.
+    /// Memory that is in use and that memtrack does not track.
     pub unseen: Option<Unseen>,
-    /// The growth.
+    /// The growth of the held memory.
     pub grown: Option<GrownAnswer>,
     /// What to do first, as a sentence.
     pub advice: String,
-    /// The other devices that hold something, the largest first.
+    /// Other devices that hold memory, the largest first.
     pub others: Vec<OtherAnswer>,
 }
 
-/// One holder of a part of the memory.
+/// A line that holds a part of the memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct HolderAnswer {
-    /// The line in the user's code and the function that it called, or its substitute, as text.
+    /// The line in the user's code and the function that it called, as text; without such a line, an operator's name or
+    /// another description of the blocks.
     pub line: String,
-    /// That line, where there is one.
+    /// The line in the user's code, if there is one.
     pub frame: Option<FrameAnswer>,
-    /// Requested bytes of its blocks.
+    /// Requested bytes of the holder's blocks.
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The number of blocks.
     pub count: u64,
-    /// Its part of the held memory, from 0 to 1.
+    /// The holder's share of the held memory, from 0 to 1.
     pub share: f64,
-    /// The module in which more than half of it was allocated.
+    /// The module in which more than half of the bytes were allocated.
     pub module: Option<String>,
-    /// The phase in which more than half of it was allocated.
+    /// The phase in which more than half of the bytes were allocated.
     pub phase: Option<String>,
 }
 
@@ -65,9 +66,9 @@ pub struct HolderAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GrownAnswer {
-    /// The name of that moment, as text.
+    /// A description of the moment from which growth is counted.
     pub since: String,
-    /// The time from that moment to the described one, in seconds.
+    /// The time from that moment to the described moment, in seconds.
     pub seconds: f64,
     /// Requested bytes.
     pub requested_bytes: u64,
@@ -75,9 +76,9 @@ pub struct GrownAnswer {
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The number of blocks.
     pub count: u64,
-    /// The line that allocated most of it, as text.
+    /// The line that allocated most of the growth, as text.
     pub most_line: Option<String>,
-    /// The bytes of that line.
+    /// The bytes that this line allocated.
     pub most_bytes: Option<u64>,
 }
 
@@ -88,12 +89,12 @@ pub struct GrownAnswer {
 pub struct OtherAnswer {
     /// The device's name.
     pub name: String,
-    /// Requested bytes that it holds.
+    /// Requested bytes that the device holds.
     pub requested_bytes: u64,
 }
 
 impl WhoHolds {
-    /// Returns the paragraph for JSON.
+    /// Returns the report for JSON.
     pub fn answer(&self) -> WhoHoldsAnswer {
         let other =
             |(name, bytes): &(String, u64)| OtherAnswer { name: name.clone(), requested_bytes: *bytes };
@@ -108,7 +109,7 @@ impl WhoHolds {
             holders: self.holders.iter().map(Holder::answer).collect(),
             cached: self.cached,
             unseen: self.unseen,
-            grown: self.grown.as_ref().map(Grown::answer),
+            grown: self.grown.as_ref().map(Growth::answer),
             advice: self.advice.clone(),
             others: self.others.iter().map(other).collect(),
         }
@@ -130,7 +131,7 @@ impl Holder {
     }
 }
 
-impl Grown {
+impl Growth {
     fn answer(&self) -> GrownAnswer {
         let (most_line, most_bytes) = self.most.clone().unzip();
         GrownAnswer {

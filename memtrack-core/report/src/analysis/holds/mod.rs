@@ -1,16 +1,16 @@
-//! The holders of memory: one paragraph for the moment when memory runs out, a dump is made or a run ends. It
-//! names the three own lines that hold the most with the module and the phase of each, the cache, the memory
-//! that memtrack does not see, the growth, and the first thing to do. Unknown numbers are left out.
+//! The holders of memory: a paragraph that is printed when memory runs out, a snapshot is dumped or a run ends. It
+//! names the three lines of the user's code that hold the most, each with its module and phase, the cache, the memory
+//! that memtrack does not track, the growth, and what to do first. Unknown numbers are omitted.
 //!
-//! The paragraph is made while a program is out of memory, so it has bounds: [`HoldsQuery::within`] limits the time for
-//! symbolizing functions, the largest holders' first; after the first eight, the rest goes by its operator's name.
-//! `groups` adds up and symbolizes, `beside` covers memory outside blocks, `advice` decides what to do first, and `text`
-//! formats the paragraph.
+//! The paragraph may be produced while a program is out of memory, so its cost is bounded:
+//! [`HoldsQuery::symbol_time_limit`] limits the time for symbolizing functions. The largest holders come first; when
+//! the time is over, all but the first eight are named by their operators. `groups` adds up and symbolizes, `beside`
+//! covers memory outside of blocks, `advice` decides what to do first, and `text` formats the paragraph.
 //!
-//! **Why is the paragraph not stored?** `memtrack run` and `memtrack summary` derive it again from the files of
-//! a killed program, which contain the event, the blocks and the driver's reading. So the format needs no text,
-//! and there is no second file. The paragraph needs the held blocks and no events: growth follows from the
-//! times at which held blocks were allocated.
+//! **Why is the paragraph not stored?** `memtrack run` and `memtrack summary` derive it from the files of a killed
+//! program, which contain the event, the blocks and the driver's reading. So neither a field in the format nor a second
+//! file is needed. The paragraph is based on the held blocks alone, not on events: growth follows from the times at
+//! which these blocks were allocated.
 
 mod advice;
 mod beside;
@@ -23,7 +23,7 @@ mod text;
 use super::estimate::Estimate;
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
 use super::moment::Moment;
-use super::net::{AtEnd, counted_at_end};
+use super::net::{HeldAtEnd, counted_at_end};
 use super::ownership::Rules;
 use super::peak::Peak;
 use super::reserved::has_reserved_bytes;
@@ -39,10 +39,10 @@ use memtrack_symbols::Symbolizer;
 use serde::Serialize;
 use std::time::Duration;
 
-/// The number of lines that are named.
-const HOLDERS: usize = 3;
+/// The maximum number of holders that are listed.
+const MAX_HOLDERS: usize = 3;
 
-/// The moment that the paragraph describes.
+/// The moment that the report describes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -51,13 +51,13 @@ pub enum HeldAt {
     /// The current moment, or the moment of the snapshot.
     #[default]
     Now,
-    /// The moment when a device last ran out of memory; where it never did, the end.
+    /// The moment when a device last ran out of memory; if it never did, the end.
     OutOfMemory,
     /// The peak.
     Peak,
     /// The moment when the program was killed.
     Killed,
-    /// The end of a recording that was not ended: the program was killed, called `_exit`, or still runs.
+    /// The end of a recording that was not closed: the program was killed, called `_exit`, or is still running.
     Cut,
 }
 
@@ -67,64 +67,64 @@ pub enum HeldAt {
 pub struct Marker {
     /// The moment, in the snapshot's ticks.
     pub ticks: u64,
-    /// Its name, as the end of a sentence: `the last dump`.
+    /// The name of the moment, as the end of a sentence: `the last dump`.
     pub name: String,
     /// Whether this is the middle of the whole recording, chosen because the program has no marks.
     pub(crate) is_midpoint: bool,
 }
 
 impl Marker {
-    /// Creates a marker of that moment with that name.
+    /// Creates a marker for the moment `ticks`.
     pub fn new(ticks: u64, name: impl Into<String>) -> Self {
         Self { ticks, name: name.into(), is_midpoint: false }
     }
 }
 
-/// Parameters of a [`WhoHolds`] report.
+/// The parameters of a [`WhoHolds`] report.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct HoldsQuery {
-    /// The moment that it describes.
+    /// The moment to describe.
     pub at: HeldAt,
-    /// The refused request, if memory has just run out.
+    /// The request that failed, if memory has just run out.
     pub refused: Option<OutOfMemory>,
-    /// The moment from which growth is counted where the program has no mark
-    /// ([`Marks`](memtrack_model::snapshot::Marks)); without one, the halfway point.
+    /// The moment from which growth is counted if the program has no marks
+    /// ([`Marks`](memtrack_model::snapshot::Marks)); `None`: the halfway point.
     pub marker: Option<Marker>,
-    /// The time limit for symbolizing functions; none for no limit. A look-up is not interrupted, and the
-    /// stacks of the eight largest scopes are symbolized in any case.
-    pub within: Option<Duration>,
+    /// The time limit for symbolizing functions; `None` for no limit. A lookup is not interrupted, and the stacks of
+    /// the eight largest groups are symbolized in any case.
+    pub symbol_time_limit: Option<Duration>,
     /// The rules that define which frames are the user's.
     pub rules: Rules,
 }
 
 impl HoldsQuery {
-    /// Describes the most important moment of a run that has ended: when it was killed, else when it ran out of
-    /// memory, else its peak. A refused request of a heap does not count as out of memory if the program goes
-    /// on: some programs request memory to find the limit.
+    /// Describes the most important moment of a run that has ended: the moment when it was killed, or else when it ran
+    /// out of memory, or else its peak. A failed heap allocation does not count as out of memory if the program
+    /// continued: some programs allocate until they find the limit.
     #[must_use]
-    pub fn at_the_end(snapshot: &Snapshot, was_killed: bool) -> Self {
-        Self::about(match was_killed {
+    pub fn for_ended_run(snapshot: &Snapshot, was_killed: bool) -> Self {
+        Self::at_moment(match was_killed {
             true => HeldAt::Killed,
             false if ran_out(snapshot) => HeldAt::OutOfMemory,
             false => HeldAt::Peak,
         })
     }
 
-    /// Describes that moment.
+    /// Describes the moment `at`.
     #[must_use]
-    pub fn about(at: HeldAt) -> Self {
+    pub fn at_moment(at: HeldAt) -> Self {
         Self { at, ..Self::default() }
     }
 
-    /// Describes a request that was just refused.
+    /// Describes a request that has just failed.
     #[must_use]
     pub fn refused(mut self, oom: Option<OutOfMemory>) -> Self {
         self.refused = oom;
         self
     }
 
-    /// Counts growth from that moment.
+    /// Counts growth from the moment `marker`.
     #[must_use]
     pub fn since(mut self, marker: Option<Marker>) -> Self {
         self.marker = marker;
@@ -133,8 +133,8 @@ impl HoldsQuery {
 
     /// Limits the time for symbolizing functions.
     #[must_use]
-    pub fn within(mut self, time: Duration) -> Self {
-        self.within = Some(time);
+    pub fn symbol_time_limit(mut self, limit: Duration) -> Self {
+        self.symbol_time_limit = Some(limit);
         self
     }
 
@@ -146,56 +146,56 @@ impl HoldsQuery {
     }
 }
 
-/// A request that could not be met.
+/// A memory request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Refused {
     /// Requested bytes.
     pub requested_bytes: u64,
-    /// Free bytes by the device's report; none for a heap.
+    /// Free bytes that the device reported; none for a heap.
     #[serde(rename = "free_bytes")]
     pub device_free_bytes: Option<u64>,
-    /// Total bytes of the device; none where that is unknown.
+    /// Total bytes of the device; none if they are unknown.
     #[serde(rename = "total_bytes")]
     pub device_total_bytes: Option<u64>,
 }
 
-/// A holder of a part of a device's memory.
+/// A line that holds a part of a device's memory.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The line in the user's code and the function that it called, or its substitute; an operator's name where no stack was recorded
-    /// or there was no time to symbolize it.
+    /// The line in the user's code and the function that it called; an operator's name if no stack was recorded or the
+    /// time limit was reached, or another description of the blocks.
     pub line: String,
-    /// That line, where there is one.
+    /// The line in the user's code, if there is one.
     pub frame: Option<Frame>,
-    /// Bytes of its blocks.
+    /// Bytes of the holder's blocks.
     pub allocated_bytes: u64,
-    /// The number of its blocks.
+    /// The number of the holder's blocks.
     pub count: u64,
-    /// Its part of the held memory, from 0 to 1.
+    /// The holder's share of the held memory, from 0 to 1.
     pub share: f64,
-    /// The module in which most of it was allocated.
+    /// The module in which more than half of the bytes were allocated.
     pub module: Option<String>,
-    /// The phase in which most of it was allocated.
+    /// The phase in which more than half of the bytes were allocated.
     pub phase: Option<String>,
     /// The error of the bytes.
     pub(crate) error: Estimate,
     pub(crate) kind: Kind,
 }
 
-/// The source of a group's name.
+/// What a group's name stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// A line in the user's code.
     #[default]
     Line,
-    /// Stacks without a frame of the user's code.
+    /// A framework's function, because the stack has no frame in the user's code.
     Foreign,
     /// An operator, because no stack was recorded.
     NoStack,
-    /// An operator, because there was no time to symbolize the stack.
+    /// An operator, because the time limit was reached before the stack was symbolized.
     NoTime,
     /// The age of the blocks: they were allocated before recording began.
     Older,
@@ -204,16 +204,17 @@ pub(crate) enum Kind {
 /// Memory that was allocated since a moment and is still held.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Grown {
-    /// The name of that moment: `the last dump`, `the last mark "step"`, `the halfway point`.
+pub struct Growth {
+    /// The name of the moment from which growth is counted: `the last dump`, `the last mark "step"`, `the halfway
+    /// point`.
     pub since: String,
-    /// The time from that moment to the described one, in seconds.
+    /// The time from that moment to the described moment, in seconds.
     pub seconds: f64,
-    /// Bytes.
+    /// Requested bytes of the growth.
     pub allocated_bytes: u64,
     /// The number of blocks.
     pub count: u64,
-    /// The line that allocated most of it, and that line's bytes.
+    /// The line that allocated most of the growth, and the bytes that it allocated.
     pub most: Option<(String, u64)>,
     /// Whether the moment is the middle of the whole recording, chosen because the program has no marks.
     pub(crate) since_midpoint: bool,
@@ -227,9 +228,9 @@ pub struct Grown {
 pub struct WhoHolds {
     /// The device's name: `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
-    /// The moment that this describes.
+    /// The moment that the report describes.
     pub at: HeldAt,
-    /// The refused request, if this describes one.
+    /// The failed request, if the report describes one.
     pub refused: Option<Refused>,
     /// Requested bytes that are held.
     pub allocated_bytes: u64,
@@ -237,17 +238,17 @@ pub struct WhoHolds {
     pub count: u64,
     /// The largest holders, at most three, the largest first.
     pub holders: Vec<Holder>,
-    /// Groups in all.
+    /// The number of all groups.
     pub groups: usize,
-    /// Reserved memory that is in no block; none where there is none, or it is unknown.
+    /// Reserved memory outside of blocks; none if there is none, or it is unknown.
     pub cached: Option<Cached>,
-    /// Memory that is in use and that memtrack does not see, as far as it is known.
+    /// Memory that is in use and that memtrack does not track, if it is known.
     pub unseen: Option<Unseen>,
-    /// The growth, as far as it is known.
-    pub grown: Option<Grown>,
+    /// The growth of the held memory, if it is known.
+    pub grown: Option<Growth>,
     /// The advice on what to do first.
     pub advice: String,
-    /// The other devices that hold something, with their names and requested bytes, the largest first, at most three.
+    /// The names and requested bytes of other devices that hold memory, the largest first, at most three.
     pub others: Vec<(String, u64)>,
     error: Estimate,
     count_error: Estimate,
@@ -255,7 +256,7 @@ pub struct WhoHolds {
 }
 
 impl WhoHolds {
-    /// Finds the holders of the memory of `device`; none where the file has no memory of it.
+    /// Finds the holders of the memory of `device`; none if the snapshot has no memory of this device.
     pub fn of(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -272,7 +273,7 @@ impl WhoHolds {
         let marker = marker(snapshot, query, &all, &place);
         let mut groups =
             Groups::of(snapshot, device, &all, &live, marker.as_ref().map(|marker| marker.ticks));
-        groups.name(symbols, query);
+        groups.symbolize(symbols, query);
         let (mut allocated_bytes, mut error, mut count, mut count_error) = groups.totals();
         let peak = Peak::of(snapshot, device, &all);
         let is_estimated = is_estimate(snapshot, device, &all);
@@ -283,25 +284,25 @@ impl WhoHolds {
         } else {
             allocated_bytes
         };
-        if let Some((bytes, off)) = counted(snapshot, device, query, &place, &all) {
+        if let Some((bytes, off)) = counted_bytes(snapshot, device, query, &place, &all) {
             (allocated_bytes, error) = (bytes, off);
             most_live = if off.is_exact() { bytes as f64 } else { most_live };
         }
         if let Some(held) = at_end(snapshot, device, &place, &all) {
             (count, count_error) = (held.blocks, held.blocks_error);
         }
-        // Where the recording is incomplete, more may have followed.
-        let ends = snapshot.meta.complete || !matches!(query.at, HeldAt::Killed | HeldAt::Cut);
-        (error, count_error) = (error.until_the_end(ends), count_error.until_the_end(ends));
-        groups.limit(most_live, ends);
-        let holders = groups.largest(HOLDERS, allocated_bytes);
+        // If the recording lacks its end, more memory may have been allocated.
+        let is_complete = snapshot.meta.complete || !matches!(query.at, HeldAt::Killed | HeldAt::Cut);
+        (error, count_error) = (error.until_the_end(is_complete), count_error.until_the_end(is_complete));
+        groups.limit(most_live, is_complete);
+        let holders = groups.largest(MAX_HOLDERS, allocated_bytes);
         let grown = marker.and_then(|marker| groups.grown(snapshot, &marker, place.ticks));
         let cached = Cached::of(snapshot, device, &place, allocated_bytes);
         let unseen = Unseen::of(snapshot, device, query.at, &place, &error);
         let mut held = Self {
             device_name: snapshot.device_name(device),
             at: query.at,
-            refused: refused_of(snapshot, device, query, &place, refused),
+            refused: failed_request(snapshot, device, query, &place, refused),
             allocated_bytes,
             count,
             groups: groups.len(),
@@ -315,12 +316,12 @@ impl WhoHolds {
             count_error,
             device: device_answer(snapshot, device),
         };
-        held.advice = advice::first(&held, snapshot.is_heap(device));
+        held.advice = advice::advice(&held, snapshot.is_heap(device));
         Some(held)
     }
 
-    /// Finds the holders of the memory of one device: the accelerator that holds the most, or the heap where
-    /// there is none; with the memory that the other devices hold.
+    /// Finds the holders of the memory of the most important device: one that ran out of memory, or else the
+    /// accelerator that holds the most, or else the heap. The report also lists what the other devices hold.
     pub fn of_all(snapshot: &Snapshot, symbols: &mut Symbolizer, query: &HoldsQuery) -> Option<Self> {
         let mut held: Vec<(DeviceId, u64)> = Vec::new();
         for device in snapshot.device_ids() {
@@ -328,12 +329,14 @@ impl WhoHolds {
             let place = moment_of(snapshot, device, query, &all);
             let live = all.iter().filter(|one| one.is_live_after(place.row));
             let recorded = live.fold(0u64, |sum, one| sum.saturating_add(one.bytes));
-            let bytes = counted(snapshot, device, query, &place, &all).map_or(recorded, |(bytes, _)| bytes);
+            let bytes =
+                counted_bytes(snapshot, device, query, &place, &all).map_or(recorded, |(bytes, _)| bytes);
             if !all.is_empty() {
                 held.push((device, bytes));
             }
         }
-        // A device that ran out of memory comes first, and an accelerator's memory is scarcer than the heap.
+        // A device that ran out of memory comes first, and then accelerators, because their memory is scarcer than the
+        // heap.
         let ran_out =
             |device| query.at == HeldAt::OutOfMemory && Moment::last_oom(snapshot, device).is_some();
         let is_heap = |device| snapshot.is_heap(device);
@@ -350,25 +353,26 @@ impl WhoHolds {
     }
 }
 
-/// Formats the paragraph for a program's log, about the device that refused a request, or else about all devices: whole
-/// lines, or nothing. `since` is the moment from which growth is counted, in ticks, with its name.
-pub fn for_the_log(
+/// Formats the report for a program's log: for the device on which `refused` failed, or else for all devices. The text
+/// consists of complete lines, or is empty. `since` is the moment from which growth is counted, in ticks, with its
+/// name.
+pub fn log_text(
     snapshot: &Snapshot,
     refused: Option<OutOfMemory>,
     since: Option<(u64, &str)>,
-    within: Duration,
+    symbol_time_limit: Duration,
 ) -> String {
     let marker = since.map(|(ticks, name)| Marker::new(ticks, name));
-    let query = HoldsQuery::default().refused(refused).since(marker).within(within);
+    let query = HoldsQuery::default().refused(refused).since(marker).symbol_time_limit(symbol_time_limit);
     let symbols = &mut Symbolizer::of(snapshot);
     let held = match refused {
         Some(oom) => WhoHolds::of(snapshot, symbols, oom.device, &query),
         None => WhoHolds::of_all(snapshot, symbols, &query),
     };
-    held.map_or(String::new(), |held| held.for_the_log())
+    held.map_or(String::new(), |held| held.log_text())
 }
 
-/// Returns whether memory ran out: of a device, or at the end of a heap.
+/// Returns whether a device ran out of memory, or the heap did without the program allocating afterwards.
 fn ran_out(snapshot: &Snapshot) -> bool {
     let actions = &snapshot.events.action;
     let of_device = |row: &usize| !snapshot.is_heap(snapshot.events.device[*row]);
@@ -377,11 +381,11 @@ fn ran_out(snapshot: &Snapshot) -> bool {
     if refusals().any(|row| of_device(&row)) {
         return true;
     }
-    let goes_on = |last: usize| {
+    let continues = |last: usize| {
         let later = last + 1..actions.len();
         later.into_iter().any(|row| actions[row] == Action::Alloc && !of_device(&row))
     };
-    refusals().next_back().is_some_and(|last| !goes_on(last))
+    refusals().next_back().is_some_and(|last| !continues(last))
 }
 
 fn device_answer(snapshot: &Snapshot, device: DeviceId) -> DeviceAnswer {
@@ -389,14 +393,13 @@ fn device_answer(snapshot: &Snapshot, device: DeviceId) -> DeviceAnswer {
     DeviceAnswer::new(snapshot.ordinal(device), &snapshot.device_name(device), is_heap, is_pinned)
 }
 
-/// Returns the memory that is held at the end of a recording whose small blocks were sampled, by the recorder's
-/// count.
-fn at_end(snapshot: &Snapshot, device: DeviceId, place: &HeldMoment, all: &[Lifetime]) -> Option<AtEnd> {
+/// Returns the recorder's count of the memory that is held at the end, for a recording whose small blocks were sampled.
+fn at_end(snapshot: &Snapshot, device: DeviceId, place: &HeldMoment, all: &[Lifetime]) -> Option<HeldAtEnd> {
     place.is_end.then(|| counted_at_end(snapshot, device, all)).flatten()
 }
 
-/// Returns the held bytes where the recorder counted them, with their error.
-fn counted(
+/// Returns the recorder's count of the held bytes with its error, if there is one for the described moment.
+fn counted_bytes(
     snapshot: &Snapshot,
     device: DeviceId,
     query: &HoldsQuery,
@@ -463,7 +466,7 @@ fn marker(snapshot: &Snapshot, query: &HoldsQuery, all: &[Lifetime], place: &Hel
     })
 }
 
-fn refused_of(
+fn failed_request(
     snapshot: &Snapshot,
     device: DeviceId,
     query: &HoldsQuery,

@@ -6,7 +6,7 @@ const DEVICE: DeviceId = DeviceId(0);
 const MIB: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
 
-/// A block: its address and size in MiB, its stack, and the second in which it was allocated.
+/// A block: address in MiB, size in MiB, stack, and the second in which it was allocated.
 type Block = (u64, u64, u32, u64);
 
 /// Creates a snapshot that holds blocks after ten seconds, with segments by address and size in MiB.
@@ -105,7 +105,7 @@ fn a_request_that_the_cache_could_hold_in_one_piece_only_is_fragmentation() {
         advice(30),
         "try expandable segments (expandable_segments:True): 40.0 MiB are cached, in pieces of at most 10.0 MiB"
     );
-    // More than the whole cache, and less than one of its pieces.
+    // Larger than the whole cache, and smaller than one of its pieces.
     for requested in [50, 9] {
         assert_eq!(advice(requested), "look at train.py:3 load: 100.0 % of the memory is from there");
     }
@@ -196,10 +196,10 @@ fn resident_memory_beyond_a_heaps_blocks_is_a_lower_bound() {
 }
 
 #[test]
-fn without_time_the_largest_are_symbolized_and_the_rest_is_listed_separately() {
+fn without_time_only_the_largest_groups_are_symbolized() {
     let blocks: Vec<Block> = (0..40).map(|number| (number * 10, 9 - number / 5, 1, 1)).collect();
     let (mut snapshot, mut symbols) = held(DEVICE, &blocks, &[]);
-    // A separate stack for each.
+    // A separate stack for each block.
     for (row, block) in snapshot.blocks.iter_mut().enumerate() {
         block.stack = snapshot.stacks.push(&[100 + row as u64]);
     }
@@ -212,7 +212,7 @@ fn without_time_the_largest_are_symbolized_and_the_rest_is_listed_separately() {
         };
         symbols = symbols.with_frames(100 + row, vec![frame]);
     }
-    let report = of(&snapshot, &mut symbols, &HoldsQuery::default().within(Duration::ZERO));
+    let report = of(&snapshot, &mut symbols, &HoldsQuery::default().symbol_time_limit(Duration::ZERO));
     let lines: Vec<&str> = report.holders.iter().map(|holder| holder.line.as_str()).collect();
     assert_eq!(lines, ["stacks not symbolized in time", "train.py:7 step"]);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The paragraph as text: at most eight lines.
+//! Formats the paragraph as text of at most eight lines.
 
 use super::{HeldAt, Holder, Kind, WhoHolds};
 use memtrack_model::units::human_bytes;
@@ -8,20 +8,20 @@ use std::fmt;
 const INDENT: &str = "     ";
 
 impl WhoHolds {
-    /// Returns the lines, without line ends.
+    /// Returns the lines of the paragraph, without line terminators.
     pub fn lines(&self) -> Vec<String> {
-        let mut lines = vec![self.head()];
+        let mut lines = vec![self.heading()];
         for (place, holder) in self.holders.iter().enumerate() {
-            lines.push(format!("  {}. {}", place + 1, holder.words()));
+            lines.push(format!("  {}. {}", place + 1, holder.text()));
         }
-        lines.extend(self.besides());
+        lines.extend(self.memory_outside_blocks());
         lines.extend(self.growth());
         lines.push(format!("  first: {}", self.advice));
         lines
     }
 
     /// Formats the paragraph for a program's log: each line begins with `memtrack: `.
-    pub fn for_the_log(&self) -> String {
+    pub fn log_text(&self) -> String {
         self.lines().into_iter().map(|line| format!("memtrack: {line}\n")).collect()
     }
 
@@ -55,7 +55,7 @@ impl WhoHolds {
         text
     }
 
-    fn head(&self) -> String {
+    fn heading(&self) -> String {
         let device = match self.device_name.as_str() {
             name @ ("host heap" | "pinned host memory") if name == "host heap" => format!("the {name}"),
             name => name.to_owned(),
@@ -69,7 +69,7 @@ impl WhoHolds {
         };
         let bytes = self.error.as_bytes(self.allocated_bytes);
         let blocks = self.count_error.as_counted(self.count, "block");
-        // If it has just happened, the line before this one has reported it.
+        // If the request has just failed, the previous line of the log has reported it.
         let refused = match self.refused.filter(|_| self.at != HeldAt::Now) {
             None => String::new(),
             Some(refused) => {
@@ -92,8 +92,8 @@ impl WhoHolds {
         format!("who holds {device} {when}{refused}: {bytes} in {blocks}{others}")
     }
 
-    /// Formats the cache and the unseen memory.
-    fn besides(&self) -> Option<String> {
+    /// Formats the cache and the untracked memory.
+    fn memory_outside_blocks(&self) -> Option<String> {
         let mut parts = Vec::new();
         if let Some(cached) = self.cached {
             if cached.allocator_bytes > 0 {
@@ -155,10 +155,10 @@ impl WhoHolds {
 }
 
 impl Holder {
-    fn words(&self) -> String {
+    fn text(&self) -> String {
         let bytes = self.error.as_bytes(self.allocated_bytes);
         let share = self.error.as_share(self.share.min(1.0));
-        // An operator's name contains both.
+        // An operator's name contains the module and the phase.
         let is_operator = matches!(self.kind, Kind::NoStack | Kind::NoTime);
         let mut inside = Vec::new();
         if !is_operator {
@@ -171,7 +171,7 @@ impl Holder {
     }
 }
 
-/// Formats a time for people.
+/// Formats a duration for people.
 fn seconds(seconds: f64) -> String {
     match seconds {
         s if s < 0.1 => format!("{:.1} ms", s * 1000.0),

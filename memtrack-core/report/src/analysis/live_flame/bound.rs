@@ -1,35 +1,35 @@
-//! A tree of a bounded size: the smallest functions are removed first, and summed up in one rectangle beside those of the
-//! same caller, so that every sum stays the same.
+//! Limits the size of a tree: the smallest functions are removed first, and those with the same caller are replaced by
+//! one rectangle with their sum, so that all sums stay the same.
 
-use super::left_out;
+use super::removed_label;
 use super::tree::{Colour, Node, Tree};
 use std::cmp::Reverse;
 
-/// Returns the tree with at most this many rectangles, including the ones that stand for others.
+/// Returns the tree with at most this many rectangles, including those that stand for removed functions.
 pub(in crate::analysis) fn bounded(tree: &Tree, rectangles: usize) -> Tree {
     let nodes = &tree.nodes;
     let mut order: Vec<usize> = (1..nodes.len()).collect();
-    // A function is at least as large as those it calls, and so comes before them.
+    // A function has at least as many bytes as the functions that it calls, and so comes before them.
     order.sort_by_key(|&node| (Reverse(nodes[node].bytes), nodes[node].depth, node));
-    // For each function that stays, the number of removed functions among those it called: these take a rectangle.
-    let mut missing: Vec<usize> = nodes.iter().map(|node| node.children.len()).collect();
-    let mut size = usize::from(missing[Tree::ROOT] > 0);
+    // For each kept function, the number of removed functions that it called; together they need a rectangle.
+    let mut removed_calls: Vec<usize> = nodes.iter().map(|node| node.children.len()).collect();
+    let mut size = usize::from(removed_calls[Tree::ROOT] > 0);
     let mut fits = 0;
     for (place, &node) in order.iter().enumerate() {
         let parent = nodes[node].parent;
-        missing[parent] -= 1;
-        size += 1 + usize::from(missing[node] > 0);
-        size -= usize::from(missing[parent] == 0);
+        removed_calls[parent] -= 1;
+        size += 1 + usize::from(removed_calls[node] > 0);
+        size -= usize::from(removed_calls[parent] == 0);
         if size <= rectangles {
             fits = place + 1;
         }
     }
-    let mut stays = vec![false; nodes.len()];
-    stays[Tree::ROOT] = true;
-    order[..fits].iter().for_each(|&node| stays[node] = true);
+    let mut is_kept = vec![false; nodes.len()];
+    is_kept[Tree::ROOT] = true;
+    order[..fits].iter().for_each(|&node| is_kept[node] = true);
 
     let mut bounded = Tree::default();
-    // The indices of the functions that stay in the new tree.
+    // The indices of the kept functions in the new tree.
     let mut places = vec![Tree::ROOT; nodes.len()];
     for &node in [Tree::ROOT].iter().chain(&order[..fits]) {
         if node != Tree::ROOT {
@@ -37,13 +37,14 @@ pub(in crate::analysis) fn bounded(tree: &Tree, rectangles: usize) -> Tree {
             places[node] = bounded.child(parent, &nodes[node].label, nodes[node].colour);
         }
         bounded.add_both(places[node], nodes[node].before[0], nodes[node].own);
-        let gone: Vec<usize> = nodes[node].children.iter().copied().filter(|&child| !stays[child]).collect();
-        if !gone.is_empty() {
+        let removed: Vec<usize> =
+            nodes[node].children.iter().copied().filter(|&child| !is_kept[child]).collect();
+        if !removed.is_empty() {
             let sum = |bytes: fn(&Node) -> u64| {
-                gone.iter().fold(0u64, |sum, &child| sum.saturating_add(bytes(&nodes[child])))
+                removed.iter().fold(0u64, |sum, &child| sum.saturating_add(bytes(&nodes[child])))
             };
             let bytes = sum(|node| node.bytes);
-            let rest = bounded.child(places[node], &left_out(gone.len(), bytes), Colour::Rest);
+            let rest = bounded.child(places[node], &removed_label(removed.len(), bytes), Colour::Rest);
             bounded.add_both(rest, sum(|node| node.before[1]), bytes);
         }
     }

@@ -1,16 +1,16 @@
-//! The picture: inferno draws it, and this module chooses its content and its colours.
+//! Draws the flame graph with inferno; this module determines its content and colours.
 
 use super::tree::Colour;
-use super::{LiveFlame, MOST_RECTANGLES, plain};
+use super::{LiveFlame, MAX_RECTANGLES, escaped_label};
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 use std::io::{self, Write};
 
-/// The meaning of the colours.
+/// The legend of the colours.
 const LEGEND: &str = "Orange: your own code. Blue: what it called. Violet: older than the trace, or without a stack. Grey: too small to show.";
 
-/// The most bits of the sum of all numbers in a picture.
-const MOST_BITS: u32 = 60;
+/// The maximum number of bits of the sum of all numbers in a flame graph.
+const MAX_SUM_BITS: u32 = 60;
 
 impl Colour {
     const fn rgb(self) -> Color {
@@ -25,20 +25,20 @@ impl Colour {
     }
 }
 
-/// Draws the live memory as an SVG image that needs nothing else, with at most [`MOST_RECTANGLES`] rectangles.
-/// Equal snapshots make equal images.
+/// Draws the live memory as a self-contained SVG image with at most [`MAX_RECTANGLES`] rectangles. Equal snapshots
+/// result in equal images.
 ///
 /// # Errors
 /// Fails when `out` cannot be written.
 pub fn flame_graph(flame: &LiveFlame, out: &mut impl Write) -> io::Result<()> {
-    // One frame contains all others.
-    let tree = flame.drawn(MOST_RECTANGLES - 1);
+    // One rectangle is the root, which inferno adds.
+    let tree = flame.bounded_tree(MAX_RECTANGLES - 1);
     let mut palette = PaletteMap::default();
-    // That frame has no name.
+    // The root has no name.
     palette.insert("", Colour::Device.rgb());
     palette.insert("all", Colour::Device.rgb());
     for node in &tree.nodes[1..] {
-        palette.insert(plain(&node.label), node.colour.rgb());
+        palette.insert(escaped_label(&node.label), node.colour.rgb());
     }
     let mut options = Options::default();
     options.title = flame.title();
@@ -51,9 +51,9 @@ pub fn flame_graph(flame: &LiveFlame, out: &mut impl Write) -> io::Result<()> {
     options.name_type = "Frame:".to_owned();
     options.deterministic = true;
     options.bgcolors = Some(BackgroundColor::Flat(Color { r: 250, g: 250, b: 250 }));
-    // The beginnings of names distinguish them: the file and the line.
+    // Names are truncated on the right: they differ at the beginning, in the file and the line.
     options.text_truncate_direction = TextTruncateDirection::Right;
-    // The rectangles were chosen already.
+    // The rectangles have already been selected.
     options.min_width = 0.0;
     let mut lines = tree.lines();
     shrink(&mut lines);
@@ -63,12 +63,12 @@ pub fn flame_graph(flame: &LiveFlame, out: &mut impl Write) -> io::Result<()> {
     from_lines(&mut options, lines.iter().map(String::as_str), out).map_err(io::Error::other)
 }
 
-/// Halves all numbers until the picture can represent their sum: a foreign file may contain any numbers.
+/// Halves all numbers until their sum has at most [`MAX_SUM_BITS`] bits: an untrusted file may contain any numbers.
 fn shrink(lines: &mut Vec<String>) {
     let number =
         |line: &String| line.rsplit_once(' ').and_then(|(_, number)| number.parse::<u64>().ok()).unwrap_or(0);
     let all: u128 = lines.iter().map(|line| u128::from(number(line))).sum();
-    let shift = (128 - all.leading_zeros()).saturating_sub(MOST_BITS);
+    let shift = (128 - all.leading_zeros()).saturating_sub(MAX_SUM_BITS);
     if shift == 0 {
         return;
     }

@@ -1,7 +1,7 @@
-//! The memory that was live at a moment as a tree of stacks: flame graphs of the peak. Frames that only pass a call on
-//! are left out, by the rules of [`ownership`](super::ownership). `memtrack memory --at` draws it.
+//! Flame graphs of the memory that was live at a moment, such as the peak. Frames that only forward a call are omitted,
+//! by the rules of [`ownership`](super::ownership). `memtrack memory --at` draws them.
 //!
-//! `tree` adds the stacks up, `bound` keeps the largest and sums up the rest, `draw` makes the picture.
+//! `tree` adds up the stacks, `bound` keeps the largest functions and sums up the others, and `draw` creates the image.
 
 pub(in crate::analysis) mod bound;
 #[cfg(feature = "plot")]
@@ -13,7 +13,7 @@ pub(in crate::analysis) mod tree;
 pub use draw::flame_graph;
 pub use json::{FlameDevice, FlameFrame, FlameMoment, FlameStack};
 
-use super::estimate::{Estimate, Precision, Sum, Whole};
+use super::estimate::{Estimate, KnownTotal, Precision, Sum};
 use super::lifetimes::{is_estimate, lifetimes};
 use super::moment::Moment;
 use super::net::counted_at_end;
@@ -30,10 +30,10 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use tree::{Colour, Tree};
 
-/// The most rectangles of a picture, including those that stand for others.
-pub const MOST_RECTANGLES: usize = 1000;
+/// The maximum number of rectangles in an image, including those that stand for removed functions.
+pub const MAX_RECTANGLES: usize = 1000;
 
-/// The memory that was live on some devices, each at a moment of its own.
+/// The memory that was live on some devices. Each device has its own moment.
 #[derive(Debug, Default)]
 pub struct LiveFlame {
     devices: Vec<LiveStacks>,
@@ -47,9 +47,10 @@ struct LiveStacks {
     is_host: bool,
     is_pinned: bool,
     at: Moment,
-    /// The number of the event before the moment; none before the first event and at the end.
+    /// The number of the last event before the moment; none before the first event and at the end.
     event: Option<usize>,
-    /// Seconds, and their origin; none before the first event, and if the file does not contain the time.
+    /// The time in seconds, counted from `since`; none before the first event, and if the file does not contain the
+    /// time.
     seconds: Option<f64>,
     since: Since,
     has_events: bool,
@@ -64,11 +65,11 @@ struct LiveStacks {
 /// The blocks of one stack.
 #[derive(Debug)]
 struct LiveStack {
-    /// Innermost first, without noise.
+    /// The frames, innermost first, without frames that only forward a call.
     frames: Vec<(Frame, Owner)>,
-    /// Whether the blocks are older than the trace, so that their stack is unknown.
+    /// Whether the blocks were allocated before the trace begins, so that their stack is unknown.
     older: bool,
-    /// The line that freed those blocks, if it is known.
+    /// The line that freed the blocks that were allocated before the trace, if it is known.
     freed_at: Option<(Frame, Owner)>,
     bytes: u64,
     blocks: f64,
@@ -96,8 +97,8 @@ impl LiveFlame {
         self.devices.push(LiveStacks::of(snapshot, symbols, device, at, rules));
     }
 
-    /// Leaves out devices without live memory, if another device has some.
-    pub fn leave_out_empty(&mut self) {
+    /// Removes devices without live memory, unless no device has live memory.
+    pub fn remove_empty_devices(&mut self) {
         if !self.is_empty() {
             self.devices.retain(|device| !device.stacks.is_empty());
         }
@@ -108,18 +109,18 @@ impl LiveFlame {
         self.devices.iter().all(|device| device.stacks.is_empty())
     }
 
-    /// Returns a line for each stack, `frame;frame;… bytes`, outermost function first; with several devices, each has a
-    /// frame. All stacks are included.
+    /// Returns a line for each stack, `frame;frame;… bytes`, outermost function first. With several devices, the
+    /// outermost frame is the device. All stacks are included.
     pub fn folded(&self) -> Vec<String> {
         self.tree(|device| device.name.clone()).lines()
     }
 
-    /// Returns the same for a picture: at most this many rectangles, in which the smallest are summed up.
+    /// Returns the lines for an image of at most this many rectangles, in which the smallest functions are summed up.
     pub fn bounded(&self, rectangles: usize) -> Vec<String> {
-        self.drawn(rectangles).lines()
+        self.bounded_tree(rectangles).lines()
     }
 
-    /// Returns the title of the picture: `Device 0 at the peak: 11.57 GiB in 1,447 blocks, 0.050 s after the first
+    /// Returns the title of the image: `Device 0 at the peak: 11.57 GiB in 1,447 blocks, 0.050 s after the first
     /// event`.
     pub fn title(&self) -> String {
         match &self.devices[..] {
@@ -129,14 +130,14 @@ impl LiveFlame {
         }
     }
 
-    /// Returns whether blocks were sampled, so that widths are estimates.
+    /// Returns whether some blocks were sampled, so that widths are estimates.
     pub fn is_estimated(&self) -> bool {
         let mut stacks = self.devices.iter().flat_map(|device| &device.stacks);
         stacks.any(|stack| stack.bytes_error.low < stack.bytes_error.value)
     }
 
-    /// Returns the tree that is drawn; with several devices, each shows its bytes and the moment.
-    fn drawn(&self, rectangles: usize) -> Tree {
+    /// Returns the tree to draw; with several devices, the frame of each device states its bytes and the moment.
+    fn bounded_tree(&self, rectangles: usize) -> Tree {
         bound::bounded(&self.tree(|device| device.title(&device.name)), rectangles)
     }
 
@@ -152,7 +153,8 @@ impl LiveFlame {
                 for (frame, owner) in shown_functions(&stack.frames) {
                     let colour = if *owner == Owner::Mine { Colour::Mine } else { Colour::Framework };
                     let label = short(frame);
-                    // A function that calls itself, or another of the same name, is merged with it.
+                    // A function that is called by a function with the same label, such as itself, is merged with its
+                    // caller.
                     if tree.label(node) != label {
                         node = tree.child(node, &label, colour);
                     }
@@ -222,22 +224,25 @@ impl LiveStacks {
         let held = counted_at_end(snapshot, device, &lifetimes).filter(|_| at == Moment::End);
         let most_live =
             if is_estimate(snapshot, device, &lifetimes) { peak.recorded.high } else { f64::INFINITY };
-        let of_bytes = Whole::of(held.map_or(most_live, |held| held.bytes as f64), &bytes_sum);
-        let of_blocks = Whole::of(held.map_or(f64::INFINITY, |held| held.blocks as f64), &blocks_sum);
+        let of_bytes = KnownTotal::of(held.map_or(most_live, |held| held.bytes as f64), &bytes_sum);
+        let of_blocks = KnownTotal::of(held.map_or(f64::INFINITY, |held| held.blocks as f64), &blocks_sum);
         let complete = snapshot.meta.complete;
-        let ends = complete || at != Moment::End;
+        let is_complete = complete || at != Moment::End;
         for stack in &mut stacks {
             stack.bytes = of_bytes.rounded(&stack.bytes_sum, stack.bytes);
             let bytes = of_bytes.part(precision.bytes(&stack.bytes_sum), &stack.bytes_sum);
             let blocks = of_blocks.part(precision.blocks(&stack.blocks_sum), &stack.blocks_sum);
-            (stack.bytes_error, stack.blocks_error) = (bytes.until_the_end(ends), blocks.until_the_end(ends));
+            (stack.bytes_error, stack.blocks_error) =
+                (bytes.until_the_end(is_complete), blocks.until_the_end(is_complete));
         }
         bytes = of_bytes.rounded(&bytes_sum, bytes);
-        // The height of the peak is known less precisely than the memory live at the drawn moment.
-        let whole_ends = complete || !matches!(at, Moment::End | Moment::Peak);
-        let mut bytes_error =
-            of_bytes.part(precision.bytes(&bytes_sum), &bytes_sum).of_all().until_the_end(whole_ends);
-        let mut blocks_error = precision.blocks(&blocks_sum).of_all().until_the_end(ends);
+        // After an incomplete recording, the peak may have been higher, unlike the memory at an earlier moment.
+        let total_is_complete = complete || !matches!(at, Moment::End | Moment::Peak);
+        let mut bytes_error = of_bytes
+            .part(precision.bytes(&bytes_sum), &bytes_sum)
+            .as_total()
+            .until_the_end(total_is_complete);
+        let mut blocks_error = precision.blocks(&blocks_sum).as_total().until_the_end(is_complete);
         if let Some(held) = held {
             (bytes, blocks) = (held.bytes, held.blocks as f64);
             (bytes_error, blocks_error) = (held.bytes_error, held.blocks_error);
@@ -268,14 +273,14 @@ impl LiveStacks {
 }
 
 impl LiveStack {
-    /// Describes the blocks of that origin, without numbers.
+    /// Creates the entry for the blocks of `origin`, with all numbers 0.
     fn of(origin: Origin, snapshot: &Snapshot, symbols: &mut Symbolizer, owners: &mut Owners<'_>) -> Self {
         let (mut frames, mut freed_at) = (Vec::new(), None);
         match origin {
             Origin::Allocated(stack) => {
                 let all = owners.functions(&snapshot.frame_keys(stack), symbols);
                 let is_uninformative = all.iter().all(|(_, owner)| *owner == Owner::Noise);
-                // A stack that contains only noise is shown as it is.
+                // A stack that contains only frames that forward a call is shown as it is.
                 frames = all;
                 frames.retain(|(_, owner)| is_uninformative || *owner != Owner::Noise);
             }
@@ -300,26 +305,26 @@ impl LiveStack {
     }
 }
 
-/// Returns the functions that a picture shows of a stack, outermost first. Of the C++ below a Python line, only
-/// the called function is shown: PyTorch's internals would take most of the picture.
+/// Returns the functions of a stack that a flame graph shows, outermost first. Of the C++ functions below a Python
+/// line, only the called function is shown: PyTorch's internals would take up most of the image.
 fn shown_functions(stack: &[(Frame, Owner)]) -> impl Iterator<Item = &(Frame, Owner)> {
-    let mut carries_out = false;
-    let mut of_python = false;
+    let mut below_framework = false;
+    let mut below_python = false;
     stack.iter().rev().filter(move |(frame, owner)| {
-        let skipped = carries_out && *owner == Owner::Framework && !is_python(frame);
+        let skipped = below_framework && *owner == Owner::Framework && !is_python(frame);
         let is_line = is_python(frame);
-        of_python |= is_line;
-        carries_out = of_python && *owner == Owner::Framework && !is_line;
+        below_python |= is_line;
+        below_framework = below_python && *owner == Owner::Framework && !is_line;
         !skipped
     })
 }
 
-/// Returns a name without separators of frames and lines, and without characters that XML does not allow.
-pub(in crate::analysis) fn plain(name: &str) -> String {
+/// Replaces characters in a name that separate frames or lines, and characters that XML does not allow.
+pub(in crate::analysis) fn escaped_label(name: &str) -> String {
     printable(name).replace(';', ":")
 }
 
-/// Returns the label for rectangles that were left out.
-fn left_out(number: usize, bytes: u64) -> String {
+/// Returns the label of a rectangle that stands for `number` removed functions.
+fn removed_label(number: usize, bytes: u64) -> String {
     format!("… {} more ({})", human_count(number as u64), human_bytes(bytes))
 }

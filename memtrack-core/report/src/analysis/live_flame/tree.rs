@@ -1,9 +1,9 @@
-//! Stacks with common beginnings, as one tree.
+//! A tree of stacks, in which stacks with the same outermost frames share nodes.
 
-use super::plain;
+use super::escaped_label;
 use std::collections::HashMap;
 
-/// The kind of a rectangle, which decides its colour.
+/// The kind of a rectangle, which determines its colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::analysis) enum Colour {
     /// A device.
@@ -15,29 +15,29 @@ pub(in crate::analysis) enum Colour {
     Framework,
     /// Memory whose stack is unknown.
     Unknown,
-    /// Rectangles that were left out.
+    /// Functions that were removed because of their size.
     Rest,
 }
 
-/// A function below others.
+/// A function, in the context of its callers.
 #[derive(Clone, Debug, Default)]
 pub(in crate::analysis) struct Node {
     pub(in crate::analysis) label: String,
     pub(in crate::analysis) colour: Colour,
     pub(in crate::analysis) parent: usize,
     pub(in crate::analysis) children: Vec<usize>,
-    /// Bytes of the function itself.
+    /// Bytes that the function itself allocated.
     pub(in crate::analysis) own: u64,
-    /// Bytes including everything that it called.
+    /// Bytes that the function and everything that it called allocated.
     pub(in crate::analysis) bytes: u64,
-    /// Where two files are compared, the bytes of the earlier one: of the function itself, and including
-    /// everything that it called.
+    /// If two files are compared, the bytes in the earlier file: of the function itself, and including everything that
+    /// it called.
     pub(in crate::analysis) before: [u64; 2],
-    /// The number of functions around it.
+    /// The number of callers above the node.
     pub(in crate::analysis) depth: usize,
 }
 
-/// All stacks; the root has no name.
+/// The tree of all stacks. The root has no name.
 #[derive(Clone, Debug)]
 pub(in crate::analysis) struct Tree {
     pub(in crate::analysis) nodes: Vec<Node>,
@@ -51,10 +51,10 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// The node around all others.
+    /// The index of the root node.
     pub(in crate::analysis) const ROOT: usize = 0;
 
-    /// Returns the function `label` below another.
+    /// Returns the child of `parent` with this label, and creates it if it does not exist.
     pub(in crate::analysis) fn child(&mut self, parent: usize, label: &str, colour: Colour) -> usize {
         let next = self.nodes.len();
         let child = *self.children.entry((parent, label.to_owned())).or_insert(next);
@@ -70,12 +70,12 @@ impl Tree {
         &self.nodes[node].label
     }
 
-    /// Adds bytes of a function itself.
+    /// Adds bytes that a function itself allocated.
     pub(in crate::analysis) fn add(&mut self, node: usize, bytes: u64) {
         self.add_both(node, 0, bytes);
     }
 
-    /// Adds bytes of a function itself in the earlier and in the later of two files.
+    /// Adds bytes that a function itself allocated in the earlier and in the later of two files.
     pub(in crate::analysis) fn add_both(&mut self, node: usize, before: u64, bytes: u64) {
         let one = &mut self.nodes[node];
         one.own = one.own.saturating_add(bytes);
@@ -92,7 +92,7 @@ impl Tree {
         }
     }
 
-    /// Returns `frame;frame;… bytes`, in the order of the names.
+    /// Returns a line `frame;frame;… bytes` for each node with bytes of its own, sorted by name.
     pub(in crate::analysis) fn lines(&self) -> Vec<String> {
         let with_bytes = (1..self.nodes.len()).filter(|&node| self.nodes[node].own > 0);
         let line = |node| format!("{} {}", self.path(node), self.nodes[node].own);
@@ -105,7 +105,7 @@ impl Tree {
         let mut path = Vec::with_capacity(self.nodes[node].depth);
         let mut at = node;
         while at != Self::ROOT {
-            path.push(plain(&self.nodes[at].label));
+            path.push(escaped_label(&self.nodes[at].label));
             at = self.nodes[at].parent;
         }
         path.reverse();

@@ -1,5 +1,6 @@
-//! The owner of the functions of a binary: functions of system libraries and packages are not the user's, nor are those
-//! of other libraries without debug information; those of the program itself are, unless a better rule applies.
+//! Determines the owner of functions by their binary: functions in system libraries and packages are not the user's,
+//! nor are those in other libraries without debug information; functions in the program itself are the user's, unless a
+//! more specific rule applies.
 
 use super::{Owner, Verdict, on_path, table};
 use crate::analysis::patterns::matches;
@@ -8,19 +9,20 @@ use memtrack_model::paths::{file_name, is_library, slashed};
 use memtrack_model::{BinaryPart, Frame};
 use std::borrow::Cow;
 
-/// The binary that a native function is in.
+/// The binary that contains a native function.
 #[derive(Debug)]
-pub(super) struct InBinary<'a> {
+pub(super) struct FrameBinary<'a> {
     path: Cow<'a, str>,
-    /// Its other path if `/lib` is a link to `/usr/lib`.
+    /// The binary's other path if `/lib` is a symbolic link to `/usr/lib`.
     linked: Option<String>,
     part: BinaryPart,
-    /// Whether it stands in the place of the source file, as PyTorch writes it for functions without debug information.
+    /// Whether the binary's path was in place of the source file, as PyTorch writes it for functions without debug
+    /// information.
     pub(super) is_in_place_of_file: bool,
 }
 
-impl<'a> InBinary<'a> {
-    /// Finds the binary of a frame; none where it is unknown, and for Python functions.
+impl<'a> FrameBinary<'a> {
+    /// Returns the binary of a frame; none if it is unknown, and for Python functions.
     pub(super) fn of(frame: &'a Frame, line: &ParsedFrame<'a>) -> Option<Self> {
         if line.is_python {
             return None;
@@ -36,56 +38,56 @@ impl<'a> InBinary<'a> {
         Some(Self { path, linked, part, is_in_place_of_file })
     }
 
-    /// Returns whether the user's glob matches this binary, for a function of this source file: its name, with or without
-    /// the part after `.so`, its path, or a folder that it is in. A folder does not apply to the sources of the program
-    /// itself.
-    pub(super) fn is_meant_by(&self, glob: &str, file: &str) -> bool {
+    /// Returns whether the user's glob matches this binary: its name, with or without the part after `.so`, its path,
+    /// or a folder that contains it. `file` is the source file of the function: a folder glob does not apply to
+    /// functions of the program itself that have a source file.
+    pub(super) fn matches_glob(&self, glob: &str, file: &str) -> bool {
         let glob = slashed(glob);
         let glob = glob.trim_end_matches('/');
         if glob.is_empty() || glob.contains("::") {
             return false;
         }
         let name = file_name(&self.path);
-        // `libz`, `libz.so` and `libz.so.1` of `libz.so.1.3`.
+        // For `libz.so.1.3`: `libz`, `libz.so` and `libz.so.1`.
         let at = name.find(".so").unwrap_or(name.len());
         let ends = name.match_indices('.').map(|(end, _)| end).filter(|&end| end >= at);
         let names: Vec<&str> = ends.map(|end| &name[..end]).chain([name]).collect();
         let may_begin_anywhere = !glob.starts_with('/');
         let is_at =
             |path: &str| matches(glob, path) || (may_begin_anywhere && matches(&format!("*/{glob}"), path));
-        // `build/*` is a folder.
+        // A glob such as `build/*` stands for a folder.
         let has_name = file_name(glob).bytes().any(|letter| letter != b'*');
         let is_named = has_name && (names.iter().any(|name| matches(glob, name)) || self.paths().any(is_at));
         let is_program = self.part == BinaryPart::Program;
         is_named || ((!is_program || !file.contains('/')) && self.is_in(glob))
     }
 
-    /// Returns the owner of the function, if it follows from the binary.
+    /// Returns the owner of a function with this source file, if it follows from the binary.
     pub(super) fn verdict(&self, file: &str) -> Option<Verdict> {
         let has_source = file.contains('/');
         let name = file_name(&self.path);
         if table::INTERPRETERS.iter().any(|glob| matches(glob, name)) {
-            return Some(Verdict::known(Owner::Noise, "Python's interpreter"));
+            return Some(Verdict::by_rule(Owner::Noise, "Python's interpreter"));
         }
-        if has_source && (self.part == BinaryPart::Program || self.lies_in_the_project_of(file)) {
+        if has_source && (self.part == BinaryPart::Program || self.is_in_project_of(file)) {
             return None;
         }
         if let Some((_, owner, what)) = table::BINARY_PATHS.iter().find(|(glob, ..)| self.is_in(glob)) {
-            return Some(Verdict::known(*owner, *what));
+            return Some(Verdict::by_rule(*owner, *what));
         }
         if has_source {
             return None;
         }
         if let Some((_, what)) = table::MIXED_BINARY_PATHS.iter().find(|(glob, _)| self.is_in(glob)) {
-            return Some(Verdict::known(Owner::Framework, *what));
+            return Some(Verdict::by_rule(Owner::Framework, *what));
         }
         let is_other = self.part == BinaryPart::Library;
-        is_other.then(|| Verdict::known(Owner::Framework, "a library without debug information"))
+        is_other.then(|| Verdict::by_rule(Owner::Framework, "a library without debug information"))
     }
 
-    /// Returns whether the source file is in the folder that has the virtual environment with this binary, as for an
-    /// extension that was built into it.
-    fn lies_in_the_project_of(&self, file: &str) -> bool {
+    /// Returns whether the source file is in the project folder that also contains the virtual environment with this
+    /// binary, as for an extension module that was installed from that project.
+    fn is_in_project_of(&self, file: &str) -> bool {
         let Some((environment, _)) =
             self.path.split_once("/lib/python").or_else(|| self.path.split_once("/Lib/site-packages"))
         else {
@@ -100,13 +102,13 @@ impl<'a> InBinary<'a> {
         self.paths().any(|path| on_path(folder, path))
     }
 
-    /// Returns its paths.
+    /// Returns the paths of the binary.
     fn paths(&self) -> impl Iterator<Item = &str> {
         [&*self.path].into_iter().chain(self.linked.as_deref())
     }
 }
 
-/// Returns the path below `/usr` of one that is not, or the other way round.
+/// Returns the equivalent path with or without the prefix `/usr`, for folders that may be symbolic links.
 fn linked(path: &str) -> Option<String> {
     let is_linked = |path: &str| ["/lib", "/bin", "/sbin"].iter().any(|folder| path.starts_with(folder));
     if is_linked(path) {

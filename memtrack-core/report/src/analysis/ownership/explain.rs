@@ -1,29 +1,29 @@
-//! The reason why a report names a line: for each frame of a stack, its owner and the rule that decided.
+//! Explains why a report names a line: for each frame of a stack, the owner and the rule that determined it.
 
-use super::{Judged, Owned, Owner, Rules, owned, short};
+use super::{JudgedFrame, Owner, Rules, StackOwner, owned, short};
 use memtrack_model::Frame;
 use memtrack_model::answer::FrameAnswer;
 use memtrack_model::units::{printable, shorten_middle};
 use serde::Serialize;
 
-/// A stack whose frames are judged.
+/// The owner of each frame of a stack, with the rule that determined it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Explained {
-    /// For each frame, innermost first: its owner, the rule, and the frame.
+pub struct Explanation {
+    /// The owner, the rule and the frame, for each frame, innermost first.
     pub frames: Vec<(Owner, String, Frame)>,
     /// The result for the stack.
-    pub owned: Owned,
+    pub owned: StackOwner,
 }
 
 impl Rules {
     /// Explains the result of [`Rules::owner`] for a stack, innermost frame first.
-    pub fn explain<'a>(&self, stack: impl IntoIterator<Item = &'a Frame>) -> Explained {
-        let judged: Vec<Judged> = stack.into_iter().map(|frame| Judged::new(frame, self)).collect();
-        let judged: Vec<&Judged> = judged.iter().collect();
+    pub fn explain<'a>(&self, stack: impl IntoIterator<Item = &'a Frame>) -> Explanation {
+        let judged: Vec<JudgedFrame> = stack.into_iter().map(|frame| JudgedFrame::new(frame, self)).collect();
+        let judged: Vec<&JudgedFrame> = judged.iter().collect();
         let owned = owned::of(&judged);
         let in_torch = judged.iter().any(|judged| judged.is_torch);
-        let row = |(owner, judged): (Owner, &&Judged)| {
+        let row = |(owner, judged): (Owner, &&JudgedFrame)| {
             let rule = match (owner, judged.verdict.owner) {
                 (Owner::Framework, Owner::Mine) => {
                     "a native function without a source file, in a stack whose Python, PyTorch or own \
@@ -37,12 +37,12 @@ impl Rules {
             };
             (owner, rule.to_owned(), judged.frame.clone())
         };
-        Explained { frames: owned::owners(&judged).into_iter().zip(&judged).map(row).collect(), owned }
+        Explanation { frames: owned::owners(&judged).into_iter().zip(&judged).map(row).collect(), owned }
     }
 }
 
-impl Explained {
-    /// Returns one line per frame of about `width` characters, with `>` before the frame that is named.
+impl Explanation {
+    /// Returns one line of about `width` characters per frame, with `>` before the frame that reports name.
     pub fn lines(&self, width: Option<usize>) -> Vec<String> {
         let named = self.frames.iter().position(|(owner, ..)| *owner == Owner::Mine);
         let line = |(place, (owner, rule, frame)): (usize, &(Owner, String, Frame))| {
@@ -53,7 +53,7 @@ impl Explained {
         self.frames.iter().enumerate().map(line).collect()
     }
 
-    /// Returns the same for JSON.
+    /// Returns the explanation for JSON.
     pub fn answer(&self) -> ExplainedAnswer {
         let row = |(owner, rule, frame): &(Owner, String, Frame)| JudgedAnswer {
             frame: FrameAnswer::from(frame),
@@ -69,22 +69,22 @@ impl Explained {
     }
 }
 
-/// A stack whose frames are judged.
+/// The owner of each frame of a stack, with the rule that determined it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ExplainedAnswer {
-    /// The name in reports.
+    /// The stack's name in reports.
     pub named: String,
-    /// The innermost line in the user's code.
+    /// The innermost frame in the user's code.
     pub mine: Option<FrameAnswer>,
-    /// The function that this line called.
+    /// The framework function that this frame called.
     pub calls: Option<FrameAnswer>,
     /// The frames, innermost first.
     pub frames: Vec<JudgedAnswer>,
 }
 
-/// A frame and its owner.
+/// A frame, with its owner and the rule that determined it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -92,8 +92,8 @@ pub struct JudgedAnswer {
     /// The frame.
     #[serde(flatten)]
     pub frame: FrameAnswer,
-    /// Its owner: `mine`, `framework` or `noise`.
+    /// The frame's owner: `mine`, `framework` or `noise`.
     pub owner: &'static str,
-    /// The rule that decided.
+    /// The rule that determined the owner.
     pub rule: String,
 }

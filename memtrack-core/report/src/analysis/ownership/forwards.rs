@@ -1,6 +1,6 @@
-//! The line of the user's code that made a node of autograd: the backward pass runs in a separate thread, whose
-//! stacks contain no Python line. A node is made by an operator of the forward pass, and where every recorded
-//! call of that operator is in one line, that line made the node.
+//! Finds the line of the user's code that created an autograd node: the backward pass runs in a separate thread, whose
+//! stacks contain no Python frames. A node is created by an operator in the forward pass. If all recorded calls of that
+//! operator are in the same line, that line created the node.
 
 use super::Owners;
 use super::Rules;
@@ -10,20 +10,20 @@ use memtrack_model::{Frame, Phase};
 use memtrack_symbols::Symbolizer;
 use std::collections::{HashMap, HashSet};
 
-/// The prefix of the functions in which operators make their nodes.
-const MAKES_NODE: &str = "torch::autograd::VariableType::(anonymous namespace)::";
-/// The prefix of the nodes' functions.
-const IS_NODE: &str = "torch::autograd::generated::";
+/// The prefix of the functions in which operators create their autograd nodes.
+const NODE_CREATION_PREFIX: &str = "torch::autograd::VariableType::(anonymous namespace)::";
+/// The prefix of the functions of autograd nodes.
+const NODE_PREFIX: &str = "torch::autograd::generated::";
 
-/// The lines that made nodes of autograd.
+/// The lines that created autograd nodes.
 #[derive(Clone, Debug, Default)]
-pub struct Forwards {
-    /// By the class of the node, `BmmBackward0`.
+pub struct ForwardLines {
+    /// The lines by the class of the node, such as `BmmBackward0`.
     lines: HashMap<String, Frame>,
 }
 
-impl Forwards {
-    /// Finds them in a snapshot of PyTorch; none in others.
+impl ForwardLines {
+    /// Finds the lines in a PyTorch snapshot; for other snapshots, the result is empty.
     pub fn of(snapshot: &Snapshot, symbols: &mut Symbolizer, rules: &Rules) -> Self {
         let mut search = Search::default();
         if snapshot.pytorch.is_some() && has_nodes(snapshot) {
@@ -34,40 +34,41 @@ impl Forwards {
             {
                 let keys = snapshot.frame_keys(stack);
                 let frames: Vec<Frame> = keys.iter().flat_map(|&key| symbols.frames(key).to_vec()).collect();
-                search.take(&frames, || owners.owner(&keys, symbols).mine);
+                search.visit(&frames, || owners.owner(&keys, symbols).mine);
             }
         }
         search.finish()
     }
 
-    /// Returns the line that made the node that runs in this function.
+    /// Returns the line that created the autograd node whose function is `node`.
     pub(super) fn line_of(&self, node: &Frame) -> Option<&Frame> {
         self.lines.get(node_of(&node.function)?)
     }
 }
 
-/// The findings from the stacks so far.
+/// What the stacks visited so far show.
 #[derive(Debug, Default)]
 struct Search {
-    /// The line that calls each operator; none where there are several, or where a stack contains none.
+    /// The line that calls each operator; none if several lines call it, or if a stack with the operator contains no
+    /// line of the user's.
     calls: HashMap<String, Option<Frame>>,
     nodes: HashSet<String>,
-    /// Nodes that ran before any recorded call of their operator.
+    /// Nodes that ran before any call of their operator was recorded.
     older: HashSet<String>,
 }
 
 impl Search {
-    /// Visits the next stack, innermost frame first; `line` finds the user's line of it.
-    fn take(&mut self, frames: &[Frame], line: impl FnOnce() -> Option<Frame>) {
+    /// Visits a stack, innermost frame first; `line` returns the line of the user's code in the stack.
+    fn visit(&mut self, frames: &[Frame], line: impl FnOnce() -> Option<Frame>) {
         if let Some(node) = frames.iter().find_map(|frame| node_of(&frame.function)) {
-            if !self.calls.keys().any(|operator| makes(operator, node)) {
+            if !self.calls.keys().any(|operator| creates_node(operator, node)) {
                 self.older.insert(node.to_owned());
             }
             self.nodes.insert(node.to_owned());
             return;
         }
-        let operators: Vec<&str> = frames.iter().filter_map(|frame| made_by(&frame.function)).collect();
-        // An optimizer computes without nodes.
+        let operators: Vec<&str> = frames.iter().filter_map(|frame| operator_of(&frame.function)).collect();
+        // Optimizers compute without creating autograd nodes.
         if operators.is_empty() || TorchStack::of(frames).phase == Some(Phase::Optimizer) {
             return;
         }
@@ -83,45 +84,45 @@ impl Search {
         }
     }
 
-    fn finish(self) -> Forwards {
+    fn finish(self) -> ForwardLines {
         let mut lines = HashMap::new();
         for node in self.nodes.difference(&self.older) {
             let mut calls =
-                self.calls.iter().filter(|(operator, _)| makes(operator, node)).map(|(_, line)| line);
+                self.calls.iter().filter(|(operator, _)| creates_node(operator, node)).map(|(_, line)| line);
             let Some(Some(line)) = calls.next() else { continue };
             if calls.all(|other| other.as_ref() == Some(line)) {
                 lines.insert(node.clone(), line.clone());
             }
         }
-        Forwards { lines }
+        ForwardLines { lines }
     }
 }
 
-/// Returns whether any function of the snapshot is a node's.
+/// Returns whether the snapshot contains any function of an autograd node.
 fn has_nodes(snapshot: &Snapshot) -> bool {
     let names = (0..snapshot.frames.len() as u32).map(memtrack_model::snapshot::FrameId);
     names.map(|frame| snapshot.strings.get(snapshot.frames.name(frame))).any(|name| node_of(&name).is_some())
 }
 
-/// Extracts the node that runs in this function: `BmmBackward0` from
+/// Extracts the class of the autograd node from the name of its function: `BmmBackward0` from
 /// `torch::autograd::generated::BmmBackward0::apply(…)`.
 fn node_of(function: &str) -> Option<&str> {
-    let (node, rest) = function.strip_prefix(IS_NODE)?.split_once("::")?;
+    let (node, rest) = function.strip_prefix(NODE_PREFIX)?.split_once("::")?;
     (rest.starts_with("apply(") && node.contains("Backward")).then_some(node)
 }
 
-/// Extracts the operator that makes its node in this function: `mul_Tensor`.
-fn made_by(function: &str) -> Option<&str> {
-    let at = function.find(MAKES_NODE)? + MAKES_NODE.len();
+/// Extracts the operator from the name of the function that creates its autograd node: `mul_Tensor`.
+fn operator_of(function: &str) -> Option<&str> {
+    let at = function.find(NODE_CREATION_PREFIX)? + NODE_CREATION_PREFIX.len();
     let name = function[at..].split(['(', '<']).next()?;
-    // Template arguments may contain functions too.
-    let is_itself = !function[..at - MAKES_NODE.len()].contains(['<', '(']);
+    // The prefix may also occur in template arguments.
+    let is_itself = !function[..at - NODE_CREATION_PREFIX.len()].contains(['<', '(']);
     (is_itself && !name.is_empty() && !name.contains("::")).then_some(name)
 }
 
-/// Returns whether the operator makes nodes of that class: `mul_Tensor` makes `MulBackward0`, `_to_copy` makes
-/// `ToCopyBackward0`. The number, which stands for an overload, is ignored.
-fn makes(operator: &str, node: &str) -> bool {
+/// Returns whether the operator creates nodes of this class: `mul_Tensor` creates `MulBackward0`, and `_to_copy`
+/// creates `ToCopyBackward0`. The number, which stands for an overload, is ignored.
+fn creates_node(operator: &str, node: &str) -> bool {
     let Some((class, _)) = node.split_once("Backward") else { return false };
     let mut letters = class.chars().map(|letter| letter.to_ascii_lowercase()).peekable();
     let mut rest = operator;
@@ -135,7 +136,7 @@ fn makes(operator: &str, node: &str) -> bool {
             return false;
         }
     }
-    // The rest is an overload, or the mark of an in-place operator.
+    // The rest is an overload, or the underscore of an in-place operator.
     let rest = rest.trim_start_matches('_');
     let overloads = ["dim", "int", "out", "self", "other", "dtype", "correction", "forward"];
     rest.is_empty()
@@ -159,48 +160,48 @@ mod tests {
     fn forward(operator: &str) -> Vec<Frame> {
         vec![
             native("at::_ops::x::call(at::Tensor const&)"),
-            native(&format!("{MAKES_NODE}{operator}(c10::DispatchKeySet)")),
+            native(&format!("{NODE_CREATION_PREFIX}{operator}(c10::DispatchKeySet)")),
         ]
     }
 
     fn backward(node: &str) -> Vec<Frame> {
-        vec![native(&format!("{IS_NODE}{node}::apply(std::vector<at::Tensor>&&)")), native("clone")]
+        vec![native(&format!("{NODE_PREFIX}{node}::apply(std::vector<at::Tensor>&&)")), native("clone")]
     }
 
-    /// Returns the line that made the node, for stacks in this order: an operator with its line, or a node.
+    /// Returns the line that is found for `node`; each entry of `stacks` is an operator with its line, or a node.
     fn found(stacks: &[(&str, u32)], node: &str) -> Option<u32> {
         let mut search = Search::default();
         for &(name, number) in stacks {
             match number {
-                0 if name.contains("Backward") => search.take(&backward(name), || None),
-                0 => search.take(&forward(name), || None),
-                _ => search.take(&forward(name), || line(number)),
+                0 if name.contains("Backward") => search.visit(&backward(name), || None),
+                0 => search.visit(&forward(name), || None),
+                _ => search.visit(&forward(name), || line(number)),
             }
         }
         search.finish().line_of(&backward(node)[0]).and_then(|frame| frame.line)
     }
 
     #[test]
-    fn the_only_line_that_calls_an_operator_made_its_nodes() {
+    fn the_only_line_that_calls_an_operator_created_its_nodes() {
         let stacks = [("bmm", 39), ("exp", 40), ("bmm", 39), ("BmmBackward0", 0)];
         assert_eq!(found(&stacks, "BmmBackward0"), Some(39));
         assert_eq!(found(&stacks, "ExpBackward0"), None, "no such node ran");
     }
 
     #[test]
-    fn a_node_that_several_lines_or_an_unknown_one_could_have_made_has_none() {
+    fn a_node_with_several_or_unknown_candidate_lines_has_no_line() {
         assert_eq!(found(&[("bmm", 39), ("bmm", 52), ("BmmBackward0", 0)], "BmmBackward0"), None);
         assert_eq!(found(&[("bmm", 39), ("bmm", 0), ("BmmBackward0", 0)], "BmmBackward0"), None);
         assert_eq!(found(&[("mul_Tensor", 3), ("mul_Scalar", 4), ("MulBackward0", 0)], "MulBackward0"), None);
     }
 
     #[test]
-    fn a_node_that_ran_before_its_operator_was_recorded_has_none() {
+    fn a_node_that_ran_before_its_operator_was_recorded_has_no_line() {
         assert_eq!(found(&[("BmmBackward0", 0), ("bmm", 39), ("BmmBackward0", 0)], "BmmBackward0"), None);
     }
 
     #[test]
-    fn operators_make_the_nodes_that_are_named_after_them() {
+    fn operators_create_the_nodes_that_are_named_after_them() {
         for (operator, node, expected) in [
             ("mul_Tensor", "MulBackward0", true),
             ("_to_copy", "ToCopyBackward0", true),
@@ -215,7 +216,7 @@ mod tests {
             ("index_select", "IndexBackward0", false),
             ("bmm", "BmmBackward0", true),
         ] {
-            assert_eq!(makes(operator, node), expected, "{operator} {node}");
+            assert_eq!(creates_node(operator, node), expected, "{operator} {node}");
         }
     }
 }

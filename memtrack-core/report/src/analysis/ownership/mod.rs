@@ -1,15 +1,14 @@
-//! The owner of a frame: the user's code, a framework, or noise that only passes a call on; and for a stack,
-//! the own line that requested the memory, with the function that it called: `train.py:53 step →
-//! optimizer.py:74 exp_avg`.
+//! The owner of a frame: the user's code, a framework, or noise that only forwards a call; and for a stack, the line of
+//! the user's code that requested the memory, with the function that it called: `train.py:53 step → optimizer.py:74
+//! exp_avg`.
 //!
-//! The user's globs decide first, then the built-in table, by path and by name; frames that no rule matches are the
+//! The user's globs take precedence over the built-in tables of paths and names. Frames that no rule matches are the
 //! user's, because programs are written in many folders and frameworks are installed in few. Reports use
-//! [`Rules::owner`]; `--explain` shows the rule that decided.
+//! [`Rules::owner`]; `--explain` prints the rule that determined each owner.
 //!
-//! **Who owns a native function without a source file?** The user, but only where no frame of the stack is
-//! Python's, because its libraries are full of such functions. Globs are matched by the code that matches
-//! operators' patterns, and the command reads `memtrack.toml` (the `toml` crate), so this package has no
-//! further dependency.
+//! **Who owns a native function without a source file?** The user, but only in stacks without Python frames, because
+//! Python libraries are full of such functions. The code that matches operator patterns also matches globs here, and
+//! the command reads `memtrack.toml` (with the `toml` crate), so this package needs no further dependency.
 
 mod binaries;
 mod explain;
@@ -22,17 +21,17 @@ mod table;
 mod tests;
 
 use super::patterns::matches;
-use super::torch_stacks::{PROFILED_MODULE, ParsedFrame};
+use super::torch_stacks::{MODULE_FRAME_PREFIX, ParsedFrame};
 use super::trim::{is_allocator_entry, is_plumbing};
-use binaries::InBinary;
-pub use explain::{Explained, ExplainedAnswer, JudgedAnswer};
-pub use forwards::Forwards;
+use binaries::FrameBinary;
+pub use explain::{ExplainedAnswer, Explanation, JudgedAnswer};
+pub use forwards::ForwardLines;
 use memtrack_model::Frame;
 use memtrack_model::paths::{is_separator, slashed};
 use names::crate_of;
 pub(crate) use names::plain;
 pub use names::short;
-pub use owned::Owned;
+pub use owned::StackOwner;
 pub use owners::Owners;
 use std::borrow::Cow;
 
@@ -41,14 +40,14 @@ use std::borrow::Cow;
 pub enum Owner {
     /// The user's code.
     Mine,
-    /// Code that the user calls: PyTorch, a crate from a registry, a standard library.
+    /// Code that the user's code calls: PyTorch, a crate from a registry, a standard library.
     Framework,
-    /// A frame that only passes a call on: an interpreter, a dispatcher, a program's startup, memtrack.
+    /// A frame that only forwards a call: an interpreter, a dispatcher, program startup, memtrack.
     Noise,
 }
 
 impl Owner {
-    /// Returns its name in lower case.
+    /// Returns the name in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mine => "mine",
@@ -58,7 +57,7 @@ impl Owner {
     }
 }
 
-/// The owner of a frame, and the rule that decided.
+/// The owner of a frame, and the rule that determined it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verdict {
@@ -66,39 +65,40 @@ pub struct Verdict {
     pub owner: Owner,
     /// The rule in a few words: the user's glob, or the subject of the built-in rule.
     pub rule: Cow<'static, str>,
-    /// Whether it counts as the user's only because nothing is known about it: a native function without a
-    /// source file. Below a Python line it does not.
+    /// Whether the frame counts as the user's only because no rule matches it: a native function without a source file.
+    /// In a stack with Python frames it is not the user's.
     pub guessed: bool,
 }
 
 impl Verdict {
-    fn known(owner: Owner, rule: impl Into<Cow<'static, str>>) -> Self {
+    fn by_rule(owner: Owner, rule: impl Into<Cow<'static, str>>) -> Self {
         Self { owner, rule: rule.into(), guessed: false }
     }
 }
 
-/// A glob of the user's.
+/// A glob given by the user, and the owner that it assigns.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Own {
+struct UserGlob {
     glob: String,
     owner: Owner,
-    /// Rules of a lower level come first.
+    /// Globs of a lower level take precedence.
     level: usize,
 }
 
-impl Own {
+impl UserGlob {
     fn verdict(&self) -> Verdict {
         let option = if self.owner == Owner::Mine { "mine" } else { "not-mine" };
-        Verdict::known(self.owner, format!("{option} {}", self.glob))
+        Verdict::by_rule(self.owner, format!("{option} {}", self.glob))
     }
 }
 
-/// The rules that decide the owner of a frame.
+/// The rules that determine the owner of a frame.
 ///
-/// A glob is compared with the file, with the function's path, as `my_crate::model::Layer::forward`, and with the path and the
-/// name of the binary that the function is in, as `libsqlite3.so`. `*` stands for any characters, also for slashes; a glob may
-/// begin at any folder of the path, and a folder or a module stands for all below it. Paths of Windows match with either
-/// slash. Where several match, the longest decides, and of equal ones the first that was given.
+/// A glob is compared with the file, with the function's path, such as `my_crate::model::Layer::forward`, and with the
+/// path and the name of the binary that contains the function, such as `libsqlite3.so`. `*` stands for any characters,
+/// including slashes. A glob may begin at any folder of a path, and a folder or module stands for everything below it.
+/// Windows paths match with either kind of slash. If several globs match, the longest takes precedence, and among globs
+/// of equal length the first one given.
 ///
 /// ```
 /// # use memtrack_report::analysis::ownership::{Owner, Rules};
@@ -109,7 +109,7 @@ impl Own {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    own: Vec<Own>,
+    globs: Vec<UserGlob>,
 }
 
 impl Rules {
@@ -133,31 +133,31 @@ impl Rules {
 
     fn with(mut self, glob: String, owner: Owner) -> Self {
         let glob = glob.strip_prefix("./").map_or(glob.clone(), str::to_owned);
-        self.own.push(Own { glob, owner, level: 0 });
+        self.globs.push(UserGlob { glob, owner, level: 0 });
         self
     }
 
-    /// Uses `others` where no glob of these matches.
+    /// Adds `others`, which apply where no glob of `self` matches.
     #[must_use]
-    pub fn before(mut self, others: Self) -> Self {
-        let level = self.own.iter().map(|own| own.level + 1).max().unwrap_or(0);
-        self.own.extend(others.own.into_iter().map(|own| Own { level: own.level + level, ..own }));
+    pub fn with_fallback(mut self, others: Self) -> Self {
+        let level = self.globs.iter().map(|own| own.level + 1).max().unwrap_or(0);
+        self.globs.extend(others.globs.into_iter().map(|own| UserGlob { level: own.level + level, ..own }));
         self
     }
 
-    /// Returns the owner of a frame, and the rule that decided.
+    /// Returns the owner of a frame, and the rule that determined it.
     pub fn judge(&self, frame: &Frame) -> Verdict {
         let line = ParsedFrame::of(frame);
-        let binary = InBinary::of(frame, &line);
+        let binary = FrameBinary::of(frame, &line);
         let (file, path) = (source(&line, binary.as_ref()), path_of(&line));
-        if let Some(own) = self.own_rule(&file, &path) {
+        if let Some(own) = self.rule_of_function(&file, &path) {
             return own.verdict();
         }
-        if line.function.starts_with(PROFILED_MODULE) {
-            return Verdict::known(Owner::Noise, "the name of a module in a profile");
+        if line.function.starts_with(MODULE_FRAME_PREFIX) {
+            return Verdict::by_rule(Owner::Noise, "the name of a module in a profile");
         }
         if line.function.starts_with("<built-in ") {
-            return Verdict::known(Owner::Framework, "a function built into Python or a package");
+            return Verdict::by_rule(Owner::Framework, "a function built into Python or a package");
         }
         if line.is_python {
             return judge_python(&line, &file);
@@ -166,51 +166,52 @@ impl Rules {
         judge_native(line.function, &file, &path, binary.as_ref(), own)
     }
 
-    /// Returns whether one of the user's globs matches the frame, even if another one overrules it.
+    /// Returns whether one of the user's globs matches the frame, even if another glob takes precedence.
     pub fn mentions(&self, frame: &Frame) -> bool {
         let line = ParsedFrame::of(frame);
-        let binary = InBinary::of(frame, &line);
+        let binary = FrameBinary::of(frame, &line);
         let file = source(&line, binary.as_ref());
-        self.own_rule(&file, &path_of(&line)).is_some()
+        self.rule_of_function(&file, &path_of(&line)).is_some()
             || binary.is_some_and(|binary| self.rule_of_binary(&binary, &file).is_some())
     }
 
-    /// Returns the user's glob that decides: on the first level with a match, the longest that matches.
-    fn own_rule(&self, file: &str, path: &str) -> Option<&Own> {
-        let matching = self.own.iter().filter(|own| on_path(&own.glob, file) || on_name(&own.glob, path));
+    /// Returns the user's glob that takes precedence: on the lowest level with a match, the longest glob that matches.
+    fn rule_of_function(&self, file: &str, path: &str) -> Option<&UserGlob> {
+        let matching = self.globs.iter().filter(|own| on_path(&own.glob, file) || on_name(&own.glob, path));
         matching.min_by_key(|own| (own.level, std::cmp::Reverse(own.glob.len())))
     }
 
-    /// Returns the user's glob that decides about the functions of a binary whose sources no glob matches.
-    fn rule_of_binary(&self, binary: &InBinary<'_>, file: &str) -> Option<&Own> {
-        let matching = self.own.iter().filter(|own| binary.is_meant_by(&own.glob, file));
+    /// Returns the user's glob that takes precedence for the functions of a binary, where no glob matches their
+    /// sources.
+    fn rule_of_binary(&self, binary: &FrameBinary<'_>, file: &str) -> Option<&UserGlob> {
+        let matching = self.globs.iter().filter(|own| binary.matches_glob(&own.glob, file));
         matching.min_by_key(|own| (own.level, std::cmp::Reverse(own.glob.len())))
     }
 
-    /// Returns the own line of a stack (innermost frame first), and the function that it called. For many
-    /// stacks, [`Owners`] caches the frames.
-    pub fn owner<'a>(&self, stack: impl IntoIterator<Item = &'a Frame>) -> Owned {
-        let judged: Vec<Judged> = stack.into_iter().map(|frame| Judged::new(frame, self)).collect();
+    /// Returns the line of the user's code in a stack (innermost frame first), and the function that the line called.
+    /// For many stacks, use [`Owners`], which caches the owners of frames.
+    pub fn owner<'a>(&self, stack: impl IntoIterator<Item = &'a Frame>) -> StackOwner {
+        let judged: Vec<JudgedFrame> = stack.into_iter().map(|frame| JudgedFrame::new(frame, self)).collect();
         owned::of(&judged.iter().collect::<Vec<_>>())
     }
 }
 
-/// A frame, with the facts needed to find the owner of a stack.
+/// A frame, with the properties that determine the owner of a stack.
 #[derive(Clone, Debug)]
-struct Judged {
+struct JudgedFrame {
     frame: Frame,
     verdict: Verdict,
-    /// Whether the program's own allocator begins here.
+    /// Whether the function is an entry point of the program's own allocator.
     is_entry: bool,
-    /// Whether it is Python's, or the interpreter's.
+    /// Whether it is a Python function, or one of the interpreter.
     is_interpreted: bool,
     /// Whether it is a C++ function of PyTorch.
     is_torch: bool,
-    /// Whether it is the user's because of its source file.
+    /// Whether it is the user's, based on its source file.
     has_own_source: bool,
 }
 
-impl Judged {
+impl JudgedFrame {
     fn new(frame: &Frame, rules: &Rules) -> Self {
         let function = frame.function.as_str();
         let verdict = rules.judge(frame);
@@ -229,13 +230,14 @@ impl Judged {
     }
 }
 
-/// Returns the source file as rules compare it; empty where none is known. PyTorch writes `??` then, or the binary.
-fn source<'a>(line: &ParsedFrame<'a>, binary: Option<&InBinary<'_>>) -> Cow<'a, str> {
+/// Returns the source file in the form that rules are compared with; empty if it is unknown, for which PyTorch writes
+/// `??` or the binary.
+fn source<'a>(line: &ParsedFrame<'a>, binary: Option<&FrameBinary<'_>>) -> Cow<'a, str> {
     let is_unknown = line.file == "??" || binary.is_some_and(|binary| binary.is_in_place_of_file);
     if is_unknown { Cow::Borrowed("") } else { slashed(line.file) }
 }
 
-/// Returns the function's path as rules compare it.
+/// Returns the function's path in the form that rules are compared with.
 fn path_of(line: &ParsedFrame<'_>) -> String {
     if line.is_python { line.function.to_owned() } else { plain(line.function) }
 }
@@ -243,21 +245,21 @@ fn path_of(line: &ParsedFrame<'_>) -> String {
 fn judge_python(line: &ParsedFrame<'_>, file: &str) -> Verdict {
     for row in table::PYTHON_NOISE {
         if on_path(row.path, file) && row.functions.iter().any(|function| matches(function, line.method())) {
-            return Verdict::known(Owner::Noise, row.what);
+            return Verdict::by_rule(Owner::Noise, row.what);
         }
     }
     if let Some(verdict) = by_path(table::PYTHON_PATHS, file) {
         return verdict;
     }
-    if is_pythons_on_windows(line.file) {
-        return Verdict::known(Owner::Framework, "Python's standard library");
+    if is_in_python_on_windows(line.file) {
+        return Verdict::by_rule(Owner::Framework, "Python's standard library");
     }
-    Verdict::known(Owner::Mine, "a Python file outside packages")
+    Verdict::by_rule(Owner::Mine, "a Python file outside packages")
 }
 
-/// Returns whether a file is in the folder `Lib` of a Python on Windows: below a folder that is named after Python, or
-/// where a module of the standard library is expected.
-fn is_pythons_on_windows(file: &str) -> bool {
+/// Returns whether a file is in the folder `Lib` of a Python installation on Windows: below a folder that is named
+/// after Python, or with the name of a module of the standard library.
+fn is_in_python_on_windows(file: &str) -> bool {
     if !memtrack_model::paths::is_of_windows(file) {
         return false;
     }
@@ -277,18 +279,18 @@ fn judge_native(
     function: &str,
     file: &str,
     path: &str,
-    binary: Option<&InBinary<'_>>,
-    own: Option<&Own>,
+    binary: Option<&FrameBinary<'_>>,
+    own: Option<&UserGlob>,
 ) -> Verdict {
     use Owner::{Framework, Mine, Noise};
     if names::is_unnamed(function) {
-        return Verdict::known(Noise, "a frame without a name");
+        return Verdict::by_rule(Noise, "a frame without a name");
     }
     if is_allocator_entry(function) {
-        return Verdict::known(Noise, "the entry point of an allocator");
+        return Verdict::by_rule(Noise, "the entry point of an allocator");
     }
     if let Some((_, what)) = table::NATIVE_NOISE.iter().find(|(glob, _)| on_name(glob, path)) {
-        return Verdict::known(Noise, *what);
+        return Verdict::by_rule(Noise, *what);
     }
     if let Some(own) = own.filter(|own| own.owner == Framework) {
         return own.verdict();
@@ -297,15 +299,15 @@ fn judge_native(
         return verdict;
     }
     if let Some((_, what)) = table::NATIVE_NAMES.iter().find(|(glob, _)| on_name(glob, path)) {
-        return Verdict::known(Framework, *what);
+        return Verdict::by_rule(Framework, *what);
     }
-    // Libraries without debug information have a bare file name; programs have folders.
+    // Functions of libraries without debug information have a file name without folders.
     let has_source = file.contains('/');
     if !has_source && let Some((_, what)) = table::C_NOISE.iter().find(|(glob, _)| matches(glob, path)) {
-        return Verdict::known(Noise, *what);
+        return Verdict::by_rule(Noise, *what);
     }
     if !has_source && is_plumbing(function) {
-        return Verdict::known(Noise, "an allocation function");
+        return Verdict::by_rule(Noise, "an allocation function");
     }
     if let Some(own) = own {
         return own.verdict();
@@ -314,10 +316,10 @@ fn judge_native(
         return verdict;
     }
     if has_source {
-        return Verdict::known(Mine, "a source file outside packages");
+        return Verdict::by_rule(Mine, "a source file outside packages");
     }
     if let Some((_, what)) = table::C_NAMES.iter().find(|(glob, _)| matches(glob, path)) {
-        return Verdict::known(Framework, *what);
+        return Verdict::by_rule(Framework, *what);
     }
     let rule = match crate_of(path) {
         Some(name) => Cow::from(format!("no rule matches {name}")),
@@ -326,13 +328,14 @@ fn judge_native(
     Verdict { owner: Mine, rule, guessed: true }
 }
 
-/// Returns the row of a table whose path matches.
+/// Returns the verdict of the first row of a table whose path matches.
 fn by_path(table: &'static [(&str, Owner, &str)], file: &str) -> Option<Verdict> {
     let (_, owner, what) = table.iter().find(|(glob, ..)| on_path(glob, file))?;
-    Some(Verdict::known(*owner, *what))
+    Some(Verdict::by_rule(*owner, *what))
 }
 
-/// Returns whether `glob` matches the file: it may begin at any folder, and a folder matches everything below it.
+/// Returns whether `glob` matches the file. A glob may begin at any folder of the path, and a folder matches everything
+/// below it.
 pub(crate) fn on_path(glob: &str, file: &str) -> bool {
     let (glob, file) = (slashed(glob), slashed(file));
     let (glob, file) = (glob.trim_end_matches('/'), &*file);
@@ -343,7 +346,7 @@ pub(crate) fn on_path(glob: &str, file: &str) -> bool {
     tries(glob) || (!glob.starts_with(['/', '*']) && tries(&format!("*/{glob}")))
 }
 
-/// Returns whether `glob` matches the function: a module matches everything in it.
+/// Returns whether `glob` matches the path of the function. A module matches everything in it.
 pub(crate) fn on_name(glob: &str, path: &str) -> bool {
     let glob = glob.strip_suffix("::").unwrap_or(glob);
     if glob.is_empty() || glob.contains(is_separator) || !may_match(glob, path) {
@@ -352,7 +355,7 @@ pub(crate) fn on_name(glob: &str, path: &str) -> bool {
     matches(glob, path) || matches(&format!("{glob}::*"), path)
 }
 
-/// Returns whether the literal parts of `glob` occur in `text`: this excludes most globs without any allocation.
+/// Returns whether all literal parts of `glob` occur in `text`. This excludes most globs without allocating.
 fn may_match(glob: &str, text: &str) -> bool {
     glob.split('*').all(|literal| text.contains(literal.trim_end_matches(['/', ':'])))
 }

@@ -1,4 +1,4 @@
-//! Names of functions as rules compare them and as people read them, for Python, Rust, C++ and C.
+//! Names of Python, Rust, C++ and C functions, in the form that rules are compared with, and in the form for people.
 
 use super::Owner;
 use crate::analysis::torch_stacks::{ParsedFrame, built_in, operator};
@@ -6,7 +6,7 @@ use memtrack_model::Frame;
 use memtrack_model::paths::file_name;
 use memtrack_symbols::names::plain_path;
 
-/// Returns a native function as a plain path: `at::native::add` for `at::Tensor at::native::add<float>(at::Tensor
+/// Returns the plain path of a native function: `at::native::add` for `at::Tensor at::native::add<float>(at::Tensor
 /// const&)`.
 pub(crate) fn plain(function: &str) -> String {
     plain_path(without_signature(function))
@@ -35,7 +35,7 @@ fn without_signature(function: &str) -> &str {
         }
         at += 1;
     }
-    // Without parameters it is no C++ function, so that everything before a blank belongs to the name.
+    // Without parameters, it is not a C++ function, and the text before a space is part of the name, not a return type.
     function
 }
 
@@ -45,11 +45,11 @@ pub(super) fn crate_of(path: &str) -> Option<&str> {
 }
 
 /// Returns whether a function has a C name: no path, and no parameters.
-pub(super) fn is_of_c(function: &str) -> bool {
+pub(super) fn is_c_name(function: &str) -> bool {
     !function.contains("::") && !function.contains('(')
 }
 
-/// Returns whether a frame has no name: `??`, or a position in a binary that was not found.
+/// Returns whether a frame has no function name: `??`, an address, or an offset in a binary that was not found.
 pub(super) fn is_unnamed(function: &str) -> bool {
     let place = function.split(" [build id").next().unwrap_or(function);
     let in_a_binary = place.rsplit_once("+0x").is_some_and(|(_, offset)| is_hex(offset));
@@ -61,14 +61,14 @@ fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Formats a frame for people: `train.py:53 step`, `model.rs:12 Linear::forward`, `aten::mm`, or the path alone where no
+/// Formats a frame for people: `train.py:53 step`, `model.rs:12 Linear::forward`, `aten::mm`, or only the path if no
 /// file is known.
 pub fn short(frame: &Frame) -> String {
     let line = ParsedFrame::of(frame);
     let file = Some(file_name(line.file)).filter(|file| !file.is_empty() && *file != "??");
     let number = line.line.filter(|&number| number > 0);
     if line.is_python {
-        return placed(file, number, line.function);
+        return with_location(file, number, line.function);
     }
     if let Some(function) = built_in(frame) {
         return function;
@@ -78,14 +78,14 @@ pub fn short(frame: &Frame) -> String {
     }
     let path = plain(line.function);
     let path = path.replace("(anonymous namespace)::", "");
-    // Beside a file, its modules would be redundant; without one they are all there is.
+    // With a file, the modules in the path would be redundant; without one, they are the only location.
     match (file, number) {
-        (Some(file), Some(_)) => placed(Some(file), number, last_of(&path)),
+        (Some(file), Some(_)) => with_location(Some(file), number, last_segments(&path)),
         _ => path,
     }
 }
 
-fn placed(file: Option<&str>, line: Option<u32>, function: &str) -> String {
+fn with_location(file: Option<&str>, line: Option<u32>, function: &str) -> String {
     match (file, line) {
         (Some(file), Some(line)) => format!("{file}:{line} {function}"),
         (Some(file), None) => format!("{file} {function}"),
@@ -93,15 +93,16 @@ fn placed(file: Option<&str>, line: Option<u32>, function: &str) -> String {
     }
 }
 
-/// Returns `Layer::new` for `app::model::Layer::new`, `step` for `app::step`.
-fn last_of(path: &str) -> &str {
+/// Returns the function, with its type if it is a method: `Layer::new` for `app::model::Layer::new`, `step` for
+/// `app::step`.
+fn last_segments(path: &str) -> &str {
     let Some((before, _)) = path.rsplit_once("::") else { return path };
     let start = before.rfind("::").map_or(0, |at| at + 2);
     let of_type = before[start..].starts_with(char::is_uppercase);
     if of_type { &path[start..] } else { &path[before.len() + 2..] }
 }
 
-/// Returns the prefix of a stack in which nothing is the user's.
+/// Returns the prefix of the name of a stack without a frame of the user's.
 pub(super) fn foreign_prefix(owner: Owner) -> &'static str {
     match owner {
         Owner::Mine | Owner::Framework => "not your code: ",
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_in_a_binary_is_no_name() {
+    fn an_offset_in_a_binary_is_not_a_name() {
         for unnamed in ["??", "libfoo.so+0x12a", "train+0x1b1862 [build id 24608a6efe03]", "0x7f00aa"] {
             assert!(is_unnamed(unnamed), "{unnamed}");
         }

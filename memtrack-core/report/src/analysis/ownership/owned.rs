@@ -1,26 +1,27 @@
-//! The line of a stack that a person would name: the innermost frame in the user's code, and the function that
-//! it called.
+//! Finds the line of a stack that a person would name: the innermost frame in the user's code, and the function that it
+//! called.
 
 use super::names::{self, foreign_prefix, is_unnamed, short};
-use super::{Judged, Owner};
+use super::{JudgedFrame, Owner};
 use crate::analysis::trim::{is_internal, is_plumbing};
 use memtrack_model::Frame;
 use std::fmt;
 
-/// The owner of a stack, which requested the memory.
+/// The line of the user's code in a stack that requested the memory, and the function that it called.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub struct Owned {
-    /// The innermost frame in the user's code; none where there is none in the stack.
+pub struct StackOwner {
+    /// The innermost frame in the user's code; none if the stack has no such frame.
     pub mine: Option<Frame>,
-    /// The framework's function that it called; none where it allocates itself. If nothing is the user's, the
-    /// outermost function of a framework, or else the innermost informative one: an interpreter's, for memory
-    /// that it allocates for a script that is not in the stack.
+    /// The framework function that the user's frame called; none if that frame itself allocates. In a stack without a
+    /// frame of the user's, the outermost framework function, or else the innermost informative function: for example
+    /// the interpreter's, for memory that it allocates for a script that is not in the stack.
     pub called: Option<Frame>,
 }
 
-impl Owned {
-    /// Formats the user's line alone, or its substitute: `train.py:53 step`.
+impl StackOwner {
+    /// Formats only the line of the user's code, `train.py:53 step`, or without one `not your code:` and the called
+    /// function.
     pub fn line(&self) -> String {
         match (&self.mine, &self.called) {
             (Some(mine), _) => short(mine),
@@ -31,7 +32,7 @@ impl Owned {
 }
 
 /// `train.py:53 step → adamw.py:176 step`, or `not your code: …`.
-impl fmt::Display for Owned {
+impl fmt::Display for StackOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.line())?;
         match (&self.mine, &self.called) {
@@ -42,40 +43,40 @@ impl fmt::Display for Owned {
 }
 
 /// Finds the owner of a stack, innermost frame first.
-pub(super) fn of(stack: &[&Judged]) -> Owned {
+pub(super) fn of(stack: &[&JudgedFrame]) -> StackOwner {
     let owners = owners(stack);
     let mine = owners.iter().position(|&owner| owner == Owner::Mine);
-    // The outermost of a framework: of the called functions, or of the whole stack.
+    // The outermost framework function, among the functions that the user's frame called, or else in the whole stack.
     let called = owners[..mine.unwrap_or(owners.len())].iter().rposition(|&owner| owner == Owner::Framework);
-    let called = called.or_else(|| if mine.is_none() { is_informative(stack) } else { None });
+    let called = called.or_else(|| if mine.is_none() { innermost_informative(stack) } else { None });
     let frame = |place: usize| stack[place].frame.clone();
-    Owned { mine: mine.map(frame), called: called.map(frame) }
+    StackOwner { mine: mine.map(frame), called: called.map(frame) }
 }
 
-/// Returns the innermost frame that neither performs an allocation nor passes a call on.
-fn is_informative(stack: &[&Judged]) -> Option<usize> {
+/// Returns the index of the innermost frame that neither performs an allocation nor forwards a call.
+fn innermost_informative(stack: &[&JudgedFrame]) -> Option<usize> {
     let entered = stack.iter().rposition(|judged| judged.is_entry).map_or(0, |entry| entry + 1);
-    let is_informative = |judged: &&&Judged| {
+    let is_informative = |judged: &&&JudgedFrame| {
         let frame = &judged.frame;
         !is_unnamed(&frame.function) && !is_plumbing(&frame.function) && !is_internal(frame)
     };
     Some(entered + stack[entered..].iter().position(|judged| is_informative(&judged))?)
 }
 
-/// Returns the owners of the frames, now that the whole stack is known.
-pub(super) fn owners(stack: &[&Judged]) -> Vec<Owner> {
-    // Everything inside an allocator that the program brought itself is that allocator's work.
+/// Returns the owners of the frames. Unlike [`Rules::judge`](super::Rules::judge), this considers the whole stack.
+pub(super) fn owners(stack: &[&JudgedFrame]) -> Vec<Owner> {
+    // Everything inside the program's own allocator belongs to that allocator.
     let entered = stack.iter().rposition(|judged| judged.is_entry);
     let interpreted = stack.iter().any(|judged| judged.is_interpreted);
     let in_torch = stack.iter().any(|judged| judged.is_torch);
-    // The functions of a program have either all their lines or none: beside a line in the user's code, a function without
-    // one is a library's.
+    // A program is compiled with line tables or without: if one function of the user's has a source file, a function
+    // without one belongs to a library.
     let has_own_source = stack.iter().any(|judged| judged.has_own_source);
-    let owner = |(place, judged): (usize, &&Judged)| match judged.verdict.owner {
+    let owner = |(place, judged): (usize, &&JudgedFrame)| match judged.verdict.owner {
         _ if entered.is_some_and(|entry| place <= entry) => Owner::Noise,
-        // Python libraries are full of functions without a file, and hardly any of them is the user's. For a function of
-        // a C library without symbols, PyTorch's stacks show the name of the nearest one with symbols.
-        Owner::Mine if judged.verdict.guessed && in_torch && names::is_of_c(&judged.frame.function) => {
+        // Python libraries are full of functions without a source file, and hardly any of them is the user's. For a
+        // function without a symbol, PyTorch's stacks contain the name of the nearest symbol in the C library.
+        Owner::Mine if judged.verdict.guessed && in_torch && names::is_c_name(&judged.frame.function) => {
             Owner::Noise
         }
         Owner::Mine if judged.verdict.guessed && (interpreted || has_own_source) => Owner::Framework,

@@ -1,6 +1,6 @@
-//! Finds the owners of many stacks: the functions at an address are judged once.
+//! Finds the owners of many stacks. The functions at an address are judged only once.
 
-use super::{Forwards, Judged, Owned, Owner, Rules, owned};
+use super::{ForwardLines, JudgedFrame, Owner, Rules, StackOwner, owned};
 use memtrack_model::Frame;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
@@ -10,33 +10,33 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub struct Owners<'a> {
     rules: &'a Rules,
-    /// The functions by their keys. No larger than the snapshot's own table of frames.
-    known: HashMap<u64, Rc<[Judged]>, foldhash::fast::RandomState>,
-    /// The lines that made nodes of autograd.
-    forwards: Rc<Forwards>,
-    /// Functions that were passed with their names.
-    named: HashMap<Frame, Rc<Judged>, foldhash::fast::RandomState>,
+    /// The judged functions by key. At most as many as in the snapshot's table of frames.
+    known: HashMap<u64, Rc<[JudgedFrame]>, foldhash::fast::RandomState>,
+    /// The lines that created autograd nodes.
+    forwards: Rc<ForwardLines>,
+    /// The judged functions that callers passed as frames instead of keys.
+    named: HashMap<Frame, Rc<JudgedFrame>, foldhash::fast::RandomState>,
 }
 
 impl<'a> Owners<'a> {
-    /// Creates owners by these rules.
+    /// Creates an empty cache for these rules.
     pub fn new(rules: &'a Rules) -> Self {
         Self { rules, known: HashMap::default(), forwards: Rc::default(), named: HashMap::default() }
     }
 
-    /// Also covers stacks of the backward pass of that snapshot.
+    /// Assigns stacks of the backward pass to the lines that created their autograd nodes.
     #[must_use]
-    pub fn with_forwards(self, forwards: Rc<Forwards>) -> Self {
+    pub fn with_forward_lines(self, forwards: Rc<ForwardLines>) -> Self {
         Self { forwards, ..self }
     }
 
-    /// Returns the lines that made nodes of autograd.
-    pub fn forwards(&self) -> Rc<Forwards> {
+    /// Returns the lines that created autograd nodes.
+    pub fn forwards(&self) -> Rc<ForwardLines> {
         Rc::clone(&self.forwards)
     }
 
-    /// Completes the owner of a stack with the line of the forward pass where it has none of its own.
-    fn with_forward(&self, mut owned: Owned) -> Owned {
+    /// Adds the line of the forward pass to a stack without a line of the user's code.
+    fn with_forward(&self, mut owned: StackOwner) -> StackOwner {
         if owned.mine.is_none()
             && let Some(node) = &owned.called
         {
@@ -47,39 +47,39 @@ impl<'a> Owners<'a> {
 
     /// Returns the owner of the stack with these [`frame_keys`](memtrack_model::snapshot::Snapshot::frame_keys),
     /// innermost first.
-    pub fn owner(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Owned {
+    pub fn owner(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> StackOwner {
         let stack = self.judged(keys, symbols);
         let owned = owned::of(&stack.iter().flat_map(|functions| functions.iter()).collect::<Vec<_>>());
         self.with_forward(owned)
     }
 
-    /// Returns the functions of such a stack with their owners, innermost first.
+    /// Returns the functions of the stack with these keys, with their owners, innermost first.
     pub fn functions(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<(Frame, Owner)> {
         let stack = self.judged(keys, symbols);
-        let stack: Vec<&Judged> = stack.iter().flat_map(|functions| functions.iter()).collect();
+        let stack: Vec<&JudgedFrame> = stack.iter().flat_map(|functions| functions.iter()).collect();
         let owners = owned::owners(&stack);
         stack.iter().map(|judged| judged.frame.clone()).zip(owners).collect()
     }
 
-    fn judged(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<Rc<[Judged]>> {
+    fn judged(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<Rc<[JudgedFrame]>> {
         let rules = self.rules;
         let mut judged = |key: u64| {
             let functions = self.known.entry(key).or_insert_with(|| {
-                symbols.frames(key).iter().map(|frame| Judged::new(frame, rules)).collect()
+                symbols.frames(key).iter().map(|frame| JudgedFrame::new(frame, rules)).collect()
             });
             Rc::clone(functions)
         };
         keys.iter().map(|&key| judged(key)).collect()
     }
 
-    /// Returns the owner of a stack of these functions, innermost first.
-    pub fn owner_of<'f>(&mut self, frames: impl IntoIterator<Item = &'f Frame>) -> Owned {
+    /// Returns the owner of the stack that consists of these functions, innermost first.
+    pub fn owner_of<'f>(&mut self, frames: impl IntoIterator<Item = &'f Frame>) -> StackOwner {
         let stack = self.judged_by_name(frames);
         let owned = owned::of(&stack.iter().map(|judged| &**judged).collect::<Vec<_>>());
         self.with_forward(owned)
     }
 
-    /// Returns the owner of each of these functions of a stack, innermost first.
+    /// Returns the owner of each function in the stack that consists of these functions, innermost first.
     #[cfg(all(feature = "compare", feature = "plot"))]
     pub(in crate::analysis) fn owners_of<'f>(
         &mut self,
@@ -89,12 +89,12 @@ impl<'a> Owners<'a> {
         owned::owners(&stack.iter().map(|judged| &**judged).collect::<Vec<_>>())
     }
 
-    fn judged_by_name<'f>(&mut self, frames: impl IntoIterator<Item = &'f Frame>) -> Vec<Rc<Judged>> {
+    fn judged_by_name<'f>(&mut self, frames: impl IntoIterator<Item = &'f Frame>) -> Vec<Rc<JudgedFrame>> {
         let rules = self.rules;
         let mut judged = |frame: &Frame| match self.named.get(frame) {
             Some(judged) => Rc::clone(judged),
             None => {
-                let judged = Rc::new(Judged::new(frame, rules));
+                let judged = Rc::new(JudgedFrame::new(frame, rules));
                 self.named.insert(frame.clone(), Rc::clone(&judged));
                 judged
             }

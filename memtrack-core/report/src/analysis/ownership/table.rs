@@ -1,10 +1,10 @@
 //! The built-in rules. Paths may begin at any folder unless they begin with `/` or `*`, and a folder matches everything
-//! below it; names are plain paths of functions, and a crate or namespace matches everything in it. The first row that
-//! matches decides; [`judge`](super::Rules::judge) searches the tables in their order here.
+//! below it; names are plain paths of functions, and a crate or namespace matches everything in it. The first matching
+//! row applies; [`judge`](super::Rules::judge) searches the tables in the order of this file.
 
 use super::Owner::{self, Framework, Noise};
 
-/// Python functions that only pass a call on, by file.
+/// Python functions that only forward a call, by file.
 pub(super) struct PythonNoise {
     pub(super) path: &'static str,
     pub(super) functions: &'static [&'static str],
@@ -47,7 +47,7 @@ pub(super) const PYTHON_NOISE: &[PythonNoise] = &[
     python("*/concurrent/futures/*", &["*"], PYTHON_START),
 ];
 
-/// Python files.
+/// The owners of Python files, by path.
 pub(super) const PYTHON_PATHS: &[(&str, Owner, &str)] = &[
     ("site-packages", Framework, "an installed package"),
     ("dist-packages", Framework, "an installed package"),
@@ -58,7 +58,7 @@ pub(super) const PYTHON_PATHS: &[(&str, Owner, &str)] = &[
     ("*conda*/envs/*/lib", Framework, "a conda environment"),
     ("*conda3/lib", Framework, "a conda environment"),
     ("/opt/conda/lib", Framework, "a conda environment"),
-    // Builds from source, containers, and the paths of PyTorch's profiler, which begin below the packages.
+    // Builds from source, containers, and PyTorch's profiler, whose paths begin below the folder of packages.
     ("*/pytorch/torch", Framework, "PyTorch's sources"),
     ("/opt/pytorch", Framework, "PyTorch's sources"),
     ("torch/nn/modules", Framework, "PyTorch"),
@@ -78,7 +78,7 @@ pub(super) const PYTHON_PATHS: &[(&str, Owner, &str)] = &[
     ("<__array_function__ internals>", Framework, "NumPy"),
 ];
 
-/// Modules of Python's standard library that are on stacks, as files or folders of its `Lib`.
+/// Modules of Python's standard library that occur in stacks, as files or folders in `Lib`.
 pub(super) const PYTHON_MODULES: &[&str] = &[
     "abc",
     "argparse",
@@ -139,7 +139,7 @@ pub(super) const PYTHON_MODULES: &[&str] = &[
     "zipfile",
 ];
 
-/// Native functions that only pass a call on, whatever file they are in.
+/// Native functions that only forward a call, in any file.
 pub(super) const NATIVE_NOISE: &[(&str, &str)] = &[
     ("memtrack_core", "memtrack"),
     ("memtrack_recorder", "memtrack"),
@@ -163,7 +163,7 @@ pub(super) const NATIVE_NOISE: &[(&str, &str)] = &[
     ("std::__invoke*", "a C++ trampoline"),
     ("std::_Function_handler", "a C++ trampoline"),
     ("std::function", "a C++ trampoline"),
-    // The name that a stripped libstdc++ shows for the function that a thread begins with.
+    // The nearest symbol, in a stripped libstdc++, to the start function of a thread.
     ("std::error_code::default_error_condition", "C++'s thread startup"),
     ("operator new*", "an allocation function"),
     ("__gnu_cxx::new_allocator", "an allocation function"),
@@ -191,7 +191,7 @@ pub(super) const NATIVE_NOISE: &[(&str, &str)] = &[
     ("torch::autograd::dispatch_*", "PyTorch's Python binding"),
     ("torch::utils", "PyTorch's Python binding"),
     ("at::indexing", "PyTorch's Python binding"),
-    // The name that symbol tables show for a thread's first function in the C++ library that PyTorch brings.
+    // The nearest symbol, in the C++ library that comes with PyTorch, to the start function of a thread.
     ("std::error_code::default_error_condition", "C++'s thread startup"),
     ("_PyObject_*", "Python's interpreter"),
     ("_PyEval_*", "Python's interpreter"),
@@ -204,7 +204,7 @@ pub(super) const NATIVE_NOISE: &[(&str, &str)] = &[
     ("start_thread", "C's thread startup"),
 ];
 
-/// Source files of native code.
+/// The owners of source files of native code, by path.
 pub(super) const NATIVE_PATHS: &[(&str, Owner, &str)] = &[
     ("*/python-3*", Noise, "Python's interpreter"),
     ("*/Python-3*", Noise, "Python's interpreter"),
@@ -238,7 +238,7 @@ pub(super) const NATIVE_PATHS: &[(&str, Owner, &str)] = &[
     ("Program Files*/Microsoft Visual Studio", Framework, "Microsoft's headers"),
     ("Program Files*/Windows Kits", Framework, "Microsoft's headers"),
     ("*/vctools/crt", Framework, "Microsoft's C library"),
-    // As distributions build the C library.
+    // The C library, as Linux distributions build it.
     ("csu/libc-start.c", Noise, "C's program startup"),
     ("nptl/pthread_create.c", Noise, "C's thread startup"),
     ("nptl/libc_start_call_main.h", Noise, "C's program startup"),
@@ -355,7 +355,7 @@ pub(super) const NATIVE_NAMES: &[(&str, &str)] = &[
     ("llvm", "LLVM"),
 ];
 
-/// C functions that only pass a call on, where no source file decides otherwise.
+/// C functions that only forward a call, unless a rule for the source file applies.
 pub(super) const C_NOISE: &[(&str, &str)] = &[
     ("_Py*", "Python's interpreter"),
     ("Py*", "Python's interpreter"),
@@ -386,7 +386,7 @@ pub(super) const C_NOISE: &[(&str, &str)] = &[
     ("_GLOBAL__sub_I_*", "C++'s program startup"),
 ];
 
-/// Prefixes of functions of C libraries, where no source file decides otherwise.
+/// Functions of C libraries, unless a rule for the source file applies.
 pub(super) const C_NAMES: &[(&str, &str)] = &[
     ("cuda*", "CUDA"),
     ("__cuda*", "CUDA"),
@@ -425,8 +425,8 @@ pub(super) const C_NAMES: &[(&str, &str)] = &[
     ("qsort*", "the C library"),
 ];
 
-/// Binaries. Functions of a library in such a folder are not the user's, whatever sources it was built from; those of the
-/// program itself only where they have no source file.
+/// The owners of binaries, by path. Functions of a library in such a folder are not the user's, whatever their source
+/// files; those of the program itself only if they have no source file.
 pub(super) const BINARY_PATHS: &[(&str, Owner, &str)] = &[
     ("site-packages", Framework, "a library of an installed package"),
     ("dist-packages", Framework, "a library of an installed package"),
@@ -467,7 +467,7 @@ pub(super) const BINARY_PATHS: &[(&str, Owner, &str)] = &[
     ("C:/Windows", Framework, "a system library"),
 ];
 
-/// Folders whose libraries may be the user's, but only where they have source files.
+/// Folders whose libraries may be the user's. Functions without a source file in these libraries are not.
 pub(super) const MIXED_BINARY_PATHS: &[(&str, &str)] = &[
     ("/usr/local/lib", "an installed library"),
     ("/usr/local/lib64", "an installed library"),

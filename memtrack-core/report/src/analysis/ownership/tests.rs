@@ -2,7 +2,7 @@ use super::*;
 use memtrack_model::{Binary, BinaryPart};
 use std::sync::Arc;
 
-/// A stack of `stacks.txt`.
+/// A stack in `stacks.txt`.
 struct TestStack {
     title: &'static str,
     answer: &'static str,
@@ -23,7 +23,7 @@ fn test_stacks() -> Vec<TestStack> {
     all
 }
 
-/// `FUNCTION` or `FUNCTION @ FILE:LINE`, and after ` % ` the binary that it is in, `PART PATH`.
+/// Parses `FUNCTION` or `FUNCTION @ FILE:LINE`, optionally followed by ` % ` and the binary, `PART PATH`.
 fn frame(text: &str) -> Frame {
     if let Some((text, binary)) = text.split_once(" % ") {
         let (part, path) = binary.split_once(' ').unwrap();
@@ -91,7 +91,7 @@ fn globs_name_functions_by_their_paths() {
 }
 
 #[test]
-fn odd_frames_are_judged() {
+fn malformed_frames_do_not_panic() {
     for text in [
         "",
         "<",
@@ -107,7 +107,7 @@ fn odd_frames_are_judged() {
     ] {
         let _ = (Rules::new().mine("é*").judge(&frame(text)), Rules::new().owner(&[frame(text)]).to_string());
     }
-    assert_eq!(Rules::new().owner(&[]), Owned::default());
+    assert_eq!(Rules::new().owner(&[]), StackOwner::default());
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_programs_folder_does_not_apply_to_its_sources() {
 }
 
 #[test]
-fn globs_match_paths_of_windows_with_either_slash() {
+fn globs_match_windows_paths_with_either_slash() {
     let einsum = frame("einsum @ D:\\lm\\.venv\\Lib\\site-packages\\einops\\einops.py:916");
     let model = frame("forward @ d:\\lm\\model.py:39");
     for glob in

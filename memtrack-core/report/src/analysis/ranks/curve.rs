@@ -94,8 +94,8 @@ impl Curve {
         let mut requested = Walk::new(before, cuts);
         let mut reserved = has_reserved_bytes.then(|| {
             let changes: i128 =
-                snapshot.events.rows_of(device).map(|row| reserved::change(snapshot, row)).sum();
-            Walk::new(reserved::at_end(snapshot, device) - changes, cuts)
+                snapshot.events.rows_of(device).map(|row| reserved::reserved_change(snapshot, row)).sum();
+            Walk::new(reserved::reserved_at_end(snapshot, device) - changes, cuts)
         });
         for row in snapshot.events.rows_of(device) {
             let tick = snapshot.events.ticks[row];
@@ -108,7 +108,7 @@ impl Curve {
             }
             requested.event(row, tick, change);
             if let Some(reserved) = &mut reserved {
-                reserved.event(row, tick, reserved::change(snapshot, row));
+                reserved.event(row, tick, reserved::reserved_change(snapshot, row));
             }
         }
         Self { requested: requested.finish(), reserved: reserved.map(Walk::finish) }

@@ -1,5 +1,6 @@
-//! Contradictions between a snapshot's trace and its segments: they are from different moments, or one of them is
-//! incomplete. Numbers that depend on both are then unreliable, and the summary reports it.
+//! Contradictions between a snapshot's trace and its segments, which show that the two are from different moments, or
+//! that one of them is incomplete. Numbers that depend on the trace and the segments are then unreliable, and the
+//! summary reports it.
 
 use super::DeviceSummary;
 use crate::analysis::lifetimes::Lifetime;
@@ -8,19 +9,19 @@ use memtrack_model::snapshot::Snapshot;
 use memtrack_model::units::{counted, human_bytes, human_count};
 use std::collections::HashSet;
 
-/// Returns the number and bytes of blocks that the trace of `device` leaves live and that no segment holds.
-pub(super) fn unheld(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (u64, u64) {
+/// Returns the number and the bytes of blocks that are live at the end of the trace of `device` but are in no segment.
+pub(super) fn outside_segments(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (u64, u64) {
     let of_device = snapshot.blocks.iter().filter(|block| block.device == device);
     let held: HashSet<u64> = of_device.map(|block| block.address).collect();
-    let kept = lifetimes.iter().filter(|one| one.to.is_none());
+    let retained = lifetimes.iter().filter(|one| one.to.is_none());
     let missing =
-        kept.filter(|one| one.from.is_some_and(|row| !held.contains(&snapshot.events.address[row])));
+        retained.filter(|one| one.from.is_some_and(|row| !held.contains(&snapshot.events.address[row])));
     missing.fold((0, 0u64), |(blocks, bytes), one| (blocks + 1, bytes.saturating_add(one.bytes)))
 }
 
 impl DeviceSummary {
-    /// Formats the contradictions with their numbers. There are none for the host heap, where reserved bytes
-    /// are touched pages, and allocated ones need not have been touched.
+    /// Formats the contradictions with their numbers. There are none for the host heap, whose reserved bytes are
+    /// touched pages: allocated memory need not have been touched.
     pub fn contradictions(&self) -> Vec<String> {
         if !self.has_reserved_bytes || self.held.segments == 0 {
             return Vec::new();
@@ -42,7 +43,7 @@ impl DeviceSummary {
                 distinct_bytes(peak, now)
             ));
         }
-        let (blocks, bytes) = self.unheld;
+        let (blocks, bytes) = self.outside_segments;
         if blocks > 0 {
             all.push(format!(
                 "the trace leaves {} in {} live that no segment holds",
@@ -54,7 +55,7 @@ impl DeviceSummary {
     }
 }
 
-/// Formats `bytes` for people, in full where it would otherwise look like `other`.
+/// Formats `bytes` for people, as an exact number if it would otherwise look the same as `other`.
 fn distinct_bytes(bytes: u64, other: u64) -> String {
     let text = human_bytes(bytes);
     if text == human_bytes(other) { format!("{} bytes", human_count(bytes)) } else { text }

@@ -1,18 +1,19 @@
-//! The CUDA driver's report about a device, as text: recorded memory, memory that its pools cache, and the rest.
+//! Formats what the CUDA driver reports about a device: recorded memory, memory that the driver's pools cache, and the
+//! rest.
 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{DriverReading, ReadingMoment, Since, Snapshot};
 use memtrack_model::units::{counted, human_bytes};
 
-/// The driver's report at one moment.
+/// A driver reading, with its time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DriverMoment {
-    /// Seconds, counted from [`Self::since`].
+    /// The time of the reading in seconds, counted from [`Self::since`].
     pub seconds: f64,
     /// The origin that the seconds are counted from.
     pub since: Since,
-    /// The report.
+    /// The reading.
     pub reading: DriverReading,
 }
 
@@ -33,8 +34,8 @@ impl DriverMoment {
     }
 }
 
-/// Formats the parts of the memory in use on the device.
-pub fn parts(reading: &DriverReading) -> String {
+/// Formats the memory in use on the device by its use: recorded, cached by the driver's pools, or not recorded.
+pub fn memory_in_use_text(reading: &DriverReading) -> String {
     let bytes = human_bytes;
     let cached = match reading.cached_bytes() {
         0 => String::new(),
@@ -47,7 +48,7 @@ pub fn parts(reading: &DriverReading) -> String {
     )
 }
 
-/// Formats the memory that the pools hold: a leak, or a cache.
+/// Formats whether the memory that the driver's pools hold is cached or in use.
 fn verdict(reading: &DriverReading) -> String {
     let cached = human_bytes(reading.cached_bytes());
     match (reading.pool_used_bytes, reading.cached_bytes()) {
@@ -63,7 +64,7 @@ fn verdict(reading: &DriverReading) -> String {
     }
 }
 
-/// Returns the lines of a page, with their titles.
+/// Returns the lines of the summary about the driver, each with a title; continuation lines have an empty title.
 pub(super) fn lines(moments: &[DriverMoment]) -> Vec<(&'static str, String)> {
     let bytes = human_bytes;
     let of = |moment| moments.iter().find(|one| one.reading.moment == moment);
@@ -77,7 +78,7 @@ pub(super) fn lines(moments: &[DriverMoment]) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     let Some(last) = of(ReadingMoment::Last) else { return lines };
     lines.push(("Driver reports", format!("{}, {} (the last reading)", in_use(last), last.when())));
-    lines.push(("", parts(&last.reading)));
+    lines.push(("", memory_in_use_text(&last.reading)));
     if last.reading.opened > 0 {
         let opened = counted(last.reading.opened.into(), "allocation");
         let size = bytes(last.reading.opened_bytes);
@@ -89,7 +90,7 @@ pub(super) fn lines(moments: &[DriverMoment]) -> Vec<(&'static str, String)> {
     for (other, title) in [(at_oom, "As it ran out"), (fullest, "At its fullest")] {
         if let Some(other) = other {
             lines.push((title, format!("{}, {}", in_use(other), other.when())));
-            lines.push(("", parts(&other.reading)));
+            lines.push(("", memory_in_use_text(&other.reading)));
         }
     }
     let pools = &last.reading;

@@ -1,8 +1,8 @@
-//! A summary as JSON: bytes and counts as integers, times in seconds, shares from 0 to 1. `allocated` has the meaning of
-//! PyTorch's statistics, rounded; `requested`, and every sum over the trace, is the sum of its sizes. Numbers that have
-//! no meaning on a heap, or are unknown, are null.
+//! A summary as JSON: bytes and counts as integers, times in seconds, shares from 0 to 1. As in PyTorch's statistics,
+//! `allocated` bytes include rounding; `requested` bytes, and all sums over the trace, do not. Numbers that have no
+//! meaning for a heap, or are unknown, are null.
 
-use super::{DeviceSummary, DriverMoment, Held, Oom};
+use super::{DeviceSummary, DriverMoment, HeldMemory, Oom};
 use crate::analysis::ownership::ExplainedAnswer;
 use crate::analysis::top::{RowAnswer, TopReport};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer};
@@ -22,81 +22,81 @@ pub struct DeviceSummaryAnswer {
     pub complete: bool,
     /// Hints on where to begin, as sentences.
     pub look_first: Vec<String>,
-    /// The highest point of requested bytes.
+    /// The peak of requested bytes.
     pub peak: SummaryPeakAnswer,
-    /// Segments that are held.
+    /// The number of segments.
     pub segments: Option<u64>,
-    /// Those of them that can grow.
+    /// The number of segments that are parts of expandable segments.
     pub expandable_segments: Option<u64>,
     /// The bytes of all segments.
     pub reserved_bytes: Option<u64>,
-    /// The most bytes of segments at any moment.
+    /// The highest number of reserved bytes at any moment.
     pub reserved_peak_bytes: Option<u64>,
     /// For a heap, the resident set of the process at the end.
     pub resident_bytes: Option<u64>,
     /// Allocated bytes.
     pub allocated_bytes: Option<u64>,
-    /// Allocated blocks.
+    /// The number of allocated blocks.
     pub allocated_blocks: Option<u64>,
-    /// The requested part of the allocated bytes.
+    /// The requested bytes of the allocated blocks.
     pub requested_bytes: Option<u64>,
-    /// Bytes that are allocated, or freed and pending.
+    /// Bytes of blocks that are allocated, or freed but still in use by a stream.
     pub active_bytes: Option<u64>,
-    /// Whether these are estimates from samples.
+    /// Whether the allocated bytes and blocks are estimates from samples.
     pub estimated: bool,
-    /// Bytes of segments that are outside blocks.
+    /// Bytes of segments that are outside of blocks.
     pub inactive_bytes: Option<u64>,
-    /// Those of them in segments that also have blocks.
+    /// Inactive bytes in segments that also contain blocks.
     pub inactive_split_bytes: Option<u64>,
-    /// The largest free block.
+    /// Bytes of the largest free block.
     pub largest_inactive_bytes: Option<u64>,
-    /// The largest free block in a segment that also has blocks.
+    /// Bytes of the largest free block in a segment that also contains allocated blocks.
     pub largest_inactive_split_bytes: Option<u64>,
-    /// Free bytes in split segments as a share of reserved ones, from 0 to 1.
+    /// Free bytes in split segments as a share of the reserved bytes, from 0 to 1.
     pub fragmentation: Option<f64>,
     /// Bytes that rounding added to blocks.
     pub internal_free_bytes: Option<u64>,
-    /// Free bytes outside blocks.
+    /// Free bytes outside of blocks.
     pub external_free_bytes: Option<u64>,
-    /// Freed bytes that wait for a stream.
+    /// Bytes of blocks that were freed but are still in use by a stream.
     pub pending_free_bytes: Option<u64>,
-    /// The number of those blocks.
+    /// The number of blocks that were freed but are still in use by a stream.
     pub pending_free_blocks: Option<u64>,
-    /// Bytes of segments without any block, which emptying the cache would release.
+    /// Bytes of segments without allocated blocks, which emptying the cache would release.
     pub releasable_bytes: Option<u64>,
     /// The private pools, the largest first.
     pub private_pools: Option<Vec<PoolAnswer>>,
-    /// Events in the trace.
+    /// The number of events in the trace.
     pub events: u64,
-    /// Older events that the recorder dropped.
+    /// The number of older events that the recorder dropped.
     pub dropped_events: u64,
-    /// The number of missing parts of the recording that contained them.
+    /// The number of missing parts of the recording that contained the dropped events.
     pub dropped_parts: u64,
-    /// The number of entries into scopes that did not fit into the recorder's tables; null in PyTorch's own files.
+    /// The number of scope entries that did not fit into the recorder's tables; null for PyTorch's own files.
     pub folded_scopes: Option<u64>,
     /// Counts of everything else that did not fit into the recorder's tables.
     pub folded: Option<Folded>,
-    /// Blocks that were live before the trace begins.
+    /// The number of blocks that were live before the trace begins.
     pub older_blocks: u64,
-    /// The error of their number.
+    /// The error of the number of blocks from before the trace.
     pub older_blocks_error: Option<ErrorAnswer>,
-    /// Their bytes.
+    /// The bytes of the blocks that were live before the trace begins.
     pub older_bytes: u64,
-    /// The error of their bytes.
+    /// The error of the bytes of blocks from before the trace.
     pub older_bytes_error: Option<ErrorAnswer>,
-    /// Whether they are estimates from samples.
+    /// Whether the numbers for blocks from before the trace are estimates from samples.
     pub older_estimated: bool,
-    /// The number of those blocks that were freed within the trace.
+    /// The number of blocks from before the trace that were freed within it.
     pub frees_without_allocation: u64,
-    /// Blocks that were allocated within the trace and are live at its end.
+    /// The number of blocks that were allocated within the trace and are live at its end.
     pub live_at_end_blocks: u64,
-    /// The error of their number.
+    /// The error of the number of blocks that are live at the end.
     pub live_at_end_blocks_error: Option<ErrorAnswer>,
-    /// Their bytes.
+    /// The bytes of the blocks that were allocated within the trace and are live at its end.
     pub live_at_end_bytes: u64,
-    /// The error of their bytes.
+    /// The error of the bytes of blocks that are live at the end.
     pub live_at_end_bytes_error: Option<ErrorAnswer>,
-    /// Whether they are estimates from samples.
+    /// Whether the numbers for blocks that are live at the end are estimates from samples.
     pub live_at_end_estimated: bool,
     /// The number of times that memory ran out.
     pub out_of_memory_events: u64,
@@ -104,13 +104,13 @@ pub struct DeviceSummaryAnswer {
     pub out_of_memory: Vec<OutOfMemoryAnswer>,
     /// Contradictions between the file's numbers, as sentences.
     pub contradictions: Vec<String>,
-    /// The CUDA driver's reports; empty where it was not queried.
+    /// The CUDA driver's reports; empty if the driver was not queried.
     pub driver: Vec<DriverAnswer>,
-    /// The rules behind the lines of the largest groups at the peak, with `--explain`.
+    /// With `--explain`, the rules that determined the lines of the largest groups at the peak.
     pub explained: Option<Vec<ExplainedAnswer>>,
 }
 
-/// The highest point of requested bytes.
+/// The peak of requested bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -119,7 +119,7 @@ pub struct SummaryPeakAnswer {
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// Whether sampled blocks were among them.
+    /// Whether the requested bytes include sampled blocks.
     pub estimated: bool,
     /// The event that reached the peak, by its number in the device's trace; null: before the first event.
     pub event: Option<usize>,
@@ -138,21 +138,21 @@ pub struct SummaryPeakAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PoolAnswer {
-    /// The pool's number, which has two parts.
+    /// The pool's id, a pair of numbers.
     pub pool: [u64; 2],
-    /// Its segments.
+    /// The number of the pool's segments.
     pub segments: u64,
-    /// Their bytes.
+    /// The bytes of the pool's segments.
     pub reserved_bytes: u64,
     /// Allocated bytes.
     pub allocated_bytes: u64,
     /// The number of allocated blocks.
     pub allocated_blocks: u64,
-    /// The requested part of the allocated bytes; null: not every block has a requested size.
+    /// The requested bytes of the allocated blocks; null if some block has no requested size.
     pub requested_bytes: Option<u64>,
-    /// Freed bytes that wait for a stream.
+    /// Bytes of blocks that were freed but are still in use by a stream.
     pub pending_free_bytes: u64,
-    /// Bytes of segments that are outside blocks.
+    /// Bytes of segments that are outside of blocks.
     pub inactive_bytes: u64,
 }
 
@@ -170,7 +170,7 @@ pub struct OutOfMemoryAnswer {
     pub seconds_since: &'static str,
     /// The requested bytes.
     pub requested_bytes: u64,
-    /// Bytes that the device had free; null: unknown.
+    /// Free bytes of the device; null if they are unknown.
     pub device_free_bytes: Option<u64>,
     /// Live bytes.
     pub live_bytes: u64,
@@ -178,9 +178,9 @@ pub struct OutOfMemoryAnswer {
     pub live_bytes_error: Option<ErrorAnswer>,
     /// The number of live blocks.
     pub live_blocks: u64,
-    /// The error of their number.
+    /// The error of the number of live blocks.
     pub live_blocks_error: Option<ErrorAnswer>,
-    /// Whether these are estimates from samples.
+    /// Whether the live bytes and blocks are estimates from samples.
     pub live_estimated: bool,
 }
 
@@ -189,7 +189,7 @@ pub struct OutOfMemoryAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DriverAnswer {
-    /// The kind of the moment.
+    /// The kind of moment at which the driver was queried.
     pub moment: ReadingMoment,
     /// The time of the report.
     pub seconds: f64,
@@ -197,29 +197,29 @@ pub struct DriverAnswer {
     pub seconds_since: &'static str,
     /// The device's total bytes.
     pub total_bytes: u64,
-    /// Its free bytes.
+    /// The device's free bytes.
     pub free_bytes: u64,
-    /// Its bytes in use, by any process.
+    /// The device's bytes in use, by any process.
     pub used_bytes: u64,
-    /// Bytes that memtrack had recorded as held by the program.
+    /// Bytes that the program held at this moment, as recorded by memtrack.
     pub tracked_bytes: u64,
     /// Bytes in use that are neither recorded nor cached by a pool.
     pub untracked_bytes: u64,
-    /// Pools that were queried.
+    /// The number of the driver's memory pools that were queried.
     pub pools: u32,
-    /// Bytes that they hold.
+    /// Bytes that these pools reserved.
     pub pool_reserved_bytes: u64,
-    /// The most bytes that they held.
+    /// The highest number of bytes that these pools reserved.
     pub pool_reserved_peak_bytes: u64,
-    /// Bytes of them in use.
+    /// Bytes of these pools that are in use.
     pub pool_used_bytes: u64,
-    /// The most bytes of them that were in use.
+    /// The highest number of bytes of these pools that were in use.
     pub pool_used_peak_bytes: u64,
-    /// Bytes that they hold unused.
+    /// Bytes that these pools reserved but that are not in use.
     pub pool_cached_bytes: u64,
-    /// Allocations of other processes that this one opened.
+    /// The number of allocations of other processes that this process opened.
     pub opened: u64,
-    /// Their bytes.
+    /// The bytes of the opened allocations.
     pub opened_bytes: u64,
 }
 
@@ -228,11 +228,11 @@ impl DeviceSummary {
     pub fn answer(&self) -> DeviceSummaryAnswer {
         let held = &self.held;
         let (allocated_bytes, allocated_blocks, estimated) = self.allocated();
-        // A heap's blocks lie in no segments: numbers of segments have no meaning there.
+        // A heap has no segments, so numbers about segments have no meaning.
         let of_segments = |number: u64| self.has_reserved_bytes.then_some(number);
-        // A file without segments does not contain the held memory.
+        // A file without segments does not show which memory is held.
         let of_held = |number: u64| self.has_held_bytes.then_some(number);
-        // Tables that a PyTorch program does not have cannot overflow.
+        // Only memtrack's recorder has tables that can overflow.
         let is_recording = self.peak.since == Since::Start;
         let pools = || self.private_pools.iter().map(pool).collect();
         DeviceSummaryAnswer {
@@ -247,7 +247,7 @@ impl DeviceSummary {
                 seconds: self.peak.seconds,
                 seconds_since: self.peak.since.name(),
                 reserved_bytes: of_segments(self.peak.reserved_bytes),
-                categories: self.peak.made_of.as_ref().map(TopReport::row_answers),
+                categories: self.peak.by_category.as_ref().map(TopReport::row_answers),
             },
             segments: of_segments(held.segments),
             expandable_segments: of_segments(held.expandable),
@@ -284,11 +284,11 @@ impl DeviceSummary {
             older_bytes_error: self.older.bytes_error.answer(),
             older_estimated: self.older.estimated,
             frees_without_allocation: self.frees_without_allocation,
-            live_at_end_blocks: self.kept.blocks,
-            live_at_end_blocks_error: self.kept.blocks_error.answer(),
-            live_at_end_bytes: self.kept.bytes,
-            live_at_end_bytes_error: self.kept.bytes_error.answer(),
-            live_at_end_estimated: self.kept.estimated,
+            live_at_end_blocks: self.retained.blocks,
+            live_at_end_blocks_error: self.retained.blocks_error.answer(),
+            live_at_end_bytes: self.retained.bytes,
+            live_at_end_bytes_error: self.retained.bytes_error.answer(),
+            live_at_end_estimated: self.retained.estimated,
             out_of_memory_events: self.oom_count,
             out_of_memory: self.ooms.iter().map(oom).collect(),
             contradictions: self.contradictions(),
@@ -297,13 +297,13 @@ impl DeviceSummary {
         }
     }
 
-    /// Returns the summary as JSON, with the content of [`Self::answer`].
+    /// Returns the summary as JSON, with the same content as [`Self::answer`].
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self.answer()).unwrap_or_default()
     }
 }
 
-fn pool(&((first, second), held): &((u64, u64), Held)) -> PoolAnswer {
+fn pool(&((first, second), held): &((u64, u64), HeldMemory)) -> PoolAnswer {
     PoolAnswer {
         pool: [first, second],
         segments: held.segments,

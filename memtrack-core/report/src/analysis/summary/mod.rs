@@ -1,16 +1,16 @@
-//! One page about a snapshot: the memory that each device holds, its peak, its fragmentation, the missing parts
-//! of the trace, and three hints. `memtrack summary` prints it; `text` has the words, `json` the numbers.
+//! A one-page summary of a snapshot: for each device the held memory, the peak, the fragmentation, the missing parts of
+//! the trace, and three hints. `memtrack summary` prints it. `text` formats the summary as text, and `json` as JSON.
 
 mod contradictions;
 mod driver_moments;
 mod json;
 mod text;
 
-use super::at_peak::{AtPeak, PeakOf};
+use super::at_peak::{AtPeak, PeakKind};
 use super::estimate::{self, Estimate, Precision};
-use super::held::Held;
+use super::held::HeldMemory;
 use super::lifetimes::{Lifetime, is_estimate, lifetimes};
-use super::net::{AtEnd, Net, counted_at_end, net};
+use super::net::{HeldAtEnd, Net, counted_at_end, net};
 use super::not_recorded::{missing_stacks, recording_was_off};
 use super::ownership::{Owners, Rules};
 use super::reserved::{ReservedPeak, has_held_bytes, has_reserved_bytes};
@@ -18,16 +18,16 @@ use super::top::rows::{Sorter, Wholes};
 use super::top::{By, TopOptions, TopRow};
 pub use driver_moments::DriverMoment;
 #[doc(hidden)]
-pub use driver_moments::parts;
+pub use driver_moments::memory_in_use_text;
 pub use json::{DeviceSummaryAnswer, DriverAnswer, OutOfMemoryAnswer, PoolAnswer, SummaryPeakAnswer};
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::snapshot::{Folded, Since};
 use memtrack_symbols::Symbolizer;
-pub use text::{LookAt, origin_of};
+pub use text::{HintSubject, origin_of};
 
-/// The most `oom` events that are listed one by one.
-const MOST_OOMS: usize = 5;
+/// The maximum number of `oom` events that are listed.
+const MAX_OOMS: usize = 5;
 
 /// The summary of one device.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,66 +35,68 @@ const MOST_OOMS: usize = 5;
 pub struct DeviceSummary {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// Its name: `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name: `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
-    /// Whether it is the host heap.
+    /// Whether the device is the host heap.
     pub is_host: bool,
-    /// Whether the file contains the memory that an allocator reserved for it; otherwise, numbers of segments
-    /// have no meaning.
+    /// Whether the file contains the memory that an allocator reserved for the device; otherwise, numbers about
+    /// segments have no meaning.
     pub has_reserved_bytes: bool,
-    /// Whether the file contains the memory that is held at the end: PyTorch's files may have events alone.
+    /// Whether the file contains the memory that is held at the end; PyTorch's files may contain only events.
     pub has_held_bytes: bool,
-    /// Whether it is pinned host memory.
+    /// Whether the device is pinned host memory.
     pub is_pinned: bool,
     /// Whether the recording is complete. Otherwise, peaks and the memory held at the end are at least as large
     /// as the numbers.
     pub complete: bool,
-    /// The memory that it holds at the end.
-    pub held: Held,
-    /// The part of it in each of its private pools, with the pool's number, the largest first.
-    pub private_pools: Vec<((u64, u64), Held)>,
-    /// The same by the recorder's own count; only for a sampled heap, where `held` is an estimate and this is exact.
-    /// `None` where memory from before recording began was freed too, so that the count is too low.
-    pub counted: Option<AtEnd>,
-    /// The memory that was allocated and not freed, by the recorder's own count; only for a sampled heap. If
-    /// memory from before recording began was freed, it is less than the memory that the heap holds, and may be
-    /// negative.
+    /// The memory that the device holds at the end.
+    pub held: HeldMemory,
+    /// The memory that each private pool holds at the end, with the pool's id, the largest first.
+    pub private_pools: Vec<((u64, u64), HeldMemory)>,
+    /// The memory that the device holds at the end, by the recorder's own count. Only for a sampled heap, where this
+    /// count is exact and `held` is an estimate. `None` also if memory from before recording began was freed, because
+    /// the count is then too low.
+    pub counted: Option<HeldAtEnd>,
+    /// The recorder's own count of memory that was allocated and not freed; only for a sampled heap. If memory from
+    /// before recording began was freed, the count is less than the memory that the heap holds, and may be negative.
     pub net: Option<Net>,
     /// For a heap, the resident set of the process at the end, if it is known.
     pub resident_bytes: Option<u64>,
-    /// Its peak of requested bytes, with the largest groups by line in the user's code.
+    /// The peak of requested bytes, with the largest groups by line in the user's code.
     pub peak: AtPeak,
-    /// The most bytes that were reserved.
+    /// The peak of reserved bytes.
     pub reserved_peak: ReservedPeak,
-    /// Events in its trace.
+    /// The number of events in the device's trace.
     pub events: u64,
-    /// Events that the recorder dropped, as far as known.
+    /// The number of events that the recorder dropped, as far as it is known.
     pub dropped: u64,
-    /// The number of entries into scopes that did not fit into the recorder's tables, over the complete recording.
+    /// The number of scope entries that did not fit into the recorder's tables, over the whole recording.
     pub folded_scopes: u64,
-    /// Counts of everything else that did not fit into them.
+    /// Counts of everything else that did not fit into the recorder's tables.
     pub folded: Folded,
-    /// The number of missing parts of the recording that contained them, if it was written in parts and the
-    /// oldest are gone.
+    /// The number of missing parts of the recording that contained the dropped events, if the recording was written in
+    /// parts and the oldest parts were deleted.
     pub earlier_parts: u64,
     /// Blocks that were live before the trace begins.
-    pub older: Sum,
-    /// The number of those blocks whose free is in the trace: their allocation was lost, or came before recording.
+    pub older: BlockTotals,
+    /// The number of these older blocks whose free is in the trace: their allocation was lost, or happened before
+    /// recording began.
     pub frees_without_allocation: u64,
     /// Blocks that are live at the end, according to the trace and the table of live blocks.
-    pub live: Sum,
+    pub live: BlockTotals,
     /// Blocks that were allocated within the trace and are live at its end.
-    pub kept: Sum,
-    /// The number and bytes of those of them that no segment contains: the trace and the segments are from
-    /// different moments.
-    pub unheld: (u64, u64),
-    /// The line in the user's code that allocated most of the bytes in [`Self::kept`], or its substitute.
-    pub largest_kept: Option<TopRow>,
+    pub retained: BlockTotals,
+    /// The number and the bytes of blocks in [`Self::retained`] that are in no segment, because the trace and the segments
+    /// are from different moments.
+    pub outside_segments: (u64, u64),
+    /// The line that allocated most of the bytes in [`Self::retained`]; without a line in the user's code, the function
+    /// that allocated them.
+    pub largest_retained: Option<TopRow>,
     /// The last times that memory ran out.
     pub ooms: Vec<Oom>,
     /// The number of times that memory ran out.
     pub oom_count: u64,
-    /// The CUDA driver's reports about the device, by moment; empty where it was not hooked.
+    /// The CUDA driver's reports about the device, by moment; empty if memtrack did not hook the driver.
     pub driver: Vec<DriverMoment>,
     /// The reason why the file has no events, with the call that records them; none if it has any.
     pub recording_was_off: Option<String>,
@@ -104,24 +106,24 @@ pub struct DeviceSummary {
     pub(super) is_recording: bool,
 }
 
-/// A number of blocks and their bytes.
+/// The number and the bytes of some blocks, with their errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Sum {
+pub struct BlockTotals {
     /// The number of blocks.
     pub blocks: u64,
-    /// Their requested bytes.
+    /// The requested bytes of the blocks.
     pub bytes: u64,
-    /// Whether they are estimates from samples.
+    /// Whether the numbers are estimates from samples.
     pub estimated: bool,
-    /// The error of their number.
+    /// The error of the number of blocks.
     pub blocks_error: Estimate,
-    /// The error of their bytes.
+    /// The error of the bytes.
     pub bytes_error: Estimate,
 }
 
-impl Sum {
-    /// Raises the sum to `net`, which is known not to be above it.
+impl BlockTotals {
+    /// Raises the numbers to those of `net`; the true numbers are known not to be lower.
     fn at_least(self, net: Net) -> Self {
         let [blocks, bytes] = [net.blocks, net.bytes].map(|number| u64::try_from(number).unwrap_or(0));
         Self {
@@ -133,7 +135,7 @@ impl Sum {
         }
     }
 
-    /// Lowers the bytes to `most`, which they are known not to exceed.
+    /// Lowers the bytes to `most`, which the true number is known not to exceed.
     fn at_most_bytes(self, most: f64) -> Self {
         Self {
             bytes: if most.is_finite() { self.bytes.min(most.ceil() as u64) } else { self.bytes },
@@ -142,7 +144,7 @@ impl Sum {
         }
     }
 
-    /// Returns the sum for a recording that may be incomplete.
+    /// Returns the totals for a recording that may be incomplete.
     fn until_the_end(self, ended: bool) -> Self {
         Self {
             blocks_error: self.blocks_error.until_the_end(ended),
@@ -161,8 +163,8 @@ impl Sum {
             block_sum.add(1.0, one.blocks);
             byte_sum.add(one.size_bytes as f64, one.blocks);
         }
-        let blocks_error = precision.blocks(&block_sum).of_all();
-        let bytes_error = precision.bytes(&byte_sum).of_all();
+        let blocks_error = precision.blocks(&block_sum).as_total();
+        let bytes_error = precision.bytes(&byte_sum).as_total();
         Self { blocks: blocks.round() as u64, bytes, estimated, blocks_error, bytes_error }
     }
 }
@@ -181,8 +183,8 @@ pub struct Oom {
     pub requested_bytes: u64,
     /// Free bytes of the device, if they are known.
     pub device_free_bytes: Option<u64>,
-    /// Blocks that were live then.
-    pub live: Sum,
+    /// Blocks that were live at that moment.
+    pub live: BlockTotals,
 }
 
 impl Oom {
@@ -196,8 +198,8 @@ impl Oom {
 }
 
 impl DeviceSummary {
-    /// Returns the allocated memory at the end: bytes and blocks, and whether they are estimates. On a heap, whose
-    /// rounding is not visible, allocated bytes are the requested ones.
+    /// Returns the bytes and the number of blocks that are allocated at the end, and whether they are estimates. On a
+    /// heap, whose rounding is unknown, the allocated bytes are the requested bytes.
     pub fn allocated(&self) -> (u64, u64, bool) {
         match self.counted {
             Some(counted) => (counted.bytes, counted.blocks, false),
@@ -216,12 +218,12 @@ impl DeviceSummary {
     }
 }
 
-/// Summarises a snapshot, device by device.
+/// Summarizes a snapshot, device by device.
 pub fn summary(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer) -> Vec<DeviceSummary> {
     summary_with(snapshot, symbols, &Rules::new())
 }
 
-/// Does the same as [`summary`] with `rules` that define which code is the user's.
+/// Summarizes a snapshot like [`summary`], with `rules` that define which code is the user's.
 pub fn summary_with(
     snapshot: &PytorchSnapshot,
     symbols: &mut Symbolizer,
@@ -239,39 +241,40 @@ fn summary_of(
     rules: &Rules,
 ) -> DeviceSummary {
     let options = TopOptions::new().limit(3).rules(rules.clone());
-    let mut peak = AtPeak::find_by(snapshot, symbols, device, PeakOf::Requested, By::Line, &options);
+    let mut peak = AtPeak::find_grouped(snapshot, symbols, device, PeakKind::Requested, By::Line, &options);
     let lifetimes = lifetimes(snapshot, device);
     let is_heap = snapshot.is_heap(device);
-    // For a sampled heap every sum is an estimate, even one without a sample.
+    // For a sampled heap, every sum is an estimate, even if it includes no samples.
     let estimated = is_estimate(snapshot, device, &lifetimes);
     let precision = Precision::of(snapshot, device, &lifetimes);
     let most_live = if estimated { peak.live.peak.recorded.high } else { f64::INFINITY };
     let sum = |filter: &dyn Fn(&Lifetime) -> bool| {
-        let sum = Sum::of(lifetimes.iter().filter(|lifetime| filter(lifetime)), &precision);
-        Sum { estimated: sum.estimated || estimated && sum.blocks > 0, ..sum }
+        let sum = BlockTotals::of(lifetimes.iter().filter(|lifetime| filter(lifetime)), &precision);
+        BlockTotals { estimated: sum.estimated || estimated && sum.blocks > 0, ..sum }
     };
     let complete = snapshot.meta.complete;
-    // The bytes live at one moment cannot exceed the peak.
+    // The live bytes at any moment cannot exceed the peak.
     let live = |filter: &dyn Fn(&Lifetime) -> bool| sum(filter).at_most_bytes(most_live);
-    let is_kept = |one: &Lifetime| one.from.is_some() && one.to.is_none();
+    let is_retained = |one: &Lifetime| one.from.is_some() && one.to.is_none();
     let held_net = net(snapshot, device).filter(|_| estimated);
     // Memory that was allocated and not freed, by the recorder's own count, is certain to be held, as in `check`.
-    let kept = held_net.map_or(live(&is_kept), |net| live(&is_kept).at_least(net)).until_the_end(complete);
-    let mut largest_kept = {
+    let retained =
+        held_net.map_or(live(&is_retained), |net| live(&is_retained).at_least(net)).until_the_end(complete);
+    let mut largest_retained = {
         let mut sorter = Sorter::new(snapshot, symbols, By::Line, device, &options, &lifetimes);
-        for one in lifetimes.iter().filter(|one| is_kept(one)) {
+        for one in lifetimes.iter().filter(|one| is_retained(one)) {
             let place = sorter.row_of(one);
             sorter.count(place, one);
         }
-        // Equal ones are ordered by name, as in rankings.
+        // Equal groups are sorted by name, as in rankings.
         let wholes = Wholes::live(most_live, &sorter.sum());
         let rows = sorter.in_places(&precision, &wholes).into_iter();
         rows.min_by(|a, b| b.allocated_bytes.cmp(&a.allocated_bytes).then_with(|| a.name.cmp(&b.name)))
     };
-    // For memory without a line in the user's code, the function that allocated it.
+    // Groups without a line in the user's code are named by the function that allocated the memory.
     let mut owners = Owners::new(rules);
     let foreign_prefix = |row: &&mut TopRow| row.owned.mine.is_none() && !row.stack.is_empty();
-    for row in peak.live.rows.iter_mut().chain(&mut largest_kept).filter(foreign_prefix) {
+    for row in peak.live.rows.iter_mut().chain(&mut largest_retained).filter(foreign_prefix) {
         row.owned = owners.owner_of(row.stack.iter().map(|line| &line.frame));
     }
     let rows = || snapshot.events.rows_of(device);
@@ -285,9 +288,9 @@ fn summary_of(
         device_free_bytes: snapshot.oom_free_bytes(row),
         live: live(&|one| one.is_live_after(Some(row))),
     };
-    let last_ooms = ooms.iter().skip(ooms.len().saturating_sub(MOST_OOMS)).map(oom).collect();
+    let last_ooms = ooms.iter().skip(ooms.len().saturating_sub(MAX_OOMS)).map(oom).collect();
     let dropped = snapshot.devices.iter().find(|row| row.device == device).map_or(0, |row| row.dropped);
-    let mut held = Held::of(snapshot, device);
+    let mut held = HeldMemory::of(snapshot, device);
     held.estimated |= estimated;
     let counts = snapshot.exact_counts(device).filter(|_| is_heap);
     DeviceSummary {
@@ -302,7 +305,7 @@ fn summary_of(
         net: held_net,
         resident_bytes: counts.map(|counts| counts.reserved_bytes).filter(|&bytes| bytes > 0),
         held,
-        private_pools: Held::of_private_pools(snapshot, device),
+        private_pools: HeldMemory::of_private_pools(snapshot, device),
         peak,
         reserved_peak: ReservedPeak::of(snapshot, device),
         events: rows().count() as u64,
@@ -313,9 +316,9 @@ fn summary_of(
         earlier_parts: snapshot.meta.earlier_parts,
         older: sum(&|one| one.from.is_none()),
         frees_without_allocation: lifetimes.iter().filter(|one| !one.known).count() as u64,
-        kept,
-        unheld: contradictions::unheld(snapshot, device, &lifetimes),
-        largest_kept,
+        retained,
+        outside_segments: contradictions::outside_segments(snapshot, device, &lifetimes),
+        largest_retained,
         ooms: last_ooms,
         oom_count: ooms.len() as u64,
         driver: driver_moments::moments(snapshot, device),

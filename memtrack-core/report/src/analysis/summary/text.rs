@@ -1,8 +1,8 @@
-//! A summary as text, with three hints.
+//! Formats a summary as text, with up to three hints.
 
 use super::DeviceSummary;
-use crate::analysis::held::{Held, pool_name};
-use crate::analysis::net::AtEnd;
+use crate::analysis::held::{HeldMemory, pool_name};
+use crate::analysis::net::HeldAtEnd;
 use crate::analysis::ownership::short;
 use crate::analysis::top::TopRow;
 use crate::analysis::top::folded;
@@ -15,49 +15,49 @@ use memtrack_model::units::{
 };
 use std::fmt;
 
-/// Shares below the first limit are harmless, below the second noticeable, then large.
-const FRAGMENTATION: [(f64, &str); 3] = [
+/// Descriptions of the fragmentation, each with the share below which it applies.
+const FRAGMENTATION_LEVELS: [(f64, &str); 3] = [
     (0.05, "little: free memory is not stuck between blocks"),
     (0.20, "some: a large request may need new segments although memory is free"),
     (f64::INFINITY, "much: requests may fail although enough memory is free; try expandable segments"),
 ];
 
-/// A heap always has some allocated memory that is not resident; a smaller amount is not reported.
-const LEAST_UNTOUCHED_BYTES: u64 = 64 << 20;
+/// The minimum of allocated but not resident bytes that is reported: every heap has a small amount.
+const MIN_UNTOUCHED_BYTES: u64 = 64 << 20;
 
-/// The most private pools that are listed one by one.
-const MOST_POOLS: usize = 5;
+/// The maximum number of private pools that are listed.
+const MAX_POOLS: usize = 5;
 
-/// The number of characters for the function that allocated memory.
-const ORIGIN: usize = 60;
+/// The maximum number of characters for the function that allocated memory.
+const MAX_ORIGIN_CHARS: usize = 60;
 
 /// The subject of a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum LookAt {
-    /// Memory ran out, at the event of that number in the device's trace.
+pub enum HintSubject {
+    /// Memory ran out at the event with this number in the device's trace.
     OutOfMemory(usize),
     /// The largest group at the peak.
     Peak,
-    /// Memory that is free in pieces of segments.
-    Stuck,
-    /// Whole segments that are free.
+    /// Memory that is free in parts of segments, and so cannot be released.
+    Fragmented,
+    /// Completely free segments.
     Cached,
-    /// Memory that was allocated in the trace and is live at its end.
-    Kept,
-    /// Memory that rounding added.
+    /// Memory that was allocated within the trace and is live at its end.
+    Retained,
+    /// Bytes that rounding added.
     Rounding,
-    /// Frees that are pending.
+    /// Blocks that were freed but are still in use by a stream.
     Pending,
 }
 
 impl DeviceSummary {
-    /// Returns at most three hints, the most pressing first.
+    /// Returns at most three hints, the most important first.
     pub fn look_first(&self) -> Vec<String> {
         self.look_first_at().into_iter().map(|(_, text)| text).collect()
     }
 
-    /// Returns the lines of its text, each with a title; continued lines have an empty one.
+    /// Returns the lines of the text, each with a title; continuation lines have an empty title.
     pub fn lines(&self) -> Vec<(String, String)> {
         let mut lines = Vec::new();
         // Pushing cannot fail.
@@ -68,17 +68,17 @@ impl DeviceSummary {
         lines
     }
 
-    /// Does the same as [`Self::look_first`] and returns the subject of each.
-    pub fn look_first_at(&self) -> Vec<(LookAt, String)> {
+    /// Returns the hints of [`Self::look_first`], each with its subject.
+    pub fn look_first_at(&self) -> Vec<(HintSubject, String)> {
         let held = &self.held;
-        // The largest comes first: running out of memory, then bytes as a share of the device's peak.
+        // The order of the hints: out of memory first, and then by bytes as a share of the device's peak.
         let reserved = if self.has_reserved_bytes { self.reserved_peak.bytes } else { 0 };
-        let whole = reserved.max(self.peak_bytes()).max(1) as f64;
-        let mut things: Vec<(f64, LookAt, String)> = Vec::new();
+        let total = reserved.max(self.peak_bytes()).max(1) as f64;
+        let mut hints: Vec<(f64, HintSubject, String)> = Vec::new();
         if let Some(oom) = self.ooms.last() {
-            things.push((
+            hints.push((
                 f64::INFINITY,
-                LookAt::OutOfMemory(oom.event),
+                HintSubject::OutOfMemory(oom.event),
                 format!(
                     "memory ran out at event {}: {} requested, {} live; to list it: memtrack top FILE --at \
                      oom",
@@ -92,7 +92,7 @@ impl DeviceSummary {
             let error = &row.errors.allocated_bytes;
             let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
             let text = format!("the largest group at the peak, {bytes} ({share}), {}", origin(row));
-            things.push((row.allocated_bytes as f64 / whole, LookAt::Peak, text));
+            hints.push((row.allocated_bytes as f64 / total, HintSubject::Peak, text));
         }
         if held.inactive_split > 0 && self.has_reserved_bytes {
             let bytes = human_bytes(held.inactive_split);
@@ -101,39 +101,39 @@ impl DeviceSummary {
                 counted(held.inactive_split_blocks, "piece"),
                 human_bytes(held.largest_inactive_split)
             );
-            things.push((held.inactive_split as f64 / whole, LookAt::Stuck, text));
+            hints.push((held.inactive_split as f64 / total, HintSubject::Fragmented, text));
         }
         if held.free_segment_bytes > 0 && self.has_reserved_bytes {
             let bytes = human_bytes(held.free_segment_bytes);
             let segments = counted(held.free_segments, "whole segment");
             let text = format!("{bytes} in {segments} are cached and could be released");
-            things.push((held.free_segment_bytes as f64 / whole, LookAt::Cached, text));
+            hints.push((held.free_segment_bytes as f64 / total, HintSubject::Cached, text));
         }
-        if let Some(largest) = self.largest_kept.as_ref().filter(|_| self.kept.bytes > 0) {
+        if let Some(largest) = self.largest_retained.as_ref().filter(|_| self.retained.bytes > 0) {
             let text = format!(
                 "{} allocated in the trace are live at its end; the largest group, {}, {}",
-                self.kept.bytes_error.as_bytes(self.kept.bytes),
+                self.retained.bytes_error.as_bytes(self.retained.bytes),
                 largest.errors.allocated_bytes.as_bytes(largest.allocated_bytes),
                 origin(largest)
             );
-            // Retained memory is mostly intended: half as pressing as its share of the peak.
-            things.push((self.kept.bytes as f64 / whole / 2.0, LookAt::Kept, text));
+            // Retained memory is usually intended, so it counts half.
+            hints.push((self.retained.bytes as f64 / total / 2.0, HintSubject::Retained, text));
         }
         if let Some(rounding) = held.rounding().filter(|&bytes| bytes > 0 && self.has_reserved_bytes) {
             let text = format!("{} were added by rounding", human_bytes(rounding));
-            things.push((rounding as f64 / whole, LookAt::Rounding, text));
+            hints.push((rounding as f64 / total, HintSubject::Rounding, text));
         }
         if held.pending > 0 {
             let text = format!("{} wait for other streams before they are free", human_bytes(held.pending));
-            things.push((held.pending as f64 / whole, LookAt::Pending, text));
+            hints.push((held.pending as f64 / total, HintSubject::Pending, text));
         }
-        things.sort_by(|a, b| b.0.total_cmp(&a.0));
-        things.into_iter().take(3).map(|(_, about, text)| (about, text)).collect()
+        hints.sort_by(|a, b| b.0.total_cmp(&a.0));
+        hints.into_iter().take(3).map(|(_, about, text)| (about, text)).collect()
     }
 }
 
-/// Formats the origin of a group, as the end of a sentence, and returns the frame that shows it: the own line,
-/// or else the one that requested the memory.
+/// Formats the origin of a group, as the end of a sentence, and returns the corresponding frame: the line in the user's
+/// code, or else the function that requested the memory.
 pub fn origin_of(row: &TopRow) -> (String, Option<&Frame>) {
     let requester = || requester(&row.stack).map(|line| &line.frame);
     (origin(row), row.owned.mine.as_ref().or_else(requester))
@@ -143,25 +143,28 @@ pub fn origin_of(row: &TopRow) -> (String, Option<&Frame>) {
 fn origin(row: &TopRow) -> String {
     let TopRow { name, stack, owned, .. } = row;
     if owned.mine.is_some() {
-        // The bytes are those of the line, with all functions that it called.
+        // The bytes are those of the line, including all functions that it called.
         let more = match (&owned.called, row.called_in_all) {
             (Some(_), called @ 2..) => format!(", {} more", called - 1),
             _ => String::new(),
         };
-        return format!("is from {}{more}", shorten_middle(&printable(&owned.to_string()), 2 * ORIGIN));
+        return format!(
+            "is from {}{more}",
+            shorten_middle(&printable(&owned.to_string()), 2 * MAX_ORIGIN_CHARS)
+        );
     }
     if let Some(called) = &owned.called {
-        let function = shorten_middle(&printable(&short(called)), 2 * ORIGIN);
+        let function = shorten_middle(&printable(&short(called)), 2 * MAX_ORIGIN_CHARS);
         return format!("is from {function}, in no line of your own");
     }
     match requester(stack) {
-        Some(line) => format!("is from {}", described(&line.frame, ORIGIN)),
+        Some(line) => format!("is from {}", described(&line.frame, MAX_ORIGIN_CHARS)),
         None if name == NO_STACK => "has no recorded stack".to_owned(),
         None => format!("was {}", printable(name.trim_matches(['(', ')']))),
     }
 }
 
-/// Writes a line with its title.
+/// A function that writes a line with its title.
 type WriteLine<'a> = dyn FnMut(&str, String) -> fmt::Result + 'a;
 
 impl fmt::Display for DeviceSummary {
@@ -176,11 +179,11 @@ impl DeviceSummary {
         if !self.has_held_bytes {
             let text = "unknown, as are reserved bytes and fragmentation: the file has no segments";
             line("Allocated", text.to_owned())?;
-            self.peak(line)?
+            self.write_peak(line)?
         } else if !self.has_reserved_bytes {
-            self.heap(line)?
+            self.write_heap(line)?
         } else {
-            self.segments(line)?
+            self.write_segments(line)?
         }
         let bytes = human_bytes;
         for oom in &self.ooms {
@@ -226,7 +229,7 @@ impl DeviceSummary {
         if let Some(why) = &self.recording_was_off {
             line("", why.clone())?;
         } else if older.blocks > 0 {
-            // A recording knows whether its ring dropped anything; PyTorch's files do not.
+            // A recording states whether its ring dropped events; PyTorch's files do not.
             let why = match (self.is_recording, self.dropped) {
                 (true, 0) => "older than the recording",
                 (true, _) => "lost by the ring, or older",
@@ -262,22 +265,22 @@ impl DeviceSummary {
         for contradiction in self.contradictions() {
             line("Contradiction", contradiction)?;
         }
-        for (place, thing) in self.look_first().into_iter().enumerate() {
-            line(if place == 0 { "Look first at" } else { "" }, format!("{}. {thing}", place + 1))?;
+        for (place, hint) in self.look_first().into_iter().enumerate() {
+            line(if place == 0 { "Look first at" } else { "" }, format!("{}. {hint}", place + 1))?;
         }
         Ok(())
     }
 
-    /// Writes the memory that a heap holds: blocks in no segments, whose rounding is not visible.
-    fn heap(&self, line: &mut WriteLine<'_>) -> fmt::Result {
+    /// Writes the memory that a heap holds, which has no segments and no known rounding.
+    fn write_heap(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         match self.counted {
-            Some(AtEnd { bytes, blocks, .. }) => {
+            Some(HeldAtEnd { bytes, blocks, .. }) => {
                 let at_least = self.at_least();
                 let (bytes, blocks) = (human_bytes(bytes), counted(blocks, "block"));
                 let how = "all allocations less all frees, counted";
                 line("Allocated", format!("{at_least}{bytes} in {blocks}: {how}"))?;
             }
-            None => self.held(line)?,
+            None => self.write_held(line)?,
         }
         if let (None, Some(net)) = (self.counted, self.net) {
             let (sign, bytes) = (if net.bytes < 0 { "-" } else { "" }, human_bytes(net.bytes.unsigned_abs()));
@@ -293,7 +296,7 @@ impl DeviceSummary {
             let bytes = human_bytes(resident);
             line("Resident", format!("{bytes} at the end: the whole process, including code and stacks"))?;
             let untouched = self.least_allocated_bytes().saturating_sub(resident);
-            if untouched >= LEAST_UNTOUCHED_BYTES {
+            if untouched >= MIN_UNTOUCHED_BYTES {
                 let bytes = human_bytes(untouched);
                 line(
                     "",
@@ -303,20 +306,20 @@ impl DeviceSummary {
                 )?;
             }
         }
-        self.peak(line)
+        self.write_peak(line)
     }
 
     /// Returns a lower limit for the bytes that the heap holds at the end.
     fn least_allocated_bytes(&self) -> u64 {
         match self.counted {
-            Some(AtEnd { bytes, .. }) => bytes,
+            Some(HeldAtEnd { bytes, .. }) => bytes,
             None if self.live.estimated => self.live.bytes_error.low as u64,
             None => self.held.allocated,
         }
     }
 
     /// Writes the recorded blocks that are live.
-    fn held(&self, line: &mut WriteLine<'_>) -> fmt::Result {
+    fn write_held(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         let held = &self.held;
         let (bytes, blocks) = (self.live.bytes_error, self.live.blocks_error);
         let blocks = blocks.as_counted(held.blocks, "block");
@@ -324,9 +327,9 @@ impl DeviceSummary {
     }
 
     /// Writes the private pools.
-    fn private_pools(&self, line: &mut WriteLine<'_>) -> fmt::Result {
+    fn write_private_pools(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         let pools = &self.private_pools;
-        let sum = |bytes: fn(&Held) -> u64, of: &[((u64, u64), Held)]| {
+        let sum = |bytes: fn(&HeldMemory) -> u64, of: &[((u64, u64), HeldMemory)]| {
             human_bytes(of.iter().fold(0, |sum, (_, held)| sum.saturating_add(bytes(held))))
         };
         if pools.is_empty() {
@@ -337,14 +340,14 @@ impl DeviceSummary {
         let text =
             format!("{reserved} reserved in {count}, {free} of it free for requests of the same pool only");
         line("Private pools", text)?;
-        for (pool, held) in pools.iter().take(MOST_POOLS) {
+        for (pool, held) in pools.iter().take(MAX_POOLS) {
             let whose = if pool.1 == 0 { ", of a graph capture" } else { "" };
             let (reserved, allocated) = (human_bytes(held.reserved), human_bytes(held.allocated));
             let (segments, blocks) = (counted(held.segments, "segment"), counted(held.blocks, "block"));
             let name = pool_name(*pool);
             line("", format!("{name}{whose}: {reserved} in {segments}, {allocated} allocated in {blocks}"))?;
         }
-        match pools.get(MOST_POOLS..) {
+        match pools.get(MAX_POOLS..) {
             Some(rest) if !rest.is_empty() => {
                 let (count, reserved) =
                     (counted(rest.len() as u64, "more pool"), sum(|held| held.reserved, rest));
@@ -354,28 +357,28 @@ impl DeviceSummary {
         }
     }
 
-    fn peak(&self, line: &mut WriteLine<'_>) -> fmt::Result {
+    fn write_peak(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         let when = self.peak.when();
         let bytes = self.peak_error().as_bytes(self.peak_bytes());
-        // Without a trace, only the end is known.
+        // Without a trace, only the memory at the end is known.
         let peak = match self.recording_was_off {
             Some(_) => format!("at least {bytes} requested, which are live at the end; there is no trace"),
             None => format!("{bytes} requested, {when}"),
         };
         line("Peak", peak)?;
-        match self.peak.made_of_text() {
-            Some(made_of) => line("", format!("made of {made_of}")),
+        match self.peak.categories_text() {
+            Some(categories) => line("", format!("made of {categories}")),
             None => Ok(()),
         }
     }
 
-    /// Returns the prefix of a number that may be higher because the recording is incomplete.
+    /// Returns the prefix of numbers that may be higher because the recording is incomplete.
     fn at_least(&self) -> &'static str {
         if self.complete { "" } else { "at least " }
     }
 
     /// Writes the segments of a device.
-    fn segments(&self, line: &mut WriteLine<'_>) -> fmt::Result {
+    fn write_segments(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         let (held, at_least) = (&self.held, self.at_least());
         let (bytes, count) = (human_bytes, human_count);
         let blocks = |number| counted(number, "block");
@@ -414,10 +417,10 @@ impl DeviceSummary {
             "Inactive",
             format!("{}; the largest free block is {}", bytes(held.inactive), bytes(held.largest_inactive)),
         )?;
-        let (_, words) = FRAGMENTATION
+        let (_, words) = FRAGMENTATION_LEVELS
             .iter()
             .find(|(below, _)| held.fragmentation() < *below)
-            .unwrap_or(&FRAGMENTATION[2]);
+            .unwrap_or(&FRAGMENTATION_LEVELS[2]);
         line("Fragmentation", format!("{}, {words}", human_share(held.fragmentation())))?;
         line(
             "Free",
@@ -428,8 +431,8 @@ impl DeviceSummary {
                 None => format!("{} outside blocks", bytes(held.inactive)),
             },
         )?;
-        self.private_pools(line)?;
-        self.peak(line)?;
+        self.write_private_pools(line)?;
+        self.write_peak(line)?;
         let most = bytes(self.reserved_peak.bytes);
         match self.complete {
             true => line("", format!("{most} reserved at most")),

@@ -31,7 +31,7 @@ pub(in crate::analysis) use text::NOT_ENDED;
 use super::attribution::AttributedBytes;
 use super::estimate::Estimate;
 use super::moment::Moment;
-use super::ownership::{Owned, Rules};
+use super::ownership::{Rules, StackOwner};
 use super::patterns::Patterns;
 use super::peak::Peak;
 use memtrack_model::Frame;
@@ -242,7 +242,7 @@ pub struct TopRow {
     pub stacks: usize,
     /// The own line in this row, and the function that it called (for a line, the one with most of its bytes,
     /// or none where the line itself allocated most); empty for other rankings than by line, stack and Python.
-    pub owned: Owned,
+    pub owned: StackOwner,
     /// The functions that the line called, with their bytes, at most ten, those with the most bytes first. Only
     /// for lines.
     pub called: Vec<RowText>,

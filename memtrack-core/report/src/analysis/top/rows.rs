@@ -10,13 +10,13 @@ use super::stacks::{Trimmer, lines, requester};
 use super::texts::Texts;
 use super::{By, RowErrors, RowText, StackLine, TopOptions, TopReport, TopRow, Totals};
 use crate::analysis::attribution::{AttributedBytes, Attributor, Source};
-use crate::analysis::estimate::{Estimate, Precision, Sum, Whole};
+use crate::analysis::estimate::{Estimate, KnownTotal, Precision, Sum};
 use crate::analysis::frees::Frees;
-use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes, not_one_by_one};
+use crate::analysis::lifetimes::{Lifetime, is_estimate, lifetimes, not_recorded_individually};
 use crate::analysis::moment::Moment;
 use crate::analysis::net::counted_at_end;
 use crate::analysis::not_recorded::missing_stacks;
-use crate::analysis::ownership::{Forwards, Owned, Owners, plain, short};
+use crate::analysis::ownership::{ForwardLines, Owners, StackOwner, plain, short};
 use crate::analysis::peak::Peak;
 use crate::analysis::trim::is_internal;
 use memtrack_model::event::{DeviceId, ScopeId, StackId};
@@ -88,9 +88,9 @@ struct Sums {
 /// The sum of all rows, as far as it is known beside the samples.
 #[derive(Clone, Copy)]
 pub(in crate::analysis) struct Wholes {
-    bytes: Whole,
-    blocks: Whole,
-    live_at_peak: Whole,
+    bytes: KnownTotal,
+    blocks: KnownTotal,
+    live_at_peak: KnownTotal,
     /// Whether the rows' numbers cover the end of the recording, and that end is missing.
     lacks_end: bool,
     /// Whether the rows count allocations, so that no more of them can have been live.
@@ -100,16 +100,16 @@ pub(in crate::analysis) struct Wholes {
 impl Wholes {
     /// A sum of unknown size.
     pub(in crate::analysis) const UNKNOWN: Self = Self {
-        bytes: Whole::UNKNOWN,
-        blocks: Whole::UNKNOWN,
-        live_at_peak: Whole::UNKNOWN,
+        bytes: KnownTotal::UNKNOWN,
+        blocks: KnownTotal::UNKNOWN,
+        live_at_peak: KnownTotal::UNKNOWN,
         lacks_end: false,
         are_allocated: false,
     };
 
     /// Creates the sum of rows whose blocks are live at one moment, with at most `most` bytes.
     pub(in crate::analysis) fn live(most: f64, all: &Sum) -> Self {
-        Self { bytes: Whole::of(most, all), ..Self::UNKNOWN }
+        Self { bytes: KnownTotal::of(most, all), ..Self::UNKNOWN }
     }
 }
 
@@ -192,7 +192,7 @@ impl<'a> Sorter<'a> {
         // those of another file have names that do not.
         let forwards = match options.for_matching {
             true => Rc::default(),
-            false => Rc::new(Forwards::of(snapshot, symbols, &options.rules)),
+            false => Rc::new(ForwardLines::of(snapshot, symbols, &options.rules)),
         };
         Self {
             snapshot,
@@ -213,7 +213,7 @@ impl<'a> Sorter<'a> {
             is_shown: true,
             fold_hidden: options.fold_hidden,
             fold: Fold::default(),
-            owners: Owners::new(&options.rules).with_forwards(forwards),
+            owners: Owners::new(&options.rules).with_forward_lines(forwards),
             called: Vec::new(),
             called_numbers: HashMap::new(),
             rows: HashMap::new(),
@@ -275,14 +275,14 @@ impl<'a> Sorter<'a> {
         // A free may carry the stack of the allocation, but the scope is that of the free.
         let stack = match lifetime.known {
             true => Some(lifetime.stack),
-            false if of_stacks => self.frees.allocation(lifetime),
+            false if of_stacks => self.frees.allocation_stack(lifetime),
             false => None,
         };
         // Unknown stacks have the same cause: the blocks are older than the recording.
         let is_older = |stack| lifetime.from.is_none() && self.snapshot.frame_keys(stack).is_empty();
         let stack = stack.filter(|&stack| !(of_stacks && self.has_events && is_older(stack)));
         let Some(stack) = stack else {
-            return RowPlace::of(match self.frees.freeing(lifetime) {
+            return RowPlace::of(match self.frees.freeing_stack(lifetime) {
                 Some(stack) if of_stacks && self.splits_by_free => self.freed(stack),
                 _ => self.row(Key::Name(BEFORE.into())),
             });
@@ -447,7 +447,7 @@ impl<'a> Sorter<'a> {
             let rounded =
                 |(&number, &(bytes, blocks)): (&u32, &(u64, f64))| (number, [bytes, blocks.round() as u64]);
             let called = most(sums.called.iter().map(rounded));
-            let mut owned = Owned::default();
+            let mut owned = StackOwner::default();
             let name = match key {
                 Key::Name(name) => name,
                 Key::Stack(_) | Key::Seen(_) => {
@@ -647,13 +647,13 @@ pub(super) fn rank(
     // No part is above the whole, where that is known more precisely. The only part is not the whole either:
     // blocks without a sample may belong under other names.
     let most_live = if estimated { peak.recorded.high } else { f64::INFINITY };
-    let live_at_peak = Whole::of(most_live, &sum(|row| &row.live_at_peak));
+    let live_at_peak = KnownTotal::of(most_live, &sum(|row| &row.live_at_peak));
     let (bytes, whole_blocks) = match (counted, options.at) {
         (Some([bytes, count]), _) => {
-            (Whole::of(bytes as f64, &all_bytes), Whole::of(count as f64, &all_blocks))
+            (KnownTotal::of(bytes as f64, &all_bytes), KnownTotal::of(count as f64, &all_blocks))
         }
-        (None, Some(_)) => (Whole::of(most_live, &all_bytes), Whole::UNKNOWN),
-        (None, None) => (Whole::UNKNOWN, Whole::UNKNOWN),
+        (None, Some(_)) => (KnownTotal::of(most_live, &all_bytes), KnownTotal::UNKNOWN),
+        (None, None) => (KnownTotal::UNKNOWN, KnownTotal::UNKNOWN),
     };
     let until_the_end = matches!(options.at, None | Some(Moment::End));
     let wholes = Wholes {
@@ -668,8 +668,8 @@ pub(super) fn rank(
         Some([bytes, count]) => totals = Totals::exact(bytes, count),
         None => {
             totals.allocated_bytes = bytes.rounded(&all_bytes, totals.allocated_bytes);
-            totals.bytes_error = bytes.part(precision.bytes(&all_bytes), &all_bytes).of_all();
-            totals.count_error = precision.blocks(&all_blocks).of_all();
+            totals.bytes_error = bytes.part(precision.bytes(&all_bytes), &all_bytes).as_total();
+            totals.count_error = precision.blocks(&all_blocks).as_total();
             if let Some(exact) = &exact {
                 let [bytes, count] = exact.total;
                 totals.allocated_bytes = (all_bytes.value() as u64).max(bytes);
@@ -689,9 +689,9 @@ pub(super) fn rank(
     totals.count_error = totals.count_error.until_the_end(ends);
     let all_attributed = attributed.iter().fold(Sum::default(), |all, part| all.with(part));
     let whole = match counted {
-        Some([bytes, _]) => Whole::of(bytes as f64, &all_attributed),
-        None if options.at.is_some() => Whole::of(most_live, &all_attributed),
-        None => Whole::UNKNOWN,
+        Some([bytes, _]) => KnownTotal::of(bytes as f64, &all_attributed),
+        None if options.at.is_some() => KnownTotal::of(most_live, &all_attributed),
+        None => KnownTotal::UNKNOWN,
     };
     let attribution_errors = [0, 1, 2].map(|source| {
         let is_exact = exact.is_some() && source == Source::Annotated as usize;
@@ -700,14 +700,14 @@ pub(super) fn rank(
             if is_exact { Estimate::exact(sum.value()) } else { whole.part(precision.bytes(sum), sum) };
         error.until_the_end(ends)
     });
-    attribution.change(|source, bytes| whole.rounded(&attributed[source as usize], bytes));
+    attribution.map(|source, bytes| whole.rounded(&attributed[source as usize], bytes));
     // Sums of scopes add rows, but only without a requested moment.
     let shown = if span.is_some() { shown } else { usize::MAX };
     let forwards = sorter.owners.forwards();
     let mut rows = sorter.finish(shown, totals.allocated_bytes, &precision, &wholes, span.as_ref());
     let rows_in_all = rows.len();
     rows.truncate(options.limit);
-    let mut owners = Owners::new(&options.rules).with_forwards(forwards);
+    let mut owners = Owners::new(&options.rules).with_forward_lines(forwards);
     for row in rows.iter_mut().filter(|row| by != By::Line && !row.stack.is_empty()) {
         row.owned = owners.owner_of(row.stack.iter().map(|line| &line.frame));
     }
@@ -728,7 +728,7 @@ pub(super) fn rank(
         totals,
         estimated,
         complete: ended,
-        sampled: not_one_by_one(snapshot, device, &lifetimes),
+        sampled: not_recorded_individually(snapshot, device, &lifetimes),
         exact_scopes: exact.is_some(),
         sums_at_seconds,
         folded_scopes: exact.as_ref().and(snapshot.scope_sums.as_ref()).map_or(0, |sums| sums.folded),

@@ -1,7 +1,7 @@
 //! The rule for stacks of a ranking that are one row: those that are equal from the first informative frame outwards.
 
 use super::StackLine;
-use crate::analysis::trim::{interesting, is_allocator_entry, is_internal, is_plumbing};
+use crate::analysis::trim::{informative_frames, is_allocator_entry, is_internal, is_plumbing};
 use memtrack_model::Frame;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
@@ -68,6 +68,6 @@ pub(super) fn lines(addresses: &[u64], symbols: &mut Symbolizer) -> Vec<StackLin
         lines.extend(frames.iter().map(|frame| StackLine { address, frame: frame.clone() }));
     }
     let frames: Vec<Frame> = lines.iter().map(|line| line.frame.clone()).collect();
-    lines.drain(..lines.len() - interesting(&frames).len());
+    lines.drain(..lines.len() - informative_frames(&frames).len());
     lines
 }

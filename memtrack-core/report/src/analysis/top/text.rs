@@ -213,7 +213,7 @@ impl TopReport {
 
     fn footer(&self, text: &mut String) {
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{}", self.peak.described(self.peak_place.as_ref()));
+        let _ = writeln!(text, "{}", self.peak.format_line(self.peak_place.as_ref()));
         let total = self.totals.allocated_bytes;
         let errors = &self.attribution_errors;
         let part = |bytes: u64, source: Source| {
