@@ -333,7 +333,7 @@ pub(super) fn show_most(
     all.sort_unstable_by_key(|&((group, stack), bytes)| (group, std::cmp::Reverse(bytes), stack));
     for group in all.chunk_by(|((a, _), _), ((b, _), _)| a == b) {
         let stacks: Vec<StackId> = group.iter().map(|&((_, stack), _)| stack).collect();
-        sorter.show(group[0].0.0 as usize, &stacks);
+        sorter.set_stacks(group[0].0.0 as usize, &stacks);
     }
 }
 

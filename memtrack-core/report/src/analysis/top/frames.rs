@@ -1,4 +1,4 @@
-//! A stack as lines for people: for a Python program its own lines, not those of the C++ below them.
+//! Formats a stack as lines of text: for a Python program, the Python lines and not the C++ frames below them.
 
 use super::StackLine;
 use crate::analysis::layout::{SHORTEST_NAME, fit};
@@ -7,9 +7,9 @@ use memtrack_model::Frame;
 use memtrack_model::paths::file_name;
 use memtrack_model::units::{counted, printable};
 
-/// Formats at most `layout.frames` frames in `room` characters each, and a line for those that are left out. If
-/// there are Python frames, only those are shown: users can hardly change the others, and there may be dozens
-/// on top. Frames that only pass a call on are left out too.
+/// Formats at most `frames` frames (0: all of them) in `room` characters each, and a line that counts the omitted ones.
+/// If there are Python frames, only those are shown: users can hardly change the C++ frames, and there may be dozens of
+/// them at the top. Frames that only forward a call are omitted too.
 pub(in crate::analysis) fn frame_lines(stack: &[StackLine], frames: usize, room: usize) -> Vec<String> {
     if frames == 0 {
         return stack.iter().map(|line| described(&line.frame, room)).collect();
@@ -35,8 +35,8 @@ pub(in crate::analysis) fn frame_lines(stack: &[StackLine], frames: usize, room:
     lines
 }
 
-/// Returns the frames that are shown of a stack: Python's if there are any, without those that only pass a call
-/// on. A stack that contains only those is shown as it is.
+/// Returns the frames of a stack that are shown: the Python frames if there are any, without frames that only forward a
+/// call. A stack that contains only such frames is shown unchanged.
 pub(in crate::analysis) fn shown(stack: &[StackLine]) -> Vec<&StackLine> {
     let of_python = stack.iter().any(|line| is_python(&line.frame));
     let rest = stack.iter().filter(|line| !of_python || is_python(&line.frame));
@@ -45,7 +45,7 @@ pub(in crate::analysis) fn shown(stack: &[StackLine]) -> Vec<&StackLine> {
     rest.filter(|line| all_internal || is_informative(line)).collect()
 }
 
-/// Returns whether the frame is Python's: from a Python file, or from `<string>`, `<eval_with_key>.7` and the like.
+/// Returns whether the frame is a Python frame: from a Python file, or from `<string>`, `<eval_with_key>.7` and the like.
 pub(in crate::analysis) fn is_python(frame: &Frame) -> bool {
     let of = |file: &str| file.ends_with(".py") || (file.starts_with('<') && file.contains('>'));
     frame.file.as_deref().is_some_and(of)
@@ -53,7 +53,7 @@ pub(in crate::analysis) fn is_python(frame: &Frame) -> bool {
 
 /// Formats `function file:line` in about `room` characters, with the file's name only.
 pub(in crate::analysis) fn described(frame: &Frame, room: usize) -> String {
-    // PyTorch writes `??` and 0 for unknown ones.
+    // PyTorch writes `??` for an unknown file and 0 for an unknown line.
     let file = frame.file.as_deref().map(file_name);
     let file = file.filter(|file| !file.is_empty() && *file != "??");
     let place = match (file, frame.line.filter(|&line| line > 0)) {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_only_pass_a_call_on_are_counted_and_shown_on_demand() {
+    fn frames_that_only_forward_a_call_are_counted_and_shown_on_demand() {
         let mut calls =
             stack(&["/v/torch/nn/modules/module.py", "/app/model.py", "/v/torch/nn/modules/module.py"]);
         calls[0].frame.function = "_call_impl".into();
