@@ -20,7 +20,7 @@ pub(super) fn bytes_image(heat: &HeatMap) -> String {
 /// Returns the image of differences from the median.
 pub(super) fn off_image(heat: &HeatMap) -> String {
     let place = |column: usize, cell: HeatCell| {
-        let median = heat.middles[column].map_or(0, |middle| middle.median);
+        let median = heat.distributions[column].map_or(0, |known| known.median);
         colours::of_difference(cell.furthest, median, heat.furthest_off, cell.is_odd)
     };
     image(heat, &colours::off_palette(), place)

@@ -20,7 +20,7 @@ const MIN_DISTANCE: f64 = 9.0;
 
 pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut String) {
     let columns = heat.columns.count();
-    let lines = &heat.courses[..heat.courses.len().min(MOST_LINES)];
+    let lines = &heat.histories[..heat.histories.len().min(MOST_LINES)];
     let top = heat.most.max(1) as f64 * HEADROOM;
     let y = |bytes: u64| HEIGHT * (1.0 - bytes as f64 / top);
     let has_band =
@@ -35,12 +35,12 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
             _ => "The odd ranks against the others",
         }
     );
-    for (place, course) in lines.iter().enumerate() {
-        let name = line(&page.ranks.label(course.rank), NAME_BYTES);
+    for (place, history) in lines.iter().enumerate() {
+        let name = line(&page.ranks.label(history.rank), NAME_BYTES);
         let _ = write!(out, " <span><i class=\"line tint-{}\"></i>{name}</span>", tint(place));
     }
-    if heat.courses.len() > lines.len() {
-        let _ = write!(out, " <span>and {} more</span>", heat.courses.len() - lines.len());
+    if heat.histories.len() > lines.len() {
+        let _ = write!(out, " <span>and {} more</span>", heat.histories.len() - lines.len());
     }
     out.push_str(" <span><i class=\"line median\"></i>median</span>");
     if has_band {
@@ -71,22 +71,22 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     let (least, most) = (band(|range| range.0), band(|range| range.1));
     let _ = write!(out, "<path class=\"band\" d=\"{}\"/>", between(&least, &most, y));
     let medians: Vec<Option<u64>> =
-        heat.middles.iter().map(|middle| middle.map(|middle| middle.median)).collect();
+        heat.distributions.iter().map(|known| known.map(|known| known.median)).collect();
     let _ = write!(out, "<path class=\"median\" d=\"{}\"/>", stairs(&medians, y));
     // The first is the most important: it is drawn above the others.
-    for (place, course) in lines.iter().enumerate().rev() {
-        let _ = write!(out, "<path class=\"odd tint-{}\" d=\"{}\"/>", tint(place), stairs(&course.bytes, y));
+    for (place, history) in lines.iter().enumerate().rev() {
+        let _ = write!(out, "<path class=\"odd tint-{}\" d=\"{}\"/>", tint(place), stairs(&history.bytes, y));
     }
     out.push_str("</svg></div><div class=\"side\">");
     let ends: Vec<f64> = lines
         .iter()
-        .map(|course| {
-            course.bytes.iter().flatten().next_back().map_or(0.0, |&bytes| y(bytes) / HEIGHT * 100.0)
+        .map(|history| {
+            history.bytes.iter().flatten().next_back().map_or(0.0, |&bytes| y(bytes) / HEIGHT * 100.0)
         })
         .collect();
-    for (place, (course, top)) in lines.iter().zip(apart(&ends)).enumerate() {
+    for (place, (history, top)) in lines.iter().zip(apart(&ends)).enumerate() {
         let attributes = format!("class=\"tint-{}\" style=\"top:{top:.1}%\"", tint(place));
-        out.push_str(&page.named(number, course.rank, &attributes, &page.short(course.rank)));
+        out.push_str(&page.named(number, history.rank, &attributes, &page.short(history.rank)));
     }
     out.push_str("</div>");
     axis(heat, out);
@@ -95,10 +95,10 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
 
 /// Writes the axis below a drawing.
 pub(super) fn axis(heat: &HeatMap, out: &mut String) {
-    const MARKS: usize = 8;
+    const MOST_LABELS: usize = 8;
     let columns = heat.columns.count() as f64;
     out.push_str("<div class=\"x\" aria-hidden=\"true\">");
-    for (at, text) in heat.columns.marks(MARKS) {
+    for (at, text) in heat.columns.axis_labels(MOST_LABELS) {
         let at = 100.0 * at / columns;
         // At the right end there is no space for a label that begins there.
         if at <= 99.0 {

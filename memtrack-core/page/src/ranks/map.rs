@@ -141,7 +141,8 @@ fn row_name(page: &Page<'_>, number: usize, row: &HeatRow) -> String {
 
 /// Describes the images, for readers who cannot see them.
 fn described(page: &Page<'_>, heat: &HeatMap) -> String {
-    let odd: Vec<String> = heat.courses.iter().take(8).map(|course| page.ranks.label(course.rank)).collect();
+    let odd: Vec<String> =
+        heat.histories.iter().take(8).map(|history| page.ranks.label(history.rank)).collect();
     let odd = match odd.len() {
         0 => "No rank is odd.".to_owned(),
         _ => format!("Odd: {}.", odd.join(", ")),
@@ -183,18 +184,20 @@ fn side(page: &Page<'_>, number: usize, heat: &HeatMap, height: usize, out: &mut
     let memory = &page.ranks.memories[number];
     out.push_str("<nav class=\"side\" aria-label=\"Odd ranks\">");
     let mut named: Vec<f64> = Vec::new();
-    for (place, course) in heat.courses.iter().enumerate() {
-        let Some(member) = memory.members.iter().position(|member| member.0 == course.rank) else { continue };
+    for (place, history) in heat.histories.iter().enumerate() {
+        let Some(member) = memory.members.iter().position(|member| member.0 == history.rank) else {
+            continue;
+        };
         let top = middle(member / heat.ranks_per_row, heat.rows.len().max(1));
         let pixels = top * height as f64 / 100.0;
         let has_room = named.iter().all(|other| (other - pixels).abs() >= TEXT_HEIGHT as f64);
-        let name = if has_room { format!("◂ {}", page.short(course.rank)) } else { "◂".to_owned() };
+        let name = if has_room { format!("◂ {}", page.short(history.rank)) } else { "◂".to_owned() };
         if has_room {
             named.push(pixels);
         }
-        let title = line(&page.ranks.label(course.rank), NAME_BYTES);
+        let title = line(&page.ranks.label(history.rank), NAME_BYTES);
         let attributes = format!("class=\"tint-{}\" style=\"top:{top:.3}%\" title=\"{title}\"", tint(place));
-        out.push_str(&page.named(number, course.rank, &attributes, &name));
+        out.push_str(&page.named(number, history.rank, &attributes, &name));
     }
     out.push_str("</nav>");
 }
@@ -208,7 +211,7 @@ fn json(page: &Page<'_>, number: usize, heat: &HeatMap, off: bool) -> String {
             .iter()
             .map(|row| (printable(&row_name(page, number, row)), memory.members[row.members.start].0))
             .collect(),
-        medians: heat.middles.iter().map(|middle| middle.map(|middle| middle.median)).collect(),
+        medians: heat.distributions.iter().map(|known| known.map(|known| known.median)).collect(),
         cells: &packed(heat),
         folded: heat.is_folded(),
         off,

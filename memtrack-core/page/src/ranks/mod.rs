@@ -15,7 +15,7 @@ mod tests;
 
 use memtrack_model::escape::{escaped, line};
 use memtrack_model::units::{capitalised, counted, human_count, shorten_middle};
-use memtrack_report::analysis::ranks::heat::{Course, HeatMap, MOST_COLUMNS, MOST_ROWS};
+use memtrack_report::analysis::ranks::heat::{HeatMap, MOST_COLUMNS, MOST_ROWS, RankHistory};
 use memtrack_report::analysis::ranks::{RankNumbers, Ranks, RanksMemory};
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -120,14 +120,16 @@ impl Page<'_> {
             verdict.split_first().map_or((String::new(), &[][..]), |(one, more)| (one.clone(), more));
         let mut answer = first;
         let of_first =
-            memory.outliers.first().and_then(|odd| heat.courses.iter().find(|one| one.rank == odd.rank));
-        if let Some(since) = of_first.and_then(|course| self.since(course, heat)) {
+            memory.outliers.first().and_then(|odd| heat.histories.iter().find(|one| one.rank == odd.rank));
+        if let Some(since) = of_first.and_then(|history| self.since(history, heat)) {
             answer = format!("{answer} {since}");
         }
         let _ = writeln!(out, "<p class=\"answer\">{}</p>", escaped(&answer, 2 * SENTENCE_BYTES));
-        let others =
-            heat.courses.iter().filter(|one| memory.outliers.first().is_none_or(|odd| odd.rank != one.rank));
-        let others = others.take(MAX_SINCE).filter_map(|course| self.since(course, heat));
+        let others = heat
+            .histories
+            .iter()
+            .filter(|one| memory.outliers.first().is_none_or(|odd| odd.rank != one.rank));
+        let others = others.take(MAX_SINCE).filter_map(|history| self.since(history, heat));
         let steps = memory.skew.as_ref().map(|skew| self.ranks.steps_sentence(skew));
         let lines: Vec<String> = more.iter().cloned().chain(others).chain(steps).collect();
         if !lines.is_empty() {
@@ -140,9 +142,9 @@ impl Page<'_> {
     }
 
     /// Returns a sentence about the moment from which a rank is odd.
-    fn since(&self, course: &Course, heat: &HeatMap) -> Option<String> {
-        let words = course.words(&heat.columns)?;
-        Some(format!("{} {words}.", capitalised(&self.ranks.label(course.rank))))
+    fn since(&self, history: &RankHistory, heat: &HeatMap) -> Option<String> {
+        let words = history.description(&heat.columns)?;
+        Some(format!("{} {words}.", capitalised(&self.ranks.label(history.rank))))
     }
 
     /// Writes the groups that make ranks odd.

@@ -88,8 +88,8 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
 fn odd_in(heat: &HeatMap, rank: usize, odd: &[&Outlier]) -> String {
     let measures: Vec<String> =
         odd.iter().map(|one| format!("{} {}", one.measure.name(), signed_bytes(one.by()))).collect();
-    let course = heat.courses.iter().find(|course| course.rank == rank);
-    let words = course.and_then(|course| course.words(&heat.columns));
+    let history = heat.histories.iter().find(|history| history.rank == rank);
+    let words = history.and_then(|history| history.description(&heat.columns));
     let words = words.map_or(String::new(), |words| format!("; {words}"));
     escaped(&format!("{}{words}", measures.join(", ")), SENTENCE_BYTES)
 }

@@ -284,7 +284,7 @@ fn of_device(
     keep_largest_stacks(&mut sorter, of_stacks);
     let most = if estimated { Peak::of(snapshot, device, &lifetimes).recorded.high } else { f64::INFINITY };
     let wholes = Wholes::live(most, &sorter.sum());
-    let rows = sorter.in_places(&precision, &wholes);
+    let rows = sorter.rows_by_index(&precision, &wholes);
     let generations = survivors.map(|survivors| {
         let per = options.per.clone().unwrap_or_default();
         Generations::of(survivors, per, snapshot, &rows, &precision, options.limit, moments.are_times)

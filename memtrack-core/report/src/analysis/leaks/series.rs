@@ -219,7 +219,7 @@ fn reduced(
         is_host: snapshot.is_heap(device),
         is_pinned: snapshot.is_pinned(device),
         blocks,
-        groups: sorter.in_places(&precision, &Wholes::UNKNOWN).into_iter().map(keyed).collect(),
+        groups: sorter.rows_by_index(&precision, &Wholes::UNKNOWN).into_iter().map(keyed).collect(),
         suppressed,
         precision,
         estimated,

@@ -255,7 +255,7 @@ fn summary_of(
         }
         // Equal ones are ordered by name, as in rankings.
         let wholes = Wholes::live(most_live, &sorter.sum());
-        let rows = sorter.in_places(&precision, &wholes).into_iter();
+        let rows = sorter.rows_by_index(&precision, &wholes).into_iter();
         rows.min_by(|a, b| b.allocated_bytes.cmp(&a.allocated_bytes).then_with(|| a.name.cmp(&b.name)))
     };
     // For memory without a line in the user's code, the function that allocated it.

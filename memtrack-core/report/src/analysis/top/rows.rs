@@ -391,8 +391,8 @@ impl<'a> Sorter<'a> {
         self.sums.iter().fold(Sum::default(), |all, row| all.with(&row.allocated))
     }
 
-    /// Returns the rows in the order of their indices.
-    pub(in crate::analysis) fn in_places(self, precision: &Precision, wholes: &Wholes) -> Vec<TopRow> {
+    /// Returns the rows, sorted by index.
+    pub(in crate::analysis) fn rows_by_index(self, precision: &Precision, wholes: &Wholes) -> Vec<TopRow> {
         let mut rows = self.named_rows(usize::MAX, 0, precision, wholes, None);
         rows.sort_by_key(|&(place, _)| place);
         let mut rows: Vec<TopRow> = rows.into_iter().map(|(_, row)| row).collect();
