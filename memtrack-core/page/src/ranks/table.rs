@@ -1,4 +1,4 @@
-//! The ranks as a table, and the groups that make them odd.
+//! The table of the ranks, and the groups that explain the odd ranks.
 
 use super::{NAME_BYTES, Page, SENTENCE_BYTES};
 use memtrack_model::escape::{escaped, line};
@@ -7,13 +7,13 @@ use memtrack_report::analysis::ranks::heat::HeatMap;
 use memtrack_report::analysis::ranks::{Outlier, Ranks, signed_bytes};
 use std::fmt::Write;
 
-/// The most odd ranks that are explained.
+/// The maximum number of odd ranks that are explained.
 pub(super) const MOST_EXPLAINED: usize = 24;
-/// The most groups in one explanation.
+/// The maximum number of groups in one explanation.
 const MAX_GROUPS: usize = 8;
-/// The most ranks in all tables together.
+/// The maximum number of ranks in all tables together.
 pub(super) const MOST_LISTED: usize = 4096;
-/// The ranks in each table that are always listed.
+/// The number of ranks that each table may list, however many tables there are.
 pub(super) const LEAST_LISTED: usize = 128;
 
 /// Writes the explanation of an odd rank.
@@ -59,7 +59,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
         let odd: Vec<&Outlier> = memory.outliers.iter().filter(|one| one.rank == *rank).collect();
         let class = if odd.is_empty() { "" } else { " class=\"odd\"" };
         let file = line(&ranks.ranks[*rank].file, SENTENCE_BYTES);
-        let name = line(&page.short(*rank), NAME_BYTES);
+        let name = line(&page.short_name(*rank), NAME_BYTES);
         let name = match page.links.get(*rank).and_then(Option::as_ref) {
             Some(link) => format!("<a href=\"{}\" title=\"{file}\">{name}</a>", escaped(link, usize::MAX)),
             None => format!("<span title=\"{file}\">{name}</span>"),
@@ -84,7 +84,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     }
 }
 
-/// Returns the quantities in which a rank is odd, and the moments from which it is.
+/// Returns the measures in which a rank is odd, and since when it is odd.
 fn odd_in(heat: &HeatMap, rank: usize, odd: &[&Outlier]) -> String {
     let measures: Vec<String> =
         odd.iter().map(|one| format!("{} {}", one.measure.name(), signed_bytes(one.by()))).collect();
