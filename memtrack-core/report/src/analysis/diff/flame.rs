@@ -12,7 +12,7 @@ use crate::analysis::live_flame::{
 };
 #[cfg(feature = "plot")]
 use crate::analysis::ownership::{Owner, Owners, short};
-use crate::analysis::top::frames::described;
+use crate::analysis::top::frames::frame_text;
 #[cfg(feature = "plot")]
 use crate::analysis::top::frames::is_python;
 #[cfg(feature = "plot")]
@@ -188,7 +188,7 @@ fn colour(by: i128, most: u128) -> Color {
 
 fn add(folded: &mut FoldedStacks, root: &str, row: &DiffRow, bytes: [u64; 2]) {
     let mut line = plain(root);
-    let stack = row.stack.iter().rev().map(|line| described(&line.frame, usize::MAX));
+    let stack = row.stack.iter().rev().map(|line| frame_text(&line.frame, usize::MAX));
     let name = row.stack.is_empty().then(|| row.name.clone());
     for frame in stack.chain(name) {
         line.push(';');

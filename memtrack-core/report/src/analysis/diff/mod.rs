@@ -77,7 +77,7 @@ impl DiffBy {
     }
 
     /// Returns the default for a snapshot: lines where stacks were recorded, else operators.
-    pub fn suited_to(snapshot: &Snapshot) -> Self {
+    pub fn default_for(snapshot: &Snapshot) -> Self {
         let has_stacks = snapshot.events.stack.iter().any(|stack| !stack.is_none())
             || snapshot.blocks.iter().any(|block| !block.stack.is_none());
         if has_stacks { Self::Line } else { Self::Operator }

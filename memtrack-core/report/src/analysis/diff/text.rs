@@ -5,7 +5,7 @@ use super::{DeviceDiff, Diff, DiffBy, DiffRow};
 use crate::analysis::change::{Amount, Change};
 use crate::analysis::layout::{LEGIBLE_NAME, Layout, SHORTEST_NAME, fit, wrapped};
 use crate::analysis::ownership::short;
-use crate::analysis::top::frames::{frame_lines, shown};
+use crate::analysis::top::frames::{frame_lines, shown_frames};
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use memtrack_model::units::{counted, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
@@ -250,7 +250,7 @@ impl DiffRow {
     /// shows, or its name.
     pub(super) fn place(&self, room: usize) -> String {
         // For a stack, the function that the table begins with.
-        match shown(&self.stack).first() {
+        match shown_frames(&self.stack).first() {
             Some(line) => printable(&fit(&short(&line.frame), room)),
             None => self.name_with_members(room),
         }

@@ -47,9 +47,9 @@ impl BlockSums {
 pub(super) struct JudgedPeriods {
     /// The length of a period, in seconds.
     pub(super) seconds: f64,
-    /// The number of periods in which a leak must grow.
+    /// The minimum number of periods over which a leak grows.
     pub(super) least: usize,
-    /// The ticks of the end.
+    /// The ticks at the end of the last period.
     pub(super) end: u64,
     /// The length of one tick; none if the file does not contain times.
     pub(super) seconds_per_tick: Option<f64>,
@@ -57,7 +57,7 @@ pub(super) struct JudgedPeriods {
     pub(super) between_snapshots: bool,
 }
 
-/// A group before the decision.
+/// A group to be judged.
 pub(super) struct Group {
     pub(super) row: TopRow,
     /// Blocks that were allocated in the judged periods and never freed, or freed only after the last step.

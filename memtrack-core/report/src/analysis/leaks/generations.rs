@@ -49,7 +49,7 @@ pub struct Generation {
 pub struct Generations {
     /// The name of the intervals.
     pub name: String,
-    /// The number of marks between them.
+    /// The number of marks between the intervals.
     pub marks: usize,
     /// The origin that the seconds are counted from.
     pub since: Since,

@@ -1,4 +1,4 @@
-//! Leaks as JSON. Bytes are requested ones, as integers, each with its error; absent values are null.
+//! Leaks as JSON. Bytes are requested bytes, as integers, each with its error; absent values are null.
 
 use super::{Age, Amount, CutBy, DeviceLeaks, FreedLate, Generation, Generations, Leak, LeakReport, Share};
 use crate::analysis::estimate::Estimate;
@@ -150,7 +150,7 @@ pub struct LeakAnswer {
     pub mine: Option<FrameAnswer>,
     /// The function that this line called.
     pub calls: Option<FrameAnswer>,
-    /// The functions that the line called, the first ten; empty except by line.
+    /// The functions that the line called, the first ten; empty for groups other than lines.
     pub called: Vec<CalledAnswer>,
 }
 
@@ -161,7 +161,7 @@ pub struct LeakAnswer {
 pub struct AgeAnswer {
     /// Blocks that were freed.
     pub freed_count: u64,
-    /// 99 % of them were freed within this time.
+    /// The time within which 99 % of those blocks were freed.
     pub usual_seconds: f64,
     /// Blocks that were never freed and are more than ten times as old as `usual_seconds`.
     pub far_older_count: u64,
@@ -239,7 +239,7 @@ pub struct LeftAnswer {
 
 impl LeakReport {
     /// Returns the report as `memtrack leaks --json` prints it.
-    pub fn answered(&self) -> LeaksAnswer {
+    pub fn answer_json(&self) -> LeaksAnswer {
         let (cut_by, interval_name, intervals) = match &self.cut {
             CutBy::Time => ("time", None, None),
             CutBy::Events { .. } => ("events", None, None),

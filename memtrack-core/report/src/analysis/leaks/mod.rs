@@ -26,7 +26,7 @@ pub use json::{
     GenerationsAnswer, LeakAnswer, LeaksAnswer, LeftAnswer,
 };
 pub use periods::{CutBy, NoSuchInterval};
-pub use series::{NotASeries, Snap};
+pub use series::{NotASeries, ReducedSnapshot};
 pub use suppress::Suppressions;
 
 use super::estimate::Estimate;
@@ -329,6 +329,6 @@ pub fn leaks(
 ///
 /// # Errors
 /// Fails when there are too few snapshots, or when they are not from one process or not in order.
-pub fn leaks_over(snaps: Vec<Snap>, options: &LeakOptions) -> Result<LeakReport, NotASeries> {
+pub fn leaks_over(snaps: Vec<ReducedSnapshot>, options: &LeakOptions) -> Result<LeakReport, NotASeries> {
     series::leaks(snaps, options)
 }

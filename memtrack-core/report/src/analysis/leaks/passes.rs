@@ -1,5 +1,5 @@
-//! Whether a step of a training run has ended. Until then each layer of a first forward pass keeps memory for its
-//! backward pass, which grows as leaks do.
+//! Determines whether a step of a training run has ended. Before that, each layer of the first forward pass keeps memory for
+//! the backward pass, which grows like a leak.
 
 use crate::analysis::attribution::Attributor;
 use crate::analysis::lifetimes::Lifetime;

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 const LEAST_MARKS: usize = 8;
 /// The name that PyTorch's profiler gives to steps, each followed by `#` and its number.
 const PROFILER_STEP: &str = "ProfilerStep";
-/// The general name for steps.
+/// The name for steps of any program.
 const STEP: &str = "step";
 
 /// The way in which the periods are cut.
@@ -105,13 +105,13 @@ pub(super) fn cut(
     let last = ticks.last().copied().unwrap_or(0);
     let found = match per {
         Some(name) => {
-            let marks = named(&Entering { snapshot, moments, devices }, symbols, name);
+            let marks = boundaries_named(&EntrySearch { snapshot, moments, devices }, symbols, name);
             if marks.is_empty() {
                 return Err(NoSuchInterval { name: name.to_owned(), known: known_names(snapshot) });
             }
             Some((name.to_owned(), marks))
         }
-        None => most_frequent(&Entering { snapshot, moments, devices }, &ticks),
+        None => most_frequent(&EntrySearch { snapshot, moments, devices }, &ticks),
     };
     let Some((name, marks)) = found else {
         if !moments.are_times {
@@ -165,18 +165,18 @@ fn by_events(moments: &[u64], count: usize) -> Vec<u64> {
 }
 
 /// The events in which entries into scopes and phases are searched.
-struct Entering<'a> {
+struct EntrySearch<'a> {
     snapshot: &'a Snapshot,
     moments: &'a Moments<'a>,
     devices: &'a [DeviceId],
 }
 
 /// Returns the moments between intervals of that name: marks, or else annotations, scopes or phases.
-fn named(entering: &Entering<'_>, symbols: &mut Symbolizer, name: &str) -> Vec<u64> {
-    let snapshot = entering.snapshot;
+fn boundaries_named(search: &EntrySearch<'_>, symbols: &mut Symbolizer, name: &str) -> Vec<u64> {
+    let snapshot = search.snapshot;
     let mut moments = Vec::new();
     // Events without times cannot be ordered among marks and annotations.
-    if entering.moments.are_times {
+    if search.moments.are_times {
         moments = marks(snapshot).remove(name).unwrap_or_default();
         if moments.is_empty() {
             moments = annotations(snapshot).remove(name).unwrap_or_default();
@@ -186,7 +186,7 @@ fn named(entering: &Entering<'_>, symbols: &mut Symbolizer, name: &str) -> Vec<u
         }
     }
     if moments.is_empty() {
-        moments = scopes(entering, |scope| scope.name == name);
+        moments = scopes(search, |scope| scope.name == name);
     }
     if moments.is_empty() {
         let phase = match name {
@@ -195,7 +195,7 @@ fn named(entering: &Entering<'_>, symbols: &mut Symbolizer, name: &str) -> Vec<u
                 .into_iter()
                 .find(|phase| phase.name() == name),
         };
-        moments = phase.map_or_else(Vec::new, |phase| phases(entering, symbols, phase));
+        moments = phase.map_or_else(Vec::new, |phase| phases(search, symbols, phase));
     }
     moments.sort_unstable();
     moments.dedup();
@@ -203,7 +203,7 @@ fn named(entering: &Entering<'_>, symbols: &mut Symbolizer, name: &str) -> Vec<u
 }
 
 /// Returns the default intervals: the marks that occur most often throughout the recording, or else the optimizer's steps.
-fn most_frequent(entering: &Entering<'_>, ticks: &[u64]) -> Option<(String, Vec<u64>)> {
+fn most_frequent(search: &EntrySearch<'_>, ticks: &[u64]) -> Option<(String, Vec<u64>)> {
     let (&first, &last) = (ticks.first()?, ticks.last()?);
     let third = (last - first) / 3;
     let is_throughout = |marks: &Vec<u64>| {
@@ -211,10 +211,10 @@ fn most_frequent(entering: &Entering<'_>, ticks: &[u64]) -> Option<(String, Vec<
         marks.len() >= LEAST_MARKS
             && ends.is_some_and(|(&from, &to)| from <= first + third && to >= last - third)
     };
-    let marked = marks(entering.snapshot).into_iter().filter(|_| entering.moments.are_times);
+    let marked = marks(search.snapshot).into_iter().filter(|_| search.moments.are_times);
     let most = marked.filter(|(_, marks)| is_throughout(marks)).max_by_key(|(_, marks)| marks.len());
     most.or_else(|| {
-        let steps = scopes(entering, |scope| scope.kind == ScopeKind::Optimizer);
+        let steps = scopes(search, |scope| scope.kind == ScopeKind::Optimizer);
         is_throughout(&steps).then(|| (Phase::Optimizer.name().to_owned(), steps))
     })
 }
@@ -264,8 +264,8 @@ fn annotations(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
 }
 
 /// Returns the moments at which threads enter scopes for which `is_one` is true, as far as the threads' events show.
-fn scopes(entering: &Entering<'_>, is_one: impl Fn(&memtrack_model::snapshot::Scope) -> bool) -> Vec<u64> {
-    let rows = &entering.snapshot.scopes.rows;
+fn scopes(search: &EntrySearch<'_>, is_one: impl Fn(&memtrack_model::snapshot::Scope) -> bool) -> Vec<u64> {
+    let rows = &search.snapshot.scopes.rows;
     if !rows.iter().any(&is_one) {
         return Vec::new();
     }
@@ -275,23 +275,23 @@ fn scopes(entering: &Entering<'_>, is_one: impl Fn(&memtrack_model::snapshot::Sc
         let parent = scope.parent.index();
         inside[id] = is_one(scope) || (parent < id && inside[parent]);
     }
-    entered(entering, |scope, _| inside.get(scope.index()).copied().unwrap_or(false))
+    entered(search, |scope, _| inside.get(scope.index()).copied().unwrap_or(false))
 }
 
 /// Returns the moments at which threads enter a phase, as far as the threads' events show.
-fn phases(entering: &Entering<'_>, symbols: &mut Symbolizer, phase: Phase) -> Vec<u64> {
+fn phases(search: &EntrySearch<'_>, symbols: &mut Symbolizer, phase: Phase) -> Vec<u64> {
     let patterns = Patterns::default();
-    let mut attributor = Attributor::new(entering.snapshot, &patterns);
+    let mut attributor = Attributor::new(search.snapshot, &patterns);
     let mut known: HashMap<(ScopeId, StackId), bool, foldhash::fast::RandomState> = HashMap::default();
-    entered(entering, |scope, stack| {
+    entered(search, |scope, stack| {
         let is_in = || attributor.phase(scope, stack, symbols) == Some(phase);
         *known.entry((scope, stack)).or_insert_with(is_in)
     })
 }
 
 /// Returns the moments of the first event of each thread after `is_in` becomes true.
-fn entered(entering: &Entering<'_>, mut is_in: impl FnMut(ScopeId, StackId) -> bool) -> Vec<u64> {
-    let Entering { snapshot, moments: moment, devices } = entering;
+fn entered(search: &EntrySearch<'_>, mut is_in: impl FnMut(ScopeId, StackId) -> bool) -> Vec<u64> {
+    let EntrySearch { snapshot, moments: moment, devices } = search;
     let events = &snapshot.events;
     let mut are_in: HashMap<(DeviceId, ThreadId), bool, foldhash::fast::RandomState> = HashMap::default();
     let mut moments = Vec::new();

@@ -85,7 +85,7 @@ pub(super) fn leaks(
     })
 }
 
-/// Converts ticks to seconds.
+/// The length of a tick, to convert ticks to seconds.
 #[derive(Clone, Copy)]
 struct Seconds {
     per_tick: f64,

@@ -65,25 +65,25 @@ impl std::error::Error for NotASeries {}
 
 /// One snapshot of a series, reduced to its live blocks.
 #[derive(Debug)]
-pub struct Snap {
+pub struct ReducedSnapshot {
     name: String,
     is_pytorch: bool,
     process: (u32, String),
     /// The time of the snapshot, in nanoseconds since the Unix epoch; none where the file has no time.
     taken_ns: Option<u64>,
-    devices: Vec<SnapDevice>,
+    devices: Vec<ReducedDevice>,
     used: Vec<bool>,
     /// A hash of the snapshot's events and blocks.
     content: u64,
 }
 
 #[derive(Debug)]
-struct SnapDevice {
+struct ReducedDevice {
     device: u16,
     name: String,
     is_host: bool,
     is_pinned: bool,
-    blocks: Vec<SnapBlock>,
+    blocks: Vec<ReducedBlock>,
     groups: Vec<(GroupKey, TopRow)>,
     suppressed: BlockSums,
     precision: Precision,
@@ -92,7 +92,7 @@ struct SnapDevice {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct SnapBlock {
+struct ReducedBlock {
     address: u64,
     size_bytes: u64,
     /// The time of the allocation; 0 in snapshots from PyTorch.
@@ -110,7 +110,7 @@ enum GroupKey {
     Frames(Vec<Frame>),
 }
 
-impl Snap {
+impl ReducedSnapshot {
     /// Reduces a snapshot, called `name` in messages, to the live blocks on `devices`.
     pub fn of(
         snapshot: &Snapshot,
@@ -120,7 +120,7 @@ impl Snap {
         options: &LeakOptions,
     ) -> Self {
         let mut search = Search::new(&options.suppressions);
-        let of_device = |&device: &DeviceId| reduced(snapshot, symbols, device, &mut search, options);
+        let of_device = |&device: &DeviceId| reduce_device(snapshot, symbols, device, &mut search, options);
         let devices = devices.iter().map(of_device).collect();
         Self {
             name: name.into(),
@@ -133,7 +133,7 @@ impl Snap {
         }
     }
 
-    fn device(&self, name: &str) -> Option<&SnapDevice> {
+    fn device(&self, name: &str) -> Option<&ReducedDevice> {
         self.devices.iter().find(|device| device.name == name)
     }
 }
@@ -161,13 +161,13 @@ fn content_hash(snapshot: &Snapshot) -> u64 {
     hasher.finish()
 }
 
-fn reduced(
+fn reduce_device(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
     device: DeviceId,
     search: &mut Search<'_>,
     options: &LeakOptions,
-) -> SnapDevice {
+) -> ReducedDevice {
     let lifetimes = lifetimes(snapshot, device);
     let precision = Precision::of(snapshot, device, &lifetimes);
     let estimated = is_estimate(snapshot, device, &lifetimes);
@@ -195,8 +195,8 @@ fn reduced(
         };
         let stack = *stacks
             .entry(lifetime.stack)
-            .or_insert_with(|| hashed(snapshot, lifetime.stack, sorter.symbols()));
-        blocks.push(SnapBlock {
+            .or_insert_with(|| stack_hash(snapshot, lifetime.stack, sorter.symbols()));
+        blocks.push(ReducedBlock {
             address,
             size_bytes: lifetime.size_bytes,
             // In a snapshot from PyTorch, the time is known only if the trace contains the allocation.
@@ -213,7 +213,7 @@ fn reduced(
     keep_largest_stacks(&mut sorter, of_stacks);
     let keyed = |row: TopRow| (key(&row, options), row);
     let counts = snapshot.devices.iter().find(|counts| counts.device == device);
-    SnapDevice {
+    ReducedDevice {
         device: snapshot.ordinal(device),
         name: snapshot.device_name(device),
         is_host: snapshot.is_heap(device),
@@ -228,7 +228,7 @@ fn reduced(
 }
 
 /// Returns a hash of the names in a stack.
-fn hashed(snapshot: &Snapshot, stack: StackId, symbols: &mut Symbolizer) -> u64 {
+fn stack_hash(snapshot: &Snapshot, stack: StackId, symbols: &mut Symbolizer) -> u64 {
     let keys = snapshot.frame_keys(stack);
     if keys.is_empty() {
         return 0;
@@ -252,11 +252,11 @@ fn key(row: &TopRow, options: &LeakOptions) -> GroupKey {
 }
 
 /// Checks that the files are from one process and in order.
-fn check(snaps: &[Snap]) -> Result<(), NotASeries> {
+fn check(snaps: &[ReducedSnapshot]) -> Result<(), NotASeries> {
     if snaps.len() < LEAST_SNAPSHOTS {
         return Err(NotASeries::TooFew(snaps.len()));
     }
-    let mut known: HashMap<u64, &Snap> = HashMap::new();
+    let mut known: HashMap<u64, &ReducedSnapshot> = HashMap::new();
     for snap in snaps {
         if let Some(same) = known.insert(snap.content, snap) {
             return Err(NotASeries::Same(same.name.clone(), snap.name.clone()));
@@ -287,14 +287,14 @@ fn check(snaps: &[Snap]) -> Result<(), NotASeries> {
     Ok(())
 }
 
-fn blocks_of(snap: &Snap) -> impl Iterator<Item = (&str, u64)> {
-    let of = |device: &SnapDevice| device.blocks.iter().map(|block| block.address).collect::<Vec<_>>();
+fn blocks_of(snap: &ReducedSnapshot) -> impl Iterator<Item = (&str, u64)> {
+    let of = |device: &ReducedDevice| device.blocks.iter().map(|block| block.address).collect::<Vec<_>>();
     snap.devices
         .iter()
         .flat_map(move |device| of(device).into_iter().map(|address| (device.name.as_str(), address)))
 }
 
-pub(super) fn leaks(snaps: Vec<Snap>, options: &LeakOptions) -> Result<LeakReport, NotASeries> {
+pub(super) fn leaks(snaps: Vec<ReducedSnapshot>, options: &LeakOptions) -> Result<LeakReport, NotASeries> {
     check(&snaps)?;
     let seconds = snaps.iter().map(|snap| snap.taken_ns).collect::<Option<Vec<u64>>>();
     let seconds = seconds.map(|all| (all[all.len() - 1] - all[0]) as f64 / 1e9 / (all.len() - 1) as f64);
@@ -343,7 +343,7 @@ struct OpenBlock {
     seen: usize,
 }
 
-fn of_device(snaps: &[Snap], name: &str, options: &LeakOptions) -> DeviceLeaks {
+fn of_device(snaps: &[ReducedSnapshot], name: &str, options: &LeakOptions) -> DeviceLeaks {
     let mut known: HashMap<&GroupKey, usize> = HashMap::new();
     let mut rows: Vec<&TopRow> = Vec::new();
     let mut stays: Vec<Stays> = Vec::new();
@@ -376,7 +376,7 @@ fn of_device(snaps: &[Snap], name: &str, options: &LeakOptions) -> DeviceLeaks {
                 }
                 stays[one.group].add(one.born, one.seen + 1, one.size_bytes, one.weight);
             }
-            let SnapBlock { size_bytes, stack, weight, .. } = *block;
+            let ReducedBlock { size_bytes, stack, weight, .. } = *block;
             open.insert(place, OpenBlock { stack, size_bytes, weight, group, born: at, seen: at });
         }
     }

@@ -125,7 +125,7 @@ impl<'a> Span<'a> {
         self.middle.is_some_and(|(_, row)| lifetime.is_live_after(Some(row)))
     }
 
-    /// Returns the halfway point, in seconds as in reports.
+    /// Returns the halfway point, in seconds since the start.
     pub(super) fn middle_seconds(&self) -> Option<f64> {
         self.middle.map(|(halfway, _)| self.snapshot.clock.seconds_since_start(halfway))
     }
@@ -191,7 +191,7 @@ impl Trend {
         let is_known = |&&(born, _): &&(Option<u64>, u64)| born.is_some() || span.begin.is_some();
         let &(first, _) = self.born.iter().find(is_known)?;
         let oldest = span.age(first)?;
-        // The ages of only some blocks are known.
+        // Where blocks are samples, or some times are unknown, an older block may exist.
         if estimated || !self.born.first().as_ref().is_some_and(is_known) {
             return Some(RowAge { oldest: Age::AtLeast(oldest.ns()), median: None });
         }

@@ -69,7 +69,7 @@ impl ExactSums {
     }
 }
 
-/// Adds bytes and blocks; a foreign file may contain any numbers.
+/// Adds bytes and blocks without overflow: a file from elsewhere may contain any numbers.
 fn add(sum: &mut [u64; 2], more: [u64; 2]) {
     for (sum, more) in sum.iter_mut().zip(more) {
         *sum = sum.saturating_add(more);

@@ -28,7 +28,8 @@ pub(super) struct Fold {
 }
 
 impl Fold {
-    /// Returns the visible part of a stack; none where that is empty, so that the stack is shown as it is.
+    /// Returns the visible part of a stack; none where that is empty, so that the stack is shown
+    /// unchanged.
     pub(super) fn visible(&mut self, addresses: &[u64], symbols: &mut Symbolizer) -> Option<Vec<u32>> {
         let python = self.python(addresses, symbols);
         if python.is_some() {
@@ -38,7 +39,7 @@ impl Fold {
         (!all.is_empty()).then_some(all)
     }
 
-    /// Returns the Python lines; none where there are none.
+    /// Returns the numbers of the Python functions of a stack; none where it has no Python function.
     pub(super) fn python(&mut self, addresses: &[u64], symbols: &mut Symbolizer) -> Option<Vec<u32>> {
         for &address in addresses {
             self.resolve(address, symbols);

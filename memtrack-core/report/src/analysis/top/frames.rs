@@ -12,13 +12,13 @@ use memtrack_model::units::{counted, printable};
 /// them at the top. Frames that only forward a call are omitted too.
 pub(in crate::analysis) fn frame_lines(stack: &[StackLine], frames: usize, room: usize) -> Vec<String> {
     if frames == 0 {
-        return stack.iter().map(|line| described(&line.frame, room)).collect();
+        return stack.iter().map(|line| frame_text(&line.frame, room)).collect();
     }
     let of_python = stack.iter().filter(|line| is_python(&line.frame)).count();
-    let chosen = shown(stack);
+    let chosen = shown_frames(stack);
     let internal = if of_python == 0 { stack.len() } else { of_python } - chosen.len();
     let mut lines: Vec<String> =
-        chosen.iter().take(frames).map(|line| described(&line.frame, room)).collect();
+        chosen.iter().take(frames).map(|line| frame_text(&line.frame, room)).collect();
     let counts = [
         (chosen.len().saturating_sub(frames), "more"),
         (if of_python == 0 { 0 } else { stack.len() - of_python }, "C++ frame"),
@@ -37,7 +37,7 @@ pub(in crate::analysis) fn frame_lines(stack: &[StackLine], frames: usize, room:
 
 /// Returns the frames of a stack that are shown: the Python frames if there are any, without frames that only forward a
 /// call. A stack that contains only such frames is shown unchanged.
-pub(in crate::analysis) fn shown(stack: &[StackLine]) -> Vec<&StackLine> {
+pub(in crate::analysis) fn shown_frames(stack: &[StackLine]) -> Vec<&StackLine> {
     let of_python = stack.iter().any(|line| is_python(&line.frame));
     let rest = stack.iter().filter(|line| !of_python || is_python(&line.frame));
     let is_informative = |line: &&StackLine| !is_internal(&line.frame);
@@ -52,7 +52,7 @@ pub(in crate::analysis) fn is_python(frame: &Frame) -> bool {
 }
 
 /// Formats `function file:line` in about `room` characters, with the file's name only.
-pub(in crate::analysis) fn described(frame: &Frame, room: usize) -> String {
+pub(in crate::analysis) fn frame_text(frame: &Frame, room: usize) -> String {
     // PyTorch writes `??` for an unknown file and 0 for an unknown line.
     let file = frame.file.as_deref().map(file_name);
     let file = file.filter(|file| !file.is_empty() && *file != "??");
@@ -121,7 +121,7 @@ mod tests {
             line: Some(line),
             binary: None,
         };
-        assert_eq!(described(&frame("??", 0), 100), "f(int, int, int)".repeat(3));
-        assert_eq!(described(&frame("a/b.cpp", 7), 30), "f(…)f(…)f(…) b.cpp:7");
+        assert_eq!(frame_text(&frame("??", 0), 100), "f(int, int, int)".repeat(3));
+        assert_eq!(frame_text(&frame("a/b.cpp", 7), 30), "f(…)f(…)f(…) b.cpp:7");
     }
 }

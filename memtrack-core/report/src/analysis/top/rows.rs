@@ -30,7 +30,7 @@ use std::rc::Rc;
 
 /// The name of the row of blocks whose allocation was not recorded; in rankings by stack, of all blocks that are older
 /// than the trace and have no stack.
-pub(in crate::analysis) const BEFORE: &str = "(allocated before the first event)";
+pub(in crate::analysis) const OLDER_BLOCKS: &str = "(allocated before the first event)";
 
 /// The name of the row of blocks that were allocated in the trace without a stack.
 pub(in crate::analysis) const NO_STACK: &str = "(no stack)";
@@ -50,7 +50,7 @@ enum Key {
     Visible(Vec<u32>),
     /// A line in the user's code.
     Line(Frame),
-    /// The stack that freed blocks of which nothing else is known.
+    /// The line that freed blocks of which nothing else is known.
     Freed(Frame),
 }
 
@@ -279,13 +279,13 @@ impl<'a> Sorter<'a> {
             false if of_stacks => self.frees.allocation(lifetime),
             false => None,
         };
-        // Unknown stacks have the same cause: the blocks are older than the recording.
+        // Older blocks without a stack share a row: their allocations were not recorded.
         let is_older = |stack| lifetime.from.is_none() && self.snapshot.frame_keys(stack).is_empty();
         let stack = stack.filter(|&stack| !(of_stacks && self.has_events && is_older(stack)));
         let Some(stack) = stack else {
             return RowPlace::of(match self.frees.freeing(lifetime) {
-                Some(stack) if of_stacks && self.splits_by_free => self.freed(stack),
-                _ => self.row(Key::Name(BEFORE.into())),
+                Some(stack) if of_stacks && self.splits_by_free => self.freed_row(stack),
+                _ => self.row(Key::Name(OLDER_BLOCKS.into())),
             });
         };
         let place = (lifetime.scope, stack);
@@ -314,7 +314,7 @@ impl<'a> Sorter<'a> {
                         .called
                         .as_ref()
                         .filter(|_| owned.mine.is_some())
-                        .map(|frame| self.number(frame));
+                        .map(|frame| self.called_number(frame));
                     stack = self.trimmer.trim(keys, self.symbols).to_vec();
                     let foreign_prefix = owned.line();
                     match owned.mine {
@@ -362,7 +362,7 @@ impl<'a> Sorter<'a> {
     }
 
     /// Returns the row of blocks that are known only by the stack that freed them.
-    fn freed(&mut self, stack: StackId) -> usize {
+    fn freed_row(&mut self, stack: StackId) -> usize {
         if let Some(&row) = self.freed.get(&stack) {
             return row;
         }
@@ -372,13 +372,13 @@ impl<'a> Sorter<'a> {
             By::File => frame.and_then(file_only),
             _ => frame,
         };
-        let row = self.row(frame.map_or(Key::Name(BEFORE.into()), Key::Freed));
+        let row = self.row(frame.map_or(Key::Name(OLDER_BLOCKS.into()), Key::Freed));
         self.freed.insert(stack, row);
         row
     }
 
     /// Returns the number of a function that a line called.
-    fn number(&mut self, frame: &Frame) -> u32 {
+    fn called_number(&mut self, frame: &Frame) -> u32 {
         let next = self.called.len() as u32;
         *self.called_numbers.entry(short(frame)).or_insert_with(|| {
             self.called.push(frame.clone());
@@ -789,7 +789,7 @@ fn file_only(frame: Frame) -> Option<Frame> {
 
 /// Returns the name of the row of blocks that are known only by the stack that freed them.
 pub(in crate::analysis) fn freed_name(frame: &Frame) -> String {
-    let older = BEFORE.trim_end_matches(')');
+    let older = OLDER_BLOCKS.trim_end_matches(')');
     match (&frame.function[..], &frame.file) {
         ("", Some(file)) => format!("{older}, freed in {file})"),
         _ => format!("{older}, freed at {})", short(frame)),

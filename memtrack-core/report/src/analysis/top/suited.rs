@@ -13,7 +13,7 @@ impl By {
     /// Returns the default ranking for a snapshot: operators if it has their scopes, or if the stacks name them
     /// for at least half of the memory; else lines in the user's code; stacks if there are none, and in
     /// PyTorch's files, whose stacks are the program's own.
-    pub fn suited_to(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &TopOptions) -> Self {
+    pub fn default_for(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &TopOptions) -> Self {
         if has_operators(snapshot) {
             return Self::Operator;
         }
