@@ -14,7 +14,7 @@ const PROFILER_KIND: u64 = 5;
 /// The maximum number of markers on a page; a training run has two for each step.
 const MAX_MARKERS: usize = 10_000;
 
-/// The maximum depth of nested scopes that are distinguished; deeper scopes are merged into the scope at this depth.
+/// The maximum number of nested scopes; of more, the innermost are kept. Deeper ranges of the profiler are omitted.
 const MAX_DEPTH: usize = 256;
 
 /// An interval of events in which a scope was open on a thread, or a range of the profiler lasted.

@@ -3,7 +3,7 @@
 use crate::bands::Bands;
 use crate::blocks::{BlockLifetime, BlockLifetimes, NONE, lifetimes};
 use crate::columns::{Columns, Section};
-use crate::first::{most_wanted_first, sentences};
+use crate::first::{most_important_first, sentences};
 use crate::head::{DeviceHead, FORMAT, Head, Kind, Sections, Sentence};
 use crate::held::FinalRows;
 use crate::inferred::DeviceCategories;
@@ -174,8 +174,8 @@ impl DeviceTables<'_> {
         let at_peak = inferred.as_ref().and_then(|found| found.at_peak(&lifetimes, self.rows.len()));
         let is_colored = !names.categories.names.is_empty() && (inferred.is_none() || at_peak.is_some());
         first.extend(at_peak);
-        let mut first = most_wanted_first(first);
-        first.splice(0..0, self.not_shown(&of_event));
+        let mut first = most_important_first(first);
+        first.splice(0..0, self.contradiction(&of_event));
         let capacity = self.snapshot.driver.iter().filter(|reading| reading.device == self.id);
         let capacity = capacity.max_by_key(|reading| reading.moment == ReadingMoment::Last);
         Some(DeviceHead {
@@ -206,7 +206,7 @@ impl DeviceTables<'_> {
     }
 
     /// Returns the sentence about allocations that contradict the rest of the file, if there are any.
-    fn not_shown(&self, of_event: &[u32]) -> Option<Sentence> {
+    fn contradiction(&self, of_event: &[u32]) -> Option<Sentence> {
         let (mut blocks, mut bytes) = (0, 0u64);
         for (&row, _) in self.rows.iter().zip(of_event).filter(|(_, number)| **number == NONE) {
             if self.snapshot.events.action[row as usize] == Action::Alloc {
@@ -268,7 +268,7 @@ impl DeviceTables<'_> {
             if note != 0 {
                 notes.push((place as u64, note));
             }
-            if let Some(forward) = event.and_then(|row| self.forward(row)) {
+            if let Some(forward) = event.and_then(|row| self.forward_stack(row)) {
                 notes.push((place as u64, texts.intern(&forward)));
             }
             if let Some(&(_, bytes)) = block.filter(|(_, bytes)| *bytes != life.bytes) {
@@ -328,7 +328,7 @@ impl DeviceTables<'_> {
     }
 
     /// Returns the stack in the forward pass of an allocation in the backward pass.
-    fn forward(&self, row: usize) -> Option<String> {
+    fn forward_stack(&self, row: usize) -> Option<String> {
         let events = &self.pytorch.events;
         if !events.has(row, Key::ForwardFrames) {
             return None;
@@ -402,7 +402,7 @@ impl DeviceTables<'_> {
             };
             let text = match action {
                 Action::Annotate => texts.string(self.pytorch.events.text(row, Key::UserMetadata)),
-                Action::Other => self.other(row, texts),
+                Action::Other => self.other_action(row, texts),
                 _ => 0,
             };
             if sizes_by_event[event] != Some((address, bytes)) || text != 0 {
@@ -428,7 +428,7 @@ impl DeviceTables<'_> {
     }
 
     /// Returns the number of the text of an action that memtrack has no name for.
-    fn other(&self, row: usize, texts: &mut Texts<'_>) -> u32 {
+    fn other_action(&self, row: usize, texts: &mut Texts<'_>) -> u32 {
         match self.snapshot.event_value(row, Key::Action) {
             Some(Value::Str(id)) => texts.string(id),
             Some(value) => texts.intern(value.type_name()),

@@ -64,7 +64,7 @@ pub(crate) fn sentences(
         sentences.push(Sentence { title, text, show });
         if is_peak {
             let groups = summary.peak.live.rows.iter().enumerate();
-            sentences.extend(groups.map(|(place, row)| made_of(place, row, peak)));
+            sentences.extend(groups.map(|(place, row)| group_sentence(place, row, peak)));
         }
     }
     for (place, (about, text)) in summary.look_first_at().into_iter().enumerate() {
@@ -78,11 +78,11 @@ pub(crate) fn sentences(
         let title = if place == 0 { LOOK_FIRST_AT } else { "" };
         sentences.push(Sentence { title: title.to_owned(), text, show });
     }
-    most_wanted_first(sentences)
+    most_important_first(sentences)
 }
 
-/// Sorts the most important lines to the front, whereas the summary reports the present state before the past.
-pub(crate) fn most_wanted_first(sentences: Vec<Sentence>) -> Vec<Sentence> {
+/// Moves the most important lines to the front; the summary itself begins with the present state.
+pub(crate) fn most_important_first(sentences: Vec<Sentence>) -> Vec<Sentence> {
     let rank = |title: &str| match title {
         "Peak" => 0,
         "Made of" | MOST_RESERVED | BY_CATEGORY => 1,
@@ -107,7 +107,7 @@ pub(crate) fn most_wanted_first(sentences: Vec<Sentence>) -> Vec<Sentence> {
 }
 
 /// Returns the sentence about one of the largest groups at the peak.
-fn made_of(place: usize, row: &TopRow, peak: i64) -> Sentence {
+fn group_sentence(place: usize, row: &TopRow, peak: i64) -> Sentence {
     let error = &row.errors.allocated_bytes;
     let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
     let blocks = row.errors.count.as_counted(row.count, "block");

@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn held_pieces_are_those_that_undoing_the_events_leaves(
+        fn reserved_pieces_are_those_that_undoing_the_events_leaves(
             events in prop::collection::vec(step(), 0..30),
             held in prop::collection::vec((0..20u64, 1..8u64), 0..4),
         ) {

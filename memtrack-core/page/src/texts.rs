@@ -51,7 +51,7 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// Returns the number of any text.
+    /// Returns the number of a text, which need not be in the snapshot.
     pub(crate) fn intern(&mut self, text: &str) -> u32 {
         if let Some(&known) = self.by_text.get(text) {
             return known;

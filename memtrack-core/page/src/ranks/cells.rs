@@ -18,12 +18,12 @@ pub(super) fn bytes_image(heat: &HeatMap) -> String {
 }
 
 /// Returns the image of differences from the median, as a `data:` address.
-pub(super) fn off_image(heat: &HeatMap) -> String {
+pub(super) fn difference_image(heat: &HeatMap) -> String {
     let place = |column: usize, cell: HeatCell| {
         let median = heat.distributions[column].map_or(0, |known| known.median);
         colours::difference_index(cell.furthest, median, heat.furthest_off, cell.is_odd)
     };
-    image(heat, &colours::off_palette(), place)
+    image(heat, &colours::difference_palette(), place)
 }
 
 /// Returns an image with a pixel for each cell, as a `data:` address.

@@ -37,7 +37,7 @@ pub(super) fn bytes_index(bytes: u64, most: u64) -> u8 {
     1 + (254.0 * share(bytes, most)).round() as u8
 }
 
-/// Returns the index of `bytes` in [`off_palette`]; `furthest` is the largest difference of all cells from their median.
+/// Returns the index of `bytes` in [`difference_palette`]; `furthest` is the largest difference of all cells from their median.
 pub(super) fn difference_index(bytes: u64, median: u64, furthest: u64, is_odd: bool) -> u8 {
     if bytes == median {
         return EQUAL;
@@ -66,7 +66,7 @@ pub(super) fn bytes_palette() -> Vec<Colour> {
 }
 
 /// Returns the palette of differences.
-pub(super) fn off_palette() -> Vec<Colour> {
+pub(super) fn difference_palette() -> Vec<Colour> {
     let mut palette = vec![GREY, [MORE[0], MORE[1], MORE[2], 0]];
     for (colour, strong) in [(MORE, 1.0), (LESS, 1.0), (MORE, USUAL_OPACITY), (LESS, USUAL_OPACITY)] {
         for shade in 1..=SHADES {
@@ -79,9 +79,9 @@ pub(super) fn off_palette() -> Vec<Colour> {
 
 /// Returns evenly spaced colours of a scale, for its legend: for bytes, from 0 to the maximum; for differences, from the
 /// furthest below the median to the furthest above it.
-pub(super) fn scale(palette: &[Colour], is_off: bool) -> Vec<Colour> {
+pub(super) fn scale(palette: &[Colour], is_difference: bool) -> Vec<Colour> {
     const STOPS: u8 = 8;
-    if !is_off {
+    if !is_difference {
         return (0..=STOPS).map(|stop| palette[1 + 254 * usize::from(stop) / usize::from(STOPS)]).collect();
     }
     let shade = |kind: u8, stop: u8| {
@@ -108,7 +108,7 @@ mod tests {
             assert!(bytes_index(bytes, most) > EMPTY);
         }
         assert_eq!((bytes_palette().len(), bytes_index(9, 9)), (256, 255));
-        let palette = off_palette();
+        let palette = difference_palette();
         for (bytes, median) in [(0, u64::MAX), (u64::MAX, 0), (5, 4), (4, 5), (4, 4)] {
             for is_odd in [true, false] {
                 let place = difference_index(bytes, median, u64::MAX, is_odd);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn odd_differences_are_stronger_than_usual_ones_and_above_differs_from_below() {
-        let palette = off_palette();
+        let palette = difference_palette();
         let colour = |bytes, is_odd| palette[usize::from(difference_index(bytes, 100, 100, is_odd))];
         assert!(colour(150, true)[3] > colour(150, false)[3]);
         assert!(colour(200, true)[3] > colour(150, true)[3]);

@@ -6,8 +6,8 @@
 //! packed data for the script. The crate `png` (MIT or Apache-2.0) writes the images; the command needs it anyway for figures,
 //! and a program that only writes pages of snapshots does not compile it (feature `ranks`).
 
-use super::cells::{bytes_image, off_image, packed};
-use super::colours::{GREY, bytes_palette, css, off_palette, scale};
+use super::cells::{bytes_image, difference_image, packed};
+use super::colours::{GREY, bytes_palette, css, difference_palette, scale};
 use super::{NAME_BYTES, Page, chart, tint};
 use memtrack_model::escape::{escaped, line};
 use memtrack_model::units::{counted, human_bytes, human_count, printable};
@@ -44,7 +44,7 @@ struct Head<'a> {
 
 pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut String) {
     let memory = &page.ranks.memories[number];
-    let has_off = memory.members.len() >= LEAST_RANKS;
+    let has_differences = memory.members.len() >= LEAST_RANKS;
     let [left, cell] = heat.columns.sentences();
     let (rows, height) = (heat.rows.len().max(1), height(heat.rows.len()));
     let _ = write!(
@@ -66,7 +66,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
         );
     }
     out.push_str("</figcaption>\n");
-    if has_off {
+    if has_differences {
         for (class, name, is_on) in [("off", "Off the median", true), ("bytes", "Bytes", false)] {
             let checked = if is_on { " checked=\"checked\"" } else { "" };
             let _ = write!(
@@ -76,7 +76,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
             );
         }
     }
-    legend(heat, has_off, out);
+    legend(heat, has_differences, out);
     out.push_str("<div class=\"frame\"><nav class=\"y\" aria-label=\"Ranks\">");
     // Where there is no space for all names, every n-th is shown, for a power of two: machines mostly have such a number
     // of ranks.
@@ -97,11 +97,11 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     );
     let sizes = format!("width=\"{}\" height=\"{}\"", heat.columns.count(), heat.rows.len());
     let alternative_text = alternative_text(page, heat);
-    if has_off {
+    if has_differences {
         let _ = write!(
             out,
             "<img class=\"off\" {sizes} alt=\"What is off the median. {alternative_text}\" src=\"{}\"/>",
-            off_image(heat)
+            difference_image(heat)
         );
     }
     let _ = write!(
@@ -115,7 +115,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
         out,
         "</div>\n<p class=\"said\" id=\"m{number}-said\" aria-live=\"polite\" hidden=\"hidden\"></p>\n\
          <script type=\"application/json\" id=\"m{number}-cells\">{}</script>\n</figure>\n",
-        json(page, number, heat, has_off)
+        json(page, number, heat, has_differences)
     );
 }
 
@@ -152,7 +152,7 @@ fn alternative_text(page: &Page<'_>, heat: &HeatMap) -> String {
 }
 
 /// Writes the legend of the colours.
-fn legend(heat: &HeatMap, has_off: bool, out: &mut String) {
+fn legend(heat: &HeatMap, has_differences: bool, out: &mut String) {
     let gradient = |stops: Vec<[u8; 4]>| stops.into_iter().map(css).collect::<Vec<_>>().join(",");
     let empty = heat.rows.iter().any(|row| row.cells.iter().any(Option::is_none));
     let nothing = match empty {
@@ -161,13 +161,13 @@ fn legend(heat: &HeatMap, has_off: bool, out: &mut String) {
         }
         false => String::new(),
     };
-    if has_off {
+    if has_differences {
         let by = human_bytes(heat.furthest_off);
         let _ = write!(
             out,
             "<p class=\"legend off\"><span>−{by}</span> <i class=\"scale\" style=\"background:linear-gradient(90deg,{})\"></i> \
              <span>+{by}</span> <span>pale: no more than usual</span>{nothing}</p>",
-            gradient(scale(&off_palette(), true)),
+            gradient(scale(&difference_palette(), true)),
         );
     }
     let _ = writeln!(

@@ -29,7 +29,7 @@ const SENTENCE_BYTES: usize = 1000;
 /// The maximum number of bytes of a name.
 const NAME_BYTES: usize = 300;
 /// The maximum number of odd ranks for which the first lines of the page state since when they are odd.
-const MAX_SINCE: usize = 3;
+const MAX_SINCE_SENTENCES: usize = 3;
 /// The maximum number of unreadable files that are listed with the reason.
 const MAX_UNREADABLE: usize = 200;
 /// The maximum number of kinds of memory that are shown; a rank has one for each device, and two for host memory.
@@ -103,7 +103,7 @@ impl Page<'_> {
         self.answer(memory, &heat, out);
         chart::write(self, number, &heat, out);
         map::write(self, number, &heat, out);
-        self.why(memory, out);
+        self.explanations(memory, out);
         table::write(self, number, &heat, out);
         out.push_str("</section>\n");
     }
@@ -130,7 +130,8 @@ impl Page<'_> {
             .histories
             .iter()
             .filter(|one| memory.outliers.first().is_none_or(|odd| odd.rank != one.rank));
-        let others = others.take(MAX_SINCE).filter_map(|history| self.since_sentence(history, heat));
+        let others =
+            others.take(MAX_SINCE_SENTENCES).filter_map(|history| self.since_sentence(history, heat));
         let steps = memory.skew.as_ref().map(|skew| self.ranks.steps_sentence(skew));
         let lines: Vec<String> = more.iter().cloned().chain(others).chain(steps).collect();
         if !lines.is_empty() {
@@ -149,12 +150,12 @@ impl Page<'_> {
     }
 
     /// Writes the groups that explain the odd ranks.
-    fn why(&self, memory: &RanksMemory, out: &mut String) {
+    fn explanations(&self, memory: &RanksMemory, out: &mut String) {
         let explained = self.ranks.explained(memory);
         for (place, outlier) in explained.iter().take(table::MOST_EXPLAINED).enumerate() {
-            // The first few are open.
-            let open = if place < MAX_SINCE { " open=\"open\"" } else { "" };
-            table::why(self.ranks, outlier, open, out);
+            // The first few explanations are open.
+            let open = if place < MAX_SINCE_SENTENCES { " open=\"open\"" } else { "" };
+            table::write_explanation(self.ranks, outlier, open, out);
         }
         let more = explained.len().saturating_sub(table::MOST_EXPLAINED);
         if more > 0 {

@@ -17,7 +17,7 @@ pub(super) const MOST_LISTED: usize = 4096;
 pub(super) const LEAST_LISTED: usize = 128;
 
 /// Writes the explanation of an odd rank.
-pub(super) fn why(ranks: &Ranks, outlier: &Outlier, open: &str, out: &mut String) {
+pub(super) fn write_explanation(ranks: &Ranks, outlier: &Outlier, open: &str, out: &mut String) {
     let _ = write!(
         out,
         "<details class=\"why\"{open}><summary>{}</summary>\n<table><thead><tr><th scope=\"col\" class=\"number\">More or less</th>\
@@ -69,7 +69,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
             let _ = write!(out, "<td class=\"number\">{}</td>", line(cell, NAME_BYTES));
         }
         if has_odd {
-            let _ = write!(out, "<td>{}</td>", odd_in(heat, *rank, &odd));
+            let _ = write!(out, "<td>{}</td>", odd_measures(heat, *rank, &odd));
         }
         out.push_str("</tr>\n");
     }
@@ -85,7 +85,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
 }
 
 /// Returns the measures in which a rank is odd, and since when it is odd.
-fn odd_in(heat: &HeatMap, rank: usize, odd: &[&Outlier]) -> String {
+fn odd_measures(heat: &HeatMap, rank: usize, odd: &[&Outlier]) -> String {
     let measures: Vec<String> =
         odd.iter().map(|one| format!("{} {}", one.measure.name(), signed_bytes(one.by()))).collect();
     let history = heat.histories.iter().find(|history| history.rank == rank);

@@ -149,13 +149,13 @@ fn the_answer_comes_first_with_the_moment_of_the_change() {
 }
 
 #[test]
-fn a_rank_with_a_page_is_a_link_to_it_wherever_it_is_named() {
+fn a_rank_with_a_page_links_to_it_wherever_it_is_named() {
     let ranks = ranks(4, 3);
     let links: Vec<Option<String>> =
         (0..4).map(|rank| (rank != 2).then(|| format!("own/a%20{rank}.html"))).collect();
     let parsed = parsed(&html(&ranks, &links));
     let times = |link: &str| parsed.links.iter().filter(|one| *one == link).count();
-    // Beside its row and in the table; the odd one also at its line and beside the map.
+    // Each rank is named beside its row and in the table; the odd rank also at its line and beside the map.
     assert_eq!((times("own/a%200.html"), times("own/a%203.html")), (2, 4));
     assert_eq!(times("#m0-r2"), 1);
 }

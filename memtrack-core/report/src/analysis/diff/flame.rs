@@ -115,10 +115,10 @@ fn shown_functions(row: &DiffRow, owners: &mut Owners<'_>) -> Vec<Name> {
     }
     let owners = owners.owners_of(row.stack.iter().map(|line| &line.frame));
     let frames = || row.stack.iter().map(|line| &line.frame).zip(&owners);
-    // The stack was folded into the row regardless of the C++ below its Python lines.
+    // The stack was folded into the row regardless of the C++ frames below its Python lines.
     let of_python = frames().any(|(frame, _)| is_python(frame));
     let rest = || frames().filter(|(frame, _)| !of_python || is_python(frame));
-    // A stack that contains only noise is shown as it is.
+    // A stack that contains only noise is shown unchanged.
     let is_uninformative = rest().all(|(_, owner)| *owner == Owner::Noise);
     let shown = rest().filter(|(_, owner)| is_uninformative || **owner != Owner::Noise);
     let mut names: Vec<Name> = shown.map(|(frame, _)| short(frame)).collect();

@@ -25,7 +25,7 @@ pub struct DiffAnswer {
     pub only_before: Vec<AloneAnswer>,
     /// The devices that only the later file has.
     pub only_after: Vec<AloneAnswer>,
-    /// Limits of the comparison, as sentences.
+    /// Caveats about the comparison, as sentences.
     pub notes: Vec<String>,
 }
 

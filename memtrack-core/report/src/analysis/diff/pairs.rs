@@ -179,7 +179,7 @@ fn device(before: &SideDevice, after: &SideDevice, rows: Vec<DiffRow>, limit: us
     }
 }
 
-/// Returns the limits of the comparison.
+/// Returns caveats about the comparison.
 fn notes(before: &Side, after: &Side) -> Vec<String> {
     let mut notes = Vec::new();
     if before.is_pytorch != after.is_pytorch {

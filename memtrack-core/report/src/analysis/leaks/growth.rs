@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(judged([0, 5, 5, 5, 5, 5, 5, 5, 5, 5], NONE), Some((9, 9)));
         assert_eq!(judged([0, 1, 1, 1, 1, 1, 1, 1, 1, 1], NONE), Some((9, 9)));
         assert_eq!(judged([0, 2, 1, 0, 3, 1, 2, 1, 2, 1], NONE), Some((8, 9)));
-        // After a warm-up that took much more, and only from the middle on.
+        // After a warm-up that allocated much more, and only from the middle on.
         assert_eq!(judged([0, 900, 5, 5, 5, 5, 5, 5, 5, 5], NONE), Some((9, 9)));
         assert_eq!(judged([0, 300, 300, 300, 5, 5, 5, 5, 5, 5], NONE), Some((9, 9)));
         assert_eq!(judged([0, 0, 0, 0, 0, 5, 5, 5, 5, 5], NONE), Some((5, 5)));

@@ -164,7 +164,7 @@ fn by_events(moments: &[u64], count: usize) -> Vec<u64> {
     (1..=count).map(|period| moments[period * moments.len() / count - 1]).collect()
 }
 
-/// The events in which entries into scopes and phases are searched.
+/// The events that are searched for entries into scopes and phases.
 struct EntrySearch<'a> {
     snapshot: &'a Snapshot,
     moments: &'a Moments<'a>,

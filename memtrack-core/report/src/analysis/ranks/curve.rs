@@ -91,11 +91,11 @@ impl Curve {
             }
         }
         let mut begun = lifetimes.iter().filter_map(|one| one.from.map(|row| (row, one.bytes))).peekable();
-        let mut requested = Walk::new(before, cuts);
+        let mut requested = LevelTracker::new(before, cuts);
         let mut reserved = has_reserved_bytes.then(|| {
             let changes: i128 =
                 snapshot.events.rows_of(device).map(|row| reserved::change(snapshot, row)).sum();
-            Walk::new(reserved::at_end(snapshot, device) - changes, cuts)
+            LevelTracker::new(reserved::at_end(snapshot, device) - changes, cuts)
         });
         for row in snapshot.events.rows_of(device) {
             let tick = snapshot.events.ticks[row];
@@ -111,7 +111,7 @@ impl Curve {
                 reserved.event(row, tick, reserved::change(snapshot, row));
             }
         }
-        Self { requested: requested.finish(), reserved: reserved.map(Walk::finish) }
+        Self { requested: requested.finish(), reserved: reserved.map(LevelTracker::finish) }
     }
 
     /// Returns the highest level in each time bin; the first bin begins at `begin_seconds`, and all bins together last for
@@ -128,7 +128,7 @@ impl Curve {
 }
 
 /// The level of a number of bytes while the events are visited.
-struct Walk<'a> {
+struct LevelTracker<'a> {
     cuts: &'a Cuts<'a>,
     level: i128,
     most: i128,
@@ -148,7 +148,7 @@ struct Section<T> {
     most: i128,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> LevelTracker<'a> {
     fn new(before: i128, cuts: &'a Cuts<'a>) -> Self {
         let begin = cuts.steps.first().map_or(u64::MAX, |step| step.begin);
         Self {
@@ -248,11 +248,11 @@ mod tests {
     fn levels(steps: &[(u64, u64)], bins: usize) -> Levels {
         let steps: Vec<Step> = steps.iter().map(|&(begin, end)| Step { number: 0, begin, end }).collect();
         let cuts = Cuts { begin: 10, end: 40, steps: &steps, bins };
-        let mut walk = Walk::new(5, &cuts);
+        let mut tracker = LevelTracker::new(5, &cuts);
         for (row, (tick, change)) in [(10, 10), (20, -8), (30, 40), (40, -47)].into_iter().enumerate() {
-            walk.event(row, tick, change);
+            tracker.event(row, tick, change);
         }
-        walk.finish()
+        tracker.finish()
     }
 
     #[test]

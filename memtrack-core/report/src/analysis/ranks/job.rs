@@ -81,7 +81,7 @@ pub(super) fn check(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
         // All files state the same job.
         return Ok(());
     }
-    for (rank, files) in more_than_once(ranks) {
+    for (rank, files) in duplicate_ranks(ranks) {
         let folders: BTreeSet<String> = files.iter().map(|file| folder(file)).collect();
         if folders.len() == files.len() {
             return Err(NotOneJob::Folders { rank, folders: folders.into_iter().collect() });
@@ -91,7 +91,7 @@ pub(super) fn check(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
 }
 
 /// Returns the ranks that occur in several files, with those files.
-fn more_than_once(ranks: &[RankDigest]) -> Vec<(u64, Vec<&str>)> {
+fn duplicate_ranks(ranks: &[RankDigest]) -> Vec<(u64, Vec<&str>)> {
     let mut files: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
     for rank in ranks {
         if let Some(number) = rank.name.rank {
@@ -116,7 +116,7 @@ fn folder(file: &str) -> String {
 /// Returns the doubts about the files being the ranks of one job, each with its evidence.
 pub(super) fn doubts(ranks: &[RankDigest]) -> Vec<String> {
     let mut doubts = Vec::new();
-    for (rank, files) in more_than_once(ranks) {
+    for (rank, files) in duplicate_ranks(ranks) {
         doubts.push(format!(
             "rank {rank} occurs {} times: {}; each counts as a separate rank",
             files.len(),

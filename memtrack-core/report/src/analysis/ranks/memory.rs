@@ -132,7 +132,6 @@ struct Kind {
 
 /// Returns the groups of devices to compare. Most processes have one accelerator, with any number on the
 /// machine: then these are compared. Where ranks have several accelerators, those with the same number are.
-/// these are compared. Where ranks have several, those with the same number are.
 fn kinds(ranks: &[RankDigest]) -> Vec<Kind> {
     let used = |device: &DeviceDigest| {
         device.peak.requested_bytes > 0

@@ -1,5 +1,5 @@
-//! The steps that a program marked: by moments at which one ends ([`Marks`](memtrack_model::snapshot::Marks) of recordings) or
-//! by ranges of PyTorch's profiler, which calls them `ProfilerStep#3`.
+//! The steps that a program marked: by a mark at the end of each step ([`Marks`](memtrack_model::snapshot::Marks) of
+//! recordings), or by ranges of PyTorch's profiler, which calls them `ProfilerStep#3`.
 
 use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// The name that PyTorch's profiler gives to steps, each followed by `#` and its number.
 const PROFILER_STEP: &str = "ProfilerStep";
-/// The general name for steps.
+/// The name for steps of any program.
 const STEP: &str = "step";
 /// Intervals whose names contain one of these count as steps if no name is requested.
 const STEP_WORDS: [&str; 2] = ["step", "iteration"];

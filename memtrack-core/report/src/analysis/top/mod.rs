@@ -155,7 +155,7 @@ pub struct TopOptions {
 }
 
 impl Default for TopOptions {
-    /// Returns 20 rows, the built-in patterns and rules, and stacks folded.
+    /// Returns 20 rows, the built-in patterns and rules, and folded stacks.
     fn default() -> Self {
         let (patterns, rules) = (Patterns::default(), Rules::new());
         Self { limit: 20, patterns, at: None, rules, fold_hidden: true, for_matching: false }

@@ -158,7 +158,7 @@ impl TopReport {
     /// Returns the columns of a row in addition to its name.
     fn columns(&self) -> Vec<Column> {
         let mut columns = vec![Column::Bytes, Column::Share];
-        // At the peak, the bytes live then and the bytes live at the peak are the same.
+        // In a ranking at the peak, both columns of live bytes would be the same.
         if self.at != Some(Moment::Peak) {
             columns.push(Column::LiveAtPeak);
         }

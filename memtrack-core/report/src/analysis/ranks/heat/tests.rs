@@ -160,7 +160,7 @@ fn an_early_blip_is_not_the_start_and_a_gap_of_one_column_is_not_the_end() {
 }
 
 #[test]
-fn more_steps_than_columns_share_them_and_no_peak_is_lost() {
+fn steps_share_columns_without_losing_a_peak() {
     let mut ranks = leaking(3, 1000, 2000);
     ranks[1].mib[777] = 500;
     let found = heat(&ranks, 64, 1024);
@@ -173,7 +173,7 @@ fn more_steps_than_columns_share_them_and_no_peak_is_lost() {
 }
 
 #[test]
-fn more_ranks_than_rows_share_them_and_the_highest_and_the_furthest_off_stay() {
+fn a_shared_row_shows_its_highest_rank_and_the_one_furthest_from_the_median() {
     let mut ranks: Vec<Rank> = (0..1000).map(|number| rank(number, &[100, 100, 100, 100])).collect();
     ranks[500].mib[2] = 10;
     ranks[501].mib[2] = 150;
@@ -186,7 +186,7 @@ fn more_ranks_than_rows_share_them_and_the_highest_and_the_furthest_off_stay() {
 }
 
 #[test]
-fn agreeing_clocks_align_ranks_and_otherwise_each_begins_at_0() {
+fn ranks_are_aligned_by_clocks_that_agree_and_otherwise_by_their_first_events() {
     let late = |by: u64| Rank { begin_ns: Some(5 * SECOND_NS + by), ..rank(1, &[7, 8, 9, 9]) };
     let begin = || rank(0, &[1, 2, 3, 4]);
     let found = heat(&[begin(), late(2 * SECOND_NS)], 4, 10);
@@ -217,7 +217,7 @@ fn files_without_times_are_cut_by_their_events() {
 }
 
 #[test]
-fn one_moment_is_one_column() {
+fn events_at_one_moment_have_one_column() {
     let ranks = [Rank { seconds: 0.0, ..rank(0, &[3]) }, Rank { seconds: 0.0, ..rank(1, &[4]) }];
     let found = heat(&ranks, 512, 10);
     assert_eq!(most(&found), [[Some(3)], [Some(4)]]);
