@@ -59,11 +59,11 @@ pub(super) fn steady(stayed: &[Amounts], left: &[Amounts], least: usize, is_old:
     }
     let third = periods / 3;
     let end = stayed.len();
-    let within = |range: std::ops::Range<usize>, unit: usize| range.map(|p| net(p)[unit]).sum::<f64>();
+    let growth_in = |range: std::ops::Range<usize>, unit: usize| range.map(|p| net(p)[unit]).sum::<f64>();
     let [before, last] = [end - 2 * third..end - third, end - third..end];
     let is_ending =
-        (0..2).all(|unit| within(last.clone(), unit) < STILL_GROWING * within(before.clone(), unit));
-    let (fewer, more) = (within(last, 1), within(before, 1));
+        (0..2).all(|unit| growth_in(last.clone(), unit) < STILL_GROWING * growth_in(before.clone(), unit));
+    let (fewer, more) = (growth_in(last, 1), growth_in(before, 1));
     if third > 0 && is_ending && more - fewer > CHANCE_DEVIATIONS * (more.max(0.0) + fewer.max(0.0)).sqrt() {
         return None;
     }
