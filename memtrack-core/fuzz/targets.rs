@@ -9,7 +9,7 @@ mod same;
 use memtrack_core::__pickle::{Global, Limits, load};
 use memtrack_core::analysis::at_peak::{AtPeak, PeakKind};
 use memtrack_core::analysis::check::{Limits as Gate, Measurements};
-use memtrack_core::analysis::leaks::{LeakOptions, Snap, leaks, leaks_over};
+use memtrack_core::analysis::leaks::{LeakOptions, ReducedSnapshot, leaks, leaks_over};
 use memtrack_core::analysis::moment::Moment;
 use memtrack_core::analysis::summary::{DeviceSummary, summary};
 use memtrack_core::analysis::top::{By, TopOptions, top_with};
@@ -237,12 +237,12 @@ fn leaking(snapshot: &Snapshot, symbols: &mut Symbolizer) {
         let options = LeakOptions::new().by(by);
         for options in [options.clone(), options.clone().per("step"), options.per("optimizer").limit(2)] {
             if let Ok(report) = leaks(snapshot, symbols, &devices, &options) {
-                let _ = (report.to_text(Some(80)), report.answered(), report.blind());
+                let _ = (report.to_text(Some(80)), report.answer_json(), report.blind());
             }
         }
     }
     let options = LeakOptions::new();
-    let snaps = (0..3).map(|_| Snap::of(snapshot, symbols, &devices, "a", &options)).collect();
+    let snaps = (0..3).map(|_| ReducedSnapshot::of(snapshot, symbols, &devices, "a", &options)).collect();
     let _ = leaks_over(snaps, &options).map(|report| report.to_text(Some(80)));
 }
 

@@ -225,7 +225,7 @@ impl Recording {
             self.find_categories();
             let options = TopOptions::new().limit(rows).patterns(self.patterns.clone()).at(at);
             let mut symbols = Symbolizer::of(&self.snapshot);
-            let by = by.unwrap_or_else(|| By::suited_to(&self.snapshot, &mut symbols, &options));
+            let by = by.unwrap_or_else(|| By::default_for(&self.snapshot, &mut symbols, &options));
             top_with(&self.snapshot, &mut symbols, by, device, &options)
         };
         #[cfg(feature = "record")]

@@ -10,7 +10,7 @@ use crate::load::{in_pytorch_form, load_with};
 use crate::ownership::rules;
 use crate::report::mention_reordered;
 use memtrack_core::analysis::check::{Limits, Measurements, Verdict};
-use memtrack_core::analysis::diff::{Against, Diff, DiffAt, DiffBy, Side};
+use memtrack_core::analysis::diff::{Diff, DiffAt, DiffBy, PeakComparison, Side};
 use memtrack_core::analysis::ownership::Rules;
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
             let (now, _) = reading(Some(base.by), &rules).reduce(&args.file.path, &snapshot, streams)?;
             let diff = Diff::of(base, &now, usize::MAX);
             check_common(&diff, [path, &args.file.path], [base, &now])?;
-            Some(Against::of(&diff, args.tolerance))
+            Some(PeakComparison::of(&diff, args.tolerance))
         }
         _ => None,
     };
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         let mut answer = found.answer(&limits);
         answer.exceeded = exceeded;
         answer.cannot_tell = cannot_tell;
-        answer.against = against.as_ref().map(Against::answer);
+        answer.against = against.as_ref().map(PeakComparison::answer);
         answers::CHECK.print(&answer, streams)?;
     } else if within {
         let against = against.map_or(String::new(), |against| format!("; {}", against.to_text()));

@@ -148,7 +148,7 @@ impl Reading<'_> {
         streams: &mut Streams<'_>,
     ) -> Result<(Side, Option<Side>), CliError> {
         let devices = chosen(snapshot, self.device)?;
-        let by = self.by.unwrap_or_else(|| DiffBy::suited_to(snapshot));
+        let by = self.by.unwrap_or_else(|| DiffBy::default_for(snapshot));
         let mut symbols = self.symbols(snapshot);
         let mut side = |by| Side::of(snapshot, &mut symbols, &devices, by, self.at, self.rules);
         let groups = side(by);

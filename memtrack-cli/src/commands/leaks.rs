@@ -12,7 +12,9 @@ use crate::neighbours::{Kind, head_of};
 use crate::ownership::rules;
 use crate::report::{layout, mention_reordered};
 use crate::unmatched::Unmatched;
-use memtrack_core::analysis::leaks::{LeakOptions, LeakReport, Snap, Suppressions, leaks, leaks_over};
+use memtrack_core::analysis::leaks::{
+    LeakOptions, LeakReport, ReducedSnapshot, Suppressions, leaks, leaks_over,
+};
 use memtrack_core::analysis::patterns::Patterns;
 use memtrack_core::analysis::units::printable;
 use memtrack_core::cycles::{Findings, Graph, json, text};
@@ -66,7 +68,7 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         if informative.is_some() || !graphs.is_empty() {
             let answer = LeaksAnswer {
                 leaking,
-                memory: informative.map(LeakReport::answered),
+                memory: informative.map(LeakReport::answer_json),
                 cycles: graphs
                     .iter()
                     .map(|(graph, findings)| {
@@ -180,7 +182,7 @@ fn of_several(
     for path in files {
         let (snapshot, devices, mut symbols) = read(path, args, streams)?;
         unmatched.look(&snapshot, &mut symbols);
-        snaps.push(Snap::of(&snapshot, &mut symbols, &devices, path.to_string_lossy(), options));
+        snaps.push(ReducedSnapshot::of(&snapshot, &mut symbols, &devices, path.to_string_lossy(), options));
         mention_missing(&symbols, streams);
     }
     unmatched.mention(streams);

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     // With every frame shown, stacks are distinguished by all of them.
     let mut options = options.fold_hidden(args.text.frames > 0);
     let mut symbols = Symbolizer::of(&snapshot);
-    let by = args.by.unwrap_or_else(|| By::suited_to(&snapshot, &mut symbols, &options));
+    let by = args.by.unwrap_or_else(|| By::default_for(&snapshot, &mut symbols, &options));
     let mut reports: Vec<TopReport> = Vec::new();
     for device in devices {
         options.at = args.at.map(|at| moment(&snapshot, device, at)).transpose()?;

@@ -1,4 +1,4 @@
-//! The running scopes of a recording and the ranges of PyTorch's profiler, as intervals of events.
+//! The scopes of a recording and the ranges of PyTorch's profiler, as intervals of events.
 
 use crate::columns::Columns;
 use crate::head::Marker;
@@ -8,16 +8,16 @@ use memtrack_model::snapshot::pytorch::{Key, PyTorch};
 use memtrack_model::snapshot::{ScopeKind, Snapshot, StringId};
 use std::collections::HashMap;
 
-/// The kind of a range of the profiler.
-const PROFILER: u64 = 5;
+/// The kind of a band that is a range of the profiler.
+const PROFILER_KIND: u64 = 5;
 
-/// The most markers of a page; a training run has two for each step.
+/// The maximum number of markers on a page; a training run has two for each step.
 const MAX_MARKERS: usize = 10_000;
 
-/// The most nested scopes that are distinguished; deeper ones belong to their outermost.
+/// The maximum number of nested scopes; of more, the innermost are kept. Deeper ranges of the profiler are omitted.
 const MAX_DEPTH: usize = 256;
 
-/// One interval.
+/// An interval of events in which a scope was open on a thread, or a range of the profiler lasted.
 struct Band {
     from: u32,
     to: u32,
@@ -28,15 +28,16 @@ struct Band {
 }
 
 /// A scope that is open on a thread.
-struct Open {
+struct OpenScope {
     scope: ScopeId,
     from: u32,
 }
 
 /// The scopes that are open on a thread.
 #[derive(Default)]
-struct Running {
-    open: Vec<Open>,
+struct OpenScopes {
+    open: Vec<OpenScope>,
+    /// The last event of the thread.
     last: u32,
 }
 
@@ -49,40 +50,40 @@ pub(crate) struct Bands {
 impl Bands {
     pub(crate) fn of(snapshot: &Snapshot, rows: &[u32], texts: &mut Texts<'_>) -> Self {
         let mut bands = Self { bands: Vec::new(), markers: Vec::new() };
-        let mut threads: HashMap<u32, Running, foldhash::fast::RandomState> = HashMap::default();
+        let mut threads: HashMap<u32, OpenScopes, foldhash::fast::RandomState> = HashMap::default();
         if snapshot.scopes.rows.len() > 1 {
             for (event, &row) in rows.iter().enumerate() {
                 let (event, row) = (event as u32, row as usize);
                 let thread = snapshot.events.thread[row].0;
-                let running = threads.entry(thread).or_default();
-                bands.enter(snapshot, running, thread, event, snapshot.events.scope[row], texts);
-                running.last = event;
+                let scopes = threads.entry(thread).or_default();
+                bands.enter(snapshot, scopes, thread, event, snapshot.events.scope[row], texts);
+                scopes.last = event;
             }
         }
-        for (thread, mut running) in threads {
-            bands.close(snapshot, &mut running, thread, 0, texts);
+        for (thread, mut scopes) in threads {
+            bands.close(snapshot, &mut scopes, thread, 0, texts);
         }
         bands
     }
 
-    /// Enters `scope` on a thread: the scopes that it left end with its last event.
+    /// Enters `scope` on a thread: the scopes that the thread has left end with its last event.
     fn enter(
         &mut self,
         snapshot: &Snapshot,
-        running: &mut Running,
+        scopes: &mut OpenScopes,
         thread: u32,
         event: u32,
         scope: ScopeId,
         texts: &mut Texts<'_>,
     ) {
-        if running.open.last().map_or(ScopeId::NONE, |open| open.scope) == scope {
+        if scopes.open.last().map_or(ScopeId::NONE, |open| open.scope) == scope {
             return;
         }
         let path = path(snapshot, scope);
-        let same = running.open.iter().zip(&path).take_while(|(open, scope)| open.scope == **scope).count();
-        self.close(snapshot, running, thread, same, texts);
+        let same = scopes.open.iter().zip(&path).take_while(|(open, scope)| open.scope == **scope).count();
+        self.close(snapshot, scopes, thread, same, texts);
         for &scope in &path[same..] {
-            running.open.push(Open { scope, from: event });
+            scopes.open.push(OpenScope { scope, from: event });
             let name = match snapshot.scopes.rows[scope.index()].kind {
                 ScopeKind::Root => "fw_start",
                 ScopeKind::Backward => "fw_bw_boundary",
@@ -99,18 +100,18 @@ impl Bands {
     fn close(
         &mut self,
         snapshot: &Snapshot,
-        running: &mut Running,
+        scopes: &mut OpenScopes,
         thread: u32,
         depth: usize,
         texts: &mut Texts<'_>,
     ) {
-        while running.open.len() > depth {
-            let Some(open) = running.open.pop() else { return };
+        while scopes.open.len() > depth {
+            let Some(open) = scopes.open.pop() else { return };
             let scope = &snapshot.scopes.rows[open.scope.index()];
             self.bands.push(Band {
                 from: open.from,
-                to: running.last,
-                depth: running.open.len(),
+                to: scopes.last,
+                depth: scopes.open.len(),
                 thread,
                 name: texts.intern(&scope.name),
                 kind: scope.kind as u64,
@@ -118,7 +119,7 @@ impl Bands {
         }
     }
 
-    /// Adds the profiler's ranges of `device`, which are located by time.
+    /// Adds the profiler's ranges of `device`; their events are found by time.
     pub(crate) fn annotate(
         &mut self,
         snapshot: &Snapshot,
@@ -137,7 +138,7 @@ impl Bands {
             !notes.has(row, Key::Device) || of < 0 || u16::try_from(of) == Ok(device.0)
         });
         order.sort_by_key(|&row| notes.number(row, Key::TimeUs));
-        // Times of a trace may go back a little; the search needs rising ones.
+        // Times in a trace may go back a little, but the binary search needs ascending times.
         let mut newest = 0;
         let times: Vec<u64> = rows
             .iter()
@@ -157,11 +158,11 @@ impl Bands {
                     let (_, begin) = open.remove(depth);
                     let from = times.partition_point(|&at| at < begin);
                     let to = times.partition_point(|&at| at <= time);
-                    // A range without an event cannot be located among events.
+                    // A range that contains no event has no place among events.
                     if from < to {
                         let name = texts.string(name);
                         let (from, to) = (from as u32, to as u32 - 1);
-                        self.bands.push(Band { from, to, depth, thread: 0, name, kind: PROFILER });
+                        self.bands.push(Band { from, to, depth, thread: 0, name, kind: PROFILER_KIND });
                     }
                 }
                 _ => {}
@@ -169,7 +170,7 @@ impl Bands {
         }
     }
 
-    /// Returns their number, as columns.
+    /// Returns the bands as columns.
     pub(crate) fn columns(mut self) -> Columns {
         self.bands.sort_by_key(|band| (band.from, band.depth));
         let bands = &self.bands;
@@ -184,7 +185,7 @@ impl Bands {
     }
 }
 
-/// Returns a scope and those around it, the outermost first.
+/// Returns a scope and its ancestors, the outermost first.
 fn path(snapshot: &Snapshot, scope: ScopeId) -> Vec<ScopeId> {
     let rows = &snapshot.scopes.rows;
     let mut path = Vec::new();
@@ -213,7 +214,7 @@ mod tests {
         ] {
             snapshot.scopes.rows.push(Scope { parent: ScopeId(parent), kind, name: name.into() });
         }
-        // By event: its thread and its scope.
+        // The thread and the scope of each event.
         let events = [(0, 1), (0, 2), (1, 2), (0, 1), (0, 0), (1, 2), (0, 3), (1, 0), (0, 1)];
         for (thread, scope) in events {
             let (thread, scope) = (ThreadId(thread), ScopeId(scope));

@@ -1,8 +1,8 @@
-//! Blocks as lifetimes: the events between which each was live, and the event from which its free was pending.
+//! Blocks as lifetimes: the events between which each block was live, and the event from which its free was pending.
 //!
 //! The blocks that are live at the end are known, so the events are undone from there, newest first, as PyTorch's
-//! viewer does. Then memory from before the recording, events that a ring dropped and a free that files record
-//! differently need no special rules: the state before an event is the state after it with the event undone.
+//! viewer does. Then memory from before the recording, events that a ring dropped, and the different ways in which files
+//! record a free need no special rules: the state before an event is the state after it with the event undone.
 
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::Snapshot;
@@ -10,41 +10,41 @@ use std::collections::HashMap;
 
 /// Only the block's free is in the trace; the stack is that of the free.
 pub(crate) const ONLY_FREED: u8 = 1;
-/// Neither its allocation nor its free is in the trace.
-pub(crate) const ONLY_HELD: u8 = 2;
-/// Its bytes are an estimate.
+/// Neither the block's allocation nor its free is in the trace.
+pub(crate) const ONLY_AT_END: u8 = 2;
+/// The block's bytes are an estimate.
 pub(crate) const ESTIMATE: u8 = 4;
 
-/// No block.
+/// The number of an event's block if it has none.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A block while it was live. Events are numbers in the device's trace.
+/// The lifetime of a block. Events are numbers in the device's trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Life {
-    /// The event that allocated it; none: before the first.
+pub(crate) struct BlockLifetime {
+    /// The event that allocated the block; none: before the first event.
     pub(crate) start: Option<u32>,
-    /// The event at which it was free again; none: live at the end.
+    /// The event that freed the block; none: it is live at the end.
     pub(crate) end: Option<u32>,
-    /// Whether its free is pending at that event.
+    /// Whether the block's free is pending at its end.
     pub(crate) ends_pending: bool,
-    /// The event that requested that free.
+    /// The event that requested the pending free.
     pub(crate) request: Option<u32>,
-    /// Bytes; for a sampled block, those that it represents.
+    /// The block's bytes; for a sampled block, the bytes that it represents.
     pub(crate) bytes: u64,
-    /// Its first address.
+    /// The block's first address.
     pub(crate) address: u64,
-    /// The stack that allocated it.
+    /// The stack that allocated the block.
     pub(crate) stack: StackId,
-    /// The raw handle of its stream.
+    /// The raw handle of the block's stream.
     pub(crate) stream: u64,
     /// A set of `ONLY_FREED` and the other flags.
     pub(crate) flags: u8,
-    /// Its row in [`Snapshot::blocks`], if it is live at the end.
-    pub(crate) held: Option<u32>,
+    /// The block's row in [`Snapshot::blocks`], if it is live at the end.
+    pub(crate) final_row: Option<u32>,
 }
 
-impl Life {
-    /// Returns the event from which its free is pending; none: it never is.
+impl BlockLifetime {
+    /// Returns the event from which the block's free is pending; none: it is never pending.
     pub(crate) fn pending_from(&self) -> Option<i64> {
         let start = self.start.map_or(-1, i64::from);
         self.ends_pending.then(|| self.request.map_or(start, i64::from))
@@ -52,18 +52,18 @@ impl Life {
 }
 
 /// The blocks of a device in the order in which a picture stacks them, and the block of each event.
-pub(crate) struct Lives {
-    pub(crate) lives: Vec<Life>,
-    /// By event: the block that it allocates, requests the free of, or frees.
+pub(crate) struct BlockLifetimes {
+    pub(crate) lifetimes: Vec<BlockLifetime>,
+    /// By event: the block that the event allocates or frees, or whose free it requests.
     pub(crate) of_event: Vec<u32>,
 }
 
 /// Returns the blocks of `device`, whose events are `rows` of the snapshot.
-pub(crate) fn lives(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Lives {
-    let mut building = Building { snapshot, ended: Vec::new(), live: HashMap::default() };
+pub(crate) fn lifetimes(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> BlockLifetimes {
+    let mut builder = LifetimeBuilder { snapshot, ended: Vec::new(), live: HashMap::default() };
     for (row, block) in snapshot.blocks.iter().enumerate().filter(|(_, block)| block.device == device) {
         let weighed = snapshot.weighed_block(row);
-        let life = Life {
+        let life = BlockLifetime {
             start: None,
             end: None,
             ends_pending: block.pending_free,
@@ -72,37 +72,38 @@ pub(crate) fn lives(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Live
             address: block.address,
             stack: block.stack,
             stream: block.stream.0,
-            flags: ONLY_HELD | if weighed.estimated { ESTIMATE } else { 0 },
-            held: Some(row as u32),
+            flags: ONLY_AT_END | if weighed.estimated { ESTIMATE } else { 0 },
+            final_row: Some(row as u32),
         };
-        let number = building.begin(life);
-        building.live.insert(block.address, number);
+        let number = builder.begin(life);
+        builder.live.insert(block.address, number);
     }
     let mut of_event = vec![NONE; rows.len()];
     let mut started = Vec::new();
     for (event, &row) in rows.iter().enumerate().rev() {
-        of_event[event] = building.undo(event as u32, row as usize, &mut started);
+        of_event[event] = builder.undo(event as u32, row as usize, &mut started);
     }
-    building.in_order(started, of_event)
+    builder.in_order(started, of_event)
 }
 
-struct Building<'a> {
+/// The lifetimes while events are undone.
+struct LifetimeBuilder<'a> {
     snapshot: &'a Snapshot,
-    ended: Vec<Life>,
+    ended: Vec<BlockLifetime>,
     /// The blocks that are live at the current event, by address.
     live: HashMap<u64, u32, foldhash::fast::RandomState>,
 }
 
-impl Building<'_> {
-    fn begin(&mut self, life: Life) -> u32 {
+impl LifetimeBuilder<'_> {
+    fn begin(&mut self, life: BlockLifetime) -> u32 {
         self.ended.push(life);
         self.ended.len() as u32 - 1
     }
 
-    /// Adds a block that the event in `row` ended.
-    fn freed(&mut self, event: u32, row: usize, ends_pending: bool) -> u32 {
+    /// Adds a block that the event in `row` freed.
+    fn add_freed(&mut self, event: u32, row: usize, ends_pending: bool) -> u32 {
         let (events, weighed) = (&self.snapshot.events, self.snapshot.weighed_event(row));
-        self.begin(Life {
+        self.begin(BlockLifetime {
             start: None,
             end: Some(event),
             ends_pending,
@@ -112,7 +113,7 @@ impl Building<'_> {
             stack: events.stack[row],
             stream: events.stream[row].0,
             flags: ONLY_FREED | if weighed.estimated { ESTIMATE } else { 0 },
-            held: None,
+            final_row: None,
         })
     }
 
@@ -121,7 +122,7 @@ impl Building<'_> {
         let address = self.snapshot.events.address[row];
         match self.snapshot.events.action[row] {
             Action::Alloc => {
-                // Without one, the block was gone by the next event of its address, at an unknown time.
+                // If no block is live there, the block was freed at an unknown time before the next event at its address.
                 let Some(number) = self.live.remove(&address) else { return NONE };
                 let weighed = self.snapshot.weighed_event(row);
                 let events = &self.snapshot.events;
@@ -135,8 +136,9 @@ impl Building<'_> {
                 number
             }
             action @ (Action::FreeCompleted | Action::Free) => {
-                // A block that is live after it without an allocation in between began here, as far as is known.
-                let number = self.freed(event, row, action == Action::FreeCompleted);
+                // If a block is live at this address after the free, but its allocation is not in the trace, its lifetime
+                // begins here.
+                let number = self.add_freed(event, row, action == Action::FreeCompleted);
                 if let Some(after) = self.live.insert(address, number) {
                     self.ended[after as usize].start = Some(event);
                     started.push(after);
@@ -151,9 +153,9 @@ impl Building<'_> {
                     }
                     number
                 }
-                // Its completion is not in the trace, and it is not live later.
+                // The completion of the free is not in the trace, and the block is not live later.
                 None => {
-                    let number = self.freed(event, row, false);
+                    let number = self.add_freed(event, row, false);
                     self.live.insert(address, number);
                     number
                 }
@@ -162,9 +164,9 @@ impl Building<'_> {
         }
     }
 
-    /// Returns the lives in the order of the stack: those older than the trace first, among them those that stay
-    /// longest at the bottom, so that little moves when one ends.
-    fn in_order(self, started: Vec<u32>, mut of_event: Vec<u32>) -> Lives {
+    /// Returns the lifetimes in the order in which the picture stacks them: blocks older than the trace first, and among
+    /// these the ones that live longest at the bottom, so that few blocks move when one is freed.
+    fn in_order(self, started: Vec<u32>, mut of_event: Vec<u32>) -> BlockLifetimes {
         let mut older: Vec<u32> = self.live.into_values().collect();
         let key = |&number: &u32| {
             let life = &self.ended[number as usize];
@@ -179,7 +181,10 @@ impl Building<'_> {
         for number in of_event.iter_mut().filter(|number| **number != NONE) {
             *number = place[*number as usize];
         }
-        Lives { lives: order.iter().map(|&number| self.ended[number as usize]).collect(), of_event }
+        BlockLifetimes {
+            lifetimes: order.iter().map(|&number| self.ended[number as usize]).collect(),
+            of_event,
+        }
     }
 }
 
@@ -218,8 +223,8 @@ mod tests {
         (snapshot, rows)
     }
 
-    /// Returns the live blocks after each event, with their pending frees, from before the first on: each event
-    /// undone from the end, as PyTorch's viewer does.
+    /// Returns the live blocks before the first and after each event, with their pending frees, by undoing each event
+    /// from the end, as PyTorch's viewer does.
     fn undone(events: &[(Action, u64)], held: &BTreeMap<u64, bool>) -> Vec<BTreeMap<u64, bool>> {
         let mut live = held.clone();
         let mut states = vec![live.clone()];
@@ -254,10 +259,10 @@ mod tests {
             held in prop::collection::btree_map(1..6u64, any::<bool>(), 0..5),
         ) {
             let (snapshot, rows) = snapshot(&events, &held);
-            let Lives { lives, of_event } = lives(&snapshot, DEVICE, &rows);
-            prop_assert!(lives.is_sorted_by_key(|life| life.start));
+            let BlockLifetimes { lifetimes, of_event } = lifetimes(&snapshot, DEVICE, &rows);
+            prop_assert!(lifetimes.is_sorted_by_key(|life| life.start));
             for (state, event) in undone(&events, &held).iter().zip(-1..) {
-                let live = lives.iter().filter(|life| {
+                let live = lifetimes.iter().filter(|life| {
                     life.start.map_or(-1, i64::from) <= event && life.end.is_none_or(|end| event < i64::from(end))
                 });
                 let mut seen = BTreeMap::new();
@@ -268,7 +273,7 @@ mod tests {
                 prop_assert_eq!(&seen, state, "after event {}", event);
             }
             for (event, &number) in of_event.iter().enumerate().filter(|(_, number)| **number != NONE) {
-                prop_assert_eq!(lives[number as usize].address, events[event].1);
+                prop_assert_eq!(lifetimes[number as usize].address, events[event].1);
             }
         }
     }
@@ -285,19 +290,21 @@ mod tests {
             (FreeCompleted, 3),
         ];
         let (snapshot, rows) = snapshot(&events, &BTreeMap::from([(2, false), (9, false)]));
-        let Lives { lives, of_event } = lives(&snapshot, DEVICE, &rows);
-        let actual: Vec<_> =
-            lives.iter().map(|life| (life.address, life.bytes, life.flags, life.start, life.end)).collect();
+        let BlockLifetimes { lifetimes, of_event } = lifetimes(&snapshot, DEVICE, &rows);
+        let actual: Vec<_> = lifetimes
+            .iter()
+            .map(|life| (life.address, life.bytes, life.flags, life.start, life.end))
+            .collect();
         assert_eq!(
             actual,
             [
-                (9, 9, ONLY_HELD, None, None),
+                (9, 9, ONLY_AT_END, None, None),
                 (1, 101, ONLY_FREED, None, Some(1)),
                 (2, 102, 0, Some(2), None),
                 (3, 103, 0, Some(3), Some(5)),
             ]
         );
         assert_eq!(of_event, [1, 1, 2, 3, 3, 3]);
-        assert_eq!(lives[3].pending_from(), Some(4));
+        assert_eq!(lifetimes[3].pending_from(), Some(4));
     }
 }

@@ -1,4 +1,4 @@
-//! Columns of numbers and texts in a form that a browser reads fast: see `viewer/README.md`, "Sections".
+//! Columns of numbers and texts in a form that a browser decodes fast: see `viewer/README.md`, "Sections".
 
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
@@ -8,7 +8,7 @@ use std::io::Write;
 /// The compression level of a section: a higher one takes twice the time to save a twentieth of the bytes.
 const LEVEL: u32 = 4;
 
-/// The coding of a column.
+/// The encoding of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Code {
@@ -41,13 +41,13 @@ impl Columns {
         self.columns.push(Column { name, code: Code::U8, count: self.bytes.len() - from });
     }
 
-    /// Appends a column of numbers, small ones in few bytes.
+    /// Appends a column of numbers, of which small ones take few bytes.
     pub(crate) fn varint<T: Into<u64>>(&mut self, name: &'static str, values: impl IntoIterator<Item = T>) {
         let count = values.into_iter().map(|value| self.push(value.into())).count();
         self.columns.push(Column { name, code: Code::Varint, count });
     }
 
-    /// Appends a column of numbers close to the previous one, modulo 2^64.
+    /// Appends a column of numbers as differences from the previous number, modulo 2^64.
     pub(crate) fn delta(&mut self, name: &'static str, values: impl IntoIterator<Item = u64>) {
         let mut before = 0u64;
         let mut next = |value: u64| {
@@ -99,7 +99,7 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// Returns the bytes as they are in the page, before base64.
+    /// Returns the compressed bytes, which the page contains in base64.
     pub(crate) fn packed(&self) -> &[u8] {
         &self.packed
     }

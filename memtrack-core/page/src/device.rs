@@ -1,12 +1,12 @@
 //! The tables of a snapshot's devices.
 
 use crate::bands::Bands;
-use crate::blocks::{Life, Lives, NONE, lives};
+use crate::blocks::{BlockLifetime, BlockLifetimes, NONE, lifetimes};
 use crate::columns::{Columns, Section};
-use crate::first::{most_wanted_first, sentences};
+use crate::first::{most_important_first, sentences};
 use crate::head::{DeviceHead, FORMAT, Head, Kind, Sections, Sentence};
-use crate::held::HeldRows;
-use crate::inferred::OfDevice;
+use crate::held::FinalRows;
+use crate::inferred::DeviceCategories;
 use crate::pieces::{Piece, pieces};
 use crate::settings::settings;
 use crate::texts::Texts;
@@ -21,9 +21,9 @@ use memtrack_report::analysis::summary::{DeviceSummary, summary};
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
-/// The most categories that are distinguished: a page has a byte for each block's.
+/// The maximum number of categories that are distinguished: a page has one byte for the category of a block.
 const MAX_CATEGORIES: usize = 250;
-/// The most streams and pools that are distinguished.
+/// The maximum number of streams, and of pools, that are distinguished.
 const MAX_STREAMS_AND_POOLS: usize = 60_000;
 
 /// Creates the page of a whole snapshot.
@@ -33,7 +33,7 @@ pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str, inferred: Option<&
     let mut texts = Texts::of(snapshot);
     let has_time = !snapshot.events.is_empty() && snapshot.has_times();
     let start_us = if has_time { snapshot.clock.first.0 } else { 0 };
-    // The texts come first, and are complete last.
+    // The section of texts comes first, but is complete only after all others.
     let mut unpacked = vec![Columns::default()];
     let mut devices = Vec::new();
     let mut ids = snapshot.device_ids();
@@ -43,7 +43,7 @@ pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str, inferred: Option<&
     }
     // Devices with events come first.
     ids.sort_by_key(|id| (!rows.contains_key(id), snapshot.is_pinned(*id), snapshot.is_heap(*id), *id));
-    // Each query for an ordinal of the host's memory would visit all events.
+    // Computed once: the ordinals of host memory require a pass over all events.
     let ordinals = snapshot.ordinals();
     for id in ids {
         let rows = rows.remove(&id).unwrap_or_default();
@@ -79,12 +79,12 @@ pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str, inferred: Option<&
     Page { head, sections: pack(unpacked) }
 }
 
-/// Compresses each section, on as many threads as there are sections, up to the machine's.
+/// Compresses the sections in parallel, on all cores of the machine.
 fn pack(unpacked: Vec<Columns>) -> Vec<Section> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let queue = std::sync::Mutex::new(unpacked.into_iter().enumerate());
-    let take = || queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
-    let work = || std::iter::from_fn(take).map(|(at, columns)| (at, columns.pack())).collect::<Vec<_>>();
+    let next = || queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
+    let work = || std::iter::from_fn(next).map(|(at, columns)| (at, columns.pack())).collect::<Vec<_>>();
     let mut packed: Vec<(usize, Section)> = std::thread::scope(|scope| {
         let helpers: Vec<_> =
             (1..threads).filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
@@ -106,8 +106,8 @@ struct NameTable<K> {
 }
 
 impl<K: std::hash::Hash + Eq> NameTable<K> {
-    /// Returns the index of a name; once there are `most` of them, a new one is one of "others".
-    fn of(&mut self, key: K, most: usize, name: impl FnOnce() -> String) -> u32 {
+    /// Returns the index of a name; once there are `most` names, every new name is "others".
+    fn index_of(&mut self, key: K, most: usize, name: impl FnOnce() -> String) -> u32 {
         let names = &mut self.names;
         if names.len() >= most && !self.known.contains_key(&key) {
             if names.len() == most {
@@ -122,9 +122,9 @@ impl<K: std::hash::Hash + Eq> NameTable<K> {
     }
 }
 
-/// The names that a device's columns refer to.
+/// All names that a device's columns refer to.
 #[derive(Default)]
-struct Named {
+struct DeviceNames {
     streams: NameTable<u64>,
     pools: NameTable<(u64, u64)>,
     categories: NameTable<StringId>,
@@ -142,7 +142,7 @@ struct DeviceTables<'a> {
 }
 
 impl DeviceTables<'_> {
-    /// Adds the device's sections; `None` if it has no data.
+    /// Adds the device's sections, and returns its head; `None` if the device has no data.
     fn build(
         &self,
         summary: Option<&DeviceSummary>,
@@ -150,19 +150,19 @@ impl DeviceTables<'_> {
         unpacked: &mut Vec<Columns>,
     ) -> Option<DeviceHead> {
         let is_heap = self.snapshot.is_heap(self.id);
-        let Lives { lives, of_event } = lives(self.snapshot, self.id, self.rows);
+        let BlockLifetimes { lifetimes, of_event } = lifetimes(self.snapshot, self.id, self.rows);
         // A heap reserves nothing: its segments in PyTorch's form are its blocks.
         let pieces = if is_heap { Vec::new() } else { pieces(self.snapshot, self.id, self.rows) };
-        if self.rows.is_empty() && lives.is_empty() && pieces.is_empty() {
+        if self.rows.is_empty() && lifetimes.is_empty() && pieces.is_empty() {
             return None;
         }
-        let mut named = Named::default();
-        let held = HeldRows::of(self.snapshot, self.pytorch, self.id);
+        let mut names = DeviceNames::default();
+        let final_rows = FinalRows::of(self.snapshot, self.pytorch, self.id);
         let next = unpacked.len();
-        let (blocks, inferred) = self.blocks(&lives, &held, &mut named, texts);
+        let (blocks, inferred) = self.blocks(&lifetimes, &final_rows, &mut names, texts);
         unpacked.push(blocks);
-        unpacked.push(self.events(&lives, &of_event, &pieces, texts));
-        unpacked.push(self.pieces(&pieces, &held, &mut named, texts));
+        unpacked.push(self.events(&lifetimes, &of_event, &pieces, texts));
+        unpacked.push(self.pieces(&pieces, &final_rows, &mut names, texts));
         let mut bands = Bands::of(self.snapshot, self.rows, texts);
         bands.annotate(self.snapshot, self.pytorch, self.id, self.rows, texts);
         let markers = std::mem::take(&mut bands.markers);
@@ -171,11 +171,11 @@ impl DeviceTables<'_> {
         let ooms = self.rows.iter().enumerate().filter(|&(_, &row)| action(row) == Action::Oom);
         let mut first =
             summary.map_or_else(Vec::new, |summary| sentences(summary, self.snapshot, self.id, self.rows));
-        let at_peak = inferred.as_ref().and_then(|found| found.at_peak(&lives, self.rows.len()));
-        let is_colored = !named.categories.names.is_empty() && (inferred.is_none() || at_peak.is_some());
+        let at_peak = inferred.as_ref().and_then(|found| found.at_peak(&lifetimes, self.rows.len()));
+        let is_colored = !names.categories.names.is_empty() && (inferred.is_none() || at_peak.is_some());
         first.extend(at_peak);
-        let mut first = most_wanted_first(first);
-        first.splice(0..0, self.not_shown(&of_event));
+        let mut first = most_important_first(first);
+        first.splice(0..0, self.contradiction(&of_event));
         let capacity = self.snapshot.driver.iter().filter(|reading| reading.device == self.id);
         let capacity = capacity.max_by_key(|reading| reading.moment == ReadingMoment::Last);
         Some(DeviceHead {
@@ -186,15 +186,15 @@ impl DeviceTables<'_> {
                 (_, true) => Kind::Pinned,
                 _ => Kind::Device,
             },
-            estimated: lives.iter().any(|life| life.flags & crate::blocks::ESTIMATE != 0)
+            estimated: lifetimes.iter().any(|life| life.flags & crate::blocks::ESTIMATE != 0)
                 || summary.is_some_and(|summary| summary.held.estimated),
             events: self.rows.len(),
-            blocks: lives.len(),
+            blocks: lifetimes.len(),
             segments: pieces.len(),
             reserved: !pieces.is_empty() && has_reserved_bytes(self.snapshot, self.id),
-            streams: named.streams.names,
-            pools: named.pools.names,
-            categories: named.categories.names,
+            streams: names.streams.names,
+            pools: names.pools.names,
+            categories: names.categories.names,
             inferred: inferred.is_some(),
             color: if is_colored { "category" } else { "stack" },
             capacity_bytes: capacity.map(|reading| reading.total_bytes).filter(|&bytes| bytes > 0),
@@ -206,7 +206,7 @@ impl DeviceTables<'_> {
     }
 
     /// Returns the sentence about allocations that contradict the rest of the file, if there are any.
-    fn not_shown(&self, of_event: &[u32]) -> Option<Sentence> {
+    fn contradiction(&self, of_event: &[u32]) -> Option<Sentence> {
         let (mut blocks, mut bytes) = (0, 0u64);
         for (&row, _) in self.rows.iter().zip(of_event).filter(|(_, number)| **number == NONE) {
             if self.snapshot.events.action[row as usize] == Action::Alloc {
@@ -225,27 +225,30 @@ impl DeviceTables<'_> {
         self.rows[event as usize] as usize
     }
 
-    /// Returns the section of blocks and, where the file has no categories, those that were inferred.
+    /// Returns the section of blocks and, where the file has no categories, the inferred categories.
     fn blocks(
         &self,
-        lives: &[Life],
-        held: &HeldRows,
-        named: &mut Named,
+        lifetimes: &[BlockLifetime],
+        final_rows: &FinalRows,
+        names: &mut DeviceNames,
         texts: &mut Texts<'_>,
-    ) -> (Columns, Option<OfDevice>) {
+    ) -> (Columns, Option<DeviceCategories>) {
         let events = &self.pytorch.events;
-        let mut pools = Vec::with_capacity(lives.len());
-        let mut categories = Vec::with_capacity(lives.len());
+        let mut pools = Vec::with_capacity(lifetimes.len());
+        let mut categories = Vec::with_capacity(lifetimes.len());
         let (mut notes, mut finals) = (Vec::new(), Vec::new());
         let mut known_notes = HashMap::new();
-        for (place, life) in lives.iter().enumerate() {
-            let block =
-                life.held.and_then(|row| held.blocks.get(&self.snapshot.blocks[row as usize].address));
+        for (place, life) in lifetimes.iter().enumerate() {
+            let block = life
+                .final_row
+                .and_then(|row| final_rows.blocks.get(&self.snapshot.blocks[row as usize].address));
             let event = life.start.or(life.end).map(|event| self.row(event));
             let named_pool = event.and_then(|row| events.named_pool(row, Key::PoolId));
-            let pool = named_pool.or_else(|| held.pool(self.pytorch, life.address));
+            let pool = named_pool.or_else(|| final_rows.pool(self.pytorch, life.address));
             pools.push(
-                pool.map_or(0, |pool| 1 + named.pools.of(pool, MAX_STREAMS_AND_POOLS, || pool_name(pool))),
+                pool.map_or(0, |pool| {
+                    1 + names.pools.index_of(pool, MAX_STREAMS_AND_POOLS, || pool_name(pool))
+                }),
             );
             let text = |key: Key| match (event, block) {
                 (Some(row), _) if events.has(row, key) => events.text(row, key),
@@ -255,13 +258,17 @@ impl DeviceTables<'_> {
             let category = text(Key::Category);
             let name = || self.snapshot.strings.get(category).into_owned();
             let empty = category == StringId::EMPTY;
-            categories.push(if empty { 0 } else { 1 + named.categories.of(category, MAX_CATEGORIES, name) });
+            categories.push(if empty {
+                0
+            } else {
+                1 + names.categories.index_of(category, MAX_CATEGORIES, name)
+            });
             let sources = (text(Key::UserMetadata), text(Key::CompileContext));
             let note = *known_notes.entry(sources).or_insert_with(|| self.note(sources, texts));
             if note != 0 {
                 notes.push((place as u64, note));
             }
-            if let Some(forward) = event.and_then(|row| self.forward(row)) {
+            if let Some(forward) = event.and_then(|row| self.forward_stack(row)) {
                 notes.push((place as u64, texts.intern(&forward)));
             }
             if let Some(&(_, bytes)) = block.filter(|(_, bytes)| *bytes != life.bytes) {
@@ -270,35 +277,35 @@ impl DeviceTables<'_> {
         }
         let mut inferred = self
             .inferred
-            .filter(|_| named.categories.names.is_empty())
-            .map(|found| OfDevice::of(found, self.snapshot, lives, self.rows))
+            .filter(|_| names.categories.names.is_empty())
+            .map(|found| DeviceCategories::of(found, self.snapshot, lifetimes, self.rows))
             .filter(|found| !found.names.is_empty());
         if let Some(found) = &mut inferred {
-            named.categories.names.clone_from(&found.names);
-            categories.clone_from(&found.of_life);
+            names.categories.names.clone_from(&found.names);
+            categories.clone_from(&found.by_lifetime);
         }
         let mut columns = Columns::default();
-        columns.delta("start", lives.iter().map(|life| start(life.start)));
-        columns.varint("life", lives.iter().map(|life| since(life.start, life.end)));
+        columns.delta("start", lifetimes.iter().map(|life| start_code(life.start)));
+        columns.varint("life", lifetimes.iter().map(|life| life_code(life.start, life.end)));
         columns.varint(
             "pending",
-            lives.iter().map(|life| {
+            lifetimes.iter().map(|life| {
                 life.pending_from().map_or(0, |from| (1 + from - life.start.map_or(-1, i64::from)) as u64)
             }),
         );
-        columns.varint("size", lives.iter().map(|life| life.bytes));
-        let stacks: Vec<u32> = lives.iter().map(|life| texts.stack(life.stack)).collect();
+        columns.varint("size", lifetimes.iter().map(|life| life.bytes));
+        let stacks: Vec<u32> = lifetimes.iter().map(|life| texts.stack(life.stack)).collect();
         columns.varint("stack", stacks);
-        columns.delta("address", lives.iter().map(|life| life.address));
-        let streams = lives
-            .iter()
-            .map(|life| named.streams.of(life.stream, MAX_STREAMS_AND_POOLS, || life.stream.to_string()));
+        columns.delta("address", lifetimes.iter().map(|life| life.address));
+        let streams = lifetimes.iter().map(|life| {
+            names.streams.index_of(life.stream, MAX_STREAMS_AND_POOLS, || life.stream.to_string())
+        });
         columns.varint("stream", streams);
         columns.varint("pool", pools);
-        if !named.categories.names.is_empty() {
+        if !names.categories.names.is_empty() {
             columns.varint("category", categories);
         }
-        columns.varint("flags", lives.iter().map(|life| life.flags));
+        columns.varint("flags", lifetimes.iter().map(|life| life.flags));
         columns.delta("note_block", notes.iter().map(|note| note.0));
         columns.varint("note_text", notes.iter().map(|note| note.1));
         columns.delta("final_block", finals.iter().map(|last| last.0));
@@ -306,13 +313,13 @@ impl DeviceTables<'_> {
         (columns, inferred)
     }
 
-    /// Returns the user's and the compiler's text for a block; 0: none.
+    /// Returns the number of the user's and the compiler's text for a block; 0: none.
     fn note(&self, (metadata, context): (StringId, StringId), texts: &mut Texts<'_>) -> u32 {
         let mut lines = Vec::new();
         if metadata != StringId::EMPTY {
             lines.push(format!("User metadata: {}", self.snapshot.strings.get(metadata)));
         }
-        // The text that PyTorch writes outside of compiled code.
+        // Outside of compiled code, PyTorch writes `N/A`.
         let context = self.snapshot.strings.get(context);
         if !context.is_empty() && context != "N/A" {
             lines.push(format!("Compile context: {context}"));
@@ -320,8 +327,8 @@ impl DeviceTables<'_> {
         texts.intern(&lines.join("\n"))
     }
 
-    /// Returns the forward stack of a backward allocation.
-    fn forward(&self, row: usize) -> Option<String> {
+    /// Returns the stack in the forward pass of an allocation in the backward pass.
+    fn forward_stack(&self, row: usize) -> Option<String> {
         let events = &self.pytorch.events;
         if !events.has(row, Key::ForwardFrames) {
             return None;
@@ -336,25 +343,33 @@ impl DeviceTables<'_> {
         (!lines.is_empty()).then(|| format!("Forward pass, where this was created:\n{}", lines.join("\n")))
     }
 
-    fn pieces(&self, pieces: &[Piece], held: &HeldRows, named: &mut Named, texts: &mut Texts<'_>) -> Columns {
+    fn pieces(
+        &self,
+        pieces: &[Piece],
+        final_rows: &FinalRows,
+        names: &mut DeviceNames,
+        texts: &mut Texts<'_>,
+    ) -> Columns {
         let mut columns = Columns::default();
-        columns.delta("start", pieces.iter().map(|piece| start(piece.start)));
-        columns.varint("life", pieces.iter().map(|piece| since(piece.start, piece.end)));
+        columns.delta("start", pieces.iter().map(|piece| start_code(piece.start)));
+        columns.varint("life", pieces.iter().map(|piece| life_code(piece.start, piece.end)));
         columns.varint("size", pieces.iter().map(|piece| piece.bytes));
         let stacks: Vec<u32> = pieces.iter().map(|piece| texts.stack(piece.stack)).collect();
         columns.varint("stack", stacks);
         columns.delta("address", pieces.iter().map(|piece| piece.address));
-        let streams = pieces
-            .iter()
-            .map(|piece| named.streams.of(piece.stream, MAX_STREAMS_AND_POOLS, || piece.stream.to_string()));
+        let streams = pieces.iter().map(|piece| {
+            names.streams.index_of(piece.stream, MAX_STREAMS_AND_POOLS, || piece.stream.to_string())
+        });
         columns.varint("stream", streams);
         let pools: Vec<u32> = pieces
             .iter()
             .map(|piece| {
                 let event = piece.start.or(piece.end).map(|event| self.row(event));
                 let named_pool = event.and_then(|row| self.pytorch.events.named_pool(row, Key::PoolId));
-                let pool = named_pool.or_else(|| held.pool(self.pytorch, piece.address));
-                pool.map_or(0, |pool| 1 + named.pools.of(pool, MAX_STREAMS_AND_POOLS, || pool_name(pool)))
+                let pool = named_pool.or_else(|| final_rows.pool(self.pytorch, piece.address));
+                pool.map_or(0, |pool| {
+                    1 + names.pools.index_of(pool, MAX_STREAMS_AND_POOLS, || pool_name(pool))
+                })
             })
             .collect();
         columns.varint("pool", pools);
@@ -362,9 +377,15 @@ impl DeviceTables<'_> {
         columns
     }
 
-    fn events(&self, lives: &[Life], of_event: &[u32], pieces: &[Piece], texts: &mut Texts<'_>) -> Columns {
+    fn events(
+        &self,
+        lifetimes: &[BlockLifetime],
+        of_event: &[u32],
+        pieces: &[Piece],
+        texts: &mut Texts<'_>,
+    ) -> Columns {
         let events = &self.snapshot.events;
-        let sizes_by_event = self.sizes_by_event(lives, pieces);
+        let sizes_by_event = self.sizes_by_event(lifetimes, pieces);
         let mut odd = Vec::new();
         let mut stacks = Vec::with_capacity(self.rows.len());
         for (event, &row) in self.rows.iter().enumerate() {
@@ -373,7 +394,7 @@ impl DeviceTables<'_> {
             let block_has_stack = action == Action::Alloc && of_event[event] != NONE;
             stacks.push(if block_has_stack { 0 } else { texts.stack(events.stack[row]) });
             let (address, bytes) = match action {
-                // An unknown number is the largest one.
+                // An unknown number of free bytes is written as the largest number.
                 Action::Oom => {
                     (self.snapshot.oom_free_bytes(row).unwrap_or(u64::MAX), events.size_bytes[row])
                 }
@@ -381,7 +402,7 @@ impl DeviceTables<'_> {
             };
             let text = match action {
                 Action::Annotate => texts.string(self.pytorch.events.text(row, Key::UserMetadata)),
-                Action::Other => self.other(row, texts),
+                Action::Other => self.other_action(row, texts),
                 _ => 0,
             };
             if sizes_by_event[event] != Some((address, bytes)) || text != 0 {
@@ -406,8 +427,8 @@ impl DeviceTables<'_> {
         columns
     }
 
-    /// Returns the action of an event that memtrack has no name for.
-    fn other(&self, row: usize, texts: &mut Texts<'_>) -> u32 {
+    /// Returns the number of the text of an action that memtrack has no name for.
+    fn other_action(&self, row: usize, texts: &mut Texts<'_>) -> u32 {
         match self.snapshot.event_value(row, Key::Action) {
             Some(Value::Str(id)) => texts.string(id),
             Some(value) => texts.intern(value.type_name()),
@@ -415,9 +436,9 @@ impl DeviceTables<'_> {
         }
     }
 
-    /// Returns by event the address and size of its block or piece, for a lookup by the events at which they start,
-    /// become pending and end. `None` where several do, or none does.
-    fn sizes_by_event(&self, lives: &[Life], pieces: &[Piece]) -> Vec<Option<(u64, u64)>> {
+    /// Returns for each event the address and size of the block or piece that starts, becomes pending or ends at the
+    /// event. `None` where several do, or none does.
+    fn sizes_by_event(&self, lifetimes: &[BlockLifetime], pieces: &[Piece]) -> Vec<Option<(u64, u64)>> {
         let mut sizes_by_event: Vec<(u8, (u64, u64))> = vec![(0, (0, 0)); self.rows.len()];
         let mut add = |event: Option<u32>, what: (u64, u64)| {
             if let Some(event) = event {
@@ -426,7 +447,7 @@ impl DeviceTables<'_> {
                 *size = what;
             }
         };
-        for life in lives {
+        for life in lifetimes {
             let what = (life.address, life.bytes);
             add(life.start, what);
             add(life.end, what);
@@ -441,13 +462,13 @@ impl DeviceTables<'_> {
     }
 }
 
-/// Returns -1 for a block that is older than the trace.
-fn start(event: Option<u32>) -> u64 {
+/// Encodes the event at which a block or piece starts; -1 if it is older than the trace.
+fn start_code(event: Option<u32>) -> u64 {
     event.map_or(u64::MAX, u64::from)
 }
 
-/// Returns 0 for a block that is live at the end.
-fn since(start: Option<u32>, end: Option<u32>) -> u64 {
+/// Encodes the number of events that a block or piece lives; 0 if it is live at the end.
+fn life_code(start: Option<u32>, end: Option<u32>) -> u64 {
     end.map_or(0, |end| (i64::from(end) - start.map_or(-1, i64::from)) as u64)
 }
 
@@ -458,7 +479,7 @@ mod tests {
     #[test]
     fn beyond_the_limit_new_names_are_others() {
         let mut places = NameTable::default();
-        let of = |places: &mut NameTable<u64>, key: u64| places.of(key, 2, || format!("name {key}"));
+        let of = |places: &mut NameTable<u64>, key: u64| places.index_of(key, 2, || format!("name {key}"));
         let found: Vec<u32> = [7, 8, 7, 9, 8, 10].map(|key| of(&mut places, key)).to_vec();
         assert_eq!(found, [0, 1, 0, 2, 1, 2]);
         assert_eq!(places.names, ["name 7", "name 8", "others"]);

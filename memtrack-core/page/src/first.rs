@@ -1,7 +1,7 @@
 //! The part of a page that is visible before any click: the summary's sentences, each with the view of the page that
 //! shows its subject.
 
-use crate::head::{Sentence, Show};
+use crate::head::{PageState, Sentence};
 use memtrack_model::event::DeviceId;
 use memtrack_model::paths::file_name;
 use memtrack_model::snapshot::Snapshot;
@@ -10,7 +10,7 @@ use memtrack_report::analysis::summary::{DeviceSummary, HintSubject, origin_of};
 use memtrack_report::analysis::top::TopRow;
 
 /// The title of the lines that suggest what to inspect first.
-const LOOK: &str = "Look first at";
+const LOOK_FIRST_AT: &str = "Look first at";
 
 /// The title of the line about the highest point of reserved memory.
 const MOST_RESERVED: &str = "Reserved peak";
@@ -25,7 +25,7 @@ pub(crate) fn sentences(
     device: DeviceId,
     rows: &[u32],
 ) -> Vec<Sentence> {
-    let at = |view, event: Option<i64>| Some(Show { view: Some(view), event, query: None });
+    let at = |view, event: Option<i64>| Some(PageState { view: Some(view), event, query: None });
     let last = rows.len() as i64 - 1;
     let peak = summary.peak.event.map_or(-1, |event| event as i64);
     let reserved =
@@ -33,7 +33,7 @@ pub(crate) fn sentences(
     let made_of_categories = summary.peak.categories_text();
     let mut sentences = Vec::new();
     let mut ooms = summary.ooms.iter();
-    // Lines without a title continue the subject of the line before.
+    // A line without a title continues the subject of the line before.
     let mut about = String::new();
     for (title, text) in summary.lines() {
         if !title.is_empty() {
@@ -55,16 +55,16 @@ pub(crate) fn sentences(
             }
             "Allocated" => at("timeline", Some(last)),
             "Private pools" => at("pools", Some(last)),
-            LOOK => continue,
+            LOOK_FIRST_AT => continue,
             _ => None,
         };
         let is_peak = title == "Peak";
-        // The groups come between it and the peak, which it belongs to.
+        // The line about the reserved peak needs a title of its own: the groups come between it and the line of the peak.
         let title = if about == "Peak" && title.is_empty() { MOST_RESERVED.to_owned() } else { title };
         sentences.push(Sentence { title, text, show });
         if is_peak {
             let groups = summary.peak.live.rows.iter().enumerate();
-            sentences.extend(groups.map(|(place, row)| made_of(place, row, peak)));
+            sentences.extend(groups.map(|(place, row)| group_sentence(place, row, peak)));
         }
     }
     for (place, (about, text)) in summary.look_first_at().into_iter().enumerate() {
@@ -75,19 +75,19 @@ pub(crate) fn sentences(
             HintSubject::Retained => at("flame", Some(last)),
             _ => at("timeline", Some(last)),
         };
-        let title = if place == 0 { LOOK } else { "" };
+        let title = if place == 0 { LOOK_FIRST_AT } else { "" };
         sentences.push(Sentence { title: title.to_owned(), text, show });
     }
-    most_wanted_first(sentences)
+    most_important_first(sentences)
 }
 
-/// Sorts the most important lines to the front, whereas the summary reports the present state before the past.
-pub(crate) fn most_wanted_first(sentences: Vec<Sentence>) -> Vec<Sentence> {
+/// Moves the most important lines to the front; the summary itself begins with the present state.
+pub(crate) fn most_important_first(sentences: Vec<Sentence>) -> Vec<Sentence> {
     let rank = |title: &str| match title {
         "Peak" => 0,
         "Made of" | MOST_RESERVED | BY_CATEGORY => 1,
         "Out of memory" => 2,
-        LOOK => 3,
+        LOOK_FIRST_AT => 3,
         "Contradiction" => 4,
         "Allocated" => 5,
         "Trace" => 7,
@@ -107,7 +107,7 @@ pub(crate) fn most_wanted_first(sentences: Vec<Sentence>) -> Vec<Sentence> {
 }
 
 /// Returns the sentence about one of the largest groups at the peak.
-fn made_of(place: usize, row: &TopRow, peak: i64) -> Sentence {
+fn group_sentence(place: usize, row: &TopRow, peak: i64) -> Sentence {
     let error = &row.errors.allocated_bytes;
     let (bytes, share) = (error.as_bytes(row.allocated_bytes), error.as_share(row.share));
     let blocks = row.errors.count.as_counted(row.count, "block");
@@ -116,7 +116,7 @@ fn made_of(place: usize, row: &TopRow, peak: i64) -> Sentence {
     let query = frame.and_then(|frame| {
         let name = frame.file.as_deref().map(file_name);
         match (name, frame.line) {
-            // PyTorch's form has 0 for an unknown line, and `??` for an unknown file.
+            // PyTorch writes 0 for an unknown line, and `??` for an unknown file.
             (Some(file), Some(line)) if line > 0 && file != "??" => Some(format!("{}:{line}", escaped(file))),
             _ => Some(escaped(&frame.function)).filter(|query| !query.is_empty()),
         }
@@ -124,11 +124,11 @@ fn made_of(place: usize, row: &TopRow, peak: i64) -> Sentence {
     Sentence {
         title: title.to_owned(),
         text: format!("{bytes} ({share}) in {blocks}, which {}", plural(origin, row.count)),
-        show: Some(Show { view: Some("timeline"), event: Some(peak), query }),
+        show: Some(PageState { view: Some("timeline"), event: Some(peak), query }),
     }
 }
 
-/// Returns the same for several blocks.
+/// Changes the verb of a phrase about one block to the plural if there are several `blocks`.
 fn plural(origin: String, blocks: u64) -> String {
     if blocks == 1 {
         return origin;

@@ -31,12 +31,12 @@ pub(crate) struct DeviceHead {
     pub(crate) events: usize,
     pub(crate) blocks: usize,
     pub(crate) segments: usize,
-    /// Whether its segments were reserved by an allocator.
+    /// Whether an allocator reserved the device's segments.
     pub(crate) reserved: bool,
     pub(crate) streams: Vec<String>,
     pub(crate) pools: Vec<String>,
     pub(crate) categories: Vec<String>,
-    /// Whether [`Self::categories`] are not in the file.
+    /// Whether [`Self::categories`] were inferred because the file does not contain them.
     pub(crate) inferred: bool,
     /// The initial meaning of colours: `category` or `stack`.
     pub(crate) color: &'static str,
@@ -60,12 +60,12 @@ pub(crate) enum Kind {
 pub(crate) struct Sentence {
     pub(crate) title: String,
     pub(crate) text: String,
-    pub(crate) show: Option<Show>,
+    pub(crate) show: Option<PageState>,
 }
 
-/// A state of the page.
+/// A state of the page: its view, the selected event and the search query.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Show {
+pub(crate) struct PageState {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) view: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,9 +89,9 @@ pub(crate) struct Sections {
     pub(crate) bands: usize,
 }
 
-/// A head with the fields that depend on the page around it.
+/// A head, with the fields that depend on how the page is written.
 #[derive(Serialize)]
-pub(crate) struct Whole<'a> {
+pub(crate) struct PageHead<'a> {
     #[serde(flatten)]
     pub(crate) head: &'a Head,
     pub(crate) served: bool,

@@ -5,35 +5,36 @@ use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::{Key, PyTorch};
 use std::collections::HashMap;
 
-/// The segments of a device at the end.
-pub(crate) struct HeldRows {
-    /// By address: the row of an active block, and the bytes reserved for it.
+/// The segments and blocks of a device at the end, by address.
+pub(crate) struct FinalRows {
+    /// By address: the row of an active block, and the bytes that are reserved for the block.
     pub(crate) blocks: HashMap<u64, (usize, u64), foldhash::fast::RandomState>,
-    /// First address, bytes and row of each segment, by address.
+    /// The first address, bytes and row of each segment, by address.
     segments: Vec<(u64, u64, usize)>,
 }
 
-impl HeldRows {
+impl FinalRows {
     pub(crate) fn of(snapshot: &Snapshot, pytorch: &PyTorch, device: DeviceId) -> Self {
-        let mut held = Self { blocks: HashMap::default(), segments: Vec::new() };
+        let mut rows = Self { blocks: HashMap::default(), segments: Vec::new() };
         for (row, segment) in snapshot.segments.iter().enumerate() {
             if segment.device != device || row >= pytorch.segments.len() {
                 continue;
             }
-            held.segments.push((segment.address, segment.size_bytes, row));
+            rows.segments.push((segment.address, segment.size_bytes, row));
             for block in pytorch.segments.rows(row, Key::Blocks) {
                 let state = snapshot.strings.bytes(pytorch.blocks.text(block, Key::State));
                 if state.starts_with(b"active") {
                     let address = pytorch.blocks.number(block, Key::Address);
-                    held.blocks.insert(address, (block, pytorch.blocks.number(block, Key::Size)));
+                    rows.blocks.insert(address, (block, pytorch.blocks.number(block, Key::Size)));
                 }
             }
         }
-        held.segments.sort_unstable();
-        held
+        rows.segments.sort_unstable();
+        rows
     }
 
-    /// Returns the pool of the segment that contains an address; `None` if the file does not have it.
+    /// Returns the pool of the segment that contains an address; `None` if the file does not contain such a segment or its
+    /// pool.
     pub(crate) fn pool(&self, pytorch: &PyTorch, address: u64) -> Option<(u64, u64)> {
         let after = self.segments.partition_point(|segment| segment.0 <= address);
         let &(first, bytes, row) = self.segments.get(after.checked_sub(1)?)?;

@@ -1,11 +1,11 @@
-//! The page around the tables.
+//! Writes the HTML page around the tables.
 //!
-//! Names in a snapshot are untrusted. They are in the page only as JSON and compressed tables, both of which a browser treats
-//! as data, and its script shows them as text. The policy in the page's head forbids everything outside the page: other
-//! scripts, and all addresses except, when it is served, its own.
+//! Names in a snapshot are untrusted. The page contains them only in JSON and compressed tables, which a browser treats as
+//! data, and the script shows them as text. The content security policy in the page's head forbids other scripts, and all
+//! requests except, when the page is served, those to its own server.
 
 use crate::Page;
-use crate::head::Whole;
+use crate::head::PageHead;
 use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
 use std::io::{self, Write};
@@ -16,11 +16,11 @@ const STYLE: &str = include_str!("../viewer/dist/viewer.css");
 const SCRIPT_SHA256: &str = include_str!("../viewer/dist/viewer.sha256");
 
 /// Writes a page with all its tables.
-pub(crate) fn whole(page: &Page, mut out: impl Write) -> io::Result<()> {
+pub(crate) fn write(page: &Page, mut out: impl Write) -> io::Result<()> {
     begin(page, false, &mut out)?;
     for (number, section) in page.sections.iter().enumerate() {
         write!(out, "<script type=\"text/plain\" id=\"memtrack-section-{number}\">")?;
-        // In pieces: the text is a third longer than the data.
+        // In chunks, so that the base64 text is never in memory as a whole.
         for piece in section.packed().chunks(3 << 14) {
             write!(out, "{}", Base64Display::new(piece, &STANDARD))?;
         }
@@ -29,8 +29,8 @@ pub(crate) fn whole(page: &Page, mut out: impl Write) -> io::Result<()> {
     end(out)
 }
 
-/// Writes a page that requests its tables.
-pub(crate) fn served(page: &Page, mut out: impl Write) -> io::Result<()> {
+/// Writes a page without its tables, which it requests from a server.
+pub(crate) fn write_served(page: &Page, mut out: impl Write) -> io::Result<()> {
     begin(page, true, &mut out)?;
     end(out)
 }
@@ -46,7 +46,7 @@ fn begin(page: &Page, served: bool, out: &mut impl Write) -> io::Result<()> {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<title>"
     )?;
-    escaped(&page.head.name, out)?;
+    write_escaped(&page.head.name, out)?;
     write!(
         out,
         " · memtrack</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
@@ -54,9 +54,9 @@ fn begin(page: &Page, served: bool, out: &mut impl Write) -> io::Result<()> {
          first.</noscript>\n<main id=\"memtrack\"></main>\n\
          <script type=\"application/json\" id=\"memtrack-head\">"
     )?;
-    let whole = Whole { head: &page.head, served, sections: &page.sections };
-    let json = serde_json::to_string(&whole).map_err(io::Error::from)?;
-    // `</script` would end the element inside any quotes; in JSON this is equivalent.
+    let head = PageHead { head: &page.head, served, sections: &page.sections };
+    let json = serde_json::to_string(&head).map_err(io::Error::from)?;
+    // `</script` would end the element even inside quotes; in JSON, the escape is equivalent.
     out.write_all(json.replace('<', "\\u003c").as_bytes())?;
     out.write_all(b"</script>\n")
 }
@@ -66,8 +66,8 @@ fn end(mut out: impl Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Writes text between tags.
-fn escaped(text: &str, out: &mut impl Write) -> io::Result<()> {
+/// Writes text with HTML's special characters escaped.
+fn write_escaped(text: &str, out: &mut impl Write) -> io::Result<()> {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     out.write_all(text.as_bytes())
 }

@@ -1,24 +1,29 @@
-//! Categories that are not in the file: the categories of a device's blocks, and their sums at its peak.
+//! Inferred categories, for files that contain none: the categories of a device's blocks, and their sums at its peak.
 
-use crate::blocks::{ESTIMATE, Life};
+use crate::blocks::{BlockLifetime, ESTIMATE};
 use crate::first::BY_CATEGORY;
-use crate::head::{Sentence, Show};
+use crate::head::{PageState, Sentence};
 use memtrack_model::event::Action;
 use memtrack_model::snapshot::{InferredCategories, Snapshot};
 use memtrack_model::units::{human_bytes, human_share};
 
 /// The categories of a device, as its columns contain them.
 #[derive(Default)]
-pub(crate) struct OfDevice {
-    /// The names of those that occur.
+pub(crate) struct DeviceCategories {
+    /// The names of the categories that occur.
     pub(crate) names: Vec<String>,
-    /// By block: 0 or 1 + the index in [`Self::names`].
-    pub(crate) of_life: Vec<u32>,
+    /// By block: 0 for no category, or else 1 + the category's index in [`Self::names`].
+    pub(crate) by_lifetime: Vec<u32>,
 }
 
-impl OfDevice {
-    /// Returns the categories of `lives`, whose events are `rows` of the snapshot.
-    pub(crate) fn of(found: &InferredCategories, snapshot: &Snapshot, lives: &[Life], rows: &[u32]) -> Self {
+impl DeviceCategories {
+    /// Returns the categories of `lifetimes` on a device whose events are `rows` of the snapshot.
+    pub(crate) fn of(
+        found: &InferredCategories,
+        snapshot: &Snapshot,
+        lifetimes: &[BlockLifetime],
+        rows: &[u32],
+    ) -> Self {
         let mut places: Vec<u32> = vec![0; found.names.len() + 1];
         let mut device = Self::default();
         let of_row = |event: Option<u32>| {
@@ -26,13 +31,14 @@ impl OfDevice {
             row.and_then(|&row| found.of_event.get(row as usize)).copied().unwrap_or(0)
         };
         let begins = |event: &u32| snapshot.events.action[rows[*event as usize] as usize] == Action::Alloc;
-        for life in lives {
-            let held = || life.held.and_then(|row| found.of_block.get(row as usize)).copied().unwrap_or(0);
+        for life in lifetimes {
+            let at_end =
+                || life.final_row.and_then(|row| found.of_block.get(row as usize)).copied().unwrap_or(0);
             let events = [life.start.filter(begins), life.request, life.end];
-            let number = events.into_iter().map(of_row).find(|number| *number != 0).unwrap_or_else(held);
+            let number = events.into_iter().map(of_row).find(|number| *number != 0).unwrap_or_else(at_end);
             let Some(name) = usize::from(number).checked_sub(1).and_then(|place| found.names.get(place))
             else {
-                device.of_life.push(0);
+                device.by_lifetime.push(0);
                 continue;
             };
             let place = &mut places[usize::from(number)];
@@ -40,16 +46,16 @@ impl OfDevice {
                 device.names.push(name.clone());
                 *place = device.names.len() as u32;
             }
-            device.of_life.push(*place);
+            device.by_lifetime.push(*place);
         }
         device
     }
 
     /// Returns the sentence about the categories of the peak, if they cover more than half of the memory that is live
     /// then. `events` is the number of the device's events.
-    pub(crate) fn at_peak(&self, lives: &[Life], events: usize) -> Option<Sentence> {
+    pub(crate) fn at_peak(&self, lifetimes: &[BlockLifetime], events: usize) -> Option<Sentence> {
         let mut changes = vec![0i128; events + 1];
-        for life in lives {
+        for life in lifetimes {
             changes[life.start.map_or(0, |event| event as usize + 1)] += i128::from(life.bytes);
             if let Some(end) = life.end {
                 changes[end as usize + 1] -= i128::from(life.bytes);
@@ -62,11 +68,11 @@ impl OfDevice {
                 (most, peak) = (live, place as i64 - 1);
             }
         }
-        let is_live = |life: &&Life| {
+        let is_live = |life: &&BlockLifetime| {
             life.start.map_or(-1, i64::from) <= peak && life.end.is_none_or(|end| peak < i64::from(end))
         };
         let mut bytes = vec![0u64; self.names.len() + 1];
-        for (life, place) in lives.iter().zip(&self.of_life).filter(|(life, _)| is_live(life)) {
+        for (life, place) in lifetimes.iter().zip(&self.by_lifetime).filter(|(life, _)| is_live(life)) {
             bytes[*place as usize] = bytes[*place as usize].saturating_add(life.bytes);
         }
         let all = bytes.iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
@@ -81,9 +87,9 @@ impl OfDevice {
         let mut parts: Vec<String> =
             order.iter().map(|&place| part(&self.names[place - 1], bytes[place])).collect();
         parts.extend((bytes[0] > 0).then(|| part("no category", bytes[0])));
-        let show = Some(Show { view: Some("categories"), event: Some(peak), query: None });
-        // Sums of estimates would need their error.
-        let text = if lives.iter().any(|life| life.flags & ESTIMATE != 0) {
+        let show = Some(PageState { view: Some("categories"), event: Some(peak), query: None });
+        // Sums of estimates would have to state their error.
+        let text = if lifetimes.iter().any(|life| life.flags & ESTIMATE != 0) {
             "inferred from stacks, scopes and the order of events; the file has no categories".to_owned()
         } else {
             format!("{}; inferred, the file has no categories", parts.join(", "))
@@ -95,14 +101,14 @@ impl OfDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocks::lives;
+    use crate::blocks::lifetimes;
     use memtrack_model::event::{DeviceId, Event};
     use memtrack_model::snapshot::LiveBlock;
 
     const DEVICE: DeviceId = DeviceId(0);
 
-    /// Returns a snapshot with one block from before the trace that is freed in it, one that is allocated in it, and
-    /// one without events.
+    /// Returns a snapshot with three blocks: one from before the trace that is freed in the trace, one that is allocated
+    /// in the trace, and one without events.
     fn snapshot() -> Snapshot {
         let mut snapshot = Snapshot::default();
         let event = |address, size_bytes, action| Event {
@@ -146,18 +152,18 @@ mod tests {
     #[test]
     fn blocks_have_the_categories_of_their_events_or_of_their_final_rows() {
         let (snapshot, rows) = (snapshot(), [0, 1, 2]);
-        let lives = lives(&snapshot, DEVICE, &rows).lives;
-        let device = OfDevice::of(&found(), &snapshot, &lives, &rows);
-        let mut named: Vec<(u64, &str)> = lives
+        let lifetimes = lifetimes(&snapshot, DEVICE, &rows).lifetimes;
+        let device = DeviceCategories::of(&found(), &snapshot, &lifetimes, &rows);
+        let mut named: Vec<(u64, &str)> = lifetimes
             .iter()
-            .zip(&device.of_life)
+            .zip(&device.by_lifetime)
             .map(|(life, place)| {
                 (life.address, place.checked_sub(1).map_or("", |place| &device.names[place as usize]))
             })
             .collect();
         named.sort_unstable();
         assert_eq!(named, [(8, "parameter"), (16, "activation"), (32, "gradient")]);
-        let sentence = device.at_peak(&lives, rows.len()).unwrap();
+        let sentence = device.at_peak(&lifetimes, rows.len()).unwrap();
         assert_eq!(
             sentence.text,
             "activation 1000 B (99.0 %), gradient 10 B (1.0 %); inferred, the file has no categories"
@@ -167,10 +173,10 @@ mod tests {
     #[test]
     fn categories_of_less_than_half_of_the_peak_do_not_set_the_colours() {
         let (snapshot, rows) = (snapshot(), [0, 1, 2]);
-        let lives = lives(&snapshot, DEVICE, &rows).lives;
+        let lifetimes = lifetimes(&snapshot, DEVICE, &rows).lifetimes;
         let few = InferredCategories { of_event: vec![1, 0, 0], ..found() };
-        let device = OfDevice::of(&few, &snapshot, &lives, &rows);
+        let device = DeviceCategories::of(&few, &snapshot, &lifetimes, &rows);
         assert_eq!(device.names.len(), 2);
-        assert_eq!(device.at_peak(&lives, rows.len()), None);
+        assert_eq!(device.at_peak(&lifetimes, rows.len()), None);
     }
 }

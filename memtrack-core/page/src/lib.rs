@@ -4,8 +4,8 @@
 //!
 //! The modules:
 //!
-//! - `blocks` and `pieces`: lifetimes of blocks and of reserved memory, by undoing the events from the end; `bands`: what
-//!   was running.
+//! - `blocks` and `pieces`: lifetimes of blocks and of reserved memory, by undoing the events from the end; `bands`: the
+//!   scopes and profiler ranges that were open.
 //! - `first`: the summary's sentences; `device`, with `held`, `settings` and `inferred`: a device's tables.
 //! - `texts`, `columns` and `head`: their encoding in the page; `html`: the page around them; `ranks`: the ranks of a job
 //!   as one page.
@@ -38,14 +38,14 @@ use std::io::{self, Write};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum View {
-    /// The memory in use over time, stacked.
+    /// The live blocks over time, stacked.
     #[default]
     Timeline,
-    /// The same by category: the purpose of memory, for snapshots that contain it ([`Page::has_categories`]).
+    /// The live bytes over time by category: the purpose of memory, for snapshots that contain it ([`Page::has_categories`]).
     Categories,
-    /// The same with an envelope for each private pool.
+    /// The live blocks over time, with an envelope for each private pool.
     Pools,
-    /// The allocator's events, and segments and blocks at any of them.
+    /// The allocator's events, and the segments and blocks after any of them.
     State,
     /// Segments over time, stacked.
     Segments,
@@ -67,7 +67,7 @@ impl View {
         Self::Settings,
     ];
 
-    /// Returns its name in lower case, as in a page's address.
+    /// Returns the name of the view in lower case, as in a page's address.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Timeline => "timeline",
@@ -92,13 +92,13 @@ impl Page {
     /// Creates the page of a snapshot, titled `name`. A recording must first be converted to PyTorch's form
     /// (`Snapshot::into_pytorch`), which names its stacks.
     ///
-    /// Takes time and memory in proportion to the snapshot's events: some 100 bytes each.
+    /// Takes time and memory in proportion to the number of events: about 100 bytes per event.
     pub fn of(snapshot: &PytorchSnapshot, name: &str) -> Self {
         device::page_of(snapshot, name, None)
     }
 
-    /// Creates the page with inferred categories on devices of which the snapshot does not contain them. The page
-    /// states that they were inferred.
+    /// Creates the page with inferred categories on devices for which the snapshot contains none. The page states that the
+    /// categories were inferred.
     pub fn with_inferred(snapshot: &PytorchSnapshot, name: &str, categories: &InferredCategories) -> Self {
         device::page_of(snapshot, name, Some(categories))
     }
@@ -128,7 +128,7 @@ impl Page {
     /// # Errors
     /// Fails when `out` cannot be written to.
     pub fn write(&self, out: impl Write) -> io::Result<()> {
-        html::whole(self, out)
+        html::write(self, out)
     }
 
     /// Writes the page without its tables, for a server: it requests them at `section/0`, `section/1` …, relative to
@@ -137,7 +137,7 @@ impl Page {
     /// # Errors
     /// Fails when `out` cannot be written to.
     pub fn write_served(&self, out: impl Write) -> io::Result<()> {
-        html::served(self, out)
+        html::write_served(self, out)
     }
 
     /// Returns a table of the page as raw deflate data, by its number; `None` when there is none.

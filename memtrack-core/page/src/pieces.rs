@@ -1,6 +1,6 @@
-//! Reserved memory as pieces: the memory that one event allocated from the driver, as long as it was held. A segment
-//! is one piece; an expandable one has a piece for each part that was mapped at a time. Like blocks, they are found
-//! by undoing the events from the pieces that are held at the end.
+//! Reserved memory as pieces: a piece is the memory that one event allocated from the driver, until it was returned. A
+//! segment is one piece; an expandable segment has a piece for each part that was mapped at one time. Like blocks, pieces
+//! are found by undoing the events from the pieces that are reserved at the end.
 
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::Snapshot;
@@ -9,32 +9,32 @@ use std::collections::BTreeMap;
 /// The flag of a part of an expandable segment.
 pub(crate) const EXPANDABLE: u8 = 8;
 
-/// Memory that was held from one event to another.
+/// Memory that was reserved from one event to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Piece {
-    /// The event that allocated it; none: before the first.
+    /// The event that allocated the piece; none: before the first event.
     pub(crate) start: Option<u32>,
-    /// The event that returned it; none: held at the end.
+    /// The event that returned the piece; none: it is reserved at the end.
     pub(crate) end: Option<u32>,
-    /// Its first address.
+    /// The piece's first address.
     pub(crate) address: u64,
-    /// Its bytes.
+    /// The piece's bytes.
     pub(crate) bytes: u64,
-    /// The stack that allocated it.
+    /// The stack that allocated the piece.
     pub(crate) stack: StackId,
-    /// The raw handle of its stream.
+    /// The raw handle of the piece's stream.
     pub(crate) stream: u64,
-    /// `EXPANDABLE`.
+    /// [`EXPANDABLE`] or 0.
     pub(crate) flags: u8,
-    /// Its row in [`Snapshot::segments`], if it is held at the end.
-    pub(crate) held: Option<u32>,
+    /// The piece's row in [`Snapshot::segments`], if it is reserved at the end.
+    pub(crate) final_row: Option<u32>,
 }
 
 /// Returns the pieces of `device`, in the order in which they were allocated. Its events are `rows` of the snapshot.
 pub(crate) fn pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Vec<Piece> {
-    let mut held = Held::default();
+    let mut reserved = ReservedPieces::default();
     for (row, segment) in snapshot.segments.iter().enumerate().filter(|(_, row)| row.device == device) {
-        held.insert(Piece {
+        reserved.insert(Piece {
             start: None,
             end: None,
             address: segment.address,
@@ -42,7 +42,7 @@ pub(crate) fn pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Vec
             stack: segment.stack,
             stream: segment.stream.0,
             flags: if segment.is_expandable { EXPANDABLE } else { 0 },
-            held: Some(row as u32),
+            final_row: Some(row as u32),
         });
     }
     let events = &snapshot.events;
@@ -52,13 +52,13 @@ pub(crate) fn pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Vec
         let expandable = matches!(events.action[row], Action::SegmentMap | Action::SegmentUnmap);
         match events.action[row] {
             Action::SegmentAlloc | Action::SegmentMap => {
-                held.began(range, event, Some(events.stack[row]), expandable);
+                reserved.allocated(range, event, Some(events.stack[row]), expandable);
             }
             Action::SegmentFree | Action::SegmentUnmap => {
-                // A piece that lies there although it was returned was allocated again by an event that is not in the
+                // A piece that is reserved there after the return was allocated again by an event that is not in the
                 // trace.
-                held.began(range, event, None, expandable);
-                held.insert(Piece {
+                reserved.allocated(range, event, None, expandable);
+                reserved.insert(Piece {
                     start: None,
                     end: Some(event),
                     address: range.0,
@@ -66,44 +66,50 @@ pub(crate) fn pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Vec
                     stack: events.stack[row],
                     stream: events.stream[row].0,
                     flags: if expandable { EXPANDABLE } else { 0 },
-                    held: None,
+                    final_row: None,
                 });
             }
             _ => {}
         }
     }
-    held.in_order()
+    reserved.in_order()
 }
 
-/// The pieces that are held at the current event, and those allocated after it.
+/// The pieces that are reserved at the current event, and those that were allocated after it.
 #[derive(Default)]
-struct Held {
-    /// By first address; they do not overlap.
+struct ReservedPieces {
+    /// The pieces that are reserved at the current event, by first address; they do not overlap.
     now: BTreeMap<u64, Piece>,
-    /// The latest first.
-    taken: Vec<Piece>,
+    /// The pieces that were allocated after the current event, the latest first.
+    later: Vec<Piece>,
 }
 
-impl Held {
+impl ReservedPieces {
     fn insert(&mut self, piece: Piece) {
         if piece.bytes > 0 {
-            // Segments of a file may overlap, which real ones cannot: the last one counts.
+            // Segments in a file may overlap, although real segments cannot: the last one counts.
             self.cut(piece.address, piece.bytes);
             self.now.insert(piece.address, piece);
         }
     }
 
-    /// Records that the pieces in a range were allocated by `event`.
-    fn began(&mut self, (address, bytes): (u64, u64), event: u32, stack: Option<StackId>, expandable: bool) {
+    /// Records that `event` allocated the pieces in a range.
+    fn allocated(
+        &mut self,
+        (address, bytes): (u64, u64),
+        event: u32,
+        stack: Option<StackId>,
+        expandable: bool,
+    ) {
         for mut piece in self.cut(address, bytes) {
             piece.start = Some(event);
             piece.stack = stack.unwrap_or(piece.stack);
             piece.flags |= if expandable { EXPANDABLE } else { 0 };
-            self.taken.push(piece);
+            self.later.push(piece);
         }
     }
 
-    /// Removes a range, and keeps the parts of pieces outside it.
+    /// Removes a range and returns the pieces in it; parts of pieces outside the range stay.
     fn cut(&mut self, address: u64, bytes: u64) -> Vec<Piece> {
         let end = address.saturating_add(bytes);
         let mut found = Vec::new();
@@ -129,12 +135,12 @@ impl Held {
         found
     }
 
-    /// Returns the pieces in the order of the stack: those older than the trace first, among them those held longest
-    /// at the bottom.
+    /// Returns the pieces in the order in which the picture stacks them: pieces older than the trace first, and among these
+    /// the ones that are reserved longest at the bottom.
     fn in_order(self) -> Vec<Piece> {
         let mut older: Vec<Piece> = self.now.into_values().collect();
         older.sort_by_key(|piece| (std::cmp::Reverse(piece.end.unwrap_or(u32::MAX)), piece.address));
-        older.into_iter().chain(self.taken.into_iter().rev()).collect()
+        older.into_iter().chain(self.later.into_iter().rev()).collect()
     }
 }
 
@@ -183,14 +189,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn held_pieces_are_those_that_undoing_the_events_leaves(
+        fn reserved_pieces_are_those_that_undoing_the_events_leaves(
             events in prop::collection::vec(step(), 0..30),
             held in prop::collection::vec((0..20u64, 1..8u64), 0..4),
         ) {
             let (snapshot, rows) = snapshot(&events, &held);
             let pieces = pieces(&snapshot, DEVICE, &rows);
             prop_assert!(pieces.is_sorted_by_key(|piece| piece.start));
-            // Byte by byte, backwards.
+            // The reserved bytes, undone backwards.
             let mut bytes: BTreeSet<u64> = held.iter().flat_map(|&(at, size)| at..at + size).collect();
             for event in (-1..events.len() as i64).rev() {
                 let mut seen = BTreeSet::new();

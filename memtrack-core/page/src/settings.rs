@@ -4,13 +4,13 @@ use memtrack_model::snapshot::pytorch::{Key, PyTorch};
 use memtrack_model::snapshot::{Snapshot, Value};
 use serde_json::json;
 
-/// The depth to which the settings show nested values.
+/// The maximum depth of nested values in the settings.
 const MAX_DEPTH: usize = 32;
 
-/// Returns the settings in the file; null when it has none.
+/// Returns the settings in the file; null when the file contains none.
 pub(crate) fn settings(snapshot: &Snapshot, pytorch: &PyTorch) -> serde_json::Value {
     let value = pytorch.root_value(Key::AllocatorSettings);
-    value.map_or(serde_json::Value::Null, |value| of_allocator(setting(snapshot, value, 0)))
+    value.map_or(serde_json::Value::Null, |value| without_memtrack(setting(snapshot, value, 0)))
 }
 
 /// Converts a setting to JSON; values that JSON cannot represent become text.
@@ -44,8 +44,8 @@ fn setting(snapshot: &Snapshot, value: &Value, depth: usize) -> serde_json::Valu
     }
 }
 
-/// Returns the settings without those that memtrack adds to files that it writes; none if there are no others.
-fn of_allocator(mut settings: serde_json::Value) -> serde_json::Value {
+/// Removes the settings that memtrack adds to the files that it writes; null if there are no other settings.
+fn without_memtrack(mut settings: serde_json::Value) -> serde_json::Value {
     match settings.as_object_mut().map(|entries| (entries.remove("memtrack").is_some(), entries.is_empty())) {
         Some((true, true)) => serde_json::Value::Null,
         _ => settings,

@@ -1,4 +1,4 @@
-//! The texts of a page: strings, frames, stacks and scopes, each once, and only those that are used.
+//! The texts of a page: the strings, frames, stacks and scopes that are used, each once.
 
 use crate::columns::Columns;
 use memtrack_model::Frame;
@@ -8,22 +8,23 @@ use memtrack_report::analysis::ownership::{Owners, Rules};
 use memtrack_report::analysis::trim::{is_allocator_entry, is_internal, is_plumbing};
 use std::collections::HashMap;
 
-/// The texts that were requested, in that order.
+/// The texts that were requested so far, in the order of their numbers.
 pub(crate) struct Texts<'a> {
     snapshot: &'a Snapshot,
     strings: Vec<String>,
     by_text: HashMap<String, u32, foldhash::fast::RandomState>,
-    /// The page's numbers of the snapshot's strings, frames and stacks; 0: not requested yet, unless 0 is its own
-    /// number.
+    /// By string of the snapshot: its number on the page; 0: not requested yet, or the empty string.
     of_string: Vec<u32>,
+    /// By frame of the snapshot: 1 + its number on the page; 0: not requested yet.
     of_frame: Vec<u32>,
+    /// By stack of the snapshot: its number on the page; 0: not requested yet.
     of_stack: Vec<u32>,
     frames: Vec<FrameId>,
     stacks: Vec<StackId>,
 }
 
 impl<'a> Texts<'a> {
-    /// Creates an empty list.
+    /// Creates the texts of a page that has requested none yet.
     pub(crate) fn of(snapshot: &'a Snapshot) -> Self {
         Self {
             snapshot,
@@ -50,7 +51,7 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// Returns the number of any text.
+    /// Returns the number of a text, which need not be in the snapshot.
     pub(crate) fn intern(&mut self, text: &str) -> u32 {
         if let Some(&known) = self.by_text.get(text) {
             return known;
@@ -114,8 +115,8 @@ impl<'a> Texts<'a> {
         columns
     }
 
-    /// Returns by stack the line in the user's code, or the text in its place, as reports name it; 0 for one
-    /// without frames.
+    /// Returns for each stack the number of its line in the user's code, or of the text that reports show instead; 0 for a
+    /// stack without frames.
     fn stack_lines(&mut self, frames: &[FrameId]) -> Vec<u32> {
         let with_line = |&frame: &FrameId| {
             let line = u32::try_from(self.snapshot.frames.line(frame)).ok().filter(|&line| line > 0);
@@ -139,18 +140,19 @@ impl<'a> Texts<'a> {
         Frame { function: strings.get(table.name(frame)).into_owned(), file: Some(file), ..Frame::default() }
     }
 
-    /// Returns by stack how many frames, from the innermost on, only pass the allocation on. Reports omit the same.
+    /// Returns for each stack how many frames, from the innermost on, only forward the allocation. Reports omit the same
+    /// frames.
     fn skipped(&self, frames: &[FrameId]) -> Vec<u32> {
-        let carries = |frame: &FrameId| {
+        let role = |frame: &FrameId| {
             let function = self.frame(*frame).function;
             (is_allocator_entry(&function), is_plumbing(&function))
         };
-        let carries: Vec<(bool, bool)> = frames.iter().map(carries).collect();
-        let of = |frame: &FrameId| carries[self.of_frame[frame.index()] as usize - 1];
+        let roles: Vec<(bool, bool)> = frames.iter().map(role).collect();
+        let role_of = |frame: &FrameId| roles[self.of_frame[frame.index()] as usize - 1];
         let skipped = |&stack: &StackId| {
             let frames = self.snapshot.named.get(stack);
-            let outside = frames.iter().rposition(|frame| of(frame).0).map_or(0, |entry| entry + 1);
-            let first = frames[outside..].iter().position(|frame| !of(frame).1);
+            let outside = frames.iter().rposition(|frame| role_of(frame).0).map_or(0, |entry| entry + 1);
+            let first = frames[outside..].iter().position(|frame| !role_of(frame).1);
             first.map_or(0, |first| (outside + first) as u32)
         };
         self.stacks.iter().map(skipped).collect()

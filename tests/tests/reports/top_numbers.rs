@@ -256,7 +256,7 @@ fn an_empty_recording_has_a_report() {
     let report = rank(&empty(), By::Operator);
     assert!(report.to_string().contains("Nothing was allocated"));
     let suited =
-        |snapshot: &Snapshot| By::suited_to(snapshot, &mut Symbolizer::of(snapshot), &TopOptions::new());
+        |snapshot: &Snapshot| By::default_for(snapshot, &mut Symbolizer::of(snapshot), &TopOptions::new());
     assert_eq!(suited(&empty()), By::Stack);
     assert_eq!(suited(&scoped()), By::Operator);
 }

@@ -81,11 +81,11 @@ fn unannotated() -> (Snapshot, Symbolizer) {
 fn an_unannotated_program_is_ranked_by_framework_operators_or_else_by_line() {
     let (mut snapshot, mut symbols) = unannotated();
     let options = TopOptions::new();
-    assert_eq!(By::suited_to(&snapshot, &mut symbols, &options), By::Operator, "600 of 1000 bytes");
+    assert_eq!(By::default_for(&snapshot, &mut symbols, &options), By::Operator, "600 of 1000 bytes");
     snapshot.events.size_bytes[3] = 601;
-    assert_eq!(By::suited_to(&snapshot, &mut symbols, &options), By::Line, "600 of 1201 bytes");
+    assert_eq!(By::default_for(&snapshot, &mut symbols, &options), By::Line, "600 of 1201 bytes");
     let pattern = options.clone().patterns(Patterns::default().with("app::load"));
-    assert_eq!(By::suited_to(&snapshot, &mut symbols, &pattern), By::Operator, "a pattern names the rest");
+    assert_eq!(By::default_for(&snapshot, &mut symbols, &pattern), By::Operator, "a pattern names the rest");
 
     // Each row is a line, however deep the stacks are.
     let report = top_with(&snapshot, &mut symbols, By::Line, HOST, &options);
@@ -94,7 +94,7 @@ fn an_unannotated_program_is_ranked_by_framework_operators_or_else_by_line() {
     assert_eq!(table.take_while(|line| !line.is_empty()).count(), report.rows.len(), "{text}");
 
     let mut nameless = Symbolizer::new(&[]);
-    assert_eq!(By::suited_to(&snapshot, &mut nameless, &options), By::Stack);
+    assert_eq!(By::default_for(&snapshot, &mut nameless, &options), By::Stack);
 }
 
 #[test]

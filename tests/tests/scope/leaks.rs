@@ -1,7 +1,7 @@
 //! A service on tokio that leaks on purpose, and the same service fixed: in every mode, reports name the true line of the leak
 //! and its true bytes, and nothing in the fixed service.
 
-use memtrack_core::analysis::leaks::{CutBy, Leak, LeakOptions, LeakReport, Snap, leaks_over};
+use memtrack_core::analysis::leaks::{CutBy, Leak, LeakOptions, LeakReport, ReducedSnapshot, leaks_over};
 use memtrack_core::event::DeviceId;
 use memtrack_core::recorder::Options;
 use memtrack_core::snapshot::pytorch::LoadOptions;
@@ -309,7 +309,7 @@ fn leaks_are_found_in_several_snapshots_of_one_process() {
         let snap = |path: &String| {
             let snapshot = Snapshot::open(path, LoadOptions::default()).unwrap().snapshot;
             let devices = snapshot.device_ids();
-            Snap::of(&snapshot, &mut Symbolizer::of(&snapshot), &devices, path.as_str(), &options)
+            ReducedSnapshot::of(&snapshot, &mut Symbolizer::of(&snapshot), &devices, path.as_str(), &options)
         };
         let report = leaks_over(paths.iter().map(snap).collect(), &options).unwrap();
         let leaks = host(&report);

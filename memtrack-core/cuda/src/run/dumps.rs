@@ -140,7 +140,7 @@ fn print_largest(oom: &OutOfMemory) {
     let at = Moment::last_oom(&snapshot, oom.device).unwrap_or(Moment::End);
     let options = TopOptions::new().limit(ROWS).at(at);
     let mut symbols = Symbolizer::of(&snapshot);
-    let by = By::suited_to(&snapshot, &mut symbols, &options);
+    let by = By::default_for(&snapshot, &mut symbols, &options);
     let report = top_with(&snapshot, &mut symbols, by, oom.device, &options);
     let reading = snapshot
         .driver

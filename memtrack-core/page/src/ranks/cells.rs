@@ -1,4 +1,4 @@
-//! The cells of a heat map: as images, a pixel each, and as the exact bytes that the script shows.
+//! The cells of a heat map: as pixels of images, and as the exact numbers of bytes that the script shows.
 
 use super::colours::{self, Colour, EMPTY};
 use base64::Engine as _;
@@ -8,22 +8,22 @@ use flate2::write::DeflateEncoder;
 use memtrack_report::analysis::ranks::heat::{HeatCell, HeatMap};
 use std::io::{self, Write};
 
-/// The largest number that the script adds without rounding; larger numbers of bytes are replaced by this.
+/// The largest integer that JavaScript represents exactly; larger numbers of bytes are replaced by this.
 const MAX_EXACT: u64 = (1 << 53) - 1;
 
-/// Returns the image of live bytes, as an address.
+/// Returns the image of live bytes, as a `data:` address.
 pub(super) fn bytes_image(heat: &HeatMap) -> String {
-    let place = |_, cell: HeatCell| colours::of_bytes(cell.most, heat.most);
+    let place = |_, cell: HeatCell| colours::bytes_index(cell.most, heat.most);
     image(heat, &colours::bytes_palette(), place)
 }
 
-/// Returns the image of differences from the median.
-pub(super) fn off_image(heat: &HeatMap) -> String {
+/// Returns the image of differences from the median, as a `data:` address.
+pub(super) fn difference_image(heat: &HeatMap) -> String {
     let place = |column: usize, cell: HeatCell| {
-        let median = heat.middles[column].map_or(0, |middle| middle.median);
-        colours::of_difference(cell.furthest, median, heat.furthest_off, cell.is_odd)
+        let median = heat.distributions[column].map_or(0, |known| known.median);
+        colours::difference_index(cell.furthest, median, heat.furthest_off, cell.is_odd)
     };
-    image(heat, &colours::off_palette(), place)
+    image(heat, &colours::difference_palette(), place)
 }
 
 /// Returns an image with a pixel for each cell, as a `data:` address.
@@ -31,7 +31,7 @@ fn image(heat: &HeatMap, palette: &[Colour], place: impl Fn(usize, HeatCell) -> 
     let pixel = |(column, cell): (usize, &Option<HeatCell>)| cell.map_or(EMPTY, |cell| place(column, cell));
     let pixels: Vec<u8> = heat.rows.iter().flat_map(|row| row.cells.iter().enumerate().map(pixel)).collect();
     let mut file = Vec::new();
-    // Writing to memory fails only for sizes that do not fit the pixels, and these do.
+    // Writing to memory fails only if the size does not match the number of pixels, which it does.
     let _ = encode(&pixels, heat.columns.count(), heat.rows.len(), palette, &mut file);
     format!("data:image/png;base64,{}", STANDARD.encode(file))
 }
@@ -51,15 +51,15 @@ fn encode(
     );
     encoder.set_trns(palette.iter().map(|colour| colour[3]).collect::<Vec<u8>>());
     encoder.set_compression(png::Compression::High);
-    // Indexes in a palette are not shades: their differences carry no information.
+    // The values are indices into a palette: differences between them do not compress better.
     encoder.set_filter(png::Filter::NoFilter);
     encoder.write_header()?.write_image_data(pixels)
 }
 
-/// Returns the bytes of all cells, row by row, packed for the script: the highest value of each cell, and where ranks
-/// share rows, after all of those the value furthest from the median. A cell is 0 without any, else 1 more than the
-/// difference to the one before it in its row, whose sign is the lowest bit; in bytes of seven bits, the lowest
-/// first, of which all but the last have the highest bit.
+/// Returns the bytes of all cells, row by row, packed for the script: the highest value of each cell and, where ranks
+/// share rows, then the value of each cell that is furthest from the median. An empty cell is 0; other cells are 1 plus
+/// the difference from the cell before in the row, with the sign in the lowest bit. Each number is a varint: seven bits per
+/// byte, the lowest first; all bytes but the last have the highest bit set.
 pub(super) fn packed(heat: &HeatMap) -> String {
     // Writing to memory does not fail.
     STANDARD.encode(deflated(heat).unwrap_or_default())

@@ -1,5 +1,5 @@
-//! The odd ranks against the others, as lines over the same columns as the heat map below: the others are drawn as a
-//! band from their least to their most, with the median in it.
+//! The chart of the odd ranks against the others, over the same columns as the heat map below: odd ranks are lines, and the
+//! others are a band from their least to their most bytes, with the median in it.
 
 use super::{NAME_BYTES, Page, tint};
 use memtrack_model::escape::line;
@@ -7,20 +7,20 @@ use memtrack_model::units::human_bytes;
 use memtrack_report::analysis::ranks::heat::HeatMap;
 use std::fmt::Write;
 
-/// The most odd ranks that are drawn.
+/// The maximum number of odd ranks that are drawn.
 pub(super) const MOST_LINES: usize = 4;
-/// The height of the drawing, in its own units.
+/// The height of the drawing, in units of its view box.
 const HEIGHT: f64 = 1000.0;
-/// The space above the highest line.
+/// The height of the chart as a multiple of the highest value.
 const HEADROOM: f64 = 1.06;
-/// The most horizontal lines, besides that of 0.
-const MAX_HORIZONTAL_LINES: u64 = 3;
-/// The smallest distance between two names at the right, in percent of the height.
+/// The maximum number of grid lines above the line at 0.
+const MAX_GRID_LINES: u64 = 3;
+/// The minimum distance between two names at the right, in percent of the height.
 const MIN_DISTANCE: f64 = 9.0;
 
 pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut String) {
     let columns = heat.columns.count();
-    let lines = &heat.courses[..heat.courses.len().min(MOST_LINES)];
+    let lines = &heat.histories[..heat.histories.len().min(MOST_LINES)];
     let top = heat.most.max(1) as f64 * HEADROOM;
     let y = |bytes: u64| HEIGHT * (1.0 - bytes as f64 / top);
     let has_band =
@@ -35,12 +35,12 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
             _ => "The odd ranks against the others",
         }
     );
-    for (place, course) in lines.iter().enumerate() {
-        let name = line(&page.ranks.label(course.rank), NAME_BYTES);
+    for (place, history) in lines.iter().enumerate() {
+        let name = line(&page.ranks.label(history.rank), NAME_BYTES);
         let _ = write!(out, " <span><i class=\"line tint-{}\"></i>{name}</span>", tint(place));
     }
-    if heat.courses.len() > lines.len() {
-        let _ = write!(out, " <span>and {} more</span>", heat.courses.len() - lines.len());
+    if heat.histories.len() > lines.len() {
+        let _ = write!(out, " <span>and {} more</span>", heat.histories.len() - lines.len());
     }
     out.push_str(" <span><i class=\"line median\"></i>median</span>");
     if has_band {
@@ -48,8 +48,8 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
         let _ = write!(out, " <span><i class=\"box band\"></i>{others}, least to most</span>");
     }
     let _ = write!(out, "</figcaption>\n<div class=\"frame\"><div class=\"y\" aria-hidden=\"true\">");
-    let across = across(heat.most);
-    for &bytes in &across {
+    let grid_lines = grid_lines(heat.most);
+    for &bytes in &grid_lines {
         let _ = write!(
             out,
             "<span style=\"top:{:.2}%\">{}</span>",
@@ -62,31 +62,32 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
         "</div><div class=\"area chart\"><svg viewBox=\"0 0 {columns} {HEIGHT}\" preserveAspectRatio=\"none\" role=\"img\" \
          aria-label=\"Requested bytes over time: the odd ranks against the median of all; the table below has the numbers\">"
     );
-    for &bytes in &across {
+    for &bytes in &grid_lines {
         let _ = write!(out, "<path class=\"across\" d=\"M0 {:.1}H{columns}\"/>", y(bytes));
     }
     let band = |side: fn(&(u64, u64)) -> u64| {
         heat.usual.iter().map(move |range| range.as_ref().map(side)).collect::<Vec<_>>()
     };
     let (least, most) = (band(|range| range.0), band(|range| range.1));
-    let _ = write!(out, "<path class=\"band\" d=\"{}\"/>", between(&least, &most, y));
+    let _ = write!(out, "<path class=\"band\" d=\"{}\"/>", area_path(&least, &most, y));
     let medians: Vec<Option<u64>> =
-        heat.middles.iter().map(|middle| middle.map(|middle| middle.median)).collect();
-    let _ = write!(out, "<path class=\"median\" d=\"{}\"/>", stairs(&medians, y));
-    // The first is the most important: it is drawn above the others.
-    for (place, course) in lines.iter().enumerate().rev() {
-        let _ = write!(out, "<path class=\"odd tint-{}\" d=\"{}\"/>", tint(place), stairs(&course.bytes, y));
+        heat.distributions.iter().map(|known| known.map(|known| known.median)).collect();
+    let _ = write!(out, "<path class=\"median\" d=\"{}\"/>", step_path(&medians, y));
+    // The first rank is the most important one: its line is drawn last, on top of the others.
+    for (place, history) in lines.iter().enumerate().rev() {
+        let _ =
+            write!(out, "<path class=\"odd tint-{}\" d=\"{}\"/>", tint(place), step_path(&history.bytes, y));
     }
     out.push_str("</svg></div><div class=\"side\">");
     let ends: Vec<f64> = lines
         .iter()
-        .map(|course| {
-            course.bytes.iter().flatten().next_back().map_or(0.0, |&bytes| y(bytes) / HEIGHT * 100.0)
+        .map(|history| {
+            history.bytes.iter().flatten().next_back().map_or(0.0, |&bytes| y(bytes) / HEIGHT * 100.0)
         })
         .collect();
-    for (place, (course, top)) in lines.iter().zip(apart(&ends)).enumerate() {
+    for (place, (history, top)) in lines.iter().zip(without_overlaps(&ends)).enumerate() {
         let attributes = format!("class=\"tint-{}\" style=\"top:{top:.1}%\"", tint(place));
-        out.push_str(&page.named(number, course.rank, &attributes, &page.short(course.rank)));
+        out.push_str(&page.name_element(number, history.rank, &attributes, &page.short_name(history.rank)));
     }
     out.push_str("</div>");
     axis(heat, out);
@@ -95,12 +96,12 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
 
 /// Writes the axis below a drawing.
 pub(super) fn axis(heat: &HeatMap, out: &mut String) {
-    const MARKS: usize = 8;
+    const MOST_LABELS: usize = 8;
     let columns = heat.columns.count() as f64;
     out.push_str("<div class=\"x\" aria-hidden=\"true\">");
-    for (at, text) in heat.columns.marks(MARKS) {
+    for (at, text) in heat.columns.axis_labels(MOST_LABELS) {
         let at = 100.0 * at / columns;
-        // At the right end there is no space for a label that begins there.
+        // A label that begins at the right end would not fit.
         if at <= 99.0 {
             let _ = write!(out, "<span style=\"left:{at:.2}%\">{text}</span>");
         }
@@ -109,9 +110,9 @@ pub(super) fn axis(heat: &HeatMap, out: &mut String) {
 }
 
 /// Returns round numbers of bytes up to `most`: 0, and the multiples of a power of two.
-fn across(most: u64) -> Vec<u64> {
+fn grid_lines(most: u64) -> Vec<u64> {
     let mut every = 1u64;
-    while most / every > MAX_HORIZONTAL_LINES {
+    while most / every > MAX_GRID_LINES {
         match every.checked_mul(2) {
             Some(twice) => every = twice,
             None => break,
@@ -120,8 +121,8 @@ fn across(most: u64) -> Vec<u64> {
     (0..=most / every).map(|times| times * every).collect()
 }
 
-/// Returns a line that is level within each column.
-fn stairs(bytes: &[Option<u64>], y: impl Fn(u64) -> f64) -> String {
+/// Returns the SVG path of a line that is level within each column.
+fn step_path(bytes: &[Option<u64>], y: impl Fn(u64) -> f64) -> String {
     let mut path = String::new();
     let mut before = None;
     for (column, &bytes) in bytes.iter().enumerate() {
@@ -140,8 +141,8 @@ fn stairs(bytes: &[Option<u64>], y: impl Fn(u64) -> f64) -> String {
     path
 }
 
-/// Returns the area between two lines.
-fn between(least: &[Option<u64>], most: &[Option<u64>], y: impl Fn(u64) -> f64) -> String {
+/// Returns the SVG path of the area between two such lines.
+fn area_path(least: &[Option<u64>], most: &[Option<u64>], y: impl Fn(u64) -> f64) -> String {
     let mut path = String::new();
     let mut from = 0;
     while from < least.len() {
@@ -167,8 +168,8 @@ fn between(least: &[Option<u64>], most: &[Option<u64>], y: impl Fn(u64) -> f64) 
     path
 }
 
-/// Moves places apart so that they do not overlap: each as near to its own as there is space.
-fn apart(places: &[f64]) -> Vec<f64> {
+/// Moves the positions of names down until the names do not overlap.
+fn without_overlaps(places: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..places.len()).collect();
     order.sort_by(|&a, &b| places[a].total_cmp(&places[b]));
     let mut found = vec![0.0; places.len()];
@@ -185,23 +186,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_across_are_round() {
+    fn grid_lines_are_round() {
         const MIB: u64 = 1 << 20;
-        assert_eq!(across(208 * MIB), [0, 64 * MIB, 128 * MIB, 192 * MIB]);
-        assert_eq!(across(0), [0]);
-        assert_eq!(across(u64::MAX).len(), 4);
+        assert_eq!(grid_lines(208 * MIB), [0, 64 * MIB, 128 * MIB, 192 * MIB]);
+        assert_eq!(grid_lines(0), [0]);
+        assert_eq!(grid_lines(u64::MAX).len(), 4);
     }
 
     #[test]
     fn a_line_is_interrupted_at_unknown_values() {
         let y = |bytes: u64| bytes as f64;
-        assert_eq!(stairs(&[Some(1), Some(1), Some(3), None, Some(2)], y), "M0 1.0h1h1V3.0h1M4 2.0h1");
+        assert_eq!(step_path(&[Some(1), Some(1), Some(3), None, Some(2)], y), "M0 1.0h1h1V3.0h1M4 2.0h1");
         let one = [Some(1), None];
-        assert_eq!(between(&one, &one, y), "M0 1.0V1.0h1V1.0h-1Z");
+        assert_eq!(area_path(&one, &one, y), "M0 1.0V1.0h1V1.0h-1Z");
     }
 
     #[test]
     fn names_beside_lines_do_not_overlap() {
-        assert_eq!(apart(&[50.0, 10.0, 51.0]), [50.0, 10.0, 59.0]);
+        assert_eq!(without_overlaps(&[50.0, 10.0, 51.0]), [50.0, 10.0, 59.0]);
     }
 }

@@ -1,6 +1,6 @@
 //! The colours of a heat map, as palettes of images. Bytes go from dark to light, with steadily rising brightness.
-//! Differences from the median are orange above and blue below it, which red-green colour-blind readers can
-//! distinguish too; equal values are transparent, so that they fit a light page and a dark one.
+//! Differences from the median are orange above it and blue below it, which red-green colour-blind readers can
+//! distinguish too; values equal to the median are transparent, so that they fit both a light and a dark page.
 
 /// Red, green, blue, and opacity.
 pub(super) type Colour = [u8; 4];
@@ -16,7 +16,7 @@ const USUAL_OPACITY: f64 = 0.35;
 /// The exponent with which opacity grows with the difference, so that small differences are visible too.
 const OPACITY_EXPONENT: f64 = 0.6;
 
-/// The colours of bytes from none to the most: darker is less.
+/// The scale of colours for bytes, from 0 to the maximum.
 const BYTES: [[u8; 3]; 7] = [
     [22, 20, 52],
     [58, 34, 112],
@@ -29,16 +29,16 @@ const BYTES: [[u8; 3]; 7] = [
 /// The colours above and below the median.
 const MORE: [u8; 3] = [230, 88, 12];
 const LESS: [u8; 3] = [28, 116, 214];
-/// The colour of a cell without memory, on both kinds of pages.
+/// The colour of a cell without memory, for light and dark pages.
 pub(super) const GREY: Colour = [128, 128, 128, 90];
 
-/// Returns the index of `bytes` in [`bytes_palette`], where the most is `most`.
-pub(super) fn of_bytes(bytes: u64, most: u64) -> u8 {
+/// Returns the index of `bytes` in [`bytes_palette`]; `most` is the maximum of all cells.
+pub(super) fn bytes_index(bytes: u64, most: u64) -> u8 {
     1 + (254.0 * share(bytes, most)).round() as u8
 }
 
-/// Returns the index of `bytes` in [`off_palette`], where the furthest is `furthest` off the median.
-pub(super) fn of_difference(bytes: u64, median: u64, furthest: u64, is_odd: bool) -> u8 {
+/// Returns the index of `bytes` in [`difference_palette`]; `furthest` is the largest difference of all cells from their median.
+pub(super) fn difference_index(bytes: u64, median: u64, furthest: u64, is_odd: bool) -> u8 {
     if bytes == median {
         return EQUAL;
     }
@@ -66,7 +66,7 @@ pub(super) fn bytes_palette() -> Vec<Colour> {
 }
 
 /// Returns the palette of differences.
-pub(super) fn off_palette() -> Vec<Colour> {
+pub(super) fn difference_palette() -> Vec<Colour> {
     let mut palette = vec![GREY, [MORE[0], MORE[1], MORE[2], 0]];
     for (colour, strong) in [(MORE, 1.0), (LESS, 1.0), (MORE, USUAL_OPACITY), (LESS, USUAL_OPACITY)] {
         for shade in 1..=SHADES {
@@ -77,11 +77,11 @@ pub(super) fn off_palette() -> Vec<Colour> {
     palette
 }
 
-/// Returns some colours from one end of a scale to the other, for its legend: for bytes from none to the most, for
-/// differences from the furthest below to the furthest above.
-pub(super) fn scale(palette: &[Colour], is_off: bool) -> Vec<Colour> {
+/// Returns evenly spaced colours of a scale, for its legend: for bytes, from 0 to the maximum; for differences, from the
+/// furthest below the median to the furthest above it.
+pub(super) fn scale(palette: &[Colour], is_difference: bool) -> Vec<Colour> {
     const STOPS: u8 = 8;
-    if !is_off {
+    if !is_difference {
         return (0..=STOPS).map(|stop| palette[1 + 254 * usize::from(stop) / usize::from(STOPS)]).collect();
     }
     let shade = |kind: u8, stop: u8| {
@@ -93,7 +93,7 @@ pub(super) fn scale(palette: &[Colour], is_off: bool) -> Vec<Colour> {
     below.chain([palette[usize::from(EQUAL)]]).chain(above).collect()
 }
 
-/// Formats a colour for a style sheet.
+/// Formats a colour for CSS.
 pub(super) fn css([red, green, blue, opaque]: Colour) -> String {
     format!("rgba({red},{green},{blue},{:.2})", f64::from(opaque) / 255.0)
 }
@@ -105,13 +105,13 @@ mod tests {
     #[test]
     fn every_index_is_in_its_palette_and_differs_from_that_of_empty_cells() {
         for (bytes, most) in [(0, 0), (0, 9), (1, 9), (9, 9), (u64::MAX, u64::MAX)] {
-            assert!(of_bytes(bytes, most) > EMPTY);
+            assert!(bytes_index(bytes, most) > EMPTY);
         }
-        assert_eq!((bytes_palette().len(), of_bytes(9, 9)), (256, 255));
-        let palette = off_palette();
+        assert_eq!((bytes_palette().len(), bytes_index(9, 9)), (256, 255));
+        let palette = difference_palette();
         for (bytes, median) in [(0, u64::MAX), (u64::MAX, 0), (5, 4), (4, 5), (4, 4)] {
             for is_odd in [true, false] {
-                let place = of_difference(bytes, median, u64::MAX, is_odd);
+                let place = difference_index(bytes, median, u64::MAX, is_odd);
                 assert!(place > EMPTY && usize::from(place) < palette.len());
             }
         }
@@ -120,8 +120,8 @@ mod tests {
 
     #[test]
     fn odd_differences_are_stronger_than_usual_ones_and_above_differs_from_below() {
-        let palette = off_palette();
-        let colour = |bytes, is_odd| palette[usize::from(of_difference(bytes, 100, 100, is_odd))];
+        let palette = difference_palette();
+        let colour = |bytes, is_odd| palette[usize::from(difference_index(bytes, 100, 100, is_odd))];
         assert!(colour(150, true)[3] > colour(150, false)[3]);
         assert!(colour(200, true)[3] > colour(150, true)[3]);
         assert_eq!(colour(150, true)[..3], MORE);

@@ -1,13 +1,13 @@
-//! The heat map: a row for each rank, a column for each step or time. It has two layers, of which one is shown:
-//! differences from the median, where at least three ranks define one, and the bytes themselves.
+//! The heat map: a row for each rank, a column for each step or time. It has two layers, one of which is visible:
+//! differences from the median, if there are at least three ranks, and the bytes themselves.
 //!
 //! **Why images?** As an image, half a million cells are one element that a browser scales; as SVG rectangles, they would
-//! keep the page from opening. The images have a palette and are in `data:` addresses, with the exact bytes packed beside them for
-//! the script. `png` writes them (MIT or Apache-2.0); the command has it anyway for figures, and a program that writes
-//! pages of snapshots does not compile it (feature `ranks`).
+//! make the page too slow to open. The images have a palette and are in `data:` addresses; the exact bytes are in
+//! packed data for the script. The crate `png` (MIT or Apache-2.0) writes the images; the command needs it anyway for figures,
+//! and a program that only writes pages of snapshots does not compile it (feature `ranks`).
 
-use super::cells::{bytes_image, off_image, packed};
-use super::colours::{GREY, bytes_palette, css, off_palette, scale};
+use super::cells::{bytes_image, difference_image, packed};
+use super::colours::{GREY, bytes_palette, css, difference_palette, scale};
 use super::{NAME_BYTES, Page, chart, tint};
 use memtrack_model::escape::{escaped, line};
 use memtrack_model::units::{counted, human_bytes, human_count, printable};
@@ -16,13 +16,13 @@ use memtrack_report::analysis::ranks::rule::LEAST_RANKS;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// The height of a map in pixels, where its rows are lower than a line of text.
+/// The height of a map in pixels, unless its rows would be higher than [`MAX_ROW_HEIGHT`] or lower than a pixel.
 const HEIGHT: usize = 512;
-/// The greatest height of a row.
+/// The maximum height of a row in pixels.
 const MAX_ROW_HEIGHT: usize = 28;
-/// The number of columns that have a pixel each in the narrowest window.
+/// The maximum number of columns that have at least a pixel each in the narrowest window.
 const NARROW_COLUMNS: usize = 240;
-/// The height of a line of text.
+/// The height of a line of text in pixels.
 const TEXT_HEIGHT: usize = 14;
 
 /// The data of a map for the script.
@@ -32,19 +32,19 @@ struct Head<'a> {
     columns: Vec<String>,
     /// The names of the rows, each with the index of its first rank.
     rows: Vec<(String, usize)>,
-    /// The usual bytes in each column.
+    /// The median of the bytes in each column.
     medians: Vec<Option<u64>>,
     /// The cells, packed.
     cells: &'a str,
-    /// Whether the values furthest from the median follow the highest ones.
+    /// Whether the values furthest from the median follow the highest values in `cells`.
     folded: bool,
-    /// Whether it shows differences from the median.
+    /// Whether the map has a layer of differences from the median.
     off: bool,
 }
 
 pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut String) {
     let memory = &page.ranks.memories[number];
-    let has_off = memory.members.len() >= LEAST_RANKS;
+    let has_differences = memory.members.len() >= LEAST_RANKS;
     let [left, cell] = heat.columns.sentences();
     let (rows, height) = (heat.rows.len().max(1), height(heat.rows.len()));
     let _ = write!(
@@ -66,7 +66,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
         );
     }
     out.push_str("</figcaption>\n");
-    if has_off {
+    if has_differences {
         for (class, name, is_on) in [("off", "Off the median", true), ("bytes", "Bytes", false)] {
             let checked = if is_on { " checked=\"checked\"" } else { "" };
             let _ = write!(
@@ -76,9 +76,10 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
             );
         }
     }
-    legend(heat, has_off, out);
+    legend(heat, has_differences, out);
     out.push_str("<div class=\"frame\"><nav class=\"y\" aria-label=\"Ranks\">");
-    // Where there is no space for all names, a few are enough: machines mostly have a power of two of them.
+    // Where there is no space for all names, every n-th is shown, for a power of two: machines mostly have such a number
+    // of ranks.
     let every = match TEXT_HEIGHT.div_ceil(height / rows) {
         1 => 1,
         _ => (3 * TEXT_HEIGHT).div_ceil(height / rows).next_power_of_two(),
@@ -87,7 +88,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
         let rank = memory.members[row.members.start].0;
         let title = line(&row_name(page, number, row), NAME_BYTES);
         let attributes = format!("style=\"top:{:.3}%\" title=\"{title}\"", middle(at, rows));
-        out.push_str(&page.named(number, rank, &attributes, &page.short(rank)));
+        out.push_str(&page.name_element(number, rank, &attributes, &page.short_name(rank)));
     }
     let fine = if heat.columns.count() > NARROW_COLUMNS { " fine" } else { "" };
     let _ = write!(
@@ -95,17 +96,17 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
         "</nav><div class=\"area map{fine}\" id=\"m{number}-map\" style=\"height:{height}px\" aria-describedby=\"m{number}-said\">"
     );
     let sizes = format!("width=\"{}\" height=\"{}\"", heat.columns.count(), heat.rows.len());
-    let described = described(page, heat);
-    if has_off {
+    let alternative_text = alternative_text(page, heat);
+    if has_differences {
         let _ = write!(
             out,
-            "<img class=\"off\" {sizes} alt=\"What is off the median. {described}\" src=\"{}\"/>",
-            off_image(heat)
+            "<img class=\"off\" {sizes} alt=\"What is off the median. {alternative_text}\" src=\"{}\"/>",
+            difference_image(heat)
         );
     }
     let _ = write!(
         out,
-        "<img class=\"bytes\" {sizes} alt=\"Requested bytes. {described}\" src=\"{}\"/><div class=\"cursor\" hidden=\"hidden\"></div></div>",
+        "<img class=\"bytes\" {sizes} alt=\"Requested bytes. {alternative_text}\" src=\"{}\"/><div class=\"cursor\" hidden=\"hidden\"></div></div>",
         bytes_image(heat)
     );
     side(page, number, heat, height, out);
@@ -114,7 +115,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
         out,
         "</div>\n<p class=\"said\" id=\"m{number}-said\" aria-live=\"polite\" hidden=\"hidden\"></p>\n\
          <script type=\"application/json\" id=\"m{number}-cells\">{}</script>\n</figure>\n",
-        json(page, number, heat, has_off)
+        json(page, number, heat, has_differences)
     );
 }
 
@@ -139,9 +140,10 @@ fn row_name(page: &Page<'_>, number: usize, row: &HeatRow) -> String {
     }
 }
 
-/// Describes the images, for readers who cannot see them.
-fn described(page: &Page<'_>, heat: &HeatMap) -> String {
-    let odd: Vec<String> = heat.courses.iter().take(8).map(|course| page.ranks.label(course.rank)).collect();
+/// Returns the alternative text of the images.
+fn alternative_text(page: &Page<'_>, heat: &HeatMap) -> String {
+    let odd: Vec<String> =
+        heat.histories.iter().take(8).map(|history| page.ranks.label(history.rank)).collect();
     let odd = match odd.len() {
         0 => "No rank is odd.".to_owned(),
         _ => format!("Odd: {}.", odd.join(", ")),
@@ -150,7 +152,7 @@ fn described(page: &Page<'_>, heat: &HeatMap) -> String {
 }
 
 /// Writes the legend of the colours.
-fn legend(heat: &HeatMap, has_off: bool, out: &mut String) {
+fn legend(heat: &HeatMap, has_differences: bool, out: &mut String) {
     let gradient = |stops: Vec<[u8; 4]>| stops.into_iter().map(css).collect::<Vec<_>>().join(",");
     let empty = heat.rows.iter().any(|row| row.cells.iter().any(Option::is_none));
     let nothing = match empty {
@@ -159,13 +161,13 @@ fn legend(heat: &HeatMap, has_off: bool, out: &mut String) {
         }
         false => String::new(),
     };
-    if has_off {
+    if has_differences {
         let by = human_bytes(heat.furthest_off);
         let _ = write!(
             out,
             "<p class=\"legend off\"><span>−{by}</span> <i class=\"scale\" style=\"background:linear-gradient(90deg,{})\"></i> \
              <span>+{by}</span> <span>pale: no more than usual</span>{nothing}</p>",
-            gradient(scale(&off_palette(), true)),
+            gradient(scale(&difference_palette(), true)),
         );
     }
     let _ = writeln!(
@@ -177,24 +179,26 @@ fn legend(heat: &HeatMap, has_off: bool, out: &mut String) {
     );
 }
 
-/// Writes the odd ranks beside their rows. Those that are furthest off get their names first; where names would
-/// overlap, a mark remains.
+/// Writes the names of the odd ranks beside their rows, the ranks furthest from the median first; where a name would
+/// overlap another, only a mark is written.
 fn side(page: &Page<'_>, number: usize, heat: &HeatMap, height: usize, out: &mut String) {
     let memory = &page.ranks.memories[number];
     out.push_str("<nav class=\"side\" aria-label=\"Odd ranks\">");
     let mut named: Vec<f64> = Vec::new();
-    for (place, course) in heat.courses.iter().enumerate() {
-        let Some(member) = memory.members.iter().position(|member| member.0 == course.rank) else { continue };
+    for (place, history) in heat.histories.iter().enumerate() {
+        let Some(member) = memory.members.iter().position(|member| member.0 == history.rank) else {
+            continue;
+        };
         let top = middle(member / heat.ranks_per_row, heat.rows.len().max(1));
         let pixels = top * height as f64 / 100.0;
         let has_room = named.iter().all(|other| (other - pixels).abs() >= TEXT_HEIGHT as f64);
-        let name = if has_room { format!("◂ {}", page.short(course.rank)) } else { "◂".to_owned() };
+        let name = if has_room { format!("◂ {}", page.short_name(history.rank)) } else { "◂".to_owned() };
         if has_room {
             named.push(pixels);
         }
-        let title = line(&page.ranks.label(course.rank), NAME_BYTES);
+        let title = line(&page.ranks.label(history.rank), NAME_BYTES);
         let attributes = format!("class=\"tint-{}\" style=\"top:{top:.3}%\" title=\"{title}\"", tint(place));
-        out.push_str(&page.named(number, course.rank, &attributes, &name));
+        out.push_str(&page.name_element(number, history.rank, &attributes, &name));
     }
     out.push_str("</nav>");
 }
@@ -208,13 +212,13 @@ fn json(page: &Page<'_>, number: usize, heat: &HeatMap, off: bool) -> String {
             .iter()
             .map(|row| (printable(&row_name(page, number, row)), memory.members[row.members.start].0))
             .collect(),
-        medians: heat.middles.iter().map(|middle| middle.map(|middle| middle.median)).collect(),
+        medians: heat.distributions.iter().map(|known| known.map(|known| known.median)).collect(),
         cells: &packed(heat),
         folded: heat.is_folded(),
         off,
     };
-    // All its keys are texts, so this does not fail. `</script` would end the element inside any quotes; in
-    // JSON this is equivalent.
+    // All keys are strings, so this does not fail. `</script` would end the element even inside quotes; in JSON, the
+    // escapes are equivalent.
     serde_json::to_string(&head)
         .unwrap_or_default()
         .replace('<', "\\u003c")

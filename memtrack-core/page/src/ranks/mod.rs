@@ -1,9 +1,9 @@
-//! The ranks of a job as one HTML page that needs no network: the answer, the odd ranks against the others, a heat
+//! The ranks of a job as one self-contained HTML page: the answer, the odd ranks against the others, a heat
 //! map of all ranks over time, the reasons why the odd ones are odd, and a table.
 //!
-//! Everything but the bytes of single cells is visible without scripts. Names from files are untrusted: they are
-//! escaped where they are written, in the script's data they are JSON, and the policy in the page's head allows only
-//! this script and no address.
+//! Everything except the bytes of single cells is visible without scripts. Names from files are untrusted: they are
+//! escaped in the page and encoded as JSON in the script's data, and the content security policy in the page's head allows
+//! only this script and no requests.
 
 mod cells;
 mod chart;
@@ -15,7 +15,7 @@ mod tests;
 
 use memtrack_model::escape::{escaped, line};
 use memtrack_model::units::{capitalised, counted, human_count, shorten_middle};
-use memtrack_report::analysis::ranks::heat::{Course, HeatMap, MOST_COLUMNS, MOST_ROWS};
+use memtrack_report::analysis::ranks::heat::{HeatMap, MOST_COLUMNS, MOST_ROWS, RankHistory};
 use memtrack_report::analysis::ranks::{RankNumbers, Ranks, RanksMemory};
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -24,20 +24,21 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 /// The script's hash in base64: the only script that the policy allows.
 const SCRIPT_SHA256: &str = include_str!("page.sha256");
-/// The most bytes of a sentence and of a name.
+/// The maximum number of bytes of a sentence.
 const SENTENCE_BYTES: usize = 1000;
+/// The maximum number of bytes of a name.
 const NAME_BYTES: usize = 300;
-/// The most odd ranks whose start the first lines of the page mention.
-const MAX_SINCE: usize = 3;
-/// The most unreadable files that are listed with the reason.
+/// The maximum number of odd ranks for which the first lines of the page state since when they are odd.
+const MAX_SINCE_SENTENCES: usize = 3;
+/// The maximum number of unreadable files that are listed with the reason.
 const MAX_UNREADABLE: usize = 200;
-/// The most kinds of memory that are shown; a rank has as many as it has devices, and two more.
+/// The maximum number of kinds of memory that are shown; a rank has one for each device, and two for host memory.
 const MAX_MEMORIES: usize = 32;
-/// The rows that the map of any kind of memory may have.
+/// The number of rows that every map may have, however many kinds of memory there are.
 const MIN_ROWS: usize = 64;
 
-/// Returns the page of `ranks`. `links` has for each of [`Ranks::ranks`] the address of its own page, if it has one,
-/// relative to this page. The page has a few megabytes at most, however many ranks there are.
+/// Returns the page of `ranks`. `links` contains for each of [`Ranks::ranks`] the address of the rank's own page, if there
+/// is one, relative to this page. The page has a few megabytes at most, however many ranks there are.
 pub fn html(ranks: &Ranks, links: &[Option<String>]) -> String {
     let shown = ranks.memories.len().clamp(1, MAX_MEMORIES);
     let limit = (table::MOST_LISTED / shown).max(table::LEAST_LISTED);
@@ -83,8 +84,9 @@ pub fn html(ranks: &Ranks, links: &[Option<String>]) -> String {
 struct Page<'a> {
     ranks: &'a Ranks,
     links: &'a [Option<String>],
-    /// The table of each kind of memory, and the ranks in it.
+    /// The table of each kind of memory.
     tables: Vec<RankNumbers>,
+    /// The ranks in each table.
     listed: Vec<HashSet<usize>>,
 }
 
@@ -101,16 +103,15 @@ impl Page<'_> {
         self.answer(memory, &heat, out);
         chart::write(self, number, &heat, out);
         map::write(self, number, &heat, out);
-        self.why(memory, out);
+        self.explanations(memory, out);
         table::write(self, number, &heat, out);
         out.push_str("</section>\n");
     }
 
-    /// Returns the number of rows of a map: as many as there are ranks, if the page stays small and they can still be
-    /// distinguished.
+    /// Returns the maximum number of rows of a map, so that the page stays small and rows can be distinguished.
     fn rows(&self, memory: &RanksMemory) -> usize {
         let most = (MOST_ROWS / self.ranks.memories.len().max(1)).max(MIN_ROWS);
-        // Shared rows have two numbers in each cell.
+        // In shared rows, each cell has two numbers.
         if memory.members.len() > most { most / 2 } else { most }
     }
 
@@ -120,14 +121,17 @@ impl Page<'_> {
             verdict.split_first().map_or((String::new(), &[][..]), |(one, more)| (one.clone(), more));
         let mut answer = first;
         let of_first =
-            memory.outliers.first().and_then(|odd| heat.courses.iter().find(|one| one.rank == odd.rank));
-        if let Some(since) = of_first.and_then(|course| self.since(course, heat)) {
+            memory.outliers.first().and_then(|odd| heat.histories.iter().find(|one| one.rank == odd.rank));
+        if let Some(since) = of_first.and_then(|history| self.since_sentence(history, heat)) {
             answer = format!("{answer} {since}");
         }
         let _ = writeln!(out, "<p class=\"answer\">{}</p>", escaped(&answer, 2 * SENTENCE_BYTES));
+        let others = heat
+            .histories
+            .iter()
+            .filter(|one| memory.outliers.first().is_none_or(|odd| odd.rank != one.rank));
         let others =
-            heat.courses.iter().filter(|one| memory.outliers.first().is_none_or(|odd| odd.rank != one.rank));
-        let others = others.take(MAX_SINCE).filter_map(|course| self.since(course, heat));
+            others.take(MAX_SINCE_SENTENCES).filter_map(|history| self.since_sentence(history, heat));
         let steps = memory.skew.as_ref().map(|skew| self.ranks.steps_sentence(skew));
         let lines: Vec<String> = more.iter().cloned().chain(others).chain(steps).collect();
         if !lines.is_empty() {
@@ -139,19 +143,19 @@ impl Page<'_> {
         }
     }
 
-    /// Returns a sentence about the moment from which a rank is odd.
-    fn since(&self, course: &Course, heat: &HeatMap) -> Option<String> {
-        let words = course.words(&heat.columns)?;
-        Some(format!("{} {words}.", capitalised(&self.ranks.label(course.rank))))
+    /// Returns a sentence about the moment since when a rank is odd.
+    fn since_sentence(&self, history: &RankHistory, heat: &HeatMap) -> Option<String> {
+        let words = history.description(&heat.columns)?;
+        Some(format!("{} {words}.", capitalised(&self.ranks.label(history.rank))))
     }
 
-    /// Writes the groups that make ranks odd.
-    fn why(&self, memory: &RanksMemory, out: &mut String) {
+    /// Writes the groups that explain the odd ranks.
+    fn explanations(&self, memory: &RanksMemory, out: &mut String) {
         let explained = self.ranks.explained(memory);
         for (place, outlier) in explained.iter().take(table::MOST_EXPLAINED).enumerate() {
-            // The first few are open.
-            let open = if place < MAX_SINCE { " open=\"open\"" } else { "" };
-            table::why(self.ranks, outlier, open, out);
+            // The first few explanations are open.
+            let open = if place < MAX_SINCE_SENTENCES { " open=\"open\"" } else { "" };
+            table::write_explanation(self.ranks, outlier, open, out);
         }
         let more = explained.len().saturating_sub(table::MOST_EXPLAINED);
         if more > 0 {
@@ -183,8 +187,8 @@ impl Page<'_> {
         out.push_str("</ul>\n</section>\n");
     }
 
-    /// Returns the name of a rank where there is little space: its number, or the end of its file's name.
-    fn short(&self, rank: usize) -> String {
+    /// Returns the short name of a rank: its number, or else its file's name without folders, shortened.
+    fn short_name(&self, rank: usize) -> String {
         let digest = &self.ranks.ranks[rank];
         match digest.name.rank {
             Some(number) => number.to_string(),
@@ -195,9 +199,9 @@ impl Page<'_> {
         }
     }
 
-    /// Returns a rank's name with these attributes, as a link to its own page, or else to its row in the table. A
-    /// rank with neither is not a link.
-    fn named(&self, memory: usize, rank: usize, attributes: &str, name: &str) -> String {
+    /// Returns the element of a rank's name with these attributes: a link to the rank's own page, or else to its row in
+    /// the table, or else plain text.
+    fn name_element(&self, memory: usize, rank: usize, attributes: &str, name: &str) -> String {
         let link = match self.links.get(rank).and_then(Option::as_ref) {
             Some(link) => Some(escaped(link, usize::MAX)),
             None => self.listed[memory].contains(&rank).then(|| format!("#m{memory}-r{rank}")),
@@ -210,7 +214,7 @@ impl Page<'_> {
     }
 }
 
-/// Returns the tint of an odd rank: the first few have one each.
+/// Returns the number of an odd rank's tint: the first few ranks have a tint each, all others share one.
 fn tint(place: usize) -> usize {
     place.min(chart::MOST_LINES)
 }

@@ -1,4 +1,4 @@
-//! The ranks as a table, and the groups that make them odd.
+//! The table of the ranks, and the groups that explain the odd ranks.
 
 use super::{NAME_BYTES, Page, SENTENCE_BYTES};
 use memtrack_model::escape::{escaped, line};
@@ -7,17 +7,17 @@ use memtrack_report::analysis::ranks::heat::HeatMap;
 use memtrack_report::analysis::ranks::{Outlier, Ranks, signed_bytes};
 use std::fmt::Write;
 
-/// The most odd ranks that are explained.
+/// The maximum number of odd ranks that are explained.
 pub(super) const MOST_EXPLAINED: usize = 24;
-/// The most groups in one explanation.
+/// The maximum number of groups in one explanation.
 const MAX_GROUPS: usize = 8;
-/// The most ranks in all tables together.
+/// The maximum number of ranks in all tables together.
 pub(super) const MOST_LISTED: usize = 4096;
-/// The ranks in each table that are always listed.
+/// The number of ranks that each table may list, however many tables there are.
 pub(super) const LEAST_LISTED: usize = 128;
 
 /// Writes the explanation of an odd rank.
-pub(super) fn why(ranks: &Ranks, outlier: &Outlier, open: &str, out: &mut String) {
+pub(super) fn write_explanation(ranks: &Ranks, outlier: &Outlier, open: &str, out: &mut String) {
     let _ = write!(
         out,
         "<details class=\"why\"{open}><summary>{}</summary>\n<table><thead><tr><th scope=\"col\" class=\"number\">More or less</th>\
@@ -59,7 +59,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
         let odd: Vec<&Outlier> = memory.outliers.iter().filter(|one| one.rank == *rank).collect();
         let class = if odd.is_empty() { "" } else { " class=\"odd\"" };
         let file = line(&ranks.ranks[*rank].file, SENTENCE_BYTES);
-        let name = line(&page.short(*rank), NAME_BYTES);
+        let name = line(&page.short_name(*rank), NAME_BYTES);
         let name = match page.links.get(*rank).and_then(Option::as_ref) {
             Some(link) => format!("<a href=\"{}\" title=\"{file}\">{name}</a>", escaped(link, usize::MAX)),
             None => format!("<span title=\"{file}\">{name}</span>"),
@@ -69,7 +69,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
             let _ = write!(out, "<td class=\"number\">{}</td>", line(cell, NAME_BYTES));
         }
         if has_odd {
-            let _ = write!(out, "<td>{}</td>", odd_in(heat, *rank, &odd));
+            let _ = write!(out, "<td>{}</td>", odd_measures(heat, *rank, &odd));
         }
         out.push_str("</tr>\n");
     }
@@ -84,12 +84,12 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     }
 }
 
-/// Returns the quantities in which a rank is odd, and the moments from which it is.
-fn odd_in(heat: &HeatMap, rank: usize, odd: &[&Outlier]) -> String {
+/// Returns the measures in which a rank is odd, and since when it is odd.
+fn odd_measures(heat: &HeatMap, rank: usize, odd: &[&Outlier]) -> String {
     let measures: Vec<String> =
         odd.iter().map(|one| format!("{} {}", one.measure.name(), signed_bytes(one.by()))).collect();
-    let course = heat.courses.iter().find(|course| course.rank == rank);
-    let words = course.and_then(|course| course.words(&heat.columns));
+    let history = heat.histories.iter().find(|history| history.rank == rank);
+    let words = history.and_then(|history| history.description(&heat.columns));
     let words = words.map_or(String::new(), |words| format!("; {words}"));
     escaped(&format!("{}{words}", measures.join(", ")), SENTENCE_BYTES)
 }

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 const MIB: u64 = 1 << 20;
-/// A text that would end any element, attribute or section around it, if it is not escaped.
+/// A text that, unless escaped, would end any element, attribute or section around it.
 const HOSTILE: &str = "</script></title></style><script>alert(1)</script>]]>--><img/src=x/onerror=alert(1)>\"'`\0\u{7}\u{1b}\u{202e}\u{ffff}&lt;";
 
-/// Creates a rank that allocates so many MiB in each of its steps, and frees them again.
+/// Creates a rank that allocates `mib[step]` MiB in each step and frees them again.
 fn digest(file: &str, mib: &[u64]) -> RankDigest {
     let mut snapshot =
         Snapshot { clock: Clock { first: (0, 7_000), last: (1_000_000, 1_007_000) }, ..Snapshot::default() };
@@ -39,7 +39,7 @@ fn digest(file: &str, mib: &[u64]) -> RankDigest {
     RankDigest::of(&snapshot, &mut symbols, Path::new(file), true, &DigestOptions::new().bins(MOST_COLUMNS))
 }
 
-/// Creates `count` ranks of six steps, of which one grows.
+/// Creates `count` ranks with six steps each; the rank `growing` grows.
 fn ranks(count: usize, growing: usize) -> Ranks {
     let one = |rank: usize| {
         let mib: Vec<u64> = (0..6).map(|step| 100 + if rank == growing { 10 * step } else { 0 }).collect();
@@ -52,7 +52,7 @@ fn page(ranks: &Ranks) -> String {
     html(ranks, &vec![None; ranks.ranks.len()])
 }
 
-/// The parts of a page, where it is well-formed.
+/// The elements, ids, links and text of a well-formed page.
 #[derive(Debug, Default)]
 struct Parsed {
     elements: BTreeMap<String, usize>,
@@ -149,13 +149,13 @@ fn the_answer_comes_first_with_the_moment_of_the_change() {
 }
 
 #[test]
-fn a_rank_with_a_page_is_a_link_to_it_wherever_it_is_named() {
+fn a_rank_with_a_page_links_to_it_wherever_it_is_named() {
     let ranks = ranks(4, 3);
     let links: Vec<Option<String>> =
         (0..4).map(|rank| (rank != 2).then(|| format!("own/a%20{rank}.html"))).collect();
     let parsed = parsed(&html(&ranks, &links));
     let times = |link: &str| parsed.links.iter().filter(|one| *one == link).count();
-    // Beside its row and in the table; the odd one also at its line and beside the map.
+    // Each rank is named beside its row and in the table; the odd rank also at its line and beside the map.
     assert_eq!((times("own/a%200.html"), times("own/a%203.html")), (2, 4));
     assert_eq!(times("#m0-r2"), 1);
 }

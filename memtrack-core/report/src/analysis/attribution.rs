@@ -138,7 +138,7 @@ impl<'a> Attributor<'a> {
 pub const OUTSIDE_MODULES: &str = "(outside modules)";
 
 /// The operator of memory that is older than the recording.
-pub const OLDER_MEMORY: &str = super::top::rows::BEFORE;
+pub const OLDER_MEMORY: &str = super::top::rows::OLDER_BLOCKS;
 
 /// Returns the operator of memory that was allocated at `place`, as [`Attributor::operator`] names it; `from_stack`
 /// contains the operator and the phase that the stack reveals.

@@ -25,7 +25,7 @@ impl Origin {
     pub fn stack_placeholder(self) -> Option<&'static str> {
         match self {
             Self::Allocated(_) => None,
-            Self::Freed(_) | Self::Older => Some(super::top::rows::BEFORE),
+            Self::Freed(_) | Self::Older => Some(super::top::rows::OLDER_BLOCKS),
             Self::NoStack => Some(super::top::rows::NO_STACK),
         }
     }

@@ -1,4 +1,4 @@
-//! The gate: whether a file may have its size, compared with another file. `memtrack check --against` uses it.
+//! The comparison of a file's peaks with those of a base file, within a tolerance. `memtrack check --against` uses it.
 
 use super::json::BytesChangeAnswer;
 use super::{DeviceDiff, Diff};
@@ -13,25 +13,26 @@ use serde::Serialize;
 pub struct Growth {
     /// The device's name.
     pub device_name: String,
-    /// Its peak in both files.
+    /// The device's peak in both files.
     pub bytes: Change,
-    /// Whether it grew by more than the tolerance. For estimates, the whole interval has to lie on one side.
+    /// Whether the peak grew by more than the tolerance. For estimates, the whole confidence interval has to lie on one
+    /// side of the tolerance.
     pub verdict: Verdict,
-    /// The groups that made it grow, as text; empty where none did.
+    /// The groups that made the peak grow, as text; empty where none did.
     pub reasons: String,
 }
 
 /// The growth of all devices.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Against {
+pub struct PeakComparison {
     /// The allowed growth of a device, as a share of its earlier peak.
     pub tolerance: f64,
     /// The devices of the later file.
     pub devices: Vec<Growth>,
 }
 
-impl Against {
+impl PeakComparison {
     /// Judges the changes; a device that the earlier file does not have counts as 0 there.
     pub fn of(diff: &Diff, tolerance: f64) -> Self {
         let grown = |device: &DeviceDiff| {
@@ -53,7 +54,7 @@ impl Against {
                 reasons: "the base does not have this device".into(),
             }
         };
-        let devices = diff.devices.iter().map(grown).chain(diff.alone[1].iter().map(new)).collect();
+        let devices = diff.devices.iter().map(grown).chain(diff.unmatched[1].iter().map(new)).collect();
         Self { tolerance, devices }
     }
 
@@ -90,7 +91,7 @@ impl Against {
             by.trim_start_matches('+'),
             shown(before),
             shown(after),
-            tolerated(self.tolerance),
+            percentage(self.tolerance),
         )
     }
 
@@ -121,7 +122,7 @@ pub struct AgainstAnswer {
     pub tolerance: f64,
     /// The devices of the later file.
     pub devices: Vec<GrowthAnswer>,
-    /// A line for each device that grew by more.
+    /// A line for each device whose peak grew by more than the tolerance.
     pub exceeded: Vec<String>,
     /// A line for each device whose verdict is uncertain because of the errors of estimates.
     pub cannot_tell: Vec<String>,
@@ -136,28 +137,28 @@ pub struct GrowthAnswer {
     pub device: DeviceAnswer,
     /// The result of comparing the growth with the tolerance.
     pub verdict: Verdict,
-    /// The limit of the device.
+    /// The highest peak within the tolerance.
     pub limit_bytes: u64,
-    /// The groups that made it grow, as text.
+    /// The groups that made the peak grow, as text.
     pub reasons: Option<String>,
-    /// Its peak in both files.
+    /// The device's peak in both files.
     #[serde(flatten)]
     pub bytes: BytesChangeAnswer,
 }
 
-/// Returns the limit of a device with `before` bytes.
+/// Returns the highest number of bytes within the tolerance of `before` bytes.
 fn limit(before: f64, tolerance: f64) -> f64 {
     before * (1.0 + tolerance)
 }
 
-/// Compares a change with the tolerance: the part above it, with all of its error.
+/// Compares a change with the tolerance. For estimates, the error of both numbers counts.
 fn verdict(bytes: &Change, tolerance: f64) -> Verdict {
     let Change { before, after } = bytes;
     if bytes.is_exact() {
         let above = after.value as f64 > limit(before.value as f64, tolerance) && after.value > before.value;
         return if above { Verdict::Exceeded } else { Verdict::Within };
     }
-    // The earlier number, with the tolerance, has the same relative error.
+    // The earlier number plus the tolerance has the same relative error as the earlier number.
     let mut allowed = before.error;
     for number in [&mut allowed.value, &mut allowed.standard_error, &mut allowed.low, &mut allowed.high] {
         *number = limit(*number, tolerance);
@@ -170,8 +171,8 @@ fn verdict(bytes: &Change, tolerance: f64) -> Verdict {
     }
 }
 
-/// Formats a tolerance for people.
-fn tolerated(tolerance: f64) -> String {
+/// Formats a tolerance as a percentage.
+fn percentage(tolerance: f64) -> String {
     let percent = format!("{:.1}", tolerance * 100.0);
     format!("{} %", percent.strip_suffix(".0").unwrap_or(&percent))
 }
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
     use crate::analysis::estimate::Estimate;
 
-    fn about(low: f64, value: f64, high: f64) -> Amount {
+    fn estimated(low: f64, value: f64, high: f64) -> Amount {
         Amount::new(
             value as u64,
             Estimate { value, standard_error: 1.0, low, high, bound: high, counted: false },
@@ -194,13 +195,22 @@ mod tests {
         assert_eq!(judged(Amount::exact(1000), Amount::exact(1050)), Verdict::Within);
         assert_eq!(judged(Amount::exact(1000), Amount::exact(1051)), Verdict::Exceeded);
         assert_eq!(judged(Amount::exact(0), Amount::exact(1)), Verdict::Exceeded);
-        assert_eq!(judged(about(990.0, 1000.0, 1010.0), about(990.0, 1000.0, 1010.0)), Verdict::Within);
-        assert_eq!(judged(about(900.0, 1000.0, 1100.0), about(950.0, 1040.0, 1150.0)), Verdict::CannotTell);
-        assert_eq!(judged(about(990.0, 1000.0, 1010.0), about(1190.0, 1200.0, 1210.0)), Verdict::Exceeded);
+        assert_eq!(
+            judged(estimated(990.0, 1000.0, 1010.0), estimated(990.0, 1000.0, 1010.0)),
+            Verdict::Within
+        );
+        assert_eq!(
+            judged(estimated(900.0, 1000.0, 1100.0), estimated(950.0, 1040.0, 1150.0)),
+            Verdict::CannotTell
+        );
+        assert_eq!(
+            judged(estimated(990.0, 1000.0, 1010.0), estimated(1190.0, 1200.0, 1210.0)),
+            Verdict::Exceeded
+        );
     }
 
     #[test]
     fn a_tolerance_is_shown_as_it_was_written() {
-        assert_eq!([0.05, 0.0, 0.125, 1.0].map(tolerated), ["5 %", "0 %", "12.5 %", "100 %"]);
+        assert_eq!([0.05, 0.0, 0.125, 1.0].map(percentage), ["5 %", "0 %", "12.5 %", "100 %"]);
     }
 }

@@ -12,7 +12,7 @@ use crate::analysis::live_flame::{
 };
 #[cfg(feature = "plot")]
 use crate::analysis::ownership::{Owner, Owners, short};
-use crate::analysis::top::frames::described;
+use crate::analysis::top::frames::frame_text;
 #[cfg(feature = "plot")]
 use crate::analysis::top::frames::is_python;
 #[cfg(feature = "plot")]
@@ -28,27 +28,26 @@ use std::io::{self, Write};
 const LEGEND: &str = "Red: grew. Blue: shrank or gone. Only differences are drawn, as wide as in the later \
                       file; gone ones as wide as before.";
 
-/// The most characters of a title that fit above a picture.
+/// The maximum number of characters of a title that fit above a picture.
 #[cfg(feature = "plot")]
-const TITLE: usize = 105;
+const MOST_TITLE_CHARS: usize = 105;
 
 /// The colour of functions that neither grew nor shrank.
 #[cfg(feature = "plot")]
 const UNCHANGED: Color = Color { r: 225, g: 225, b: 225 };
 
-/// The most bits of the sum of all numbers in a picture.
+/// The maximum number of bits in the sum of all numbers in a picture.
 #[cfg(feature = "plot")]
 const MOST_BITS: u32 = 60;
 
 /// Stacks, outermost function first, with their bytes before and after.
-type Folded = BTreeMap<String, [u64; 2]>;
+type FoldedStacks = BTreeMap<String, [u64; 2]>;
 
 impl Diff {
-    /// Returns `device;function;… before after`, a line for each stack in the order of their names, as tools for
-    /// differential flame graphs read them. The diff must be by stack; every group that differs is included, and no
-    /// other.
+    /// Returns `device;function;… before after`, a line for each stack, sorted, as tools for differential flame graphs
+    /// read them. The diff must be by stack; exactly the groups that differ are included.
     pub fn folded(&self) -> Vec<String> {
-        let mut folded = Folded::new();
+        let mut folded = FoldedStacks::new();
         for device in &self.devices {
             for row in &device.rows {
                 add(&mut folded, &device.device_name, row, [row.bytes.before.value, row.bytes.after.value]);
@@ -57,16 +56,15 @@ impl Diff {
         lines(&folded)
     }
 
-    /// Returns the tree of a picture, with at most this many rectangles: the informative functions, and for a
-    /// Python program its own lines, as rankings fold stacks. A stack is as wide as the later of its two
-    /// numbers; a stack that is missing in the later file would have no width, and is below a separate frame,
-    /// as wide as it was.
+    /// Returns the tree of a picture, with at most this many rectangles. It contains the informative functions, and for
+    /// a Python program only its Python lines, as rankings fold stacks. A stack is as wide as its bytes in the later
+    /// file; a stack that is missing there is below a separate frame, as wide as its bytes in the earlier file.
     #[cfg(feature = "plot")]
-    fn drawn(&self, rectangles: usize) -> Tree {
+    fn picture_tree(&self, rectangles: usize) -> Tree {
         let rows = self.devices.iter().flat_map(|device| &device.rows);
         let all: u128 =
             rows.map(|row| u128::from(row.bytes.before.value) + u128::from(row.bytes.after.value)).sum();
-        // A foreign file may contain any numbers, of which the picture takes no more than this.
+        // A file from elsewhere may contain any numbers, but those of the picture must not overflow.
         let shift = (128 - all.leading_zeros()).saturating_sub(MOST_BITS).min(63);
         let mut owners = Owners::new(&self.rules);
         // Stacks that look the same are merged, even if one of them is missing in the later file.
@@ -88,7 +86,7 @@ impl Diff {
             };
             let mut node = tree.child(Tree::ROOT, &root, Colour::Device);
             for name in stack {
-                // A function that calls itself, or another of the same name, is one.
+                // Recursive calls, and calls between functions of the same name, are merged.
                 if tree.label(node) != name {
                     node = tree.child(node, &name, Colour::Mine);
                 }
@@ -117,10 +115,10 @@ fn shown_functions(row: &DiffRow, owners: &mut Owners<'_>) -> Vec<Name> {
     }
     let owners = owners.owners_of(row.stack.iter().map(|line| &line.frame));
     let frames = || row.stack.iter().map(|line| &line.frame).zip(&owners);
-    // The stack was folded into the row regardless of the C++ below its Python lines.
+    // The stack was folded into the row regardless of the C++ frames below its Python lines.
     let of_python = frames().any(|(frame, _)| is_python(frame));
     let rest = || frames().filter(|(frame, _)| !of_python || is_python(frame));
-    // A stack that contains only noise is shown as it is.
+    // A stack that contains only noise is shown unchanged.
     let is_uninformative = rest().all(|(_, owner)| *owner == Owner::Noise);
     let shown = rest().filter(|(_, owner)| is_uninformative || **owner != Owner::Noise);
     let mut names: Vec<Name> = shown.map(|(frame, _)| short(frame)).collect();
@@ -128,15 +126,15 @@ fn shown_functions(row: &DiffRow, owners: &mut Owners<'_>) -> Vec<Name> {
     names
 }
 
-/// Draws `stacks`, a diff by stack, as an SVG image that needs nothing else, with at most [`MAX_RECTANGLES`] rectangles. Its
-/// title is that of `answer`: the same two files in the reader's grouping. Equal diffs make equal images.
+/// Draws `stacks`, a diff by stack, as a self-contained SVG image with at most [`MAX_RECTANGLES`] rectangles. The title is
+/// the summary of `answer`, the diff of the same two files in the user's grouping. Equal diffs yield equal images.
 ///
 /// # Errors
 /// Fails when `out` cannot be written.
 #[cfg(feature = "plot")]
 pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Result<()> {
     let mut options = Options::default();
-    options.title = answer.title(TITLE);
+    options.title = answer.title(MOST_TITLE_CHARS);
     let exact = stacks.devices.iter().flat_map(|device| &device.rows).all(|row| row.bytes.is_exact());
     options.subtitle = Some(match exact {
         true => LEGEND.to_owned(),
@@ -148,18 +146,18 @@ pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Re
     options.bgcolors = Some(BackgroundColor::Flat(Color { r: 250, g: 250, b: 250 }));
     // The beginnings of names distinguish them: the file and the line.
     options.text_truncate_direction = TextTruncateDirection::Right;
-    // The rectangles were chosen already.
+    // The tree contains only the rectangles to draw.
     options.min_width = 0.0;
     // One frame contains all others.
-    let tree = stacks.drawn(MAX_RECTANGLES - 1);
+    let tree = stacks.picture_tree(MAX_RECTANGLES - 1);
     let mut palette = PaletteMap::default();
-    // That frame has no name.
+    // The frame that contains all others has no name.
     palette.insert("", UNCHANGED);
     palette.insert("all", UNCHANGED);
-    let most = tree.nodes[1..].iter().map(|node| by(node).unsigned_abs()).max().unwrap_or(0);
+    let most = tree.nodes[1..].iter().map(|node| growth(node).unsigned_abs()).max().unwrap_or(0);
     for node in &tree.nodes[1..] {
-        // Names end in the change, so that those that are equal have one colour.
-        palette.insert(escaped_label(&node.label), colour(by(node), most));
+        // Names end with the change, so that functions with equal names have equal colours.
+        palette.insert(escaped_label(&node.label), colour(growth(node), most));
     }
     options.palette_map = Some(&mut palette);
     let mut lines = tree.lines();
@@ -169,9 +167,9 @@ pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Re
     from_lines(&mut options, lines.iter().map(String::as_str), out).map_err(io::Error::other)
 }
 
-/// Returns the growth of a function with everything that it called.
+/// Returns the growth of a function, including everything that it called.
 #[cfg(feature = "plot")]
-fn by(node: &Node) -> i128 {
+fn growth(node: &Node) -> i128 {
     i128::from(node.bytes) - i128::from(node.before[1])
 }
 
@@ -188,9 +186,9 @@ fn colour(by: i128, most: u128) -> Color {
     }
 }
 
-fn add(folded: &mut Folded, root: &str, row: &DiffRow, bytes: [u64; 2]) {
+fn add(folded: &mut FoldedStacks, root: &str, row: &DiffRow, bytes: [u64; 2]) {
     let mut line = escaped_label(root);
-    let stack = row.stack.iter().rev().map(|line| described(&line.frame, usize::MAX));
+    let stack = row.stack.iter().rev().map(|line| frame_text(&line.frame, usize::MAX));
     let name = row.stack.is_empty().then(|| row.name.clone());
     for frame in stack.chain(name) {
         line.push(';');
@@ -202,6 +200,6 @@ fn add(folded: &mut Folded, root: &str, row: &DiffRow, bytes: [u64; 2]) {
     }
 }
 
-fn lines(folded: &Folded) -> Vec<String> {
+fn lines(folded: &FoldedStacks) -> Vec<String> {
     folded.iter().map(|(stack, [before, after])| format!("{stack} {before} {after}")).collect()
 }

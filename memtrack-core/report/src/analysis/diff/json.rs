@@ -6,7 +6,7 @@ use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer}
 use serde::Serialize;
 use serde_json::Value;
 
-/// The changes between two files. Bytes are requested ones.
+/// The changes between two files. Bytes are requested bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -25,7 +25,7 @@ pub struct DiffAnswer {
     pub only_before: Vec<AloneAnswer>,
     /// The devices that only the later file has.
     pub only_after: Vec<AloneAnswer>,
-    /// Limits of the comparison, as sentences.
+    /// Caveats about the comparison, as sentences.
     pub notes: Vec<String>,
 }
 
@@ -42,7 +42,7 @@ pub struct BytesChangeAnswer {
     pub after_requested_bytes: u64,
     /// The error of those bytes.
     pub after_requested_bytes_error: Option<ErrorAnswer>,
-    /// The growth; negative if the bytes became fewer.
+    /// The growth; negative if the bytes shrank.
     pub change_requested_bytes: i64,
     /// The error of the change.
     pub change_requested_bytes_error: Option<ErrorAnswer>,
@@ -55,11 +55,11 @@ pub struct BytesChangeAnswer {
 pub struct CountChangeAnswer {
     /// The number in the earlier file.
     pub before_count: u64,
-    /// The error of their number.
+    /// The error of that number.
     pub before_count_error: Option<ErrorAnswer>,
     /// The number in the later file.
     pub after_count: u64,
-    /// The error of their number.
+    /// The error of that number.
     pub after_count_error: Option<ErrorAnswer>,
     /// The growth; negative if the number fell.
     pub change_count: i64,
@@ -74,10 +74,10 @@ pub struct CountChangeAnswer {
 pub struct DeviceDiffAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// The sum of its bytes.
+    /// The total of the device's bytes.
     #[serde(flatten)]
     pub bytes: BytesChangeAnswer,
-    /// The number of its blocks.
+    /// The number of the device's blocks.
     #[serde(flatten)]
     pub blocks: CountChangeAnswer,
     /// The groups that differ, those with the largest change first.
@@ -95,22 +95,23 @@ pub struct DeviceDiffAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DiffRowAnswer {
-    /// The group: the operator, module path, phase or category; for a line or a stack the function.
+    /// The group: the operator, module path, phase or category; for a line or a stack, the function.
     #[serde(flatten)]
     pub name: NameAnswer,
     /// The kind of change.
     pub change: Kind,
-    /// Its bytes.
+    /// The group's bytes.
     #[serde(flatten)]
     pub bytes: BytesChangeAnswer,
-    /// Its blocks.
+    /// The group's blocks.
     #[serde(flatten)]
     pub blocks: CountChangeAnswer,
-    /// The number of groups of the earlier file in this one, which differ only in an index, an address or a line.
+    /// The number of groups of the earlier file that are merged into this one: they differ only in an index, an address
+    /// or a line.
     pub before_members: u64,
-    /// The number of groups of the later file in this one.
+    /// The number of groups of the later file that are merged into this one.
     pub after_members: u64,
-    /// The functions, innermost first, as in the later file; for a line, a single one; null for other groups.
+    /// The functions, innermost first, as in the later file; for a line, a single function; null for other groups.
     pub stack: Option<Vec<FrameAnswer>>,
     /// The innermost function's line in the earlier file, if it differs.
     pub line_before: Option<u32>,
@@ -123,14 +124,14 @@ pub struct DiffRowAnswer {
 pub struct AloneAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// Its bytes.
+    /// The device's bytes.
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
 }
 
 impl Change {
-    /// Returns bytes for JSON.
+    /// Returns the change as bytes for JSON.
     pub(in crate::analysis) fn bytes_answer(&self) -> BytesChangeAnswer {
         BytesChangeAnswer {
             before_requested_bytes: self.before.value,
@@ -142,7 +143,7 @@ impl Change {
         }
     }
 
-    /// Returns blocks for JSON.
+    /// Returns the change as a number of blocks for JSON.
     pub(in crate::analysis) fn count_answer(&self) -> CountChangeAnswer {
         CountChangeAnswer {
             before_count: self.before.value,
@@ -154,7 +155,7 @@ impl Change {
         }
     }
 
-    /// Returns the change, limited to a size that JSON's readers accept: the sums of a foreign file may be larger.
+    /// Returns the change, limited to a number that JSON parsers accept: the sums of a file from elsewhere may be larger.
     fn by_answer(&self) -> i64 {
         i64::try_from(self.by()).unwrap_or(if self.by() > 0 { i64::MAX } else { i64::MIN })
     }
@@ -167,7 +168,7 @@ impl Change {
 impl Diff {
     /// Returns the report as `memtrack diff --json` prints it.
     pub fn answer_json(&self) -> DiffAnswer {
-        let alone = |devices: &[(String, Amount)]| {
+        let unmatched = |devices: &[(String, Amount)]| {
             let device = |(name, amount): &(String, Amount)| AloneAnswer {
                 device: DeviceAnswer::called(name),
                 requested_bytes: amount.value,
@@ -181,13 +182,13 @@ impl Diff {
             different: self.is_different(),
             answer: self.answer(),
             devices: self.devices.iter().map(device).collect(),
-            only_before: alone(&self.alone[0]),
-            only_after: alone(&self.alone[1]),
+            only_before: unmatched(&self.unmatched[0]),
+            only_after: unmatched(&self.unmatched[1]),
             notes: self.notes.clone(),
         }
     }
 
-    /// Returns the same as JSON.
+    /// Returns the report as a JSON value, with the content of [`Self::answer_json`].
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self.answer_json()).unwrap_or_default()
     }

@@ -10,8 +10,8 @@ impl Amount {
         Self::new(value, Estimate::exact(value as f64))
     }
 
-    /// Creates the estimate for a group without samples: where blocks are sampled, it may have had up to `most`.
-    pub(in crate::analysis) fn unseen(most: f64) -> Self {
+    /// Creates the estimate for a group without samples, which may have up to `most` because blocks are sampled.
+    pub(in crate::analysis) fn without_samples(most: f64) -> Self {
         Self { value: 0, error: Estimate { high: most, bound: most, ..Estimate::default() } }
     }
 
@@ -39,7 +39,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns its name in lower case.
+    /// Returns the name of the kind in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Grew => "grew",
@@ -52,7 +52,7 @@ impl Kind {
 }
 
 impl Change {
-    /// Returns the kind of the change. A difference within the error is none.
+    /// Returns the kind of the change. A difference within the error counts as [`Kind::Same`].
     pub fn kind(&self) -> Kind {
         let by = self.estimate();
         let same = match self.is_exact() {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn groups_without_a_sample_may_have_existed() {
-        let new = |after| Change { before: Amount::unseen(500.0), after }.kind();
+        let new = |after| Change { before: Amount::without_samples(500.0), after }.kind();
         assert_eq!(new(sampled(300, 400, 600)), Kind::Same);
         assert_eq!(new(sampled(900, 1000, 1100)), Kind::New);
     }

@@ -16,7 +16,7 @@ mod sides;
 mod text;
 
 pub use crate::analysis::change::{Amount, Change};
-pub use against::{Against, AgainstAnswer, Growth, GrowthAnswer};
+pub use against::{AgainstAnswer, Growth, GrowthAnswer, PeakComparison};
 #[cfg(feature = "plot")]
 pub use flame::flame_graph;
 pub use json::{
@@ -52,7 +52,7 @@ impl DiffBy {
     pub const ALL: [Self; 6] =
         [Self::Line, Self::Operator, Self::Module, Self::Phase, Self::Stack, Self::Category];
 
-    /// Returns its name in lower case.
+    /// Returns the name of the grouping in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Line => "line",
@@ -77,7 +77,7 @@ impl DiffBy {
     }
 
     /// Returns the default for a snapshot: lines where stacks were recorded, else operators.
-    pub fn suited_to(snapshot: &Snapshot) -> Self {
+    pub fn default_for(snapshot: &Snapshot) -> Self {
         let has_stacks = snapshot.events.stack.iter().any(|stack| !stack.is_none())
             || snapshot.blocks.iter().any(|block| !block.stack.is_none());
         if has_stacks { Self::Line } else { Self::Operator }
@@ -88,7 +88,7 @@ impl DiffBy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DiffAt {
-    /// Blocks that were live when the most bytes were.
+    /// Blocks that were live at the moment with the most live bytes.
     #[default]
     Peak,
     /// Blocks that were live after the last event.
@@ -101,7 +101,7 @@ impl DiffAt {
     /// All values.
     pub const ALL: [Self; 3] = [Self::Peak, Self::End, Self::Total];
 
-    /// Returns its name in lower case.
+    /// Returns the name of the value in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Peak => "peak",
@@ -119,8 +119,8 @@ impl DiffAt {
         }
     }
 
-    /// Returns the noun for its bytes in a sentence.
-    const fn what(self) -> &'static str {
+    /// Returns the noun for the compared bytes in a sentence.
+    const fn noun(self) -> &'static str {
         match self {
             Self::Peak => "peak",
             Self::End => "live at the end",
@@ -134,19 +134,19 @@ impl DiffAt {
 #[non_exhaustive]
 pub struct DiffRow {
     /// The group's name: the operator, module path, phase or category, as `layers.*.attn` where layers of one
-    /// kind are one group; for a line or a stack the function.
+    /// kind are one group; for a line or a stack, the function.
     pub name: String,
-    /// The functions, innermost first, as in the later file, or in the earlier one where the later has none; for a line
-    /// one, otherwise none.
+    /// The functions, innermost first, as in the later file, or as in the earlier file if the group is gone. A group by
+    /// line has one function; groups by other keys than line and stack have none.
     pub stack: Vec<StackLine>,
-    /// The number of the innermost function's line in the earlier file, if it differs.
+    /// The line number of the innermost function in the earlier file, if it differs.
     pub line_before: Option<u32>,
     /// Requested bytes.
     pub bytes: Change,
     /// Blocks.
     pub blocks: Change,
-    /// The numbers of groups of both files that are in this one because they differ only in an index, an
-    /// address or a line that cannot be matched: before and after.
+    /// The numbers of groups in the earlier and in the later file that are merged into this one because they differ only
+    /// in an index, an address or a line that cannot be matched.
     pub members: [u64; 2],
 }
 
@@ -167,17 +167,17 @@ impl DiffRow {
 pub struct DeviceDiff {
     /// The device's ordinal in reports of the later file.
     pub device: u16,
-    /// Its name: `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name: `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
-    /// Whether it is the host heap.
+    /// Whether the device is the host heap.
     pub is_host: bool,
-    /// Whether it is pinned host memory.
+    /// Whether the device is pinned host memory.
     pub is_pinned: bool,
-    /// Requested bytes in all.
+    /// The total of requested bytes.
     pub bytes: Change,
-    /// Blocks in all.
+    /// The total number of blocks.
     pub blocks: Change,
-    /// The groups that differ, those with the largest change first, up to the requested number.
+    /// The groups that differ, those with the largest change first, up to the requested limit.
     pub rows: Vec<DiffRow>,
     /// The number of groups that differ.
     pub rows_in_all: usize,
@@ -199,16 +199,16 @@ pub struct Diff {
     pub at: DiffAt,
     /// The devices that both files have.
     pub devices: Vec<DeviceDiff>,
-    /// The devices that only one of them has: their names, and the bytes there, in the earlier and the later file.
-    pub alone: [Vec<(String, Amount)>; 2],
-    /// Limits of the comparison that a reader should know.
+    /// The devices that only the earlier file has, and those that only the later file has: their names and bytes.
+    pub unmatched: [Vec<(String, Amount)>; 2],
+    /// Caveats about the comparison, as sentences.
     pub notes: Vec<String>,
     /// The rules that define which lines are in the user's code.
     rules: Rules,
 }
 
 impl Diff {
-    /// Compares two files that were reduced to the same groups, and shows at most `limit` groups of each device.
+    /// Compares two files that were reduced to the same groups, and keeps at most `limit` groups of each device.
     pub fn of(before: &Side, after: &Side, limit: usize) -> Self {
         pairs::pair(before, after, limit)
     }
@@ -216,6 +216,6 @@ impl Diff {
     /// Returns whether a device has bytes or groups that differ by more than the error of the numbers.
     pub fn is_different(&self) -> bool {
         let differs = |device: &DeviceDiff| device.rows_in_all > 0 || device.bytes.kind() != Kind::Same;
-        self.devices.iter().any(differs) || self.alone.iter().any(|devices| !devices.is_empty())
+        self.devices.iter().any(differs) || self.unmatched.iter().any(|devices| !devices.is_empty())
     }
 }

@@ -1,4 +1,5 @@
-//! Names without the parts that differ from run to run: addresses, compiler hashes, and the index of layers of one kind.
+//! Names without the parts that differ from run to run: addresses, compiler hashes, and the indices of layers of one
+//! kind.
 
 use crate::analysis::torch_stacks::MODULE_FRAME_PREFIX;
 
@@ -24,7 +25,7 @@ pub(super) fn without_indices(path: &str) -> String {
 
 /// Normalizes a function's name: `f at 0x7f00` becomes `f at 0x…`; the hash at the end of a Rust name, the number of an
 /// LLVM clone, and the number of a profiler's module are removed.
-pub(super) fn of_function(name: &str) -> String {
+pub(super) fn normalized_function(name: &str) -> String {
     let name = match name.rsplit_once("::h") {
         Some((name, hash)) if hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => name,
         _ => name,
@@ -58,8 +59,8 @@ fn without_addresses(name: &str) -> String {
     short + rest
 }
 
-/// Returns a name with its line numbers replaced, `model.py:* > attention.py:*`, and those numbers; a name without any is
-/// returned as it is.
+/// Returns a name with its line numbers replaced, `model.py:* > attention.py:*`, and those numbers; a name without line
+/// numbers is returned unchanged.
 pub(super) fn without_lines(name: &str) -> (String, Vec<u32>) {
     let (mut short, mut lines) = (String::with_capacity(name.len()), Vec::new());
     let mut rest = name;
@@ -108,12 +109,12 @@ mod tests {
             ("linear_12", "linear_12"),
             ("0xé", "0xé"),
         ] {
-            assert_eq!(of_function(name), plain);
+            assert_eq!(normalized_function(name), plain);
         }
     }
 
     #[test]
-    fn the_lines_of_modules_can_be_taken_out() {
+    fn line_numbers_of_modules_are_extracted() {
         assert_eq!(
             without_lines("model.py:382 > attention.py:39"),
             ("model.py:* > attention.py:*".into(), vec![382, 39])

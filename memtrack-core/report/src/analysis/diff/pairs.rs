@@ -2,7 +2,7 @@
 
 use super::kind::Kind;
 use super::names::without_lines;
-use super::places::{FunctionLine, matched};
+use super::places::{FunctionLine, match_functions};
 use super::sides::{Group, GroupKey, Side, SideDevice};
 use super::{DeviceDiff, Diff, DiffAt, DiffBy, DiffRow};
 use crate::analysis::change::{Amount, Change};
@@ -11,10 +11,10 @@ use memtrack_model::units::{counted, human_bytes};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// Times that differ by less than this factor are the same for a reader.
-const LONGER: f64 = 1.1;
+/// Durations that differ by less than this factor are not noted.
+const NOTED_DURATION_FACTOR: f64 = 1.1;
 
-/// The key by which groups of two files are the same.
+/// The key by which the groups of two files are matched.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key<'a> {
     Name(&'a str),
@@ -22,13 +22,13 @@ enum Key<'a> {
 }
 
 /// A group whose name contains lines: the lines, the name, and the group.
-type Lined<'a> = (Vec<u32>, &'a str, &'a Group);
+type GroupWithLines<'a> = (Vec<u32>, &'a str, &'a Group);
 
-/// Groups that are the same: those of the earlier and of the later file.
+/// Groups that match: those of the earlier file, and those of the later file.
 type Pair<'a> = [Vec<&'a Group>; 2];
 
 pub(super) fn pair(before: &Side, after: &Side, limit: usize) -> Diff {
-    let places = matched(&before.places, &after.places);
+    let places = match_functions(&before.places, &after.places);
     let mut devices = Vec::new();
     for later in &after.devices {
         let Some(earlier) = before.devices.iter().find(|earlier| earlier.name == later.name) else {
@@ -38,21 +38,22 @@ pub(super) fn pair(before: &Side, after: &Side, limit: usize) -> Diff {
         let rows = rows.map(|(name, pair)| row([before, after], [earlier, later], name, &pair)).collect();
         devices.push(device(earlier, later, rows, limit));
     }
-    let alone = |of: &Side, other: &Side| -> Vec<(String, Amount)> {
-        let is_alone = |device: &&SideDevice| !other.devices.iter().any(|there| there.name == device.name);
-        of.devices.iter().filter(is_alone).map(|device| (device.name.clone(), device.bytes)).collect()
+    let unmatched = |of: &Side, other: &Side| -> Vec<(String, Amount)> {
+        let is_unmatched =
+            |device: &&SideDevice| !other.devices.iter().any(|there| there.name == device.name);
+        of.devices.iter().filter(is_unmatched).map(|device| (device.name.clone(), device.bytes)).collect()
     };
     Diff {
         by: after.by,
         at: after.at,
         devices,
-        alone: [alone(before, after), alone(after, before)],
+        unmatched: [unmatched(before, after), unmatched(after, before)],
         notes: notes(before, after),
         rules: after.rules.clone(),
     }
 }
 
-/// Returns the pairs of one device, with the name of those that have one.
+/// Returns the pairs of one device, each with its name if it has one.
 fn pairs<'a>(
     devices: [&'a SideDevice; 2],
     places: &[Vec<FunctionLine>; 2],
@@ -71,7 +72,7 @@ fn pairs<'a>(
     }
     let mut pairs = Vec::with_capacity(same.len());
     // Names of modules may contain lines, which may have moved.
-    let mut open: HashMap<String, [Vec<Lined<'a>>; 2]> = HashMap::new();
+    let mut with_lines: HashMap<String, [Vec<GroupWithLines<'a>>; 2]> = HashMap::new();
     for (key, pair) in same {
         let Key::Name(name) = key else {
             pairs.push((None, pair));
@@ -80,11 +81,11 @@ fn pairs<'a>(
         let (short, lines) = without_lines(name);
         let side = usize::from(pair[0].is_empty());
         match (&pair[side][..], pair[1 - side].is_empty() && !lines.is_empty()) {
-            (&[group], true) => open.entry(short).or_default()[side].push((lines, name, group)),
+            (&[group], true) => with_lines.entry(short).or_default()[side].push((lines, name, group)),
             _ => pairs.push((Some(name.to_owned()), pair)),
         }
     }
-    for (short, [mut before, mut after]) in open {
+    for (short, [mut before, mut after]) in with_lines {
         before.sort_by(|a, b| a.0.cmp(&b.0));
         after.sort_by(|a, b| a.0.cmp(&b.0));
         if before.len() == after.len() {
@@ -99,7 +100,7 @@ fn pairs<'a>(
             pairs
                 .extend(after.into_iter().map(|(_, name, one)| (Some(name.to_owned()), [vec![], vec![one]])));
         } else {
-            let groups = |side: Vec<Lined<'a>>| side.into_iter().map(|(.., one)| one).collect();
+            let groups = |side: Vec<GroupWithLines<'a>>| side.into_iter().map(|(.., one)| one).collect();
             pairs.push((Some(short), [groups(before), groups(after)]));
         }
     }
@@ -107,11 +108,11 @@ fn pairs<'a>(
 }
 
 fn row(sides: [&Side; 2], devices: [&SideDevice; 2], name: Option<String>, pair: &Pair<'_>) -> DiffRow {
-    let sum = |side: usize, amount: fn(&Group) -> Amount, unseen: f64| {
+    let sum = |side: usize, amount: fn(&Group) -> Amount, limit: f64| {
         let all = pair[side].iter().map(|&group| amount(group));
         all.reduce(Amount::plus).unwrap_or_else(|| match devices[side].detection_limit_bytes {
             0 => Amount::exact(0),
-            _ => Amount::unseen(unseen),
+            _ => Amount::without_samples(limit),
         })
     };
     let bytes = |side: usize| sum(side, |group| group.bytes, devices[side].detection_limit_bytes as f64);
@@ -132,7 +133,7 @@ fn row(sides: [&Side; 2], devices: [&SideDevice; 2], name: Option<String>, pair:
     }
 }
 
-/// Returns the functions of groups that are the same. Lines in which they differ are left out.
+/// Returns the functions of matching groups, without the lines in which the groups differ.
 fn stack(side: &Side, groups: &[&Group]) -> Vec<StackLine> {
     let mut lines: Vec<StackLine> = Vec::new();
     for group in groups {
@@ -178,7 +179,7 @@ fn device(before: &SideDevice, after: &SideDevice, rows: Vec<DiffRow>, limit: us
     }
 }
 
-/// Returns the limits of the comparison.
+/// Returns caveats about the comparison.
 fn notes(before: &Side, after: &Side) -> Vec<String> {
     let mut notes = Vec::new();
     if before.is_pytorch != after.is_pytorch {
@@ -229,7 +230,7 @@ fn notes(before: &Side, after: &Side) -> Vec<String> {
     }
     if let Some((earlier, later)) = before.seconds.zip(after.seconds)
         && before.at == DiffAt::Total
-        && earlier.max(later) > earlier.min(later) * LONGER
+        && earlier.max(later) > earlier.min(later) * NOTED_DURATION_FACTOR
     {
         notes.push(format!(
             "the earlier file covers {earlier:.3} s, the later one {later:.3} s: total allocations depend \

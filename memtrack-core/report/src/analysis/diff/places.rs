@@ -1,35 +1,34 @@
-//! Which functions of two files are the same, by name and file. Files may lie elsewhere and lines may have moved: the
-//! lines of a function in either file decide which line became which.
+//! Matches the functions of two files by their names and source files. Source files may have moved, and so may lines: all
+//! lines of a function in both files determine which line became which.
 
-use super::names::of_function;
+use super::names::normalized_function;
 use memtrack_model::Frame;
 use memtrack_model::paths::{is_separator, slashed};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
-/// Above this many pairs of lines, no shift is searched: no function is that long.
+/// Above this many pairs of lines, no shift is searched for: no function is that long.
 const MOST_PAIRS: usize = 1 << 16;
-/// Marks a line that has no number in the other file.
-const APART: u32 = 1 << 31;
+/// The flag of a line that has no counterpart in the other file.
+const UNMATCHED: u32 = 1 << 31;
 
 /// The functions of one file.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct Functions {
     frames: Vec<Frame>,
     known: HashMap<Frame, u32, foldhash::fast::RandomState>,
     /// The lines of each function: by name and file.
     lines: HashMap<(String, String), BTreeSet<u32>>,
 }
 
-/// The common representation of a function in both files, and its line in the later one; the line is 0 where there is
-/// none.
+/// A function, by a number that both files have in common, and its line in the later file; 0 where the line is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FunctionLine {
     function: u32,
     line: u32,
 }
 
-impl Places {
+impl Functions {
     /// Returns the number of a function.
     pub(super) fn number(&mut self, frame: &Frame) -> u32 {
         if let Some(&number) = self.known.get(frame) {
@@ -41,10 +40,13 @@ impl Places {
         number
     }
 
-    /// Remembers that the file has this line, whether or not a group has it.
-    pub(super) fn saw(&mut self, frame: &Frame) {
+    /// Records that the file has this line, whether or not a group contains it.
+    pub(super) fn record_line(&mut self, frame: &Frame) {
         if let (Some(line), Some(file)) = (line(frame), file(frame)) {
-            self.lines.entry((of_function(&frame.function), file.to_owned())).or_default().insert(line);
+            self.lines
+                .entry((normalized_function(&frame.function), file.to_owned()))
+                .or_default()
+                .insert(line);
         }
     }
 
@@ -54,18 +56,18 @@ impl Places {
     }
 }
 
-/// Returns the file, if it is known: PyTorch writes `??` for unknown ones.
+/// Returns the file, if it is known: PyTorch writes `??` for unknown files.
 fn file(frame: &Frame) -> Option<&str> {
     frame.file.as_deref().filter(|file| !file.is_empty() && *file != "??")
 }
 
 /// Returns the line, if it is known.
 fn line(frame: &Frame) -> Option<u32> {
-    frame.line.filter(|&line| line > 0 && line < APART)
+    frame.line.filter(|&line| line > 0 && line < UNMATCHED)
 }
 
-/// Returns the common representation of each function of the earlier and of the later file.
-pub(super) fn matched(before: &Places, after: &Places) -> [Vec<FunctionLine>; 2] {
+/// Returns the common number and the line of each function, for the earlier and for the later file.
+pub(super) fn match_functions(before: &Functions, after: &Functions) -> [Vec<FunctionLine>; 2] {
     let moved = moved_files(before, after);
     let mut drifts: HashMap<(&str, &str), [HashMap<u32, u32>; 2]> = HashMap::new();
     let nothing = BTreeSet::new();
@@ -75,9 +77,9 @@ pub(super) fn matched(before: &Places, after: &Places) -> [Vec<FunctionLine>; 2]
         drifts.insert((function, file), drift(lines, later));
     }
     let mut numbers: HashMap<(String, String), u32> = HashMap::new();
-    let mut places = |of: &Places, side: usize| -> Vec<FunctionLine> {
+    let mut places = |of: &Functions, side: usize| -> Vec<FunctionLine> {
         let place = |frame: &Frame| {
-            let function = of_function(&frame.function);
+            let function = normalized_function(&frame.function);
             let file = file(frame).unwrap_or_default();
             let file = if side == 0 { moved.get(file).copied().unwrap_or(file) } else { file };
             let line = line(frame).map_or(0, |line| {
@@ -93,10 +95,10 @@ pub(super) fn matched(before: &Places, after: &Places) -> [Vec<FunctionLine>; 2]
     [places(before, 0), places(after, 1)]
 }
 
-/// Returns the files that only the earlier one has, and where they lie in the later one: those that agree in the last
-/// three, two or one parts of their paths, and are the only ones that do.
-fn moved_files<'a>(before: &'a Places, after: &'a Places) -> HashMap<&'a str, &'a str> {
-    let files = |places: &'a Places| -> BTreeSet<&'a str> {
+/// Maps source files that only the earlier file has to source files that only the later file has: those whose paths have the
+/// last three, two or one parts in common, if no other paths have these parts.
+fn moved_files<'a>(before: &'a Functions, after: &'a Functions) -> HashMap<&'a str, &'a str> {
+    let files = |places: &'a Functions| -> BTreeSet<&'a str> {
         let of_frames = places.frames.iter().filter_map(file);
         of_frames.chain(places.lines.keys().map(|(_, file)| file.as_str())).collect()
     };
@@ -108,7 +110,7 @@ fn moved_files<'a>(before: &'a Places, after: &'a Places) -> HashMap<&'a str, &'
         let mut ends: HashMap<Cow<'_, str>, [Vec<&str>; 2]> = HashMap::new();
         for (side, files) in [&gone, &new].into_iter().enumerate() {
             for &file in files {
-                ends.entry(end(file, parts)).or_default()[side].push(file);
+                ends.entry(path_suffix(file, parts)).or_default()[side].push(file);
             }
         }
         for [from, to] in ends.into_values() {
@@ -123,15 +125,15 @@ fn moved_files<'a>(before: &'a Places, after: &'a Places) -> HashMap<&'a str, &'
     moved
 }
 
-/// Returns the last parts of a path, with slashes between them.
-fn end(path: &str, parts: usize) -> Cow<'_, str> {
+/// Returns the last `parts` parts of a path, with slashes between them.
+fn path_suffix(path: &str, parts: usize) -> Cow<'_, str> {
     slashed(path.rmatch_indices(is_separator).nth(parts - 1).map_or(path, |(at, _)| &path[at + 1..]))
 }
 
 /// Maps the lines of one function in both files to common numbers: the same number for the same line. Lines
-/// that are not included stay as they are.
+/// that are not in the maps keep their numbers.
 fn drift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u32>; 2] {
-    // If all lines that were used are still there, nothing moved: the other lines are new or were removed.
+    // If one file has all lines of the other, nothing moved: the remaining lines are new or were removed.
     if before.is_subset(after) || after.is_subset(before) {
         return Default::default();
     }
@@ -143,12 +145,12 @@ fn drift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u32>; 2
     if few && let Some(by) = shift(before, after) {
         let to = |&line: &u32| {
             let there = u32::try_from(i64::from(line) + by).ok().filter(|there| after.contains(there));
-            (line, there.unwrap_or(line | APART))
+            (line, there.unwrap_or(line | UNMATCHED))
         };
         return [before.iter().map(to).collect(), HashMap::new()];
     }
-    // Between two lines that stayed: equal numbers on both sides are the same lines, in their order. Others are
-    // unknown, and are merged.
+    // Between two lines that stayed, equally many lines in both files are the same lines in order. Otherwise it is
+    // unknown which lines are the same, and they are merged.
     let mut maps = [HashMap::new(), HashMap::new()];
     let mut start = 0;
     for end in common.iter().copied().chain([u32::MAX]) {
@@ -156,16 +158,16 @@ fn drift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u32>; 2
         if here.len() == there.len() {
             maps[0].extend(here.into_iter().zip(there));
         } else if !here.is_empty() && !there.is_empty() {
-            maps[0].extend(here.into_iter().map(|line| (line, start | APART)));
-            maps[1].extend(there.into_iter().map(|line| (line, start | APART)));
+            maps[0].extend(here.into_iter().map(|line| (line, start | UNMATCHED)));
+            maps[1].extend(there.into_iter().map(|line| (line, start | UNMATCHED)));
         }
         start = end.saturating_add(1);
     }
     maps
 }
 
-/// Returns by how many lines all lines of one file have moved, so that they are lines of the other; none if several would
-/// fit.
+/// Returns the offset by which all lines of the file with fewer lines became lines of the other file; none if several
+/// offsets fit.
 fn shift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> Option<i64> {
     if before.len() * after.len() > MOST_PAIRS {
         return None;
@@ -209,8 +211,8 @@ mod tests {
     fn lines_that_moved_together_are_the_same_ones() {
         assert_eq!(drifted(&[10, 12, 20], &[12, 14, 22])[0], [12, 14, 22]);
         assert_eq!(drifted(&[10, 17, 20], &[12, 19, 22, 40])[0], [12, 19, 22]);
-        // The last line was removed, and is not the line that has its number now.
-        assert_eq!(drifted(&[10, 17, 20, 22], &[12, 19, 22])[0], [12, 19, 22, 22 | APART]);
+        // The last line was removed; another line has its number now.
+        assert_eq!(drifted(&[10, 17, 20, 22], &[12, 19, 22])[0], [12, 19, 22, 22 | UNMATCHED]);
     }
 
     #[test]
@@ -221,21 +223,21 @@ mod tests {
     }
 
     #[test]
-    fn ambiguous_lines_are_taken_together() {
+    fn ambiguous_lines_are_merged() {
         let [before, after] = drifted(&[10], &[12, 15]);
-        assert_eq!((before, after), (vec![APART], vec![APART, APART]));
+        assert_eq!((before, after), (vec![UNMATCHED], vec![UNMATCHED, UNMATCHED]));
         let [before, after] = drifted(&[10, 20, 24, 30], &[10, 21, 30]);
-        assert_eq!(before, [10, 11 | APART, 11 | APART, 30]);
-        assert_eq!(after, [10, 11 | APART, 30]);
+        assert_eq!(before, [10, 11 | UNMATCHED, 11 | UNMATCHED, 30]);
+        assert_eq!(after, [10, 11 | UNMATCHED, 30]);
     }
 
-    fn places(frames: &[(&str, &str, u32)]) -> Places {
-        let mut places = Places::default();
+    fn places(frames: &[(&str, &str, u32)]) -> Functions {
+        let mut places = Functions::default();
         for &(function, file, line) in frames {
             let frame =
                 Frame { function: function.into(), file: Some(file.into()), line: Some(line), binary: None };
             places.number(&frame);
-            places.saw(&frame);
+            places.record_line(&frame);
         }
         places
     }
@@ -250,22 +252,23 @@ mod tests {
             ("h", "/c/one/util.py", 1),
             ("h", "/c/two/util.py", 1),
         ]);
-        let [here, there] = matched(&before, &after);
+        let [here, there] = match_functions(&before, &after);
         assert_eq!(here[..2], there[..2]);
         assert!(!there.contains(&here[2]));
     }
 
     #[test]
-    fn files_of_windows_are_the_same_as_on_another_system() {
+    fn windows_paths_match_those_of_other_systems() {
         let before = places(&[("f", "D:\\work\\app\\model.py", 3), ("f", "D:\\work\\lib\\model.py", 3)]);
         let after = places(&[("f", "/home/kim/app/model.py", 3), ("f", "/home/kim/lib/model.py", 3)]);
-        let [here, there] = matched(&before, &after);
+        let [here, there] = match_functions(&before, &after);
         assert_eq!(here, there);
     }
 
     #[test]
     fn unknown_files_and_lines_do_not_distinguish_functions() {
-        let [here, there] = matched(&places(&[("f", "??", 0)]), &places(&[("f", "", 0), ("f", "??", 7)]));
+        let [here, there] =
+            match_functions(&places(&[("f", "??", 0)]), &places(&[("f", "", 0), ("f", "??", 7)]));
         assert_eq!(here[0], there[0]);
         assert_ne!(here[0], there[1]);
     }

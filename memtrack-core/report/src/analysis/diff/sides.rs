@@ -1,7 +1,7 @@
-//! One of the two files, reduced to its groups: the part that stays in memory while the other is read.
+//! One of the two files, reduced to its groups: the part that stays in memory while the other file is read.
 
 use super::names::without_indices;
-use super::places::Places;
+use super::places::Functions;
 use super::{DiffAt, DiffBy};
 use crate::analysis::change::Amount;
 use crate::analysis::moment::Moment;
@@ -14,7 +14,7 @@ use memtrack_model::snapshot::Snapshot;
 use memtrack_symbols::Symbolizer;
 use std::collections::{HashMap, HashSet};
 
-/// A file's groups.
+/// One file, reduced to its groups.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Side {
@@ -29,7 +29,7 @@ pub struct Side {
     pub(super) has_stacks: bool,
     pub(super) has_scopes: bool,
     pub(super) seconds: Option<f64>,
-    pub(super) places: Places,
+    pub(super) places: Functions,
     pub(super) rules: Rules,
 }
 
@@ -39,21 +39,21 @@ pub struct Side {
 pub struct SideDevice {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// Its name: `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name: `device 0`, `host heap` or `pinned host memory`.
     pub name: String,
-    /// Whether it is the host heap.
+    /// Whether the device is the host heap.
     pub is_host: bool,
-    /// Whether it is pinned host memory.
+    /// Whether the device is pinned host memory.
     pub is_pinned: bool,
-    /// Requested bytes in all.
+    /// The total of requested bytes.
     pub bytes: Amount,
-    /// Blocks in all.
+    /// The total number of blocks.
     pub blocks: Amount,
     /// Older events that did not fit the recorder's ring.
     pub dropped: u64,
     /// Groups with fewer bytes than this may have no sample; 0 where every block was recorded.
     pub detection_limit_bytes: u64,
-    /// The most blocks of such a group.
+    /// The maximum number of blocks in a group without a sample.
     pub(super) detection_limit_blocks: f64,
     pub(super) groups: Vec<Group>,
 }
@@ -110,19 +110,19 @@ impl Side {
             has_stacks: false,
             has_scopes: snapshot.scopes.rows.len() > 1,
             seconds: ends.map(|(first, last)| seconds(last) - seconds(first)),
-            places: Places::default(),
+            places: Functions::default(),
             rules: rules.clone(),
         };
         for &device in devices {
             let report = top_with(snapshot, symbols, ranked, device, &options);
-            side.devices.push(reduced(report, by, at, &mut side.places));
+            side.devices.push(reduce(report, by, at, &mut side.places));
         }
-        side.look_for_lines(snapshot, symbols);
+        side.record_lines(snapshot, symbols);
         side
     }
 
-    /// Remembers the lines of all stacks: they are all needed to find which of a function's lines moved.
-    fn look_for_lines(&mut self, snapshot: &Snapshot, symbols: &mut Symbolizer) {
+    /// Records the lines of all stacks: all of them are needed to find which of a function's lines moved.
+    fn record_lines(&mut self, snapshot: &Snapshot, symbols: &mut Symbolizer) {
         let blocks = snapshot.blocks.iter().map(|block| block.stack);
         let stacks: HashSet<_, foldhash::fast::RandomState> =
             snapshot.events.stack.iter().copied().chain(blocks).filter(|stack| !stack.is_none()).collect();
@@ -134,25 +134,25 @@ impl Side {
         for stack in stacks {
             for &key in snapshot.frame_keys(stack).iter() {
                 if seen.insert(key) {
-                    symbols.frames(key).iter().for_each(|frame| self.places.saw(frame));
+                    symbols.frames(key).iter().for_each(|frame| self.places.record_line(frame));
                 }
             }
         }
     }
 
-    /// Returns whether the file holds nothing that could be compared.
+    /// Returns whether the file contains nothing to compare.
     pub fn is_empty(&self) -> bool {
         self.devices.iter().all(|device| device.groups.is_empty() && device.bytes.value == 0)
     }
 
-    /// Returns the kind of file that it was read from, as text.
+    /// Returns the kind of the file, as text.
     pub(super) fn kind(&self) -> &'static str {
         if self.is_pytorch { "a PyTorch snapshot" } else { "a recording" }
     }
 }
 
-/// Returns a ranking's groups.
-fn reduced(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Places) -> SideDevice {
+/// Reduces a ranking to its groups.
+fn reduce(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Functions) -> SideDevice {
     let totals = &report.totals;
     let exact = report.statistics.counted && report.statistics.dropped == 0;
     let (bytes, blocks) = match at {
@@ -171,7 +171,7 @@ fn reduced(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Places) -> Si
     let mut groups: Vec<Group> = Vec::new();
     let mut known: HashMap<GroupKey, usize> = HashMap::new();
     for row in report.rows {
-        // Without a moment, rows also exist for memory that was only live at the peak.
+        // A ranking of all allocations also has rows for memory that was only live at the peak.
         if row.allocated_bytes == 0 && row.count == 0 {
             continue;
         }
@@ -194,12 +194,12 @@ fn reduced(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Places) -> Si
         }
     }
     if matches!(by, DiffBy::Line | DiffBy::Stack) {
-        // Stacks of one line, or with the same names, are one group for a reader.
+        // Stacks with the same functions are a single group for the user.
         groups.iter_mut().for_each(|group| group.members = 1);
     }
     let blocks_limit = match report.detection_limit_bytes {
         0 => 0.0,
-        // The size of the smallest blocks that exist.
+        // The smallest blocks of allocators have 16 bytes.
         bytes => bytes as f64 / 16.0,
     };
     SideDevice {
@@ -217,7 +217,7 @@ fn reduced(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Places) -> Si
 }
 
 /// Returns the identity of a row's group.
-fn key(row: &TopRow, by: DiffBy, places: &mut Places) -> GroupKey {
+fn key(row: &TopRow, by: DiffBy, places: &mut Functions) -> GroupKey {
     match by {
         DiffBy::Line => match &row.owned.mine {
             Some(line) => GroupKey::Stack(vec![places.number(line)]),
@@ -225,7 +225,7 @@ fn key(row: &TopRow, by: DiffBy, places: &mut Places) -> GroupKey {
         },
         DiffBy::Stack if !row.stack.is_empty() => {
             let is_informative = |line: &&StackLine| !is_internal(&line.frame);
-            // A stack that contains only those is identified by them.
+            // A stack that contains only uninformative frames is identified by them.
             let all: Vec<&Frame> = match row.stack.iter().any(|line| is_informative(&line)) {
                 true => row.stack.iter().filter(is_informative).map(|line| &line.frame).collect(),
                 false => row.stack.iter().map(|line| &line.frame).collect(),

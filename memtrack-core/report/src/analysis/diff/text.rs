@@ -1,21 +1,21 @@
-//! A diff as text for people: the summary first, then the groups that differ.
+//! A diff as text: the summary first, then the groups that differ.
 
 use super::kind::Kind;
 use super::{DeviceDiff, Diff, DiffBy, DiffRow};
 use crate::analysis::change::{Amount, Change};
 use crate::analysis::layout::{LEGIBLE_NAME, Layout, SHORTEST_NAME, fit, wrapped};
 use crate::analysis::ownership::short;
-use crate::analysis::top::frames::{frame_lines, shown};
+use crate::analysis::top::frames::{frame_lines, shown_frames};
 use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
 use memtrack_model::units::{counted, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// The most groups that the summary names.
-const NAMED: usize = 3;
-/// The most characters of each of their names.
-const NAME: usize = 60;
+/// The maximum number of groups that the summary names.
+const MOST_NAMED: usize = 3;
+/// The maximum number of characters of each name in the summary.
+const MOST_NAME_CHARS: usize = 60;
 
-/// A number that is shown for a group beside its change.
+/// A number that is shown for a group in addition to its change.
 #[derive(Clone, Copy)]
 enum Column {
     Before,
@@ -23,7 +23,7 @@ enum Column {
     Blocks,
 }
 
-/// The columns that are shown where there is room, and the ones for less and less of it.
+/// The columns that are shown, for decreasing widths of the table.
 const COLUMNS: [&[Column]; 4] = [
     &[Column::Before, Column::After, Column::Blocks],
     &[Column::Before, Column::After],
@@ -40,7 +40,7 @@ impl Column {
         }
     }
 
-    fn of(self, row: &DiffRow) -> String {
+    fn cell(self, row: &DiffRow) -> String {
         let shown = |amount: &Amount| amount.error.as_bytes(amount.value);
         match self {
             Self::Before => shown(&row.bytes.before),
@@ -57,39 +57,40 @@ impl fmt::Display for Diff {
 }
 
 impl Diff {
-    /// Returns the summary, a line for each device, the one that changed most first: its growth or shrinkage,
-    /// and the groups that caused it. One line where nothing differs.
+    /// Returns the summary, a line for each device, the device that changed most first: its growth or shrinkage, and the
+    /// groups that caused the change.
     pub fn answer(&self) -> Vec<String> {
-        self.answer_naming(NAMED)
+        self.answer_naming(MOST_NAMED)
     }
 
-    /// Returns the same, naming at most this many groups of each device.
+    /// Returns the summary with at most `named` groups of each device.
     fn answer_naming(&self, named: usize) -> Vec<String> {
         let mut devices: Vec<&DeviceDiff> = self.devices.iter().collect();
         devices.sort_by_key(|device| std::cmp::Reverse(device.bytes.by().unsigned_abs()));
-        let several = self.devices.len() + self.alone.iter().map(Vec::len).sum::<usize>() > 1;
+        let several = self.devices.len() + self.unmatched.iter().map(Vec::len).sum::<usize>() > 1;
         let mut lines: Vec<String> = devices
             .into_iter()
             .map(|device| {
                 let of = if several { format!("{}: ", device.device_name) } else { String::new() };
-                of + &device.sentence(self.at.what(), named)
+                of + &device.sentence(self.at.noun(), named)
             })
             .collect();
-        for (devices, which) in self.alone.iter().zip(["earlier", "later"]) {
+        for (devices, which) in self.unmatched.iter().zip(["earlier", "later"]) {
             let line = |(name, amount): &(String, Amount)| {
                 let bytes = amount.error.as_bytes(amount.value);
-                format!("{name}: only in the {which} file, {} {bytes}", self.at.what())
+                format!("{name}: only in the {which} file, {} {bytes}", self.at.noun())
             };
             lines.extend(devices.iter().map(line));
         }
         lines
     }
 
-    /// Returns the first line of [`Self::answer`] in at most `room` characters: with as many of the groups as fit.
+    /// Returns the first line of [`Self::answer`] in at most `room` characters: with as many groups as
+    /// fit.
     #[cfg(feature = "plot")]
     pub(super) fn title(&self, room: usize) -> String {
         let fits = |line: &String| line.chars().count() <= room;
-        let lines = (0..=NAMED).rev().filter_map(|named| self.answer_naming(named).into_iter().next());
+        let lines = (0..=MOST_NAMED).rev().filter_map(|named| self.answer_naming(named).into_iter().next());
         let mut lines: Vec<String> = lines.collect();
         match lines.iter().position(fits) {
             Some(first) => lines.swap_remove(first),
@@ -153,13 +154,15 @@ impl DeviceDiff {
 
     /// Formats the groups that changed most.
     pub(super) fn reasons(&self) -> String {
-        self.reasons_naming(NAMED)
+        self.reasons_naming(MOST_NAMED)
     }
 
     fn reasons_naming(&self, number: usize) -> String {
         let of_bytes = self.rows.iter().filter(|row| row.bytes.kind() != Kind::Same);
-        let named =
-            of_bytes.clone().take(number).map(|row| format!("{} {}", row.place(NAME), row.bytes.as_bytes()));
+        let named = of_bytes
+            .clone()
+            .take(number)
+            .map(|row| format!("{} {}", row.place(MOST_NAME_CHARS), row.bytes.as_bytes()));
         let mut named: Vec<String> = named.collect();
         if number == 0 {
             return String::new();
@@ -209,7 +212,7 @@ impl DeviceDiff {
         for row in &self.rows {
             let name: Vec<String> =
                 row.lines(by, frames, room).iter().map(|line| shorten_middle(line, room)).collect();
-            let numbers = columns.iter().map(|column| right(column.of(row)));
+            let numbers = columns.iter().map(|column| right(column.cell(row)));
             let change =
                 [Cell::new(name.join("\n")), Cell::new(row.kind().name()), right(row.bytes.as_bytes())];
             table.add_row(change.into_iter().chain(numbers));
@@ -247,14 +250,14 @@ impl DiffRow {
     /// shows, or its name.
     pub(super) fn place(&self, room: usize) -> String {
         // For a stack, the function that the table begins with.
-        match shown(&self.stack).first() {
+        match shown_frames(&self.stack).first() {
             Some(line) => printable(&fit(&short(&line.frame), room)),
-            None => self.named(room),
+            None => self.name_with_members(room),
         }
     }
 
-    /// Formats the name, with the number of groups that it stands for.
-    fn named(&self, room: usize) -> String {
+    /// Formats the name, with the number of merged groups.
+    fn name_with_members(&self, room: usize) -> String {
         let many = match self.members {
             [0 | 1, 0 | 1] => String::new(),
             [before, after] if before == after => format!(" ({after} of them)"),
@@ -292,7 +295,7 @@ mod tests {
     use memtrack_model::Frame;
 
     #[test]
-    fn a_stack_is_called_by_the_line_that_its_table_begins_with() {
+    fn a_stack_is_named_by_the_first_line_of_its_table() {
         let line = |function: &str, file: &str, line| StackLine {
             address: 0,
             frame: Frame {
@@ -313,7 +316,7 @@ mod tests {
             blocks: Change { before: Amount::exact(0), after: Amount::exact(1) },
             members: [0, 1],
         };
-        assert_eq!(row.place(NAME), "softmax.py:14 forward");
-        assert_eq!(row.lines(DiffBy::Stack, 7, NAME)[0], "forward softmax.py:14");
+        assert_eq!(row.place(MOST_NAME_CHARS), "softmax.py:14 forward");
+        assert_eq!(row.lines(DiffBy::Stack, 7, MOST_NAME_CHARS)[0], "forward softmax.py:14");
     }
 }

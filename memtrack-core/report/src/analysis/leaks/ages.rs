@@ -1,17 +1,17 @@
-//! The lifetimes of a group's blocks: for freed blocks, the time that 99 % did not exceed; for the others,
-//! their age at the end. Times are kept in classes that grow by a fifth, so that a group takes 2 KiB, however
+//! The lifetimes of a group's blocks: for freed blocks, the 99th percentile; for the other blocks, their age at
+//! the end. Times are kept in a histogram whose buckets grow by a fifth, so that a group takes 2 KiB, however
 //! many blocks it has.
 
-/// Classes per doubling of the time.
-const PER_DOUBLING: f64 = 4.0;
-/// The number of classes, up to 2^62 nanoseconds.
-const CLASSES: usize = 250;
+/// The number of buckets per doubling of the time.
+const BUCKETS_PER_DOUBLING: f64 = 4.0;
+/// The number of buckets, up to 2^62 nanoseconds.
+const BUCKETS: usize = 250;
 /// With fewer freed blocks, their usual lifetime is unknown.
 const LEAST_FREED: f64 = 100.0;
 /// The share of the freed blocks that defines the usual lifetime.
-const USUAL: f64 = 0.99;
-/// A block is far older at this many times the usual lifetime.
-const FAR: f64 = 10.0;
+const USUAL_SHARE: f64 = 0.99;
+/// A block is far older than usual at this many times the usual lifetime.
+const FAR_OLDER_FACTOR: f64 = 10.0;
 
 /// The spread of the ages of a group's blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,47 +19,47 @@ const FAR: f64 = 10.0;
 pub struct Age {
     /// Blocks that were freed.
     pub freed: u64,
-    /// The time in seconds within which 99 % of them were freed.
+    /// The time in seconds within which 99 % of the freed blocks were freed.
     pub usual_seconds: f64,
-    /// The number of blocks that were never freed and are more than ten times older.
+    /// The number of blocks that were never freed and are more than ten times as old as [`Self::usual_seconds`].
     pub far_older: u64,
-    /// The bytes of those blocks.
+    /// The bytes of the blocks in [`Self::far_older`].
     pub far_older_bytes: u64,
 }
 
-/// The times of one group.
+/// The histograms of one group's lifetimes and ages.
 #[derive(Clone, Debug)]
 pub(super) struct Ages {
-    freed: Box<[f32; CLASSES]>,
+    freed: Box<[f32; BUCKETS]>,
     /// Blocks and bytes.
-    alive: Box<[[f32; 2]; CLASSES]>,
+    alive: Box<[[f32; 2]; BUCKETS]>,
 }
 
 impl Default for Ages {
     fn default() -> Self {
-        Self { freed: Box::new([0.0; CLASSES]), alive: Box::new([[0.0; 2]; CLASSES]) }
+        Self { freed: Box::new([0.0; BUCKETS]), alive: Box::new([[0.0; 2]; BUCKETS]) }
     }
 }
 
-fn class(seconds: f64) -> usize {
-    let class = (seconds * 1e9).max(1.0).log2() * PER_DOUBLING;
-    (class as usize).min(CLASSES - 1)
+fn bucket(seconds: f64) -> usize {
+    let bucket = (seconds * 1e9).max(1.0).log2() * BUCKETS_PER_DOUBLING;
+    (bucket as usize).min(BUCKETS - 1)
 }
 
-/// Returns the upper end of a class, in seconds.
-fn end(class: usize) -> f64 {
-    ((class + 1) as f64 / PER_DOUBLING).exp2() / 1e9
+/// Returns the upper bound of a bucket, in seconds.
+fn bucket_end(bucket: usize) -> f64 {
+    ((bucket + 1) as f64 / BUCKETS_PER_DOUBLING).exp2() / 1e9
 }
 
 impl Ages {
     /// Adds blocks that were freed after this time.
-    pub(super) fn freed(&mut self, seconds: f64, blocks: f64) {
-        self.freed[class(seconds)] += blocks as f32;
+    pub(super) fn add_freed(&mut self, seconds: f64, blocks: f64) {
+        self.freed[bucket(seconds)] += blocks as f32;
     }
 
     /// Adds blocks of this age that were not freed.
-    pub(super) fn alive(&mut self, seconds: f64, blocks: f64, bytes: f64) {
-        let [all_blocks, all_bytes] = &mut self.alive[class(seconds)];
+    pub(super) fn add_alive(&mut self, seconds: f64, blocks: f64, bytes: f64) {
+        let [all_blocks, all_bytes] = &mut self.alive[bucket(seconds)];
         *all_blocks += blocks as f32;
         *all_bytes += bytes as f32;
     }
@@ -73,10 +73,10 @@ impl Ages {
         let mut so_far = 0.0;
         let usual = self.freed.iter().position(|&blocks| {
             so_far += f64::from(blocks);
-            so_far >= USUAL * freed
+            so_far >= USUAL_SHARE * freed
         });
-        let usual_seconds = end(usual.unwrap_or(CLASSES - 1));
-        let far = self.alive.iter().skip(class(FAR * usual_seconds) + 1);
+        let usual_seconds = bucket_end(usual.unwrap_or(BUCKETS - 1));
+        let far = self.alive.iter().skip(bucket(FAR_OLDER_FACTOR * usual_seconds) + 1);
         let [blocks, bytes] =
             far.fold([0.0; 2], |sum, alive| [0, 1].map(|unit| sum[unit] + f64::from(alive[unit])));
         Some(Age {
@@ -95,12 +95,12 @@ mod tests {
     #[test]
     fn the_usual_lifetime_comes_from_freed_blocks() {
         let mut ages = Ages::default();
-        (0..99).for_each(|_| ages.freed(1e-3, 1.0));
+        (0..99).for_each(|_| ages.add_freed(1e-3, 1.0));
         assert_eq!(ages.age(), None, "too few");
-        (0..901).for_each(|_| ages.freed(1e-3, 1.0));
-        ages.freed(5.0, 2.0);
-        ages.alive(5e-3, 1.0, 100.0);
-        ages.alive(0.5, 3.0, 300.0);
+        (0..901).for_each(|_| ages.add_freed(1e-3, 1.0));
+        ages.add_freed(5.0, 2.0);
+        ages.add_alive(5e-3, 1.0, 100.0);
+        ages.add_alive(0.5, 3.0, 300.0);
         let age = ages.age().unwrap();
         assert!(age.usual_seconds >= 1e-3 && age.usual_seconds < 1.3e-3, "{age:?}");
         assert_eq!((age.freed, age.far_older, age.far_older_bytes), (1002, 3, 300));
@@ -109,11 +109,11 @@ mod tests {
     #[test]
     fn times_of_any_length_have_a_bucket() {
         for seconds in [0.0, 1e-9, 1.0, 1e9, f64::INFINITY] {
-            assert!(class(seconds) < CLASSES);
+            assert!(bucket(seconds) < BUCKETS);
         }
         assert!((0..60).all(|power| {
             let seconds = f64::from(1 << (power / 2)) / 1e9;
-            seconds <= end(class(seconds)) && end(class(seconds)) < seconds * 1.2
+            seconds <= bucket_end(bucket(seconds)) && bucket_end(bucket(seconds)) < seconds * 1.2
         }));
     }
 }

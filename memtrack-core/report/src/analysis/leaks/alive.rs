@@ -1,4 +1,4 @@
-//! The part of each group that stayed over the periods, and the decision which groups leak: shared by
+//! The memory of each group that stayed through the periods, and the decision which groups leak: shared by
 //! recordings and series of snapshots.
 
 use super::ages::Ages;
@@ -8,17 +8,17 @@ use crate::analysis::estimate::{Estimate, Precision, Sum};
 use crate::analysis::ownership::Owners;
 use crate::analysis::top::{By, TopRow};
 
-/// The share of the growth that is freed in the last moments, if they are a program's end.
-const MOST_OF_IT: f64 = 0.5;
+/// The minimum share of a group's growth that is freed in the last moments if these are the program's shutdown.
+const LEAST_FREED_LATE: f64 = 0.5;
 
 /// Running sums of bytes and blocks.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Both {
+pub(super) struct BlockSums {
     bytes: Sum,
     blocks: Sum,
 }
 
-impl Both {
+impl BlockSums {
     pub(super) fn add(&mut self, size_bytes: u64, weight: f64) {
         self.bytes.add(size_bytes as f64, weight);
         self.blocks.add(1.0, weight);
@@ -44,50 +44,50 @@ impl Both {
 
 /// The periods over which groups are judged.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Measure {
+pub(super) struct JudgedPeriods {
     /// The length of a period, in seconds.
     pub(super) seconds: f64,
-    /// The number of periods in which a leak must grow.
+    /// The minimum number of periods over which a leak grows.
     pub(super) least: usize,
-    /// The ticks of the end, and the length of one tick; none if the file does not contain times.
+    /// The ticks at the end of the last period.
     pub(super) end: u64,
+    /// The length of one tick; none if the file does not contain times.
     pub(super) seconds_per_tick: Option<f64>,
-    /// Whether the periods lie between moments, and the state of a group is known at each of those: one more than there
-    /// are periods.
-    pub(super) are_between: bool,
+    /// Whether the periods lie between snapshots, so that a group has one more known state than there are periods.
+    pub(super) between_snapshots: bool,
 }
 
-/// A group before the decision.
+/// A group to be judged.
 pub(super) struct Group {
     pub(super) row: TopRow,
-    /// Blocks that were allocated in the time judged and never freed, or only after the last step.
-    pub(super) never_freed: Both,
-    /// The part of them that was freed after the last step.
-    pub(super) freed_later: Both,
-    /// Blocks left at the end, whenever they were allocated, as far as reported for groups that are no leak.
-    pub(super) left: Both,
+    /// Blocks that were allocated in the judged periods and never freed, or freed only after the last step.
+    pub(super) never_freed: BlockSums,
+    /// The part of `never_freed` that was freed after the last step.
+    pub(super) freed_later: BlockSums,
+    /// Blocks left at the end, as reported for a group that does not leak.
+    pub(super) left: BlockSums,
     pub(super) stays: Option<(Stays, Option<Ages>)>,
 }
 
-/// Blocks of one group that stayed and that left in each period.
+/// The blocks of one group that stayed through each period, and the blocks that left in it.
 #[derive(Clone, Debug)]
 pub(super) struct Stays {
-    stayed: Vec<Both>,
-    left: Vec<Both>,
-    /// Blocks that were freed in the last moments, in each of the windows of [`LateFrom`], and the ticks at
-    /// which those began.
-    late: [(Both, u64); LateFrom::WINDOWS],
+    stayed: Vec<BlockSums>,
+    left: Vec<BlockSums>,
+    /// Blocks that were freed in the last moments, for each window of [`LateWindows`], and the ticks of the first of
+    /// those frees.
+    late: [(BlockSums, u64); LateWindows::WINDOWS],
 }
 
-/// The possible begin of a program's end: in the last period, or in the one before, because the end of a large
-/// program takes its time.
+/// The possible starts of a program's shutdown, in ticks: in the last period, or in the one before, because a large
+/// program takes long to shut down.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LateFrom([u64; Self::WINDOWS]);
+pub(super) struct LateWindows([u64; Self::WINDOWS]);
 
-impl LateFrom {
+impl LateWindows {
     const WINDOWS: usize = 2;
 
-    /// Returns the windows of periods with these `ends`; the first is no longer than the ticks from `latest` on.
+    /// Returns the windows for periods that end at `ends`; the first window begins at `latest` or later.
     pub(super) fn of(ends: &[u64], latest: u64) -> Self {
         let after = |periods: usize| ends.len().checked_sub(1 + periods).map_or(0, |period| ends[period] + 1);
         Self([latest.max(after(1)), after(2)])
@@ -96,11 +96,15 @@ impl LateFrom {
 
 impl Stays {
     pub(super) fn new(periods: usize) -> Self {
-        let none = vec![Both::default(); periods];
-        Self { stayed: none.clone(), left: none, late: [(Both::default(), u64::MAX); LateFrom::WINDOWS] }
+        let none = vec![BlockSums::default(); periods];
+        Self {
+            stayed: none.clone(),
+            left: none,
+            late: [(BlockSums::default(), u64::MAX); LateWindows::WINDOWS],
+        }
     }
 
-    /// Adds a block that stayed from one period on, and left in another if that is one of them.
+    /// Adds a block that stayed from period `from` on, and left in period `to` if there is such a period.
     pub(super) fn add(&mut self, from: usize, to: usize, size_bytes: u64, weight: f64) {
         self.stayed[from].add(size_bytes, weight);
         if let Some(left) = self.left.get_mut(to) {
@@ -108,11 +112,11 @@ impl Stays {
         }
     }
 
-    /// Adds one of those blocks that was allocated at the first of these ticks, if that was recorded, and freed
-    /// at the second.
+    /// Adds the free of a block that stayed. `born` and `freed` are the ticks of its allocation (0 if not recorded) and
+    /// of its free.
     pub(super) fn add_freed(
         &mut self,
-        from: LateFrom,
+        from: LateWindows,
         [born, freed]: [u64; 2],
         size_bytes: u64,
         weight: f64,
@@ -125,26 +129,28 @@ impl Stays {
         }
     }
 
-    /// Returns whether the group grew like a leak up to the last period, and was freed in the last moments.
-    fn freed_late(&self, row: &TopRow, periods: &Measure, precision: &Precision) -> Option<FreedLate> {
-        (1..).zip(&self.late).find_map(|(window, late)| self.freed_in(late, window, row, periods, precision))
+    /// Returns the group's late frees, if it grew like a leak up to the last period and was freed in the last moments.
+    fn freed_late(&self, row: &TopRow, periods: &JudgedPeriods, precision: &Precision) -> Option<FreedLate> {
+        (1..)
+            .zip(&self.late)
+            .find_map(|(window, late)| self.freed_in_window(late, window, row, periods, precision))
     }
 
-    /// Returns the same, for blocks freed in that many of the last periods.
-    fn freed_in(
+    /// Does the same as [`Self::freed_late`] for frees in the last `window` periods.
+    fn freed_in_window(
         &self,
-        (late, late_from): &(Both, u64),
+        (late, late_from): &(BlockSums, u64),
         window: usize,
         row: &TopRow,
-        periods: &Measure,
+        periods: &JudgedPeriods,
         precision: &Precision,
     ) -> Option<FreedLate> {
         let all = self.stayed.len().checked_sub(window).filter(|_| late.blocks.value() > 0.0)?;
-        let amounts = |all: &[Both]| all.iter().map(Both::amounts).collect::<Vec<_>>();
+        let amounts = |all: &[BlockSums]| all.iter().map(BlockSums::amounts).collect::<Vec<_>>();
         let (stayed, left) = (amounts(&self.stayed[..all]), amounts(&self.left[..all]));
         let steady = steady(&stayed, &left, periods.least - window, false)?;
         let grown: f64 = (steady.from..all).map(|period| stayed[period][0] - left[period][0]).sum();
-        (late.bytes.value() >= MOST_OF_IT * grown).then(|| FreedLate {
+        (late.bytes.value() >= LEAST_FREED_LATE * grown).then(|| FreedLate {
             name: row.name.clone(),
             place: row.name.clone(),
             freed: late.amount(precision),
@@ -165,18 +171,20 @@ impl Stays {
     pub(super) fn leak(
         &self,
         row: TopRow,
-        freed_later: &Both,
+        freed_later: &BlockSums,
         ages: Option<&Ages>,
-        periods: &Measure,
+        periods: &JudgedPeriods,
         precision: &Precision,
     ) -> Option<Leak> {
-        let amounts = |all: &[Both]| all.iter().map(Both::amounts).collect::<Vec<_>>();
+        let amounts = |all: &[BlockSums]| all.iter().map(BlockSums::amounts).collect::<Vec<_>>();
         let (stayed, left) = (amounts(&self.stayed), amounts(&self.left));
         let age = ages.and_then(Ages::age);
-        // If blocks usually live as long as a period, some that do are no evidence.
+        // Where blocks usually live as long as a period, a few such blocks are no evidence of a leak.
         let is_old = age.is_some_and(|age| age.far_older > 2 && age.usual_seconds < periods.seconds);
         let steady = steady(&stayed, &left, periods.least, is_old)?;
-        let sum = |all: &[Both]| all[steady.from..].iter().fold(Both::default(), |sum, one| sum.with(one));
+        let sum = |all: &[BlockSums]| {
+            all[steady.from..].iter().fold(BlockSums::default(), |sum, one| sum.with(one))
+        };
         let growth = precision.bytes(&sum(&self.stayed).bytes).less(&precision.bytes(&sum(&self.left).bytes));
         if growth.low <= 0.0 {
             return None;
@@ -187,13 +195,13 @@ impl Stays {
             held.max(0.0).round() as u64
         });
         let held_bytes: Vec<u64> = held_bytes.collect();
-        let (mut came, mut went) = (Sum::default(), Sum::default());
+        let (mut arrived, mut freed) = (Sum::default(), Sum::default());
         let held_errors = self.stayed.iter().zip(&self.left).map(|(stayed, left)| {
-            (came, went) = (came.with(&stayed.bytes), went.with(&left.bytes));
-            precision.bytes(&came).less(&precision.bytes(&went)).at_least(0.0)
+            (arrived, freed) = (arrived.with(&stayed.bytes), freed.with(&left.bytes));
+            precision.bytes(&arrived).less(&precision.bytes(&freed)).at_least(0.0)
         });
         let held_errors: Vec<Estimate> = held_errors.collect();
-        let shown = steady.from - usize::from(periods.are_between)..;
+        let shown = steady.from - usize::from(periods.between_snapshots)..;
         let each = |bytes: f64| bytes / steady.periods as f64;
         Some(Leak {
             row,
@@ -215,29 +223,29 @@ impl Stays {
     }
 }
 
-/// The leaks among groups, and the memory of the others.
-pub(super) struct Sorted {
+/// The groups that leak, and the memory of the other groups.
+pub(super) struct JudgedGroups {
     pub(super) leaks: Vec<Leak>,
     pub(super) leaks_in_all: usize,
-    pub(super) leaked: Both,
-    pub(super) alive: Both,
+    pub(super) leaked: BlockSums,
+    pub(super) alive: BlockSums,
     pub(super) alive_groups: usize,
     pub(super) freed_late: Vec<FreedLate>,
 }
 
-impl Sorted {
+impl JudgedGroups {
     /// Judges all groups.
     pub(super) fn of(
         groups: impl Iterator<Item = Group>,
-        periods: &Measure,
+        periods: &JudgedPeriods,
         precision: &Precision,
         options: &LeakOptions,
     ) -> Self {
-        let mut sorted = Self {
+        let mut judged = Self {
             leaks: Vec::new(),
             leaks_in_all: 0,
-            leaked: Both::default(),
-            alive: Both::default(),
+            leaked: BlockSums::default(),
+            alive: BlockSums::default(),
             alive_groups: 0,
             freed_late: Vec::new(),
         };
@@ -258,28 +266,28 @@ impl Sorted {
                 .and_then(|(stays, ages)| stays.leak(row, &freed_later, ages.as_ref(), periods, precision));
             match leak {
                 Some(leak) => {
-                    sorted.leaked = sorted.leaked.with(&never_freed);
-                    sorted.leaks.push(leak);
+                    judged.leaked = judged.leaked.with(&never_freed);
+                    judged.leaks.push(leak);
                 }
                 None => {
-                    sorted.freed_late.extend(late);
-                    sorted.alive = sorted.alive.with(&left);
-                    sorted.alive_groups += usize::from(left.blocks.value() > 0.0);
+                    judged.freed_late.extend(late);
+                    judged.alive = judged.alive.with(&left);
+                    judged.alive_groups += usize::from(left.blocks.value() > 0.0);
                 }
             }
         }
-        sorted.leaks.sort_by(|a, b| {
+        judged.leaks.sort_by(|a, b| {
             let order = b.row.allocated_bytes.cmp(&a.row.allocated_bytes);
             let order = order.then_with(|| b.row.count.cmp(&a.row.count));
             order.then_with(|| a.row.name.cmp(&b.row.name))
         });
-        sorted.freed_late.sort_by(|a, b| {
+        judged.freed_late.sort_by(|a, b| {
             let order = b.freed.bytes.cmp(&a.freed.bytes);
             order.then_with(|| a.name.cmp(&b.name))
         });
-        sorted.leaks_in_all = sorted.leaks.len();
-        sorted.leaks.truncate(options.limit);
-        sorted.leaks.iter_mut().for_each(|leak| own_line(&mut leak.row));
-        sorted
+        judged.leaks_in_all = judged.leaks.len();
+        judged.leaks.truncate(options.limit);
+        judged.leaks.iter_mut().for_each(|leak| own_line(&mut leak.row));
+        judged
     }
 }

@@ -1,14 +1,14 @@
-//! The memory that each of the program's own intervals left behind: of the blocks allocated in it, those never freed.
+//! The memory that each of the program's own intervals left behind: the blocks that were allocated in it and never freed.
 
 use super::Amount;
-use super::alive::Both;
+use super::alive::BlockSums;
 use crate::analysis::estimate::Precision;
 use crate::analysis::lifetimes::Lifetime;
 use crate::analysis::top::TopRow;
 use memtrack_model::snapshot::{Since, Snapshot};
 use std::collections::HashMap;
 
-/// The most groups that are listed for a generation.
+/// The maximum number of groups that are listed for a generation.
 const MOST_SHARES: usize = 3;
 
 /// The memory that one group left behind in one interval.
@@ -17,27 +17,29 @@ const MOST_SHARES: usize = 3;
 pub struct Share {
     /// The group.
     pub name: String,
-    /// The memory that it left.
+    /// The memory that the group left behind.
     pub left: Amount,
 }
 
-/// One interval.
+/// One of the program's own intervals, with the memory that it left behind.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Generation {
-    /// Its number: 0 is the time before the first mark, 1 the interval between the first and the second, and so on.
+    /// The number of the interval: 0 is the time before the first mark, 1 the interval between the first and the second mark,
+    /// and so on.
     pub number: usize,
-    /// The begin, in seconds; none for the time before the first mark, and if the file does not contain times.
+    /// The start of the interval, in seconds; none for the time before the first mark, and if the file does not contain times.
     pub from_seconds: Option<f64>,
-    /// The end, in seconds; none for the time after the last mark, and if the file does not contain times.
+    /// The end of the interval, in seconds; none for the time after the last mark, and if the file does not contain times.
     pub to_seconds: Option<f64>,
-    /// The memory that was allocated in it.
+    /// The memory that was allocated in the interval.
     pub allocated: Amount,
-    /// The part of it that was live when the last interval ended; for the time after that, the part never freed.
+    /// The part of that memory that was live when the last interval ended; for the time after the last interval, the part
+    /// that was never freed.
     pub left: Amount,
-    /// The groups that left most, at most three.
+    /// The groups that left the most memory, at most three.
     pub shares: Vec<Share>,
-    /// The number of groups that left something.
+    /// The number of groups that left any memory.
     pub shares_in_all: usize,
 }
 
@@ -47,34 +49,34 @@ pub struct Generation {
 pub struct Generations {
     /// The name of the intervals.
     pub name: String,
-    /// The number of marks between them.
+    /// The number of marks between the intervals.
     pub marks: usize,
     /// The origin that the seconds are counted from.
     pub since: Since,
-    /// The number of intervals between two marks that left something.
+    /// The number of intervals between two marks that left any memory.
     pub leaving: usize,
     /// The median of the bytes that an interval between two marks left.
     pub median_left_bytes: u64,
-    /// The intervals that left most, in order of time, up to the requested number.
+    /// The intervals that left the most memory, up to the requested number, in chronological order.
     pub rows: Vec<Generation>,
     /// The number of intervals, including the times before the first mark and after the last.
     pub rows_in_all: usize,
 }
 
-/// The surviving memory of each interval, while it is counted.
+/// The surviving memory of each interval, while blocks are added.
 pub(super) struct Survivors<'a> {
     marks: &'a [u64],
-    allocated: Vec<Both>,
-    left: Vec<Both>,
-    by_group: HashMap<(u32, u32), Both, foldhash::fast::RandomState>,
-    /// The memory that the last whole interval left and that was freed after it. The next interval would have
-    /// freed it, unless the group also left something in the one before.
-    freed_after_last: HashMap<u32, Both, foldhash::fast::RandomState>,
+    allocated: Vec<BlockSums>,
+    left: Vec<BlockSums>,
+    by_group: HashMap<(u32, u32), BlockSums, foldhash::fast::RandomState>,
+    /// The memory, by group, that the last whole interval left and that was freed later. Another interval would have
+    /// freed that memory, unless the group also left memory in the interval before.
+    freed_after_last: HashMap<u32, BlockSums, foldhash::fast::RandomState>,
 }
 
 impl<'a> Survivors<'a> {
     pub(super) fn new(marks: &'a [u64]) -> Self {
-        let none = vec![Both::default(); marks.len() + 1];
+        let none = vec![BlockSums::default(); marks.len() + 1];
         Self {
             marks,
             allocated: none.clone(),
@@ -84,9 +86,9 @@ impl<'a> Survivors<'a> {
         }
     }
 
-    /// Adds a block that was allocated at that moment; `is_left`: it was live when the last interval ended, or
+    /// Adds a block that was allocated at `ticks`; `is_left`: the block was live when the last interval ended, or
     /// was never freed.
-    pub(super) fn allocated(&mut self, ticks: u64, block: &Lifetime, group: u32, is_left: bool) {
+    pub(super) fn add_allocated(&mut self, ticks: u64, block: &Lifetime, group: u32, is_left: bool) {
         let number = self.marks.partition_point(|&mark| mark < ticks);
         self.allocated[number].add(block.size_bytes, block.blocks);
         if !is_left {
@@ -127,7 +129,7 @@ impl Generations {
             shares.entry(number as usize).or_default().push(share);
         }
         let seconds = |ticks: &u64| snapshot.clock.seconds_since_start(*ticks);
-        let row = |(number, (allocated, left)): (usize, (&Both, &Both))| {
+        let row = |(number, (allocated, left)): (usize, (&BlockSums, &BlockSums))| {
             let mut shares = shares.remove(&number).unwrap_or_default();
             let shares_in_all = shares.len();
             shares.sort_by(|a, b| b.left.bytes.cmp(&a.left.bytes).then_with(|| a.name.cmp(&b.name)));
@@ -147,7 +149,7 @@ impl Generations {
             }
         };
         let mut rows: Vec<Generation> = allocated.iter().zip(&left).enumerate().map(row).collect();
-        // The times before the first mark and after the last are no whole intervals.
+        // The times before the first mark and after the last are not whole intervals.
         let whole = &rows[1..rows.len().saturating_sub(1).max(1)];
         let leaving = whole.iter().filter(|row| row.left.blocks > 0).count();
         let mut all: Vec<u64> = whole.iter().map(|row| row.left.bytes).collect();

@@ -1,21 +1,21 @@
 //! The rule that distinguishes a leak from memory that is merely alive, over the periods of a recording (docs/TESTING.md
 //! explains it).
 //!
-//! For each group two things are known for each period: the part that *stayed* (it was allocated before the
-//! period's end and lived through all of the next) and the part that *left* (it had stayed before, and was
-//! freed). Buffers that are allocated and freed never stay; a vector that grows leaves whenever it has moved.
+//! For each group and each period, two parts are known: the part that *stayed* (it was allocated before the
+//! period's end and lived through all of the next period) and the part that *left* (it had stayed before, and was
+//! freed). Buffers that are allocated and freed never stay; a growing vector leaves whenever it is reallocated.
 
 /// The share of the periods in which a leak must have grown: four in five.
-const STEADY: f64 = 0.8;
+const STEADY_SHARE: f64 = 0.8;
 /// The same for groups whose blocks are far older than usual: half.
-const STEADY_FOR_OLD: f64 = 0.5;
-/// The maximum share of the blocks that stayed which may have left later.
+const STEADY_SHARE_FOR_OLD: f64 = 0.5;
+/// The maximum share of a leak's stayed blocks that may have left later.
 const MOST_LEFT: f64 = 0.5;
 /// The last third of the periods must add at least this share of the growth in the third before it, else the
 /// growth is ending.
 const STILL_GROWING: f64 = 0.6;
-/// The number of standard deviations of a count beyond which a difference is not by chance.
-const CHANCE: f64 = 2.0;
+/// A difference of counts above this many standard deviations is not due to chance.
+const CHANCE_DEVIATIONS: f64 = 2.0;
 
 /// Bytes and blocks.
 pub(super) type Amounts = [f64; 2];
@@ -25,22 +25,22 @@ pub(super) type Amounts = [f64; 2];
 pub(super) struct Steady {
     /// The first period that counts: the first one in which something stayed.
     pub(super) from: usize,
-    /// The number of periods from there on in which it grew.
+    /// The number of periods, from [`Self::from`] on, in which the group grew.
     pub(super) grew: usize,
-    /// The number of periods from there on.
+    /// The number of periods from [`Self::from`] on.
     pub(super) periods: usize,
 }
 
-/// Judges a group by its `stayed` and `left` blocks in each period; the first period holds the earlier ones. `least`:
-/// this many periods must be left after the first in which anything stayed. `is_old`: its blocks are far older than
+/// Judges a group by its `stayed` and `left` blocks in each period; the first period contains the earlier blocks. `least`:
+/// the minimum number of periods from the first in which a block stayed. `is_old`: the group's blocks are far older than
 /// usual.
 pub(super) fn steady(stayed: &[Amounts], left: &[Amounts], least: usize, is_old: bool) -> Option<Steady> {
     let from = (1..stayed.len()).find(|&period| stayed[period][1] > 0.0)?;
     let periods = stayed.len() - from;
-    // Growth in two periods is chance, such as a task that waits just when a snapshot is taken; three snapshots
-    // show no more.
-    let twice = if stayed.len() > 3 { 3 } else { 2 };
-    if periods < least.max(twice) {
+    // Growth in two periods may be chance, such as a task that is waiting just when a snapshot is taken; but three
+    // snapshots have only two periods.
+    let least_growing = if stayed.len() > 3 { 3 } else { 2 };
+    if periods < least.max(least_growing) {
         return None;
     }
     let net = |period: usize| [0, 1].map(|unit| stayed[period][unit] - left[period][unit]);
@@ -48,9 +48,9 @@ pub(super) fn steady(stayed: &[Amounts], left: &[Amounts], least: usize, is_old:
     let has_grown = |period: &usize| net(*period).iter().all(|&by| by > 0.0);
     let judged = from..stayed.len();
     let grew = judged.clone().filter(has_grown).count();
-    let share = if is_old { STEADY_FOR_OLD } else { STEADY };
+    let share = if is_old { STEADY_SHARE_FOR_OLD } else { STEADY_SHARE };
     let goes_on = judged.clone().rev().take(2).any(|period| has_grown(&period));
-    if (grew as f64) < share * periods as f64 || grew < twice || !goes_on {
+    if (grew as f64) < share * periods as f64 || grew < least_growing || !goes_on {
         return None;
     }
     let sum = |of: &[Amounts], unit: usize| judged.clone().map(|period| of[period][unit]).sum::<f64>();
@@ -59,12 +59,12 @@ pub(super) fn steady(stayed: &[Amounts], left: &[Amounts], least: usize, is_old:
     }
     let third = periods / 3;
     let end = stayed.len();
-    let within = |range: std::ops::Range<usize>, unit: usize| range.map(|p| net(p)[unit]).sum::<f64>();
+    let growth_in = |range: std::ops::Range<usize>, unit: usize| range.map(|p| net(p)[unit]).sum::<f64>();
     let [before, last] = [end - 2 * third..end - third, end - third..end];
     let is_ending =
-        (0..2).all(|unit| within(last.clone(), unit) < STILL_GROWING * within(before.clone(), unit));
-    let (fewer, more) = (within(last, 1), within(before, 1));
-    if third > 0 && is_ending && more - fewer > CHANCE * (more.max(0.0) + fewer.max(0.0)).sqrt() {
+        (0..2).all(|unit| growth_in(last.clone(), unit) < STILL_GROWING * growth_in(before.clone(), unit));
+    let (fewer, more) = (growth_in(last, 1), growth_in(before, 1));
+    if third > 0 && is_ending && more - fewer > CHANCE_DEVIATIONS * (more.max(0.0) + fewer.max(0.0)).sqrt() {
         return None;
     }
     Some(Steady { from, grew, periods })
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(judged([0, 5, 5, 5, 5, 5, 5, 5, 5, 5], NONE), Some((9, 9)));
         assert_eq!(judged([0, 1, 1, 1, 1, 1, 1, 1, 1, 1], NONE), Some((9, 9)));
         assert_eq!(judged([0, 2, 1, 0, 3, 1, 2, 1, 2, 1], NONE), Some((8, 9)));
-        // After a warm-up that took much more, and only from the middle on.
+        // After a warm-up that allocated much more, and only from the middle on.
         assert_eq!(judged([0, 900, 5, 5, 5, 5, 5, 5, 5, 5], NONE), Some((9, 9)));
         assert_eq!(judged([0, 300, 300, 300, 5, 5, 5, 5, 5, 5], NONE), Some((9, 9)));
         assert_eq!(judged([0, 0, 0, 0, 0, 5, 5, 5, 5, 5], NONE), Some((5, 5)));
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_cache_that_fills_does_not_leak() {
         assert_eq!(judged([0, 90, 90, 90, 90, 90, 0, 0, 0, 0], NONE), None);
-        // The keys come by chance: there is always one more that was not in the cache yet.
+        // With random keys, there is always another one that is not in the cache yet.
         assert_eq!(judged([0, 393, 239, 145, 88, 53, 32, 20, 12, 7], NONE), None);
         assert_eq!(judged([0, 221, 172, 134, 104, 81, 63, 49, 38, 30], NONE), None);
         // Once full, it frees as much as it allocates.
@@ -129,14 +129,14 @@ mod tests {
         let left = [0.0, 0.0, 10.0, 0.0, 20.0, 0.0, 0.0, 40.0, 0.0, 0.0]
             .map(|bytes| [bytes, f64::from(bytes > 0.0)]);
         assert_eq!(steady(&stayed, &left, 5, true), None);
-        // Also where it moves in each period.
+        // Also where it is reallocated in each period.
         let stayed: Vec<Amounts> = (0..10).map(|period| [100.0 * f64::from(period), 1.0]).collect();
         let left: Vec<Amounts> = (0..10).map(|period| [100.0 * f64::from(period - 1), 1.0]).collect();
         assert_eq!(steady(&stayed, &left, 5, true), None);
     }
 
     #[test]
-    fn blocks_that_are_far_too_old_may_come_less_often() {
+    fn groups_of_very_old_blocks_may_grow_less_often() {
         let stayed = [0, 1, 0, 1, 1, 0, 1, 0, 1, 0].map(|blocks| [f64::from(blocks), f64::from(blocks)]);
         let none = [[0.0; 2]; 10];
         assert_eq!(steady(&stayed, &none, 5, false), None);

@@ -1,4 +1,4 @@
-//! Leaks as JSON. Bytes are requested ones, as integers, each with its error; absent values are null.
+//! Leaks as JSON. Bytes are requested bytes, as integers, each with its error; absent values are null.
 
 use super::{Age, Amount, CutBy, DeviceLeaks, FreedLate, Generation, Generations, Leak, LeakReport, Share};
 use crate::analysis::estimate::Estimate;
@@ -14,33 +14,33 @@ use serde::Serialize;
 pub struct LeaksAnswer {
     /// The key of the groups, as with `--by`.
     pub by: &'static str,
-    /// Whether something leaks.
+    /// Whether any group leaks.
     pub leaking: bool,
-    /// Whether the recording is complete. Otherwise, the remaining memory of each group is at least as large as
-    /// the numbers.
+    /// Whether the recording is complete. Otherwise, the numbers are lower bounds on the remaining memory of each
+    /// group.
     pub complete: bool,
     /// The reason why leaks cannot be determined on any device; null where they can.
     pub blind: Option<String>,
     /// The summary as sentences, a line for each device.
     pub answer: Vec<String>,
-    /// The kind of the periods: `time`, `events` (the file does not contain the times of all), `intervals` (of the program's own)
-    /// or `snapshots`.
+    /// The way in which the periods were cut: `time`, `events` (the file does not contain all times), `intervals` (the
+    /// program's own) or `snapshots`.
     pub cut_by: &'static str,
-    /// The name of the intervals that the periods consist of; null where they are no intervals.
+    /// The name of the program's own intervals that make up the periods; null where the periods were cut otherwise.
     pub interval_name: Option<String>,
     /// The number of those intervals.
     pub intervals: Option<usize>,
     /// The number of periods.
     pub periods: usize,
-    /// The number of events in each period; null where they are something else.
+    /// The number of events in each period; null where the periods were cut otherwise.
     pub period_events: Option<usize>,
-    /// Their average length, in seconds; null where the files have no times.
+    /// The average length of the periods, in seconds; null where the files have no times.
     pub period_seconds: Option<f64>,
     /// The devices.
     pub devices: Vec<DeviceLeaksAnswer>,
     /// Patterns of `--suppress` that match no stack.
     pub unused_suppressions: Vec<String>,
-    /// Limits of the comparison of the files.
+    /// Caveats about the comparison of the files.
     pub notes: Vec<String>,
 }
 
@@ -59,20 +59,21 @@ pub struct DeviceLeaksAnswer {
     pub leaks_in_all: usize,
     /// The memory of all leaks that was never freed.
     pub leaked: AmountAnswer,
-    /// Other memory that was allocated in the recording and not freed; over snapshots, all other memory of the newest.
+    /// Other memory that was allocated in the recording and not freed; for a series of snapshots, all other memory of the
+    /// newest snapshot.
     pub alive: AmountAnswer,
-    /// The number of groups with any of it.
+    /// The number of groups with memory in `alive`.
     pub alive_groups: usize,
-    /// Memory that is live and older than the first event, and so was not judged.
+    /// Memory that is live and older than the first event; it was not judged.
     pub older: AmountAnswer,
-    /// Memory that was never freed and that the patterns left out.
+    /// Memory that was never freed and that a suppression excludes.
     pub suppressed: AmountAnswer,
     /// Groups that left less than this in small blocks may have no sample (with 5 % probability); 0 where every block was
     /// recorded.
     pub detection_limit_bytes: u64,
     /// Older events that the recorder dropped.
     pub dropped_events: u64,
-    /// Groups that grew as leaks do and were freed in the last moments, as at a program's end, those with the most bytes
+    /// Groups that grew like leaks and were freed in the last moments, as at a program's end, those with the most bytes
     /// first.
     pub freed_late: Vec<FreedLateAnswer>,
     /// The memory that each of the program's own intervals left behind, with `--per`.
@@ -88,7 +89,7 @@ pub struct AmountAnswer {
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// Blocks.
+    /// The number of blocks.
     pub count: u64,
     /// The error of the number of blocks.
     pub count_error: Option<ErrorAnswer>,
@@ -99,16 +100,16 @@ pub struct AmountAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FreedLateAnswer {
-    /// Its name.
+    /// The name of the group.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// The part of it that was freed then.
+    /// The memory of the group that was freed in the last moments.
     pub freed: AmountAnswer,
-    /// The number of periods before the last in which it grew.
+    /// The number of periods before the last in which the group grew.
     pub grew_periods: usize,
-    /// The number of periods judged.
+    /// The number of judged periods.
     pub periods: usize,
-    /// The begin of those last moments, in seconds before the end; null if the file does not contain times.
+    /// The start of the last moments, in seconds before the end; null if the file does not contain times.
     pub last_seconds: Option<f64>,
     /// The group in a few words: for a stack, its own line.
     pub place: String,
@@ -119,37 +120,37 @@ pub struct FreedLateAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct LeakAnswer {
-    /// Its name: a line, an operator, or another key of the groups.
+    /// The name of the group: a line, an operator, or another key of the groups.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// The part of it that was never freed, or only after the last of the program's steps.
+    /// The memory of the group that was never freed, or freed only after the last of the program's steps.
     pub never_freed: AmountAnswer,
-    /// The part of that which was freed after the last step, as at a program's end.
+    /// The part of `never_freed` that was freed after the last step, as at a program's end.
     pub freed_later: AmountAnswer,
-    /// The number of periods in which it grew.
+    /// The number of periods in which the group grew.
     pub grew_periods: usize,
-    /// The number of periods from the first in which anything of it stayed.
+    /// The number of periods, from the first in which any memory of the group stayed.
     pub periods: usize,
-    /// Its average growth in each, in bytes.
+    /// The group's average growth per period, in bytes.
     pub each_period_bytes: u64,
     /// The error of that growth.
     pub each_period_bytes_error: Option<ErrorAnswer>,
-    /// The part of it that lived through each of these periods; over snapshots, the part in each of them, beginning with
-    /// the one before the first of these periods.
+    /// The bytes of the group that lived through each of these periods; for a series of snapshots, the bytes in each
+    /// snapshot, beginning with the one before the first of these periods.
     pub held_bytes: Vec<u64>,
-    /// The error of each of those.
+    /// The error of each number in `held_bytes`.
     pub held_bytes_error: Vec<Option<ErrorAnswer>>,
-    /// The age of its blocks; null where too few were freed to know the usual lifetime.
+    /// The ages of the group's blocks; null where too few were freed to know the usual lifetime.
     pub age: Option<AgeAnswer>,
-    /// The first stack, innermost first; null in groups that have none.
+    /// The first stack, innermost frame first; null for groups without stacks.
     pub stack: Option<Vec<FrameAnswer>>,
-    /// The number of different stacks in it; null in groups that have none.
+    /// The number of different stacks in the group; null for groups without stacks.
     pub stacks: Option<usize>,
     /// The innermost line in the user's code.
     pub mine: Option<FrameAnswer>,
     /// The function that this line called.
     pub calls: Option<FrameAnswer>,
-    /// The functions that the line called, the first ten; empty except by line.
+    /// The functions that the line called, the first ten; empty for groups other than lines.
     pub called: Vec<CalledAnswer>,
 }
 
@@ -160,11 +161,11 @@ pub struct LeakAnswer {
 pub struct AgeAnswer {
     /// Blocks that were freed.
     pub freed_count: u64,
-    /// 99 % of them were freed within this time.
+    /// The time within which 99 % of those blocks were freed.
     pub usual_seconds: f64,
-    /// Blocks that were never freed and are more than ten times older.
+    /// Blocks that were never freed and are more than ten times as old as `usual_seconds`.
     pub far_older_count: u64,
-    /// Their bytes.
+    /// The bytes of those blocks.
     pub far_older_bytes: u64,
 }
 
@@ -177,7 +178,7 @@ pub struct CalledAnswer {
     pub name: Option<String>,
     /// Bytes requested; null where they include samples.
     pub requested_bytes: Option<u64>,
-    /// Blocks; null likewise.
+    /// The number of blocks; null where they include samples.
     pub count: Option<u64>,
 }
 
@@ -188,42 +189,43 @@ pub struct CalledAnswer {
 pub struct GenerationsAnswer {
     /// The name of the intervals.
     pub name: String,
-    /// The number of moments between them.
+    /// The number of marks between the intervals.
     pub marks: usize,
     /// The origin that the seconds are counted from: `start` or `first_event`.
     pub seconds_since: &'static str,
-    /// The number of intervals between two such moments that left something.
+    /// The number of intervals between two marks that left any memory.
     pub leaving: usize,
-    /// Half of those intervals left more than this.
+    /// The median of the bytes that an interval between two marks left.
     pub median_left_bytes: u64,
-    /// The intervals that left most, in order of time.
+    /// The intervals that left the most memory, in chronological order.
     pub rows: Vec<GenerationAnswer>,
-    /// The number of intervals, including those before the first moment and after the last.
+    /// The number of intervals, including the times before the first mark and after the last.
     pub rows_in_all: usize,
 }
 
-/// One interval.
+/// One of the program's own intervals, with the memory that it left behind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GenerationAnswer {
-    /// Its number; 0 is the time before the first moment.
+    /// The number of the interval; 0 is the time before the first mark.
     pub number: usize,
-    /// The begin of the interval; null for the time before the first moment, and if the file does not contain times.
+    /// The start of the interval; null for the time before the first mark, and if the file does not contain times.
     pub from_seconds: Option<f64>,
-    /// The end of the interval; null for the time after the last moment, and if the file does not contain times.
+    /// The end of the interval; null for the time after the last mark, and if the file does not contain times.
     pub to_seconds: Option<f64>,
-    /// The memory that was allocated in it.
+    /// The memory that was allocated in the interval.
     pub allocated: AmountAnswer,
-    /// The part of it that was live when the last interval ended; for the time after that, the part never freed.
+    /// The part of that memory that was live when the last interval ended; for the time after the last interval, the part
+    /// that was never freed.
     pub left: AmountAnswer,
-    /// The groups that left most, at most three.
+    /// The groups that left the most memory, at most three.
     pub groups: Vec<LeftAnswer>,
-    /// The number of groups that left something.
+    /// The number of groups that left any memory.
     pub groups_in_all: usize,
 }
 
-/// The memory that one group left in one interval.
+/// The memory that one group left behind in one interval.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -231,13 +233,13 @@ pub struct LeftAnswer {
     /// The group.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// The memory that it left.
+    /// The memory that the group left behind.
     pub left: AmountAnswer,
 }
 
 impl LeakReport {
     /// Returns the report as `memtrack leaks --json` prints it.
-    pub fn answered(&self) -> LeaksAnswer {
+    pub fn answer_json(&self) -> LeaksAnswer {
         let (cut_by, interval_name, intervals) = match &self.cut {
             CutBy::Time => ("time", None, None),
             CutBy::Events { .. } => ("events", None, None),

@@ -2,10 +2,10 @@
 //! groups that are merely alive. `memtrack leaks` prints them; the repository's docs/TESTING.md explains the
 //! rule.
 //!
-//! The time of a recording is cut into `periods`; several snapshots of one process serve as well (`series`).
-//! `growth` judges the part of each group that stays over them, `ages` compares its age with the usual one,
-//! `suppress` leaves out known leaks, and `generations` sums up the memory that each of the program's own steps
-//! left behind.
+//! The time of a recording is cut into `periods`; several snapshots of one process can be used instead (`series`).
+//! `growth` judges the part of each group that stays over the periods, `ages` compares the age of that part with the
+//! usual lifetime, `suppress` leaves out known leaks, and `generations` sums up the memory that each of the program's
+//! own steps left behind.
 
 mod ages;
 mod alive;
@@ -26,7 +26,7 @@ pub use json::{
     GenerationsAnswer, LeakAnswer, LeaksAnswer, LeftAnswer,
 };
 pub use periods::{CutBy, NoSuchInterval};
-pub use series::{NotASeries, Snap};
+pub use series::{NotASeries, ReducedSnapshot};
 pub use suppress::Suppressions;
 
 use super::estimate::Estimate;
@@ -42,10 +42,10 @@ pub const PERIODS: usize = 10;
 /// With fewer periods, growth cannot be distinguished from chance.
 pub const LEAST_PERIODS: usize = 5;
 
-/// A recording shorter than this, in seconds, is a program's start: its parts cannot be distinguished from growth, unless
-/// the program marks its own intervals.
+/// A recording shorter than this, in seconds, covers only a program's start, whose allocations look like growth, unless the
+/// program marks its own intervals.
 pub const LEAST_SECONDS: f64 = 0.5;
-/// The same of one period.
+/// The same limit for one period.
 pub const LEAST_PERIOD_SECONDS: f64 = 0.02;
 
 /// The options of the leak report.
@@ -60,20 +60,20 @@ pub const LEAST_PERIOD_SECONDS: f64 = 0.02;
 pub struct LeakOptions {
     /// The key of the groups.
     pub by: By,
-    /// For lines: whether memory without a line in the user's code is split by stack; otherwise a whole
+    /// For lines: whether memory without a line in the user's code is split by stack; otherwise all memory of an
     /// interpreter would be one group.
-    pub apart: bool,
+    pub split_foreign_by_stack: bool,
     /// The rules that define which frames are the user's.
     pub rules: Rules,
     /// The patterns that name operators where no scope does.
     pub patterns: Patterns,
-    /// The most periods.
+    /// The maximum number of periods.
     pub periods: usize,
-    /// The program's own intervals of which the periods consist, and that are listed one by one.
+    /// The name of the program's own intervals that make up the periods and that are listed one by one.
     pub per: Option<String>,
     /// The leaks that are left out.
     pub suppressions: Suppressions,
-    /// The most leaks, and the most generations, that are listed for each device.
+    /// The maximum number of leaks, and of generations, that are listed for each device.
     pub limit: usize,
 }
 
@@ -82,7 +82,7 @@ impl Default for LeakOptions {
     fn default() -> Self {
         Self {
             by: By::Line,
-            apart: true,
+            split_foreign_by_stack: true,
             rules: Rules::new(),
             patterns: Patterns::default(),
             periods: PERIODS,
@@ -104,7 +104,7 @@ impl LeakOptions {
     /// and with the same name is one group.
     #[must_use]
     pub fn by(mut self, by: By) -> Self {
-        (self.by, self.apart) = (by, false);
+        (self.by, self.split_foreign_by_stack) = (by, false);
         self
     }
 
@@ -122,15 +122,15 @@ impl LeakOptions {
         self
     }
 
-    /// Sets the most periods; at least [`LEAST_PERIODS`].
+    /// Sets the maximum number of periods; at least [`LEAST_PERIODS`].
     #[must_use]
     pub fn periods(mut self, periods: usize) -> Self {
         self.periods = periods.max(LEAST_PERIODS);
         self
     }
 
-    /// Makes the periods consist of the program's own intervals of that name, and lists the memory that each
-    /// left behind.
+    /// Cuts the periods at the program's own intervals of that name, and lists the memory that each interval left
+    /// behind.
     #[must_use]
     pub fn per(mut self, name: impl Into<String>) -> Self {
         self.per = Some(name.into());
@@ -144,7 +144,7 @@ impl LeakOptions {
         self
     }
 
-    /// Sets the most leaks, and the most generations, that are listed for each device.
+    /// Sets the maximum number of leaks, and of generations, that are listed for each device.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
@@ -156,28 +156,29 @@ impl LeakOptions {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Leak {
-    /// The group: its name, line and first stack, and the part of it that was never freed, or only after the last of the
-    /// program's steps: bytes, blocks and their errors.
+    /// The group: its name, line and first stack, and the memory of it that was never freed, or freed only after the last
+    /// of the program's steps: bytes, blocks and their errors.
     pub row: TopRow,
-    /// The part of that which was freed after the last step, as at a program's end.
+    /// The part of that memory that was freed after the last step, as at a program's end.
     pub freed_later: Amount,
-    /// The number of periods in which it grew.
+    /// The number of periods in which the group grew.
     pub grew: usize,
-    /// The number of periods, from the first in which anything of it stayed.
+    /// The number of periods, from the first in which any memory of the group stayed.
     pub periods: usize,
-    /// Its average growth in each, in bytes.
+    /// The group's average growth per period, in bytes.
     pub each_bytes: Estimate,
-    /// The part of it that lived through each of these periods, in bytes; over snapshots, the part in each, beginning
-    /// with the one before the first of these periods.
+    /// The bytes of the group that lived through each of these periods; for a series of snapshots, the bytes in each
+    /// snapshot, beginning with the one before the first of these periods.
     pub held_bytes: Vec<u64>,
-    /// The error of each of those.
+    /// The error of each number in [`Self::held_bytes`].
     pub held_errors: Vec<Estimate>,
-    /// Its age compared with the usual one; none where too few of its blocks were freed to know that.
+    /// The ages of the group's blocks compared with the usual lifetime; none where too few of its blocks were freed to
+    /// know that.
     pub age: Option<Age>,
 }
 
-/// A group that grew like a leak, and was freed in the last moments of a recording, as a program does that frees all its
-/// memory at its end.
+/// A group that grew like a leak and was freed in the last moments of a recording, as in a program that frees all its
+/// memory when it exits.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct FreedLate {
@@ -185,13 +186,13 @@ pub struct FreedLate {
     pub name: String,
     /// The group in a few words: for a stack, its own line.
     pub place: String,
-    /// The part of it that was freed then.
+    /// The memory of the group that was freed in the last moments.
     pub freed: Amount,
-    /// The number of periods before the last in which it grew.
+    /// The number of periods before the last in which the group grew.
     pub grew: usize,
-    /// The number of periods judged.
+    /// The number of judged periods.
     pub periods: usize,
-    /// The begin of those last moments, in seconds before the end; none if the file does not contain times.
+    /// The start of the last moments, in seconds before the end; none if the file does not contain times.
     pub last_seconds: Option<f64>,
 }
 
@@ -215,37 +216,37 @@ pub struct Amount {
 pub struct DeviceLeaks {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// Its name: `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name: `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
-    /// Whether it is the host heap.
+    /// Whether the device is the host heap.
     pub is_host: bool,
-    /// Whether it is pinned host memory.
+    /// Whether the device is pinned host memory.
     pub is_pinned: bool,
-    /// The reason why they cannot be determined; none where they can.
+    /// The reason why the device's leaks cannot be determined; none where they can.
     pub blind: Option<String>,
-    /// The leaks, those with the most bytes first, up to the requested number.
+    /// The leaks, those with the most bytes first, up to [`LeakOptions::limit`].
     pub leaks: Vec<Leak>,
     /// The number of leaks.
     pub leaks_in_all: usize,
     /// The memory of all leaks that was never freed, including those that are not in [`Self::leaks`].
     pub leaked: Amount,
-    /// Memory that was allocated in the recording, was not freed, and is no leak: it is merely alive. Over snapshots, all
-    /// memory of the newest in groups that are no leak.
+    /// Memory that was allocated in the recording, was not freed, and is not a leak: it is merely alive. For a series of
+    /// snapshots, all memory of the newest snapshot in groups that do not leak.
     pub alive: Amount,
-    /// The number of groups with any of it.
+    /// The number of groups with memory in [`Self::alive`].
     pub alive_groups: usize,
-    /// Memory that is live and older than the first event: its growth was not seen, so it was not judged. Nothing over
-    /// several snapshots.
+    /// Memory that is live and older than the first event: its growth was not recorded, so it was not judged. Zero for a
+    /// series of snapshots.
     pub older: Amount,
-    /// Memory that was never freed and that the patterns left out.
+    /// Memory that was never freed and that a suppression excludes.
     pub suppressed: Amount,
-    /// Groups that allocated less than this in small blocks may have no sample, and grow unseen; 0 where every block was
+    /// Groups that allocated less than this in small blocks may have no sample, and grow undetected; 0 where every block was
     /// recorded.
     pub detection_limit_bytes: u64,
     /// Older events that did not fit the recorder's ring.
     pub dropped: u64,
-    /// Groups that grew as leaks do and were freed in the last moments, those with the most bytes first. They are no
-    /// leaks.
+    /// Groups that grew like leaks and were freed in the last moments, those with the most bytes first. They are not
+    /// counted as leaks.
     pub freed_late: Vec<FreedLate>,
     /// The memory that each of the program's own intervals left behind, if requested.
     pub generations: Option<Generations>,
@@ -258,38 +259,39 @@ pub struct LeakReport {
     /// The key of the groups.
     pub by: By,
     /// Whether groups without a line in the user's code are stacks.
-    pub apart: bool,
-    /// The kind of the periods.
+    pub split_foreign_by_stack: bool,
+    /// The way in which the periods were cut.
     pub cut: CutBy,
-    /// Whether the recording is complete. Otherwise, the remaining memory of each group is at least as large as
-    /// the numbers.
+    /// Whether the recording is complete. Otherwise, the numbers are lower bounds on the remaining memory of each
+    /// group.
     pub complete: bool,
     /// The number of periods.
     pub periods: usize,
-    /// Their average length, in seconds; none where the files have no times.
+    /// The average length of the periods, in seconds; none where the files have no times.
     pub period_seconds: Option<f64>,
     /// The devices.
     pub devices: Vec<DeviceLeaks>,
-    /// Limits of the comparison of the files that a reader should know.
+    /// Caveats about the comparison of the files.
     pub notes: Vec<String>,
     /// Patterns of [`LeakOptions::suppressions`] that match no stack of the files.
     pub unused_suppressions: Vec<String>,
 }
 
 impl LeakReport {
-    /// Returns whether something leaks.
+    /// Returns whether any group leaks.
     pub fn is_leaking(&self) -> bool {
         self.devices.iter().any(|device| device.leaks_in_all > 0)
     }
 
-    /// Returns whether something grew like a leak and was freed only at the end: a program that collects a result does that too.
+    /// Returns whether any group grew like a leak and was freed only at the end: a program that collects a result does
+    /// that too.
     pub fn is_freed_only_at_the_end(&self) -> bool {
         self.devices.iter().any(|device| !device.freed_late.is_empty())
     }
 
-    /// Returns whether nothing leaks, and that could be determined for at least one device: the condition of a
-    /// test. For a recording that is too short it cannot be determined, and [`Self::is_leaking`] is false
-    /// nevertheless.
+    /// Returns whether no group leaks, and whether leaks could be determined on at least one device: the condition that
+    /// a test should check. In a recording that is too short, leaks cannot be determined, and [`Self::is_leaking`] is
+    /// false nevertheless.
     pub fn is_clean(&self) -> bool {
         !self.is_leaking() && self.devices.iter().any(|device| device.blind.is_none())
     }
@@ -313,7 +315,7 @@ impl LeakReport {
 /// Finds the leaks on `devices` of a recording or of a snapshot with its trace.
 ///
 /// # Errors
-/// Fails when [`LeakOptions::per`] names intervals that it does not have.
+/// Fails when [`LeakOptions::per`] names intervals that the snapshot does not have.
 pub fn leaks(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
@@ -326,7 +328,7 @@ pub fn leaks(
 /// Finds the leaks over several snapshots of one process, in the order in which they were taken.
 ///
 /// # Errors
-/// Fails when they are too few, or not of one process and in order.
-pub fn leaks_over(snaps: Vec<Snap>, options: &LeakOptions) -> Result<LeakReport, NotASeries> {
+/// Fails when there are too few snapshots, or when they are not from one process or not in order.
+pub fn leaks_over(snaps: Vec<ReducedSnapshot>, options: &LeakOptions) -> Result<LeakReport, NotASeries> {
     series::leaks(snaps, options)
 }

@@ -1,5 +1,5 @@
-//! Whether a step of a training run has ended. Until then each layer of a first forward pass keeps memory for its
-//! backward pass, which grows as leaks do.
+//! Determines whether a step of a training run has ended. Before that, each layer of the first forward pass keeps memory for
+//! the backward pass, which grows like a leak.
 
 use crate::analysis::attribution::Attributor;
 use crate::analysis::lifetimes::Lifetime;
@@ -11,15 +11,15 @@ use memtrack_model::snapshot::Snapshot;
 use memtrack_symbols::Symbolizer;
 use std::collections::{HashMap, HashSet};
 
-/// The memory held by forward passes must have been this share of its maximum before a fall counts as the end
-/// of a pass: memory of a pass's first layers is allocated and freed.
-const LEAST_HELD: f64 = 0.25;
-/// Several passes have ended when the sum of their allocations is this many times the maximum that they hold.
+/// The live memory of forward passes must have reached this share of its maximum before a fall counts as the end
+/// of a pass: a pass's first layers also allocate and free temporary memory.
+const LEAST_LIVE: f64 = 0.25;
+/// Several passes have ended when the sum of their allocations is this many times their maximum live memory.
 const TURNOVER: i128 = 8;
-/// A pass has ended when its memory has fallen to this share of the maximum so far.
-const FALLEN: f64 = 0.5;
+/// A pass has ended when its live memory has fallen to this share of the maximum so far.
+const FALLEN_SHARE: f64 = 0.5;
 
-/// Returns whether the file has a forward pass on `device`, and no step that has ended. Without a forward pass in scopes
+/// Returns whether the file has a forward pass on `device` but no completed step. Without a forward pass in scopes
 /// or stacks the program's steps are unknown, and the result is false. Heaps are not judged: modules may run there
 /// without training.
 pub(super) fn no_step_has_ended(
@@ -67,7 +67,7 @@ pub(super) fn no_step_has_ended(
     if runs.windows(2).any(step_ended) {
         return false;
     }
-    // The same line runs before each of several passes: a loop over batches or requests.
+    // If the same line runs before several passes, they are a loop over batches or requests.
     let mut before = HashSet::new();
     let begins = runs.windows(2).filter(|pair| pair[0].phase.is_none() && is(&pair[1], Phase::Forward));
     if begins.map(|pair| pair[0].last).any(|stack| !before.insert(stack)) {
@@ -78,20 +78,20 @@ pub(super) fn no_step_has_ended(
     if is_one_pass && ended_in_it {
         return true;
     }
-    !have_ended(snapshot, symbols, &mut places, lifetimes)
+    !passes_have_ended(snapshot, symbols, &mut places, lifetimes)
 }
 
 /// Consecutive allocations in one phase.
 struct Run {
     phase: Option<Phase>,
-    /// The stack of the last of them.
+    /// The stack of the last of those allocations.
     last: StackId,
 }
 
-/// Returns whether the memory held by forward passes has fallen, and another allocation of a forward pass came
-/// after that; or whether they allocated so much more than they ever hold that it must have been freed many
+/// Returns whether the live memory of forward passes has fallen and a forward pass has allocated again after that; or
+/// whether forward passes allocated so much more than their maximum live memory that this must have been freed many
 /// times.
-fn have_ended(
+fn passes_have_ended(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
     places: &mut PhaseCache<'_>,
@@ -131,12 +131,12 @@ fn have_ended(
             return true;
         }
         so_far = so_far.max(level);
-        fallen |= so_far as f64 >= LEAST_HELD * most as f64 && level as f64 <= FALLEN * so_far as f64;
+        fallen |= so_far as f64 >= LEAST_LIVE * most as f64 && level as f64 <= FALLEN_SHARE * so_far as f64;
     }
     false
 }
 
-/// The phases of events; each distinct scope and stack is computed once.
+/// A cache of the phases of events: each distinct pair of a scope and a stack is computed once.
 struct PhaseCache<'a> {
     attributor: Attributor<'a>,
     snapshot: &'a Snapshot,
@@ -152,7 +152,7 @@ impl<'a> PhaseCache<'a> {
     fn phase(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> Option<Phase> {
         *self.known.entry((scope, stack)).or_insert_with(|| {
             self.attributor.phase(scope, stack, symbols).or_else(|| {
-                // A module's method that is called directly, or whose callers a writer left out.
+                // A module's method that is called directly, or whose callers are missing in the file.
                 let frames = symbols.stack(&self.snapshot.frame_keys(stack));
                 let is_forward = frames.iter().any(|frame| {
                     let line = ParsedFrame::of(frame);

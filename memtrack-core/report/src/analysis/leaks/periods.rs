@@ -1,4 +1,4 @@
-//! Cuts the time of a recording into periods: by steps where the program marked them, else by time.
+//! Cuts the time of a recording into periods: at steps where the program marked them, else at equal times.
 
 use crate::analysis::attribution::Attributor;
 use crate::analysis::patterns::Patterns;
@@ -10,14 +10,14 @@ use memtrack_symbols::Symbolizer;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
-/// Marks with fewer occurrences than this are no steps unless requested.
-const LEAST_OF_THEMSELVES: usize = 8;
-/// The profiler's name for the steps of a PyTorch program, each with its number after `#`.
+/// Marks that occur less often than this are not used as steps unless requested.
+const LEAST_MARKS: usize = 8;
+/// The name that PyTorch's profiler gives to steps, each followed by `#` and its number.
 const PROFILER_STEP: &str = "ProfilerStep";
-/// The general name for steps.
+/// The name for steps of any program.
 const STEP: &str = "step";
 
-/// The kind of the periods.
+/// The way in which the periods are cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CutBy {
@@ -25,12 +25,12 @@ pub enum CutBy {
     Time,
     /// Equal numbers of events: the file does not contain the times of all of them.
     Events {
-        /// The number of events in each, rounded down.
+        /// The number of events in each period, rounded down.
         each: usize,
     },
-    /// Intervals of the program's own: between moments that it marked, scopes that it entered, or annotations of a profiler.
+    /// The program's own intervals: between its marks, its entries into scopes, or annotations of a profiler.
     Intervals {
-        /// Their name.
+        /// The name of the intervals.
         name: String,
         /// The number of intervals.
         count: usize,
@@ -39,13 +39,13 @@ pub enum CutBy {
     Snapshots,
 }
 
-/// The name of intervals that a recording does not have.
+/// The error for a recording that does not have the requested intervals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NoSuchInterval {
-    /// The name.
+    /// The requested name.
     pub name: String,
-    /// The names that exist.
+    /// The names of the intervals that the recording has.
     pub known: Vec<String>,
 }
 
@@ -65,15 +65,15 @@ impl std::error::Error for NoSuchInterval {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Periods {
     pub(super) by: CutBy,
-    /// The ticks at which they end, the last at the end of the recording.
+    /// The ticks at which the periods end; the last period ends with the recording.
     pub(super) ends: Vec<u64>,
-    /// The begins and ends of the program's own intervals, if known.
+    /// The moments between the program's own intervals; empty where the periods are cut otherwise.
     pub(super) marks: Vec<u64>,
 }
 
-/// The moments of events: their ticks, or their numbers in the file if it does not contain the times of all of them.
+/// The moments of events: the events' ticks, or their numbers in the file if it does not contain all times.
 pub(super) struct Moments<'a> {
-    pub(super) of: Cow<'a, [u64]>,
+    pub(super) by_row: Cow<'a, [u64]>,
     pub(super) are_times: bool,
 }
 
@@ -81,8 +81,8 @@ impl<'a> Moments<'a> {
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
         let events = &snapshot.events;
         match snapshot.has_times() {
-            true => Self { of: Cow::Borrowed(&events.ticks), are_times: true },
-            false => Self { of: (0..events.len() as u64).collect(), are_times: false },
+            true => Self { by_row: Cow::Borrowed(&events.ticks), are_times: true },
+            false => Self { by_row: (0..events.len() as u64).collect(), are_times: false },
         }
     }
 }
@@ -98,20 +98,20 @@ pub(super) fn cut(
 ) -> Result<Periods, NoSuchInterval> {
     let events = &snapshot.events;
     let of_devices = |row: &usize| devices.contains(&events.device[*row]);
-    let mut ticks: Vec<u64> = (0..events.len()).filter(of_devices).map(|row| moments.of[row]).collect();
+    let mut ticks: Vec<u64> = (0..events.len()).filter(of_devices).map(|row| moments.by_row[row]).collect();
     if !ticks.is_sorted() {
         ticks.sort_unstable();
     }
     let last = ticks.last().copied().unwrap_or(0);
     let found = match per {
         Some(name) => {
-            let marks = named(&Entering { snapshot, moments, devices }, symbols, name);
+            let marks = boundaries_named(&EntrySearch { snapshot, moments, devices }, symbols, name);
             if marks.is_empty() {
-                return Err(NoSuchInterval { name: name.to_owned(), known: known(snapshot) });
+                return Err(NoSuchInterval { name: name.to_owned(), known: known_names(snapshot) });
             }
             Some((name.to_owned(), marks))
         }
-        None => of_themselves(&Entering { snapshot, moments, devices }, &ticks),
+        None => most_frequent(&EntrySearch { snapshot, moments, devices }, &ticks),
     };
     let Some((name, marks)) = found else {
         if !moments.are_times {
@@ -130,8 +130,8 @@ pub(super) fn cut(
     Ok(Periods { by: CutBy::Intervals { name, count: marks.len() }, ends, marks })
 }
 
-/// Returns equal parts of the time with events: an interval without events that is longer than a period does
-/// not count.
+/// Returns the ends of `count` equal parts of the time: a gap between events that is longer than a period does not
+/// count.
 fn by_time(ticks: &[u64], count: usize) -> Vec<u64> {
     let (Some(&first), Some(&last)) = (ticks.first(), ticks.last()) else { return Vec::new() };
     let pause = (last - first) / count as u64;
@@ -158,25 +158,25 @@ fn by_time(ticks: &[u64], count: usize) -> Vec<u64> {
     ends
 }
 
-/// Returns parts with equal numbers of events.
+/// Returns the ends of `count` parts with equal numbers of events.
 fn by_events(moments: &[u64], count: usize) -> Vec<u64> {
     let count = count.min(moments.len());
     (1..=count).map(|period| moments[period * moments.len() / count - 1]).collect()
 }
 
-/// The events that enter scopes and phases.
-struct Entering<'a> {
+/// The events that are searched for entries into scopes and phases.
+struct EntrySearch<'a> {
     snapshot: &'a Snapshot,
     moments: &'a Moments<'a>,
     devices: &'a [DeviceId],
 }
 
-/// Returns the moments between intervals of that name: marks, annotations, scopes, phases.
-fn named(entering: &Entering<'_>, symbols: &mut Symbolizer, name: &str) -> Vec<u64> {
-    let snapshot = entering.snapshot;
+/// Returns the moments between intervals of that name: marks, or else annotations, scopes or phases.
+fn boundaries_named(search: &EntrySearch<'_>, symbols: &mut Symbolizer, name: &str) -> Vec<u64> {
+    let snapshot = search.snapshot;
     let mut moments = Vec::new();
-    // Events without times have no place between marks and annotations.
-    if entering.moments.are_times {
+    // Events without times cannot be ordered among marks and annotations.
+    if search.moments.are_times {
         moments = marks(snapshot).remove(name).unwrap_or_default();
         if moments.is_empty() {
             moments = annotations(snapshot).remove(name).unwrap_or_default();
@@ -186,7 +186,7 @@ fn named(entering: &Entering<'_>, symbols: &mut Symbolizer, name: &str) -> Vec<u
         }
     }
     if moments.is_empty() {
-        moments = scopes(entering, |scope| scope.name == name);
+        moments = scopes(search, |scope| scope.name == name);
     }
     if moments.is_empty() {
         let phase = match name {
@@ -195,32 +195,32 @@ fn named(entering: &Entering<'_>, symbols: &mut Symbolizer, name: &str) -> Vec<u
                 .into_iter()
                 .find(|phase| phase.name() == name),
         };
-        moments = phase.map_or_else(Vec::new, |phase| phases(entering, symbols, phase));
+        moments = phase.map_or_else(Vec::new, |phase| phases(search, symbols, phase));
     }
     moments.sort_unstable();
     moments.dedup();
     moments
 }
 
-/// Returns intervals of the recording where none were requested: those that occur most often, all over it.
-fn of_themselves(entering: &Entering<'_>, ticks: &[u64]) -> Option<(String, Vec<u64>)> {
+/// Returns the default intervals: the marks that occur most often throughout the recording, or else the optimizer's steps.
+fn most_frequent(search: &EntrySearch<'_>, ticks: &[u64]) -> Option<(String, Vec<u64>)> {
     let (&first, &last) = (ticks.first()?, ticks.last()?);
     let third = (last - first) / 3;
-    let all_over = |marks: &Vec<u64>| {
+    let is_throughout = |marks: &Vec<u64>| {
         let ends = marks.first().zip(marks.last());
-        marks.len() >= LEAST_OF_THEMSELVES
+        marks.len() >= LEAST_MARKS
             && ends.is_some_and(|(&from, &to)| from <= first + third && to >= last - third)
     };
-    let marked = marks(entering.snapshot).into_iter().filter(|_| entering.moments.are_times);
-    let most = marked.filter(|(_, marks)| all_over(marks)).max_by_key(|(_, marks)| marks.len());
+    let marked = marks(search.snapshot).into_iter().filter(|_| search.moments.are_times);
+    let most = marked.filter(|(_, marks)| is_throughout(marks)).max_by_key(|(_, marks)| marks.len());
     most.or_else(|| {
-        let steps = scopes(entering, |scope| scope.kind == ScopeKind::Optimizer);
-        all_over(&steps).then(|| (Phase::Optimizer.name().to_owned(), steps))
+        let steps = scopes(search, |scope| scope.kind == ScopeKind::Optimizer);
+        is_throughout(&steps).then(|| (Phase::Optimizer.name().to_owned(), steps))
     })
 }
 
-/// Returns the names that can be requested.
-fn known(snapshot: &Snapshot) -> Vec<String> {
+/// Returns the names of intervals that can be requested.
+fn known_names(snapshot: &Snapshot) -> Vec<String> {
     let of = |all: BTreeMap<String, Vec<u64>>| all.into_keys().collect::<Vec<_>>();
     let mut names = of(marks(snapshot));
     names.extend(of(annotations(snapshot)));
@@ -244,7 +244,7 @@ fn marks(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
     marks
 }
 
-/// Returns the begins of the ranges of PyTorch's profiler, by name; the number of a step is no part of it.
+/// Returns the starts of the ranges of PyTorch's profiler, by name without the number of a step.
 fn annotations(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
     let mut begin: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return begin };
@@ -263,9 +263,9 @@ fn annotations(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
     begin
 }
 
-/// Returns the times at which threads enter such scopes, as far as their events show.
-fn scopes(entering: &Entering<'_>, is_one: impl Fn(&memtrack_model::snapshot::Scope) -> bool) -> Vec<u64> {
-    let rows = &entering.snapshot.scopes.rows;
+/// Returns the moments at which threads enter scopes for which `is_one` is true, as far as the threads' events show.
+fn scopes(search: &EntrySearch<'_>, is_one: impl Fn(&memtrack_model::snapshot::Scope) -> bool) -> Vec<u64> {
+    let rows = &search.snapshot.scopes.rows;
     if !rows.iter().any(&is_one) {
         return Vec::new();
     }
@@ -275,28 +275,29 @@ fn scopes(entering: &Entering<'_>, is_one: impl Fn(&memtrack_model::snapshot::Sc
         let parent = scope.parent.index();
         inside[id] = is_one(scope) || (parent < id && inside[parent]);
     }
-    entered(entering, |scope, _| inside.get(scope.index()).copied().unwrap_or(false))
+    entered(search, |scope, _| inside.get(scope.index()).copied().unwrap_or(false))
 }
 
-/// Returns the times at which threads enter a phase, as far as their events show.
-fn phases(entering: &Entering<'_>, symbols: &mut Symbolizer, phase: Phase) -> Vec<u64> {
+/// Returns the moments at which threads enter a phase, as far as the threads' events show.
+fn phases(search: &EntrySearch<'_>, symbols: &mut Symbolizer, phase: Phase) -> Vec<u64> {
     let patterns = Patterns::default();
-    let mut attributor = Attributor::new(entering.snapshot, &patterns);
+    let mut attributor = Attributor::new(search.snapshot, &patterns);
     let mut known: HashMap<(ScopeId, StackId), bool, foldhash::fast::RandomState> = HashMap::default();
-    entered(entering, |scope, stack| {
+    entered(search, |scope, stack| {
         let is_in = || attributor.phase(scope, stack, symbols) == Some(phase);
         *known.entry((scope, stack)).or_insert_with(is_in)
     })
 }
 
-fn entered(entering: &Entering<'_>, mut is_in: impl FnMut(ScopeId, StackId) -> bool) -> Vec<u64> {
-    let Entering { snapshot, moments: moment, devices } = entering;
+/// Returns the moments of the first event of each thread after `is_in` becomes true.
+fn entered(search: &EntrySearch<'_>, mut is_in: impl FnMut(ScopeId, StackId) -> bool) -> Vec<u64> {
+    let EntrySearch { snapshot, moments: moment, devices } = search;
     let events = &snapshot.events;
     let mut are_in: HashMap<(DeviceId, ThreadId), bool, foldhash::fast::RandomState> = HashMap::default();
     let mut moments = Vec::new();
     for row in 0..events.len() {
-        // PyTorch's files have no threads, and the traces of their devices lie one behind the other. Events without a
-        // stack there do not show the phase.
+        // PyTorch's files have no threads, and contain the traces of their devices one after another. Events without a
+        // stack do not show the phase there.
         let (scope, stack) = (events.scope[row], events.stack[row]);
         // Without times, moments of two devices cannot be compared.
         if !moment.are_times && !devices.contains(&events.device[row]) {
@@ -308,7 +309,7 @@ fn entered(entering: &Entering<'_>, mut is_in: impl FnMut(ScopeId, StackId) -> b
         let now = is_in(scope, stack);
         let before = are_in.insert((events.device[row], events.thread[row]), now);
         if now && before == Some(false) {
-            moments.push(moment.of[row]);
+            moments.push(moment.by_row[row]);
         }
     }
     moments
@@ -319,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_without_events_does_not_pass() {
+    fn time_without_events_is_not_counted() {
         let busy: Vec<u64> = (0..100).map(|tick| tick * 10).collect();
         assert_eq!(by_time(&busy, 10).len(), 10);
         assert_eq!(by_time(&busy, 10)[4], 500);

@@ -1,7 +1,7 @@
-//! The leaks of a recording: each block counts in the periods that it lived through.
+//! Finds the leaks of a recording: each block counts in the periods that it lived through.
 
 use super::ages::Ages;
-use super::alive::{Both, Group, LateFrom, Measure, Sorted, Stays};
+use super::alive::{BlockSums, Group, JudgedGroups, JudgedPeriods, LateWindows, Stays};
 use super::generations::{Generations, Survivors};
 use super::passes::no_step_has_ended;
 use super::periods::{CutBy, Moments, NoSuchInterval, Periods, cut};
@@ -20,13 +20,13 @@ use memtrack_model::units::counted;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
-/// The average number of events that a period must have for a verdict.
+/// The minimum average number of events in a period for a verdict.
 const LEAST_EVENTS: usize = 2;
-/// The same where the file does not contain their times, so that they may be of a program's start.
+/// The same where the file does not contain the events' times, so that they may all be of a program's start.
 const LEAST_PERIOD_EVENTS: usize = 100;
-/// The last moments of a recording are this part of it.
-const LATE: u64 = 20;
-/// Marks blocks that have no group: they are left out.
+/// The last moments of a recording are the last 1/20 of it.
+const LATE_DIVISOR: u64 = 20;
+/// The group number of blocks that a suppression leaves out.
 const LEFT_OUT: u32 = u32::MAX;
 
 pub(super) fn leaks(
@@ -45,7 +45,7 @@ pub(super) fn leaks(
     let mut search = Search::new(&options.suppressions);
     let period_seconds = moments.are_times.then_some(period_seconds);
     let of_device = |&device: &DeviceId| {
-        // Without times, each device has periods of its own events.
+        // Without times, the periods of each device are cut from its own events.
         let own = (!moments.are_times && devices.len() > 1)
             .then(|| cut(snapshot, &moments, symbols, &[device], per, options.periods).ok())
             .flatten();
@@ -74,7 +74,7 @@ pub(super) fn leaks(
     let unused = search.used.iter().enumerate().filter(|(_, used)| !**used);
     Ok(LeakReport {
         by: options.by,
-        apart: options.apart,
+        split_foreign_by_stack: options.split_foreign_by_stack,
         unused_suppressions: unused.map(|(number, _)| options.suppressions.glob(number).to_owned()).collect(),
         periods: periods.ends.len(),
         cut: periods.by,
@@ -85,7 +85,7 @@ pub(super) fn leaks(
     })
 }
 
-/// Converts ticks to seconds.
+/// The length of a tick, to convert ticks to seconds.
 #[derive(Clone, Copy)]
 struct Seconds {
     per_tick: f64,
@@ -193,25 +193,25 @@ fn of_device(
     let mut blind = blind(snapshot, symbols, device, &lifetimes, periods, period_seconds);
     let top = TopOptions::new().rules(options.rules.clone()).patterns(options.patterns.clone());
     let mut sorter = Sorter::new(snapshot, symbols, options.by, device, &top, &lifetimes)
-        .split_foreign_by_stack(options.apart);
+        .split_foreign_by_stack(options.split_foreign_by_stack);
     let ends = &periods.ends;
-    let ticks = &moments.of[..];
-    // The first end of a period at which it was live, counted from 1; 0 is the beginning of the recording.
-    let moment = |row: usize| 1 + ends.partition_point(|&end| end < ticks[row]);
+    let ticks = &moments.by_row[..];
+    // The number of the period of an event, counted from 1; 0 is the beginning of the recording.
+    let period_of = |row: usize| 1 + ends.partition_point(|&end| end < ticks[row]);
     let end = ends.last().copied().unwrap_or(0);
     let begin = match moments.are_times {
         true => ticks.iter().min().copied(),
         false => snapshot.events.rows_of(device).next().map(|row| row as u64),
     };
-    let late = end - end.saturating_sub(begin.unwrap_or(end)) / LATE;
-    let late = LateFrom::of(ends, late);
+    let late = end - end.saturating_sub(begin.unwrap_or(end)) / LATE_DIVISOR;
+    let late = LateWindows::of(ends, late);
     let mut groups: Vec<u32> = Vec::with_capacity(lifetimes.len());
     let mut stays: HashMap<u32, Stays, foldhash::fast::RandomState> = HashMap::default();
-    let mut never_freed: Vec<Both> = Vec::new();
+    let mut never_freed: Vec<BlockSums> = Vec::new();
     let mut of_stacks: HashMap<(u32, StackId), u64, foldhash::fast::RandomState> = HashMap::default();
-    let (mut suppressed, mut older) = (Both::default(), Both::default());
+    let (mut suppressed, mut older) = (BlockSums::default(), BlockSums::default());
     // The memory that a step left behind is judged while the steps run: frees after the last step belong to the
-    // program's end. Memory that is older than the first mark was allocated before any step could leave it.
+    // program's shutdown. Memory that is older than the first mark was not allocated by any step.
     let steps = periods.marks.first().zip(periods.marks.last());
     let is_left = |lifetime: &Lifetime| match (lifetime.from, lifetime.to, steps) {
         (_, None, _) => true,
@@ -220,7 +220,7 @@ fn of_device(
         }
         (_, Some(_), _) => false,
     };
-    let (mut freed_later, mut left): (Vec<Both>, Vec<Both>) = (Vec::new(), Vec::new());
+    let (mut freed_later, mut left): (Vec<BlockSums>, Vec<BlockSums>) = (Vec::new(), Vec::new());
     let mut survivors = options.per.as_ref().map(|_| Survivors::new(&periods.marks));
     for lifetime in &lifetimes {
         if search.leaves_out(snapshot, lifetime.stack, sorter.symbols()) {
@@ -233,10 +233,10 @@ fn of_device(
         let place = sorter.row_of(lifetime);
         let group = place.row as u32;
         groups.push(group);
-        let born = lifetime.from.map_or(0, moment);
+        let born = lifetime.from.map_or(0, period_of);
         let is_left = is_left(lifetime);
-        let gone = lifetime.to.filter(|_| !is_left).map_or(ends.len() + 1, moment);
-        // It lived through a whole period.
+        let gone = lifetime.to.filter(|_| !is_left).map_or(ends.len() + 1, period_of);
+        // The block lived through a whole period.
         if gone >= born + 2 {
             let stays = stays.entry(group).or_insert_with(|| Stays::new(ends.len()));
             stays.add(born, gone - 1, lifetime.size_bytes, lifetime.blocks);
@@ -254,13 +254,13 @@ fn of_device(
             continue;
         };
         if let Some(survivors) = &mut survivors {
-            survivors.allocated(ticks[from], lifetime, group, is_left);
+            survivors.add_allocated(ticks[from], lifetime, group, is_left);
         }
         if is_left {
-            never_freed.resize(never_freed.len().max(place.row + 1), Both::default());
+            never_freed.resize(never_freed.len().max(place.row + 1), BlockSums::default());
             never_freed[place.row].add(lifetime.size_bytes, lifetime.blocks);
             let sums = if lifetime.to.is_some() { &mut freed_later } else { &mut left };
-            sums.resize(sums.len().max(place.row + 1), Both::default());
+            sums.resize(sums.len().max(place.row + 1), BlockSums::default());
             sums[place.row].add(lifetime.size_bytes, lifetime.blocks);
             *of_stacks.entry((group, lifetime.stack)).or_default() += lifetime.bytes;
             sorter.count(place, lifetime);
@@ -281,10 +281,10 @@ fn of_device(
     }
     let may_leak = |group| moments.are_times && stays.get(&group).is_some_and(Stays::may_leak);
     let mut ages = ages(snapshot, &lifetimes, &groups, may_leak);
-    show_most(&mut sorter, of_stacks);
+    keep_largest_stacks(&mut sorter, of_stacks);
     let most = if estimated { Peak::of(snapshot, device, &lifetimes).recorded.high } else { f64::INFINITY };
     let wholes = Wholes::live(most, &sorter.sum());
-    let rows = sorter.in_places(&precision, &wholes);
+    let rows = sorter.rows_by_index(&precision, &wholes);
     let generations = survivors.map(|survivors| {
         let per = options.per.clone().unwrap_or_default();
         Generations::of(survivors, per, snapshot, &rows, &precision, options.limit, moments.are_times)
@@ -297,12 +297,17 @@ fn of_device(
         let left = left.get(place).copied().unwrap_or_default();
         Group { row, never_freed, freed_later, left, stays }
     });
-    // A leak may begin late, but half of the periods must show it.
+    // A leak may begin late, but must show in half of the periods.
     let least = (ends.len() / 2).max(LEAST_PERIODS - 1);
     let seconds_per_tick = moments.are_times.then(|| Seconds::of(&snapshot.clock).per_tick);
-    let measure =
-        Measure { seconds: period_seconds.unwrap_or(0.0), least, end, seconds_per_tick, are_between: false };
-    let sorted = Sorted::of(groups, &measure, &precision, options);
+    let judged_periods = JudgedPeriods {
+        seconds: period_seconds.unwrap_or(0.0),
+        least,
+        end,
+        seconds_per_tick,
+        between_snapshots: false,
+    };
+    let judged = JudgedGroups::of(groups, &judged_periods, &precision, options);
     let counts = snapshot.devices.iter().find(|counts| counts.device == device);
     DeviceLeaks {
         device: snapshot.ordinal(device),
@@ -310,22 +315,22 @@ fn of_device(
         is_host: snapshot.is_heap(device),
         is_pinned: snapshot.is_pinned(device),
         blind,
-        leaks: sorted.leaks,
-        leaks_in_all: sorted.leaks_in_all,
-        leaked: sorted.leaked.amount(&precision),
-        alive: sorted.alive.amount(&precision),
-        alive_groups: sorted.alive_groups,
+        leaks: judged.leaks,
+        leaks_in_all: judged.leaks_in_all,
+        leaked: judged.leaked.amount(&precision),
+        alive: judged.alive.amount(&precision),
+        alive_groups: judged.alive_groups,
         older,
         suppressed: suppressed.amount(&precision),
         detection_limit_bytes: if estimated { precision.detection_limit_bytes() } else { 0 },
         dropped: counts.map_or(0, |counts| counts.dropped),
-        freed_late: sorted.freed_late,
+        freed_late: judged.freed_late,
         generations,
     }
 }
 
-/// Makes each group show the stack with the most bytes left, and counts those with any left.
-pub(super) fn show_most(
+/// Makes each group show the stack with the most bytes left, and keeps only its stacks with any bytes left.
+pub(super) fn keep_largest_stacks(
     sorter: &mut Sorter<'_>,
     of_stacks: HashMap<(u32, StackId), u64, foldhash::fast::RandomState>,
 ) {
@@ -333,31 +338,31 @@ pub(super) fn show_most(
     all.sort_unstable_by_key(|&((group, stack), bytes)| (group, std::cmp::Reverse(bytes), stack));
     for group in all.chunk_by(|((a, _), _), ((b, _), _)| a == b) {
         let stacks: Vec<StackId> = group.iter().map(|&((_, stack), _)| stack).collect();
-        sorter.show(group[0].0.0 as usize, &stacks);
+        sorter.set_stacks(group[0].0.0 as usize, &stacks);
     }
 }
 
-/// Computes the lifetimes of the blocks in the groups that may leak.
+/// Computes the lifetimes and ages of the blocks in the groups for which `may_leak` is true.
 fn ages(
     snapshot: &Snapshot,
     lifetimes: &[Lifetime],
     groups: &[u32],
-    is_worth_it: impl Fn(u32) -> bool,
+    may_leak: impl Fn(u32) -> bool,
 ) -> HashMap<u32, Ages, foldhash::fast::RandomState> {
     let seconds = Seconds::of(&snapshot.clock);
     let ticks = &snapshot.events.ticks;
     let end = ticks.iter().max().copied().unwrap_or(0);
     let mut ages: HashMap<u32, Ages, foldhash::fast::RandomState> = HashMap::default();
     for (lifetime, &group) in lifetimes.iter().zip(groups) {
-        if group == LEFT_OUT || !is_worth_it(group) {
+        if group == LEFT_OUT || !may_leak(group) {
             continue;
         }
         let Some(from) = lifetime.from else { continue };
         let ages = ages.entry(group).or_default();
         let since = |to: u64| seconds.over(to.saturating_sub(ticks[from]) as f64);
         match lifetime.to {
-            Some(to) => ages.freed(since(ticks[to]), lifetime.blocks),
-            None => ages.alive(since(end), lifetime.blocks, lifetime.bytes as f64),
+            Some(to) => ages.add_freed(since(ticks[to]), lifetime.blocks),
+            None => ages.add_alive(since(end), lifetime.blocks, lifetime.bytes as f64),
         }
     }
     ages

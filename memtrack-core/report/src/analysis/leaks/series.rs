@@ -1,9 +1,9 @@
-//! The leaks over several snapshots of one process: a block that is in two successive snapshots lived from one to the
-//! other. Only the live blocks of each snapshot are kept, so that the files can be read one after the other.
+//! Finds the leaks over several snapshots of one process: a block that is in two successive snapshots lived from the first
+//! to the second. Only the live blocks of each snapshot are kept, so that the files can be read one after the other.
 
-use super::alive::{Both, Group, Measure, Sorted, Stays};
+use super::alive::{BlockSums, Group, JudgedGroups, JudgedPeriods, Stays};
 use super::periods::CutBy;
-use super::recording::show_most;
+use super::recording::keep_largest_stacks;
 use super::suppress::Search;
 use super::{DeviceLeaks, LeakOptions, LeakReport};
 use crate::analysis::estimate::Precision;
@@ -19,21 +19,21 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hash, Hasher};
 
 /// With fewer snapshots, growth cannot be distinguished from new memory.
-const LEAST: usize = 3;
+const LEAST_SNAPSHOTS: usize = 3;
 
-/// The reason why files are no series.
+/// The reason why files do not form a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotASeries {
-    /// There are too few files.
+    /// There are too few files: their number.
     TooFew(usize),
-    /// One is a recording, and the other a snapshot from PyTorch: their names.
+    /// One file is a recording, the other a snapshot from PyTorch: the names of the files.
     Kinds(String, String),
-    /// They are of two processes: the names of the files.
+    /// The files are from two processes: the names of the files.
     Processes(String, String),
-    /// The second file was taken before the first: their names.
+    /// The second file was taken before the first: the names of the files.
     Order(String, String),
-    /// The second file has nothing that the first does not have, not even a later end: their names.
+    /// The second file is a copy of the first: the names of the files.
     Same(String, String),
 }
 
@@ -42,7 +42,7 @@ impl std::fmt::Display for NotASeries {
         match self {
             Self::TooFew(count) => write!(
                 f,
-                "{count} snapshots are too few to distinguish leaks from new memory: give at least {LEAST} \
+                "{count} snapshots are too few to distinguish leaks from new memory: give at least {LEAST_SNAPSHOTS} \
                  of one process; memtrack diff shows what changed between two"
             ),
             Self::Kinds(a, b) => {
@@ -65,37 +65,37 @@ impl std::error::Error for NotASeries {}
 
 /// One snapshot of a series, reduced to its live blocks.
 #[derive(Debug)]
-pub struct Snap {
+pub struct ReducedSnapshot {
     name: String,
     is_pytorch: bool,
     process: (u32, String),
     /// The time of the snapshot, in nanoseconds since the Unix epoch; none where the file has no time.
     taken_ns: Option<u64>,
-    devices: Vec<SnapDevice>,
+    devices: Vec<ReducedDevice>,
     used: Vec<bool>,
-    /// A hash of everything that it holds.
+    /// A hash of the snapshot's events and blocks.
     content: u64,
 }
 
 #[derive(Debug)]
-struct SnapDevice {
+struct ReducedDevice {
     device: u16,
     name: String,
     is_host: bool,
     is_pinned: bool,
-    blocks: Vec<SnapBlock>,
+    blocks: Vec<ReducedBlock>,
     groups: Vec<(GroupKey, TopRow)>,
-    suppressed: Both,
+    suppressed: BlockSums,
     precision: Precision,
     estimated: bool,
     dropped: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct SnapBlock {
+struct ReducedBlock {
     address: u64,
     size_bytes: u64,
-    /// The time of the allocation, if all files of the series have that.
+    /// The time of the allocation; 0 in snapshots from PyTorch.
     ticks: u64,
     /// A hash of the names in its stack; 0 where it has none.
     stack: u64,
@@ -103,14 +103,14 @@ struct SnapBlock {
     group: u32,
 }
 
-/// The identity of groups in two snapshots.
+/// The identity of a group, the same in all snapshots of a series.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum GroupKey {
     Name(String),
     Frames(Vec<Frame>),
 }
 
-impl Snap {
+impl ReducedSnapshot {
     /// Reduces a snapshot, called `name` in messages, to the live blocks on `devices`.
     pub fn of(
         snapshot: &Snapshot,
@@ -120,7 +120,7 @@ impl Snap {
         options: &LeakOptions,
     ) -> Self {
         let mut search = Search::new(&options.suppressions);
-        let of_device = |&device: &DeviceId| reduced(snapshot, symbols, device, &mut search, options);
+        let of_device = |&device: &DeviceId| reduce_device(snapshot, symbols, device, &mut search, options);
         let devices = devices.iter().map(of_device).collect();
         Self {
             name: name.into(),
@@ -129,11 +129,11 @@ impl Snap {
             taken_ns: taken_ns(snapshot),
             devices,
             used: search.used,
-            content: content(snapshot),
+            content: content_hash(snapshot),
         }
     }
 
-    fn device(&self, name: &str) -> Option<&SnapDevice> {
+    fn device(&self, name: &str) -> Option<&ReducedDevice> {
         self.devices.iter().find(|device| device.name == name)
     }
 }
@@ -145,8 +145,8 @@ fn taken_ns(snapshot: &Snapshot) -> Option<u64> {
     timed.map(|row| snapshot.clock.time_ns(snapshot.events.ticks[row])).max()
 }
 
-/// Returns a number that two snapshots share only if all their events and blocks are equal.
-fn content(snapshot: &Snapshot) -> u64 {
+/// Returns a hash of a snapshot's events and blocks: equal hashes mean that the snapshots are the same.
+fn content_hash(snapshot: &Snapshot) -> u64 {
     let mut hasher = foldhash::quality::FixedState::default().build_hasher();
     let (first, last) = (snapshot.clock.first, snapshot.clock.last);
     (first, last, snapshot.meta.pid).hash(&mut hasher);
@@ -161,22 +161,22 @@ fn content(snapshot: &Snapshot) -> u64 {
     hasher.finish()
 }
 
-fn reduced(
+fn reduce_device(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
     device: DeviceId,
     search: &mut Search<'_>,
     options: &LeakOptions,
-) -> SnapDevice {
+) -> ReducedDevice {
     let lifetimes = lifetimes(snapshot, device);
     let precision = Precision::of(snapshot, device, &lifetimes);
     let estimated = is_estimate(snapshot, device, &lifetimes);
     let top = TopOptions::new().rules(options.rules.clone()).patterns(options.patterns.clone());
     let mut sorter = Sorter::new(snapshot, symbols, options.by, device, &top, &lifetimes)
-        .split_foreign_by_stack(options.apart);
+        .split_foreign_by_stack(options.split_foreign_by_stack);
     let mut of_stacks: HashMap<(u32, StackId), u64, foldhash::fast::RandomState> = HashMap::default();
     let mut stacks: HashMap<StackId, u64> = HashMap::new();
-    let (mut blocks, mut suppressed) = (Vec::new(), Both::default());
+    let (mut blocks, mut suppressed) = (Vec::new(), BlockSums::default());
     for lifetime in lifetimes.iter().filter(|lifetime| lifetime.to.is_none()) {
         if search.leaves_out(snapshot, lifetime.stack, sorter.symbols()) {
             suppressed.add(lifetime.size_bytes, lifetime.blocks);
@@ -195,31 +195,31 @@ fn reduced(
         };
         let stack = *stacks
             .entry(lifetime.stack)
-            .or_insert_with(|| hashed(snapshot, lifetime.stack, sorter.symbols()));
-        blocks.push(SnapBlock {
+            .or_insert_with(|| stack_hash(snapshot, lifetime.stack, sorter.symbols()));
+        blocks.push(ReducedBlock {
             address,
             size_bytes: lifetime.size_bytes,
-            // In a snapshot from PyTorch, that depends on the begin of its trace.
+            // In a snapshot from PyTorch, the time is known only if the trace contains the allocation.
             ticks: if snapshot.pytorch.is_some() { 0 } else { ticks },
             stack,
             weight: lifetime.blocks,
             group: place.row as u32,
         });
     }
-    // The others are distinguished by the first of the stacks that look the same.
+    // Other rows are identified by the first of the stacks that look the same, so it must not change.
     let lines = sorter.own_lines();
     let is_of_stacks = matches!(options.by, By::Line | By::Stack | By::Python);
     of_stacks.retain(|&(row, _), _| !is_of_stacks || lines.contains(&(row as usize)));
-    show_most(&mut sorter, of_stacks);
+    keep_largest_stacks(&mut sorter, of_stacks);
     let keyed = |row: TopRow| (key(&row, options), row);
     let counts = snapshot.devices.iter().find(|counts| counts.device == device);
-    SnapDevice {
+    ReducedDevice {
         device: snapshot.ordinal(device),
         name: snapshot.device_name(device),
         is_host: snapshot.is_heap(device),
         is_pinned: snapshot.is_pinned(device),
         blocks,
-        groups: sorter.in_places(&precision, &Wholes::UNKNOWN).into_iter().map(keyed).collect(),
+        groups: sorter.rows_by_index(&precision, &Wholes::UNKNOWN).into_iter().map(keyed).collect(),
         suppressed,
         precision,
         estimated,
@@ -228,7 +228,7 @@ fn reduced(
 }
 
 /// Returns a hash of the names in a stack.
-fn hashed(snapshot: &Snapshot, stack: StackId, symbols: &mut Symbolizer) -> u64 {
+fn stack_hash(snapshot: &Snapshot, stack: StackId, symbols: &mut Symbolizer) -> u64 {
     let keys = snapshot.frame_keys(stack);
     if keys.is_empty() {
         return 0;
@@ -243,7 +243,7 @@ fn hashed(snapshot: &Snapshot, stack: StackId, symbols: &mut Symbolizer) -> u64 
 fn key(row: &TopRow, options: &LeakOptions) -> GroupKey {
     match options.by {
         By::Line if row.owned.mine.is_some() => GroupKey::Frames(row.owned.mine.iter().cloned().collect()),
-        By::Line if !options.apart => GroupKey::Name(row.name.clone()),
+        By::Line if !options.split_foreign_by_stack => GroupKey::Name(row.name.clone()),
         By::Line | By::Stack | By::Python if !row.stack.is_empty() => {
             GroupKey::Frames(row.stack.iter().map(|line| line.frame.clone()).collect())
         }
@@ -251,12 +251,12 @@ fn key(row: &TopRow, options: &LeakOptions) -> GroupKey {
     }
 }
 
-/// Checks that the files are of one process, and in order.
-fn check(snaps: &[Snap]) -> Result<(), NotASeries> {
-    if snaps.len() < LEAST {
+/// Checks that the files are from one process and in order.
+fn check(snaps: &[ReducedSnapshot]) -> Result<(), NotASeries> {
+    if snaps.len() < LEAST_SNAPSHOTS {
         return Err(NotASeries::TooFew(snaps.len()));
     }
-    let mut known: HashMap<u64, &Snap> = HashMap::new();
+    let mut known: HashMap<u64, &ReducedSnapshot> = HashMap::new();
     for snap in snaps {
         if let Some(same) = known.insert(snap.content, snap) {
             return Err(NotASeries::Same(same.name.clone(), snap.name.clone()));
@@ -287,14 +287,14 @@ fn check(snaps: &[Snap]) -> Result<(), NotASeries> {
     Ok(())
 }
 
-fn blocks_of(snap: &Snap) -> impl Iterator<Item = (&str, u64)> {
-    let of = |device: &SnapDevice| device.blocks.iter().map(|block| block.address).collect::<Vec<_>>();
+fn blocks_of(snap: &ReducedSnapshot) -> impl Iterator<Item = (&str, u64)> {
+    let of = |device: &ReducedDevice| device.blocks.iter().map(|block| block.address).collect::<Vec<_>>();
     snap.devices
         .iter()
         .flat_map(move |device| of(device).into_iter().map(|address| (device.name.as_str(), address)))
 }
 
-pub(super) fn leaks(snaps: Vec<Snap>, options: &LeakOptions) -> Result<LeakReport, NotASeries> {
+pub(super) fn leaks(snaps: Vec<ReducedSnapshot>, options: &LeakOptions) -> Result<LeakReport, NotASeries> {
     check(&snaps)?;
     let seconds = snaps.iter().map(|snap| snap.taken_ns).collect::<Option<Vec<u64>>>();
     let seconds = seconds.map(|all| (all[all.len() - 1] - all[0]) as f64 / 1e9 / (all.len() - 1) as f64);
@@ -320,7 +320,7 @@ pub(super) fn leaks(snaps: Vec<Snap>, options: &LeakOptions) -> Result<LeakRepor
         (0..options.suppressions.len()).filter(|&number| !snaps.iter().any(|snap| snap.used[number]));
     Ok(LeakReport {
         by: options.by,
-        apart: options.apart,
+        split_foreign_by_stack: options.split_foreign_by_stack,
         cut: CutBy::Snapshots,
         complete: true,
         periods: snaps.len() - 1,
@@ -331,22 +331,23 @@ pub(super) fn leaks(snaps: Vec<Snap>, options: &LeakOptions) -> Result<LeakRepor
     })
 }
 
-/// A block while the snapshots are visited.
-struct Open {
+/// A block that was live in the last visited snapshot that has it.
+struct OpenBlock {
     stack: u64,
     size_bytes: u64,
     weight: f64,
     group: usize,
+    /// The first snapshot that has the block.
     born: usize,
-    /// The newest snapshot that has it.
+    /// The last snapshot that has the block.
     seen: usize,
 }
 
-fn of_device(snaps: &[Snap], name: &str, options: &LeakOptions) -> DeviceLeaks {
+fn of_device(snaps: &[ReducedSnapshot], name: &str, options: &LeakOptions) -> DeviceLeaks {
     let mut known: HashMap<&GroupKey, usize> = HashMap::new();
     let mut rows: Vec<&TopRow> = Vec::new();
     let mut stays: Vec<Stays> = Vec::new();
-    let mut open: HashMap<(u64, u64, u64), Open, foldhash::fast::RandomState> = HashMap::default();
+    let mut open: HashMap<(u64, u64, u64), OpenBlock, foldhash::fast::RandomState> = HashMap::default();
     for (at, snap) in snaps.iter().enumerate() {
         let Some(device) = snap.device(name) else { continue };
         let numbers: Vec<usize> = device
@@ -358,7 +359,7 @@ fn of_device(snaps: &[Snap], name: &str, options: &LeakOptions) -> DeviceLeaks {
                     rows.push(row);
                     stays.push(Stays::new(snaps.len()));
                 }
-                // The newest has the most information.
+                // The row of the newest snapshot has the most information.
                 rows[number] = row;
                 number
             })
@@ -375,11 +376,11 @@ fn of_device(snaps: &[Snap], name: &str, options: &LeakOptions) -> DeviceLeaks {
                 }
                 stays[one.group].add(one.born, one.seen + 1, one.size_bytes, one.weight);
             }
-            let SnapBlock { size_bytes, stack, weight, .. } = *block;
-            open.insert(place, Open { stack, size_bytes, weight, group, born: at, seen: at });
+            let ReducedBlock { size_bytes, stack, weight, .. } = *block;
+            open.insert(place, OpenBlock { stack, size_bytes, weight, group, born: at, seen: at });
         }
     }
-    let mut never_freed = vec![Both::default(); rows.len()];
+    let mut never_freed = vec![BlockSums::default(); rows.len()];
     let mut left = never_freed.clone();
     for one in open.into_values() {
         stays[one.group].add(one.born, one.seen + 1, one.size_bytes, one.weight);
@@ -400,11 +401,12 @@ fn of_device(snaps: &[Snap], name: &str, options: &LeakOptions) -> DeviceLeaks {
             let amount = never_freed.amount(precision);
             (row.allocated_bytes, row.count) = (amount.bytes, amount.blocks);
             (row.errors.allocated_bytes, row.errors.count) = (amount.bytes_error, amount.blocks_error);
-            Group { row, never_freed, freed_later: Both::default(), left, stays: Some((stays, None)) }
+            Group { row, never_freed, freed_later: BlockSums::default(), left, stays: Some((stays, None)) }
         });
     let least = ((snaps.len() - 1) / 2).max(2);
-    let measure = Measure { seconds: 0.0, least, end: 0, seconds_per_tick: None, are_between: true };
-    let sorted = Sorted::of(groups, &measure, precision, options);
+    let judged_periods =
+        JudgedPeriods { seconds: 0.0, least, end: 0, seconds_per_tick: None, between_snapshots: true };
+    let judged = JudgedGroups::of(groups, &judged_periods, precision, options);
     let is_empty = snaps.iter().all(|snap| snap.device(name).is_none_or(|device| device.blocks.is_empty()));
     DeviceLeaks {
         device: newest.device,
@@ -412,12 +414,12 @@ fn of_device(snaps: &[Snap], name: &str, options: &LeakOptions) -> DeviceLeaks {
         is_host: newest.is_host,
         is_pinned: newest.is_pinned,
         blind: is_empty.then(|| "none of the snapshots has live memory of it".into()),
-        leaks: sorted.leaks,
-        leaks_in_all: sorted.leaks_in_all,
-        leaked: sorted.leaked.amount(precision),
-        alive: sorted.alive.amount(precision),
-        alive_groups: sorted.alive_groups,
-        older: Both::default().amount(precision),
+        leaks: judged.leaks,
+        leaks_in_all: judged.leaks_in_all,
+        leaked: judged.leaked.amount(precision),
+        alive: judged.alive.amount(precision),
+        alive_groups: judged.alive_groups,
+        older: BlockSums::default().amount(precision),
         suppressed: newest.suppressed.amount(precision),
         detection_limit_bytes: if newest.estimated { precision.detection_limit_bytes() } else { 0 },
         dropped: newest.dropped,

@@ -1,5 +1,5 @@
-//! Known leaks to leave out: a file of patterns, one glob a line, `#` begins a comment. A block whose stack has a frame
-//! that matches is left out.
+//! Suppressions of known leaks: a file of patterns, one glob per line; `#` begins a comment. A block is left out if a
+//! frame of its stack matches a pattern.
 
 use crate::analysis::ownership::{on_name, on_path, plain};
 use crate::analysis::patterns::matches;
@@ -11,8 +11,8 @@ use std::collections::HashMap;
 
 /// Patterns of functions and files whose blocks are left out.
 ///
-/// A glob is compared with the functions' paths and with the files of all frames of a stack; `*` stands for any characters. It may
-/// begin at any module or folder, and one that names a module or folder stands for all below it.
+/// A glob is compared with the function paths and the files of all frames of a stack; `*` matches any characters. A glob
+/// may begin at any module or folder, and a glob that names a module or folder matches everything below it.
 ///
 /// ```
 /// # use memtrack_report::analysis::leaks::Suppressions;
@@ -44,7 +44,7 @@ impl Suppressions {
         self.globs.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no patterns.
     pub fn is_empty(&self) -> bool {
         self.globs.is_empty()
     }
@@ -55,12 +55,12 @@ impl Suppressions {
     }
 }
 
-/// Searches the stacks of one snapshot for patterns. Each frame is inspected once.
+/// A search of the stacks of one snapshot for patterns. Each frame is inspected once.
 pub(super) struct Search<'a> {
     patterns: &'a Suppressions,
     by_stack: HashMap<StackId, bool, foldhash::fast::RandomState>,
     by_frame: HashMap<u64, Option<usize>, foldhash::fast::RandomState>,
-    /// The patterns that matched something.
+    /// Whether each pattern matched a frame.
     pub(super) used: Vec<bool>,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Search<'a> {
         for &key in snapshot.frame_keys(stack).iter() {
             let patterns = self.patterns;
             let matching =
-                self.by_frame.entry(key).or_insert_with(|| patterns.first_of(&symbols.frames(key)));
+                self.by_frame.entry(key).or_insert_with(|| patterns.first_match(&symbols.frames(key)));
             if let Some(number) = *matching {
                 self.used[number] = true;
                 found = true;
@@ -100,7 +100,7 @@ impl<'a> Search<'a> {
 
 impl Suppressions {
     /// Returns the first pattern that matches one of the functions at an address.
-    fn first_of(&self, frames: &[Frame]) -> Option<usize> {
+    fn first_match(&self, frames: &[Frame]) -> Option<usize> {
         let paths: Vec<String> = frames.iter().map(|frame| plain(&frame.function)).collect();
         self.globs.iter().position(|glob| {
             frames.iter().zip(&paths).any(|(frame, path)| {
@@ -120,7 +120,7 @@ mod tests {
 
     fn found(patterns: &str, function: &str, file: &str) -> Option<usize> {
         let frame = Frame { function: function.into(), file: Some(file.into()), line: Some(1), binary: None };
-        Suppressions::new().with_lines(patterns).first_of(&[frame])
+        Suppressions::new().with_lines(patterns).first_match(&[frame])
     }
 
     #[test]

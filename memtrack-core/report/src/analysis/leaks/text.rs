@@ -1,4 +1,4 @@
-//! Leaks as text for people: the summary first, then each leak with its details.
+//! Leaks as text: the summary first, then each leak with its details.
 
 use super::{Age, Amount, CutBy, DeviceLeaks, Generations, Leak, LeakReport};
 use crate::analysis::estimate::Estimate;
@@ -8,10 +8,10 @@ use crate::analysis::top::{By, TopRow};
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// The most leaks that the summary names.
-const NAMED: usize = 3;
-/// The most characters of each of their names.
-const NAME: usize = 60;
+/// The maximum number of leaks that the summary names.
+const MOST_NAMED: usize = 3;
+/// The maximum number of characters of each name in the summary.
+const MOST_NAME_CHARS: usize = 60;
 /// The indentation of a leak's details.
 const INDENT: &str = "     ";
 
@@ -22,7 +22,7 @@ impl fmt::Display for LeakReport {
 }
 
 impl LeakReport {
-    /// Returns the summary, a line for each device, the one that leaks most first.
+    /// Returns the summary, a line for each device, the device that leaks most first.
     pub fn answer(&self) -> Vec<String> {
         let mut devices: Vec<&DeviceLeaks> = self.devices.iter().collect();
         devices.sort_by_key(|device| std::cmp::Reverse((device.leaked.bytes, device.blind.is_none())));
@@ -58,8 +58,14 @@ impl LeakReport {
                 self.periods_in_words()
             );
         }
-        let named = device.leaks.iter().take(NAMED).map(|leak| {
-            format!("{} {} in {} of {} periods", leak.place(NAME), each(leak), leak.grew, leak.periods)
+        let named = device.leaks.iter().take(MOST_NAMED).map(|leak| {
+            format!(
+                "{} {} in {} of {} periods",
+                leak.place(MOST_NAME_CHARS),
+                growth_per_period(leak),
+                leak.grew,
+                leak.periods
+            )
         });
         let mut named: Vec<String> = named.collect();
         if device.leaks_in_all > named.len() {
@@ -73,8 +79,8 @@ impl LeakReport {
     /// Formats `1 line grew steadily and was freed only at the end: main.rs:88 handle 12.0 MiB in 9 of 9 periods; …`.
     fn freed_late_sentence(&self, device: &DeviceLeaks) -> String {
         let all = device.freed_late.len();
-        let named = device.freed_late.iter().take(NAMED).map(|late| {
-            let place = printable(&fit_line(&late.place, NAME));
+        let named = device.freed_late.iter().take(MOST_NAMED).map(|late| {
+            let place = printable(&fit_line(&late.place, MOST_NAME_CHARS));
             format!("{place} {} in {} of {} periods", bytes(&late.freed), late.grew, late.periods)
         });
         let mut named: Vec<String> = named.collect();
@@ -94,7 +100,11 @@ impl LeakReport {
         match self.by {
             By::Python => "Python stack",
             By::Metadata => "metadata text",
-            By::Line if self.apart && self.leaks().any(|leak| leak.row.owned.mine.is_none()) => "group",
+            By::Line
+                if self.split_foreign_by_stack && self.leaks().any(|leak| leak.row.owned.mine.is_none()) =>
+            {
+                "group"
+            }
             by => by.name(),
         }
     }
@@ -129,7 +139,7 @@ impl LeakReport {
         }
     }
 
-    /// Formats the report. Where the layout has a width, names are shortened to it.
+    /// Formats the report. Where the layout has a width, names are shortened to fit.
     pub fn to_text(&self, layout: impl Into<Layout>) -> String {
         let layout = layout.into();
         let mut text = self.answer().join("\n") + "\n";
@@ -140,7 +150,7 @@ impl LeakReport {
                 let periods = self.periods_in_words();
                 let heading = match self.cut {
                     CutBy::Snapshots => format!("new since the first of {periods}, and more in each"),
-                    // Memory that the steps left and the program's end freed was freed in the end.
+                    // Memory that the steps left and that the program's shutdown freed was freed in the end.
                     _ if device.leaks.iter().any(|leak| leak.freed_later.blocks > 0) => {
                         format!("not freed while the steps ran, and more after each of {periods}")
                     }
@@ -159,7 +169,7 @@ impl LeakReport {
             if let Some(generations) = &device.generations {
                 generations.write(&of, layout, &mut text);
             }
-            let group = if self.apart { "group" } else { self.group() };
+            let group = if self.split_foreign_by_stack { "group" } else { self.group() };
             device.footer(&of, group, &mut text);
         }
         for note in &self.notes {
@@ -174,11 +184,11 @@ impl LeakReport {
 
 impl DeviceLeaks {
     fn footer(&self, of: &str, group: &str, text: &mut String) {
-        let late = self.freed_late.iter().take(NAMED).map(|late| {
+        let late = self.freed_late.iter().take(MOST_NAMED).map(|late| {
             format!(
                 "{} of {}, which grew in {} of {} periods, {} freed {}, as at a program's end.",
                 bytes(&late.freed),
-                printable(&fit_line(&late.place, NAME)),
+                printable(&fit_line(&late.place, MOST_NAME_CHARS)),
                 late.grew,
                 late.periods,
                 if late.freed.bytes == 1 { "was" } else { "were" },
@@ -189,8 +199,8 @@ impl DeviceLeaks {
             )
         });
         let mut lines: Vec<String> = late.collect();
-        if self.freed_late.len() > NAMED {
-            let more = counted((self.freed_late.len() - NAMED) as u64, group);
+        if self.freed_late.len() > MOST_NAMED {
+            let more = counted((self.freed_late.len() - MOST_NAMED) as u64, group);
             lines.push(format!("… and {more} more, freed in the last moments."));
         }
         if self.leaks_in_all > 0 && self.alive.blocks > 0 {
@@ -223,7 +233,7 @@ impl DeviceLeaks {
     }
 }
 
-/// Formats the group in a few words; for a stack, its own line.
+/// Formats a group's place in a few words; for a stack, its own line.
 pub(super) fn place_of(row: &TopRow) -> String {
     let owned = &row.owned;
     let is_line = row.name.ends_with(&owned.line());
@@ -244,12 +254,20 @@ impl Leak {
         let blocks = self.row.errors.count.as_counted(self.row.count, "block");
         let left = self.row.errors.allocated_bytes.as_bytes(self.row.allocated_bytes);
         let mut facts = vec![
-            format!("{left} in {blocks}; {} in {} of {} periods", each(self), self.grew, self.periods),
+            format!(
+                "{left} in {blocks}; {} in {} of {} periods",
+                growth_per_period(self),
+                self.grew,
+                self.periods
+            ),
             match cut {
                 CutBy::Snapshots => {
-                    format!("In successive snapshots: {}", held(&self.held_bytes, &self.held_errors))
+                    format!(
+                        "In successive snapshots: {}",
+                        bytes_by_period(&self.held_bytes, &self.held_errors)
+                    )
                 }
-                _ => format!("Lived through each: {}", held(&self.held_bytes, &self.held_errors)),
+                _ => format!("Lived through each: {}", bytes_by_period(&self.held_bytes, &self.held_errors)),
             },
         ];
         if self.freed_later.blocks > 0 {
@@ -313,15 +331,17 @@ impl Generations {
     }
 }
 
-/// Formats `: trainer.py:38 loss 4 B, …` in `room` characters: names are cut, and the last left out, but no number is.
+/// Formats `: trainer.py:38 loss 4 B, …` in `room` characters: names are cut, and the last shares omitted, but numbers are
+/// never cut.
 fn shares_in(shares: &[(String, String)], in_all: usize, room: usize) -> String {
     for shown in (1..=shares.len()).rev() {
         let more = if in_all > shown { ", …" } else { "" };
         let numbers: usize = shares[..shown].iter().map(|(_, bytes)| bytes.chars().count() + 3).sum();
         let Some(names) = room.checked_sub(numbers + more.chars().count()) else { continue };
-        let whole: usize = shares[..shown].iter().map(|(name, _)| name.chars().count().min(NAME)).sum();
-        // If not all of them fit, each has the same room.
-        let each = if whole <= names { NAME } else { names / shown };
+        let whole: usize =
+            shares[..shown].iter().map(|(name, _)| name.chars().count().min(MOST_NAME_CHARS)).sum();
+        // If the names do not all fit, they share the room equally.
+        let each = if whole <= names { MOST_NAME_CHARS } else { names / shown };
         if each < SHORTEST_NAME && whole > names {
             continue;
         }
@@ -358,14 +378,14 @@ fn amount(amount: &Amount) -> String {
     format!("{} in {}", bytes(amount), amount.blocks_error.as_counted(amount.blocks, "block"))
 }
 
-/// Formats the memory that is older than the trace, whose growth was not seen.
+/// Formats the memory that is older than the trace, whose growth was not recorded.
 pub(super) fn not_judged(older: &Amount) -> String {
     let (are, were) = if older.blocks == 1 { ("is", "was") } else { ("are", "were") };
     format!("{} {are} older than the trace and {were} not judged: give several snapshots", amount(older))
 }
 
-/// Formats `+1.2 MiB`.
-fn each(leak: &Leak) -> String {
+/// Formats a leak's growth per period: `+1.2 MiB`.
+fn growth_per_period(leak: &Leak) -> String {
     let value = leak.each_bytes.value.max(0.0).round() as u64;
     match leak.each_bytes.as_bytes(value) {
         bound if bound.starts_with('<') => bound,
@@ -374,7 +394,7 @@ fn each(leak: &Leak) -> String {
 }
 
 /// Formats the bytes of up to ten periods.
-fn held(all: &[u64], errors: &[Estimate]) -> String {
+fn bytes_by_period(all: &[u64], errors: &[Estimate]) -> String {
     let every = all.len().div_ceil(10).max(1);
     let last = all.len().saturating_sub(1);
     let shown = all.iter().zip(errors).enumerate().filter(|(at, _)| at % every == last % every);
@@ -415,10 +435,10 @@ mod tests {
 
     #[test]
     fn the_last_of_many_periods_is_always_shown() {
-        assert_eq!(held(&[1, 2, 3], &[1.0, 2.0, 3.0].map(Estimate::exact)), "1 B, 2 B, 3 B");
+        assert_eq!(bytes_by_period(&[1, 2, 3], &[1.0, 2.0, 3.0].map(Estimate::exact)), "1 B, 2 B, 3 B");
         let many: Vec<u64> = (1..=25).collect();
         let exact: Vec<Estimate> = many.iter().map(|&bytes| Estimate::exact(bytes as f64)).collect();
-        assert_eq!(held(&many, &exact), "1 B, 4 B, 7 B, 10 B, 13 B, 16 B, 19 B, 22 B, 25 B");
+        assert_eq!(bytes_by_period(&many, &exact), "1 B, 4 B, 7 B, 10 B, 13 B, 16 B, 19 B, 22 B, 25 B");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::origin::{Origin, Origins};
 use super::ownership::{Owner, Owners, Rules, short};
 use super::peak::Peak;
 use super::top::frames::is_python;
-use super::top::rows::{BEFORE, NO_STACK};
+use super::top::rows::{NO_STACK, OLDER_BLOCKS};
 use memtrack_model::Frame;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{Since, Snapshot};
@@ -160,7 +160,8 @@ impl LiveFlame {
                     }
                 }
                 if stack.frames.is_empty() {
-                    node = tree.child(node, if stack.older { BEFORE } else { NO_STACK }, Colour::Unknown);
+                    node =
+                        tree.child(node, if stack.older { OLDER_BLOCKS } else { NO_STACK }, Colour::Unknown);
                 }
                 if let Some((frame, _)) = &stack.freed_at {
                     node = tree.child(node, &format!("freed at {}", short(frame)), Colour::Unknown);

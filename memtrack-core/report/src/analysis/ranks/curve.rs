@@ -1,5 +1,5 @@
-//! The memory of a device after each of its events, visited once: the highest levels, and the most within each
-//! step and within each of equal times. No level is kept beyond that: a trace has millions.
+//! The memory of a device over its events, computed in one pass: the highest level overall, in each step and in each of
+//! equal time bins. Other levels are not kept: a trace has millions of events.
 
 use super::digest::Timeline;
 use super::steps::Step;
@@ -8,7 +8,7 @@ use crate::analysis::reserved;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 
-/// Marks an event that ends no block.
+/// The value for an event that ends no block.
 const NONE: u32 = u32::MAX;
 
 /// The memory of a device over time.
@@ -20,22 +20,22 @@ pub(super) struct Curve {
     pub(super) reserved: Option<Levels>,
 }
 
-/// The highest levels of a number, from before the first event on.
+/// The highest levels of a number of bytes, including its level before the first event.
 #[derive(Debug, PartialEq)]
 pub(super) struct Levels {
-    /// The highest.
+    /// The highest level.
     pub(super) most: u64,
-    /// The row of the event that reached it first; none if it was so high before the first event.
+    /// The row of the event that first reached the highest level; none if that was the level before the first event.
     pub(super) row: Option<usize>,
-    /// For each step the most in it, and the level when it ended.
+    /// For each step, its highest level and the level at its end.
     pub(super) steps: Vec<(u64, u64)>,
-    /// The most in each of the equal times.
+    /// The highest level in each time bin.
     pub(super) bins: Vec<u64>,
 }
 
 impl Levels {
     /// Limits the levels to `most`, which no level exceeded: estimates above that are due to their error.
-    pub(super) fn lower_to(&mut self, most: f64) {
+    pub(super) fn cap_at(&mut self, most: f64) {
         let lower = |level: &mut u64| *level = (*level).min(most.ceil() as u64);
         lower(&mut self.most);
         self.bins.iter_mut().for_each(lower);
@@ -54,7 +54,7 @@ pub(super) struct Cuts<'a> {
     pub(super) end: u64,
     /// The steps, one after another.
     pub(super) steps: &'a [Step],
-    /// The number of equal times to cut it into.
+    /// The number of equal time bins.
     pub(super) bins: usize,
 }
 
@@ -80,7 +80,7 @@ impl Curve {
         cuts: &Cuts<'_>,
     ) -> Self {
         let mut before = 0i128;
-        // At most one block ends at an event, and one begins: these are in order among the lifetimes.
+        // At each event, at most one block ends and at most one begins; the lifetimes are sorted by their begin.
         let mut ended = vec![NONE; snapshot.events.len()];
         for (place, lifetime) in lifetimes.iter().enumerate() {
             if lifetime.from.is_none() {
@@ -91,11 +91,11 @@ impl Curve {
             }
         }
         let mut begun = lifetimes.iter().filter_map(|one| one.from.map(|row| (row, one.bytes))).peekable();
-        let mut requested = Walk::new(before, cuts);
+        let mut requested = LevelTracker::new(before, cuts);
         let mut reserved = has_reserved_bytes.then(|| {
             let changes: i128 =
                 snapshot.events.rows_of(device).map(|row| reserved::reserved_change(snapshot, row)).sum();
-            Walk::new(reserved::reserved_at_end(snapshot, device) - changes, cuts)
+            LevelTracker::new(reserved::reserved_at_end(snapshot, device) - changes, cuts)
         });
         for row in snapshot.events.rows_of(device) {
             let tick = snapshot.events.ticks[row];
@@ -111,10 +111,10 @@ impl Curve {
                 reserved.event(row, tick, reserved::reserved_change(snapshot, row));
             }
         }
-        Self { requested: requested.finish(), reserved: reserved.map(Walk::finish) }
+        Self { requested: requested.finish(), reserved: reserved.map(LevelTracker::finish) }
     }
 
-    /// Returns the most in each of equal times, of which the first begins at `begin_seconds` and which together last for
+    /// Returns the highest level in each time bin; the first bin begins at `begin_seconds`, and all bins together last for
     /// `seconds`.
     pub(super) fn timeline(&mut self, begin_seconds: f64, seconds: f64) -> Timeline {
         let requested_bytes = std::mem::take(&mut self.requested.bins);
@@ -127,8 +127,8 @@ impl Curve {
     }
 }
 
-/// A number while its events are visited.
-struct Walk<'a> {
+/// The level of a number of bytes while the events are visited.
+struct LevelTracker<'a> {
     cuts: &'a Cuts<'a>,
     level: i128,
     most: i128,
@@ -137,18 +137,18 @@ struct Walk<'a> {
     bins: Section<u64>,
 }
 
-/// The times of one kind that are complete, and the current one.
+/// The completed sections of a trace (steps or bins), and the current one.
 struct Section<T> {
     done: Vec<T>,
-    /// Whether the next one has begun.
+    /// Whether the current section has begun.
     is_open: bool,
-    /// The begin of the next one, or its end once it has begun.
+    /// The tick at which the current section begins, or ends once it has begun.
     next: u64,
-    /// The most in it so far.
+    /// The highest level in the current section so far.
     most: i128,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> LevelTracker<'a> {
     fn new(before: i128, cuts: &'a Cuts<'a>) -> Self {
         let begin = cuts.steps.first().map_or(u64::MAX, |step| step.begin);
         Self {
@@ -176,7 +176,7 @@ impl<'a> Walk<'a> {
         if tick > self.bins.next {
             self.bins_until(tick);
         }
-        // An event at the tick at which a step ends is the last of it.
+        // An event at the tick at which a step ends still belongs to the step.
         if tick > self.steps.next {
             self.steps_until(tick);
         }
@@ -202,7 +202,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Begins and completes the steps that do so before `tick`.
+    /// Begins and completes the steps that begin or end before `tick`.
     fn steps_until(&mut self, tick: u64) {
         while tick > self.steps.next {
             let Some(step) = self.cuts.steps.get(self.steps.done.len()) else {
@@ -228,7 +228,7 @@ impl<'a> Walk<'a> {
         }
         let is_open = self.steps.is_open;
         for at in self.steps.done.len()..self.cuts.steps.len() {
-            // Only the first of those that remain may have begun.
+            // Of the remaining steps, only the first may have begun.
             let most = if is_open && at == self.steps.done.len() { self.steps.most } else { self.level };
             self.steps.done.push((clamped(most), clamped(self.level)));
             self.steps.is_open = false;
@@ -248,11 +248,11 @@ mod tests {
     fn levels(steps: &[(u64, u64)], bins: usize) -> Levels {
         let steps: Vec<Step> = steps.iter().map(|&(begin, end)| Step { number: 0, begin, end }).collect();
         let cuts = Cuts { begin: 10, end: 40, steps: &steps, bins };
-        let mut walk = Walk::new(5, &cuts);
+        let mut tracker = LevelTracker::new(5, &cuts);
         for (row, (tick, change)) in [(10, 10), (20, -8), (30, 40), (40, -47)].into_iter().enumerate() {
-            walk.event(row, tick, change);
+            tracker.event(row, tick, change);
         }
-        walk.finish()
+        tracker.finish()
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
     fn a_step_includes_the_memory_live_at_its_beginning() {
         assert_eq!(levels(&[(0, 10), (10, 20), (20, 40)], 1).steps, [(15, 15), (15, 7), (47, 0)]);
         assert_eq!(levels(&[(20, 29), (30, 90)], 1).steps, [(7, 7), (47, 0)]);
-        // No event lies in it, before it, or after it.
+        // Steps without events: before the first event, between events, and after the last.
         assert_eq!(
             levels(&[(1, 2), (11, 12), (12, 13), (41, 50)], 1).steps,
             [(5, 5), (15, 15), (15, 15), (0, 0)]

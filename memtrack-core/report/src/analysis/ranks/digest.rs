@@ -9,21 +9,21 @@ use memtrack_model::snapshot::Since;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RankDigest {
-    /// The name of the file in messages; its path.
+    /// The path of the file, as messages name it.
     pub file: String,
-    /// Its rank and job, as far as the file and its name state them.
+    /// The rank and the job, as far as the file and its name state them.
     pub name: RankName,
-    /// Whether it is in PyTorch's form.
+    /// Whether the file is in PyTorch's form.
     pub is_pytorch: bool,
-    /// Whether it is complete: a recording that was cut off is not.
+    /// Whether the file is complete: a recording that was cut off is not.
     pub complete: bool,
     /// The program that was recorded; empty where the file does not name it.
     pub program: String,
-    /// Its process; 0 where the file does not name it.
+    /// The process ID; 0 where the file does not contain it.
     pub pid: u32,
     /// Events in the file.
     pub events: u64,
-    /// The begin of this digest's seconds, in nanoseconds since the Unix epoch; none where the file has no times.
+    /// The time at which this digest's seconds are 0, in nanoseconds since the Unix epoch; none where the file has no times.
     pub begin_ns: Option<u64>,
     /// The origin that the seconds of this digest are counted from.
     pub since: Since,
@@ -32,26 +32,26 @@ pub struct RankDigest {
     pub end_seconds: Option<f64>,
     /// The name of the steps, if some are marked.
     pub step_name: Option<String>,
-    /// The memory of its devices, in the order of their numbers.
+    /// The memory of the rank's devices, by number.
     pub devices: Vec<DeviceDigest>,
 }
 
-/// The memory of a rank on one device. Bytes are requested ones, the sum of a trace's sizes, unless they are called
+/// The memory of a rank on one device. Bytes are requested bytes, the sum of sizes in a trace, unless they are called
 /// allocated (rounded, known only at the end) or reserved (segments).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DeviceDigest {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// Its name: `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name: `device 0`, `host heap` or `pinned host memory`.
     pub name: String,
-    /// Whether it is the host heap.
+    /// Whether the device is the host heap.
     pub is_host: bool,
-    /// Whether it is pinned host memory.
+    /// Whether the device is pinned host memory.
     pub is_pinned: bool,
-    /// The number of its events in the file.
+    /// The number of the device's events in the file.
     pub events: u64,
-    /// Older ones that did not fit the recorder's ring.
+    /// Older events that did not fit the recorder's ring.
     pub dropped: u64,
     /// The moment when the most bytes were live.
     pub peak: MomentDigest,
@@ -67,13 +67,13 @@ pub struct DeviceDigest {
     pub at_end: Vec<GroupDigest>,
     /// The steps that the program marked, in order.
     pub steps: Vec<StepDigest>,
-    /// The most bytes in each of equal times.
+    /// The maximum number of bytes in each of equal time bins.
     pub timeline: Timeline,
 }
 
 impl DeviceDigest {
-    /// Returns the bytes that were reserved and not live when most was reserved: free memory in the cache, unusable gaps
-    /// between blocks, and rounding. None where reserved bytes are unknown.
+    /// Returns the bytes that were reserved and not live at the moment with the most reserved bytes: free memory in the
+    /// cache, unusable gaps between blocks, and rounding. None where reserved bytes are unknown.
     pub fn waste_bytes(&self) -> Option<u64> {
         let at = self.reserved.as_ref()?;
         Some(at.reserved_bytes?.saturating_sub(at.requested_bytes))
@@ -92,11 +92,11 @@ pub struct MomentDigest {
     pub reserved_bytes: Option<u64>,
     /// The event that reached this level, by its number in the device's trace; none: before the first event.
     pub event: Option<usize>,
-    /// The time; none as [`Self::event`], and if the file does not contain the time.
+    /// The time, in seconds; none where [`Self::event`] is none, or if the file does not contain the time.
     pub seconds: Option<f64>,
     /// The phase of that event: forward, backward or optimizer.
     pub phase: Option<String>,
-    /// Its operator.
+    /// The operator of that event.
     pub operator: Option<String>,
 }
 
@@ -108,7 +108,7 @@ pub struct EndDigest {
     pub requested_bytes: u64,
     /// The error of those bytes, where blocks were sampled.
     pub error: Estimate,
-    /// Live blocks; for sampled ones, the number that they stand for.
+    /// Live blocks; for sampled blocks, the number of blocks that they represent.
     pub blocks: u64,
     /// Allocated bytes, rounded; none where the file has none.
     pub allocated_bytes: Option<u64>,
@@ -126,7 +126,7 @@ pub struct OutOfMemoryDigest {
     pub seconds: Option<f64>,
     /// Bytes that were requested.
     pub requested_bytes: u64,
-    /// Bytes that were free on the device, if that is known.
+    /// Bytes that were free on the device, if known.
     pub device_free_bytes: Option<u64>,
 }
 
@@ -136,13 +136,13 @@ pub struct OutOfMemoryDigest {
 pub struct GroupDigest {
     /// The identity of the group in every rank: for a line, `FILE:LINE FUNCTION` with the whole path.
     pub key: String,
-    /// Its name in reports.
+    /// The name of the group in reports.
     pub name: String,
     /// Requested bytes.
     pub bytes: u64,
     /// The error of the bytes, where blocks were sampled.
     pub error: Estimate,
-    /// Blocks; for sampled ones, the number that they stand for.
+    /// Blocks; for sampled blocks, the number of blocks that they represent.
     pub blocks: u64,
 }
 
@@ -150,28 +150,28 @@ pub struct GroupDigest {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StepDigest {
-    /// Its number: the one in its name (`ProfilerStep#3`), or the number of steps before it.
+    /// The number of the step: the number in its name (`ProfilerStep#3`), or the number of steps before it.
     pub number: u64,
-    /// The begin, in seconds; none if the file does not contain the times of all events.
+    /// The start, in seconds; none if the file does not contain the times of all events.
     pub begin_seconds: Option<f64>,
-    /// The end, likewise.
+    /// The end, in seconds; none if the file does not contain the times of all events.
     pub end_seconds: Option<f64>,
-    /// The most requested bytes that were live in it, those from before it included.
+    /// The most requested bytes that were live during the step, including bytes allocated before it.
     pub peak_requested_bytes: u64,
-    /// The most bytes that were reserved in it; none where the file has none.
+    /// The most bytes that were reserved during the step; none where the file has none.
     pub peak_reserved_bytes: Option<u64>,
-    /// Requested bytes that were live when it ended.
+    /// Requested bytes that were live when the step ended.
     pub end_requested_bytes: u64,
 }
 
-/// The memory of a device over time: the most in each of equal times, from the file's first event to its last. A time
-/// without events holds the level at the end of the one before it.
+/// The memory of a device over time: the maximum in each of equal time bins, from the file's first event to its last. A bin
+/// without events has the level at the end of the bin before.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Timeline {
-    /// The begin of the first, in seconds; in events if the digest has no [`begin_ns`](RankDigest::begin_ns).
+    /// The start of the first bin, in seconds; in events if the digest has no [`begin_ns`](RankDigest::begin_ns).
     pub begin_seconds: f64,
-    /// The length of each, likewise; 0 where all events are of one moment: then there is one.
+    /// The length of a bin, in the same unit; 0 where all events have the same time: then there is a single bin.
     pub bin_seconds: f64,
     /// Requested bytes.
     pub requested_bytes: Vec<u64>,

@@ -1,21 +1,22 @@
-//! The check whether files are of one job. Statements in the files decide; mere suspicions are reported, and
-//! the files are compared nevertheless.
+//! The check whether files are from one job. Contradictory statements in the files are an error; mere suspicions are
+//! reported, and the files are compared nevertheless.
 
 use super::digest::RankDigest;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::path::{Component, Path};
 
-/// The number of names that a line lists.
-const NAMES: usize = 4;
+/// The maximum number of names in a list.
+const MOST_NAMES: usize = 4;
 
 /// The reason why files cannot be compared as the ranks of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotOneJob {
-    /// The files are of several jobs: each with one of its files.
+    /// The files are from several jobs: each job with one of its files.
     Jobs(Vec<(String, String)>),
-    /// The jobs had different numbers of ranks: each number with one of the files that state it.
+    /// The jobs had different numbers of ranks: each number with one of the files that state
+    /// the number.
     Worlds(Vec<(u64, String)>),
     /// Each rank occurs once in each of several folders.
     Folders {
@@ -50,17 +51,17 @@ impl fmt::Display for NotOneJob {
 
 impl std::error::Error for NotOneJob {}
 
-/// Lists some names, the first few of them.
+/// Formats the first few names, and the number of the others.
 pub(super) fn list(names: impl Iterator<Item = String>) -> String {
     let names: Vec<String> = names.collect();
-    let shown = names.iter().take(NAMES).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMES) {
+    let shown = names.iter().take(MOST_NAMES).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MOST_NAMES) {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
 }
 
-/// Checks that no statement in the files contradicts that they are of one job.
+/// Checks that no statement in the files contradicts that they are from one job.
 pub(super) fn check(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
     let mut jobs: BTreeMap<&str, &str> = BTreeMap::new();
     let mut worlds: BTreeMap<u64, &str> = BTreeMap::new();
@@ -77,10 +78,10 @@ pub(super) fn check(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
         return Err(NotOneJob::Worlds(worlds.into_iter().map(pair).collect()));
     }
     if ranks.iter().all(|rank| rank.name.job.is_some()) {
-        // They state the same job.
+        // All files state the same job.
         return Ok(());
     }
-    for (rank, files) in more_than_once(ranks) {
+    for (rank, files) in duplicate_ranks(ranks) {
         let folders: BTreeSet<String> = files.iter().map(|file| folder(file)).collect();
         if folders.len() == files.len() {
             return Err(NotOneJob::Folders { rank, folders: folders.into_iter().collect() });
@@ -89,8 +90,8 @@ pub(super) fn check(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
     Ok(())
 }
 
-/// Returns the ranks that occur in several files, with these.
-fn more_than_once(ranks: &[RankDigest]) -> Vec<(u64, Vec<&str>)> {
+/// Returns the ranks that occur in several files, with those files.
+fn duplicate_ranks(ranks: &[RankDigest]) -> Vec<(u64, Vec<&str>)> {
     let mut files: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
     for rank in ranks {
         if let Some(number) = rank.name.rank {
@@ -100,7 +101,7 @@ fn more_than_once(ranks: &[RankDigest]) -> Vec<(u64, Vec<&str>)> {
     files.into_iter().filter(|(_, files)| files.len() > 1).collect()
 }
 
-/// Returns the folder of a file, with a star for those of its parts that name a rank.
+/// Returns the folder of a file, with `rank*` in place of parts that name a rank.
 fn folder(file: &str) -> String {
     let parent = Path::new(file).parent().unwrap_or(Path::new(""));
     let part = |part: Component<'_>| {
@@ -112,10 +113,10 @@ fn folder(file: &str) -> String {
     if parts.is_empty() { ".".into() } else { parts.join("/").replacen("//", "/", 1) }
 }
 
-/// Returns the doubts about the files being the ranks of one job, each with the observation.
+/// Returns the doubts about the files being the ranks of one job, each with its evidence.
 pub(super) fn doubts(ranks: &[RankDigest]) -> Vec<String> {
     let mut doubts = Vec::new();
-    for (rank, files) in more_than_once(ranks) {
+    for (rank, files) in duplicate_ranks(ranks) {
         doubts.push(format!(
             "rank {rank} occurs {} times: {}; each counts as a separate rank",
             files.len(),
@@ -131,7 +132,8 @@ pub(super) fn doubts(ranks: &[RankDigest]) -> Vec<String> {
     }
     let kinds: BTreeSet<bool> = ranks.iter().map(|rank| rank.is_pytorch).collect();
     if kinds.len() > 1 {
-        let (few, what) = fewer(ranks, |rank| rank.is_pytorch, "PyTorch snapshots", "memtrack's recordings");
+        let (few, what) =
+            minority(ranks, |rank| rank.is_pytorch, "PyTorch snapshots", "memtrack's recordings");
         doubts.push(format!("some are {what}, others are not: {few}"));
     }
     let programs: BTreeSet<&str> =
@@ -142,12 +144,12 @@ pub(super) fn doubts(ranks: &[RankDigest]) -> Vec<String> {
             list(programs.into_iter().map(str::to_owned))
         ));
     }
-    doubts.extend(strangers(ranks));
+    doubts.extend(foreign_ranks(ranks));
     doubts
 }
 
-/// Returns the ranks for which something holds, or for which it does not, whichever are fewer, and their description.
-fn fewer(
+/// Returns the ranks for which `holds` is true, or those for which it is false, whichever are fewer, and their description.
+fn minority(
     ranks: &[RankDigest],
     holds: impl Fn(&RankDigest) -> bool,
     yes: &'static str,
@@ -158,11 +160,11 @@ fn fewer(
     (list(few.into_iter().map(label)), what)
 }
 
-/// Returns ranks that have nothing in common with most others: another program, or another model.
-fn strangers(ranks: &[RankDigest]) -> Option<String> {
+/// Returns a sentence about ranks that have nothing in common with most others: another program, or another model.
+fn foreign_ranks(ranks: &[RankDigest]) -> Option<String> {
     let keys = |rank: &RankDigest| -> BTreeSet<String> {
         let groups = rank.devices.iter().flat_map(|device| device.at_peak.iter().chain(&device.at_end));
-        // Unnamed functions are no sign of the same program.
+        // Unnamed functions are no evidence of the same program.
         groups.map(|group| &group.key).filter(|key| !key.starts_with('(')).cloned().collect()
     };
     let all: Vec<BTreeSet<String>> = ranks.iter().map(keys).collect();
@@ -171,22 +173,22 @@ fn strangers(ranks: &[RankDigest]) -> Option<String> {
         *times.entry(key).or_default() += 1;
     }
     let usual = all.iter().filter(|keys| !keys.is_empty()).count();
-    // With two such ranks, it is unknown which of them is the odd one.
+    // A single rank with groups has no others to compare with.
     if usual < 2 {
         return None;
     }
     let is_common = |key: &&String| times.get(*key).is_some_and(|&times| times * 2 > usual);
-    let strange = |keys: &BTreeSet<String>| !keys.is_empty() && !keys.iter().any(|key| is_common(&key));
-    let strangers: Vec<String> =
-        ranks.iter().zip(&all).filter(|(_, keys)| strange(keys)).map(|(rank, _)| label(rank)).collect();
-    if strangers.is_empty() {
+    let is_foreign = |keys: &BTreeSet<String>| !keys.is_empty() && !keys.iter().any(|key| is_common(&key));
+    let foreign: Vec<String> =
+        ranks.iter().zip(&all).filter(|(_, keys)| is_foreign(keys)).map(|(rank, _)| label(rank)).collect();
+    if foreign.is_empty() {
         return None;
     }
-    Some(match strangers.len() * 2 > usual {
+    Some(match foreign.len() * 2 > usual {
         true => "most ranks have no allocating line in common: are they of one job?".into(),
         false => format!(
             "no line that allocates in most ranks allocates in {}: from another job?",
-            list(strangers.into_iter())
+            list(foreign.into_iter())
         ),
     })
 }

@@ -3,7 +3,7 @@
 use super::Ranks;
 use super::digest::{DeviceDigest, MomentDigest, RankDigest};
 use super::memory::{Measure, Outlier, RanksMemory};
-use super::rule::Middle;
+use super::rule::Distribution;
 use super::skew::{Skew, StepSkew};
 use super::why::Difference;
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, NameAnswer};
@@ -22,7 +22,7 @@ pub struct RanksAnswer {
     pub doubts: Vec<String>,
     /// The ranks, by number.
     pub ranks: Vec<RankAnswer>,
-    /// Their memory, compared: of devices first, then of pinned memory, then of the heap.
+    /// The memory of the ranks, compared: devices first, then pinned memory, then the heap.
     pub memories: Vec<RanksMemoryAnswer>,
     /// Files that could not be read.
     pub unread: Vec<UnreadAnswer>,
@@ -44,26 +44,26 @@ pub struct UnreadAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RankAnswer {
-    /// Its number; null where neither the file nor its name states it.
+    /// The number of the rank; null where neither the file nor its name states it.
     pub rank: Option<u64>,
-    /// Its file.
+    /// The file of the rank.
     pub path: String,
     /// The job, if the file or a folder states it.
     pub job: Option<String>,
     /// Whether the file is complete: a recording that was cut off is not.
     pub complete: bool,
-    /// Whether it is a snapshot from PyTorch.
+    /// Whether the file is a snapshot from PyTorch.
     pub is_pytorch: bool,
     /// Events in the file.
     pub events: u64,
-    /// The begin of the seconds, in nanoseconds since the Unix epoch; null where the file has no times.
+    /// The time at which the seconds are 0, in nanoseconds since the Unix epoch; null where the file has no times.
     pub begin_ns: Option<u64>,
     /// The origin that the seconds are counted from: `start` of the recording, `first_event`, or `first_timed_event` if
     /// only some events have times.
     pub seconds_since: &'static str,
     /// The time of the last event; null if the file does not contain the times of all events.
     pub end_seconds: Option<f64>,
-    /// Its memory on each device.
+    /// The rank's memory on each device.
     pub devices: Vec<RankMemoryAnswer>,
 }
 
@@ -78,11 +78,11 @@ pub struct RankMemoryAnswer {
     pub peak: MomentAnswer,
     /// The moment when the most bytes were reserved; null where the file has no reserved bytes.
     pub reserved: Option<MomentAnswer>,
-    /// Bytes that were reserved and not live at that moment.
+    /// Bytes that were reserved and not live at the moment when the most bytes were reserved.
     pub waste_bytes: Option<u64>,
     /// Requested bytes that are live at the end.
     pub end_requested_bytes: u64,
-    /// The error of these bytes.
+    /// The error of those bytes.
     pub end_requested_bytes_error: Option<ErrorAnswer>,
     /// Allocated bytes at the end, rounded.
     pub end_allocated_bytes: Option<u64>,
@@ -111,7 +111,7 @@ pub struct MomentAnswer {
     pub seconds: Option<f64>,
     /// The phase of that event.
     pub phase: Option<String>,
-    /// Its operator.
+    /// The operator of that event.
     pub operator: Option<String>,
 }
 
@@ -120,15 +120,15 @@ pub struct MomentAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RanksMemoryAnswer {
-    /// The device; without a number where each rank has one with another number.
+    /// The device; without a number where each rank has one device, with different numbers.
     pub device: DeviceAnswer,
-    /// The indices in `ranks` of those that have it.
+    /// The indices in `ranks` of the ranks that have this memory.
     pub members: Vec<usize>,
-    /// The usual values.
+    /// The usual value of each measure.
     pub measures: Vec<MeasureAnswer>,
-    /// The reason why no rank can be called odd; null where one can.
+    /// The reason why odd ranks cannot be determined; null where they can.
     pub cannot_tell: Option<String>,
-    /// The odd ranks, the one that is furthest off first.
+    /// The odd ranks, the rank that is furthest from the median first.
     pub outliers: Vec<OutlierAnswer>,
     /// The distance between the ranks from step to step; null where no two of them have marked the same steps.
     pub skew: Option<SkewAnswer>,
@@ -143,9 +143,9 @@ pub struct MeasureAnswer {
     pub measure: &'static str,
     /// The number of ranks that have this measure.
     pub ranks: usize,
-    /// Their median.
+    /// The median of these ranks.
     pub median_bytes: u64,
-    /// The median of the ranks' distances from it.
+    /// The median of the ranks' distances from the median.
     pub deviation_bytes: u64,
     /// The distance from the median beyond which a rank is odd.
     pub tolerance_bytes: u64,
@@ -162,18 +162,18 @@ pub struct MeasureAnswer {
 pub struct OutlierAnswer {
     /// The index of the rank in `ranks`.
     pub place: usize,
-    /// Its number.
+    /// The number of the rank; null where it is unknown.
     pub rank: Option<u64>,
-    /// The measure in which it is odd.
+    /// The measure in which the rank is odd.
     pub measure: &'static str,
-    /// Its own bytes.
+    /// The rank's bytes.
     pub own_bytes: u64,
     /// The median of all ranks.
     pub median_bytes: u64,
     /// The rank's distance from the median; negative if it has less.
     pub change_bytes: i64,
-    /// The groups that differ, those that explain most first; for `reserved`, those live at the peak. Empty for `waste`,
-    /// which is in no block.
+    /// The groups that differ, those that explain most first; for `reserved`, the groups live at the peak. Empty for
+    /// `waste`, which is memory outside blocks.
     pub why: Vec<DifferenceAnswer>,
 }
 
@@ -187,11 +187,11 @@ pub struct DifferenceAnswer {
     pub name: NameAnswer,
     /// The identity of the group in every rank: for a line, `FILE:LINE FUNCTION`.
     pub key: String,
-    /// The rank's own requested bytes.
+    /// The rank's requested bytes in the group.
     pub own_bytes: u64,
-    /// Its own blocks.
+    /// The rank's blocks in the group.
     pub own_count: u64,
-    /// The median over all ranks.
+    /// The median of all ranks' bytes in the group.
     pub median_bytes: u64,
     /// The difference; negative if the rank has less.
     pub change_bytes: i64,
@@ -219,7 +219,7 @@ pub struct SkewAnswer {
 pub struct HighestRankAnswer {
     /// The index of the rank in `ranks`.
     pub place: usize,
-    /// Its number.
+    /// The number of the rank; null where it is unknown.
     pub rank: Option<u64>,
     /// The number of steps.
     pub steps: usize,
@@ -230,21 +230,21 @@ pub struct HighestRankAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct StepAnswer {
-    /// Its number.
+    /// The number of the step.
     pub number: u64,
-    /// The number of ranks that have it.
+    /// The number of ranks that have the step.
     pub ranks: usize,
     /// The median of the peaks of live requested bytes in the step.
     pub median_bytes: u64,
     /// The highest of these peaks.
     pub most_bytes: u64,
-    /// The ratio of the highest to the median; null where the median is 0.
+    /// The ratio of the highest peak to the median; null where the median is 0.
     pub ratio: Option<f64>,
     /// The index in `ranks` of the rank with the highest peak; null where several have it.
     pub highest: Option<usize>,
     /// The median of the bytes that were live at the end of the step.
     pub end_median_bytes: u64,
-    /// The highest of these.
+    /// The most bytes of any rank that were live at the end of the step.
     pub end_most_bytes: u64,
 }
 
@@ -272,7 +272,11 @@ impl Ranks {
                 (_, _, name) => DeviceAnswer::called(name),
             },
             members: memory.members.iter().map(|&(place, _)| place).collect(),
-            measures: memory.middles.iter().map(|(of, middle)| measure(*of, middle)).collect(),
+            measures: memory
+                .distributions
+                .iter()
+                .map(|(of, distribution)| measure(*of, distribution))
+                .collect(),
             cannot_tell: memory.cannot_tell.clone(),
             outliers: memory.outliers.iter().map(|one| self.outlier(one)).collect(),
             skew: memory.skew.as_ref().map(|skew| self.skew(skew)),
@@ -347,15 +351,15 @@ fn moment(at: &MomentDigest) -> MomentAnswer {
     }
 }
 
-fn measure(measure: Measure, middle: &Middle) -> MeasureAnswer {
+fn measure(measure: Measure, distribution: &Distribution) -> MeasureAnswer {
     MeasureAnswer {
         measure: measure.name(),
-        ranks: middle.count,
-        median_bytes: middle.median,
-        deviation_bytes: middle.deviation,
-        tolerance_bytes: middle.tolerance(),
-        least_bytes: middle.least,
-        most_bytes: middle.most,
+        ranks: distribution.count,
+        median_bytes: distribution.median,
+        deviation_bytes: distribution.deviation,
+        tolerance_bytes: distribution.tolerance(),
+        least_bytes: distribution.least,
+        most_bytes: distribution.most,
     }
 }
 
@@ -384,7 +388,7 @@ fn step(step: &StepSkew) -> StepAnswer {
     }
 }
 
-/// Limits a sum to a size that JSON's readers accept: the sums of a foreign file may be larger.
+/// Limits a sum to a number that JSON parsers accept: the sums of a file from elsewhere may be larger.
 fn signed(by: i128) -> i64 {
     i64::try_from(by).unwrap_or(if by > 0 { i64::MAX } else { i64::MIN })
 }

@@ -1,7 +1,7 @@
 //! The devices of the ranks that are compared with one another, their usual values, and the odd ranks.
 
 use super::digest::{DeviceDigest, GroupDigest, MomentDigest, RankDigest};
-use super::rule::{LEAST_RANKS, Middle};
+use super::rule::{Distribution, LEAST_RANKS};
 use super::skew::Skew;
 use super::why::{Difference, differences};
 use crate::analysis::estimate::Estimate;
@@ -15,7 +15,7 @@ pub enum Measure {
     Peak,
     /// Bytes that were reserved at the moment with the most reserved bytes.
     Reserved,
-    /// Bytes that were reserved and not live at that moment.
+    /// Bytes that were reserved and not live at the moment with the most reserved bytes.
     Waste,
     /// Requested bytes that are live at the end.
     End,
@@ -25,7 +25,7 @@ impl Measure {
     /// All measures.
     pub const ALL: [Self; 4] = [Self::Peak, Self::Reserved, Self::Waste, Self::End];
 
-    /// Returns its name in lower case, as in JSON.
+    /// Returns the name of the measure in lower case, as in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Peak => "peak",
@@ -35,7 +35,7 @@ impl Measure {
         }
     }
 
-    /// Returns the bytes of a device; none where its file has none.
+    /// Returns the bytes of a device; none where its file does not contain them.
     pub fn of(self, device: &DeviceDigest) -> Option<u64> {
         match self {
             Self::Peak => Some(device.peak.requested_bytes),
@@ -45,7 +45,7 @@ impl Measure {
         }
     }
 
-    /// Returns the error of these bytes.
+    /// Returns the error of the bytes of a device.
     fn error(self, device: &DeviceDigest) -> Estimate {
         let of_reserved =
             || device.reserved.as_ref().map_or_else(Estimate::default, |at: &MomentDigest| at.error);
@@ -57,7 +57,7 @@ impl Measure {
         }
     }
 
-    /// Returns the groups that explain it; none for memory that is in no block.
+    /// Returns the groups that explain the measure; none for memory outside blocks.
     pub(super) fn groups(self, device: &DeviceDigest) -> Option<&[GroupDigest]> {
         match self {
             Self::Peak => Some(&device.at_peak),
@@ -71,19 +71,20 @@ impl Measure {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RanksMemory {
-    /// Its name: `device 0`, `host heap`, `pinned host memory`; `device` where each rank has one, with another number.
+    /// The name of the memory: `device 0`, `host heap`, `pinned host memory`; `device` where each rank has one device, with
+    /// different numbers.
     pub name: String,
-    /// Whether it is the host heap.
+    /// Whether the memory is the host heap.
     pub is_host: bool,
-    /// Whether it is pinned host memory.
+    /// Whether the memory is pinned host memory.
     pub is_pinned: bool,
-    /// The ranks that have it, as indices into [`Ranks::ranks`](super::Ranks::ranks), each with the index of its device.
+    /// The ranks that have this memory, as indices into [`Ranks::ranks`](super::Ranks::ranks), each with the index of its device.
     pub members: Vec<(usize, usize)>,
-    /// The usual value of each measure that any of them has.
-    pub middles: Vec<(Measure, Middle)>,
-    /// The odd ranks, the one that is furthest off first.
+    /// The distribution of each measure that any of the ranks has.
+    pub distributions: Vec<(Measure, Distribution)>,
+    /// The odd ranks, the rank that is furthest from the median first.
     pub outliers: Vec<Outlier>,
-    /// The reason why no rank can be called odd; none where one can.
+    /// The reason why odd ranks cannot be determined; none where they can.
     pub cannot_tell: Option<String>,
     /// The distance between the ranks from step to step; none where fewer than two have marked steps in common.
     pub skew: Option<Skew>,
@@ -93,35 +94,35 @@ pub struct RanksMemory {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Outlier {
-    /// Its index in [`Ranks::ranks`](super::Ranks::ranks).
+    /// The rank's index in [`Ranks::ranks`](super::Ranks::ranks).
     pub rank: usize,
-    /// The measure in which it is odd.
+    /// The measure in which the rank is odd.
     pub measure: Measure,
-    /// Its own bytes.
+    /// The rank's bytes.
     pub bytes: u64,
     /// The median of all ranks.
     pub median: u64,
-    /// The groups that differ, those that explain most first; empty for memory that is in no block.
+    /// The groups that differ, those that explain most first; empty for memory outside blocks.
     pub why: Vec<Difference>,
 }
 
 impl Outlier {
-    /// Returns its distance from the median in bytes; negative if it has less.
+    /// Returns the rank's distance from the median in bytes; negative if the rank has less.
     pub fn by(&self) -> i128 {
         i128::from(self.bytes) - i128::from(self.median)
     }
 }
 
 impl RanksMemory {
-    /// Returns the usual value of a measure.
-    pub fn middle(&self, measure: Measure) -> Option<&Middle> {
-        self.middles.iter().find(|(of, _)| *of == measure).map(|(_, middle)| middle)
+    /// Returns the distribution of a measure.
+    pub fn distribution(&self, measure: Measure) -> Option<&Distribution> {
+        self.distributions.iter().find(|(of, _)| *of == measure).map(|(_, distribution)| distribution)
     }
 }
 
 /// Returns all kinds of memory that the ranks have.
 pub(super) fn memories(ranks: &[RankDigest]) -> Vec<RanksMemory> {
-    kinds(ranks).into_iter().map(|kind| compared(ranks, kind)).collect()
+    kinds(ranks).into_iter().map(|kind| compare(ranks, kind)).collect()
 }
 
 struct Kind {
@@ -129,9 +130,8 @@ struct Kind {
     members: Vec<(usize, usize)>,
 }
 
-/// Returns the groups of devices to compare. A process mostly has one accelerator, with any number on the
-/// machine: then these are compared. Where ranks have several, those with the same number are.
-/// these are compared. Where ranks have several, those with the same number are.
+/// Returns the groups of devices to compare. Most processes have one accelerator, with any number on the
+/// machine: then these are compared. Where ranks have several accelerators, those with the same number are.
 fn kinds(ranks: &[RankDigest]) -> Vec<Kind> {
     let used = |device: &DeviceDigest| {
         device.peak.requested_bytes > 0
@@ -170,29 +170,29 @@ fn kinds(ranks: &[RankDigest]) -> Vec<Kind> {
     kinds
 }
 
-fn compared(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
+fn compare(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
     let Kind { name, members } = kind;
     let device = |&(rank, at): &(usize, usize)| &ranks[rank].devices[at];
     let numbers = |measure: Measure| -> Vec<u64> {
         members.iter().filter_map(|member| measure.of(device(member))).collect()
     };
-    let middles: Vec<(Measure, Middle)> = Measure::ALL
+    let distributions: Vec<(Measure, Distribution)> = Measure::ALL
         .into_iter()
-        .filter_map(|measure| Middle::of(&numbers(measure)).map(|middle| (measure, middle)))
+        .filter_map(|measure| Distribution::of(&numbers(measure)).map(|distribution| (measure, distribution)))
         .collect();
     let mut outliers = Vec::new();
-    for &(measure, middle) in &middles {
+    for &(measure, distribution) in &distributions {
         for member in &members {
             let Some(bytes) = measure.of(device(member)) else { continue };
-            // A rank that wastes less than others is no finding.
-            let is_fine = measure == Measure::Waste && bytes < middle.median;
-            if !is_fine && middle.is_outlier(bytes, &measure.error(device(member))) {
+            // A rank that wastes less than the others is not reported.
+            let is_fine = measure == Measure::Waste && bytes < distribution.median;
+            if !is_fine && distribution.is_outlier(bytes, &measure.error(device(member))) {
                 let why = differences(ranks, &members, *member, measure);
-                outliers.push(Outlier { rank: member.0, measure, bytes, median: middle.median, why });
+                outliers.push(Outlier { rank: member.0, measure, bytes, median: distribution.median, why });
             }
         }
     }
-    // The findings of one rank together, the rank that is furthest off first.
+    // All measures of one rank together, the rank that is furthest from the median first.
     let furthest = |rank: usize, all: &[Outlier]| {
         all.iter().filter(|one| one.rank == rank).map(|one| one.by().unsigned_abs()).max().unwrap_or(0)
     };
@@ -205,7 +205,7 @@ fn compared(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
         name,
         is_host,
         is_pinned,
-        middles,
+        distributions,
         outliers: with_order.into_iter().map(|(_, one)| one).collect(),
         cannot_tell: cannot_tell(members.len()),
         skew: Skew::of(ranks, &members),
@@ -213,7 +213,7 @@ fn compared(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
     }
 }
 
-/// Returns the reason why no odd rank can be determined among this many.
+/// Returns the reason why odd ranks cannot be determined among `ranks` ranks.
 fn cannot_tell(ranks: usize) -> Option<String> {
     match ranks {
         0 | 1 => Some("there is no other rank to compare with".into()),

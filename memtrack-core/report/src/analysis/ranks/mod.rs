@@ -1,8 +1,8 @@
-//! Many ranks of one job: those that hold more than the others, the reasons, and the distance between them from
-//! step to step.
+//! Compares the ranks of one job: which ranks hold more memory than the others, the reasons, and how far apart the ranks
+//! are from step to step.
 //!
-//! Each file is reduced to a [`RankDigest`] and dropped before the next is read; the reports are computed from those
-//! alone. [`rule`] defines an odd rank. The command `memtrack ranks` prints the reports, and the repository's
+//! Each file is reduced to a [`RankDigest`] and dropped before the next is read; the reports are computed from the
+//! digests alone. [`rule`] defines an odd rank. The command `memtrack ranks` prints the reports, and the repository's
 //! docs/RANKS.md explains them.
 
 mod curve;
@@ -42,9 +42,9 @@ use super::top::By;
 pub struct Ranks {
     /// The key of the groups.
     pub by: By,
-    /// The ranks by number, those without one last, by the names of their files.
+    /// The ranks by number; after them, those without a number by the names of their files.
     pub ranks: Vec<RankDigest>,
-    /// Their memory: devices first, then pinned memory, then the heap.
+    /// The memory of the ranks: devices first, then pinned memory, then the heap.
     pub memories: Vec<RanksMemory>,
     /// Doubts about the files being the ranks of one job, as sentences.
     pub doubts: Vec<String>,
@@ -53,26 +53,26 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// Compares ranks, whose groups are `by`; `unread` are the files that could not be read, each with the reason.
+    /// Compares ranks; `by` is the key of their groups, and `unread` are the files that could not be read, each with the reason.
     ///
     /// # Errors
-    /// Fails when the files state that they are of different jobs.
+    /// Fails when the files state that they are from different jobs.
     pub fn of(
         mut ranks: Vec<RankDigest>,
         by: By,
         mut unread: Vec<(String, String)>,
     ) -> Result<Self, NotOneJob> {
-        name::number_by_files(&mut ranks);
+        name::number_by_file_names(&mut ranks);
         ranks.sort_by_cached_key(|rank| {
-            (rank.name.rank.is_none(), rank.name.rank, name::natural(&rank.file), rank.file.clone())
+            (rank.name.rank.is_none(), rank.name.rank, name::natural_key(&rank.file), rank.file.clone())
         });
-        unread.sort_by_cached_key(|(file, _)| (name::natural(file), file.clone()));
+        unread.sort_by_cached_key(|(file, _)| (name::natural_key(file), file.clone()));
         job::check(&ranks)?;
         let (memories, doubts) = (memory::memories(&ranks), job::doubts(&ranks));
         Ok(Self { by, ranks, memories, doubts, unread })
     }
 
-    /// Returns the same with other names of files and jobs, as `rename` returns them, for sharing.
+    /// Replaces the names of files and jobs by those that `rename` returns, for sharing.
     #[must_use]
     pub fn renamed(mut self, mut rename: impl FnMut(&str) -> String) -> Self {
         for rank in &mut self.ranks {

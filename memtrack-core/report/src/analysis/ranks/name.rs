@@ -1,7 +1,7 @@
 //! The rank and the job of a file. They are in its name more often than in its content: `rank3.pickle`,
 //! `rank=3/part.pickle`, `job=17/rank_03.memtrack`. A snapshot may contain them too, under a key `rank` beside PyTorch's
-//! own or in the program's own texts (`user_metadata`, as JSON); if both do, the content counts, because files are
-//! renamed.
+//! own keys or in the program's own texts (`user_metadata`, as JSON). If the name and the content differ, the content
+//! counts, because files are renamed.
 
 use super::digest::RankDigest;
 use memtrack_model::snapshot::pytorch::{Key, Part as RootPart, PyTorch};
@@ -9,7 +9,7 @@ use memtrack_model::snapshot::{Snapshot, Value};
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
-/// The number of first events that are searched for the program's texts.
+/// The number of events, from the first on, that are searched for the program's texts.
 const SEARCHED_EVENTS: usize = 256;
 
 /// The rank and the job of a file.
@@ -25,9 +25,9 @@ pub struct RankName {
 }
 
 impl RankName {
-    /// Reads a file and its path.
+    /// Determines the rank and the job from a file and its path.
     pub fn of(snapshot: &Snapshot, path: &Path) -> Self {
-        let content = content(snapshot);
+        let content = of_content(snapshot);
         let from_path = Self::of_path(path);
         Self {
             rank: content.rank.or(from_path.rank),
@@ -36,7 +36,7 @@ impl RankName {
         }
     }
 
-    /// Reads a path alone. The file's own name counts before those of its folders.
+    /// Determines the rank and the job from a path alone. The file's name takes precedence over those of its folders.
     pub fn of_path(path: &Path) -> Self {
         let parts: Vec<String> = path
             .components()
@@ -69,8 +69,8 @@ fn number_after(name: &str, word: &str) -> Option<u64> {
     None
 }
 
-/// Reads the file itself.
-fn content(snapshot: &Snapshot) -> RankName {
+/// Determines the rank and the job from the content of a file.
+fn of_content(snapshot: &Snapshot) -> RankName {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return RankName::default() };
     let at_root = |names: &[&str]| names.iter().find_map(|name| root(snapshot, pytorch, name));
     let number = |value: &Value| value.as_i128().and_then(|number| u64::try_from(number).ok());
@@ -113,22 +113,22 @@ fn content(snapshot: &Snapshot) -> RankName {
     name
 }
 
-/// Returns the value of a key of the root that PyTorch does not write.
+/// Returns the value of a key at the root that is not one of PyTorch's.
 fn root<'a>(snapshot: &Snapshot, pytorch: &'a PyTorch, name: &str) -> Option<&'a Value> {
-    let is_it = |key: &Value| matches!(key, Value::Str(text) if snapshot.strings.get(*text) == name);
+    let is_requested = |key: &Value| matches!(key, Value::Str(text) if snapshot.strings.get(*text) == name);
     pytorch.root.iter().find_map(|(key, part)| match part {
-        RootPart::Value(value) if is_it(key) => Some(value),
+        RootPart::Value(value) if is_requested(key) => Some(value),
         _ => None,
     })
 }
 
 /// Uses the number in file names as the rank if no file states its rank, and the names differ in that number alone:
 /// `snapshot_7.pickle`.
-pub(super) fn number_by_files(ranks: &mut [RankDigest]) {
+pub(super) fn number_by_file_names(ranks: &mut [RankDigest]) {
     if ranks.len() < 2 || ranks.iter().any(|rank| rank.name.rank.is_some()) {
         return;
     }
-    let parts: Vec<Vec<Part>> = ranks.iter().map(|rank| natural(&rank.file)).collect();
+    let parts: Vec<Vec<Part>> = ranks.iter().map(|rank| natural_key(&rank.file)).collect();
     let differs = |at: &usize| parts.iter().any(|one| one.get(*at) != parts[0].get(*at));
     let mut places = (0..parts[0].len()).filter(differs);
     let (Some(place), None) = (places.next(), places.next()) else { return };
@@ -144,15 +144,15 @@ pub(super) fn number_by_files(ranks: &mut [RankDigest]) {
     }
 }
 
-/// A part of a name as people sort names: 2 comes before 10.
+/// A part of a name for natural sorting: 2 comes before 10.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
     Number(u64),
     Text(String),
 }
 
-/// Splits a name into parts that sort as people do.
-pub(super) fn natural(name: &str) -> Vec<Part> {
+/// Splits a name into parts for natural sorting.
+pub(super) fn natural_key(name: &str) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut rest = name;
     while let Some(first) = rest.chars().next() {
@@ -189,11 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn names_sort_as_people_do() {
+    fn names_sort_naturally() {
         let mut names = ["rank10.pickle", "rank2.pickle", "rank1.pickle", "a", "rank02b"];
-        names.sort_by_key(|name| natural(name));
+        names.sort_by_key(|name| natural_key(name));
         assert_eq!(names, ["a", "rank1.pickle", "rank2.pickle", "rank02b", "rank10.pickle"]);
-        assert_eq!(natural("12"), [Part::Number(12)]);
-        assert_eq!(natural(""), []);
+        assert_eq!(natural_key("12"), [Part::Number(12)]);
+        assert_eq!(natural_key(""), []);
     }
 }

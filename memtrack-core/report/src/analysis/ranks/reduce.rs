@@ -1,4 +1,4 @@
-//! Reduces a snapshot to its digest.
+//! Reduces the snapshot of a rank to its digest.
 
 use super::curve::{Curve, Cuts};
 use super::digest::{
@@ -34,15 +34,15 @@ pub struct DigestOptions {
     pub rules: Rules,
     /// The patterns that name operators where no scope does.
     pub patterns: Patterns,
-    /// The name of the steps: of a mark or of a profiler's ranges, without a number at its end. None: `step`,
+    /// The name of the steps: of marks or of a profiler's ranges, without the number at the end. None: `step`,
     /// `ProfilerStep`, or the most frequent name that contains `step` or `iteration`.
     pub per: Option<String>,
-    /// The number of equal times into which a file is cut for its timeline.
+    /// The number of equal time bins in a file's timeline.
     pub bins: usize,
 }
 
 impl Default for DigestOptions {
-    /// Groups by lines in the user's code, and 100 times.
+    /// Returns lines in the user's code, and 100 time bins.
     fn default() -> Self {
         Self { by: By::Line, rules: Rules::new(), patterns: Patterns::default(), per: None, bins: 100 }
     }
@@ -83,7 +83,7 @@ impl DigestOptions {
         self
     }
 
-    /// Sets the number of equal times into which a file is cut for its timeline; at least one.
+    /// Sets the number of equal time bins in a file's timeline; at least one.
     #[must_use]
     pub fn bins(mut self, bins: usize) -> Self {
         self.bins = bins.max(1);
@@ -92,8 +92,8 @@ impl DigestOptions {
 }
 
 impl RankDigest {
-    /// Reduces `snapshot`, which was read from `file` and is [in order of time](Snapshot::order_by_time), to the memory
-    /// of its devices; `complete` is whether the file has its end.
+    /// Reduces `snapshot`, which was read from `file` and is [sorted by time](Snapshot::order_by_time), to the memory
+    /// of its devices; `complete`: the file was not cut off.
     pub fn of(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -106,7 +106,7 @@ impl RankDigest {
         let (begin, end) = ticks.first().map_or((0, 0), |&first| ticks.iter().fold((first, first), ends));
         let steps = steps(snapshot, options.per.as_deref(), begin, end);
         let time = Time { begin, end, steps: steps.as_ref().map_or(&[], |(_, steps)| steps) };
-        // A file without times numbers its events.
+        // In a file without times, ticks are the numbers of the events.
         let has_times = snapshot.has_times() && (snapshot.pytorch.is_none() || !ticks.is_empty());
         let reduce = |device| of_device(snapshot, symbols, device, &time, options);
         Self {
@@ -148,11 +148,11 @@ fn of_device(
     let mut curve = Curve::of(snapshot, device, &lifetimes, has_reserved_bytes, &cuts);
     let highest = Peak::of(snapshot, device, &lifetimes);
     if highest.estimated {
-        curve.requested.lower_to(highest.recorded.high);
+        curve.requested.cap_at(highest.recorded.high);
     }
     let (peak_row, reserved_most) = (highest.row, curve.reserved.as_ref().map(|most| (most.most, most.row)));
-    // There are many more lifetimes than are live at any moment: they are visited once.
-    let (mut at_peak, mut at_end, mut at_reserved) = (Vec::new(), Vec::new(), Both::default());
+    // There are many more lifetimes than live blocks at any moment: they are visited only once.
+    let (mut at_peak, mut at_end, mut at_reserved) = (Vec::new(), Vec::new(), BlockSums::default());
     for lifetime in &lifetimes {
         if lifetime.is_live_after(peak_row) {
             at_peak.push(*lifetime);
@@ -169,12 +169,13 @@ fn of_device(
         true => Precision::of(snapshot, device, &lifetimes),
         false => Precision::default(),
     };
-    let both = |some: &[Lifetime]| some.iter().fold(Both::default(), |both, one| both.and(one));
-    let moment = |row: Option<usize>, both: &Both, reserved_bytes, symbols: &mut Symbolizer| {
-        let (phase, operator) = row.map_or((None, None), |row| place(snapshot, row, symbols, options));
+    let sums = |some: &[Lifetime]| some.iter().fold(BlockSums::default(), |sums, one| sums.with(one));
+    let moment = |row: Option<usize>, sums: &BlockSums, reserved_bytes, symbols: &mut Symbolizer| {
+        let (phase, operator) =
+            row.map_or((None, None), |row| phase_and_operator(snapshot, row, symbols, options));
         MomentDigest {
-            requested_bytes: both.bytes,
-            error: precision.bytes(&both.sum),
+            requested_bytes: sums.bytes,
+            error: precision.bytes(&sums.sum),
             reserved_bytes,
             event: row.map(|row| Moment::events_before(snapshot, device, row)),
             seconds: row.and_then(|row| snapshot.seconds_at(row)),
@@ -186,12 +187,12 @@ fn of_device(
     let reserved_at_peak = has_reserved_bytes.then(|| reserved_after(snapshot, device, peak_row));
     let peak = MomentDigest {
         requested_bytes: highest.bytes,
-        // Ranks are compared as far as they were recorded: the further course of a killed one is unknown.
+        // Ranks are compared as far as they were recorded: the later peak of a killed rank is unknown.
         error: highest.recorded,
         seconds: highest.seconds,
-        ..moment(peak_row, &both(&at_peak), reserved_at_peak, symbols)
+        ..moment(peak_row, &sums(&at_peak), reserved_at_peak, symbols)
     };
-    let end = both(&at_end);
+    let end = sums(&at_end);
     let mut end = EndDigest {
         requested_bytes: end.bytes,
         error: precision.bytes(&end.sum),
@@ -199,9 +200,9 @@ fn of_device(
         allocated_bytes: allocated_at_end(snapshot, device),
         reserved_bytes: has_reserved_bytes.then(|| reserved_after(snapshot, device, Some(usize::MAX))),
     };
-    if let Some(held) = counted_at_end(snapshot, device, &lifetimes) {
-        (end.requested_bytes, end.blocks) = (held.bytes, held.blocks);
-        end.error = Estimate::exact(held.bytes as f64);
+    if let Some(counts) = counted_at_end(snapshot, device, &lifetimes) {
+        (end.requested_bytes, end.blocks) = (counts.bytes, counts.blocks);
+        end.error = Estimate::exact(counts.bytes as f64);
     }
     let seconds = |ticks| snapshot.clock.seconds_since_start(ticks);
     let has_times = snapshot.has_times();
@@ -237,29 +238,29 @@ fn of_device(
     }
 }
 
-/// Bytes and blocks.
+/// Running sums of bytes and blocks.
 #[derive(Default)]
-struct Both {
+struct BlockSums {
     bytes: u64,
     blocks: f64,
     sum: Sum,
 }
 
-impl Both {
+impl BlockSums {
     fn add(&mut self, one: &Lifetime) {
         self.bytes = self.bytes.saturating_add(one.bytes);
         self.blocks += one.blocks;
         self.sum.add(one.size_bytes as f64, one.blocks);
     }
 
-    fn and(mut self, one: &Lifetime) -> Self {
+    fn with(mut self, one: &Lifetime) -> Self {
         self.add(one);
         self
     }
 }
 
 /// Returns the phase and the operator of an event, as far as they are known.
-fn place(
+fn phase_and_operator(
     snapshot: &Snapshot,
     row: usize,
     symbols: &mut Symbolizer,
@@ -296,10 +297,10 @@ fn groups(
     let top = TopOptions::new()
         .rules(options.rules.clone())
         .patterns(options.patterns.clone())
-        // The stack that frees blocks of unknown origin depends on the end of the trace, and ranks do not end
-        // together.
+        // The stack that frees a block of unknown origin depends on when the trace ends, and ranks do not end at the
+        // same time.
         .for_matching();
-    // The kind of stacks that frees carry matters only to blocks that are known from their frees alone.
+    // The kind of stacks that frees carry matters only if some blocks are known from their frees alone.
     let judged = if live.iter().all(|one| one.known) { live } else { lifetimes };
     let mut sorter = Sorter::new(snapshot, symbols, options.by, device, &top, judged);
     for lifetime in live {
@@ -314,7 +315,7 @@ fn groups(
         name: row.name,
     };
     let mut groups: Vec<GroupDigest> =
-        sorter.in_places(precision, &Wholes::UNKNOWN).into_iter().map(group).collect();
+        sorter.rows_by_index(precision, &Wholes::UNKNOWN).into_iter().map(group).collect();
     groups.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.key.cmp(&b.key)));
     groups
 }
@@ -335,7 +336,7 @@ fn key(row: &TopRow, by: By) -> String {
     }
 }
 
-/// Returns the allocated bytes, rounded; none where the file has no blocks with their states.
+/// Returns the allocated bytes at the end, rounded by the allocator; none where the file does not contain the blocks' states.
 fn allocated_at_end(snapshot: &Snapshot, device: DeviceId) -> Option<u64> {
     let pytorch = snapshot.pytorch.as_deref()?;
     let segments = snapshot.segments.iter().enumerate();

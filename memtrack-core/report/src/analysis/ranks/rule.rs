@@ -1,12 +1,11 @@
-//! The rule for an odd rank. Neither equal ranks nor noise make one odd, and with two ranks it is unknown which
-//! of them is odd: a number is an outlier if it is off the median by more than each of
+//! The rule for an odd rank. Ranks that are equal or differ by noise are not odd, and with two ranks it is unknown which
+//! one is odd. A number is an outlier if its distance from the median exceeds each of
 //!
 //! * [`DEVIATIONS`] scaled median absolute deviations (1.4826 × MAD corresponds to a standard deviation),
 //! * [`SHARE`] of the median,
 //! * [`LEAST_BYTES`],
 //!
-//! and, where it is an estimate, by more than its error. Medians do not move with the outliers, as long as these are the
-//! fewer.
+//! and, where the number is an estimate, its error. Outliers hardly move the median as long as they are a minority.
 
 use crate::analysis::estimate::Estimate;
 
@@ -20,26 +19,26 @@ pub const SHARE: f64 = 0.05;
 pub const LEAST_BYTES: u64 = 1 << 20;
 
 /// The factor between a median absolute deviation and a standard deviation.
-const SCALE: f64 = 1.4826;
+const MAD_SCALE: f64 = 1.4826;
 
-/// The median of some numbers and their usual distance from it.
+/// The distribution of some numbers: their median, and the usual distance from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Middle {
-    /// The number of numbers.
+pub struct Distribution {
+    /// The number of values.
     pub count: usize,
-    /// The median; of an even number of them the mean of the two in the middle, rounded down.
+    /// The median; for an even number of values, the mean of the two central ones, rounded down.
     pub median: u64,
-    /// The median of their distances from it.
+    /// The median of the values' distances from the median.
     pub deviation: u64,
-    /// The smallest.
+    /// The smallest value.
     pub least: u64,
-    /// The largest.
+    /// The largest value.
     pub most: u64,
 }
 
-impl Middle {
-    /// Computes it for `numbers`; none without any.
+impl Distribution {
+    /// Computes the distribution of `numbers`; none if there are no numbers.
     pub fn of(numbers: &[u64]) -> Option<Self> {
         let mut sorted = numbers.to_vec();
         let median = median(&mut sorted)?;
@@ -50,12 +49,12 @@ impl Middle {
 
     /// Returns the distance from the median in bytes beyond which a rank is odd.
     pub fn tolerance(&self) -> u64 {
-        let by_spread = self.deviation as f64 * SCALE * DEVIATIONS;
+        let by_spread = self.deviation as f64 * MAD_SCALE * DEVIATIONS;
         let by_share = self.median as f64 * SHARE;
         LEAST_BYTES.max(by_spread as u64).max(by_share as u64)
     }
 
-    /// Returns whether `number` is too far off.
+    /// Returns whether `number`, with its error, is an outlier.
     pub fn is_outlier(&self, number: u64, error: &Estimate) -> bool {
         let off = number.abs_diff(self.median);
         let may_be_off = if error.is_exact() {
@@ -69,8 +68,8 @@ impl Middle {
     }
 }
 
-/// Returns the median of some numbers, which are sorted for it; for an even number of them the mean of the two in the
-/// middle, rounded down.
+/// Sorts some numbers and returns their median; for an even number of them, the mean of the two central ones, rounded
+/// down.
 pub(super) fn median(numbers: &mut [u64]) -> Option<u64> {
     numbers.sort_unstable();
     let upper = numbers.get(numbers.len() / 2).copied()?;
@@ -87,8 +86,8 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn odd(numbers: &[u64]) -> Vec<usize> {
-        let Some(middle) = Middle::of(numbers) else { return Vec::new() };
-        let is_odd = |&at: &usize| middle.is_outlier(numbers[at], &Estimate::exact(numbers[at] as f64));
+        let Some(distribution) = Distribution::of(numbers) else { return Vec::new() };
+        let is_odd = |&at: &usize| distribution.is_outlier(numbers[at], &Estimate::exact(numbers[at] as f64));
         (0..numbers.len()).filter(is_odd).collect()
     }
 
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_holds_more_or_less_is_named() {
+    fn ranks_that_hold_more_or_less_are_outliers() {
         assert_eq!(odd(&[100 * MIB, 100 * MIB, 160 * MIB]), [2]);
         let mut many = vec![1000 * MIB; 64];
         many[13] = 1200 * MIB;
@@ -129,7 +128,7 @@ mod tests {
 
     #[test]
     fn an_estimate_has_to_be_off_by_more_than_its_error() {
-        let middle = Middle::of(&[100 * MIB, 100 * MIB, 100 * MIB, 150 * MIB]).unwrap();
+        let distribution = Distribution::of(&[100 * MIB, 100 * MIB, 100 * MIB, 150 * MIB]).unwrap();
         let of = |low: u64, high: u64| Estimate {
             counted: false,
             value: (150 * MIB) as f64,
@@ -138,13 +137,13 @@ mod tests {
             high: (high * MIB) as f64,
             bound: (high * MIB) as f64,
         };
-        assert!(middle.is_outlier(150 * MIB, &of(140, 160)));
-        assert!(!middle.is_outlier(150 * MIB, &of(90, 210)));
+        assert!(distribution.is_outlier(150 * MIB, &of(140, 160)));
+        assert!(!distribution.is_outlier(150 * MIB, &of(90, 210)));
     }
 
     #[test]
     fn the_largest_numbers_have_a_median() {
-        let middle = Middle::of(&[u64::MAX, u64::MAX, u64::MAX - 2, 0]).unwrap();
-        assert_eq!((middle.median, middle.least, middle.most), (u64::MAX - 1, 0, u64::MAX));
+        let distribution = Distribution::of(&[u64::MAX, u64::MAX, u64::MAX - 2, 0]).unwrap();
+        assert_eq!((distribution.median, distribution.least, distribution.most), (u64::MAX - 1, 0, u64::MAX));
     }
 }

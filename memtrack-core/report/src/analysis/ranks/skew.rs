@@ -1,5 +1,5 @@
-//! The distance between the ranks in each step, and the rank that is ahead. Steps are the same if their numbers
-//! are; for a rank that has a step of that number twice, the first counts.
+//! How far apart the ranks are in each step, and which rank is highest. Steps of different ranks are the same if their
+//! numbers are; if a rank has a number twice, its first step counts.
 
 use super::digest::{RankDigest, StepDigest};
 use super::rule::median;
@@ -13,8 +13,8 @@ pub struct Skew {
     pub name: String,
     /// The steps, by number.
     pub steps: Vec<StepSkew>,
-    /// The number of steps in which each rank alone was the highest, the most first: its index in
-    /// [`Ranks::ranks`](super::Ranks::ranks).
+    /// The index in [`Ranks::ranks`](super::Ranks::ranks) of each rank that alone was the highest in a step, with the number
+    /// of these steps, the largest number first.
     pub highest: Vec<(usize, usize)>,
 }
 
@@ -22,24 +22,24 @@ pub struct Skew {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StepSkew {
-    /// Its number.
+    /// The number of the step.
     pub number: u64,
-    /// The number of ranks that have it.
+    /// The number of ranks that have the step.
     pub ranks: usize,
-    /// The median over these ranks of the most requested bytes that were live in it.
+    /// The median of these ranks' peaks of live requested bytes in the step.
     pub median: u64,
-    /// The most that any rank had.
+    /// The highest of these peaks.
     pub most: u64,
-    /// The rank that had the most, as an index into [`Ranks::ranks`](super::Ranks::ranks); none where several did.
+    /// The rank with the highest peak, as an index into [`Ranks::ranks`](super::Ranks::ranks); none where several have it.
     pub highest: Option<usize>,
-    /// The median of the bytes that were live when it ended.
+    /// The median of the bytes that were live when the step ended.
     pub end_median: u64,
-    /// The most bytes that were live when it ended.
+    /// The most bytes of any rank that were live when the step ended.
     pub end_most: u64,
 }
 
 impl StepSkew {
-    /// Returns the ratio of the highest rank to the median; 1 if all had the same, infinite where most had nothing.
+    /// Returns the ratio of the highest peak to the median; 1 if all peaks are 0, infinite if only the median is 0.
     pub fn ratio(&self) -> f64 {
         match (self.most, self.median) {
             (0, _) => 1.0,
@@ -49,7 +49,7 @@ impl StepSkew {
 }
 
 impl Skew {
-    /// Compares the steps that at least two of the ranks have.
+    /// Compares the steps that at least two of the ranks have; none if there are no such steps.
     pub(super) fn of(ranks: &[RankDigest], members: &[(usize, usize)]) -> Option<Self> {
         let mut names: BTreeMap<&str, usize> = BTreeMap::new();
         for &(rank, _) in members {

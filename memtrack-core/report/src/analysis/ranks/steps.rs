@@ -1,20 +1,20 @@
-//! The steps that a program marked: by moments at which one ends ([`Marks`](memtrack_model::snapshot::Marks) of recordings) or
-//! by ranges of PyTorch's profiler, which calls them `ProfilerStep#3`.
+//! The steps that a program marked: by a mark at the end of each step ([`Marks`](memtrack_model::snapshot::Marks) of
+//! recordings), or by ranges of PyTorch's profiler, which calls them `ProfilerStep#3`.
 
 use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
 use std::collections::BTreeMap;
 
-/// The profiler's name for the steps of a PyTorch program, each with its number after `#`.
+/// The name that PyTorch's profiler gives to steps, each followed by `#` and its number.
 const PROFILER_STEP: &str = "ProfilerStep";
-/// The general name for steps.
+/// The name for steps of any program.
 const STEP: &str = "step";
-/// Names that contain one of these are taken for steps if no name is requested.
-const STEPS: [&str; 2] = ["step", "iteration"];
-/// Intervals with fewer occurrences are no steps, unless requested.
-const LEAST: usize = 2;
-/// Steps beyond these are left out of a digest: the first ones.
-const MOST: usize = 1 << 16;
+/// Intervals whose names contain one of these count as steps if no name is requested.
+const STEP_WORDS: [&str; 2] = ["step", "iteration"];
+/// Intervals that occur less often than this are not steps, unless requested.
+const LEAST_STEPS: usize = 2;
+/// The maximum number of steps in a digest; of more steps, the first are left out.
+const MOST_STEPS: usize = 1 << 16;
 
 /// One step, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(super) struct Step {
     pub(super) end: u64,
 }
 
-/// Returns the steps with the requested name, or those that the file has without a request, and their name; `begin` and
+/// Returns the steps and their name: those with the requested name, or the default ones if none is requested. `begin` and
 /// `end` are the ticks of the first and the last event.
 pub(super) fn steps(
     snapshot: &Snapshot,
@@ -35,23 +35,23 @@ pub(super) fn steps(
     let marked = marks(snapshot, begin);
     let found = choose(marked, requested).or_else(|| choose(ranges(snapshot, end), requested));
     found.map(|(name, steps)| {
-        let mut steps = one_after_another(steps);
-        let surplus = steps.len().saturating_sub(MOST);
+        let mut steps = without_overlaps(steps);
+        let surplus = steps.len().saturating_sub(MOST_STEPS);
         steps.drain(..surplus);
         (name, steps)
     })
 }
 
-/// Returns steps that do not overlap, in order. One that begins within another begins where that ends; one that lies in
-/// another altogether is dropped.
-fn one_after_another(mut steps: Vec<Step>) -> Vec<Step> {
+/// Returns the steps in order and without overlaps: a step that begins within another is shortened to begin where that
+/// ends, and a step that lies entirely within another is dropped.
+fn without_overlaps(mut steps: Vec<Step>) -> Vec<Step> {
     steps.sort_by_key(|step| (step.begin, std::cmp::Reverse(step.end)));
     let mut until = 0;
     steps.retain_mut(|step| {
         step.begin = step.begin.max(until);
-        let is_one = step.begin < step.end;
+        let is_left = step.begin < step.end;
         until = until.max(step.end);
-        is_one
+        is_left
     });
     steps
 }
@@ -63,17 +63,17 @@ fn choose(mut by_name: BTreeMap<String, Vec<Step>>, requested: Option<&str>) -> 
         return names.into_iter().find_map(|name| by_name.remove_entry(name));
     }
     for name in [STEP, PROFILER_STEP] {
-        if by_name.get(name).is_some_and(|steps| steps.len() >= LEAST) {
+        if by_name.get(name).is_some_and(|steps| steps.len() >= LEAST_STEPS) {
             return by_name.remove_entry(name);
         }
     }
-    let is_step = |name: &str| STEPS.iter().any(|word| name.to_ascii_lowercase().contains(word));
-    by_name.retain(|name, steps| steps.len() >= LEAST && is_step(name));
+    let is_step = |name: &str| STEP_WORDS.iter().any(|word| name.to_ascii_lowercase().contains(word));
+    by_name.retain(|name, steps| steps.len() >= LEAST_STEPS && is_step(name));
     by_name.into_iter().max_by_key(|(_, steps)| steps.len())
 }
 
 /// Returns the intervals between moments that the program marked, by name. A mark ends a step; the time after
-/// the last mark is no step.
+/// the last mark is not a step.
 fn marks(snapshot: &Snapshot, begin: u64) -> BTreeMap<String, Vec<Step>> {
     let mut by_name: BTreeMap<String, Vec<Step>> = BTreeMap::new();
     for mark in &snapshot.marks.rows {
@@ -85,14 +85,15 @@ fn marks(snapshot: &Snapshot, begin: u64) -> BTreeMap<String, Vec<Step>> {
     by_name
 }
 
-/// Returns the ranges of PyTorch's profiler, by name. One that does not end lasts until the end of the trace.
+/// Returns the ranges of PyTorch's profiler, by name. A range that does not end lasts until the end of the
+/// trace.
 fn ranges(snapshot: &Snapshot, end: u64) -> BTreeMap<String, Vec<Step>> {
     let mut by_name: BTreeMap<String, Vec<Step>> = BTreeMap::new();
-    // Ranges have no place among events without times.
+    // Ranges cannot be ordered among events without times.
     let timed = snapshot.pytorch.as_deref().filter(|_| snapshot.has_times());
     let Some(pytorch) = timed else { return by_name };
     let rows = &pytorch.annotations;
-    // The index of each open range in its list: nested ones of one name end innermost first.
+    // The index of each open range in its list: nested ranges with the same name end innermost first.
     let mut open: BTreeMap<String, Vec<(String, usize)>> = BTreeMap::new();
     for row in (0..rows.len()).filter(|&row| rows.has(row, Key::Name) && rows.has(row, Key::TimeUs)) {
         let stage = snapshot.strings.get(rows.text(row, Key::Stage));
@@ -157,7 +158,7 @@ mod tests {
     fn steps_do_not_overlap() {
         let step = |number, begin, end| Step { number, begin, end };
         let steps = vec![step(0, 0, 10), step(1, 2, 5), step(2, 8, 20), step(3, 20, 20), step(4, 25, 30)];
-        assert_eq!(one_after_another(steps), [step(0, 0, 10), step(2, 10, 20), step(4, 25, 30)]);
+        assert_eq!(without_overlaps(steps), [step(0, 0, 10), step(2, 10, 20), step(4, 25, 30)]);
     }
 
     #[test]

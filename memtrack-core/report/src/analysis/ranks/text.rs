@@ -1,4 +1,4 @@
-//! Ranks as text for people: a table, the odd ranks with the reasons, the distance between the ranks, and the
+//! Ranks as text: a table, the odd ranks with the reasons, the distance between the ranks, and the
 //! files that could not be read.
 
 use super::Ranks;
@@ -12,16 +12,16 @@ use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, Table
 use memtrack_model::units::{capitalised, counted, human_bytes, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// The most groups that are listed for a rank.
-const GROUPS: usize = 5;
-/// The most odd ranks that are explained.
-const EXPLAINED: usize = 3;
-/// The most steps that are listed.
-const STEPS: usize = 3;
-/// Ranks are parts of a whole rather than odd ranks if more than one in this many is off.
-const MOST_ODD: usize = 4;
+/// The maximum number of groups that are listed for a rank.
+const MOST_GROUPS: usize = 5;
+/// The maximum number of odd ranks that are explained.
+const MOST_EXPLAINED: usize = 3;
+/// The maximum number of steps that are listed.
+const MOST_STEPS: usize = 3;
+/// If more than one in this many ranks is odd, they probably have different roles.
+const RANKS_PER_ODD_RANK: usize = 4;
 
-/// A number that is shown for a rank.
+/// A column of numbers in the table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Column {
     Peak,
@@ -34,8 +34,8 @@ enum Column {
     OutOfMemory,
 }
 
-/// The columns that can be left out, the first ones first.
-const FIRST_TO_GO: [Column; 5] = [Column::End, Column::When, Column::Phase, Column::Waste, Column::Reserved];
+/// The columns that are dropped where the width is insufficient, in this order.
+const DROP_ORDER: [Column; 5] = [Column::End, Column::When, Column::Phase, Column::Waste, Column::Reserved];
 
 impl Column {
     const ALL: [Self; 8] = [
@@ -62,13 +62,13 @@ impl Column {
         }
     }
 
-    /// Formats the number of a device; without `complete`, of a rank whose recording is incomplete.
-    fn of(self, device: &DeviceDigest, memory: &RanksMemory, complete: bool) -> String {
+    /// Formats the number of a device; `complete`: the rank's recording is complete.
+    fn cell(self, device: &DeviceDigest, memory: &RanksMemory, complete: bool) -> String {
         let bytes = |bytes: Option<u64>| bytes.map_or("—".to_owned(), human_bytes);
         match self {
             Self::Peak => device.peak.error.until_the_end(complete).as_bytes(device.peak.requested_bytes),
             Self::ToMedian => {
-                let median = memory.middle(Measure::Peak).map_or(0, |middle| middle.median);
+                let median = memory.distribution(Measure::Peak).map_or(0, |distribution| distribution.median);
                 let own = device.peak.requested_bytes;
                 device.peak.error.as_difference(own, median)
             }
@@ -84,7 +84,7 @@ impl Column {
         }
     }
 
-    /// Returns whether any of the devices has a value here.
+    /// Returns whether any of the devices has a value in this column.
     fn has_values(self, devices: &[&DeviceDigest]) -> bool {
         devices.iter().any(|device| match self {
             Self::Peak | Self::ToMedian | Self::End => true,
@@ -104,7 +104,7 @@ impl fmt::Display for Ranks {
 
 impl Ranks {
     /// Formats the report, with at most `limit` ranks in each table: the odd ones and those with the highest peaks, in
-    /// order. Where the layout has a width, columns are left out until the tables fit.
+    /// order. Where the layout has a width, columns are dropped until the tables fit.
     pub fn to_text(&self, layout: impl Into<Layout>, limit: usize) -> String {
         let width = layout.into().width;
         // Writing to a string cannot fail.
@@ -161,14 +161,14 @@ impl Ranks {
 
     /// Formats the heading of one kind of memory: `Device 0, of all of them`.
     pub fn heading(&self, memory: &RanksMemory) -> String {
-        format!("{}, {}", capitalised(&memory.name), self.of_how_many(memory))
+        format!("{}, {}", capitalised(&memory.name), self.rank_count_text(memory))
     }
 
     fn job(&self) -> Option<String> {
         self.ranks.iter().find_map(|rank| rank.name.job.as_deref()).map(printable)
     }
 
-    fn of_how_many(&self, memory: &RanksMemory) -> String {
+    fn rank_count_text(&self, memory: &RanksMemory) -> String {
         match memory.members.len() == self.ranks.len() {
             true if self.ranks.len() > 1 => "of all of them".into(),
             true => "of the only one".into(),
@@ -182,11 +182,16 @@ impl Ranks {
 
     /// Formats the odd ranks, a sentence for each measure, and one for all where there are none.
     pub fn verdict(&self, memory: &RanksMemory) -> Vec<String> {
-        let peak = memory.middle(Measure::Peak);
-        let spread = peak.map_or(String::new(), |middle| match middle.least == middle.most {
-            true => format!("each peaks at {}", human_bytes(middle.most)),
-            false => format!("peaks are {} to {}", human_bytes(middle.least), human_bytes(middle.most)),
-        });
+        let peak = memory.distribution(Measure::Peak);
+        let spread =
+            peak.map_or(String::new(), |distribution| match distribution.least == distribution.most {
+                true => format!("each peaks at {}", human_bytes(distribution.most)),
+                false => format!(
+                    "peaks are {} to {}",
+                    human_bytes(distribution.least),
+                    human_bytes(distribution.most)
+                ),
+            });
         if let Some(why) = &memory.cannot_tell {
             return vec![format!("Cannot determine the odd rank: {why}; {spread}.")];
         }
@@ -200,13 +205,13 @@ impl Ranks {
                     memory.outliers.iter().filter(|one| one.measure == measure).collect();
                 let (more, less): (Vec<&Outlier>, Vec<&Outlier>) =
                     odd.into_iter().partition(|one| one.by() > 0);
-                [more, less].map(|side| self.odd_ones(measure, &side)).into_iter().flatten()
+                [more, less].map(|side| self.outlier_sentence(measure, &side)).into_iter().flatten()
             })
             .collect();
         let mut odd: Vec<usize> = memory.outliers.iter().map(|one| one.rank).collect();
         odd.sort_unstable();
         odd.dedup();
-        if odd.len() * MOST_ODD > memory.members.len() && odd.len() > 1 {
+        if odd.len() * RANKS_PER_ODD_RANK > memory.members.len() && odd.len() > 1 {
             sentences.push(format!(
                 "{} of {} ranks are off the median: more than a few, so perhaps they have different roles (stages of a \
                  pipeline).",
@@ -217,8 +222,8 @@ impl Ranks {
         sentences
     }
 
-    /// Formats the ranks that are off in the same direction, in a sentence.
-    fn odd_ones(&self, measure: Measure, odd: &[&Outlier]) -> Option<String> {
+    /// Formats the ranks that are odd in the same direction, in a sentence.
+    fn outlier_sentence(&self, measure: Measure, odd: &[&Outlier]) -> Option<String> {
         let first = odd.first()?;
         let more = first.by() > 0;
         let what = match (measure, more) {
@@ -248,15 +253,15 @@ impl Ranks {
         Some(format!("{} {what}{numbers}{others}.", capitalised(&self.label(first.rank))))
     }
 
-    /// Returns the explanation of each odd rank, if there are groups that explain it: for each the most informative
-    /// measure. The rank that is furthest off comes first.
+    /// Returns for each odd rank its most informative measure, if there are groups that explain it. The rank that is
+    /// furthest from the median comes first.
     pub fn explained<'a>(&self, memory: &'a RanksMemory) -> Vec<&'a Outlier> {
         let mut explained: Vec<&Outlier> = Vec::new();
         for outlier in &memory.outliers {
             if explained.iter().any(|one| one.rank == outlier.rank) {
                 continue;
             }
-            // The groups at the peak are more informative than those at the end, if both are off.
+            // If a rank is odd at the peak and at the end, the groups at the peak are more informative.
             let with_groups =
                 memory.outliers.iter().filter(|one| one.rank == outlier.rank && !one.why.is_empty());
             explained.extend(with_groups.min_by_key(|one| match one.measure {
@@ -274,13 +279,13 @@ impl Ranks {
         format!("Why {}, {when}, against the median of each {}", self.label(outlier.rank), self.by.name())
     }
 
-    /// Writes the groups that make ranks odd.
+    /// Writes the groups that explain the odd ranks.
     fn explain(&self, text: &mut String, memory: &RanksMemory, width: Option<usize>) {
         let explained = self.explained(memory);
-        for outlier in explained.iter().take(EXPLAINED) {
+        for outlier in explained.iter().take(MOST_EXPLAINED) {
             let title = printable(&self.why_title(outlier)) + "\n";
             let _ = write!(text, "\n{}", wrapped(&title, width));
-            for difference in outlier.why.iter().take(GROUPS) {
+            for difference in outlier.why.iter().take(MOST_GROUPS) {
                 let numbers = format!("  {:>12}  ", signed_bytes(difference.by()));
                 let tail = format!("  {}", difference.about());
                 let room = width.map_or(usize::MAX, |width| {
@@ -289,7 +294,7 @@ impl Ranks {
                 let name = shorten_middle(&printable(&difference.name), room.max(SHORTEST_NAME));
                 let _ = writeln!(text, "{numbers}{name}{tail}");
             }
-            let more = outlier.why.len().saturating_sub(GROUPS);
+            let more = outlier.why.len().saturating_sub(MOST_GROUPS);
             if more > 0 {
                 let _ = writeln!(text, "  … and {}", counted(more as u64, "more group"));
             }
@@ -309,7 +314,7 @@ impl Ranks {
         let mut line = format!(
             "Steps ({name}): {count}; furthest apart in {}, where the highest peak is {}",
             worst.number,
-            to_median(worst)
+            relative_to_median(worst)
         );
         if let Some(&(rank, times)) = skew.highest.first() {
             let _ =
@@ -323,7 +328,7 @@ impl Ranks {
     fn worst_steps(&self, skew: &Skew) -> Vec<String> {
         let mut worst: Vec<&StepSkew> = skew.steps.iter().filter(|step| step.most > step.median).collect();
         worst.sort_by(|a, b| b.ratio().total_cmp(&a.ratio()).then(a.number.cmp(&b.number)));
-        worst.truncate(STEPS);
+        worst.truncate(MOST_STEPS);
         let line = |step: &&StepSkew| {
             let who = step.highest.map_or_else(|| "several ranks".to_owned(), |rank| self.label(rank));
             let (most, median) = (human_bytes(step.most), human_bytes(step.median));
@@ -332,7 +337,7 @@ impl Ranks {
         worst.iter().map(line).collect()
     }
 
-    /// Returns the ranks to show where not all are: odd ones, then those with the highest peaks, in order.
+    /// Returns at most `limit` ranks to show, in order: the odd ones and those with the highest peaks.
     fn shown(&self, memory: &RanksMemory, limit: usize) -> Vec<(usize, usize)> {
         let mut members = memory.members.clone();
         if members.len() > limit {
@@ -352,17 +357,17 @@ impl Ranks {
         let devices: Vec<&DeviceDigest> = shown.iter().map(|member| self.device(member)).collect();
         let mut columns: Vec<Column> =
             Column::ALL.into_iter().filter(|column| column.has_values(&devices)).collect();
-        let mut spare = FIRST_TO_GO.iter();
+        let mut droppable = DROP_ORDER.iter();
         let mut text = loop {
-            let table = self.drawn(memory, &shown, &columns, usize::MAX);
+            let table = self.table_of(memory, &shown, &columns, usize::MAX);
             let widest = table.lines().map(|line| line.chars().count()).max().unwrap_or(0);
             let Some(width) = width.filter(|&width| widest > width) else { break table };
-            let Some(goes) = spare.next() else {
+            let Some(dropped) = droppable.next() else {
                 let names = shown.iter().map(|member| self.label(member.0).chars().count());
                 let room = names.max().unwrap_or(0).saturating_sub(widest - width).max(SHORTEST_NAME);
-                break self.drawn(memory, &shown, &columns, room);
+                break self.table_of(memory, &shown, &columns, room);
             };
-            columns.retain(|column| column != goes);
+            columns.retain(|column| column != dropped);
         };
         let more = memory.members.len() - shown.len();
         if more > 0 {
@@ -371,7 +376,7 @@ impl Ranks {
         text
     }
 
-    fn drawn(
+    fn table_of(
         &self,
         memory: &RanksMemory,
         members: &[(usize, usize)],
@@ -394,13 +399,13 @@ impl Ranks {
                 None => shorten_middle(&printable(&self.ranks[member.0].file), name_width),
             };
             let (device, complete) = (self.device(member), self.ranks[member.0].complete);
-            let numbers = columns.iter().map(|column| right(column.of(device, memory, complete)));
+            let numbers = columns.iter().map(|column| right(column.cell(device, memory, complete)));
             table.add_row(std::iter::once(Cell::new(name)).chain(numbers));
         }
         table.trim_fmt() + "\n"
     }
 
-    /// Returns which files are incomplete, as sentences.
+    /// Returns sentences about the files that are incomplete.
     pub fn gaps(&self) -> Vec<String> {
         let named = |is_one: &dyn Fn(&RankDigest) -> bool| -> Vec<String> {
             let places = self.ranks.iter().enumerate().filter(|(_, rank)| is_one(rank));
@@ -438,7 +443,7 @@ impl Ranks {
             Column::ALL.into_iter().filter(|column| column.has_values(&devices)).collect();
         let row = |member: &(usize, usize)| {
             let (device, complete) = (self.device(member), self.ranks[member.0].complete);
-            (member.0, columns.iter().map(|column| column.of(device, memory, complete)).collect())
+            (member.0, columns.iter().map(|column| column.cell(device, memory, complete)).collect())
         };
         RankNumbers {
             heads: columns.iter().map(|column| column.head()).collect(),
@@ -452,9 +457,10 @@ impl Ranks {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RankNumbers {
-    /// The headings of its columns that have values.
+    /// The headings of the columns that have values.
     pub heads: Vec<&'static str>,
-    /// Each rank's index in [`Ranks::ranks`], and the values of its columns; `—` for unknown ones.
+    /// Each rank's index in [`Ranks::ranks`], and the values of its columns; `—` for unknown
+    /// values.
     pub rows: Vec<(usize, Vec<String>)>,
     /// The number of ranks that are left out.
     pub left_out: usize,
@@ -467,7 +473,7 @@ pub fn signed_bytes(by: i128) -> String {
 }
 
 impl Difference {
-    /// Compares the group with the others', in a few words.
+    /// Compares the rank's group with that of the other ranks, in a few words.
     pub fn about(&self) -> String {
         match (self.bytes, self.others) {
             (0, others) => {
@@ -479,8 +485,8 @@ impl Difference {
     }
 }
 
-/// Formats the height of the highest rank of a step.
-fn to_median(step: &StepSkew) -> String {
+/// Formats the highest peak in a step, relative to the median.
+fn relative_to_median(step: &StepSkew) -> String {
     match step.ratio() {
         ratio if ratio.is_finite() => format!("{ratio:.2} times the median"),
         _ => format!("{}, and most ranks have none", human_bytes(step.most)),

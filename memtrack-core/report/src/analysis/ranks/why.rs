@@ -6,8 +6,8 @@ use super::memory::Measure;
 use super::rule::median;
 use std::collections::HashMap;
 
-/// Groups that explain less than this share of the difference are left out: one in a thousand.
-const LEAST_PART: u128 = 1000;
+/// Groups that explain less than 1/1000 of the difference are left out.
+const LEAST_PART_DIVISOR: u128 = 1000;
 
 /// A group in which a rank differs from the others.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,13 +15,13 @@ const LEAST_PART: u128 = 1000;
 pub struct Difference {
     /// The identity of the group in every rank.
     pub key: String,
-    /// The name in reports.
+    /// The name of the group in reports.
     pub name: String,
-    /// The rank's own bytes.
+    /// The rank's bytes in the group.
     pub bytes: u64,
-    /// Its own blocks.
+    /// The rank's blocks in the group.
     pub blocks: u64,
-    /// The median over all ranks; those that do not have the group count as 0.
+    /// The median of all ranks' bytes in the group; ranks that do not have the group count as 0.
     pub median: u64,
     /// The number of other ranks that have the group.
     pub others: usize,
@@ -41,7 +41,7 @@ pub(super) fn differences(
     member: (usize, usize),
     measure: Measure,
 ) -> Vec<Difference> {
-    // Reserved memory is held for blocks: those at the peak explain most of it.
+    // Memory is reserved for blocks: the blocks at the peak explain most of it.
     let measure = if measure == Measure::Reserved { Measure::Peak } else { measure };
     let groups = |&(rank, at): &(usize, usize)| measure.groups(&ranks[rank].devices[at]);
     let Some(own) = groups(&member) else { return Vec::new() };
@@ -78,6 +78,6 @@ pub(super) fn differences(
     differences
         .sort_by(|a, b| b.by().unsigned_abs().cmp(&a.by().unsigned_abs()).then_with(|| a.key.cmp(&b.key)));
     let all: u128 = differences.iter().map(|difference| difference.by().unsigned_abs()).sum();
-    differences.retain(|difference| difference.by().unsigned_abs() * LEAST_PART >= all);
+    differences.retain(|difference| difference.by().unsigned_abs() * LEAST_PART_DIVISOR >= all);
     differences
 }

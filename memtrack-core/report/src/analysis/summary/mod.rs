@@ -268,7 +268,7 @@ fn summary_of(
         }
         // Equal groups are sorted by name, as in rankings.
         let wholes = Wholes::live(most_live, &sorter.sum());
-        let rows = sorter.in_places(&precision, &wholes).into_iter();
+        let rows = sorter.rows_by_index(&precision, &wholes).into_iter();
         rows.min_by(|a, b| b.allocated_bytes.cmp(&a.allocated_bytes).then_with(|| a.name.cmp(&b.name)))
     };
     // Groups without a line in the user's code are named by the function that allocated the memory.

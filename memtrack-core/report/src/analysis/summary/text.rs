@@ -6,7 +6,7 @@ use crate::analysis::net::HeldAtEnd;
 use crate::analysis::ownership::short;
 use crate::analysis::top::TopRow;
 use crate::analysis::top::folded;
-use crate::analysis::top::frames::described;
+use crate::analysis::top::frames::frame_text;
 use crate::analysis::top::rows::NO_STACK;
 use crate::analysis::top::stacks::requester;
 use memtrack_model::Frame;
@@ -158,7 +158,7 @@ fn origin(row: &TopRow) -> String {
         return format!("is from {function}, in no line of your own");
     }
     match requester(stack) {
-        Some(line) => format!("is from {}", described(&line.frame, MAX_ORIGIN_CHARS)),
+        Some(line) => format!("is from {}", frame_text(&line.frame, MAX_ORIGIN_CHARS)),
         None if name == NO_STACK => "has no recorded stack".to_owned(),
         None => format!("was {}", printable(name.trim_matches(['(', ')']))),
     }

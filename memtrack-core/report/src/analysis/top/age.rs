@@ -1,9 +1,9 @@
 //! The age and the growth of the memory that is live at a moment: they distinguish a leak from memory that is meant to
 //! stay and from temporary memory. Ages and growth are exact, or bounds, or missing.
 //!
-//! **Why compare with half-way, instead of counting the memory allocated since?** Most of that would be memory
+//! **Why compare with the halfway point, instead of counting the memory allocated since?** Most of that would be memory
 //! that is allocated and freed in every step. Where the oldest parts of a recording are gone, growth is not
-//! reported, because half-way may lie in them; ages are known even then.
+//! reported, because the halfway point may lie in them; ages are known even then.
 
 use super::TopRow;
 use crate::analysis::change::{Amount, Change};
@@ -20,8 +20,8 @@ use serde::Serialize;
 pub enum Age {
     /// Exactly this many nanoseconds.
     Exact(u64),
-    /// At least this many nanoseconds: it is older than the trace, or small blocks were sampled, and an older one may
-    /// have no sample.
+    /// At least this many nanoseconds: the block is older than the trace, or small blocks were sampled, and an older one
+    /// may have no sample.
     AtLeast(u64),
 }
 
@@ -46,10 +46,10 @@ impl Age {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RowAge {
-    /// The oldest of them.
+    /// The age of the oldest block.
     pub oldest: Age,
-    /// An age that half of the bytes have at least; none where blocks were sampled, or where the times of some
-    /// allocations are unknown.
+    /// The median age: half of the bytes are at least this old; none where blocks were sampled, or where the times of
+    /// some allocations are unknown.
     pub median: Option<Age>,
 }
 
@@ -57,13 +57,13 @@ pub struct RowAge {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct RowGrowth {
-    /// Memory that was live halfway and is not at the moment, and memory that is live now and was not then: blocks that
-    /// stayed do not count, and add no error.
+    /// The memory that was live only halfway, and the memory that is live only at the moment: blocks that are live at
+    /// both are ignored, and add no error.
     pub(super) change: Change,
 }
 
 impl RowGrowth {
-    /// Returns the row's bytes at the moment minus those halfway; negative if it shrank.
+    /// Returns the row's bytes at the moment minus its bytes halfway; negative if the row shrank.
     pub fn bytes(&self) -> i64 {
         i64::try_from(self.change.by()).unwrap_or(if self.change.by() > 0 { i64::MAX } else { i64::MIN })
     }
@@ -79,18 +79,18 @@ impl RowGrowth {
 pub(super) struct Span<'a> {
     snapshot: &'a Snapshot,
     moment: u64,
-    /// The first event. None where the oldest parts of a recording are gone: memory that was live when the next
-    /// part began is among the events with the time of its allocation, so that a block without one need not be
-    /// older than those.
+    /// The time of the first event. None where the oldest parts of a recording are gone: the next part repeats the
+    /// allocations of the memory that was live when it began, with their times, so a block without a time need not be
+    /// older than the remaining events.
     begin: Option<u64>,
-    /// The halfway point, and the last row until then; none where parts are gone, because the halfway point may lie in
+    /// The halfway point, and the last row before it; none where parts are gone, because the halfway point may lie in
     /// them.
     middle: Option<(u64, usize)>,
 }
 
 impl<'a> Span<'a> {
-    /// Creates the span from the first event of a device to the moment, which is after `row`; none where there is no time
-    /// between them, or the file does not contain it.
+    /// Creates the span from the first event of a device to the moment, which is after `row`; none where no time passes
+    /// between them, or where the file does not contain times.
     pub(super) fn of(
         snapshot: &'a Snapshot,
         device: DeviceId,
@@ -103,7 +103,7 @@ impl<'a> Span<'a> {
         let ticks = &snapshot.events.ticks;
         let begin = snapshot.events.rows_of(device).map(|row| ticks[row]).min()?;
         let moment = match at {
-            // This also applies to a device without events for a long time.
+            // The last event of any device: this device may have had none for a long time.
             Moment::End => *ticks.iter().max()?,
             _ => *ticks.get(row?)?,
         };
@@ -115,22 +115,22 @@ impl<'a> Span<'a> {
         if moment <= begin {
             return None;
         }
-        let half_way = begin + (moment - begin) / 2;
-        let middle = snapshot.events.rows_of(device).filter(|&row| ticks[row] <= half_way).last()?;
-        Some(Self { snapshot, moment, begin: Some(begin), middle: Some((half_way, middle)) })
+        let halfway = begin + (moment - begin) / 2;
+        let middle = snapshot.events.rows_of(device).filter(|&row| ticks[row] <= halfway).last()?;
+        Some(Self { snapshot, moment, begin: Some(begin), middle: Some((halfway, middle)) })
     }
 
-    /// Returns whether a block was live halfway.
-    pub(super) fn was_live(&self, lifetime: &Lifetime) -> bool {
+    /// Returns whether a block was live at the halfway point.
+    pub(super) fn was_live_halfway(&self, lifetime: &Lifetime) -> bool {
         self.middle.is_some_and(|(_, row)| lifetime.is_live_after(Some(row)))
     }
 
-    /// Returns the halfway point, in seconds as in reports.
+    /// Returns the halfway point, in seconds since the start.
     pub(super) fn middle_seconds(&self) -> Option<f64> {
-        self.middle.map(|(half_way, _)| self.snapshot.clock.seconds_since_start(half_way))
+        self.middle.map(|(halfway, _)| self.snapshot.clock.seconds_since_start(halfway))
     }
 
-    /// Returns the age of a block that was allocated at those ticks; without them, before the trace.
+    /// Returns the age of a block that was allocated at the ticks `born`; `None`: before the trace.
     fn age(&self, born: Option<u64>) -> Option<Age> {
         let clock = &self.snapshot.clock;
         let since = |ticks| clock.time_ns(self.moment).saturating_sub(clock.time_ns(ticks));
@@ -140,9 +140,9 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Returns the time of a block's allocation; none for one that is older than the trace, unless the recorder
-    /// remembered it.
-    fn born(&self, lifetime: &Lifetime) -> Option<u64> {
+    /// Returns the ticks of a block's allocation; none for a block that is older than the trace, unless the recorder
+    /// kept its time.
+    fn allocation_ticks(&self, lifetime: &Lifetime) -> Option<u64> {
         match (lifetime.from, lifetime.block) {
             (Some(row), _) => Some(self.snapshot.events.ticks[row]),
             // PyTorch's files do not have these times.
@@ -157,7 +157,7 @@ impl<'a> Span<'a> {
 /// Ages and growth of one row while they are collected.
 #[derive(Default)]
 pub(super) struct Trend {
-    /// The times of the blocks' allocations, in ticks, with their bytes; none: before the trace.
+    /// The ticks of the blocks' allocations (`None`: before the trace), with the blocks' bytes.
     born: Vec<(Option<u64>, u64)>,
     added: (u64, Sum),
     freed: (u64, Sum),
@@ -165,15 +165,15 @@ pub(super) struct Trend {
 
 impl Trend {
     /// Adds a block that is live at the moment.
-    pub(super) fn live(&mut self, span: &Span<'_>, lifetime: &Lifetime) {
-        self.born.push((span.born(lifetime), lifetime.bytes));
-        if !span.was_live(lifetime) {
+    pub(super) fn add_live(&mut self, span: &Span<'_>, lifetime: &Lifetime) {
+        self.born.push((span.allocation_ticks(lifetime), lifetime.bytes));
+        if !span.was_live_halfway(lifetime) {
             add(&mut self.added, lifetime);
         }
     }
 
-    /// Adds a block that was live halfway and is not at the moment.
-    pub(super) fn gone(&mut self, lifetime: &Lifetime) {
+    /// Adds a block that was live halfway and is not live at the moment.
+    pub(super) fn add_freed(&mut self, lifetime: &Lifetime) {
         add(&mut self.freed, lifetime);
     }
 
@@ -191,7 +191,7 @@ impl Trend {
         let is_known = |&&(born, _): &&(Option<u64>, u64)| born.is_some() || span.begin.is_some();
         let &(first, _) = self.born.iter().find(is_known)?;
         let oldest = span.age(first)?;
-        // The ages of only some blocks are known.
+        // Where blocks are samples, or some times are unknown, an older block may exist.
         if estimated || !self.born.first().as_ref().is_some_and(is_known) {
             return Some(RowAge { oldest: Age::AtLeast(oldest.ns()), median: None });
         }
@@ -215,15 +215,15 @@ fn add((bytes, sum): &mut (u64, Sum), lifetime: &Lifetime) {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TrendAnswer {
-    /// The age of the row's oldest block at the moment, where it is known.
+    /// The age of the row's oldest block at the moment; null where unknown.
     pub oldest_age_ns: Option<u64>,
-    /// A lower limit of that age.
+    /// A lower bound on the age of the row's oldest block.
     pub oldest_age_at_least_ns: Option<u64>,
-    /// An age that half of the row's bytes have at least, where it is known.
+    /// The median age: half of the row's bytes are at least this old; null where unknown.
     pub median_age_ns: Option<u64>,
-    /// A lower limit of that age.
+    /// A lower bound on the median age.
     pub median_age_at_least_ns: Option<u64>,
-    /// The row's bytes at the moment minus those halfway from the device's first event to it.
+    /// The row's bytes at the moment minus its bytes halfway between the device's first event and the moment.
     pub growth_bytes: Option<i64>,
     /// The error of the growth; null where it is exact.
     pub growth_bytes_error: Option<ErrorAnswer>,

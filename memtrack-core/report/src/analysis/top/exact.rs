@@ -11,9 +11,9 @@ use std::collections::HashMap;
 
 /// The sums of one device's scopes.
 pub(super) struct ExactSums {
-    /// For each scope that decides its row: the row's name, bytes and blocks.
-    decided: HashMap<ScopeId, (String, [u64; 2])>,
-    /// Bytes of operators' scopes.
+    /// For each scope that determines a row by itself: the row's name, and the scope's bytes and blocks.
+    by_scope: HashMap<ScopeId, (String, [u64; 2])>,
+    /// Bytes allocated in operators' scopes.
     pub(super) annotated: u64,
     /// The sums over all scopes.
     pub(super) total: [u64; 2],
@@ -31,7 +31,7 @@ impl ExactSums {
         if !matches!(by, By::Operator | By::Module | By::Phase) {
             return None;
         }
-        let mut sums = Self { decided: HashMap::new(), annotated: 0, total: [0; 2] };
+        let mut sums = Self { by_scope: HashMap::new(), annotated: 0, total: [0; 2] };
         for row in snapshot.scope_sums_of(device)? {
             let sum = [row.allocated_bytes, row.allocations];
             add(&mut sums.total, sum);
@@ -48,28 +48,28 @@ impl ExactSums {
                 _ => place.phase.map(|phase| phase.name().to_owned()),
             };
             if let Some(name) = name {
-                add(&mut sums.decided.entry(row.scope).or_insert((name, [0; 2])).1, sum);
+                add(&mut sums.by_scope.entry(row.scope).or_insert((name, [0; 2])).1, sum);
             }
         }
         Some(sums)
     }
 
-    /// Returns whether the sums of this scope are a row's, or part of it.
-    pub(super) fn decides(&self, scope: ScopeId) -> bool {
-        self.decided.contains_key(&scope)
+    /// Returns whether the sums of this scope are included in a row.
+    pub(super) fn includes(&self, scope: ScopeId) -> bool {
+        self.by_scope.contains_key(&scope)
     }
 
-    /// Returns the rows with their bytes and blocks, in no order.
+    /// Returns the rows with their bytes and blocks, in no particular order.
     pub(super) fn rows(&self) -> HashMap<&str, [u64; 2]> {
         let mut rows: HashMap<&str, [u64; 2]> = HashMap::new();
-        for (name, sum) in self.decided.values() {
+        for (name, sum) in self.by_scope.values() {
             add(rows.entry(name).or_default(), *sum);
         }
         rows
     }
 }
 
-/// Adds bytes and blocks; a foreign file may contain any numbers.
+/// Adds bytes and blocks without overflow: a file from elsewhere may contain any numbers.
 fn add(sum: &mut [u64; 2], more: [u64; 2]) {
     for (sum, more) in sum.iter_mut().zip(more) {
         *sum = sum.saturating_add(more);

@@ -1,5 +1,5 @@
-//! The rule for stacks that look the same: for a Python program its own lines count and not the C++ below them;
-//! frames that only pass a call on do not count, and neither do the types that a function was compiled for.
+//! The rule for stacks that look the same: in a Python program, Python lines count and the C++ frames below them do
+//! not; frames that only forward a call are ignored, and so are the type arguments of a function.
 //! `rows` uses this.
 
 use super::frames::is_python;
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 /// The visible functions at an address.
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct VisibleFunctions {
     /// Numbers of the Python functions that are visible.
     python: Vec<u32>,
     /// Numbers of all functions that are visible.
@@ -20,69 +20,70 @@ struct Seen {
     any_python: Vec<u32>,
 }
 
-/// Assigns one number to functions that look the same.
+/// The numbers of functions; functions that look the same have one number.
 #[derive(Debug, Default)]
 pub(super) struct Fold {
     numbers: HashMap<(String, Option<String>, Option<u32>), u32>,
-    seen: HashMap<u64, Seen, foldhash::fast::RandomState>,
+    by_address: HashMap<u64, VisibleFunctions, foldhash::fast::RandomState>,
 }
 
 impl Fold {
-    /// Returns the visible part of a stack; none where that is empty, so that the stack is shown as it is.
+    /// Returns the visible part of a stack; none where that is empty, so that the stack is shown
+    /// unchanged.
     pub(super) fn visible(&mut self, addresses: &[u64], symbols: &mut Symbolizer) -> Option<Vec<u32>> {
         let python = self.python(addresses, symbols);
         if python.is_some() {
             return python;
         }
-        let all = self.numbers(addresses, |seen| &seen.all);
+        let all = self.numbers(addresses, |functions| &functions.all);
         (!all.is_empty()).then_some(all)
     }
 
-    /// Returns the Python lines; none where there are none.
+    /// Returns the numbers of the Python functions of a stack; none where it has no Python function.
     pub(super) fn python(&mut self, addresses: &[u64], symbols: &mut Symbolizer) -> Option<Vec<u32>> {
         for &address in addresses {
-            self.see(address, symbols);
+            self.resolve(address, symbols);
         }
-        let informative = self.numbers(addresses, |seen| &seen.python);
+        let informative = self.numbers(addresses, |functions| &functions.python);
         let any = if informative.is_empty() {
-            self.numbers(addresses, |seen| &seen.any_python)
+            self.numbers(addresses, |functions| &functions.any_python)
         } else {
             informative
         };
         (!any.is_empty()).then_some(any)
     }
 
-    fn numbers(&self, addresses: &[u64], of: impl Fn(&Seen) -> &Vec<u32>) -> Vec<u32> {
-        addresses.iter().filter_map(|address| self.seen.get(address)).flat_map(of).copied().collect()
+    fn numbers(&self, addresses: &[u64], of: impl Fn(&VisibleFunctions) -> &Vec<u32>) -> Vec<u32> {
+        addresses.iter().filter_map(|address| self.by_address.get(address)).flat_map(of).copied().collect()
     }
 
-    fn see(&mut self, address: u64, symbols: &mut Symbolizer) {
-        if self.seen.contains_key(&address) {
+    fn resolve(&mut self, address: u64, symbols: &mut Symbolizer) {
+        if self.by_address.contains_key(&address) {
             return;
         }
-        let mut seen = Seen::default();
+        let mut functions = VisibleFunctions::default();
         for frame in symbols.frames(address).iter() {
             let next = self.numbers.len() as u32;
-            let number = *self.numbers.entry(look(frame)).or_insert(next);
+            let number = *self.numbers.entry(display_key(frame)).or_insert(next);
             let (is_python, is_visible) = (is_python(frame), !is_internal(frame));
             if is_visible {
-                seen.all.push(number);
+                functions.all.push(number);
             }
             if is_python {
-                seen.any_python.push(number);
+                functions.any_python.push(number);
             }
             if is_python && is_visible {
-                seen.python.push(number);
+                functions.python.push(number);
             }
         }
-        self.seen.insert(address, seen);
+        self.by_address.insert(address, functions);
     }
 }
 
 /// Returns the common key of functions that look the same.
-fn look(frame: &Frame) -> (String, Option<String>, Option<u32>) {
+fn display_key(frame: &Frame) -> (String, Option<String>, Option<u32>) {
     let line = frame.line.filter(|&line| line > 0);
-    // Without a line, only their parameters distinguish C++ overloads.
+    // Where the line is unknown, only the parameters distinguish C++ overloads.
     let has_plain_name = line.is_some() || !frame.function.contains('(');
     let function =
         if has_plain_name && !is_python(frame) { plain(&frame.function) } else { frame.function.clone() };

@@ -1,4 +1,4 @@
-//! A stack as lines for people: for a Python program its own lines, not those of the C++ below them.
+//! Formats a stack as lines of text: for a Python program, the Python lines and not the C++ frames below them.
 
 use super::StackLine;
 use crate::analysis::layout::{SHORTEST_NAME, fit};
@@ -7,18 +7,18 @@ use memtrack_model::Frame;
 use memtrack_model::paths::file_name;
 use memtrack_model::units::{counted, printable};
 
-/// Formats at most `layout.frames` frames in `room` characters each, and a line for those that are left out. If
-/// there are Python frames, only those are shown: users can hardly change the others, and there may be dozens
-/// on top. Frames that only pass a call on are left out too.
+/// Formats at most `frames` frames (0: all of them) in `room` characters each, and a line that counts the omitted ones.
+/// If there are Python frames, only those are shown: users can hardly change the C++ frames, and there may be dozens of
+/// them at the top. Frames that only forward a call are omitted too.
 pub(in crate::analysis) fn frame_lines(stack: &[StackLine], frames: usize, room: usize) -> Vec<String> {
     if frames == 0 {
-        return stack.iter().map(|line| described(&line.frame, room)).collect();
+        return stack.iter().map(|line| frame_text(&line.frame, room)).collect();
     }
     let of_python = stack.iter().filter(|line| is_python(&line.frame)).count();
-    let chosen = shown(stack);
+    let chosen = shown_frames(stack);
     let internal = if of_python == 0 { stack.len() } else { of_python } - chosen.len();
     let mut lines: Vec<String> =
-        chosen.iter().take(frames).map(|line| described(&line.frame, room)).collect();
+        chosen.iter().take(frames).map(|line| frame_text(&line.frame, room)).collect();
     let counts = [
         (chosen.len().saturating_sub(frames), "more"),
         (if of_python == 0 { 0 } else { stack.len() - of_python }, "C++ frame"),
@@ -35,9 +35,9 @@ pub(in crate::analysis) fn frame_lines(stack: &[StackLine], frames: usize, room:
     lines
 }
 
-/// Returns the frames that are shown of a stack: Python's if there are any, without those that only pass a call
-/// on. A stack that contains only those is shown as it is.
-pub(in crate::analysis) fn shown(stack: &[StackLine]) -> Vec<&StackLine> {
+/// Returns the frames of a stack that are shown: the Python frames if there are any, without frames that only forward a
+/// call. A stack that contains only such frames is shown unchanged.
+pub(in crate::analysis) fn shown_frames(stack: &[StackLine]) -> Vec<&StackLine> {
     let of_python = stack.iter().any(|line| is_python(&line.frame));
     let rest = stack.iter().filter(|line| !of_python || is_python(&line.frame));
     let is_informative = |line: &&StackLine| !is_internal(&line.frame);
@@ -45,15 +45,15 @@ pub(in crate::analysis) fn shown(stack: &[StackLine]) -> Vec<&StackLine> {
     rest.filter(|line| all_internal || is_informative(line)).collect()
 }
 
-/// Returns whether the frame is Python's: from a Python file, or from `<string>`, `<eval_with_key>.7` and the like.
+/// Returns whether the frame is a Python frame: from a Python file, or from `<string>`, `<eval_with_key>.7` and the like.
 pub(in crate::analysis) fn is_python(frame: &Frame) -> bool {
     let of = |file: &str| file.ends_with(".py") || (file.starts_with('<') && file.contains('>'));
     frame.file.as_deref().is_some_and(of)
 }
 
 /// Formats `function file:line` in about `room` characters, with the file's name only.
-pub(in crate::analysis) fn described(frame: &Frame, room: usize) -> String {
-    // PyTorch writes `??` and 0 for unknown ones.
+pub(in crate::analysis) fn frame_text(frame: &Frame, room: usize) -> String {
+    // PyTorch writes `??` for an unknown file and 0 for an unknown line.
     let file = frame.file.as_deref().map(file_name);
     let file = file.filter(|file| !file.is_empty() && *file != "??");
     let place = match (file, frame.line.filter(|&line| line > 0)) {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_only_pass_a_call_on_are_counted_and_shown_on_demand() {
+    fn frames_that_only_forward_a_call_are_counted_and_shown_on_demand() {
         let mut calls =
             stack(&["/v/torch/nn/modules/module.py", "/app/model.py", "/v/torch/nn/modules/module.py"]);
         calls[0].frame.function = "_call_impl".into();
@@ -121,7 +121,7 @@ mod tests {
             line: Some(line),
             binary: None,
         };
-        assert_eq!(described(&frame("??", 0), 100), "f(int, int, int)".repeat(3));
-        assert_eq!(described(&frame("a/b.cpp", 7), 30), "f(…)f(…)f(…) b.cpp:7");
+        assert_eq!(frame_text(&frame("??", 0), 100), "f(int, int, int)".repeat(3));
+        assert_eq!(frame_text(&frame("a/b.cpp", 7), 30), "f(…)f(…)f(…) b.cpp:7");
     }
 }

@@ -11,12 +11,12 @@ use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::units::{human_bytes, human_count, shorten_middle};
 
-/// Names the groups of one device's blocks.
+/// The groups of one device's blocks: streams, pools, sizes, categories or texts.
 pub(super) struct Groups<'a> {
     snapshot: &'a Snapshot,
     by: By,
     texts: Texts<'a>,
-    /// The segments of the device by address: their ends and their rows.
+    /// The segments of the device by address: start, end and row of each.
     segments: Vec<(u64, u64, usize)>,
 }
 
@@ -33,7 +33,7 @@ impl<'a> Groups<'a> {
         Self { snapshot, by, texts, segments }
     }
 
-    /// Returns the group of a block; `None` when the ranking is by scopes or stacks.
+    /// Returns the name of a block's group; `None` when the ranking is by scopes or stacks.
     pub(super) fn name(&self, lifetime: &Lifetime) -> Option<String> {
         Some(match self.by {
             By::Size => {
@@ -49,14 +49,15 @@ impl<'a> Groups<'a> {
             },
             By::Category => lifetime.category(self.snapshot).unwrap_or_else(|| NO_CATEGORY.into()),
             By::Metadata => {
-                let text = self.texts.of(lifetime).map(|text| self.snapshot.strings.get(text));
-                text.map_or_else(|| "(no text)".into(), |text| shorten_middle(&text, MOST_OF_A_TEXT))
+                let text = self.texts.of_block(lifetime).map(|text| self.snapshot.strings.get(text));
+                text.map_or_else(|| "(no text)".into(), |text| shorten_middle(&text, MOST_TEXT_CHARS))
             }
             _ => return None,
         })
     }
 
-    /// Returns the pool in the event, or else that of the segment that has the address at the end.
+    /// Returns the pool in the block's event, or else the pool of the segment that contains the block's address when the
+    /// trace ends.
     fn pool(&self, lifetime: &Lifetime) -> Option<(u64, u64)> {
         let pytorch = self.snapshot.pytorch.as_deref()?;
         let row = lifetime.from.or(lifetime.to);
@@ -74,15 +75,15 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// The row of blocks without a category.
+/// The name of the row of blocks without a category.
 pub(in crate::analysis) const NO_CATEGORY: &str = "(no category)";
 
-/// The most characters of a program's text that name a row.
-pub(super) const MOST_OF_A_TEXT: usize = 1000;
+/// The maximum number of characters of a program's text in the name of a row.
+pub(super) const MOST_TEXT_CHARS: usize = 1000;
 
-/// Returns a frame's row: `function file:line`, or the file alone.
+/// Returns the name of a frame's row: `function file:line`, or the file alone.
 pub(super) fn frame_name(frame: &Frame, by: By) -> String {
-    // PyTorch writes `??` and 0 for unknown ones.
+    // PyTorch writes `??` for an unknown file and 0 for an unknown line.
     let file = frame.file.as_deref().filter(|file| !file.is_empty() && *file != "??");
     match (by, file, frame.line.filter(|&line| line > 0)) {
         (By::File, Some(file), _) => file.to_owned(),

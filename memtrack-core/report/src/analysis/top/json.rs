@@ -1,5 +1,5 @@
 //! A ranking as JSON: bytes as integers, addresses as `"0x…"`, shares from 0 to 1, times in seconds. Bytes are
-//! requested ones, and unknown numbers, such as exact counts that the recorder did not make, are null.
+//! requested bytes, and unknown numbers, such as exact counts that the recorder did not keep, are null.
 
 use super::{By, RowText, StackLine, TopReport, TopRow, TrendAnswer};
 use crate::analysis::ownership::ExplainedAnswer;
@@ -20,8 +20,8 @@ pub struct RankingAnswer {
     pub by: &'static str,
     /// The moment whose live blocks are counted; null: all allocations.
     pub at: Option<String>,
-    /// Halfway from the device's first event to that moment, from where growth counts, in seconds as those of the peak;
-    /// null where rows have no growth.
+    /// The halfway point between the device's first event and that moment, from which growth is measured, in seconds
+    /// from the same origin as the peak's; null where rows have no growth.
     pub growth_since_seconds: Option<f64>,
     /// The rows, those with most bytes first.
     pub rows: Vec<RowAnswer>,
@@ -29,18 +29,18 @@ pub struct RankingAnswer {
     pub rows_in_all: usize,
     /// Sums over all rows.
     pub totals: TotalsAnswer,
-    /// Whether the recording is complete. Otherwise, all allocated memory, the memory live at the end and the peak are at
-    /// least as large as the numbers.
+    /// Whether the recording is complete. Otherwise, the numbers for all allocations, for the end and for the peak are
+    /// lower bounds.
     pub complete: bool,
     /// Whether the sums of scopes are the recorder's own, which are exact.
     pub exact_scopes: bool,
-    /// The moment of those sums, in seconds from the start, if the program ended without ending its recording.
+    /// The moment of those sums, in seconds from the start, if the program exited without finishing its recording.
     pub sums_at_seconds: Option<f64>,
     /// The number of entries into scopes that did not fit into the recorder's tables.
     pub folded_scopes: u64,
     /// Counts of everything else that did not fit into the recorder's tables.
     pub folded: Folded,
-    /// Bytes by the way in which their operator was found.
+    /// Bytes by the source of their operator's name.
     pub attribution: AttributionAnswer,
     /// The moment when the most bytes were live.
     pub peak: PeakAnswer,
@@ -58,9 +58,9 @@ pub struct RankingAnswer {
     pub sample_mean_bytes: u64,
     /// The bytes that each small block counted for, in addition to its own, when samples were picked.
     pub sample_block_bytes: u64,
-    /// The share of the threads' processor time that recording was allowed to take; 0: there was no such budget.
+    /// The share of the threads' CPU time that recording was allowed to take; 0: there was no such budget.
     pub budget: f64,
-    /// The sampling of small blocks, if it is known.
+    /// The sampling of small blocks, if known.
     pub sampling: Option<Sampling>,
     /// Rows with fewer bytes than this in small blocks may have no sample and be missing (with 5 %
     /// probability); 0 where every block was recorded.
@@ -77,7 +77,7 @@ pub struct RowAnswer {
     /// The operator, module path, phase or other key of the row; for a stack, the function that requested the memory.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// Bytes requested; with `at`, those that were live at that moment.
+    /// Requested bytes; with `at`, the bytes that were live at that moment.
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
@@ -91,15 +91,15 @@ pub struct RowAnswer {
     pub count_error: Option<ErrorAnswer>,
     /// Size of the largest block.
     pub largest_bytes: u64,
-    /// Its share of all bytes requested, from 0 to 1.
+    /// The row's share of all requested bytes, from 0 to 1.
     pub share: f64,
     /// Whether bytes, count and share include sampled blocks.
     pub estimated: bool,
     /// Whether the bytes live at the peak include sampled blocks.
     pub live_at_peak_estimated: bool,
-    /// The stack, innermost first; null in rankings that have none.
+    /// The stack, innermost frame first; null in rankings without stacks.
     pub stack: Option<Vec<FrameAnswer>>,
-    /// The number of different stacks in the row; null in rankings that have none.
+    /// The number of different stacks in the row; null in rankings without stacks.
     pub stacks: Option<usize>,
     /// The innermost line in the user's code.
     pub mine: Option<FrameAnswer>,
@@ -112,24 +112,24 @@ pub struct RowAnswer {
     pub trend: TrendAnswer,
     /// The functions that the line called, with their bytes, the first ten; null in rankings that are not by line.
     pub called: Option<Vec<PartAnswer>>,
-    /// The number of functions that it called.
+    /// The number of functions that the line called.
     pub called_in_all: Option<usize>,
-    /// The program's own texts for these blocks (PyTorch's `user_metadata`), the first ten; null where there are none.
+    /// The program's own texts for the row's blocks (PyTorch's `user_metadata`), the first ten; null where there are none.
     pub user_metadata: Option<Vec<TextAnswer>>,
     /// The number of such texts.
     pub user_metadata_in_all: Option<usize>,
 }
 
-/// A part of a row's blocks: those below a function. For samples, bytes and count of a part are unknown.
+/// A part of a row's blocks: those allocated below one function. For samples, the bytes and the count are unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PartAnswer {
     /// The function.
     pub name: Option<String>,
-    /// Their bytes.
+    /// The bytes of those blocks.
     pub requested_bytes: Option<u64>,
-    /// Their number.
+    /// The number of those blocks.
     pub count: Option<u64>,
 }
 
@@ -140,9 +140,9 @@ pub struct PartAnswer {
 pub struct TextAnswer {
     /// The text.
     pub text: String,
-    /// Their bytes.
+    /// The bytes of those blocks.
     pub requested_bytes: u64,
-    /// Their number.
+    /// The number of those blocks.
     pub count: u64,
 }
 
@@ -155,15 +155,15 @@ pub struct TotalsAnswer {
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// Blocks.
+    /// The number of blocks.
     pub count: u64,
     /// The error of the number of blocks.
     pub count_error: Option<ErrorAnswer>,
-    /// Whether sampled blocks are among them.
+    /// Whether the sums include sampled blocks.
     pub estimated: bool,
 }
 
-/// Bytes by the way in which their operator was found.
+/// Bytes by the source of their operator's name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]

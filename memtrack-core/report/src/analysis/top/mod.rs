@@ -1,9 +1,9 @@
 //! The ranking: the operators, modules, stacks or phases that allocated the memory of a device. The command
 //! `memtrack top` and programs call [`top`].
 //!
-//! Bytes are requested ones, as in the sizes of a trace; an allocator's rounding is known only from the
-//! segments. Bytes and counts are those of the events in the recording; live bytes at the peak include older
-//! blocks. A row that includes sampled blocks is an estimate and marked as one. The recorder has exact sums of
+//! Bytes are requested bytes, like the sizes in a trace; the allocator's rounding is known only from the
+//! segments. Bytes and counts cover the events in the recording; live bytes at the peak include older
+//! blocks. A row that includes sampled blocks is an estimate and marked as such. The recorder keeps exact sums of
 //! the memory that scopes allocated, and rows that depend on scopes alone are those sums.
 //!
 //! **Why `forward.op` and not PyTorch's `.forward.op`?** Rankings drop the root's leading dot; the tracker, whose files
@@ -108,7 +108,7 @@ impl By {
         }
     }
 
-    /// Returns its name in lower case.
+    /// Returns the name of the grouping in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Operator => "operator",
@@ -138,7 +138,7 @@ impl By {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TopOptions {
-    /// The most rows to show.
+    /// The maximum number of rows.
     pub limit: usize,
     /// The patterns that name operators where no scope does.
     pub patterns: Patterns,
@@ -146,16 +146,16 @@ pub struct TopOptions {
     pub at: Option<Moment>,
     /// The rules that define which frames are the user's.
     pub rules: Rules,
-    /// Whether stacks that look the same are one row: frames below a Python line, frames that only pass a call on, and
-    /// type arguments make no difference. `false` distinguishes all stacks.
+    /// Whether stacks that look the same share a row: frames below a Python line, frames that only forward a call, and
+    /// type arguments are ignored. `false` distinguishes all stacks.
     pub fold_hidden: bool,
-    /// Whether the rows are matched with those of another file: ages are left out, and blocks of unknown origin are one
-    /// row, because which stack frees them within a trace depends on when it ends.
+    /// Whether the rows will be matched with those of another file: ages are then omitted, and blocks of unknown origin
+    /// share a row, because the stack that frees such a block depends on when the trace ends.
     pub(super) for_matching: bool,
 }
 
 impl Default for TopOptions {
-    /// Returns 20 rows, the built-in patterns and rules, and stacks folded.
+    /// Returns 20 rows, the built-in patterns and rules, and folded stacks.
     fn default() -> Self {
         let (patterns, rules) = (Patterns::default(), Rules::new());
         Self { limit: 20, patterns, at: None, rules, fold_hidden: true, for_matching: false }
@@ -169,7 +169,7 @@ impl TopOptions {
         Self::default()
     }
 
-    /// Sets the most rows to show.
+    /// Sets the maximum number of rows.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
@@ -190,14 +190,14 @@ impl TopOptions {
         self
     }
 
-    /// Sets whether stacks that look the same are one row.
+    /// Sets whether stacks that look the same share a row.
     #[must_use]
     pub fn fold_hidden(mut self, fold: bool) -> Self {
         self.fold_hidden = fold;
         self
     }
 
-    /// Makes rows that are matched with those of another file.
+    /// Prepares the rows for matching with those of another file.
     #[cfg(feature = "compare")]
     pub(super) fn for_matching(mut self) -> Self {
         self.for_matching = true;
@@ -218,7 +218,7 @@ impl TopOptions {
 pub struct TopRow {
     /// The operator, module path or phase; for a stack, the function that requested the memory.
     pub name: String,
-    /// Bytes requested; with [`TopOptions::at`], those that were live at that moment.
+    /// Requested bytes; with [`TopOptions::at`], the bytes that were live at that moment.
     pub allocated_bytes: u64,
     /// This row's part of the bytes that were live at the device's peak.
     pub live_at_peak_bytes: u64,
@@ -226,7 +226,7 @@ pub struct TopRow {
     pub count: u64,
     /// Size of the largest block allocated, in bytes.
     pub largest_bytes: u64,
-    /// Its share of all bytes requested, 0 to 1.
+    /// The row's share of all requested bytes, from 0 to 1.
     pub share: f64,
     /// Whether bytes, count and share are estimates because they include sampled blocks. Where the row depends on
     /// scopes alone, its bytes and count are the recorder's exact sums.
@@ -238,34 +238,35 @@ pub struct TopRow {
     /// The stack, innermost first, from the function that requested the memory; empty for other rankings.
     pub stack: Vec<StackLine>,
     /// The number of different stacks in the row; [`Self::stack`] is the first of them; for a line, the first
-    /// one through the function with most of its bytes. 0 for rankings without stacks.
+    /// one through the function that allocated most of the line's bytes. 0 for rankings without stacks.
     pub stacks: usize,
-    /// The own line in this row, and the function that it called (for a line, the one with most of its bytes,
-    /// or none where the line itself allocated most); empty for other rankings than by line, stack and Python.
+    /// The row's own line, and the function that it called (in a ranking by line, the function with most of the line's
+    /// bytes, or none where the line itself allocated most); empty except in rankings by line, stack and Python.
     pub owned: StackOwner,
     /// The functions that the line called, with their bytes, at most ten, those with the most bytes first. Only
     /// for lines.
     pub called: Vec<RowText>,
-    /// The number of functions that it called.
+    /// The number of functions that the line called.
     pub called_in_all: usize,
     /// The line that freed the blocks, if they were allocated before the trace begins, at an unknown line.
     pub freed_at: Option<Frame>,
-    /// The age of these blocks. Only with [`TopOptions::at`], and where time passed before that moment.
+    /// The age of the row's blocks. Only with [`TopOptions::at`], and where time passed before that moment.
     pub age: Option<RowAge>,
-    /// The growth of the row in the second half of the trace up to that moment, in bytes. As for [`Self::age`].
+    /// The growth of the row in the second half of the trace up to that moment, in bytes. Present where
+    /// [`Self::age`] is.
     pub growth: Option<RowGrowth>,
-    /// The program's own texts for these blocks (PyTorch's `user_metadata`), at most ten, those with the most bytes
+    /// The program's own texts for the row's blocks (PyTorch's `user_metadata`), at most ten, those with the most bytes
     /// first. Only for stacks at a moment, and without memtrack's own texts.
     pub texts: Vec<RowText>,
-    /// The number of texts.
+    /// The number of those texts, including the ones beyond ten.
     pub texts_in_all: usize,
 }
 
-/// A part of the blocks of a [`TopRow`]: those with a text that the program attached, or below a function.
+/// A part of the blocks of a [`TopRow`]: those with one of the program's texts, or those allocated below one function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RowText {
-    /// The text, or the function.
+    /// The text or the function.
     pub text: String,
     /// Requested bytes of those blocks.
     pub bytes: u64,
@@ -303,7 +304,7 @@ pub struct Totals {
     pub allocated_bytes: u64,
     /// Blocks allocated.
     pub count: u64,
-    /// Whether they are estimates: they include sampled blocks, or small ones may be missing.
+    /// Whether the sums are estimates: they include sampled blocks, or small ones may be missing.
     pub estimated: bool,
     /// The error of the bytes.
     pub bytes_error: Estimate,
@@ -329,42 +330,43 @@ impl Totals {
 pub struct TopReport {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// Its name: `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name: `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
-    /// Whether it is the host heap.
+    /// Whether the device is the host heap.
     pub is_host: bool,
-    /// Whether it is pinned host memory.
+    /// Whether the device is pinned host memory.
     pub is_pinned: bool,
     /// The key of the rows.
     pub by: By,
-    /// The moment whose live blocks are counted; none when all allocations are.
+    /// The moment whose live blocks are counted; none when all allocations are counted.
     pub at: Option<Moment>,
-    /// Halfway from the device's first event to that moment, from where growth counts: in seconds, counted from
-    /// [`Peak::since`]; none where rows have no growth.
+    /// The halfway point between the device's first event and that moment, from which growth is measured, in seconds
+    /// since [`Peak::since`]; none where rows have no growth.
     pub growth_since_seconds: Option<f64>,
     /// The reason why allocations have no stacks, with the option that records them.
     pub missing_stacks: Option<String>,
     /// Whether the file lacks times, so that no age is known.
     pub lacks_times: bool,
-    /// The first rows: by requested bytes, descending; equal ones by their bytes live at the peak, then by name.
+    /// The first rows: by requested bytes, descending; rows with equal bytes by their live bytes at the peak, then by
+    /// name.
     pub rows: Vec<TopRow>,
-    /// The number of rows without the limit.
+    /// The number of rows, including those beyond the limit.
     pub rows_in_all: usize,
     /// Sums over all rows.
     pub totals: Totals,
     /// Whether any of the numbers is based on samples, or small blocks may be missing.
     pub estimated: bool,
-    /// Whether the recording is complete. Otherwise, all allocated memory, the memory live at the end and the peak are at
-    /// least as large as the numbers.
+    /// Whether the recording is complete. Otherwise, the numbers for all allocations, for the end and for the peak are
+    /// lower bounds.
     pub complete: bool,
-    /// The bytes and the number of allocated blocks that were not recorded individually. Both are exact, and samples
-    /// stand for these blocks; none where the recorder did not count.
+    /// The bytes and the number of allocated blocks that were not recorded individually. Both numbers are exact, and
+    /// samples represent these blocks; none where the recorder did not count them.
     pub sampled: Option<(u64, u64)>,
-    /// Whether the sums of scopes are the recorder's own exact ones of the complete session, including dropped events:
+    /// Whether the sums of scopes are the recorder's own, exact for the complete session including dropped events:
     /// then the totals, the annotated bytes and the rows that depend on scopes alone are exact.
     pub exact_scopes: bool,
-    /// The moment of the sums of scopes, in seconds from the start, if the program ended without ending its
-    /// recording; `None` if the recording was ended, or there are no such sums.
+    /// The moment of the sums of scopes, in seconds from the start, if the program exited without finishing its
+    /// recording; `None` if the recording was finished, or there are no such sums.
     pub sums_at_seconds: Option<f64>,
     /// The number of entries into scopes that did not fit into the recorder's tables
     /// ([`ScopeSums::folded`](memtrack_model::snapshot::ScopeSums::folded)).
@@ -377,7 +379,8 @@ pub struct TopReport {
     pub attribution_errors: [Estimate; 3],
     /// The peak.
     pub peak: Peak,
-    /// The phase and the operator of the event that reached the peak; none when it was reached before.
+    /// The phase and the operator of the event that reached the peak; none when the peak was
+    /// reached before the first event.
     pub peak_place: Option<(String, String)>,
     /// Whether the addresses of stacks are the program's; PyTorch's files number their frames instead.
     pub has_addresses: bool,
@@ -390,9 +393,9 @@ pub struct TopReport {
     pub sample_mean_bytes: u64,
     /// The bytes that each small block counted for, in addition to its own, when samples were picked.
     pub sample_block_bytes: u64,
-    /// The share of the threads' processor time that recording was allowed to take; 0: there was no such budget.
+    /// The share of the threads' CPU time that recording was allowed to take; 0: there was no such budget.
     pub budget: f64,
-    /// The sampling of the host's small blocks, if that is known.
+    /// The sampling of the host's small blocks, if known.
     pub sampling: Option<Sampling>,
     /// Rows with fewer bytes than this in small blocks may have no sample and be missing (with 5 % probability); 0 where
     /// every block was recorded.
@@ -405,7 +408,7 @@ pub fn top(snapshot: &Snapshot, by: By, device: DeviceId, options: &TopOptions) 
     top_with(snapshot, &mut Symbolizer::of(snapshot), by, device, options)
 }
 
-/// Does the same as [`top`] with the names of `symbols`.
+/// Ranks like [`top`], with the function names that `symbols` finds.
 pub fn top_with(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,

@@ -1,11 +1,11 @@
 //! Computes a ranking: every lifetime of the device goes into the row of its scope and stack, and every distinct pair
-//! of those is named once.
+//! of a scope and a stack is named once.
 
 use super::age::{Span, Trend};
 use super::exact::ExactSums;
 use super::fold::Fold;
 use super::frames::is_python;
-use super::groups::{self, Groups, MOST_OF_A_TEXT};
+use super::groups::{self, Groups, MOST_TEXT_CHARS};
 use super::stacks::{Trimmer, lines, requester};
 use super::texts::Texts;
 use super::{By, RowErrors, RowText, StackLine, TopOptions, TopReport, TopRow, Totals};
@@ -28,17 +28,17 @@ use memtrack_symbols::Symbolizer;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-/// The row of blocks of which only the free was recorded; in rankings by stack, of all blocks that are older
+/// The name of the row of blocks whose allocation was not recorded; in rankings by stack, of all blocks that are older
 /// than the trace and have no stack.
-pub(in crate::analysis) const BEFORE: &str = "(allocated before the first event)";
+pub(in crate::analysis) const OLDER_BLOCKS: &str = "(allocated before the first event)";
 
-/// The row of blocks that were allocated in the trace without a stack.
+/// The name of the row of blocks that were allocated in the trace without a stack.
 pub(in crate::analysis) const NO_STACK: &str = "(no stack)";
 
-/// The row of blocks below which there is no Python line.
+/// The name of the row of blocks without a Python line in their stack.
 const NO_PYTHON: &str = "(no Python in the stack)";
 
-/// The most program texts that a row shows.
+/// The maximum number of program texts, or of called functions, in a row.
 const MOST_TEXTS: usize = 10;
 
 /// The identity of a row.
@@ -47,10 +47,10 @@ enum Key {
     Name(String),
     Stack(Vec<u64>),
     /// The visible part of a stack.
-    Seen(Vec<u32>),
+    Visible(Vec<u32>),
     /// A line in the user's code.
     Line(Frame),
-    /// The stack that freed blocks of which nothing else is known.
+    /// The line that freed blocks of which nothing else is known.
     Freed(Frame),
 }
 
@@ -66,48 +66,49 @@ struct Sums {
     largest_bytes: u64,
     estimated: bool,
     live_estimated: bool,
-    /// Bytes and blocks of a group of blocks, by the program's text.
+    /// Bytes and blocks by the program's text.
     texts: HashMap<StringId, [u64; 2]>,
     /// Bytes and blocks by the number of the function that the line called.
     called: HashMap<u32, (u64, f64)>,
-    /// For each of those, and for the line's own allocations, the first stack from its first informative frame.
+    /// For each of those functions, and for the line's own allocations (`None`): the first stack, from its first
+    /// informative frame on.
     called_stacks: HashMap<Option<u32>, Vec<u64>>,
     /// The stacks in the row.
     stacks: HashSet<StackId>,
-    /// The first of them, from its first informative frame.
+    /// The first of those stacks, from its first informative frame on.
     stack: Vec<u64>,
-    /// Whether it includes recorded blocks that belong to the row only by their stack.
-    is_split: bool,
-    /// Whether only the recorder's own sums are included.
+    /// Whether the row includes individually recorded blocks, which are not in the recorder's own sums.
+    has_recorded: bool,
+    /// Whether the row includes only the recorder's own sums.
     is_exact: bool,
-    /// Whether it includes blocks that are older than the trace, so that more may be live than were allocated.
+    /// Whether the row includes blocks that are older than the trace, so that more may be live than were allocated.
     has_older: bool,
     trend: Trend,
 }
 
-/// The sum of all rows, as far as it is known beside the samples.
+/// The sums over all rows, as far as they are known independently of the samples.
 #[derive(Clone, Copy)]
 pub(in crate::analysis) struct Wholes {
     bytes: KnownTotal,
     blocks: KnownTotal,
     live_at_peak: KnownTotal,
-    /// Whether the rows' numbers cover the end of the recording, and that end is missing.
+    /// Whether the rows should include the end of the recording, and that end is missing.
     lacks_end: bool,
-    /// Whether the rows count allocations, so that no more of them can have been live.
-    are_allocated: bool,
+    /// Whether the rows count allocations, so that no row can have more live bytes than allocated bytes.
+    count_allocations: bool,
 }
 
 impl Wholes {
-    /// A sum of unknown size.
+    /// Unknown sums.
     pub(in crate::analysis) const UNKNOWN: Self = Self {
         bytes: KnownTotal::UNKNOWN,
         blocks: KnownTotal::UNKNOWN,
         live_at_peak: KnownTotal::UNKNOWN,
         lacks_end: false,
-        are_allocated: false,
+        count_allocations: false,
     };
 
-    /// Creates the sum of rows whose blocks are live at one moment, with at most `most` bytes.
+    /// Creates the sums over rows whose blocks are live at one moment and have at most `most` bytes in total.
     pub(in crate::analysis) fn live(most: f64, all: &Sum) -> Self {
         Self { bytes: KnownTotal::of(most, all), ..Self::UNKNOWN }
     }
@@ -117,7 +118,7 @@ impl Sums {
     /// Counts a block that was allocated, or that is live at the requested moment.
     fn count(&mut self, lifetime: &Lifetime, called: Option<u32>) {
         self.estimated |= lifetime.estimated;
-        self.is_split = true;
+        self.has_recorded = true;
         if let Some(called) = called {
             let (bytes, blocks) = self.called.entry(called).or_default();
             (*bytes, *blocks) = (bytes.saturating_add(lifetime.bytes), *blocks + lifetime.blocks);
@@ -130,7 +131,7 @@ impl Sums {
     }
 }
 
-/// Finds the rows of allocations.
+/// The rows of a ranking while allocations are sorted into them.
 pub(in crate::analysis) struct Sorter<'a> {
     snapshot: &'a Snapshot,
     symbols: &'a mut Symbolizer,
@@ -145,12 +146,12 @@ pub(in crate::analysis) struct Sorter<'a> {
     frees: Frees<'a>,
     /// Whether blocks of unknown origin are distinguished by the stack that freed them.
     splits_by_free: bool,
-    /// Their rows by the stacks that freed them.
+    /// The rows of those blocks, by the stacks that freed them.
     freed: HashMap<StackId, usize, foldhash::fast::RandomState>,
     /// Whether rows by line are split by stack where no line is in the user's code.
     splits_foreign: bool,
-    /// Whether rows show the added blocks in detail.
-    is_shown: bool,
+    /// Whether the rows collect the stacks of added blocks.
+    collects_stacks: bool,
     fold_hidden: bool,
     fold: Fold,
     owners: Owners<'a>,
@@ -188,8 +189,8 @@ impl<'a> Sorter<'a> {
         options: &'a TopOptions,
         lifetimes: &[Lifetime],
     ) -> Self {
-        // Whether a node's operator is in one line depends on the rest of the file: rows that are matched with
-        // those of another file have names that do not.
+        // Whether an autograd node is named after a line of the forward pass depends on the rest of the file: rows that
+        // are matched with those of another file need names that do not.
         let forwards = match options.for_matching {
             true => Rc::default(),
             false => Rc::new(ForwardLines::of(snapshot, symbols, &options.rules)),
@@ -210,7 +211,7 @@ impl<'a> Sorter<'a> {
             splits_by_free: !options.for_matching,
             freed: HashMap::default(),
             splits_foreign: false,
-            is_shown: true,
+            collects_stacks: true,
             fold_hidden: options.fold_hidden,
             fold: Fold::default(),
             owners: Owners::new(&options.rules).with_forward_lines(forwards),
@@ -234,19 +235,19 @@ impl<'a> Sorter<'a> {
         lines.map(|(_, &row)| row).collect()
     }
 
-    /// Makes a row show these stacks alone, the first of them in full.
-    pub(in crate::analysis) fn show(&mut self, row: usize, stacks: &[StackId]) {
+    /// Replaces the stacks of a row; the first of `stacks` is the one that it shows.
+    pub(in crate::analysis) fn set_stacks(&mut self, row: usize, stacks: &[StackId]) {
         let sums = &mut self.sums[row];
         let Some(keys) = stacks.first().map(|&first| self.snapshot.frame_keys(first)) else { return };
-        // The row for blocks without Python shows none.
-        let shows_none = self.by == By::Python && sums.stack.is_empty();
-        if !keys.is_empty() && !shows_none {
+        // The row of blocks without a Python line has no stack.
+        let has_no_stack = self.by == By::Python && sums.stack.is_empty();
+        if !keys.is_empty() && !has_no_stack {
             sums.stack = self.trimmer.trim(&keys, self.symbols).to_vec();
             sums.stacks = stacks.iter().copied().filter(|stack| !stack.is_none()).collect();
         }
     }
 
-    /// Counts a block for its row.
+    /// Adds a block to the sums of its row.
     pub(in crate::analysis) fn count(&mut self, place: RowPlace, lifetime: &Lifetime) {
         self.sums[place.row].count(lifetime, place.called);
     }
@@ -268,23 +269,23 @@ impl<'a> Sorter<'a> {
     /// Finds the row of a block.
     pub(in crate::analysis) fn row_of(&mut self, lifetime: &Lifetime) -> RowPlace {
         if let Some(name) = self.groups.name(lifetime) {
-            // Groups have few rows, which do not depend on the requesting frame.
+            // These rankings have few rows, and no row depends on the requesting frame.
             return RowPlace::of(self.row(Key::Name(name)));
         }
         let of_stacks = matches!(self.by, By::Line | By::Stack | By::Python | By::Frame | By::File);
-        // A free may carry the stack of the allocation, but the scope is that of the free.
+        // A free may carry the stack of the allocation, but its scope is that of the free.
         let stack = match lifetime.known {
             true => Some(lifetime.stack),
             false if of_stacks => self.frees.allocation_stack(lifetime),
             false => None,
         };
-        // Unknown stacks have the same cause: the blocks are older than the recording.
+        // Older blocks without a stack share a row: their allocations were not recorded.
         let is_older = |stack| lifetime.from.is_none() && self.snapshot.frame_keys(stack).is_empty();
         let stack = stack.filter(|&stack| !(of_stacks && self.has_events && is_older(stack)));
         let Some(stack) = stack else {
             return RowPlace::of(match self.frees.freeing_stack(lifetime) {
-                Some(stack) if of_stacks && self.splits_by_free => self.freed(stack),
-                _ => self.row(Key::Name(BEFORE.into())),
+                Some(stack) if of_stacks && self.splits_by_free => self.freed_row(stack),
+                _ => self.row(Key::Name(OLDER_BLOCKS.into())),
             });
         };
         let place = (lifetime.scope, stack);
@@ -303,7 +304,7 @@ impl<'a> Sorter<'a> {
                 let name = |line: &StackLine| groups::frame_name(&line.frame, self.by);
                 Key::Name(requester(&stack).map_or(NO_STACK.into(), name))
             }
-            // Their rows are found by their groups.
+            // The rows of these are found by `groups` above.
             By::Category | By::Stream | By::Pool | By::Metadata | By::Size => Key::Name(operator),
             By::Line => match &self.snapshot.frame_keys(place.1)[..] {
                 [] => Key::Name(NO_STACK.into()),
@@ -313,7 +314,7 @@ impl<'a> Sorter<'a> {
                         .called
                         .as_ref()
                         .filter(|_| owned.mine.is_some())
-                        .map(|frame| self.number(frame));
+                        .map(|frame| self.called_number(frame));
                     stack = self.trimmer.trim(keys, self.symbols).to_vec();
                     let foreign_prefix = owned.line();
                     match owned.mine {
@@ -321,7 +322,7 @@ impl<'a> Sorter<'a> {
                         None if self.splits_foreign => self
                             .fold
                             .visible(&stack, self.symbols)
-                            .map_or_else(|| Key::Stack(stack.clone()), Key::Seen),
+                            .map_or_else(|| Key::Stack(stack.clone()), Key::Visible),
                         None => Key::Name(foreign_prefix),
                     }
                 }
@@ -330,23 +331,23 @@ impl<'a> Sorter<'a> {
                 [] => Key::Name(NO_STACK.into()),
                 addresses => {
                     let trimmed = self.trimmer.trim(addresses, self.symbols);
-                    let seen = match self.by {
+                    let visible = match self.by {
                         By::Python => self.fold.python(trimmed, self.symbols),
                         _ if self.fold_hidden => self.fold.visible(trimmed, self.symbols),
                         _ => None,
                     };
-                    if self.by == By::Python && seen.is_none() {
+                    if self.by == By::Python && visible.is_none() {
                         Key::Name(NO_PYTHON.into())
                     } else {
                         stack = trimmed.to_vec();
-                        seen.map_or_else(|| Key::Stack(stack.clone()), Key::Seen)
+                        visible.map_or_else(|| Key::Stack(stack.clone()), Key::Visible)
                     }
                 }
             },
         };
         let row = self.row(key);
         let sums = &mut self.sums[row];
-        if !stack.is_empty() && self.is_shown {
+        if !stack.is_empty() && self.collects_stacks {
             if self.by == By::Line {
                 sums.called_stacks.entry(called).or_insert_with(|| stack.clone());
             }
@@ -361,23 +362,23 @@ impl<'a> Sorter<'a> {
     }
 
     /// Returns the row of blocks that are known only by the stack that freed them.
-    fn freed(&mut self, stack: StackId) -> usize {
+    fn freed_row(&mut self, stack: StackId) -> usize {
         if let Some(&row) = self.freed.get(&stack) {
             return row;
         }
         let owned = self.owners.owner(&self.snapshot.frame_keys(stack), self.symbols);
         let frame = owned.mine.or(owned.called).map(without_types);
         let frame = match self.by {
-            By::File => frame.and_then(file_alone),
+            By::File => frame.and_then(file_only),
             _ => frame,
         };
-        let row = self.row(frame.map_or(Key::Name(BEFORE.into()), Key::Freed));
+        let row = self.row(frame.map_or(Key::Name(OLDER_BLOCKS.into()), Key::Freed));
         self.freed.insert(stack, row);
         row
     }
 
     /// Returns the number of a function that a line called.
-    fn number(&mut self, frame: &Frame) -> u32 {
+    fn called_number(&mut self, frame: &Frame) -> u32 {
         let next = self.called.len() as u32;
         *self.called_numbers.entry(short(frame)).or_insert_with(|| {
             self.called.push(frame.clone());
@@ -390,16 +391,16 @@ impl<'a> Sorter<'a> {
         self.sums.iter().fold(Sum::default(), |all, row| all.with(&row.allocated))
     }
 
-    /// Returns the rows in the order of their indices.
-    pub(in crate::analysis) fn in_places(self, precision: &Precision, wholes: &Wholes) -> Vec<TopRow> {
-        let mut rows = self.named(usize::MAX, 0, precision, wholes, None);
+    /// Returns the rows, sorted by index.
+    pub(in crate::analysis) fn rows_by_index(self, precision: &Precision, wholes: &Wholes) -> Vec<TopRow> {
+        let mut rows = self.named_rows(usize::MAX, 0, precision, wholes, None);
         rows.sort_by_key(|&(place, _)| place);
         let mut rows: Vec<TopRow> = rows.into_iter().map(|(_, row)| row).collect();
-        name_apart(&mut rows);
+        disambiguate_names(&mut rows);
         rows
     }
 
-    /// Returns the first `shown` rows; the others have no part in the result.
+    /// Returns the rows with an index below `shown`, largest first; the other rows contain only freed blocks.
     fn finish(
         self,
         shown: usize,
@@ -408,22 +409,22 @@ impl<'a> Sorter<'a> {
         wholes: &Wholes,
         span: Option<&Span<'_>>,
     ) -> Vec<TopRow> {
-        let rows = self.named(shown, allocated_bytes, precision, wholes, span);
+        let rows = self.named_rows(shown, allocated_bytes, precision, wholes, span);
         let mut rows: Vec<TopRow> = rows.into_iter().map(|(_, row)| row).collect();
-        name_apart(&mut rows);
+        disambiguate_names(&mut rows);
         rows.sort_by(|a, b| {
             // A trace without allocations can only rank the live bytes.
             let live = || b.live_at_peak_bytes.cmp(&a.live_at_peak_bytes);
             let order = b.allocated_bytes.cmp(&a.allocated_bytes).then_with(live);
             let order = order.then_with(|| a.name.cmp(&b.name));
-            // Stacks may be equal in all of that: their addresses keep the order the same from run to run.
+            // Different stacks may be equal in all of these: their addresses make the order deterministic.
             order.then_with(|| a.stack.iter().map(|l| l.address).cmp(b.stack.iter().map(|l| l.address)))
         });
         rows
     }
 
-    /// Returns the first `shown` rows with their names, each with its index.
-    fn named(
+    /// Returns the rows with an index below `shown`, each with its index.
+    fn named_rows(
         self,
         shown: usize,
         allocated_bytes: u64,
@@ -446,17 +447,17 @@ impl<'a> Sorter<'a> {
             }
             let rounded =
                 |(&number, &(bytes, blocks)): (&u32, &(u64, f64))| (number, [bytes, blocks.round() as u64]);
-            let called = most(sums.called.iter().map(rounded));
+            let called = largest_first(sums.called.iter().map(rounded));
             let mut owned = StackOwner::default();
             let name = match key {
                 Key::Name(name) => name,
-                Key::Stack(_) | Key::Seen(_) => {
-                    // In rankings by line, frames that only pass a call on do not name a row.
+                Key::Stack(_) | Key::Visible(_) => {
+                    // In rankings by line, a frame that only forwards a call does not name a row.
                     let informative = stack.iter().find(|line| by == By::Line && !is_internal(&line.frame));
                     informative.or(stack.first()).map_or(String::new(), |line| line.frame.function.clone())
                 }
                 Key::Line(mine) => {
-                    // A line that itself allocates most of its bytes is not shown with its calls.
+                    // A line that allocates most of its bytes itself is shown without the functions that it calls.
                     let of_calls = called.iter().fold(0u64, |sum, &(_, bytes, _)| sum.saturating_add(bytes));
                     let by_itself = sums.allocated_bytes.saturating_sub(of_calls);
                     let most = called.first().filter(|&&(_, bytes, _)| bytes >= by_itself);
@@ -487,8 +488,8 @@ impl<'a> Sorter<'a> {
             if !sums.estimated && sums.live_at_peak_bytes == 0 {
                 live = Estimate::exact(0.0);
             }
-            // Its live blocks were allocated before.
-            if wholes.are_allocated && !sums.has_older {
+            // A row without older blocks cannot have more live bytes than allocated bytes.
+            if wholes.count_allocations && !sums.has_older {
                 live = live.at_most(bytes.high);
                 live_bytes = live_bytes.min(bytes.high.ceil() as u64);
             }
@@ -573,7 +574,7 @@ pub(super) fn rank(
     for lifetime in &lifetimes {
         let live = lifetime.is_live_after(peak.row);
         let allocated = is_live(lifetime);
-        // At a moment, blocks that are not live have no row.
+        // In a ranking at a moment, blocks that are not live then have no row.
         if !allocated && (!live || options.at.is_some()) {
             continue;
         }
@@ -589,13 +590,13 @@ pub(super) fn rank(
             sums.largest_bytes = sums.largest_bytes.max(lifetime.size_bytes);
             attribution.add(source, lifetime.bytes);
             attributed[source as usize].add(lifetime.size_bytes as f64, lifetime.blocks);
-            if exact.as_ref().is_some_and(|exact| exact.decides(lifetime.scope)) {
+            if exact.as_ref().is_some_and(|exact| exact.includes(lifetime.scope)) {
                 continue;
             }
             if let Some(span) = &span {
-                sums.trend.live(span, lifetime);
+                sums.trend.add_live(span, lifetime);
             }
-            if let Some(text) = sorter.texts.of_the_program(lifetime) {
+            if let Some(text) = sorter.texts.program_text(lifetime) {
                 let [bytes, blocks] = sums.texts.entry(text).or_default();
                 (*bytes, *blocks) = (bytes.saturating_add(lifetime.bytes), *blocks + 1);
             }
@@ -606,10 +607,12 @@ pub(super) fn rank(
     }
     let shown = sorter.sums.len();
     if let Some(span) = &span {
-        sorter.is_shown = false;
-        for lifetime in lifetimes.iter().filter(|lifetime| span.was_live(lifetime) && !is_live(lifetime)) {
+        sorter.collects_stacks = false;
+        for lifetime in
+            lifetimes.iter().filter(|lifetime| span.was_live_halfway(lifetime) && !is_live(lifetime))
+        {
             let row = sorter.row_of(lifetime).row;
-            sorter.sums[row].trend.gone(lifetime);
+            sorter.sums[row].trend.add_freed(lifetime);
         }
     }
     let statistics = snapshot.devices.iter().find(|row| row.device == device).copied();
@@ -624,7 +627,7 @@ pub(super) fn rank(
             sums.blocks += count as f64;
             sums.allocated.add(bytes as f64, 1.0);
             sums.count.add(count as f64, 1.0);
-            sums.is_exact = !sums.is_split;
+            sums.is_exact = !sums.has_recorded;
         }
         attribution.annotated = exact.annotated;
         let mut annotated = Sum::default();
@@ -639,13 +642,13 @@ pub(super) fn rank(
         None => match &exact {
             // Sums of scopes that a killed program left are from an earlier moment.
             Some(exact) => ended.then_some(exact.total),
-            None => counted_in_all(&statistics).filter(|_| estimated),
+            None => counted_allocations(&statistics).filter(|_| estimated),
         },
         Some(Moment::End) => counted_at_end(snapshot, device, &lifetimes).map(|at| [at.bytes, at.blocks]),
         Some(_) => None,
     };
-    // No part is above the whole, where that is known more precisely. The only part is not the whole either:
-    // blocks without a sample may belong under other names.
+    // No row exceeds the total, where the total is known more precisely. Even a single row is not the total: blocks
+    // without a sample may belong to other rows.
     let most_live = if estimated { peak.recorded.high } else { f64::INFINITY };
     let live_at_peak = KnownTotal::of(most_live, &sum(|row| &row.live_at_peak));
     let (bytes, whole_blocks) = match (counted, options.at) {
@@ -662,7 +665,7 @@ pub(super) fn rank(
         live_at_peak,
         // Rows that are matched with those of another file are compared as far as they were recorded.
         lacks_end: !ended && until_the_end && !options.for_matching,
-        are_allocated: options.at.is_none(),
+        count_allocations: options.at.is_none(),
     };
     match counted {
         Some([bytes, count]) => totals = Totals::exact(bytes, count),
@@ -748,17 +751,17 @@ pub(super) fn rank(
     }
 }
 
-/// Returns all allocations, where the recorder counted them and the trace has lost none of them.
-fn counted_in_all(statistics: &DeviceStatistics) -> Option<[u64; 2]> {
-    let is_whole = statistics.counted && statistics.dropped == 0;
-    is_whole.then_some([statistics.allocated_bytes, statistics.allocations])
+/// Returns the bytes and the number of all allocations, where the recorder counted them and dropped none of their events.
+fn counted_allocations(statistics: &DeviceStatistics) -> Option<[u64; 2]> {
+    let is_complete = statistics.counted && statistics.dropped == 0;
+    is_complete.then_some([statistics.allocated_bytes, statistics.allocations])
 }
 
 /// Returns the texts with the most bytes, the largest first.
 fn texts(snapshot: &Snapshot, all: &HashMap<StringId, [u64; 2]>) -> Vec<RowText> {
-    let largest = most(all.iter().map(|(&text, &sums)| (text, sums)));
+    let largest = largest_first(all.iter().map(|(&text, &sums)| (text, sums)));
     let row = |&(text, bytes, blocks): &(StringId, u64, u64)| RowText {
-        text: shorten_middle(&snapshot.strings.get(text), MOST_OF_A_TEXT),
+        text: shorten_middle(&snapshot.strings.get(text), MOST_TEXT_CHARS),
         bytes,
         blocks,
     };
@@ -766,35 +769,35 @@ fn texts(snapshot: &Snapshot, all: &HashMap<StringId, [u64; 2]>) -> Vec<RowText>
 }
 
 /// Sorts by bytes, the largest first, each with its bytes and blocks.
-fn most<T: Copy + Ord>(all: impl Iterator<Item = (T, [u64; 2])>) -> Vec<(T, u64, u64)> {
+fn largest_first<T: Copy + Ord>(all: impl Iterator<Item = (T, [u64; 2])>) -> Vec<(T, u64, u64)> {
     let mut largest: Vec<_> = all.map(|(one, [bytes, blocks])| (one, bytes, blocks)).collect();
     largest.sort_by_key(|&(one, bytes, _)| (std::cmp::Reverse(bytes), one));
     largest
 }
 
-/// Returns the frame without the types that its function was compiled for: a line is one row for all types.
+/// Returns the frame without the type arguments of its function: all instantiations share the row of the line.
 pub(in crate::analysis) fn without_types(frame: Frame) -> Frame {
     let function = if is_python(&frame) { frame.function } else { plain(&frame.function) };
     Frame { function, ..frame }
 }
 
-/// Returns the file of a frame, if that is known.
-fn file_alone(frame: Frame) -> Option<Frame> {
+/// Reduces a frame to its file, if the file is known.
+fn file_only(frame: Frame) -> Option<Frame> {
     let is_known = frame.file.as_deref().is_some_and(|file| !file.is_empty() && file != "??");
     is_known.then_some(Frame { function: String::new(), line: None, ..frame })
 }
 
-/// Returns the name of blocks that are known only by the stack that freed them.
+/// Returns the name of the row of blocks that are known only by the stack that freed them.
 pub(in crate::analysis) fn freed_name(frame: &Frame) -> String {
-    let older = BEFORE.trim_end_matches(')');
+    let older = OLDER_BLOCKS.trim_end_matches(')');
     match (&frame.function[..], &frame.file) {
         ("", Some(file)) => format!("{older}, freed in {file})"),
         _ => format!("{older}, freed at {})", short(frame)),
     }
 }
 
-/// Adds paths to lines of different files with the same name.
-fn name_apart(rows: &mut [TopRow]) {
+/// Adds the folder to the names of lines that different files have in common.
+fn disambiguate_names(rows: &mut [TopRow]) {
     let mut times: HashMap<String, usize> = HashMap::new();
     for row in rows.iter().filter(|row| row.owned.mine.is_some() || row.freed_at.is_some()) {
         *times.entry(row.name.clone()).or_default() += 1;

@@ -13,7 +13,7 @@ impl By {
     /// Returns the default ranking for a snapshot: operators if it has their scopes, or if the stacks name them
     /// for at least half of the memory; else lines in the user's code; stacks if there are none, and in
     /// PyTorch's files, whose stacks are the program's own.
-    pub fn suited_to(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &TopOptions) -> Self {
+    pub fn default_for(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &TopOptions) -> Self {
         if has_operators(snapshot) {
             return Self::Operator;
         }
@@ -23,7 +23,7 @@ impl By {
         let mut attributor = Attributor::new(snapshot, &options.patterns);
         let mut owners = Owners::new(&options.rules);
         let (mut all, mut named, mut has_lines) = (0u64, 0u64, false);
-        for (stack, bytes) in by_stack(snapshot) {
+        for (stack, bytes) in bytes_by_stack(snapshot) {
             all = all.saturating_add(bytes);
             let (_, source) = attributor.operator(ScopeId::NONE, stack, symbols);
             if source == Source::NamedFromStack {
@@ -45,8 +45,8 @@ fn has_operators(snapshot: &Snapshot) -> bool {
     scopes.any(|scope| scope.kind == ScopeKind::Operator && !scope.name.is_empty())
 }
 
-/// Returns the bytes that each stack stands for: its allocations, and its older live memory.
-fn by_stack(snapshot: &Snapshot) -> HashMap<StackId, u64, foldhash::fast::RandomState> {
+/// Returns the bytes that each stack allocated; without events, the bytes of its live blocks.
+fn bytes_by_stack(snapshot: &Snapshot) -> HashMap<StackId, u64, foldhash::fast::RandomState> {
     let mut bytes: HashMap<StackId, u64, foldhash::fast::RandomState> = HashMap::default();
     let mut add = |stack: StackId, more: u64| {
         let sum = bytes.entry(stack).or_default();

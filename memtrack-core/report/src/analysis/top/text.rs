@@ -1,4 +1,4 @@
-//! A ranking as a table for people, with the answers to "is that all?" below it.
+//! A ranking as a table of text, with a footer that states the totals and what the numbers may lack.
 
 use super::folded::folded;
 use super::frames::frame_lines;
@@ -16,7 +16,7 @@ pub(in crate::analysis) const NOT_ENDED: &str = "The recording was not ended: la
                                                  sums, peaks and the memory live at the end may be \
                                                  higher.";
 
-/// A number in a row.
+/// A column of numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Column {
     Bytes,
@@ -29,8 +29,9 @@ enum Column {
     Largest,
 }
 
-/// The columns that can be left out, the first ones first: for all allocations, and for a moment.
-const FIRST_TO_GO: [&[Column]; 2] = [
+/// The columns that are dropped where the width is insufficient, in this order: in rankings of all allocations, and at a
+/// moment.
+const DROP_ORDER: [&[Column]; 2] = [
     &[Column::Largest, Column::LiveAtPeak, Column::Count],
     &[Column::LiveAtPeak, Column::Largest, Column::MedianAge, Column::Oldest, Column::Growth, Column::Count],
 ];
@@ -50,7 +51,7 @@ impl Column {
         }
     }
 
-    fn of(self, row: &TopRow) -> String {
+    fn cell(self, row: &TopRow) -> String {
         let errors = &row.errors;
         let age = |age: Option<Age>| age.map_or("—".to_owned(), Age::text);
         match self {
@@ -80,13 +81,13 @@ impl TopReport {
         if self.rows.is_empty() {
             match self.at {
                 Some(_) => text.push_str("Nothing was live then.\n"),
-                None => text.push_str(&self.why_empty()),
+                None => text.push_str(&self.empty_text()),
             }
         } else {
             let longest = self.rows.iter().flat_map(|row| name_lines(row, self.by, frames, usize::MAX));
             let longest = longest.map(|line| line.chars().count()).max().unwrap_or(0);
             let mut columns = self.columns();
-            let mut least = FIRST_TO_GO[usize::from(self.at.is_some())].iter();
+            let mut droppable = DROP_ORDER[usize::from(self.at.is_some())].iter();
             loop {
                 let full = self.table(&columns, frames, usize::MAX);
                 let widest = full.lines().map(|line| line.chars().count()).max().unwrap_or(0);
@@ -95,12 +96,12 @@ impl TopReport {
                     break;
                 };
                 let room = longest.saturating_sub(widest - width);
-                let goes = if room < LEGIBLE_NAME.min(longest) { least.next() } else { None };
-                let Some(goes) = goes else {
+                let dropped = if room < LEGIBLE_NAME.min(longest) { droppable.next() } else { None };
+                let Some(dropped) = dropped else {
                     text.push_str(&self.table(&columns, frames, room.max(SHORTEST_NAME)));
                     break;
                 };
-                columns.retain(|column| column != goes);
+                columns.retain(|column| column != dropped);
             }
         }
         text.push('\n');
@@ -110,7 +111,7 @@ impl TopReport {
     }
 
     /// Returns the text in place of an empty table.
-    fn why_empty(&self) -> String {
+    fn empty_text(&self) -> String {
         let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
         match (self.rows_in_all, count) {
             (0, 0) => "Nothing was allocated during the recording.\n".to_owned(),
@@ -149,15 +150,15 @@ impl TopReport {
         )
     }
 
-    /// Returns whether rows come from stacks.
-    fn is_of_stacks(&self) -> bool {
+    /// Returns whether the rows depend on stacks.
+    fn depends_on_stacks(&self) -> bool {
         !matches!(self.by, By::Category | By::Stream | By::Pool | By::Metadata | By::Size)
     }
 
-    /// Returns the columns of a row beside its name.
+    /// Returns the columns of a row in addition to its name.
     fn columns(&self) -> Vec<Column> {
         let mut columns = vec![Column::Bytes, Column::Share];
-        // At the peak, the bytes live then and the bytes live at the peak are the same.
+        // In a ranking at the peak, both columns of live bytes would be the same.
         if self.at != Some(Moment::Peak) {
             columns.push(Column::LiveAtPeak);
         }
@@ -205,7 +206,7 @@ impl TopReport {
             let name: Vec<String> = name_lines(row, self.by, frames, name_width)
                 .map(|line| shorten_middle(&line, name_width))
                 .collect();
-            let numbers = columns.iter().map(|column| right(column.of(row)));
+            let numbers = columns.iter().map(|column| right(column.cell(row)));
             table.add_row(std::iter::once(Cell::new(name.join("\n"))).chain(numbers));
         }
         table.trim_fmt() + "\n"
@@ -220,7 +221,7 @@ impl TopReport {
             let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
             let error = &errors[source as usize];
             if bytes == 0 && !error.is_exact() {
-                // No block of it was recorded, so there is no share to show either.
+                // No block of this part was recorded, so its share is unknown too.
                 return error.as_bytes(bytes);
             }
             format!("{} ({})", error.as_bytes(bytes), error.as_share(share))
@@ -253,7 +254,7 @@ impl TopReport {
         if self.lacks_times && self.at.is_some() {
             let _ = writeln!(text, "Ages are unknown: the file does not contain the times of all events.");
         }
-        if let Some(why) = self.missing_stacks.as_deref().filter(|_| self.is_of_stacks()) {
+        if let Some(why) = self.missing_stacks.as_deref().filter(|_| self.depends_on_stacks()) {
             let _ = writeln!(text, "No stack: {why}.");
         }
         if self.at.is_none() && total == 0 && !self.rows.is_empty() {
@@ -308,7 +309,7 @@ impl TopReport {
         }
     }
 
-    /// Writes the meaning of `±` and `<`, and the bytes that rows without them may lack. Nothing where every
+    /// Explains `±` and `<`, and writes how many bytes a row without them may lack. Writes nothing where every
     /// block was recorded.
     fn write_sampling_note(&self, text: &mut String) {
         if !self.estimated {
@@ -322,7 +323,7 @@ impl TopReport {
             text,
             "± and < hold with 95 % confidence: blocks below {}{these} are sampled, {}",
             human_bytes(self.sample_threshold_bytes),
-            self.how_sampled(),
+            self.sampling_interval(),
         );
         if self.detection_limit_bytes > 0 {
             let limit = human_bytes(self.detection_limit_bytes);
@@ -334,8 +335,8 @@ impl TopReport {
         }
     }
 
-    /// Formats the distance between samples.
-    fn how_sampled(&self) -> String {
+    /// Formats the mean number of bytes between samples, and the reason for it.
+    fn sampling_interval(&self) -> String {
         let widest = self.sampling.map_or(0, |sampling| sampling.widest_interval_bytes);
         let budget = format!("more than {} %", (self.budget * 1e4).round() / 1e2);
         match (self.sample_mean_bytes, widest) {
@@ -364,7 +365,7 @@ impl TopReport {
 fn name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator<Item = String> + '_ {
     let lines = match by {
         _ if row.freed_at.is_some() => {
-            // Two facts, a line each.
+            // The time of the allocation and the place of the free: a line each.
             let name = row.name.trim_end_matches(')');
             let (older, freed) = name.split_once(", ").unwrap_or((name, ""));
             let freed = shorten_middle(&printable(freed), room.saturating_sub(2).max(SHORTEST_NAME));
@@ -389,7 +390,7 @@ fn line_name(row: &TopRow, room: usize) -> String {
         0 | 1 => String::new(),
         number => format!(", {} more", number - 1),
     };
-    // None where the line itself allocates most of its bytes.
+    // Empty where the line itself allocates most of its bytes.
     let called = row.owned.called.as_ref().and(row.called.first()).map_or("", |called| &called.text[..]);
     let left = room.saturating_sub(row.name.chars().count() + " → ".chars().count());
     match (called, left.checked_sub(more.len())) {

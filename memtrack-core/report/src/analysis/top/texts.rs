@@ -10,7 +10,7 @@ use std::collections::HashMap;
 /// The texts of one device's blocks.
 #[derive(Default)]
 pub(super) struct Texts<'a> {
-    from: Option<(&'a Snapshot, &'a PyTorch)>,
+    source: Option<(&'a Snapshot, &'a PyTorch)>,
     /// Texts of later annotations, by the rows of the blocks' allocations.
     annotated: HashMap<usize, StringId>,
     /// Texts of blocks from before the trace, by their addresses.
@@ -21,7 +21,7 @@ impl<'a> Texts<'a> {
     /// Collects the texts of the blocks of `device`; a recording that is not in PyTorch's form has none.
     pub(super) fn of_device(snapshot: &'a Snapshot, device: DeviceId) -> Self {
         let Some(pytorch) = snapshot.pytorch.as_deref() else { return Self::default() };
-        let mut texts = Self { from: Some((snapshot, pytorch)), ..Self::default() };
+        let mut texts = Self { source: Some((snapshot, pytorch)), ..Self::default() };
         let events = &snapshot.events;
         if events.action.contains(&Action::Annotate) {
             // The rows of the allocations of live blocks, by address.
@@ -51,9 +51,9 @@ impl<'a> Texts<'a> {
         };
     }
 
-    /// Returns the text of a block; none where there is none, or it is empty.
-    pub(super) fn of(&self, lifetime: &Lifetime) -> Option<StringId> {
-        let (snapshot, _) = self.from?;
+    /// Returns the text of a block; none where there is none, or where it is empty.
+    pub(super) fn of_block(&self, lifetime: &Lifetime) -> Option<StringId> {
+        let (snapshot, _) = self.source?;
         let annotated = match (lifetime.from, lifetime.to, lifetime.block) {
             (Some(from), ..) => self.annotated.get(&from),
             (None, Some(to), _) => self.annotated_older.get(&snapshot.events.address[to]),
@@ -66,15 +66,15 @@ impl<'a> Texts<'a> {
         annotated.copied().or_else(|| self.of_event(lifetime.from.or(lifetime.to)?))
     }
 
-    /// Returns the text without memtrack's own: scopes, and the numbers that samples stand for.
-    pub(super) fn of_the_program(&self, lifetime: &Lifetime) -> Option<StringId> {
-        let (_, pytorch) = self.from?;
+    /// Returns the text of a block, unless memtrack wrote it: scopes, and the weights of samples.
+    pub(super) fn program_text(&self, lifetime: &Lifetime) -> Option<StringId> {
+        let (_, pytorch) = self.source?;
         let is_internal = |text: StringId| lifetime.scope != ScopeId::NONE || pytorch.samples.has(text);
-        self.of(lifetime).filter(|&text| !is_internal(text))
+        self.of_block(lifetime).filter(|&text| !is_internal(text))
     }
 
     fn of_event(&self, row: usize) -> Option<StringId> {
-        let (_, pytorch) = self.from?;
+        let (_, pytorch) = self.source?;
         let has = pytorch.events.has(row, Key::UserMetadata);
         let text = has.then(|| pytorch.events.text(row, Key::UserMetadata));
         text.filter(|&text| text != StringId::EMPTY)

@@ -1,5 +1,5 @@
-//! The columns of a heat map. Steps, if all ranks mark the same: nothing else aligns ranks as exactly. Otherwise time: by
-//! the ranks' clocks if these agree, else since each file began, and for files without times by their events.
+//! The columns of a heat map: steps if all ranks mark the same ones, because nothing else aligns ranks as exactly. Otherwise
+//! they are times: by the ranks' clocks if these agree, else since the first event of each file; without times, events.
 
 use super::NONE;
 use crate::analysis::ranks::digest::{DeviceDigest, RankDigest};
@@ -7,13 +7,13 @@ use crate::analysis::ranks::memory::RanksMemory;
 use memtrack_model::units::{counted, human_count};
 use std::collections::BTreeSet;
 
-/// Fewer steps than these are less informative than time.
+/// Fewer steps than this are less informative than time.
 const LEAST_STEPS: usize = 4;
-/// Clocks agree if, by them, the files lie within this many times the time of the longest.
-const APART: f64 = 2.0;
-/// Processes do not begin within so many nanoseconds of each other.
-const SAME_NS: u64 = 1000;
-/// Parts of a column that a time may be off by the rounding of numbers.
+/// Clocks agree if, by these clocks, all files together span at most this many times the duration of the longest file.
+const MOST_CLOCK_SPAN: f64 = 2.0;
+/// The processes of a job do not all start within this many nanoseconds.
+const LEAST_START_SPREAD_NS: u64 = 1000;
+/// The maximum rounding error of a position, in columns.
 const ROUNDING: f64 = 1e-6;
 
 /// The kind of the columns of a heat map.
@@ -24,7 +24,7 @@ pub enum HeatColumns {
     Steps {
         /// The name of the steps.
         name: String,
-        /// For each column the number of its first step and of its last.
+        /// For each column, the numbers of its first and its last step.
         numbers: Vec<(u64, u64)>,
         /// The number of steps.
         steps: usize,
@@ -33,14 +33,14 @@ pub enum HeatColumns {
     Clock {
         /// The number of columns.
         columns: usize,
-        /// The length of each, in seconds.
+        /// The length of a column, in seconds.
         seconds: f64,
     },
     /// Equal times since each file's own first event.
     SinceFirst {
         /// The number of columns.
         columns: usize,
-        /// The length of each, in seconds.
+        /// The length of a column, in seconds.
         seconds: f64,
     },
     /// Equal parts of each file, from its first event to its last, by the numbers of the events: there are no times.
@@ -69,12 +69,12 @@ impl HeatColumns {
                 Some((first, last)) => format!("steps {first} to {last}"),
                 None => String::new(),
             },
-            _ => format!("at {}", self.mark(column)),
+            _ => format!("at {}", self.start_label(column)),
         }
     }
 
-    /// Formats the begin of a column: `1.25 s`, `50 %`.
-    fn mark(&self, column: usize) -> String {
+    /// Formats the start of a column: `1.25 s`, `50 %`.
+    fn start_label(&self, column: usize) -> String {
         match self {
             Self::Steps { .. } => String::new(),
             Self::Clock { seconds, .. } | Self::SinceFirst { seconds, .. } => {
@@ -121,14 +121,14 @@ impl HeatColumns {
         }
     }
 
-    /// Returns the labels along an axis, some `most` marks, each with its position in columns from the left.
-    pub fn marks(&self, most: usize) -> Vec<(f64, String)> {
+    /// Returns about `most` labels along the axis, each with its position in columns from the left.
+    pub fn axis_labels(&self, most: usize) -> Vec<(f64, String)> {
         let most = most.max(1);
         match self {
             Self::Steps { numbers, .. } => {
                 let (first, last) =
                     (numbers.first().map_or(0, |at| at.0), numbers.last().map_or(0, |at| at.1));
-                let every = nice((last - first) as f64 / most as f64).max(1.0) as u64;
+                let every = round_up((last - first) as f64 / most as f64).max(1.0) as u64;
                 let round =
                     |&(first, last): &(u64, u64)| Some(last / every * every).filter(|&round| round >= first);
                 let mark = |(at, ends)| Some((at as f64 + 0.5, round(ends)?.to_string()));
@@ -139,7 +139,7 @@ impl HeatColumns {
                 if long <= 0.0 {
                     return Vec::new();
                 }
-                let every = nice(long / most as f64);
+                let every = round_up(long / most as f64);
                 let times = (long / every * (1.0 + ROUNDING)).floor() as usize;
                 let mark = |at: usize| {
                     let at = every * at as f64;
@@ -154,8 +154,8 @@ impl HeatColumns {
     }
 }
 
-/// Returns the next of 1, 2, 5, 10, 20 … and of 0.5, 0.2, 0.1 …
-fn nice(number: f64) -> f64 {
+/// Rounds a number up to the next of … 0.1, 0.2, 0.5, 1, 2, 5, 10, 20 …
+fn round_up(number: f64) -> f64 {
     if number <= 0.0 || !number.is_finite() {
         return 1.0;
     }
@@ -164,12 +164,12 @@ fn nice(number: f64) -> f64 {
     times.unwrap_or(10.0) * power
 }
 
-/// Returns the decimals that distinguish times this many seconds apart.
+/// Returns the number of decimals that distinguish times this many seconds apart.
 fn decimals(seconds: f64) -> usize {
     if seconds > 0.0 { (-seconds.log10()).ceil().clamp(0.0, 9.0) as usize } else { 0 }
 }
 
-/// Cuts the memory of a rank into the columns.
+/// The columns, and what is needed to assign the memory of a rank to them.
 pub(super) struct Cutter {
     pub(super) columns: HeatColumns,
     /// The numbers of all steps.
@@ -191,22 +191,23 @@ impl Cutter {
         let members = || memory.members.iter().map(|&(rank, at)| (&ranks[rank], &ranks[rank].devices[at]));
         let bins = members().map(|(_, device)| device.timeline.requested_bytes.len()).max().unwrap_or(1);
         let mut columns = bins.clamp(1, most);
-        let long = members().map(|(_, device)| long(device)).fold(0.0, f64::max);
+        let longest = members().map(|(_, device)| duration_seconds(device)).fold(0.0, f64::max);
         let begins: Option<Vec<u64>> = members().map(|(rank, device)| begin_ns(rank, device)).collect();
         let Some(begins) = begins else {
             return Self { columns: HeatColumns::Parts { columns }, numbers: Vec::new(), begin_ns: None };
         };
-        if long <= 0.0 {
+        if longest <= 0.0 {
             columns = 1;
         }
         let first = begins.iter().copied().min().unwrap_or(0);
         let end = |(begin, (_, device)): (&u64, (&RankDigest, &DeviceDigest))| {
-            begin.saturating_sub(first) as f64 / 1e9 + self::long(device)
+            begin.saturating_sub(first) as f64 / 1e9 + duration_seconds(device)
         };
         let whole = begins.iter().zip(members()).map(end).fold(0.0, f64::max);
-        // Files that all begin at one moment have no real times of the day: theirs were replaced.
-        let agree = begins.iter().any(|&begin| begin - first > SAME_NS) && whole <= APART * long;
-        let seconds = if agree { whole } else { long } / columns as f64;
+        // Files that all begin at the same moment do not contain real clock times: those were replaced.
+        let agree = begins.iter().any(|&begin| begin - first > LEAST_START_SPREAD_NS)
+            && whole <= MOST_CLOCK_SPAN * longest;
+        let seconds = if agree { whole } else { longest } / columns as f64;
         let columns = match agree {
             true => HeatColumns::Clock { columns, seconds },
             false => HeatColumns::SinceFirst { columns, seconds },
@@ -214,7 +215,7 @@ impl Cutter {
         Self { columns, numbers: Vec::new(), begin_ns: agree.then_some(first) }
     }
 
-    /// Adds the memory of a rank in each column to `series`.
+    /// Appends the memory of a rank in each column to `series`.
     pub(super) fn cut(&self, rank: &RankDigest, device: &DeviceDigest, series: &mut Vec<u64>) {
         let from = series.len();
         series.resize(from + self.columns.count(), NONE);
@@ -224,10 +225,10 @@ impl Cutter {
         };
         match &self.columns {
             HeatColumns::Steps { numbers, steps, .. } => {
-                let steps_a_column = steps.div_ceil(numbers.len().max(1)).max(1);
+                let steps_per_column = steps.div_ceil(numbers.len().max(1)).max(1);
                 for step in &device.steps {
                     if let Ok(at) = self.numbers.binary_search(&step.number) {
-                        raise(&mut cells[at / steps_a_column], step.peak_requested_bytes);
+                        raise(&mut cells[at / steps_per_column], step.peak_requested_bytes);
                     }
                 }
             }
@@ -240,7 +241,7 @@ impl Cutter {
                     cells,
                     &device.timeline.requested_bytes,
                     late / seconds,
-                    long(device) / seconds,
+                    duration_seconds(device) / seconds,
                     raise,
                 );
             }
@@ -254,7 +255,7 @@ impl Cutter {
 /// Adds bins that begin at `begin` and last for `long`, both in columns, to the columns that they overlap.
 fn stretch(cells: &mut [u64], bins: &[u64], begin: f64, long: f64, raise: impl Fn(&mut u64, u64)) {
     let last = cells.len() - 1;
-    // All events of a file may be of one moment, in all files.
+    // If all events of all files have the same time, a column has no length.
     let begin = if begin.is_finite() { begin } else { 0.0 };
     let bin_long = if long.is_finite() { long / bins.len().max(1) as f64 } else { 0.0 };
     for (at, &bytes) in bins.iter().enumerate() {
@@ -265,18 +266,18 @@ fn stretch(cells: &mut [u64], bins: &[u64], begin: f64, long: f64, raise: impl F
     }
 }
 
-/// Returns the total length of a device's times, in seconds.
-fn long(device: &DeviceDigest) -> f64 {
+/// Returns the duration of a device's timeline, in seconds.
+fn duration_seconds(device: &DeviceDigest) -> f64 {
     device.timeline.bin_seconds * device.timeline.requested_bytes.len() as f64
 }
 
-/// Returns the begin of a device's first bin, in nanoseconds since the Unix epoch.
+/// Returns the start of a device's first bin, in nanoseconds since the Unix epoch.
 fn begin_ns(rank: &RankDigest, device: &DeviceDigest) -> Option<u64> {
     let since = (device.timeline.begin_seconds * 1e9).round();
     rank.begin_ns.map(|begin| begin.saturating_add_signed(since as i64))
 }
 
-/// Returns the steps that all ranks mark, with their name and by their numbers.
+/// Returns the name and the numbers of the steps that all ranks mark.
 fn steps(ranks: &[RankDigest], memory: &RanksMemory) -> Option<(String, Vec<u64>)> {
     let &(first, _) = memory.members.first()?;
     let name = ranks[first].step_name.as_ref()?;

@@ -4,39 +4,40 @@ use super::{Cells, HeatColumns, NONE};
 use crate::analysis::ranks::memory::Outlier;
 use memtrack_model::units::human_count;
 
-/// A rank is odd up to the end also if it was not in one of so many columns before it.
-const GAP: usize = 64;
+/// A rank counts as odd without interruption if it is usual in at most one of this many consecutive columns.
+const COLUMNS_PER_GAP: usize = 64;
 
 /// An odd rank over time.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Course {
-    /// Its index in [`Ranks::ranks`](crate::analysis::ranks::Ranks::ranks).
+pub struct RankHistory {
+    /// The rank's index in [`Ranks::ranks`](crate::analysis::ranks::Ranks::ranks).
     pub rank: usize,
-    /// Whether it holds more than the others, rather than less.
+    /// Whether the rank holds more than the others, rather than less.
     pub is_more: bool,
-    /// Its requested bytes in each column.
+    /// The rank's requested bytes in each column.
     pub bytes: Vec<Option<u64>>,
-    /// The number of columns in which the rule finds it odd, to that side.
+    /// The number of columns in which the rank is odd by the rule, in that direction.
     pub odd_columns: usize,
-    /// The first of these.
+    /// The first of those columns.
     pub first_odd: Option<usize>,
-    /// The first column of the part at the end in which it stays odd; none if it does not.
+    /// The column from which the rank is odd up to the end; none if it is not odd at the end.
     pub since: Option<usize>,
 }
 
 impl Cells<'_> {
-    /// Returns the course of the rank at `member`.
-    pub(super) fn course(&self, member: usize, outlier: &Outlier) -> Course {
-        let own = self.of(member);
+    /// Returns the history of the rank at `member`.
+    pub(super) fn history(&self, member: usize, outlier: &Outlier) -> RankHistory {
+        let own = self.series_of(member);
         let is_more = outlier.by() > 0;
         let is_odd = |column: usize| {
-            let above = self.middles[column].is_some_and(|middle| own[column] > middle.median);
+            let above =
+                self.distributions[column].is_some_and(|distribution| own[column] > distribution.median);
             above == is_more && self.is_odd(member, column)
         };
         let present: Vec<usize> = (0..own.len()).filter(|&column| own[column] != NONE).collect();
         let odd: Vec<usize> = present.iter().copied().filter(|&column| is_odd(column)).collect();
-        let gap = own.len() / GAP;
+        let gap = own.len() / COLUMNS_PER_GAP;
         let mut since = None;
         let mut reached = present.last().copied().unwrap_or(0);
         for &column in odd.iter().rev() {
@@ -45,7 +46,7 @@ impl Cells<'_> {
             }
             (since, reached) = (Some(column), column);
         }
-        Course {
+        RankHistory {
             rank: outlier.rank,
             is_more,
             bytes: own.iter().map(|&bytes| (bytes != NONE).then_some(bytes)).collect(),
@@ -56,9 +57,9 @@ impl Cells<'_> {
     }
 }
 
-impl Course {
-    /// Formats the time since when it is odd, to follow the rank's name; none if it is odd in no single column.
-    pub fn words(&self, columns: &HeatColumns) -> Option<String> {
+impl RankHistory {
+    /// Describes since when the rank is odd, in words that follow its name; none if it is odd in no column.
+    pub fn description(&self, columns: &HeatColumns) -> Option<String> {
         let side = if self.is_more { "more" } else { "less" };
         let has = |column: usize| self.bytes.get(column).is_some_and(Option::is_some);
         let first = self.first_odd?;

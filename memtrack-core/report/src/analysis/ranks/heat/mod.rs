@@ -1,6 +1,6 @@
 //! Ranks over time, side by side: a row for each rank, a column for each step or time, and in each cell the
-//! most live bytes. The picture is bounded: more ranks than rows share rows, more steps than columns share
-//! columns, and a shared cell shows the most, so that no peak is lost. `columns` defines the columns, `course`
+//! most live bytes. The size is bounded: if there are more ranks than rows or more steps than columns, they share rows
+//! or columns, and a shared cell shows the maximum, so that no peak is lost. `columns` defines the columns, `course`
 //! finds the time since when a rank is odd.
 
 mod columns;
@@ -9,22 +9,22 @@ mod course;
 mod tests;
 
 pub use columns::HeatColumns;
-pub use course::Course;
+pub use course::RankHistory;
 
 use super::Ranks;
 use super::memory::{Measure, RanksMemory};
-use super::rule::Middle;
+use super::rule::Distribution;
 use crate::analysis::estimate::Estimate;
 use columns::Cutter;
 use std::ops::Range;
 
-/// The most columns of a heat map.
+/// The maximum number of columns of a heat map.
 pub const MOST_COLUMNS: usize = 512;
-/// The most rows of a heat map.
+/// The maximum number of rows of a heat map.
 pub const MOST_ROWS: usize = 1024;
-/// The most odd ranks whose course is reported.
-pub const MOST_COURSES: usize = 64;
-/// Marks a rank without a value in a column.
+/// The maximum number of odd ranks whose memory over time is reported.
+pub const MOST_HISTORIES: usize = 64;
+/// The value of a rank that has no memory in a column.
 const NONE: u64 = u64::MAX;
 
 /// One kind of memory in all ranks over time.
@@ -33,9 +33,9 @@ const NONE: u64 = u64::MAX;
 pub struct HeatMap {
     /// The kind of the columns.
     pub columns: HeatColumns,
-    /// The usual level of each column: the median over all ranks that have it. None where no rank has it.
-    pub middles: Vec<Option<Middle>>,
-    /// For each column the least and the most among the ranks that are not odd in their peak or end.
+    /// The distribution of the ranks' bytes in each column; none where no rank has a value.
+    pub distributions: Vec<Option<Distribution>>,
+    /// For each column, the least and the most bytes of the ranks that are not odd in their peak or end.
     pub usual: Vec<Option<(u64, u64)>>,
     /// The rows, in the order of the ranks.
     pub rows: Vec<HeatRow>,
@@ -45,17 +45,17 @@ pub struct HeatMap {
     pub most: u64,
     /// The largest distance of a cell from the median of its column.
     pub furthest_off: u64,
-    /// The ranks that are odd in their peak or end, the one that is furthest off first.
-    pub courses: Vec<Course>,
+    /// The ranks that are odd in their peak or end, the rank that is furthest from the median first.
+    pub histories: Vec<RankHistory>,
 }
 
-/// A row: one rank, or some that follow one another.
+/// A row: one rank, or several consecutive ranks.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct HeatRow {
     /// The ranks, as indices into [`RanksMemory::members`].
     pub members: Range<usize>,
-    /// A cell for each column; none where no rank of the row has anything there.
+    /// A cell for each column; none where no rank of the row has a value.
     pub cells: Vec<Option<HeatCell>>,
 }
 
@@ -63,11 +63,11 @@ pub struct HeatRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeatCell {
-    /// The most requested bytes that were live in any of them.
+    /// The most requested bytes that were live in any of the ranks.
     pub most: u64,
-    /// Requested bytes of the one that is furthest off the median of the column.
+    /// The requested bytes of the rank that is furthest from the median of the column.
     pub furthest: u64,
-    /// Whether that one is off by more than the [rule](super::rule) allows, among all ranks in this column.
+    /// Whether that rank is odd by the [rule](super::rule), applied to all ranks in this column.
     pub is_odd: bool,
 }
 
@@ -82,20 +82,20 @@ impl HeatMap {
         for &(rank, at) in members {
             cutter.cut(&ranks[rank], &ranks[rank].devices[at], &mut series);
         }
-        let middles = middles(&series, width);
+        let distributions = distributions(&series, width);
         // Where blocks were sampled, only the errors of the peak and the end are known.
         let is_exact = |&(rank, at): &(usize, usize)| ranks[rank].devices[at].peak.error.is_exact();
         let exact: Vec<bool> = members.iter().map(is_exact).collect();
-        let cells = Cells { series: &series, width, middles: &middles, exact: &exact };
-        let (courses, is_odd) = courses(memory, &cells);
+        let cells = Cells { series: &series, width, distributions: &distributions, exact: &exact };
+        let (histories, is_odd) = histories(memory, &cells);
         let ranks_per_row = members.len().div_ceil(rows).max(1);
         let rows: Vec<HeatRow> = (0..members.len())
             .step_by(ranks_per_row)
             .map(|first| cells.row(first..(first + ranks_per_row).min(members.len())))
             .collect();
-        let all = || rows.iter().flat_map(|row| row.cells.iter().zip(&middles));
-        let off = |(cell, middle): (&Option<HeatCell>, &Option<Middle>)| {
-            Some((*cell)?.furthest.abs_diff((*middle)?.median))
+        let all = || rows.iter().flat_map(|row| row.cells.iter().zip(&distributions));
+        let off = |(cell, distribution): (&Option<HeatCell>, &Option<Distribution>)| {
+            Some((*cell)?.furthest.abs_diff((*distribution)?.median))
         };
         Self {
             usual: usual(&cells, &is_odd),
@@ -104,8 +104,8 @@ impl HeatMap {
             columns: cutter.columns,
             rows,
             ranks_per_row,
-            courses,
-            middles,
+            histories,
+            distributions,
         }
     }
 
@@ -117,32 +117,32 @@ impl HeatMap {
 
 /// The memory of each rank in each column.
 struct Cells<'a> {
-    /// Rank by rank; [`NONE`] where it has nothing.
+    /// Rank by rank; [`NONE`] where a rank has no value.
     series: &'a [u64],
     width: usize,
-    middles: &'a [Option<Middle>],
-    /// For each rank whether its bytes are exact.
+    distributions: &'a [Option<Distribution>],
+    /// For each rank, whether its bytes are exact.
     exact: &'a [bool],
 }
 
 impl Cells<'_> {
-    fn of(&self, member: usize) -> &[u64] {
+    fn series_of(&self, member: usize) -> &[u64] {
         &self.series[member * self.width..(member + 1) * self.width]
     }
 
-    /// Applies the rule of the whole to a column.
+    /// Returns whether a rank is odd in a column, by the rule for peaks and ends.
     fn is_odd(&self, member: usize, column: usize) -> bool {
-        let bytes = self.of(member)[column];
+        let bytes = self.series_of(member)[column];
         self.exact[member]
             && bytes != NONE
-            && self.middles[column]
-                .is_some_and(|middle| middle.is_outlier(bytes, &Estimate::exact(bytes as f64)))
+            && self.distributions[column]
+                .is_some_and(|distribution| distribution.is_outlier(bytes, &Estimate::exact(bytes as f64)))
     }
 
     fn row(&self, members: Range<usize>) -> HeatRow {
         let cell = |column: usize| {
-            let median = self.middles[column]?.median;
-            let of = |member: usize| self.of(member)[column];
+            let median = self.distributions[column]?.median;
+            let of = |member: usize| self.series_of(member)[column];
             let known = || members.clone().filter(|&member| of(member) != NONE);
             let most = known().map(of).max()?;
             let furthest = known().max_by_key(|&member| (of(member).abs_diff(median), of(member)))?;
@@ -152,36 +152,38 @@ impl Cells<'_> {
     }
 }
 
-fn middles(series: &[u64], width: usize) -> Vec<Option<Middle>> {
+fn distributions(series: &[u64], width: usize) -> Vec<Option<Distribution>> {
     let column = |at: usize| {
         let known: Vec<u64> =
             series.iter().skip(at).step_by(width).copied().filter(|&bytes| bytes != NONE).collect();
-        Middle::of(&known)
+        Distribution::of(&known)
     };
     (0..width).map(column).collect()
 }
 
-/// Returns the odd ranks' courses, and for each rank whether it is one of these.
-fn courses(memory: &RanksMemory, cells: &Cells<'_>) -> (Vec<Course>, Vec<bool>) {
+/// Returns the odd ranks over time, and for each rank whether it is odd.
+fn histories(memory: &RanksMemory, cells: &Cells<'_>) -> (Vec<RankHistory>, Vec<bool>) {
     let mut is_odd = vec![false; memory.members.len()];
-    let mut courses = Vec::new();
+    let mut histories = Vec::new();
     for outlier in &memory.outliers {
         let by_live_bytes = matches!(outlier.measure, Measure::Peak | Measure::End);
         let member = memory.members.iter().position(|member| member.0 == outlier.rank);
         let Some(member) = member.filter(|&member| by_live_bytes && !is_odd[member]) else { continue };
         is_odd[member] = true;
-        if courses.len() < MOST_COURSES {
-            courses.push(cells.course(member, outlier));
+        if histories.len() < MOST_HISTORIES {
+            histories.push(cells.history(member, outlier));
         }
     }
-    (courses, is_odd)
+    (histories, is_odd)
 }
 
-/// Returns the least and the most among the ranks that are not odd.
+/// Returns for each column the least and the most bytes of the ranks that are not odd.
 fn usual(cells: &Cells<'_>, is_odd: &[bool]) -> Vec<Option<(u64, u64)>> {
     let mut usual: Vec<Option<(u64, u64)>> = vec![None; cells.width];
     for member in (0..is_odd.len()).filter(|&member| !is_odd[member]) {
-        for (range, &bytes) in usual.iter_mut().zip(cells.of(member)).filter(|(_, bytes)| **bytes != NONE) {
+        for (range, &bytes) in
+            usual.iter_mut().zip(cells.series_of(member)).filter(|(_, bytes)| **bytes != NONE)
+        {
             let (least, most) = range.unwrap_or((bytes, bytes));
             *range = Some((least.min(bytes), most.max(bytes)));
         }

@@ -7,8 +7,7 @@ use memtrack_model::snapshot::Since;
 const MIB: u64 = 1 << 20;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A rank that held so many MiB in each of equal times, which together last for `seconds`, and the same in
-/// steps where it has any.
+/// A rank that had `mib` live in equal times, which together last for `seconds`, and, where it has steps, in its steps.
 struct Rank {
     number: u64,
     mib: Vec<u64>,
@@ -92,7 +91,7 @@ fn heat(ranks: &[Rank], columns: usize, rows: usize) -> HeatMap {
     HeatMap::of(&ranks, &ranks.memories[0], columns, rows)
 }
 
-/// Returns the most in each cell, in MiB.
+/// Returns the maximum of each cell, in MiB.
 fn most(heat: &HeatMap) -> Vec<Vec<Option<u64>>> {
     heat.rows
         .iter()
@@ -100,7 +99,7 @@ fn most(heat: &HeatMap) -> Vec<Vec<Option<u64>>> {
         .collect()
 }
 
-/// Ranks of so many steps, of which the last grows by 10 MiB a step from `since` on.
+/// Creates ranks with `steps` steps each; the last rank grows by 10 MiB per step from `since` on.
 fn leaking(ranks: u64, steps: u64, since: u64) -> Vec<Rank> {
     let one = |number: u64| {
         let more = |step: u64| if number + 1 == ranks { 10 * (step + 1).saturating_sub(since) } else { 0 };
@@ -125,43 +124,43 @@ fn steps_are_columns_where_all_ranks_mark_them() {
     let mut ranks = ranks;
     ranks[1].has_steps = false;
     assert!(matches!(heat(&ranks, 512, 1024).columns, HeatColumns::SinceFirst { .. }));
-    // Too few columns to see when something happened.
+    // Too few steps for columns.
     assert!(matches!(heat(&leaking(4, 3, 2), 512, 1024).columns, HeatColumns::SinceFirst { .. }));
 }
 
 #[test]
 fn an_odd_rank_is_odd_since_the_first_step_that_the_rule_marks() {
     let found = heat(&leaking(4, 6, 2), 512, 1024);
-    let course = &found.courses[0];
-    assert_eq!((course.rank, course.is_more, course.since, course.odd_columns), (3, true, Some(2), 4));
-    assert_eq!(course.words(&found.columns).unwrap(), "holds more than the others since step 2");
+    let history = &found.histories[0];
+    assert_eq!((history.rank, history.is_more, history.since, history.odd_columns), (3, true, Some(2), 4));
+    assert_eq!(history.description(&found.columns).unwrap(), "holds more than the others since step 2");
     let odd: Vec<bool> = found.rows[3].cells.iter().map(|cell| cell.unwrap().is_odd).collect();
     assert_eq!(odd, [false, false, true, true, true, true]);
 
     let from_the_first = heat(&leaking(4, 6, 0), 512, 1024);
-    let words = from_the_first.courses[0].words(&from_the_first.columns).unwrap();
+    let words = from_the_first.histories[0].description(&from_the_first.columns).unwrap();
     assert_eq!(words, "holds more than the others from the beginning on");
-    // Odd at its peak, and like the others again afterwards.
+    // Odd at its peak, and usual again afterwards.
     let mut ranks = leaking(4, 6, 9);
     ranks[3].mib[4] = 300;
     let found = heat(&ranks, 512, 1024);
-    assert_eq!((found.courses[0].since, found.courses[0].first_odd), (None, Some(4)));
-    let words = found.courses[0].words(&found.columns).unwrap();
+    assert_eq!((found.histories[0].since, found.histories[0].first_odd), (None, Some(4)));
+    let words = found.histories[0].description(&found.columns).unwrap();
     assert_eq!(words, "holds more than the others in 1 of 6 columns of steps, first in step 4");
 }
 
 #[test]
-fn an_early_blip_is_no_beginning_and_a_gap_of_one_column_is_no_end() {
+fn an_early_blip_is_not_the_start_and_a_gap_of_one_column_is_not_the_end() {
     let mut ranks: Vec<Rank> = (0..4).map(|number| rank(number, &[100; 512])).collect();
     ranks[2].mib[10] = 200;
     ranks[2].mib[300..].fill(200);
     ranks[2].mib[400..405].fill(100);
     let found = heat(&ranks, 512, 1024);
-    assert_eq!((found.courses[0].first_odd, found.courses[0].since), (Some(10), Some(300)));
+    assert_eq!((found.histories[0].first_odd, found.histories[0].since), (Some(10), Some(300)));
 }
 
 #[test]
-fn more_steps_than_columns_share_them_and_no_peak_is_lost() {
+fn steps_share_columns_without_losing_a_peak() {
     let mut ranks = leaking(3, 1000, 2000);
     ranks[1].mib[777] = 500;
     let found = heat(&ranks, 64, 1024);
@@ -174,7 +173,7 @@ fn more_steps_than_columns_share_them_and_no_peak_is_lost() {
 }
 
 #[test]
-fn more_ranks_than_rows_share_them_and_the_highest_and_the_furthest_off_stay() {
+fn a_shared_row_shows_its_highest_rank_and_the_one_furthest_from_the_median() {
     let mut ranks: Vec<Rank> = (0..1000).map(|number| rank(number, &[100, 100, 100, 100])).collect();
     ranks[500].mib[2] = 10;
     ranks[501].mib[2] = 150;
@@ -187,12 +186,12 @@ fn more_ranks_than_rows_share_them_and_the_highest_and_the_furthest_off_stay() {
 }
 
 #[test]
-fn agreeing_clocks_align_ranks_and_otherwise_each_begins_at_0() {
+fn ranks_are_aligned_by_clocks_that_agree_and_otherwise_by_their_first_events() {
     let late = |by: u64| Rank { begin_ns: Some(5 * SECOND_NS + by), ..rank(1, &[7, 8, 9, 9]) };
     let begin = || rank(0, &[1, 2, 3, 4]);
     let found = heat(&[begin(), late(2 * SECOND_NS)], 4, 10);
     assert_eq!(found.columns, HeatColumns::Clock { columns: 4, seconds: 1.5 });
-    // A time of which only a part lies in a column counts there too.
+    // A bin that only partly overlaps a column counts there too.
     assert_eq!(most(&found), [[Some(2), Some(3), Some(4), None], [None, Some(7), Some(9), Some(9)]]);
     let found = heat(&[begin(), late(60 * SECOND_NS)], 4, 10);
     assert_eq!(found.columns, HeatColumns::SinceFirst { columns: 4, seconds: 1.0 });
@@ -205,7 +204,7 @@ fn a_shorter_file_has_nothing_after_its_end() {
     let short = Rank { seconds: 2.0, ..rank(1, &[7, 8, 9, 9]) };
     let found = heat(&[rank(0, &[1, 2, 3, 4]), short], 4, 10);
     assert_eq!(most(&found)[1], [Some(8), Some(9), None, None]);
-    assert_eq!(found.middles[3].map(|middle| middle.count), Some(1));
+    assert_eq!(found.distributions[3].map(|distribution| distribution.count), Some(1));
 }
 
 #[test]
@@ -214,21 +213,21 @@ fn files_without_times_are_cut_by_their_events() {
     let found = heat(&ranks, 2, 10);
     assert_eq!(found.columns, HeatColumns::Parts { columns: 2 });
     assert_eq!(most(&found), [[Some(2), Some(4)], [Some(5), Some(6)]]);
-    assert_eq!(found.columns.marks(8).len(), 5);
+    assert_eq!(found.columns.axis_labels(8).len(), 5);
 }
 
 #[test]
-fn one_moment_is_one_column() {
+fn events_at_one_moment_have_one_column() {
     let ranks = [Rank { seconds: 0.0, ..rank(0, &[3]) }, Rank { seconds: 0.0, ..rank(1, &[4]) }];
     let found = heat(&ranks, 512, 10);
     assert_eq!(most(&found), [[Some(3)], [Some(4)]]);
-    assert_eq!(found.columns.marks(8), []);
+    assert_eq!(found.columns.axis_labels(8), []);
 }
 
 #[test]
-fn marks_are_round_numbers_within_the_axis() {
+fn axis_labels_are_round_numbers_within_the_axis() {
     let texts = |columns: &HeatColumns| -> Vec<String> {
-        columns.marks(8).into_iter().map(|(at, text)| format!("{at:.1} {text}")).collect()
+        columns.axis_labels(8).into_iter().map(|(at, text)| format!("{at:.1} {text}")).collect()
     };
     let numbers = (95..120).map(|step| (step, step)).collect();
     let steps = HeatColumns::Steps { name: "step".into(), numbers, steps: 25 };
@@ -253,6 +252,6 @@ fn estimates_are_never_odd_at_a_moment() {
     };
     let ranks = Ranks::of(digests, By::Line, Vec::new()).unwrap();
     let found = HeatMap::of(&ranks, &ranks.memories[0], 512, 10);
-    assert_eq!(found.courses.len(), 1);
-    assert_eq!(found.courses[0].words(&found.columns), None);
+    assert_eq!(found.histories.len(), 1);
+    assert_eq!(found.histories[0].description(&found.columns), None);
 }
