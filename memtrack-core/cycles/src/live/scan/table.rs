@@ -219,7 +219,7 @@ impl Table {
 fn let_go(pointers: impl IntoIterator<Item = Box<dyn Counted>>) {
     for pointer in pointers {
         // A panicking destructor does not matter here: the value can no longer be used.
-        let _ = catch_unwind(AssertUnwindSafe(|| pointer.let_go(|let_go| reentry::outside(let_go))));
+        let _ = catch_unwind(AssertUnwindSafe(|| pointer.drop_with(|drop_it| reentry::outside(drop_it))));
     }
 }
 
@@ -248,7 +248,7 @@ impl Sink for First<'_> {
         table.handles.extend(handle);
         let place = match table.places.get(&target.address()) {
             Some(&place) => place,
-            None if table.holders.len() < table.most => table.add(target.another()),
+            None if table.holders.len() < table.most => table.add(target.clone_boxed()),
             None => {
                 table.left_out += 1;
                 self.flags |= INCOMPLETE;
