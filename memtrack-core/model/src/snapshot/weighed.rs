@@ -1,5 +1,5 @@
-//! The weight of a recorded block. In a sampled heap, a sampled block represents others of its size: a recording has
-//! this in the block's flags, PyTorch's form in the settings that memtrack wrote. All reports use this module, so
+//! The weight of a recorded block. In a sampled heap, a sampled block represents others of its size: a recording stores
+//! the weight in the block's flags, PyTorch's form in the settings that memtrack wrote. All reports use this module, so
 //! that they agree.
 
 use super::{Meta, Snapshot};
@@ -9,7 +9,7 @@ use crate::snapshot::pytorch::Key;
 /// A block with its weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weighed {
-    /// Its own size in bytes.
+    /// The size of the recorded block itself, in bytes.
     pub size_bytes: u64,
     /// The bytes it represents: its size, or more when it was sampled.
     pub bytes: u64,

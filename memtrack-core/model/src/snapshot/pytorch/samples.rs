@@ -1,6 +1,6 @@
 //! Sampled blocks in PyTorch's files, which have no weights: there, a sampled block has the bytes that it represents,
-//! so that totals and peaks are the estimates. Its own size and its weight are in its `user_metadata` for people, and
-//! for memtrack once for each such text among the settings, which no other program reads:
+//! so that totals and peaks are the estimates. Its own size and weight are in its `user_metadata`, as text for people,
+//! and for memtrack, once for each such text, in the allocator settings, under a key that other programs ignore:
 //! `allocator_settings.memtrack.samples = [[text, scope's path, size in bytes, weight], …]`.
 
 use crate::snapshot::{StringId, Weighed};
@@ -19,7 +19,7 @@ pub struct Samples {
 pub struct Sample {
     /// The path of its scope.
     pub path: StringId,
-    /// Its own size.
+    /// Its own size in bytes.
     pub size_bytes: u64,
     /// The number of blocks it represents.
     pub weight: f64,
@@ -44,7 +44,7 @@ impl Samples {
         self.by_text.is_empty()
     }
 
-    /// Returns whether a text belongs to samples.
+    /// Returns whether the metadata `text` marks a block as a sample.
     pub fn has(&self, text: StringId) -> bool {
         self.by_text.contains_key(&text)
     }
@@ -65,7 +65,7 @@ impl Samples {
         }
     }
 
-    /// Returns the path of the scope that a text names.
+    /// Returns the path of the scope in the metadata `text`.
     pub fn path(&self, text: StringId) -> StringId {
         self.by_text.get(&text).map_or(text, |sample| sample.path)
     }
