@@ -1,4 +1,4 @@
-//! The parts that all JSON answers consist of: one name and one form for each thing, in every verb. Each answer is
+//! The parts that all JSON answers consist of: one name and one form for each thing, in every command. Each answer is
 //! defined in the package that produces it; the repository's docs/JSON.md has the rules.
 //!
 //! Names of byte counts end in `_bytes`, and absent or unknown values are `null`. With the feature `schema`, all
@@ -8,7 +8,7 @@ use crate::Frame;
 use crate::units::printable;
 use serde::Serialize;
 
-/// The sort of memory of a device.
+/// The kind of a device's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -28,7 +28,7 @@ pub enum DeviceKind {
 pub struct DeviceAnswer {
     /// The device's number; null for the host's memory, which has none, and where the file contains none.
     pub number: Option<u16>,
-    /// The sort of its memory.
+    /// The kind of its memory.
     pub kind: DeviceKind,
     /// The device's name in texts: `device 0`, `host heap` or `pinned host memory`; in an operator trace, its
     /// name there.
@@ -104,7 +104,7 @@ fn is_known(name: &str) -> bool {
     !name.is_empty() && name != "??"
 }
 
-/// The error of an estimate. It is the key `…_error` beside the number's own, and null where the
+/// The error of an estimate. Its key is the number's key with `_error` appended; null where the
 /// number is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -142,7 +142,7 @@ impl NameAnswer {
         }
     }
 
-    /// Creates the answer for a name, in any form.
+    /// Creates the answer for a name, even one in brackets.
     pub fn is(name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), why_no_name: None }
     }
