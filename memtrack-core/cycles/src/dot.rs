@@ -1,5 +1,5 @@
 //! The graph for Graphviz. The graph of a Python program is written exactly as
-//! `torch.utils.viz._cycles.to_dot` writes it, byte for byte; that of a Rust program shows the cycles as
+//! `torch.utils.viz._cycles.to_dot` writes it, byte for byte; the graph of a Rust program shows the cycles as
 //! clusters and the suggested weak references as dashed lines.
 
 use crate::Findings;
@@ -105,8 +105,7 @@ fn write_node(graph: &Graph, number: u32, indent: &str, out: &mut dyn Write) -> 
     writeln!(out, "{indent}{number} [label=\"{label}\"{color}{style}{tooltip}];")
 }
 
-/// Quotes a text: Graphviz interprets `\n`, `\"` and `\\`; other control characters are dropped from a
-/// drawing.
+/// Escapes a text for a quoted string: Graphviz interprets `\n`, `\"` and `\\`; other control characters are replaced.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

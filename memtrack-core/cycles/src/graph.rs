@@ -34,7 +34,7 @@ impl Texts {
     }
 }
 
-/// The source of a graph, which determines the known facts about it.
+/// The source of a graph, which determines what is known about its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The garbage of Python's collector: nothing outside the graph refers to it.
@@ -43,15 +43,15 @@ pub enum Origin {
     Rust,
 }
 
-/// The holder of a value.
+/// Whether a value can still be reached, and what holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// Only values that nothing else holds: proved by counting.
+    /// Only unreachable values hold it: proved by counting.
     Unreachable,
-    /// This many strong pointers that are in no value of the graph. They may be anywhere, or may have been
+    /// This many strong pointers that are in no value of the graph hold it. They may be anywhere, or may have been
     /// forgotten.
     Outside(u64),
-    /// A value that is itself held from outside, or reachable from such a value.
+    /// A value that is held from outside, or reachable from such a value, holds it.
     Reachable,
 }
 
@@ -65,12 +65,12 @@ pub struct Node {
     pub allocated: Option<Text>,
     /// The place where it was registered: a line of the program, or a stack with one frame per line.
     pub created: Option<Text>,
-    /// Whether it has device memory.
+    /// Whether it holds device memory directly.
     pub root: bool,
-    /// The holder that keeps it alive.
+    /// What keeps it alive.
     pub held: Held,
-    /// The number of weak pointers to it from outside the unreachable values: such a pointer can still reach
-    /// the value.
+    /// The number of weak pointers to it from outside the unreachable values: the program can still reach the value
+    /// through them.
     pub weak_outside: u64,
     /// The reason why not all of its references are known.
     pub incomplete: Option<Text>,
@@ -78,7 +78,7 @@ pub struct Node {
     pub serial: Option<u64>,
 }
 
-/// A strong pointer. (Weak ones keep nothing alive and are in no graph.)
+/// A strong pointer. (Weak pointers keep nothing alive and are in no graph.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Edge {
@@ -86,7 +86,7 @@ pub struct Edge {
     pub from: u32,
     /// The value that it points to.
     pub to: u32,
-    /// The path from the one to the other: `.hooks[0]`.
+    /// The path from that value to the pointer: `.hooks[0]`.
     pub path: Text,
 }
 
@@ -104,7 +104,7 @@ pub struct Memory {
     pub size_bytes: Option<u64>,
 }
 
-/// Tracked handles of one value, made at one place, that a scan did not find: forgotten, or stored where a
+/// Tracked handles of one value, created at one place, that a scan did not find: forgotten, or stored where a
 /// scan cannot see them. They are never reported as a cycle or a leak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -113,11 +113,11 @@ pub struct Unexplained {
     pub node: u32,
     /// The number of handles.
     pub handles: u64,
-    /// The place in the program where they were made.
+    /// The place in the program where they were created.
     pub site: String,
-    /// The root scope in which they were made, which has ended since.
+    /// The root scope in which they were created, which has ended since.
     pub scope: Option<String>,
-    /// The number of root scopes that have ended on the thread since the oldest of them was made.
+    /// The number of root scopes that have ended on the thread since the oldest of the handles was created.
     pub ended_roots: u64,
 }
 
@@ -133,13 +133,13 @@ pub struct Graph {
     pub nodes: Vec<Node>,
     /// The strong pointers, grouped by value, in the order of the nodes.
     pub edges: Vec<Edge>,
-    /// The index in `edges` at which each node's edges begin, followed by the end of the last.
+    /// The index in `edges` at which each node's edges begin, followed by the number of edges.
     pub starts: Vec<u32>,
     /// Device memory, in the order of the nodes.
     pub memory: Vec<Memory>,
     /// Handles that the scan did not find in any value.
     pub unexplained: Vec<Unexplained>,
-    /// Remarks for the reader on how the graph was made: `confirmed by 3 scans`; `1,000,000 values were left out`.
+    /// Remarks for the user on how the graph was obtained: `confirmed by 3 scans`; `1,000,000 values were left out`.
     pub remarks: Vec<String>,
 }
 
@@ -158,7 +158,7 @@ impl Graph {
         }
     }
 
-    /// Sorts edges and memory, which may be in any order, into the order that the fields promise. The order
+    /// Sorts edges and memory, which may be in any order, into the order that the fields document. The order
     /// of one node's edges among themselves is kept.
     pub fn sort(&mut self) {
         self.edges.sort_by_key(|edge| edge.from);

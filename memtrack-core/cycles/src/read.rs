@@ -1,9 +1,9 @@
 //! Reads graph files (the repository's docs/CYCLES.md): those that `memtrack export-script --cycles` and
-//! PyTorch's `create_graph` write, a list of nodes with their references, and those that memtrack itself
-//! writes, whose findings are computed again.
+//! PyTorch's `create_graph` write (a list of nodes with their references), and those that memtrack itself
+//! writes (their findings are computed again).
 //!
 //! Reading takes memory in proportion to the file. The input is not trusted: references to missing nodes,
-//! duplicate keys and numbers out of range are errors that name the place.
+//! duplicate keys and numbers out of range are errors that name the position in the file.
 
 use crate::graph::{Edge, Graph, Held, Memory, Node, Origin, Unexplained};
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
@@ -31,7 +31,7 @@ pub fn begins_like_graph(head: &[u8]) -> bool {
     matches!(first(without_mark(head)), Some(b'[' | b'{'))
 }
 
-/// Returns whether a file with these first bytes (some thousands) is a graph of references and not some other
+/// Returns whether a file with these first bytes (a few thousand) is a graph of references and not some other
 /// JSON.
 pub fn is_graph(head: &[u8]) -> bool {
     let has = |key: &str| head.windows(key.len()).any(|window| window == key.as_bytes());
@@ -54,7 +54,7 @@ fn without_mark(bytes: &[u8]) -> &[u8] {
 /// Reads a graph.
 ///
 /// # Errors
-/// Fails if the bytes are not JSON or not a graph; the error names the place.
+/// Fails if the bytes are not JSON or not a graph; the error names the position.
 pub fn read(bytes: &[u8]) -> Result<Graph, ReadError> {
     let bytes = without_mark(bytes);
     let first = first(bytes);
@@ -91,7 +91,7 @@ pub fn read(bytes: &[u8]) -> Result<Graph, ReadError> {
     Ok(graph)
 }
 
-/// Formats an error of serde for the user.
+/// Formats an error of `serde_json` for the user.
 fn described(error: &serde_json::Error) -> String {
     if error.is_eof() {
         return format!("the file ends too early, in line {}", error.line());
@@ -118,7 +118,7 @@ struct PythonNode<'a> {
     root: bool,
     #[serde(borrow)]
     references: Vec<(Cow<'a, str>, u64)>,
-    /// The size of a root's storage; not in PyTorch's form.
+    /// The size of a root's storage; PyTorch's files do not contain it.
     #[serde(default)]
     bytes: Option<u64>,
     /// The number that distinguishes the storage from others.
@@ -156,7 +156,7 @@ fn add_python_node<E: de::Error>(graph: &mut Graph, node: &PythonNode<'_>) -> Re
         graph.edges.push(Edge { from, to, path });
     }
     if node.root {
-        // Without a number, each tensor is taken to have a separate storage.
+        // Without a number, each tensor is assumed to have a separate storage.
         let storage = node.storage.unwrap_or(u64::from(from) | 1 << 63);
         let device = graph.texts.number(node.device.as_deref().unwrap_or("device"));
         graph.memory.push(Memory { node: from, device, storage, size_bytes: node.bytes });
@@ -215,7 +215,7 @@ struct OwnNode<'a> {
     memory: Vec<OwnMemory<'a>>,
 }
 
-/// [`Held`], without its number.
+/// [`Held`], without the number of pointers.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 enum OwnHeld {

@@ -2,10 +2,10 @@
 
 use crate::graph::{Edge, Graph, Held, Memory, Node, Origin};
 
-/// Parses a graph from lines: `A .next B` is a reference (values are created when they are first named;
-/// earlier ones are older), `A = 10` device memory of ten bytes, `A = 10 @3` the storage 3, `A = ?` a storage
-/// of unknown size, `A held 2` two pointers from outside, `A used` a value that can be reached, `A weak 1` a
-/// weak pointer from outside.
+/// Parses a graph from lines: `A .next B` is a reference (values are created when they are first named, so
+/// values named earlier are older), `A = 10` device memory of ten bytes, `A = 10 @3` ten bytes in the storage 3,
+/// `A = ?` a storage of unknown size, `A held 2` two pointers from outside, `A used` a value that can be reached,
+/// `A weak 1` a weak pointer from outside.
 pub(crate) fn graph(origin: Origin, lines: &str) -> Graph {
     let mut graph = Graph::new(origin);
     let mut names = Vec::<String>::new();

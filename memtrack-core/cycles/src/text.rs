@@ -1,4 +1,4 @@
-//! The findings as text: the summary first, then each cycle with the memory it keeps and the references to
+//! The findings as text: the summary first, then each cycle with the memory that it keeps and the references to
 //! make weak.
 
 use crate::findings::{Cycle, Findings, Proof};

@@ -8,7 +8,7 @@ use memtrack_model::units::{counted, human_bytes, human_count, printable, shorte
 
 /// The maximum number of characters of a value's label in a line.
 const MAX_LABEL_CHARACTERS: usize = 60;
-/// The maximum number of bytes of a text that is inspected, regardless of its length.
+/// The maximum number of bytes of a text that are inspected.
 const MAX_INSPECTED_BYTES: usize = 4096;
 /// The maximum number of steps of a path that are shown at its beginning, and at its end.
 const MAX_STEPS_SHOWN: usize = 8;
@@ -17,7 +17,7 @@ const MAX_STEPS_SHOWN: usize = 8;
 pub fn label(graph: &Graph, node: u32) -> String {
     let label = cut(graph.label(node), MAX_INSPECTED_BYTES);
     let line = match graph.origin {
-        // The base that all objects share carries no information.
+        // The base class that all objects share carries no information.
         Origin::Python => label.strip_prefix("object\n").unwrap_or(label).replace('\n', " "),
         Origin::Rust => match label.split_once('\n') {
             Some((kind, contents)) => format!("{kind} {{ {} }}", contents.replace('\n', " ")),
@@ -112,7 +112,7 @@ pub fn bytes(bytes: Bytes) -> String {
     }
 }
 
-/// Formats the field of a reference and its target: `Hook .owner → Trainer`.
+/// Formats a reference as the field that contains it and its target: `Hook .owner → Trainer`.
 pub fn field(graph: &Graph, cut: &Cut) -> String {
     let edge = graph.edges[cut.edge as usize];
     format!("{} {} → {}", kind(graph, edge.from), path(graph, cut.edge), kind(graph, edge.to))
@@ -143,7 +143,7 @@ pub fn make_weak(graph: &Graph, cycle: &Cycle) -> Vec<String> {
     lines
 }
 
-/// Describes unexplained handles, without the place where they were made: `12 handles to 12 values: Buffer`.
+/// Describes unexplained handles, without the place where they were created: `12 handles to 12 values: Buffer`.
 pub fn handles(graph: &Graph, handles: &Handles) -> String {
     let first = &graph.unexplained[handles.first];
     let value = label(graph, first.node);
@@ -177,7 +177,7 @@ pub fn behind(cycle: &Cycle, number: impl Fn(u32) -> String) -> String {
     }
 }
 
-/// Formats a cycle as a warning: the memory it keeps, and the path around it.
+/// Formats a cycle as a warning: the memory that it keeps, and a path around it.
 pub fn warning(graph: &Graph, cycle: &Cycle) -> String {
     let one = cycle.instances == 1;
     let sure = if cycle.proof == Proof::WeakHandles { " (weak handles exist)" } else { "" };

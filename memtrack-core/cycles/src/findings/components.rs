@@ -14,7 +14,7 @@ pub(crate) struct Components {
     pub(crate) count: u32,
 }
 
-/// A number that is used for no node and no component.
+/// A number that no node and no component has.
 const NONE: u32 = u32::MAX;
 
 impl Components {

@@ -1,5 +1,5 @@
-//! Chooses the references to make weak. A programmer changes a field, so all references in a cycle by the
-//! same field of the same type are changed together.
+//! Chooses the references to make weak. Since a programmer changes the declaration of a field, all references in a cycle
+//! by the same field of the same type are changed together.
 
 use super::Cut;
 use super::components::Components;
@@ -13,21 +13,21 @@ const MAX_CUTS: usize = 8;
 /// The maximum number of fields that are tried, and of edges visited to do so.
 const MAX_FIELDS_TRIED: usize = 32;
 const MAX_EDGES_VISITED: usize = 4_000_000;
-/// The maximum number of values from which a shortest way around is searched.
+/// The maximum number of values from which a shortest closed path is searched.
 const MAX_STARTS: usize = 16;
 
-/// The ease of changing a reference for a programmer, easiest first.
+/// How easily a programmer can change a reference, easiest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ease {
     /// Written by the programmer: an attribute, a captured variable, a local variable.
     Written,
     /// Stored in a container, or a consequence of a call's form.
     Held,
-    /// Made by the language: a function's closure, an object's dictionary.
+    /// Created by the language: a function's closure, an object's dictionary.
     Given,
 }
 
-/// A field: the type that contains it, its path without indices, the type that it leads to.
+/// A field: the type that contains it, its path without indices, and the type that it refers to.
 pub(super) type Field = (Box<str>, Box<str>, Box<str>);
 
 /// Returns the field of an edge.
@@ -69,7 +69,7 @@ fn without_places(path: &str) -> String {
 pub(super) struct Cycle<'a> {
     graph: &'a Graph,
     nodes: &'a [u32],
-    /// Whether an edge lies within it.
+    /// Whether an edge connects two of the cycle's values.
     inside: &'a dyn Fn(usize) -> bool,
     /// The index of each node in `nodes`.
     places: HashMap<u32, u32>,
@@ -81,7 +81,7 @@ impl<'a> Cycle<'a> {
         Self { graph, nodes, inside, places }
     }
 
-    /// Returns a short way around, the shortest from one of its first values, without the edges in `cut`;
+    /// Returns a short closed path in the cycle, the shortest through one of its first values, without the edges in `cut`;
     /// `None` if there is none.
     pub(super) fn around(&self, ways: &mut Ways<'_>, cut: &HashSet<usize>) -> Option<Vec<u32>> {
         let follow = |edge: usize| (self.inside)(edge) && !cut.contains(&edge);
@@ -95,7 +95,7 @@ impl<'a> Cycle<'a> {
         Some(self.turned(way))
     }
 
-    /// Rotates a way around so that it begins at the oldest value, or the first in the graph.
+    /// Rotates a closed path so that it begins at the oldest value, or else at the first one in the graph.
     fn turned(&self, mut way: Vec<u32>) -> Vec<u32> {
         let age = |edge: u32| {
             let from = self.graph.edges[edge as usize].from;
@@ -148,18 +148,17 @@ impl<'a> Cycle<'a> {
             .collect();
         if !ends.is_empty() {
             let ease = |cut: &Cut| self.ease(cut.edge);
-            // The way begins at the oldest or the best-known value, so the reference that closes it usually
-            // leads back.
+            // The closed path begins at the oldest value, so its last reference usually leads back to an owner.
             ends.reverse();
             ends.sort_by_key(|cut| (ease(cut), !cut.leads_back));
             if let Some(best) = ends.first().map(ease) {
-                // References made by the language are named only if there is nothing else.
+                // References created by the language are suggested only if there are no others.
                 ends.retain(|cut| best == Ease::Given || ease(cut) != Ease::Given);
             }
             ends.truncate(MAX_CUTS);
             return (ends, true);
         }
-        // No single field is enough: add one after the other, as long as there is a way around.
+        // No single field is enough: add one field after another, as long as a closed path remains.
         cut.clear();
         let mut together = Vec::new();
         let mut way = Some(around.to_vec());
@@ -176,7 +175,7 @@ impl<'a> Cycle<'a> {
         (together, way.is_none())
     }
 
-    /// Returns the distinct fields of a way, each with its first edge.
+    /// Returns the distinct fields of a path, each with its first edge.
     fn fields_of(&self, way: &[u32]) -> impl Iterator<Item = (Field, u32)> + use<> {
         let mut seen = HashSet::new();
         let fields: Vec<_> = way
@@ -188,7 +187,7 @@ impl<'a> Cycle<'a> {
         fields.into_iter()
     }
 
-    /// Returns the ease of changing a reference for a programmer.
+    /// Returns how easily a programmer can change a reference.
     fn ease(&self, edge: u32) -> Ease {
         let edge = &self.graph.edges[edge as usize];
         let path = self.graph.text(edge.path);

@@ -1,4 +1,4 @@
-//! The findings of a graph: its cycles, worst first, with the memory each holds and the references that end it.
+//! The findings of a graph: its cycles, worst first, with the memory that each holds and the references to make weak.
 
 pub(crate) mod components;
 mod cuts;
@@ -23,12 +23,12 @@ pub enum Proof {
     Proved,
     /// Held only by each other, but weak handles exist through which the program may still reach them.
     WeakHandles,
-    /// Still held from outside: a cycle that will keep its memory when the outside references are dropped.
-    /// Not yet a leak.
+    /// Still held from outside: not yet a leak, but the cycle will keep its memory when the outside references are
+    /// dropped.
     HeldOutside,
 }
 
-/// A number of bytes of device memory.
+/// An amount of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Bytes {
@@ -40,16 +40,16 @@ pub struct Bytes {
     pub unknown: u64,
 }
 
-/// A reference that ends a cycle if it is made weak. This is a suggestion: only the program's author knows
+/// A reference that breaks a cycle if it is made weak. This is a suggestion: only the program's author knows
 /// which of two values owns the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cut {
     /// The edge, as an index into the graph's edges.
     pub edge: u32,
-    /// Whether the values of this cycle no longer form a cycle without it.
+    /// Whether the values of the cycle no longer form a cycle without this reference.
     pub ends_it: bool,
-    /// Whether it leads from a younger value to an older one, as references back to a parent or an owner do,
+    /// Whether it leads from a newer value to an older one, as references back to a parent or an owner do,
     /// or from an unregistered value to a registered one.
     pub leads_back: bool,
 }
@@ -65,36 +65,36 @@ pub struct Cycle {
     pub instances: u64,
     /// Its values.
     pub nodes: Vec<u32>,
-    /// A shortest way around through one of them, as indices into the graph's edges.
+    /// A short closed path through one of its values, as indices into the graph's edges.
     pub around: Vec<u32>,
-    /// The shortest path from a value of the cycle to device memory; empty if that value holds some itself.
+    /// The shortest path from a value of the cycle to device memory; empty if that value holds device memory itself.
     /// For a long path, only the first and the last steps; [`to_memory_steps`](Self::to_memory_steps) is
-    /// their total number.
+    /// the total number of steps.
     pub to_memory: Vec<u32>,
     /// The length of that path.
     pub to_memory_steps: usize,
     /// The value with device memory at the end of that path.
     pub memory_node: Option<u32>,
-    /// Device memory that it leads to and that cannot be used from outside: it stays until the cycle is
-    /// ended.
+    /// Device memory that the cycle leads to and that cannot be used from outside: it stays allocated until the cycle is
+    /// broken.
     pub leaked: Bytes,
-    /// The part of it that would be freed if only this cycle were gone.
+    /// The part of [`leaked`](Self::leaked) that would be freed if only this cycle were gone.
     pub exclusive: Bytes,
-    /// Device memory that it leads to and that is also held from outside: it will stay when the outside
+    /// Device memory that the cycle leads to and that is also held from outside: it will stay allocated when the outside
     /// references are dropped.
     pub pinned: Bytes,
     /// Device memory leaked by all instances together, each storage counted once.
     pub all_leaked: Bytes,
-    /// Strong pointers from outside into it (where it is [`Proof::HeldOutside`]).
+    /// The number of strong pointers into the cycle from outside (for [`Proof::HeldOutside`]).
     pub held_by: u64,
-    /// Weak pointers to its values from outside.
+    /// The number of weak pointers to its values from outside.
     pub weak_outside: u64,
-    /// Other cycles that lead to it, as indices into [`Findings::cycles`]: they must be ended too.
+    /// Other cycles that lead to this one, as indices into [`Findings::cycles`]: they must be broken too.
     pub behind: Vec<u32>,
-    /// The references to make weak: if the first [ends the cycle](Cut::ends_it), so do all others, and one of
-    /// them is enough; otherwise all are needed.
+    /// The references to make weak: if the first one [breaks the cycle](Cut::ends_it), so does each of the others, and
+    /// one of them is enough; otherwise all are needed.
     pub cuts: Vec<Cut>,
-    /// Whether no way around remains without them; false if more cuts would be needed than are listed.
+    /// Whether no cycle remains without these references; false if more cuts would be needed than are listed.
     pub cuts_are_enough: bool,
 }
 
@@ -107,7 +107,7 @@ impl Cycle {
         }
     }
 
-    /// Returns all references of the cycle that the suggestion makes weak, including others by the same
+    /// Returns all references of the cycle that the suggestion makes weak, including further references by the same
     /// fields, as indices into the graph's edges.
     pub fn edges_to_make_weak(&self, graph: &Graph) -> Vec<u32> {
         let fields: HashSet<Field> =
@@ -121,19 +121,19 @@ impl Cycle {
     }
 }
 
-/// Handles that the scan did not find, made at one place, to values of one type: forgotten, or stored where a
-/// scan cannot see them, such as in a static that grows. Not a cycle, and not necessarily a leak.
+/// Handles to values of one type, created at one place, that the scan did not find: forgotten, or stored where a
+/// scan cannot see them, such as in a growing static. Not a cycle, and not necessarily a leak.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Handles {
-    /// The first of them, as an index into [`Graph::unexplained`](crate::Graph::unexplained), which has the
-    /// site and the scope of all.
+    /// The first handle's index in [`Graph::unexplained`](crate::Graph::unexplained), which contains the site and the
+    /// scope that all of the handles share.
     pub first: usize,
     /// The number of handles.
     pub handles: u64,
     /// The number of values that they keep alive.
     pub values: u64,
-    /// The number of root scopes that have ended since the oldest of them was made.
+    /// The number of root scopes that have ended since the oldest of the handles was created.
     pub ended_roots: u64,
     /// Device memory that they lead to, each storage counted once.
     pub held: Bytes,
@@ -149,7 +149,7 @@ pub struct Findings {
     pub leaked: Bytes,
     /// Unreachable device memory to which no cycle leads: garbage referenced by other garbage.
     pub beside: Bytes,
-    /// Handles that the scan did not find, grouped by the place where they were made: most device memory
+    /// Handles that the scan did not find, grouped by the place where they were created: most device memory
     /// first.
     pub unexplained: Vec<Handles>,
     /// The number of cycles that lead to no device memory; these are not listed.
@@ -158,10 +158,10 @@ pub struct Findings {
     pub not_measured: u64,
 }
 
-/// The maximum number of edges that are followed to measure all cycles together. Otherwise a graph of many
+/// The maximum number of edges that are followed to measure all cycles together. Without this limit, a graph of many
 /// cycles that lead to each other would take time proportional to the square of its size.
 const MAX_STEPS: u64 = 200_000_000;
-/// The maximum number of other cycles that are named as leading to one.
+/// The maximum number of other cycles that are listed as leading to a cycle.
 const MAX_BEHIND: usize = 16;
 
 /// Cycles of the same types and fields.
@@ -288,7 +288,7 @@ impl Findings {
                 cuts_are_enough,
             });
         }
-        // `behind` refers to the indices from before the sort until all cycles are in order.
+        // Until all cycles are in order, `behind` contains indices from before the sort.
         findings.cycles.sort_by_key(|cycle| {
             let bytes = cycle.all_leaked.plus(cycle.pinned);
             (
@@ -325,7 +325,7 @@ impl Findings {
         findings
     }
 
-    /// Finds the cycles of the part of a graph that leads to device memory, and counts the rest of the whole graph.
+    /// Finds the cycles in `part`, the part of a graph that leads to device memory, and counts the other cycles of `whole`.
     pub fn of_part(part: &Graph, whole: &Graph) -> Self {
         let cycles = |graph| {
             let components = Components::of(graph, |_| true);
@@ -338,8 +338,7 @@ impl Findings {
         Self { without_memory: findings.without_memory + without_memory as u64, ..findings }
     }
 
-    /// Returns a number for the types and fields of a cycle that is equal for cycles of the same kind, in
-    /// this graph or another.
+    /// Returns a hash of the types and fields of a cycle, which is equal for cycles of the same kind in any graph.
     pub fn kind_of(&self, graph: &Graph, cycle: &Cycle) -> u64 {
         let members: HashSet<u32> = cycle.nodes.iter().copied().collect();
         let edges = cycle.nodes.iter().flat_map(|&node| graph.edges_of(node));
@@ -356,7 +355,7 @@ impl Findings {
     }
 }
 
-/// Groups unexplained handles by where they were made.
+/// Groups unexplained handles by the place where they were created.
 fn unexplained(graph: &Graph, ways: &mut Ways<'_>, sum: &mut Sum<'_>) -> Vec<Handles> {
     let mut places = HashMap::new();
     let mut sites: Vec<(Handles, Vec<u32>)> = Vec::new();
@@ -395,14 +394,14 @@ fn is_cycle(graph: &Graph, components: &Components) -> Vec<bool> {
     let mut is_cycle = vec![false; components.count as usize];
     for edge in &graph.edges {
         let from = components.of[edge.from as usize];
-        // A component of one is a cycle if it has an edge to itself; a larger component always is one.
+        // A component of one node is a cycle if the node has an edge to itself; a larger component always is a cycle.
         is_cycle[from as usize] |= from == components.of[edge.to as usize];
     }
     is_cycle
 }
 
-/// Returns for each node whether it can be reached from a value with weak pointers outside: upgrading one
-/// makes it usable.
+/// Returns for each node whether it can be reached from a value with weak pointers outside: upgrading such a pointer
+/// makes the node usable.
 fn weakly_reached(graph: &Graph, ways: &mut Ways<'_>) -> Vec<bool> {
     let mut reached = vec![false; graph.nodes.len()];
     let starts = (0..graph.nodes.len() as u32).filter(|&node| graph.nodes[node as usize].weak_outside > 0);
@@ -427,7 +426,7 @@ fn proof_of(graph: &Graph, nodes: &[u32], weakly: &[bool]) -> Proof {
     }
 }
 
-/// Returns the first and the last steps of a long path: many cycles may have long paths that mostly coincide.
+/// Removes the middle of a long path: many cycles may have long paths that mostly coincide.
 fn ends(mut way: Vec<u32>) -> Vec<u32> {
     /// The maximum number of steps kept at each end.
     const MAX_KEPT: usize = 32;
@@ -469,8 +468,8 @@ impl Holders {
         Self { strong }
     }
 
-    /// Calls `each` with the nodes that would be dropped if `nodes` were, including these: the nodes whose
-    /// last pointer is then gone. Other cycles stay.
+    /// Calls `each` with `nodes` and with the nodes that would be dropped together with them, because their last pointer
+    /// would be gone. Other cycles stay.
     fn freed_with(&self, graph: &Graph, nodes: &[u32], mut each: impl FnMut(u32)) {
         let mut freed: HashSet<u32> = nodes.iter().copied().collect();
         let mut gone = HashMap::<u32, u64>::new();

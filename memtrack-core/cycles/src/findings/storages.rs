@@ -17,7 +17,7 @@ struct Storage {
     size_bytes: Option<u64>,
     /// The number of values that hold it.
     holders: u32,
-    /// Whether one of them can be reached from outside.
+    /// Whether one of these values can be reached from outside.
     is_live: bool,
 }
 
@@ -51,7 +51,7 @@ impl Storages {
 pub(super) struct Sum<'a> {
     graph: &'a Graph,
     storages: &'a Storages,
-    /// For each storage, the last sum that it was part of, and its holders in that sum.
+    /// For each storage, the number of the last sum that it was part of, and the number of its holders in that sum.
     seen: Vec<(u32, u32)>,
     sum: u32,
     lost: Bytes,
@@ -109,7 +109,7 @@ impl<'a> Sum<'a> {
         self.live
     }
 
-    /// Returns the memory that no other node holds.
+    /// Returns the memory that only the added nodes hold.
     pub(super) fn freed(&self) -> Bytes {
         self.freed
     }
@@ -124,7 +124,7 @@ impl Bytes {
         }
     }
 
-    /// Returns the sum of both, which must have no storage in common.
+    /// Returns the sum of two amounts, which must have no storage in common.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -134,7 +134,7 @@ impl Bytes {
         }
     }
 
-    /// Returns the rest without `part` of it.
+    /// Returns the amount that remains without `part`.
     pub(super) fn without(self, part: Self) -> Self {
         Self {
             known_bytes: self.known_bytes - part.known_bytes,

@@ -58,7 +58,7 @@ fn all_needed_fields_are_named_if_no_single_field_is_enough() {
         rust("A .left B\n B .back A\n A .right C\n C .home A\n B .across C\n C .across B\n A = 1");
     let [cycle] = &findings.cycles[..] else { panic!("{findings:?}") };
     assert!(cycle.cuts.iter().all(|cut| !cut.ends_it));
-    // No way around remains without them.
+    // No closed path remains without them.
     let cut: HashSet<Field> = cycle.cuts.iter().map(|cut| field_of(&graph, cut.edge as usize)).collect();
     let components = Components::of(&graph, |edge| !cut.contains(&field_of(&graph, edge)));
     assert_eq!(components.count, 3, "{:?}", suggested(&graph, cycle));
@@ -197,7 +197,7 @@ fn a_large_ring_takes_no_stack_and_little_time() {
     assert!(words::way(&graph, &cycle.around).len() < 1000);
 }
 
-/// Determines by trial for each node whether it is on a cycle.
+/// Determines by brute force for each node whether it is on a cycle.
 fn cyclic_by_trial(graph: &Graph) -> Vec<bool> {
     let count = graph.nodes.len();
     let mut reaches = vec![vec![false; count]; count];
@@ -232,7 +232,7 @@ proptest::proptest! {
         found.sort_unstable();
         proptest::prop_assert_eq!(found, expected);
         for cycle in &findings.cycles {
-            // The way around is valid, and none remains without the suggested cuts.
+            // The closed path is valid, and none remains without the suggested cuts.
             let edge = |edge: u32| graph.edges[edge as usize];
             let mut way: Vec<_> = cycle.around.iter().map(|&each| edge(each)).collect();
             way.push(way[0]);

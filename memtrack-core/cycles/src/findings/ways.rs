@@ -3,11 +3,11 @@
 use crate::graph::Graph;
 use std::collections::VecDeque;
 
-/// For each node, the last search that reached it, and the edge by which it did. Created once per graph: a
-/// new search costs only its steps.
+/// A breadth-first search for paths in a graph. Created once per graph: each search costs only its own steps.
 #[derive(Debug)]
 pub(super) struct Ways<'a> {
     graph: &'a Graph,
+    /// For each node, the number of the last search that reached it, and the edge by which it did.
     reached: Vec<(u32, u32)>,
     search: u32,
     left: VecDeque<u32>,
@@ -15,7 +15,7 @@ pub(super) struct Ways<'a> {
     pub(super) steps: u64,
 }
 
-/// The marker for a start, which no edge led to.
+/// The marker, in place of an edge, of a node at which a search began.
 const START: u32 = u32::MAX;
 
 impl<'a> Ways<'a> {
@@ -73,8 +73,8 @@ impl<'a> Ways<'a> {
         edges
     }
 
-    /// Returns a shortest path from one of `starts` to a node for which `is_end` returns true, along the
-    /// edges for which `follow` does, and that node.
+    /// Returns the nearest node for which `is_end` returns true, and a shortest path to it from one of `starts`, along
+    /// the edges for which `follow` returns true.
     pub(super) fn shortest(
         &mut self,
         starts: impl IntoIterator<Item = u32>,
@@ -89,7 +89,7 @@ impl<'a> Ways<'a> {
         end.map(|end| (end, self.to(end)))
     }
 
-    /// Returns a shortest way around that begins and ends at `node`, along the edges for which `follow`
+    /// Returns a shortest closed path that begins and ends at `node`, along the edges for which `follow`
     /// returns true.
     pub(super) fn around(&mut self, node: u32, follow: impl Fn(usize) -> bool) -> Option<Vec<u32>> {
         let graph = self.graph;

@@ -1,5 +1,5 @@
-//! The registry's weak pointers. A pointer to a value of a known size has the type that knows the value's
-//! [`References`]; any other pointer needs a box.
+//! The registry's weak pointers. A pointer to a sized value becomes a trait object of [`References`]; a pointer to an
+//! unsized value needs a box.
 
 use super::entries::Mortal;
 use memtrack_model::references::{Counted, References};
@@ -13,7 +13,7 @@ pub(super) trait Weakly {
     fn is_alive(&self) -> bool;
     /// Returns a strong pointer, if the value is alive.
     fn upgrade(&self) -> Option<Box<dyn Counted>>;
-    /// Drops the pointer as the program's, whose memory block this may free, and the box as memtrack's.
+    /// Drops the pointer as the program's, because that may free the value's memory block, and the box as memtrack's.
     fn let_go(self: Box<Self>);
 }
 

@@ -11,9 +11,9 @@ use std::fmt::Write;
 /// The maximum number of bytes of a stack, and of any other text.
 const MAX_STACK_BYTES: usize = 6000;
 const MAX_TEXT_BYTES: usize = 4000;
-/// The maximum number of references that are listed as ones to make weak.
+/// The maximum number of listed references to make weak, if all of them are needed.
 const MAX_CUTS: usize = 12;
-/// The same if one of them is enough.
+/// The maximum number of listed references to make weak, if one of them is enough.
 const MAX_ALTERNATIVES: usize = 3;
 
 pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut String) {
@@ -36,7 +36,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut
     }
 }
 
-/// Returns a link to a value in the picture.
+/// Returns `text`, as a link to the value in the picture if the value is drawn.
 fn show(node: Option<u32>, drawn: &Drawn, text: &str) -> String {
     match node.filter(|&node| drawn.has(node)) {
         Some(node) => format!("<a href=\"#n{node}\">{text}</a>"),

@@ -1,5 +1,5 @@
-//! The table of the drawn values: the description of each and all known facts about it. The script shows its
-//! rows beside the picture.
+//! The table of the drawn values: the description of each value and all known facts about it. The script shows the
+//! table's rows beside the picture.
 
 use crate::findings::Findings;
 use crate::graph::{Graph, Held, Origin};

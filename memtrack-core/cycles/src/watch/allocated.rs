@@ -8,11 +8,11 @@ use memtrack_recorder::reentry;
 use memtrack_recorder::stack::modules::loaded_modules;
 use memtrack_symbols::Symbolizer;
 
-/// The maximum number of buffers whose stacks are named. Naming reads debug information, which takes long.
+/// The maximum number of buffers whose stacks are symbolized. That reads debug information, which is slow.
 const MOST: usize = 256;
 
-/// Adds to each value with device memory the place of its allocation: its scope and its stack, if the program
-/// is monitored and the allocation was recorded. Reads debug information, which takes tenths of a second the
+/// Adds to each value with device memory the place where the memory was allocated, its scope and stack, if the program
+/// is monitored and the allocation was recorded. Reads debug information, which takes a few tenths of a second the
 /// first time.
 pub fn name_allocations(graph: &mut Graph) {
     let _inside = reentry::enter();
@@ -37,7 +37,7 @@ pub fn name_allocations(graph: &mut Graph) {
     }
 }
 
-/// Parses the device that a text of a scan names.
+/// Parses the name that a scan gives to a device.
 fn device_id(text: &str) -> Option<DeviceId> {
     match text {
         "host" => Some(DeviceId::HOST),
@@ -60,8 +60,8 @@ fn described(allocated: &Allocated, symbols: &mut Symbolizer) -> String {
     lines.join("\n")
 }
 
-/// Returns the program's part of a stack: one line per frame, without the frames of allocators and runtimes
-/// at both ends.
+/// Returns the program's part of a stack, one line per frame, without the frames of the allocator at the inner end and
+/// those of the runtime at the outer end.
 pub(crate) fn frames_of(stack: &[u64], symbols: &mut Symbolizer) -> Vec<String> {
     /// The maximum number of frames.
     const MOST: usize = 24;
@@ -72,7 +72,7 @@ pub(crate) fn frames_of(stack: &[u64], symbols: &mut Symbolizer) -> Vec<String> 
     own.filter(|frame| !frame.function.starts_with("core::ops::function::")).take(MOST).map(line).collect()
 }
 
-/// Returns whether a function lies between the program and its allocator.
+/// Returns whether a function belongs to the layers between the program and its allocator.
 fn is_plumbing(function: &str) -> bool {
     let name = function.trim_start_matches('<');
     let krate = name.split("::").next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The warning: a line on stderr, and a page that is kept.
+//! The warning about new cycles: a message on stderr, and a page.
 
 use super::Observed;
 use super::report::write_page;
@@ -25,7 +25,7 @@ impl Default for WatchOptions {
 
 impl WatchOptions {
     /// Returns the defaults: at most twenty pages, in the folder for temporary files (always `/tmp` in a
-    /// program with more rights than its caller), and scans of shared values every ten seconds.
+    /// program with elevated privileges, such as a setuid program), and scans of shared values every ten seconds.
     pub const fn new() -> Self {
         Self { folder: None, every: Duration::from_secs(10), pages: 20 }
     }
@@ -70,7 +70,7 @@ impl Pages {
         Self { options, written: AtomicU32::new(0) }
     }
 
-    /// Prints the new cycles in a message.
+    /// Prints a message about the new cycles, and writes a page about them unless there are enough pages.
     pub(super) fn warn(&self, observed: &Observed<'_>) {
         let _inside = reentry::enter();
         let (graph, findings) = (&observed.report.graph, observed.findings);

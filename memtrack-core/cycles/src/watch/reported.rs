@@ -1,11 +1,11 @@
-//! The cycles of which a watcher was already notified: each kind once, and again when there are ten times as many.
+//! The cycles that a watcher was already notified of: each kind is reported once, and again when there are ten times as many.
 
 use crate::findings::{Findings, Proof};
 use crate::graph::Graph;
 use foldhash::HashMap;
 
-/// The maximum number of kinds that are remembered. Further kinds are not reported: a user who did not fix a
-/// thousand will not fix one more.
+/// The maximum number of kinds that are remembered. Further kinds are not reported: a user who has not fixed a
+/// thousand kinds will not fix one more.
 const MAX_KINDS: usize = 1000;
 
 /// The number of cycles of each kind when it was last reported.
