@@ -237,7 +237,7 @@ pub(super) struct Forgotten {
 }
 
 /// Returns the handles that were created before the time `before`, that a scan has not `seen`, and whose root scope has
-/// ended (or, with `all`, has not), grouped by value and place of creation; largest groups first. `place_of` returns the
+/// ended (with `all`: or not), grouped by value and place of creation; largest groups first. `place_of` returns the
 /// index of the visited value at an address.
 pub(super) fn forgotten(
     seen: &[u64],

@@ -1,14 +1,14 @@
-//! Layers for the values of a graph with cycles: each value's distance from the left along references,
-//! ignoring those that lead back.
+//! Assigns layers to the values of a graph with cycles: a value's layer is its distance from the left along references,
+//! ignoring references that lead back.
 
-/// Returns the layer of each node. `edges` are pairs of indices of nodes; which edges lead back depends on
+/// Returns the layer of each node. `edges` are pairs of node indices; which edges count as leading back depends on
 /// the order of the nodes.
 pub(super) fn layers(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut out = vec![Vec::new(); nodes];
     for &(from, to) in edges.iter().filter(|(from, to)| from != to) {
         out[from].push(to);
     }
-    // Depth first without recursion. In the reverse of the order in which nodes are left, every edge leads
+    // A depth-first search without recursion. In the reverse order of leaving the nodes, every edge leads
     // forward, except edges to a node that is being visited.
     #[derive(Clone, Copy, PartialEq)]
     enum State {

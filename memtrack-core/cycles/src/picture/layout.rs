@@ -1,28 +1,28 @@
 //! The positions of boxes and lines in a picture: layers from left to right, as Graphviz lays out PyTorch's
 //! graphs.
 //!
-//! The library (dagre) positions the boxes, the lines and the text at them. Its time grows with the square of
-//! the number of layers that all lines cross together, its stack with the length of a chain; so each
-//! connected part is laid out separately, only lines that cross few layers take part, and it runs on a thread
-//! with a large enough stack. The other lines are drawn straight across, behind the boxes. If it fails, the
-//! boxes stand in columns.
+//! A library (dagre) positions the boxes, the lines and the text at the lines. Its time grows with the square of
+//! the total number of layers that the lines cross, and its stack with the length of a chain; so each
+//! connected part is laid out separately, only lines that cross few layers take part, and the library runs on a thread
+//! with a large enough stack. The other lines are drawn straight across, behind the boxes. If the library fails, the
+//! boxes are placed in columns.
 //!
-//! **Why dagre?** Five libraries were tried on graphs of 10 to 2,000 values with cycles, references from a value to
+//! **Why dagre?** Five libraries were tested on graphs of 10 to 2,000 values with cycles, references from a value to
 //! itself and parallel ones (seconds in release for 300 and 2,000 values, on a shared machine; overlapping boxes count as
 //! failures):
 //!
 //! - dagre 0.1.2 (Apache-2.0; needs `log`, `serde`, `serde_json`; does not compile without its default features): 0.43
-//!   and 5.2. None of 8,000 small random graphs failed, the answer is the same each time, and there is space for names.
-//! - dugong 0.4.2 (MIT or Apache-2.0): 0.17 and 9.1, as sound; but it turns on `preserve_order` of `serde_json` in the
+//!   and 5.2. None of 8,000 small random graphs failed, the result is the same each time, and there is space for names.
+//! - dugong 0.4.2 (MIT or Apache-2.0): 0.17 and 9.1, as reliable; but it turns on `preserve_order` of `serde_json` in the
 //!   whole program that embeds it, and its newer releases need Rust 1.95.
 //! - dagre-dgl-rs 0.1.1 (MIT; needs `petgraph` and `indexmap`): 0.32 and 6.6.
-//! - rust-sugiyama 0.4 (MIT): panics at a reference from a value to itself, places boxes on top of each other without
-//!   these, and has an endless loop that is reported and open (its issue 25).
-//! - layout-rs 0.1.3 (MIT): was still busy with 300 values after 8 seconds.
+//! - rust-sugiyama 0.4 (MIT): panics at a reference from a value to itself, overlaps boxes even without such references,
+//!   and has a known endless loop (its issue 25).
+//! - layout-rs 0.1.3 (MIT): had not finished 300 values after 8 seconds.
 //!
-//! In all of them the time is quadratic in the number of lines that cross their layers (600 random references
-//! among 300 values: 6.4 s, or not finished after 8), and dagre recurses along chains (2,000 values overflow
-//! 512 KiB).
+//! In all of these libraries the time is quadratic in the number of times that lines cross layers (600 random references
+//! among 300 values: 6.4 s, or not finished after 8 s), and dagre recurses along chains (2,000 values overflow
+//! 512 KiB of stack).
 
 use super::layers::layers;
 use dagre::graph::{Graph, GraphOptions};
@@ -30,11 +30,11 @@ use dagre::layout::types::{Acyclicer, LabelPos};
 use dagre::{EdgeLabel, LayoutOptions, NodeLabel, RankDir};
 use std::collections::HashMap;
 
-/// The maximum number of layers that the lines positioned by the library may cross, all together.
+/// The maximum number of layers that the lines positioned by the library may cross in total.
 const MAX_CROSSED: usize = 1200;
 /// The stack of the layout thread. A chain of as many boxes as are drawn takes less than a quarter of it.
 const LAYOUT_STACK_BYTES: usize = 8 << 20;
-/// The distances between boxes of a layer, between lines, and between layers.
+/// The distances, in pixels, between boxes of a layer, between lines, and between layers.
 const BETWEEN_BOXES: f64 = 26.0;
 const BETWEEN_LINES: f64 = 14.0;
 const BETWEEN_LAYERS: f64 = 22.0;
@@ -55,7 +55,7 @@ pub(super) struct Point {
 pub(super) struct Between {
     pub from: usize,
     pub to: usize,
-    /// The size of the text at it.
+    /// The size of the text at the line.
     pub width: f64,
     pub height: f64,
 }
@@ -65,7 +65,7 @@ pub(super) struct Between {
 pub(super) struct Layout {
     /// Each box's upper left corner.
     pub boxes: Vec<Point>,
-    /// Each line's points, from the one box's edge to the other's.
+    /// Each line's points, from the edge of its first box to the edge of its second.
     pub lines: Vec<Vec<Point>>,
     /// The middle of the text at each line.
     pub names: Vec<Point>,
@@ -89,7 +89,7 @@ pub(super) fn layout(sizes: &[(f64, f64)], lines: &[Between]) -> Layout {
     pack(sizes, lines, &work, placed.collect())
 }
 
-/// Returns the connected boxes, each part in the order of the boxes.
+/// Returns the connected parts, each with its boxes in ascending order.
 fn parts(boxes: usize, lines: &[Between]) -> Vec<Vec<usize>> {
     let mut of: Vec<usize> = (0..boxes).collect();
     fn root(of: &mut [usize], mut at: usize) -> usize {
@@ -119,16 +119,16 @@ fn parts(boxes: usize, lines: &[Between]) -> Vec<Vec<usize>> {
 struct Part {
     boxes: Vec<usize>,
     sizes: Vec<(f64, f64)>,
-    /// Lines as indices into all lines, and with the boxes' indices in this part.
+    /// The lines, each with its index among all lines, and with its boxes as indices into this part.
     lines: Vec<(usize, Between)>,
-    /// Whether the library places a line.
+    /// Whether the library positions each line.
     is_placed: Vec<bool>,
     /// The layer of each box.
     layers: Vec<usize>,
 }
 
-/// The positions of the boxes (their upper left corners) and of those lines that the library has positioned,
-/// with the text at them.
+/// The positions of the boxes (their upper left corners) and of the lines that the library has positioned,
+/// with the middle of the text at each.
 #[derive(Clone, Debug)]
 struct Placed {
     boxes: Vec<Point>,
@@ -195,7 +195,7 @@ impl Part {
             nodesep: BETWEEN_BOXES,
             edgesep: BETWEEN_LINES,
             ranksep: BETWEEN_LAYERS,
-            // Depth first, the library's default, shows a cycle as one reads it; but if everything leads to
+            // Depth first, the library's default, draws a cycle in reading order; but if everything leads to
             // everything, it makes a long row.
             acyclicer: (placed().count() > self.sizes.len() * 3 / 2 && self.sizes.len() > 40)
                 .then_some(Acyclicer::Greedy),
@@ -217,8 +217,7 @@ impl Part {
         Some(Placed { boxes, lines: lines.collect::<Option<_>>()? })
     }
 
-    /// Returns whether a picture can be drawn like this: everything has a position, and no box overlaps
-    /// another.
+    /// Returns whether a picture can be drawn with these positions: everything has a position, and no boxes overlap.
     fn is_sound(&self, placed: &Placed) -> bool {
         let is_number = |point: &Point| point.x.is_finite() && point.y.is_finite();
         let lies_on = |a: usize, b: usize| {
@@ -259,7 +258,7 @@ impl Part {
     }
 }
 
-/// Puts the parts side by side in rows, in their order.
+/// Places the parts side by side in rows, in order.
 fn pack(sizes: &[(f64, f64)], lines: &[Between], parts: &[Part], placed: Vec<Placed>) -> Layout {
     let mut layout = Layout {
         boxes: vec![Point { x: 0.0, y: 0.0 }; sizes.len()],
@@ -324,7 +323,7 @@ fn extent(part: &Part, placed: &Placed) -> (Point, Point) {
     (low, high)
 }
 
-/// Returns a line straight across if it leads to the right; a line that leads back goes around below.
+/// Returns a direct line if it leads to the right; a line that leads back passes below the boxes.
 fn across((from, from_size): (Point, (f64, f64)), (to, to_size): (Point, (f64, f64))) -> (Vec<Point>, Point) {
     let right = Point { x: from.x + from_size.0, y: from.y + from_size.1 / 2.0 };
     let left = Point { x: to.x, y: to.y + to_size.1 / 2.0 };

@@ -1,4 +1,4 @@
-//! The lines of a picture: all references from one value to another are one line.
+//! The lines of a picture: all references from one value to another are drawn as one line.
 
 use super::select::Drawn;
 use crate::findings::Findings;
@@ -16,15 +16,15 @@ pub(crate) struct DrawnEdge {
     pub to: u32,
     /// Indices into the graph's edges; at least one.
     pub edges: Vec<u32>,
-    /// The cycle that it is a part of, as an index into the findings.
+    /// The cycle that the line is a part of, as an index into the findings.
     pub cycle: Option<u32>,
     /// Whether one of its references should become weak.
     pub cut: bool,
-    /// Whether it is on the way around a cycle that is shown, or on a path from one to device memory.
+    /// Whether it is on a cycle's closed path in the text, or on a cycle's path to device memory.
     pub shown: bool,
 }
 
-/// Returns the lines between drawn values, those of the worst cycles first, and the number of references that
+/// Returns the lines between drawn values, lines of the worst cycles first, and the number of references that
 /// are in no line.
 pub(crate) fn lines(graph: &Graph, findings: &Findings, drawn: &Drawn) -> (Vec<DrawnEdge>, u64) {
     let cycle_of = cycle_of(findings, drawn);

@@ -1,4 +1,4 @@
-//! The picture as SVG: a separate file, or the part of a page whose script and style build on its classes.
+//! The picture as SVG: a file, or a part of a page whose script and style use the picture's classes.
 
 use super::boxes::{self, LINE, PADDING, SMALL_LINE, Words};
 use super::layout::{Between, Layout, Point, layout};
@@ -12,7 +12,7 @@ use memtrack_model::units::counted;
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("picture.css");
-/// The number of tints for cycles, of which each gets one.
+/// The number of tints; each cycle gets one.
 const TINTS: u32 = 6;
 /// The space around everything.
 const MARGIN: f64 = 16.0;
@@ -34,14 +34,15 @@ pub(crate) struct Picture<'a> {
     graph: &'a Graph,
     drawn: &'a Drawn,
     words: Vec<Words>,
-    /// The sizes of the boxes without the room for loops.
+    /// The sizes of the boxes, without the room for loops.
     sizes: Vec<(f64, f64)>,
-    /// Lines between boxes, in the order of `layout.lines`; then those from a value to itself.
+    /// The lines between different boxes, in the order of `layout.lines`.
     lines: Vec<DrawnEdge>,
+    /// The lines from a value to itself.
     loops: Vec<DrawnEdge>,
     names: Vec<Vec<(String, bool)>>,
     loop_names: Vec<Vec<(String, bool)>>,
-    /// The upper left corners of the boxes without the room for loops.
+    /// The upper left corners of the boxes, without the room for loops.
     corners: Vec<Point>,
     layout: Layout,
     /// The number of references between drawn values that are in no line.
@@ -55,7 +56,7 @@ impl<'a> Picture<'a> {
         let (loops, mut lines): (Vec<DrawnEdge>, Vec<DrawnEdge>) =
             all.into_iter().partition(|line| line.from == line.to);
         let place = |node: u32| drawn.places[&node] as usize;
-        // The library begins each part's columns at the first line's value, so the worst cycle's should be
+        // The library begins the columns of each part at the first line's value, so the worst cycle's line should be
         // first.
         lines.sort_by_key(|line| (place(line.from), !line.shown, place(line.to)));
         let suggested = suggested(graph, findings);
@@ -68,7 +69,7 @@ impl<'a> Picture<'a> {
         let mut room = sizes.clone();
         for (line, names) in loops.iter().zip(&loop_names) {
             let (at, (width, height)) = (place(line.from), boxes::names_size(names));
-            // The name stands beside the loop.
+            // The name is beside the loop.
             sizes[at].0 = sizes[at].0.max(64.0);
             room[at] = (sizes[at].0.max(width + 62.0), sizes[at].1 + LOOP_ROOM.max(height));
         }
@@ -113,8 +114,8 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// Returns the picture. On a page its values and references are links to the table of values, where a
-    /// script finds them too.
+    /// Returns the picture. On a page its values and references are links to the table of values, where the
+    /// script finds their descriptions.
     pub fn svg(&self, on_page: bool) -> String {
         let (width, height) =
             ((self.layout.width + 2.0 * MARGIN).ceil(), (self.layout.height + 2.0 * MARGIN).ceil());
@@ -316,7 +317,7 @@ impl<'a> Picture<'a> {
         let _ = writeln!(out, "{close}");
     }
 
-    /// Returns the whole label, and where the value's memory was allocated or the value was registered.
+    /// Returns the tooltip: the whole label, and where the value's memory was allocated or the value was registered.
     fn tip(&self, node: u32) -> String {
         let of = &self.graph.nodes[node as usize];
         let mut tip = String::from(memtrack_model::text::cut(self.graph.label(node), MAX_TIP_BYTES));
@@ -330,7 +331,7 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// Moves the ends of a line that was positioned for boxes with room above them to the boxes themselves.
+/// Moves the ends of a line to its boxes: the line was positioned for boxes with room for loops above them.
 fn join(points: &mut [Point], corners: &[Point], sizes: &[(f64, f64)], line: &Between) {
     let last = points.len() - 1;
     for (end, at) in [(0, line.from), (last, line.to)] {
@@ -342,8 +343,8 @@ fn join(points: &mut [Point], corners: &[Point], sizes: &[(f64, f64)], line: &Be
     }
 }
 
-/// Returns a curve through the points that does not turn back where they lead on to the right or to the left,
-/// as layers do. Names lie on it.
+/// Returns a curve through the points. Where the points lead consistently to the right or to the left, as layers do, the
+/// curve does not turn back. Names are placed on it.
 fn smooth(points: &[Point]) -> String {
     let points: Vec<Point> = points
         .iter()
@@ -362,7 +363,7 @@ fn smooth(points: &[Point]) -> String {
         return out;
     }
     let rises: Vec<f64> = points.windows(2).map(rise).collect();
-    // Level where the direction changes; nowhere steeper than the next section allows.
+    // Horizontal where the direction changes; nowhere steeper than the adjacent sections allow.
     let inner = rises.windows(2).map(|pair| match pair[0] * pair[1] > 0.0 {
         true => 2.0 * pair[0] * pair[1] / (pair[0] + pair[1]),
         false => 0.0,

@@ -1,14 +1,14 @@
-//! Visits the values that seem to be held by nothing several more times: a thread that moves a pointer from one
-//! value to another during a scan makes the scan count that pointer twice.
+//! Visits the values that seem to be unreachable several more times: a thread that moves a pointer from one
+//! value to another during a scan may make the scan count that pointer twice.
 //!
-//! Unreachable values do not change: they have the same pointers and the same counts each time. A reachable
-//! value is taken for an unreachable one only if every single visit is deceived in the same way: each pointer
+//! Unreachable values do not change: they have the same pointers and the same counts at each visit. A reachable
+//! value is mistaken for an unreachable one only if every visit is deceived in the same way: each pointer
 //! is seen equally often, in the same places, and each count, read before, during and after the visits, is the
-//! same, while the one pointer that the thread moving the others must hold is never counted. The order is drawn
-//! at random each time, and it decides whether a pointer that moves between two values is seen in both or in
-//! neither, so that each visit detects the change with a probability of at least a half, regardless of the
-//! threads' actions. There are at least [`MIN_VISITS`] such visits if threads share the values, and up to
-//! [`MAX_VISITS`]. Values of a single thread need only one: nothing moves in the meantime.
+//! same, while the pointer through which the other thread reaches the values is never counted. The order of the visits
+//! is random each time, and it decides whether a pointer that moves between two values is seen in both or in
+//! neither, so that each visit detects the change with a probability of at least one half, whatever the
+//! threads do. If threads share the values, there are at least [`MIN_VISITS`] such visits, and at most
+//! [`MAX_VISITS`]. Values of a single thread need only one visit: nothing moves in the meantime.
 
 use super::garbage::{self, Twice};
 use super::table::{HELD, SHARED, Table};
@@ -23,21 +23,21 @@ use std::time::Duration;
 const MIN_VISITS: u32 = 8;
 /// The maximum number of visits.
 const MAX_VISITS: u32 = 32;
-/// The maximum number of values and pointers that all visits together may inspect.
+/// The maximum number of values and pointers that all visits together inspect.
 const MAX_ITEMS: usize = 8 << 20;
 
 /// The result of the visits.
 pub(super) struct Confirmed {
     /// The number of visits to each value, including the first.
     pub(super) looks: u32,
-    /// Weak pointers in unreachable values: the values that contain them, and their targets.
+    /// The weak pointers in unreachable values, each as the value that contains it and its target.
     pub(super) weak: Vec<(u32, u32)>,
-    /// The weak counts of unreachable values that weak pointers lead to.
+    /// The weak counts of unreachable values, where they are not 0.
     pub(super) weak_counts: HashMap<u32, usize>,
     pub(super) remarks: Vec<String>,
 }
 
-/// Marks values as held that only seemed to be held by nothing outside.
+/// Marks values as held that only seemed to be unreachable.
 pub(super) fn confirm(table: &mut Table) -> Confirmed {
     let mut unheld = garbage::unheld(table);
     let mut confirmed =
@@ -56,7 +56,7 @@ pub(super) fn confirm(table: &mut Table) -> Confirmed {
         }
         if shared {
             chance.shuffle(&mut unheld);
-            // Allows other threads to run, even on a single processor.
+            // Lets other threads run, even on a single processor.
             match confirmed.looks % 4 {
                 0 => std::thread::sleep(Duration::from_micros(20 + chance.next() % 64)),
                 _ => std::thread::yield_now(),
@@ -84,7 +84,7 @@ pub(super) fn confirm(table: &mut Table) -> Confirmed {
     confirmed
 }
 
-/// Visits the values once. Returns those that have changed.
+/// Visits the values once. Returns the values that have changed.
 fn visit_all(table: &Table, places: &[u32], last: Option<&mut Confirmed>) -> Vec<u32> {
     let differs = |&place: &u32| table.strong_now(place) != table.strong[place as usize];
     let mut changed: Vec<u32> = places.iter().copied().filter(differs).collect();
@@ -105,7 +105,7 @@ fn visit_all(table: &Table, places: &[u32], last: Option<&mut Confirmed>) -> Vec
         again.same = true;
         let visited = table.visit(place, &mut again);
         let same = again.same && again.expected.next().is_none();
-        // A value that panics does so each time; only the pointers that it reported before the panic count.
+        // A value whose visit panics does so each time; only the pointers that it reported before the panic count.
         if !same || (!visited && !table.has(place, super::table::INCOMPLETE)) {
             again.changed.push(place);
         }
@@ -130,7 +130,7 @@ struct Again<'a> {
     expected: std::slice::Iter<'a, u32>,
     same: bool,
     changed: Vec<u32>,
-    /// During the last visit: pointers that are reported twice, and the targets of weak pointers.
+    /// During the last visit: the detector of pointers that are reported twice, and the result.
     last: Option<(Twice, &'a mut Confirmed)>,
     twice_by: Vec<&'static str>,
 }
@@ -150,7 +150,7 @@ impl Sink for Again<'_> {
         } else if self.table.flags[expected as usize] & (HELD | SHARED) == SHARED
             && target.strong_count() != self.table.strong[expected as usize] + 1
         {
-            // Read while the pointer is in its place: the thread that put it there holds another one.
+            // The count was read while the pointer was in its place: the thread that put it there holds another pointer.
             self.changed.push(expected);
         }
         if let Some((twice, _)) = &mut self.last {
@@ -177,7 +177,7 @@ impl Sink for Again<'_> {
     fn show(&mut self, _: &Path, _: &dyn fmt::Debug) {}
 }
 
-/// Random numbers that threads cannot adapt to.
+/// A generator of random numbers that other threads cannot anticipate.
 struct Random(u64);
 
 impl Random {

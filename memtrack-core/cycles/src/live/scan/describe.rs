@@ -1,4 +1,4 @@
-//! Makes the graph of the reported values, which are visited once more, now with names.
+//! Builds the graph of the reported values. They are visited once more, now with paths and labels.
 
 use super::super::registry;
 use super::table::{HELD, Table};
@@ -9,11 +9,11 @@ use memtrack_model::references::{Counted, DeviceMemory, Path, Sink};
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The maximum number of characters of a field that is shown, and of fields.
+/// The maximum number of characters of a field that are shown, and of fields.
 const MAX_SHOWN: usize = 40;
 const MAX_FIELDS: usize = 4;
 
-/// Makes the graph, with the index in the table of each of its values.
+/// Builds the graph. Also returns the index in the table of each of its values.
 pub(super) fn describe(
     table: &Table,
     keep: &[bool],
@@ -107,7 +107,7 @@ impl Sink for Named<'_> {
         let device = device(self.texts, memory.device);
         let (storage, size_bytes) = (memory.address, Some(memory.size_bytes));
         let memory = Memory { node: self.node, device, storage, size_bytes };
-        // A value may have several tensors of one storage.
+        // A value may have several tensors with the same storage.
         let before = self.memory.iter().rev().take_while(|other| other.node == self.node);
         if !before.into_iter().any(|other| *other == memory) {
             self.memory.push(memory);
@@ -141,11 +141,11 @@ impl Sink for Named<'_> {
     }
 }
 
-/// The maximum number of bytes of a truncated text that are ignored before writing fails.
+/// The maximum number of bytes after a truncation that are ignored before writing fails.
 const MAX_IGNORED: usize = 64 << 10;
 
-/// A writer that keeps a limited number of characters and ignores the rest; a text that does not end makes it
-/// fail, which ends the writing.
+/// A writer that keeps a limited number of characters and ignores the rest. It fails for a text that does not end, which
+/// stops the writing.
 struct Short<'a> {
     text: &'a mut String,
     /// The number of characters left, including the truncation mark.
@@ -163,7 +163,7 @@ impl Write for Short<'_> {
             }
             self.left = self.left.saturating_sub(1);
         }
-        // Some implementations panic when writing fails. Output without end must be stopped.
+        // Some implementations of `Debug` panic when writing fails, so only endless output fails.
         self.ignored += if self.left == 0 { text.len() } else { 0 };
         if self.ignored > MAX_IGNORED { Err(fmt::Error) } else { Ok(()) }
     }

@@ -1,10 +1,10 @@
-//! A scan of the running program: the registered values, and all values that can be reached from them, are
-//! held by a pointer of the scan and visited ([`table`]); pointers are counted ([`garbage`]), values that
-//! seem to be held by nothing are visited again ([`confirm`]), and the relevant ones are described
+//! A scan of the running program. The registered values, and all values that can be reached from them, are visited
+//! while the scan holds a strong pointer to each ([`table`]); pointers are counted ([`garbage`]), values that
+//! seem to be unreachable are visited again ([`confirm`]), and the relevant values are described
 //! ([`select`], [`describe`]).
 //!
-//! The program's code (its `References`, `Debug` and destructors) runs under no lock. It is called inside
-//! memtrack's own work, except for destructors: the memory that they free is the program's.
+//! The program's code (its `References`, `Debug` and destructors) runs while no lock is held. It is called inside
+//! [`reentry::enter`], except for destructors: the memory that they free is the program's.
 
 mod confirm;
 mod describe;
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use table::{HELD, INCOMPLETE, MEMORY, Table};
 
-/// The default maximum number of visited values. Each takes about 100 bytes while the scan runs, and each
+/// The default maximum number of visited values. Each value takes about 100 bytes while the scan runs, and each
 /// pointer 4.
 const DEFAULT_MAX_VALUES: usize = 10_000_000;
 
@@ -47,7 +47,7 @@ impl Default for Scan {
     }
 }
 
-/// Finds device memory that is kept by unreachable values: [`Scan::find`] with default options.
+/// Finds device memory that unreachable values keep alive: [`Scan::find`] with default options.
 ///
 /// # Errors
 ///
@@ -62,27 +62,27 @@ impl Scan {
         Self { live_cycles: false, everything: false, all_handles: false, most_values: DEFAULT_MAX_VALUES }
     }
 
-    /// Sets whether the graph also has cycles that are held from outside, with the device memory they lead
+    /// Sets whether the graph also contains cycles that are held from outside, with the device memory that they lead
     /// to. They are not leaks yet: they become leaks when the outside references are dropped.
     #[must_use]
     pub const fn live_cycles(self, live_cycles: bool) -> Self {
         Self { live_cycles, ..self }
     }
 
-    /// Sets whether the graph has every visited value.
+    /// Sets whether the graph contains every visited value.
     #[must_use]
     pub const fn everything(self, everything: bool) -> Self {
         Self { everything, ..self }
     }
 
-    /// Sets whether tracked handles also count as unaccounted for while the root scope that they were made in
-    /// has not ended, or if there was none. Handles in local variables are then among them.
+    /// Sets whether tracked handles also count as unaccounted for if the root scope in which they were created
+    /// has not ended, or if there was none. This includes handles in local variables.
     #[must_use]
     pub const fn all_handles(self, all_handles: bool) -> Self {
         Self { all_handles, ..self }
     }
 
-    /// Sets the maximum number of visited values: 10 million by default. Pointers to values beyond that are
+    /// Sets the maximum number of visited values: 10 million by default. Pointers to further values are only
     /// counted.
     #[must_use]
     pub const fn most_values(self, most_values: usize) -> Self {
@@ -92,14 +92,13 @@ impl Scan {
     /// Scans the values that this thread has registered, those that threads share, and all values that can be
     /// reached from them.
     ///
-    /// While it runs, it has a strong pointer to each value, and between scans the registry has a weak one:
+    /// While it runs, a scan has a strong pointer to each value, and between scans the registry has a weak pointer:
     /// `Rc::get_mut` and `Arc::try_unwrap` fail during that time. If the program drops its last pointer
-    /// during the scan, the value is dropped here, on this thread. A scan never waits: it skips values that
+    /// to a value during the scan, the value is dropped here, on this thread. A scan never waits: it skips values that
     /// are locked or borrowed for writing.
     ///
-    /// It takes 20 to 30 ns for each value and pointer up to a million of them, and up to 250 ns for more
-    /// than the processor's caches hold. Values shared between threads that seem unreachable are visited 8 to
-    /// 32 times.
+    /// It takes 20 to 30 ns for each value and pointer up to a million of them, and up to 250 ns if they do not fit into
+    /// the processor's caches. Values shared between threads that seem unreachable are visited 8 to 32 times.
     ///
     /// # Errors
     ///
@@ -108,7 +107,7 @@ impl Scan {
         if !switch::is_on_here() {
             return Err(NotScanned::Off);
         }
-        // The report belongs to the caller, which may be a part of memtrack.
+        // The report's memory belongs to the caller, which may be a part of memtrack.
         if reentry::is_inside() {
             self.find_inside()
         } else {
@@ -180,25 +179,24 @@ impl Scan {
 /// The result of a scan.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The relevant values: unreachable ones from which device memory can be reached, others that also hold
-    /// that memory, values kept by tracked handles that are unaccounted for, and values that the options
+    /// The relevant values: unreachable values from which device memory can be reached, other values that also hold
+    /// that memory, values kept alive by tracked handles that are unaccounted for, and values that the options
     /// request.
     pub graph: Graph,
     /// The number of visited values.
     pub values: u64,
-    /// The number of strong pointers in them.
+    /// The number of strong pointers in the visited values.
     pub pointers: u64,
-    /// The number of values that hold device memory themselves.
+    /// The number of values that hold device memory directly.
     pub with_memory: u64,
     /// The number of values with a part that was not visited, because it was locked or is opaque. Values that
     /// this part refers to count as held.
     pub incomplete: u64,
-    /// The number of values that nothing outside holds, whether they lead to device memory or not.
+    /// The number of unreachable values, whether they lead to device memory or not.
     pub unreachable: u64,
-    /// The number of values that seemed to be held by nothing outside until they were visited again: threads
-    /// were changing them.
+    /// The number of values that seemed to be unreachable until they were visited again: threads were changing them.
     pub doubted: u64,
-    /// The number of visits to the unheld values that had the same result.
+    /// The number of times that the unreachable values were visited, with the same result each time.
     pub looks: u32,
     /// The duration of the scan.
     pub took: Duration,
@@ -209,7 +207,7 @@ pub struct Report {
 impl Report {
     /// Adds to each value the stack of its registration, if [stacks are
     /// kept](super::RegisterOptions::stacks): one frame per line, below the place. Reads debug information,
-    /// which takes tenths of a second the first time.
+    /// which takes a few tenths of a second the first time.
     pub fn name_stacks(&mut self) {
         let _inside = reentry::enter();
         if self.stacks.is_empty() {
@@ -227,13 +225,13 @@ impl Report {
     }
 }
 
-/// The reason why there was no scan.
+/// The reason why a scan was not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotScanned {
     /// Registration is off: [`enable`](crate::enable) was not called, or not in this child of a fork.
     Off,
-    /// Another scan is running, on another thread or around this call.
+    /// Another scan is running, on another thread or as a caller of this one.
     Busy,
 }
 
@@ -248,7 +246,7 @@ impl fmt::Display for NotScanned {
 
 impl std::error::Error for NotScanned {}
 
-/// A guard that makes this the only scan of the process: another scan's pointers would be taken for the
+/// A guard that makes this the only scan of the process: the pointers of another scan would be mistaken for the
 /// program's.
 struct Alone(&'static AtomicBool);
 

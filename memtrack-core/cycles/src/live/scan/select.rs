@@ -1,4 +1,4 @@
-//! Selects the reported values: unreachable values from which device memory can be reached, others that also
+//! Selects the reported values: unreachable values from which device memory can be reached, other values that also
 //! hold that memory, and the values that the options request.
 
 use super::super::handles::Forgotten;
@@ -49,9 +49,9 @@ pub(super) fn select(
     keep
 }
 
-/// Keeps those of the wanted values from which device memory can be reached along wanted ones.
+/// Keeps the wanted values from which device memory can be reached through wanted values.
 fn with_memory(table: &Table, wanted: &[bool], keep: &mut [bool]) {
-    // The referrers of each value, as one list ordered by the values that they refer to.
+    // The referrers of all values, as one list sorted by the values that they refer to.
     let mut starts = vec![0_u32; table.len() + 1];
     let pointers = || {
         let from = (0..table.len() as u32).filter(|&place| wanted[place as usize]);
@@ -106,7 +106,7 @@ pub(super) fn to_memory(table: &Table, place: u32) -> Vec<u32> {
     vec![place]
 }
 
-/// Returns for each value whether it leads back to itself.
+/// Returns for each value whether it is on a cycle.
 fn on_cycles(table: &Table) -> Vec<bool> {
     let pointers =
         |place: u32| table.starts[place as usize] as usize..table.starts[place as usize + 1] as usize;

@@ -1,6 +1,6 @@
 //! The visited values: each once, regardless of the number of references to it, with a strong pointer of the
-//! scan, so that no value ends and no address is reused while the scan runs. Values waiting to be visited are
-//! in the same list, so that nothing recurses.
+//! scan, so that no value is dropped and no address is reused while the scan runs. Values waiting to be visited are
+//! in the same list, so visits do not recurse.
 
 use super::super::registry::{self, Origin};
 use super::super::roots::{self, Root};
@@ -12,14 +12,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The value has device memory.
 pub(super) const MEMORY: u8 = 1;
-/// A part of it was not visited.
+/// A part of the value was not visited.
 pub(super) const INCOMPLETE: u8 = 2;
-/// Threads share it.
+/// Threads share the value.
 pub(super) const SHARED: u8 = 4;
-/// It can be reached from outside.
+/// The value can be reached from outside.
 pub(super) const HELD: u8 = 8;
 
-/// The means of visiting a value.
+/// The object through which a value is visited.
 enum Holder {
     /// A pointer of the scan.
     Value(Box<dyn Counted>),
@@ -27,7 +27,7 @@ enum Holder {
     Root(Root),
 }
 
-/// Information on a registered value.
+/// Information about a registered value.
 pub(super) struct Registered {
     pub(super) origin: Origin,
     /// The number of the registry's weak pointers to it.
@@ -43,11 +43,11 @@ pub(super) struct Table {
     pub(super) registered: HashMap<u32, Registered>,
     /// The targets of the strong pointers, grouped by the value that contains them.
     pub(super) targets: Vec<u32>,
-    /// The index at which each value's targets begin, followed by the end of the last.
+    /// The index in `targets` at which each value's targets begin, followed by the number of targets.
     pub(super) starts: Vec<u32>,
-    /// The number of strong pointers other than the scan's.
+    /// The number of strong pointers to each value other than the scan's.
     pub(super) strong: Vec<usize>,
-    /// The tracked handles that were seen.
+    /// The numbers of the tracked handles that were seen.
     pub(super) handles: Vec<u64>,
     most: usize,
     /// The number of pointers to values beyond the maximum.
@@ -126,7 +126,7 @@ impl Table {
     }
 
     fn visit_first(&mut self, place: usize) {
-        // A visit adds to the table; meanwhile the visited value is moved out of it.
+        // A visit adds to the table, so the visited value is moved out of it during the visit.
         let nothing = Holder::Root(Root::nothing());
         let holder = std::mem::replace(&mut self.holders[place], nothing);
         let mut found = First { table: self, flags: 0 };
@@ -198,14 +198,14 @@ impl Table {
         matches!(self.holders[place as usize], Holder::Root(_))
     }
 
-    /// Visits a value again; returns false if that panicked.
+    /// Visits a value again; returns false if the visit panicked.
     pub(super) fn visit(&self, place: u32, sink: &mut dyn Sink) -> bool {
         visit_holder(&self.holders[place as usize], sink)
     }
 
     /// Drops the scan's pointers, in the order in which the values were found: in a chain that the program
-    /// has dropped in the meantime, each value's destructor finds the next one still held. Destructors are
-    /// the program's code.
+    /// has dropped in the meantime, each value's destructor finds the next value still held, so that they do not recurse.
+    /// Destructors are the program's code.
     pub(super) fn let_go(self) {
         let Self { holders, .. } = self;
         let_go(holders.into_iter().filter_map(|holder| match holder {
@@ -215,10 +215,10 @@ impl Table {
     }
 }
 
-/// Drops pointers; if one is the last to its value, the value is dropped outside memtrack's own work.
+/// Drops pointers. If a pointer is the last one to its value, the value is dropped outside [`reentry::enter`].
 fn let_go(pointers: impl IntoIterator<Item = Box<dyn Counted>>) {
     for pointer in pointers {
-        // A panicking destructor does not matter here: the value can no longer be used.
+        // A panic of the destructor is ignored: the value can no longer be used.
         let _ = catch_unwind(AssertUnwindSafe(|| pointer.drop_with(|drop_it| reentry::outside(drop_it))));
     }
 }
@@ -232,7 +232,7 @@ fn visit_holder(holder: &Holder, sink: &mut dyn Sink) -> bool {
     catch_unwind(visit).is_ok()
 }
 
-/// The visitor of the first visit to a value.
+/// The sink of the first visit to a value.
 struct First<'a> {
     table: &'a mut Table,
     flags: u8,

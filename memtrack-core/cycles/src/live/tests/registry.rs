@@ -9,7 +9,7 @@ use std::thread;
 
 #[test]
 fn nothing_is_registered_or_scanned_while_it_is_off() {
-    let _alone = alone();
+    let _guard = begin_test();
     disable();
     let layer = Layer::new("a", Some(1));
     layer.refer(&layer);
@@ -22,7 +22,7 @@ fn nothing_is_registered_or_scanned_while_it_is_off() {
 
 #[test]
 fn dead_values_are_forgotten_as_others_are_registered() {
-    let _alone = alone();
+    let _guard = begin_test();
     let alive: Vec<_> = (0..1000).map(|_| Layer::new("alive", None)).collect();
     let shared: Vec<Arc<u32>> = (0..1000).map(Arc::new).collect();
     shared.iter().for_each(register);
@@ -39,7 +39,7 @@ fn dead_values_are_forgotten_as_others_are_registered() {
 
 #[test]
 fn a_value_ends_when_the_program_drops_it() {
-    let _alone = alone();
+    let _guard = begin_test();
     struct SetsOnDrop<'a>(&'a Cell<bool>);
     impl Drop for SetsOnDrop<'_> {
         fn drop(&mut self) {
@@ -58,7 +58,7 @@ fn a_value_ends_when_the_program_drops_it() {
 
 #[test]
 fn shared_values_of_threads_that_have_ended_are_still_visited() {
-    let _alone = alone();
+    let _guard = begin_test();
     let shared = thread::spawn(|| {
         let shared = Arc::new(5_u32);
         register(&shared);
@@ -72,7 +72,7 @@ fn shared_values_of_threads_that_have_ended_are_still_visited() {
 
 #[test]
 fn registration_while_a_thread_ends_does_no_harm() {
-    let _alone = alone();
+    let _guard = begin_test();
     struct Late(Option<Rc<Layer>>);
     impl Drop for Late {
         fn drop(&mut self) {
@@ -97,7 +97,7 @@ fn registration_while_a_thread_ends_does_no_harm() {
 
 #[test]
 fn a_second_scan_leaves_a_running_one_alone() {
-    let _alone = alone();
+    let _guard = begin_test();
     struct Slow(std::sync::Barrier);
     impl References for Slow {
         fn references(&self, _: &mut Visitor<'_>) {
@@ -129,7 +129,7 @@ fn makes_a_leaking_layer() {
 
 #[test]
 fn a_value_shows_its_scope_and_place_and_on_request_its_stack() {
-    let _alone = alone();
+    let _guard = begin_test();
     enable_with(RegisterOptions::new().stacks(true));
     switch::set(switch::SCOPES, true);
     {
