@@ -4,7 +4,7 @@
 
 use crate::Findings;
 use crate::findings::Proof;
-use crate::graph::{Graph, Held, Origin};
+use crate::graph::{Graph, Origin, Reachability};
 use memtrack_model::units::human_bytes;
 use std::io::{self, Write};
 
@@ -99,7 +99,7 @@ fn write_node(graph: &Graph, number: u32, indent: &str, out: &mut dyn Write) -> 
         label += &format!("\\n{size} on {}", escaped(graph.text(memory.device)));
     }
     let color = if node.root { ", color=red" } else { "" };
-    let style = if node.held == Held::Unreachable { "" } else { ", style=dotted" };
+    let style = if node.held == Reachability::Unreachable { "" } else { ", style=dotted" };
     let tooltip = node.allocated.or(node.created).map(|text| escaped(graph.text(text)));
     let tooltip = tooltip.map(|text| format!(", tooltip=\"{text}\"")).unwrap_or_default();
     writeln!(out, "{indent}{number} [label=\"{label}\"{color}{style}{tooltip}];")

@@ -4,22 +4,22 @@ use foldhash::HashMap;
 
 /// The index of a text in a graph; most labels occur many times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Text(pub u32);
+pub struct TextId(pub u32);
 
 /// The distinct texts of a graph.
 #[derive(Clone, Debug, Default)]
 pub struct Texts {
     texts: Vec<Box<str>>,
-    numbers: HashMap<Box<str>, Text>,
+    numbers: HashMap<Box<str>, TextId>,
 }
 
 impl Texts {
     /// Returns the index of a text, adding the text if it is new.
-    pub fn number(&mut self, text: &str) -> Text {
+    pub fn intern(&mut self, text: &str) -> TextId {
         if let Some(&number) = self.numbers.get(text) {
             return number;
         }
-        let number = Text(
+        let number = TextId(
             u32::try_from(self.texts.len())
                 .expect("fewer texts than nodes and edges, which are counted in 32 bits"),
         );
@@ -28,8 +28,8 @@ impl Texts {
         number
     }
 
-    /// Returns the text with an index that [`number`](Self::number) returned.
-    pub fn get(&self, text: Text) -> &str {
+    /// Returns the text with an index that [`intern`](Self::intern) returned.
+    pub fn get(&self, text: TextId) -> &str {
         &self.texts[text.0 as usize]
     }
 }
@@ -45,7 +45,7 @@ pub enum Origin {
 
 /// Whether a value can still be reached, and what holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum Reachability {
     /// Only unreachable values hold it: proved by counting.
     Unreachable,
     /// This many strong pointers that are in no value of the graph hold it. They may be anywhere, or may have been
@@ -60,21 +60,21 @@ pub enum Held {
 #[non_exhaustive]
 pub struct Node {
     /// A description in one or more lines: its type, and a summary of its contents.
-    pub label: Text,
+    pub label: TextId,
     /// The place where its device memory was allocated, one frame per line.
-    pub allocated: Option<Text>,
+    pub allocated: Option<TextId>,
     /// The place where it was registered: a line of the program, or a stack with one frame per line.
-    pub created: Option<Text>,
+    pub created: Option<TextId>,
     /// Whether it holds device memory directly.
     pub root: bool,
     /// What keeps it alive.
-    pub held: Held,
+    pub held: Reachability,
     /// The number of weak pointers to it from outside the unreachable values: the program can still reach the value
     /// through them.
     pub weak_outside: u64,
     /// The reason why not all of its references are known.
-    pub incomplete: Option<Text>,
-    /// Its place in the order of registration, if known: younger values have higher numbers.
+    pub incomplete: Option<TextId>,
+    /// Its position in the order of registration, if known: newer values have higher numbers.
     pub serial: Option<u64>,
 }
 
@@ -87,7 +87,7 @@ pub struct Edge {
     /// The value that it points to.
     pub to: u32,
     /// The path from that value to the pointer: `.hooks[0]`.
-    pub path: Text,
+    pub path: TextId,
 }
 
 /// Device memory held by a value.
@@ -97,7 +97,7 @@ pub struct Memory {
     /// The value, as an index into [`Graph::nodes`].
     pub node: u32,
     /// The device: `cuda:0`, or `host`.
-    pub device: Text,
+    pub device: TextId,
     /// The identity of the storage on the device: its address, or a number. Two values may hold the same storage.
     pub storage: u64,
     /// Its size, if known.
@@ -108,7 +108,7 @@ pub struct Memory {
 /// scan cannot see them. They are never reported as a cycle or a leak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Unexplained {
+pub struct UnexplainedHandles {
     /// The value that they keep alive, as an index into [`Graph::nodes`].
     pub node: u32,
     /// The number of handles.
@@ -138,7 +138,7 @@ pub struct Graph {
     /// Device memory, in the order of the nodes.
     pub memory: Vec<Memory>,
     /// Handles that the scan did not find in any value.
-    pub unexplained: Vec<Unexplained>,
+    pub unexplained: Vec<UnexplainedHandles>,
     /// Remarks for the user on how the graph was obtained: `confirmed by 3 scans`; `1,000,000 values were left out`.
     pub remarks: Vec<String>,
 }
@@ -187,7 +187,7 @@ impl Graph {
     }
 
     /// Returns a text.
-    pub fn text(&self, text: Text) -> &str {
+    pub fn text(&self, text: TextId) -> &str {
         self.texts.get(text)
     }
 

@@ -1,7 +1,7 @@
 //! The graph with its findings as JSON (the repository's docs/CYCLES.md), which [`read`](crate::read) reads.
 
 use crate::findings::{Bytes, Cycle, Findings, Proof};
-use crate::graph::{Edge, Graph, Held, Memory, Origin};
+use crate::graph::{Edge, Graph, Memory, Origin, Reachability};
 use crate::read::VERSION;
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
@@ -244,7 +244,7 @@ fn counts(graph: &Graph, findings: &Findings) -> CountsAnswer {
         cycles_without_device_memory: findings.without_memory,
         cycles_not_measured: findings.not_measured,
         leaked: bytes(findings.leaked),
-        unreachable_beside_cycles: bytes(findings.beside),
+        unreachable_beside_cycles: bytes(findings.unreachable_beside_cycles),
     }
 }
 
@@ -259,7 +259,7 @@ fn cycle_answer(graph: &Graph, cycle: &Cycle) -> CycleAnswer {
         Proof::WeakHandles => "unreachable_but_weak_handles",
         Proof::HeldOutside => "held_from_outside",
     };
-    let way = |edges: &[u32], steps: usize| {
+    let path = |edges: &[u32], steps: usize| {
         /// The maximum number of steps written at each end of a path.
         const MAX_STEPS: usize = 32;
         let end = |edges: &[u32]| -> Vec<_> { edges.iter().map(|&edge| step(graph, edge)).collect() };
@@ -284,11 +284,11 @@ fn cycle_answer(graph: &Graph, cycle: &Cycle) -> CycleAnswer {
         exclusive: bytes(cycle.exclusive),
         pinned: bytes(cycle.pinned),
         leaked_by_all_instances: bytes(cycle.all_leaked),
-        held_from_outside_by: cycle.held_by,
+        held_from_outside_by: cycle.outside_pointers,
         weak_handles: cycle.weak_outside,
-        behind: cycle.behind.clone(),
-        cycle: way(&cycle.around, cycle.around.len()),
-        way_to_memory: way(&cycle.to_memory, cycle.to_memory_steps),
+        behind: cycle.held_by_cycles.clone(),
+        cycle: path(&cycle.closed_path, cycle.closed_path.len()),
+        way_to_memory: path(&cycle.to_memory, cycle.to_memory_steps),
         memory_node: cycle.memory_node,
         make_weak: weak.collect(),
         make_weak_is_enough: cycle.cuts_are_enough,
@@ -317,7 +317,7 @@ fn bytes(bytes: Bytes) -> MemoryAnswer {
 }
 
 fn unexplained(graph: &Graph) -> Vec<UnexplainedAnswer> {
-    let answer = |handles: &crate::graph::Unexplained| UnexplainedAnswer {
+    let answer = |handles: &crate::graph::UnexplainedHandles| UnexplainedAnswer {
         node: handles.node,
         label: graph.label(handles.node).into(),
         handles: handles.handles,
@@ -330,7 +330,7 @@ fn unexplained(graph: &Graph) -> Vec<UnexplainedAnswer> {
 
 /// Converts the groups of unexplained handles to their JSON form.
 fn unexplained_sites(graph: &Graph, findings: &Findings) -> Vec<SiteAnswer> {
-    let answer = |handles: &crate::findings::Handles| {
+    let answer = |handles: &crate::findings::HandleGroup| {
         let first = &graph.unexplained[handles.first];
         SiteAnswer {
             label: graph.label(first.node).into(),
@@ -377,12 +377,12 @@ impl Serialize for Node<'_> {
         }
         map.serialize_entry("root", &node.root)?;
         let held = match node.held {
-            Held::Unreachable => "unreachable",
-            Held::Outside(_) => "outside",
-            Held::Reachable => "reachable",
+            Reachability::Unreachable => "unreachable",
+            Reachability::Outside(_) => "outside",
+            Reachability::Reachable => "reachable",
         };
         map.serialize_entry("held", held)?;
-        if let Held::Outside(handles) = node.held {
+        if let Reachability::Outside(handles) = node.held {
             map.serialize_entry("held_outside", &handles)?;
         }
         if node.weak_outside > 0 {

@@ -23,14 +23,14 @@ pub fn leads_to_memory(graph: &Graph) -> Vec<bool> {
 impl Graph {
     /// Returns the part that leads to device memory.
     #[must_use]
-    pub fn of_device_memory(&self) -> Graph {
-        self.only(&leads_to_memory(self))
+    pub fn device_memory_subgraph(&self) -> Graph {
+        self.subgraph(&leads_to_memory(self))
     }
 
     /// Returns the graph of the nodes for which `keep` is true, in the same order, with the edges between them
     /// and their memory.
     #[must_use]
-    pub fn only(&self, keep: &[bool]) -> Graph {
+    pub fn subgraph(&self, keep: &[bool]) -> Graph {
         let mut places = vec![None; self.nodes.len()];
         let mut nodes = Vec::new();
         for (node, place) in places.iter_mut().enumerate().filter(|(node, _)| keep[*node]) {
@@ -55,7 +55,7 @@ impl Graph {
         }));
         graph.unexplained.extend(self.unexplained.iter().filter_map(|unexplained| {
             let node = place(unexplained.node)?;
-            Some(crate::graph::Unexplained { node, ..unexplained.clone() })
+            Some(crate::graph::UnexplainedHandles { node, ..unexplained.clone() })
         }));
         graph.sort();
         graph

@@ -40,6 +40,6 @@ pub use live::{
 };
 pub use read::{ReadError, begins_like_graph, is_graph, read};
 pub use watch::{
-    Observed, Watch, WatchOptions, check, disable, enable, enable_with, name_allocations, observe_cycles,
+    Observation, Watch, WatchOptions, check, disable, enable, enable_with, name_allocations, observe_cycles,
     warn_device_cycles, warn_device_cycles_with,
 };

@@ -7,14 +7,14 @@ mod storages;
 mod tests;
 mod ways;
 
-use crate::graph::{Graph, Held};
+use crate::graph::{Graph, Reachability};
 use crate::keep::leads_to_memory;
 use components::Components;
 use cuts::{Field, field_of};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::hash::BuildHasher;
 use storages::{Storages, Sum};
-use ways::Ways;
+use ways::PathSearch;
 
 /// The certainty that the values of a cycle can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,7 +66,7 @@ pub struct Cycle {
     /// Its values.
     pub nodes: Vec<u32>,
     /// A short closed path through one of its values, as indices into the graph's edges.
-    pub around: Vec<u32>,
+    pub closed_path: Vec<u32>,
     /// The shortest path from a value of the cycle to device memory; empty if that value holds device memory itself.
     /// For a long path, only the first and the last steps; [`to_memory_steps`](Self::to_memory_steps) is
     /// the total number of steps.
@@ -86,11 +86,11 @@ pub struct Cycle {
     /// Device memory leaked by all instances together, each storage counted once.
     pub all_leaked: Bytes,
     /// The number of strong pointers into the cycle from outside (for [`Proof::HeldOutside`]).
-    pub held_by: u64,
+    pub outside_pointers: u64,
     /// The number of weak pointers to its values from outside.
     pub weak_outside: u64,
     /// Other cycles that lead to this one, as indices into [`Findings::cycles`]: they must be broken too.
-    pub behind: Vec<u32>,
+    pub held_by_cycles: Vec<u32>,
     /// The references to make weak: if the first one [breaks the cycle](Cut::ends_it), so does each of the others, and
     /// one of them is enough; otherwise all are needed.
     pub cuts: Vec<Cut>,
@@ -100,7 +100,7 @@ pub struct Cycle {
 
 impl Cycle {
     /// Returns the suggestion: the best of the cuts, or all if one is not enough.
-    pub fn to_make_weak(&self) -> &[Cut] {
+    pub fn suggested_cuts(&self) -> &[Cut] {
         match self.cuts.first() {
             Some(cut) if cut.ends_it => &self.cuts[..1],
             _ => &self.cuts,
@@ -111,7 +111,7 @@ impl Cycle {
     /// fields, as indices into the graph's edges.
     pub fn edges_to_make_weak(&self, graph: &Graph) -> Vec<u32> {
         let fields: HashSet<Field> =
-            self.to_make_weak().iter().map(|cut| field_of(graph, cut.edge as usize)).collect();
+            self.suggested_cuts().iter().map(|cut| field_of(graph, cut.edge as usize)).collect();
         let members: HashSet<u32> = self.nodes.iter().copied().collect();
         let edges = self.nodes.iter().flat_map(|&node| graph.edges_of(node));
         let is_one = |&edge: &usize| {
@@ -125,7 +125,7 @@ impl Cycle {
 /// scan cannot see them, such as in a growing static. Not a cycle, and not necessarily a leak.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Handles {
+pub struct HandleGroup {
     /// The first handle's index in [`Graph::unexplained`](crate::Graph::unexplained), which contains the site and the
     /// scope that all of the handles share.
     pub first: usize,
@@ -148,10 +148,10 @@ pub struct Findings {
     /// All unreachable device memory, each storage counted once.
     pub leaked: Bytes,
     /// Unreachable device memory to which no cycle leads: garbage referenced by other garbage.
-    pub beside: Bytes,
+    pub unreachable_beside_cycles: Bytes,
     /// Handles that the scan did not find, grouped by the place where they were created: most device memory
     /// first.
-    pub unexplained: Vec<Handles>,
+    pub unexplained: Vec<HandleGroup>,
     /// The number of cycles that lead to no device memory; these are not listed.
     pub without_memory: u64,
     /// The number of cycles that were not measured because there are too many.
@@ -182,8 +182,8 @@ impl Findings {
         let is_cycle = is_cycle(graph, &components);
         let cyclic = || (0..components.count).filter(|&number| is_cycle[number as usize]);
         let leads_on = |number: &u32| leads[members.of(*number)[0] as usize];
-        let mut ways = Ways::new(graph);
-        let weakly = weakly_reached(graph, &mut ways);
+        let mut search = PathSearch::new(graph);
+        let weakly = weakly_reached(graph, &mut search);
 
         // Sources first: they hold the most.
         let mut places = HashMap::new();
@@ -220,7 +220,7 @@ impl Findings {
             .collect();
         let mut leads_to: Vec<Vec<u32>> = vec![Vec::new(); groups.len()];
         for (place, group) in (0..).zip(&groups) {
-            if ways.steps > MAX_STEPS {
+            if search.steps > MAX_STEPS {
                 findings.not_measured += group.components.len() as u64;
                 continue;
             }
@@ -228,13 +228,13 @@ impl Findings {
             let inside =
                 |edge: usize| within(edge) && component(graph.edges[edge].from) == group.components[0];
             let cycle = cuts::Cycle::new(graph, nodes, &inside);
-            let around = cycle.around(&mut ways, &HashSet::new()).unwrap_or_default();
-            let (cuts, cuts_are_enough) = cycle.cuts(&around, &mut ways);
+            let closed_path = cycle.closed_path(&mut search, &HashSet::new()).unwrap_or_default();
+            let (cuts, cuts_are_enough) = cycle.cuts(&closed_path, &mut search);
             let to_memory =
-                ways.shortest(nodes.iter().copied(), |_| true, |node| graph.nodes[node as usize].root);
+                search.shortest_path(nodes.iter().copied(), |_| true, |node| graph.nodes[node as usize].root);
 
             sum.begin();
-            ways.from(
+            search.visit(
                 nodes.iter().copied(),
                 |_| true,
                 |node| {
@@ -257,7 +257,7 @@ impl Findings {
             } else {
                 sum.begin();
                 let all = group.components.iter().flat_map(|&number| members.of(number)).copied();
-                ways.from(
+                search.visit(
                     all,
                     |_| true,
                     |node| {
@@ -273,22 +273,22 @@ impl Findings {
                 proof: group.proof,
                 instances: group.components.len() as u64,
                 nodes: nodes.to_vec(),
-                around,
+                closed_path,
                 memory_node: to_memory.as_ref().map(|&(node, _)| node),
-                to_memory_steps: to_memory.as_ref().map_or(0, |(_, way)| way.len()),
-                to_memory: to_memory.map(|(_, way)| ends(way)).unwrap_or_default(),
+                to_memory_steps: to_memory.as_ref().map_or(0, |(_, path)| path.len()),
+                to_memory: to_memory.map(|(_, path)| ends(path)).unwrap_or_default(),
                 leaked,
                 exclusive: sum.freed(),
                 pinned,
                 all_leaked,
-                held_by: held_from_outside[group.components[0] as usize],
+                outside_pointers: held_from_outside[group.components[0] as usize],
                 weak_outside: nodes.iter().map(|&node| graph.nodes[node as usize].weak_outside).sum(),
-                behind: vec![place],
+                held_by_cycles: vec![place],
                 cuts,
                 cuts_are_enough,
             });
         }
-        // Until all cycles are in order, `behind` contains indices from before the sort.
+        // Until all cycles are in order, `held_by_cycles` contains indices from before the sort.
         findings.cycles.sort_by_key(|cycle| {
             let bytes = cycle.all_leaked.plus(cycle.pinned);
             (
@@ -298,18 +298,18 @@ impl Findings {
             )
         });
         let now: HashMap<u32, u32> =
-            findings.cycles.iter().zip(0..).map(|(cycle, now)| (cycle.behind[0], now)).collect();
+            findings.cycles.iter().zip(0..).map(|(cycle, now)| (cycle.held_by_cycles[0], now)).collect();
         for cycle in &mut findings.cycles {
-            let behind = std::mem::take(&mut leads_to[cycle.behind[0] as usize]);
-            cycle.behind = behind.iter().filter_map(|place| now.get(place).copied()).collect();
-            cycle.behind.sort_unstable();
-            cycle.behind.dedup();
+            let behind = std::mem::take(&mut leads_to[cycle.held_by_cycles[0] as usize]);
+            cycle.held_by_cycles = behind.iter().filter_map(|place| now.get(place).copied()).collect();
+            cycle.held_by_cycles.sort_unstable();
+            cycle.held_by_cycles.dedup();
         }
 
         sum.begin();
-        let unreachable = |node: u32| graph.nodes[node as usize].held == Held::Unreachable;
+        let unreachable = |node: u32| graph.nodes[node as usize].held == Reachability::Unreachable;
         let all = cyclic().flat_map(|number| members.of(number)).copied().filter(|&node| unreachable(node));
-        ways.from(
+        search.visit(
             all,
             |_| true,
             |node| {
@@ -320,13 +320,13 @@ impl Findings {
         findings.leaked = sum.lost();
         sum.begin();
         (0..graph.nodes.len() as u32).filter(|&node| unreachable(node)).for_each(|node| sum.add(node));
-        findings.beside = sum.lost().without(findings.leaked);
-        findings.unexplained = unexplained(graph, &mut ways, &mut sum);
+        findings.unreachable_beside_cycles = sum.lost().without(findings.leaked);
+        findings.unexplained = unexplained(graph, &mut search, &mut sum);
         findings
     }
 
     /// Finds the cycles in `part`, the part of a graph that leads to device memory, and counts the other cycles of `whole`.
-    pub fn of_part(part: &Graph, whole: &Graph) -> Self {
+    pub fn of_subgraph(part: &Graph, whole: &Graph) -> Self {
         let cycles = |graph| {
             let components = Components::of(graph, |_| true);
             let is_cycle = is_cycle(graph, &components);
@@ -356,13 +356,14 @@ impl Findings {
 }
 
 /// Groups unexplained handles by the place where they were created.
-fn unexplained(graph: &Graph, ways: &mut Ways<'_>, sum: &mut Sum<'_>) -> Vec<Handles> {
+fn unexplained(graph: &Graph, search: &mut PathSearch<'_>, sum: &mut Sum<'_>) -> Vec<HandleGroup> {
     let mut places = HashMap::new();
-    let mut sites: Vec<(Handles, Vec<u32>)> = Vec::new();
+    let mut sites: Vec<(HandleGroup, Vec<u32>)> = Vec::new();
     for (at, each) in graph.unexplained.iter().enumerate() {
-        let key = (cuts::kind(graph, each.node), &each.site, &each.scope);
+        let key = (cuts::type_label(graph, each.node), &each.site, &each.scope);
         let place = *places.entry(key).or_insert_with(|| {
-            let none = Handles { first: at, handles: 0, values: 0, ended_roots: 0, held: Bytes::default() };
+            let none =
+                HandleGroup { first: at, handles: 0, values: 0, ended_roots: 0, held: Bytes::default() };
             sites.push((none, Vec::new()));
             sites.len() - 1
         });
@@ -372,9 +373,9 @@ fn unexplained(graph: &Graph, ways: &mut Ways<'_>, sum: &mut Sum<'_>) -> Vec<Han
         handles.ended_roots = handles.ended_roots.max(each.ended_roots);
         nodes.push(each.node);
     }
-    let held = |(handles, nodes): (Handles, Vec<u32>)| {
+    let held = |(handles, nodes): (HandleGroup, Vec<u32>)| {
         sum.begin();
-        ways.from(
+        search.visit(
             nodes,
             |_| true,
             |node| {
@@ -382,9 +383,9 @@ fn unexplained(graph: &Graph, ways: &mut Ways<'_>, sum: &mut Sum<'_>) -> Vec<Han
                 true
             },
         );
-        Handles { held: sum.lost().plus(sum.live()), ..handles }
+        HandleGroup { held: sum.lost().plus(sum.live()), ..handles }
     };
-    let mut sites: Vec<Handles> = sites.into_iter().map(held).collect();
+    let mut sites: Vec<HandleGroup> = sites.into_iter().map(held).collect();
     sites.sort_by_key(|site| std::cmp::Reverse((site.held.known_bytes, site.held.storages, site.handles)));
     sites
 }
@@ -402,10 +403,10 @@ fn is_cycle(graph: &Graph, components: &Components) -> Vec<bool> {
 
 /// Returns for each node whether it can be reached from a value with weak pointers outside: upgrading such a pointer
 /// makes the node usable.
-fn weakly_reached(graph: &Graph, ways: &mut Ways<'_>) -> Vec<bool> {
+fn weakly_reached(graph: &Graph, search: &mut PathSearch<'_>) -> Vec<bool> {
     let mut reached = vec![false; graph.nodes.len()];
     let starts = (0..graph.nodes.len() as u32).filter(|&node| graph.nodes[node as usize].weak_outside > 0);
-    ways.from(
+    search.visit(
         starts,
         |_| true,
         |node| {
@@ -417,7 +418,7 @@ fn weakly_reached(graph: &Graph, ways: &mut Ways<'_>) -> Vec<bool> {
 }
 
 fn proof_of(graph: &Graph, nodes: &[u32], weakly: &[bool]) -> Proof {
-    if nodes.iter().any(|&node| graph.nodes[node as usize].held != Held::Unreachable) {
+    if nodes.iter().any(|&node| graph.nodes[node as usize].held != Reachability::Unreachable) {
         Proof::HeldOutside
     } else if nodes.iter().any(|&node| weakly[node as usize]) {
         Proof::WeakHandles
@@ -427,14 +428,14 @@ fn proof_of(graph: &Graph, nodes: &[u32], weakly: &[bool]) -> Proof {
 }
 
 /// Removes the middle of a long path: many cycles may have long paths that mostly coincide.
-fn ends(mut way: Vec<u32>) -> Vec<u32> {
+fn ends(mut path: Vec<u32>) -> Vec<u32> {
     /// The maximum number of steps kept at each end.
     const MAX_KEPT: usize = 32;
-    if way.len() > 2 * MAX_KEPT {
-        way.drain(MAX_KEPT..way.len() - MAX_KEPT);
-        way.shrink_to_fit();
+    if path.len() > 2 * MAX_KEPT {
+        path.drain(MAX_KEPT..path.len() - MAX_KEPT);
+        path.shrink_to_fit();
     }
-    way
+    path
 }
 
 /// Returns for each component the number of strong pointers into it from reachable values.
@@ -442,12 +443,12 @@ fn held_from_outside(graph: &Graph, components: &Components) -> Vec<u64> {
     let component = |node: u32| components.of[node as usize] as usize;
     let mut held = vec![0; components.count as usize];
     for (node, number) in graph.nodes.iter().zip(&components.of) {
-        if let Held::Outside(handles) = node.held {
+        if let Reachability::Outside(handles) = node.held {
             held[*number as usize] += handles;
         }
     }
     for edge in &graph.edges {
-        let is_live = graph.nodes[edge.from as usize].held != Held::Unreachable;
+        let is_live = graph.nodes[edge.from as usize].held != Reachability::Unreachable;
         if is_live && component(edge.from) != component(edge.to) {
             held[component(edge.to)] += 1;
         }
@@ -462,7 +463,7 @@ struct Holders {
 
 impl Holders {
     fn of(graph: &Graph) -> Self {
-        let outside = |held| if let Held::Outside(handles) = held { handles } else { 0 };
+        let outside = |held| if let Reachability::Outside(handles) = held { handles } else { 0 };
         let mut strong: Vec<u64> = graph.nodes.iter().map(|node| outside(node.held)).collect();
         graph.edges.iter().for_each(|edge| strong[edge.to as usize] += 1);
         Self { strong }

@@ -1,7 +1,7 @@
 //! Device memory, each storage counted once, however many values hold it.
 
 use super::Bytes;
-use crate::graph::{Graph, Held};
+use crate::graph::{Graph, Reachability};
 use foldhash::{HashMap, HashMapExt};
 
 /// The storages of a graph.
@@ -33,7 +33,7 @@ impl Storages {
             let storage = &mut storages[number as usize];
             storage.size_bytes = storage.size_bytes.max(memory.size_bytes);
             storage.holders += 1;
-            storage.is_live |= graph.nodes[memory.node as usize].held != Held::Unreachable;
+            storage.is_live |= graph.nodes[memory.node as usize].held != Reachability::Unreachable;
             number
         });
         let of = of.collect();

@@ -9,16 +9,16 @@ use memtrack_recorder::{internal_bytes, recorder, reentry};
 pub(super) const MIN_SCAN: usize = 256;
 
 /// An entry whose value may be dead.
-pub(super) trait Mortal {
+pub(super) trait WeakEntry {
     /// Returns whether the value is gone.
     fn is_dead(&self) -> bool;
     /// Drops the entry; the program's memory is freed as the program's, outside [`reentry::enter`]. The caller has called
     /// [`reentry::enter`].
-    fn let_go(self);
+    fn drop_entry(self);
 }
 
 /// A list that drops its dead entries.
-pub(super) struct Entries<E: Mortal> {
+pub(super) struct Entries<E: WeakEntry> {
     entries: Vec<E>,
     /// The number of entries at which the list is pruned.
     scan_at: usize,
@@ -26,7 +26,7 @@ pub(super) struct Entries<E: Mortal> {
     accounted: (u32, usize),
 }
 
-impl<E: Mortal> Entries<E> {
+impl<E: WeakEntry> Entries<E> {
     pub(super) const fn new() -> Self {
         Self { entries: Vec::new(), scan_at: MIN_SCAN, accounted: (0, 0) }
     }
@@ -53,7 +53,7 @@ impl<E: Mortal> Entries<E> {
     /// Drops dead entries. The caller has called [`reentry::enter`].
     #[cold]
     pub(super) fn prune(&mut self) {
-        self.entries.extract_if(.., |entry| entry.is_dead()).for_each(Mortal::let_go);
+        self.entries.extract_if(.., |entry| entry.is_dead()).for_each(WeakEntry::drop_entry);
         self.scan_at = 2 * self.entries.len() + MIN_SCAN;
         if self.entries.capacity() > 2 * self.scan_at {
             self.entries.shrink_to(self.scan_at);
@@ -77,7 +77,7 @@ impl<E: Mortal> Entries<E> {
 
     /// Drops all entries. The caller has called [`reentry::enter`].
     pub(super) fn clear(&mut self) {
-        std::mem::take(&mut self.entries).into_iter().for_each(Mortal::let_go);
+        std::mem::take(&mut self.entries).into_iter().for_each(WeakEntry::drop_entry);
         self.scan_at = MIN_SCAN;
         self.account();
     }
@@ -99,7 +99,7 @@ impl<E: Mortal> Entries<E> {
     }
 }
 
-impl<E: Mortal> Drop for Entries<E> {
+impl<E: WeakEntry> Drop for Entries<E> {
     fn drop(&mut self) {
         let _inside = reentry::enter();
         self.clear();

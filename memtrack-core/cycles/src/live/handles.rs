@@ -5,7 +5,7 @@
 
 use super::registry::{Register, RegisterDyn, SHARDS, shard_of_thread};
 use super::switch;
-use crate::graph::Unexplained;
+use crate::graph::UnexplainedHandles;
 use foldhash::{HashMap, HashSet};
 use memtrack_model::references::{Counted, References, Visitor};
 use memtrack_recorder::recorder::{ForkCell, generation, ticks};
@@ -192,7 +192,7 @@ fn process() -> u64 {
 }
 
 fn track(address: usize, site: &'static Location<'static>) -> u64 {
-    if !switch::is_on_here() {
+    if !switch::is_on_in_this_process() {
         return 0;
     }
     let Ok(thread) = THREAD.try_with(|thread| Arc::clone(&thread.0)) else { return 0 };
@@ -224,16 +224,16 @@ fn untrack(number: u64) {
 }
 
 /// Returns the current time in ticks, to distinguish handles that were created before a scan from later ones.
-pub(super) fn newest() -> u64 {
+pub(super) fn current_ticks() -> u64 {
     ticks()
 }
 
 /// Handles to one value that the scan did not find.
-pub(super) struct Forgotten {
+pub(super) struct ForgottenHandles {
     /// The value's index in the scan's table.
     pub(super) place: u32,
     /// The description of the handles; its node number is not set yet.
-    pub(super) what: Unexplained,
+    pub(super) description: UnexplainedHandles,
 }
 
 /// Returns the handles that were created before the time `before`, that a scan has not `seen`, and whose root scope has
@@ -244,13 +244,13 @@ pub(super) fn forgotten(
     before: u64,
     all: bool,
     place_of: impl Fn(usize) -> Option<u32>,
-) -> Vec<Forgotten> {
+) -> Vec<ForgottenHandles> {
     if !HANDLES.is_made() {
         return Vec::new();
     }
     let seen: HashSet<u64> = seen.iter().copied().collect();
     type Site = (u32, *const Location<'static>, Option<*const ScopeNode>);
-    let mut groups: HashMap<Site, Forgotten> = HashMap::default();
+    let mut groups: HashMap<Site, ForgottenHandles> = HashMap::default();
     for shard in HANDLES.get() {
         let candidates: Vec<Handle> = {
             let handles = shard.lock();
@@ -264,9 +264,9 @@ pub(super) fn forgotten(
             let Some(place) = place_of(handle.address) else { continue };
             let root = handle.root();
             let site = (place, std::ptr::from_ref(handle.site), root.map(std::ptr::from_ref));
-            let group = groups.entry(site).or_insert_with(|| Forgotten {
+            let group = groups.entry(site).or_insert_with(|| ForgottenHandles {
                 place,
-                what: Unexplained {
+                description: UnexplainedHandles {
                     node: 0,
                     handles: 0,
                     site: handle.site.to_string(),
@@ -274,18 +274,18 @@ pub(super) fn forgotten(
                     ended_roots: 0,
                 },
             });
-            group.what.handles += 1;
+            group.description.handles += 1;
             let ended = handle.thread.ended.load(Ordering::Relaxed) - handle.ended_roots;
-            group.what.ended_roots = group.what.ended_roots.max(ended);
+            group.description.ended_roots = group.description.ended_roots.max(ended);
         }
     }
-    let mut forgotten: Vec<Forgotten> = groups.into_values().collect();
+    let mut forgotten: Vec<ForgottenHandles> = groups.into_values().collect();
     forgotten.sort_by(|a, b| {
-        let key = |each: &Forgotten| (std::cmp::Reverse(each.what.handles), each.place);
+        let key = |each: &ForgottenHandles| (std::cmp::Reverse(each.description.handles), each.place);
         key(a)
             .cmp(&key(b))
-            .then_with(|| a.what.site.cmp(&b.what.site))
-            .then_with(|| a.what.scope.cmp(&b.what.scope))
+            .then_with(|| a.description.site.cmp(&b.description.site))
+            .then_with(|| a.description.scope.cmp(&b.description.scope))
     });
     forgotten
 }

@@ -5,7 +5,7 @@
 //! Registering a value, or freeing a dead entry, may run code of the program; no lock is held while it runs. A value that
 //! is registered while its thread's thread-local variables are being dropped is ignored.
 
-use super::entries::{Entries, Mortal};
+use super::entries::{Entries, WeakEntry};
 use super::switch;
 use super::weak::{LocalWeak, SharedWeak};
 use memtrack_model::event::StackId;
@@ -24,7 +24,7 @@ pub(super) const SHARDS: usize = 64;
 
 /// The information that was recorded when a value was registered.
 #[derive(Clone, Copy)]
-pub(super) struct Origin {
+pub(super) struct Registration {
     /// The place of the registration.
     pub(super) site: &'static Location<'static>,
     /// The time of the registration, in ticks: newer values have higher numbers.
@@ -35,7 +35,7 @@ pub(super) struct Origin {
     pub(super) stack: StackId,
 }
 
-impl Origin {
+impl Registration {
     #[inline]
     pub(super) fn here(site: &'static Location<'static>) -> Self {
         let stack = if switch::wants_stacks() { stack_here() } else { StackId::NONE };
@@ -46,17 +46,17 @@ impl Origin {
 /// A value in the registry.
 struct Entry<W> {
     weak: W,
-    origin: Origin,
+    registration: Registration,
 }
 
-impl<W: Mortal> Mortal for Entry<W> {
+impl<W: WeakEntry> WeakEntry for Entry<W> {
     #[inline]
     fn is_dead(&self) -> bool {
         self.weak.is_dead()
     }
 
-    fn let_go(self) {
-        self.weak.let_go();
+    fn drop_entry(self) {
+        self.weak.drop_entry();
     }
 }
 
@@ -168,28 +168,28 @@ pub fn register_dyn(pointer: &impl RegisterDyn) {
 }
 
 fn add_local(weak: impl FnOnce() -> LocalWeak, site: &'static Location<'static>) {
-    if !switch::is_on_here() {
+    if !switch::is_on_in_this_process() {
         return;
     }
-    let origin = Origin::here(site);
+    let registration = Registration::here(site);
     // Failures are ignored: the thread is ending, or the program's allocator registers a value while memtrack allocates.
     let _ = LOCAL.try_with(|local| {
         if let Ok(mut local) = local.try_borrow_mut() {
-            local.push(Entry { weak: weak(), origin });
+            local.push(Entry { weak: weak(), registration });
         }
     });
 }
 
 fn add_shared(weak: impl FnOnce() -> SharedWeak, site: &'static Location<'static>) {
-    if !switch::is_on_here() {
+    if !switch::is_on_in_this_process() {
         return;
     }
-    let entry = Entry { weak: weak(), origin: Origin::here(site) };
+    let entry = Entry { weak: weak(), registration: Registration::here(site) };
     SHARED.get()[shard_of_thread()].lock().push(entry);
 }
 
 /// Drops the registrations of this thread and of all shared values.
-pub(super) fn forget() {
+pub(super) fn clear() {
     let _inside = reentry::enter();
     let _ = LOCAL.try_with(|local| {
         if let Ok(mut local) = local.try_borrow_mut() {
@@ -201,12 +201,12 @@ pub(super) fn forget() {
     }
 }
 
-/// Calls `take` with a strong pointer to each registered value that is alive, those of this thread and those that threads
+/// Calls `visit` with a strong pointer to each registered value that is alive, those of this thread and those that threads
 /// share, in any order. Drops dead entries. The caller has called [`reentry::enter`].
-pub(super) fn upgrade_all(mut take: impl FnMut(Box<dyn Counted>, Origin)) {
+pub(super) fn upgrade_all(mut visit: impl FnMut(Box<dyn Counted>, Registration)) {
     /// A guard that puts the entries back, also after a panic.
-    struct Restore<E: Mortal, F: FnMut(Vec<E>)>(Vec<E>, F);
-    impl<E: Mortal, F: FnMut(Vec<E>)> Drop for Restore<E, F> {
+    struct Restore<E: WeakEntry, F: FnMut(Vec<E>)>(Vec<E>, F);
+    impl<E: WeakEntry, F: FnMut(Vec<E>)> Drop for Restore<E, F> {
         fn drop(&mut self) {
             (self.1)(std::mem::take(&mut self.0));
         }
@@ -214,7 +214,7 @@ pub(super) fn upgrade_all(mut take: impl FnMut(Box<dyn Counted>, Origin)) {
     let _ = LOCAL.try_with(|local| {
         let taken = local.borrow_mut().take();
         let mut taken = Restore(taken, |taken| local.borrow_mut().restore(taken));
-        each_alive(&mut taken.0, |entry| entry.weak.upgrade(), &mut take);
+        visit_alive(&mut taken.0, |entry| entry.weak.upgrade(), &mut visit);
     });
     if !SHARED.is_made() {
         return;
@@ -223,28 +223,28 @@ pub(super) fn upgrade_all(mut take: impl FnMut(Box<dyn Counted>, Origin)) {
         // The list is not locked while its entries are processed.
         let taken = shard.lock().take();
         let mut taken = Restore(taken, |taken| shard.lock().restore(taken));
-        each_alive(&mut taken.0, |entry| entry.weak.upgrade(), &mut take);
+        visit_alive(&mut taken.0, |entry| entry.weak.upgrade(), &mut visit);
     }
 }
 
-fn each_alive<W: Mortal>(
+fn visit_alive<W: WeakEntry>(
     entries: &mut Vec<Entry<W>>,
     upgrade: impl Fn(&Entry<W>) -> Option<Box<dyn Counted>>,
-    take: &mut impl FnMut(Box<dyn Counted>, Origin),
+    visit: &mut impl FnMut(Box<dyn Counted>, Registration),
 ) {
     let dead = |entry: &mut Entry<W>| match upgrade(entry) {
         Some(strong) => {
-            take(strong, entry.origin);
+            visit(strong, entry.registration);
             false
         }
         None => true,
     };
-    entries.extract_if(.., dead).for_each(Mortal::let_go);
+    entries.extract_if(.., dead).for_each(WeakEntry::drop_entry);
 }
 
 /// Returns the numbers of entries of this thread and of all shared lists.
 #[cfg(test)]
-pub(super) fn entries() -> (usize, usize) {
+pub(super) fn entry_counts() -> (usize, usize) {
     let shared = SHARED.get().iter().map(|shard| shard.lock().len()).sum();
     (LOCAL.with(|local| local.borrow().len()), shared)
 }

@@ -17,7 +17,7 @@ pub(super) struct Root {
 
 impl Root {
     /// Returns a root that refers to nothing.
-    pub(super) const fn nothing() -> Self {
+    pub(super) const fn blank() -> Self {
         Self { name: "", value: None }
     }
 
@@ -61,6 +61,6 @@ pub(super) fn declared() -> Vec<Root> {
 
 /// Removes all declared roots.
 #[cfg(test)]
-pub(super) fn forget() {
+pub(super) fn clear() {
     ROOTS.get().lock().unwrap_or_else(PoisonError::into_inner).clear();
 }

@@ -52,7 +52,7 @@ pub fn enable_with(options: RegisterOptions) {
 /// thread's registrations are dropped when that thread ends.
 pub fn disable() {
     STATE.store(0, Ordering::Release);
-    super::registry::forget();
+    super::registry::clear();
 }
 
 /// Returns whether values are registered: one relaxed load.
@@ -63,7 +63,7 @@ pub(super) fn is_on() -> bool {
 
 /// Returns whether values are registered in this process, which may be the child of the one that enabled
 /// registration.
-pub(crate) fn is_on_here() -> bool {
+pub(crate) fn is_on_in_this_process() -> bool {
     is_on() && ENABLED_IN.load(Ordering::Relaxed) == generation()
 }
 

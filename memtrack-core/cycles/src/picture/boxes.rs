@@ -23,12 +23,12 @@ pub(super) const SMALL_LINE: f64 = 14.0;
 pub(super) const PADDING: f64 = 9.0;
 
 /// The lines in a box: those of the label, and one for its device memory.
-pub(super) struct Words {
+pub(super) struct BoxText {
     pub label: Vec<String>,
     pub memory: Option<String>,
 }
 
-pub(super) fn words(graph: &Graph, node: u32) -> Words {
+pub(super) fn box_text(graph: &Graph, node: u32) -> BoxText {
     let text = cut(graph.label(node), MAX_INSPECTED_BYTES);
     let text = match graph.origin {
         // The base class that all Python objects share carries no information.
@@ -45,7 +45,7 @@ pub(super) fn words(graph: &Graph, node: u32) -> Words {
         label[MAX_LABEL_LINES - 1] =
             format!("… {}", counted((lines.len() - MAX_LABEL_LINES + 1) as u64, "more line"));
     }
-    Words { label, memory: graph.nodes[node as usize].root.then(|| memory(graph, node)) }
+    BoxText { label, memory: graph.nodes[node as usize].root.then(|| memory(graph, node)) }
 }
 
 /// Returns the verb of the suggestion for a reference: in Python, there are other ways than making it weak.
@@ -101,8 +101,8 @@ pub(super) fn names(
 }
 
 /// Returns the size of a box.
-pub(super) fn size(words: &Words) -> (f64, f64) {
-    let lines = words.label.iter().chain(&words.memory);
+pub(super) fn size(text: &BoxText) -> (f64, f64) {
+    let lines = text.label.iter().chain(&text.memory);
     let widest = lines.clone().map(|line| columns(line)).max().unwrap_or(0);
     let width = (widest as f64 * CHARACTER_WIDTH + 2.0 * PADDING).max(56.0);
     (width.ceil(), lines.count() as f64 * LINE + 2.0 * PADDING - 4.0)

@@ -20,24 +20,24 @@ pub(super) fn layers(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut left = Vec::with_capacity(nodes);
     let mut back = std::collections::HashSet::new();
     for start in 0..nodes {
-        let mut way = vec![(start, 0)];
+        let mut stack = vec![(start, 0)];
         if state[start] != State::New {
             continue;
         }
         state[start] = State::Open;
-        while let Some((node, next)) = way.last_mut() {
+        while let Some((node, next)) = stack.last_mut() {
             let node = *node;
             let Some(&to) = out[node].get(*next) else {
                 state[node] = State::Left;
                 left.push(node);
-                way.pop();
+                stack.pop();
                 continue;
             };
             *next += 1;
             match state[to] {
                 State::New => {
                     state[to] = State::Open;
-                    way.push((to, 0));
+                    stack.push((to, 0));
                 }
                 State::Open => {
                     back.insert((node, to));

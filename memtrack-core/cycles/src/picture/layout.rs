@@ -52,7 +52,7 @@ pub(super) struct Point {
 
 /// A line between two different boxes.
 #[derive(Clone, Debug)]
-pub(super) struct Between {
+pub(super) struct BoxLine {
     pub from: usize,
     pub to: usize,
     /// The size of the text at the line.
@@ -74,11 +74,11 @@ pub(super) struct Layout {
 }
 
 /// Positions boxes of these sizes. The result depends only on the arguments.
-pub(super) fn layout(sizes: &[(f64, f64)], lines: &[Between]) -> Layout {
+pub(super) fn layout(sizes: &[(f64, f64)], lines: &[BoxLine]) -> Layout {
     let parts = parts(sizes.len(), lines);
     let work: Vec<Part> = parts.iter().map(|boxes| Part::of(boxes, sizes, lines)).collect();
     let placed = std::thread::scope(|scope| {
-        let all = || work.iter().map(Part::by_library).collect::<Vec<_>>();
+        let all = || work.iter().map(Part::placed_by_library).collect::<Vec<_>>();
         let thread = std::thread::Builder::new().stack_size(LAYOUT_STACK_BYTES).spawn_scoped(scope, all);
         thread.ok().and_then(|thread| thread.join().ok())
     });
@@ -90,7 +90,7 @@ pub(super) fn layout(sizes: &[(f64, f64)], lines: &[Between]) -> Layout {
 }
 
 /// Returns the connected parts, each with its boxes in ascending order.
-fn parts(boxes: usize, lines: &[Between]) -> Vec<Vec<usize>> {
+fn parts(boxes: usize, lines: &[BoxLine]) -> Vec<Vec<usize>> {
     let mut of: Vec<usize> = (0..boxes).collect();
     fn root(of: &mut [usize], mut at: usize) -> usize {
         while of[at] != at {
@@ -120,7 +120,7 @@ struct Part {
     boxes: Vec<usize>,
     sizes: Vec<(f64, f64)>,
     /// The lines, each with its index among all lines, and with its boxes as indices into this part.
-    lines: Vec<(usize, Between)>,
+    lines: Vec<(usize, BoxLine)>,
     /// Whether the library positions each line.
     is_placed: Vec<bool>,
     /// The layer of each box.
@@ -130,20 +130,20 @@ struct Part {
 /// The positions of the boxes (their upper left corners) and of the lines that the library has positioned,
 /// with the middle of the text at each.
 #[derive(Clone, Debug)]
-struct Placed {
+struct PlacedPart {
     boxes: Vec<Point>,
     lines: HashMap<usize, (Vec<Point>, Point)>,
 }
 
 impl Part {
-    fn of(boxes: &[usize], sizes: &[(f64, f64)], all: &[Between]) -> Self {
+    fn of(boxes: &[usize], sizes: &[(f64, f64)], all: &[BoxLine]) -> Self {
         let places: HashMap<usize, usize> = boxes.iter().copied().zip(0..).collect();
-        let lines: Vec<(usize, Between)> = all
+        let lines: Vec<(usize, BoxLine)> = all
             .iter()
             .enumerate()
             .filter_map(|(number, line)| {
                 let (from, to) = (*places.get(&line.from)?, *places.get(&line.to)?);
-                Some((number, Between { from, to, ..line.clone() }))
+                Some((number, BoxLine { from, to, ..line.clone() }))
             })
             .collect();
         let pairs: Vec<(usize, usize)> = lines.iter().map(|(_, line)| (line.from, line.to)).collect();
@@ -167,7 +167,7 @@ impl Part {
         }
     }
 
-    fn by_library(&self) -> Option<Placed> {
+    fn placed_by_library(&self) -> Option<PlacedPart> {
         let options = GraphOptions { directed: true, multigraph: true, compound: false };
         let mut graph = Graph::<NodeLabel, EdgeLabel>::with_options(options);
         for (at, &(width, height)) in self.sizes.iter().enumerate() {
@@ -214,11 +214,11 @@ impl Part {
                 label.points.iter().map(|point| Point { x: point.x, y: point.y }).collect();
             Some((*number, (points, Point { x: label.x?, y: label.y? })))
         });
-        Some(Placed { boxes, lines: lines.collect::<Option<_>>()? })
+        Some(PlacedPart { boxes, lines: lines.collect::<Option<_>>()? })
     }
 
     /// Returns whether a picture can be drawn with these positions: everything has a position, and no boxes overlap.
-    fn is_sound(&self, placed: &Placed) -> bool {
+    fn is_sound(&self, placed: &PlacedPart) -> bool {
         let is_number = |point: &Point| point.x.is_finite() && point.y.is_finite();
         let lies_on = |a: usize, b: usize| {
             let (at, other) = (placed.boxes[a], placed.boxes[b]);
@@ -237,7 +237,7 @@ impl Part {
     }
 
     /// Positions each layer as a column.
-    fn in_columns(&self) -> Placed {
+    fn in_columns(&self) -> PlacedPart {
         let count = self.layers.iter().max().map_or(0, |last| last + 1);
         let mut widths = vec![0.0_f64; count];
         for (&layer, size) in self.layers.iter().zip(&self.sizes) {
@@ -254,12 +254,12 @@ impl Part {
             y[layer] += size.1 + BETWEEN_BOXES;
             point
         });
-        Placed { boxes: boxes.collect(), lines: HashMap::new() }
+        PlacedPart { boxes: boxes.collect(), lines: HashMap::new() }
     }
 }
 
 /// Places the parts side by side in rows, in order.
-fn pack(sizes: &[(f64, f64)], lines: &[Between], parts: &[Part], placed: Vec<Placed>) -> Layout {
+fn pack(sizes: &[(f64, f64)], lines: &[BoxLine], parts: &[Part], placed: Vec<PlacedPart>) -> Layout {
     let mut layout = Layout {
         boxes: vec![Point { x: 0.0, y: 0.0 }; sizes.len()],
         lines: vec![Vec::new(); lines.len()],
@@ -271,7 +271,7 @@ fn pack(sizes: &[(f64, f64)], lines: &[Between], parts: &[Part], placed: Vec<Pla
         for (number, line) in &part.lines {
             placed.lines.entry(*number).or_insert_with(|| {
                 let end = |at: usize| (placed.boxes[at], part.sizes[at]);
-                across(end(line.from), end(line.to))
+                direct_line(end(line.from), end(line.to))
             });
         }
         pieces.push((part, extent(part, &placed), placed));
@@ -305,7 +305,7 @@ fn pack(sizes: &[(f64, f64)], lines: &[Between], parts: &[Part], placed: Vec<Pla
 }
 
 /// Returns the corners of the rectangle around a part.
-fn extent(part: &Part, placed: &Placed) -> (Point, Point) {
+fn extent(part: &Part, placed: &PlacedPart) -> (Point, Point) {
     let mut low = Point { x: f64::MAX, y: f64::MAX };
     let mut high = Point { x: f64::MIN, y: f64::MIN };
     let mut add = |point: Point, width: f64, height: f64| {
@@ -324,7 +324,10 @@ fn extent(part: &Part, placed: &Placed) -> (Point, Point) {
 }
 
 /// Returns a direct line if it leads to the right; a line that leads back passes below the boxes.
-fn across((from, from_size): (Point, (f64, f64)), (to, to_size): (Point, (f64, f64))) -> (Vec<Point>, Point) {
+fn direct_line(
+    (from, from_size): (Point, (f64, f64)),
+    (to, to_size): (Point, (f64, f64)),
+) -> (Vec<Point>, Point) {
     let right = Point { x: from.x + from_size.0, y: from.y + from_size.1 / 2.0 };
     let left = Point { x: to.x, y: to.y + to_size.1 / 2.0 };
     let (a, b, c, d) = if left.x > right.x {
@@ -352,11 +355,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn between(from: usize, to: usize) -> Between {
-        Between { from, to, width: 50.0, height: 16.0 }
+    fn line_between(from: usize, to: usize) -> BoxLine {
+        BoxLine { from, to, width: 50.0, height: 16.0 }
     }
 
-    fn check(sizes: &[(f64, f64)], lines: &[Between], layout: &Layout) {
+    fn check(sizes: &[(f64, f64)], lines: &[BoxLine], layout: &Layout) {
         let end = |at: usize| (layout.boxes[at], sizes[at]);
         for a in 0..sizes.len() {
             let (at, size) = end(a);
@@ -396,7 +399,7 @@ mod tests {
             ends in prop::collection::vec((0_usize..14, 0_usize..14), 0..24),
         ) {
             let count = sizes.len();
-            let lines: Vec<_> = ends.into_iter().map(|(from, to)| between(from % count, to % count)).filter(|line| line.from != line.to).collect();
+            let lines: Vec<_> = ends.into_iter().map(|(from, to)| line_between(from % count, to % count)).filter(|line| line.from != line.to).collect();
             let placed = layout(&sizes, &lines);
             check(&sizes, &lines, &placed);
             prop_assert_eq!(placed, layout(&sizes, &lines));
@@ -407,7 +410,7 @@ mod tests {
     fn columns_are_a_picture_too() {
         let sizes = vec![(100.0, 30.0); 9];
         let lines: Vec<_> = (0..9)
-            .flat_map(|at| [between(at, (at + 1) % 9), between(at, (at * 5 + 2) % 9)])
+            .flat_map(|at| [line_between(at, (at + 1) % 9), line_between(at, (at * 5 + 2) % 9)])
             .filter(|line| line.from != line.to)
             .collect();
         let part = Part::of(&(0..9).collect::<Vec<_>>(), &sizes, &lines);
@@ -419,8 +422,8 @@ mod tests {
     #[test]
     fn a_picture_that_cannot_be_drawn_is_detected() {
         let sizes = [(10.0, 10.0); 2];
-        let part = Part::of(&[0, 1], &sizes, &[between(0, 1)]);
-        let placed = |x: f64| Placed {
+        let part = Part::of(&[0, 1], &sizes, &[line_between(0, 1)]);
+        let placed = |x: f64| PlacedPart {
             boxes: vec![Point { x: 0.0, y: 0.0 }, Point { x, y: 0.0 }],
             lines: HashMap::new(),
         };
@@ -432,7 +435,7 @@ mod tests {
     fn many_lines_between_all_boxes_are_drawn_without_the_library() {
         let sizes = vec![(100.0, 30.0); 40];
         let lines: Vec<_> = (0..40)
-            .flat_map(|from| (0..40).map(move |to| between(from, to)))
+            .flat_map(|from| (0..40).map(move |to| line_between(from, to)))
             .filter(|line| line.from != line.to)
             .take(900)
             .collect();
@@ -445,7 +448,7 @@ mod tests {
     fn the_longest_chain_that_is_drawn_fits_the_stack() {
         let count = super::super::select::MAX_NODES;
         let sizes = vec![(60.0, 30.0); count];
-        let lines: Vec<_> = (0..count).map(|from| between(from, (from + 1) % count)).collect();
+        let lines: Vec<_> = (0..count).map(|from| line_between(from, (from + 1) % count)).collect();
         let placed = layout(&sizes, &lines);
         check(&sizes, &lines, &placed);
         assert!(placed.height < 400.0, "by the library: one row, not a column");

@@ -16,7 +16,7 @@ pub(crate) const MAX_CYCLES: usize = 100;
 const CYCLE_SHARE: usize = 48;
 
 /// The values of a picture, the worst cycle's first.
-pub(crate) struct Drawn {
+pub(crate) struct DrawnValues {
     /// Indices into the graph's nodes.
     pub nodes: Vec<u32>,
     /// The index in `nodes` of each drawn value.
@@ -25,22 +25,24 @@ pub(crate) struct Drawn {
     pub left_out: u64,
 }
 
-impl Drawn {
+impl DrawnValues {
     /// Selects first the worst cycles with their paths to device memory, then the other values of these cycles, then the
     /// values that refer to any of these or that any of these refer to, and then everything else.
     pub fn of(graph: &Graph, findings: &Findings) -> Self {
         let mut drawn = Self { nodes: Vec::new(), places: HashMap::new(), left_out: 0 };
         let cycles = &findings.cycles[..findings.cycles.len().min(MAX_CYCLES)];
         for cycle in cycles {
-            way(graph, cycle, &cycle.around).take(CYCLE_SHARE).for_each(|node| drawn.add(node));
+            values_on_path(graph, cycle, &cycle.closed_path)
+                .take(CYCLE_SHARE)
+                .for_each(|node| drawn.add(node));
             // Both ends of a long path are more informative than its middle.
             let steps = cycle.to_memory.len();
             let (head, tail) = (
                 steps.min(CYCLE_SHARE / 2),
                 steps.saturating_sub(CYCLE_SHARE / 2).max(CYCLE_SHARE / 2).min(steps),
             );
-            way(graph, cycle, &cycle.to_memory[..head]).for_each(|node| drawn.add(node));
-            way(graph, cycle, &cycle.to_memory[tail..]).skip(1).for_each(|node| drawn.add(node));
+            values_on_path(graph, cycle, &cycle.to_memory[..head]).for_each(|node| drawn.add(node));
+            values_on_path(graph, cycle, &cycle.to_memory[tail..]).skip(1).for_each(|node| drawn.add(node));
             cycle.memory_node.into_iter().for_each(|node| drawn.add(node));
             if drawn.is_full() {
                 break;
@@ -104,8 +106,12 @@ impl Drawn {
 }
 
 /// Returns the values along a path, including the first.
-fn way<'a>(graph: &'a Graph, cycle: &'a Cycle, edges: &'a [u32]) -> impl Iterator<Item = u32> + 'a {
+fn values_on_path<'a>(
+    graph: &'a Graph,
+    cycle: &'a Cycle,
+    edges: &'a [u32],
+) -> impl Iterator<Item = u32> + 'a {
     let first = edges.first().map(|&edge| graph.edges[edge as usize].from);
-    let first = first.or_else(|| cycle.nodes.first().copied().filter(|_| cycle.around.is_empty()));
+    let first = first.or_else(|| cycle.nodes.first().copied().filter(|_| cycle.closed_path.is_empty()));
     first.into_iter().chain(edges.iter().map(|&edge| graph.edges[edge as usize].to))
 }

@@ -21,7 +21,7 @@ use foldhash::{HashSet, HashSetExt};
 use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::{message, reentry, scope};
 use pages::Pages;
-use reported::Reported;
+use reported::ReportedKinds;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,7 @@ use std::time::Duration;
 /// The result of a scan, as passed to the callback of [`observe_cycles`].
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Observed<'a> {
+pub struct Observation<'a> {
     /// The report of the scan. Its graph contains the places where device memory was allocated, if they were recorded.
     pub report: &'a Report,
     /// The findings in the report's graph.
@@ -40,15 +40,15 @@ pub struct Observed<'a> {
     pub new: &'a [usize],
 }
 
-type Observe = dyn Fn(&Observed<'_>) + Send + Sync;
+type Observe = dyn Fn(&Observation<'_>) + Send + Sync;
 
 /// An observer of cycles.
 struct Watcher {
     number: u64,
     /// The interval at which it requests scans of shared values; `None` if it requests none.
-    every: Option<Duration>,
+    interval: Option<Duration>,
     observe: Box<Observe>,
-    reported: Mutex<Reported>,
+    reported: Mutex<ReportedKinds>,
 }
 
 /// Whether there may be a watcher; checked when a root scope ends. Still set in the child of a fork, which has no
@@ -67,7 +67,7 @@ static WATCHERS: ForkCell<Mutex<Watchers>> = ForkCell::new(Mutex::default);
 #[derive(Default)]
 struct Watchers {
     next: u64,
-    all: Vec<Arc<Watcher>>,
+    list: Vec<Arc<Watcher>>,
     /// Whether registration was off before the first watch.
     was_off: bool,
 }
@@ -78,7 +78,7 @@ fn watchers() -> MutexGuard<'static, Watchers> {
 
 /// Returns the shortest interval at which a watcher requests scans of shared values.
 fn shortest_interval() -> Option<Duration> {
-    watchers().all.iter().filter_map(|watcher| watcher.every).min()
+    watchers().list.iter().filter_map(|watcher| watcher.interval).min()
 }
 
 /// Turns on registration: from now on, values are registered with the place of registration. Earlier values are not
@@ -95,7 +95,7 @@ pub fn enable() {
 pub fn enable_with(options: RegisterOptions) {
     let _changes = changes();
     live::enable_with(options);
-    follow();
+    track_root_scopes();
 }
 
 /// Turns off registration, and drops the registrations of shared values and of this thread; another
@@ -106,7 +106,7 @@ pub fn disable() {
     live::disable();
 }
 
-fn follow() {
+fn track_root_scopes() {
     scope::call_at_root_end(schedule::root_ended);
     scope::keep_enabled(true);
 }
@@ -124,9 +124,9 @@ impl Watch {
         let changes = changes();
         let (gone, is_last, was_off) = {
             let mut watchers = watchers();
-            let place = watchers.all.iter().position(|watcher| watcher.number == self.number);
-            let gone = place.map(|place| watchers.all.remove(place));
-            (gone, watchers.all.is_empty(), watchers.was_off)
+            let place = watchers.list.iter().position(|watcher| watcher.number == self.number);
+            let gone = place.map(|place| watchers.list.remove(place));
+            (gone, watchers.list.is_empty(), watchers.was_off)
         };
         // A child of a fork has inherited the handle, but no watcher.
         if gone.is_some() && is_last {
@@ -185,7 +185,7 @@ pub fn warn_device_cycles_with(options: WatchOptions) -> Watch {
 /// });
 /// watch.stop();
 /// ```
-pub fn observe_cycles(callback: impl Fn(&Observed<'_>) + Send + Sync + 'static) -> Watch {
+pub fn observe_cycles(callback: impl Fn(&Observation<'_>) + Send + Sync + 'static) -> Watch {
     begin(&WatchOptions::new(), Box::new(callback))
 }
 
@@ -195,18 +195,18 @@ fn begin(options: &WatchOptions, observe: Box<Observe>) -> Watch {
     let was_off = !live::is_enabled();
     let number = {
         let mut watchers = watchers();
-        watchers.was_off = if watchers.all.is_empty() { was_off } else { watchers.was_off };
+        watchers.was_off = if watchers.list.is_empty() { was_off } else { watchers.was_off };
         watchers.next += 1;
         let number = watchers.next;
-        let every = options.every();
-        watchers.all.push(Arc::new(Watcher { number, every, observe, reported: Mutex::default() }));
+        let interval = options.shared_interval();
+        watchers.list.push(Arc::new(Watcher { number, interval, observe, reported: Mutex::default() }));
         number
     };
     if was_off {
         live::enable();
     }
     WATCHED.store(true, Ordering::Relaxed);
-    follow();
+    track_root_scopes();
     drop(changes);
     shared::begin();
     Watch { number }
@@ -215,12 +215,12 @@ fn begin(options: &WatchOptions, observe: Box<Observe>) -> Watch {
 /// Scans now, regardless of the time since the last scan, and notifies the watchers. Returns the number of
 /// kinds of cycles that were new to at least one watcher; 0 without watchers.
 pub fn check() -> usize {
-    schedule::now()
+    schedule::scan_now()
 }
 
 /// Notifies each watcher of the cycles that are new to it. No lock is held during the callbacks.
 fn notify(report: &mut Report) -> usize {
-    let all = watchers().all.clone();
+    let all = watchers().list.clone();
     let inside = reentry::enter();
     let findings = Findings::of(&report.graph);
     let mut named = false;
@@ -230,7 +230,7 @@ fn notify(report: &mut Report) -> usize {
             .reported
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .new_among(&report.graph, &findings);
+            .select_new(&report.graph, &findings);
         if new.is_empty() {
             continue;
         }
@@ -238,7 +238,7 @@ fn notify(report: &mut Report) -> usize {
             name_allocations(&mut report.graph);
         }
         new_cycles.extend(new.iter().copied());
-        let observed = Observed { report, findings: &findings, new: &new };
+        let observed = Observation { report, findings: &findings, new: &new };
         // The callback is the program's code.
         let called = reentry::outside(|| catch_unwind(AssertUnwindSafe(|| (watcher.observe)(&observed))));
         if let Err(panic) = called {

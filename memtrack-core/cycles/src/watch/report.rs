@@ -27,7 +27,7 @@ impl Report {
     /// Fails if the file cannot be written. An existing file is then left unchanged.
     pub fn save_graph(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let _inside = reentry::enter();
-        let graph = named(&self.graph);
+        let graph = with_named_allocations(&self.graph);
         let mut file = ReplacingFile::create(path.as_ref())?;
         json::write(&graph, &Findings::of(&graph), &mut file)?;
         file.commit()
@@ -41,7 +41,7 @@ impl Report {
     /// Fails if the file cannot be written. An existing file is then left unchanged.
     pub fn save_page(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let _inside = reentry::enter();
-        let graph = named(&self.graph);
+        let graph = with_named_allocations(&self.graph);
         write_page(&graph, &Findings::of(&graph), path.as_ref())
     }
 }
@@ -52,7 +52,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let _inside = reentry::enter();
-        let graph = named(&self.graph);
+        let graph = with_named_allocations(&self.graph);
         f.write_str(text::text(&graph, &Findings::of(&graph), MAX_ROWS).trim_end())?;
         if self.incomplete > 0 {
             let values = counted(self.incomplete, "value");
@@ -66,7 +66,7 @@ impl fmt::Display for Report {
     }
 }
 
-fn named(graph: &Graph) -> Graph {
+fn with_named_allocations(graph: &Graph) -> Graph {
     let mut graph = graph.clone();
     name_allocations(&mut graph);
     graph

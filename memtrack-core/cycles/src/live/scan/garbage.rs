@@ -49,7 +49,7 @@ pub(super) fn mark(table: &mut Table, from: impl IntoIterator<Item = u32>) {
 }
 
 /// Returns the unreachable values, in ascending order.
-pub(super) fn unheld(table: &Table) -> Vec<u32> {
+pub(super) fn unreachable(table: &Table) -> Vec<u32> {
     (0..table.len() as u32).filter(|&place| !table.has(place, HELD)).collect()
 }
 
@@ -66,7 +66,7 @@ pub(super) fn too_many_reported(table: &Table, outside: &[i64]) -> Vec<String> {
         if !table.targets_of(place).iter().any(|target| over.contains(target)) {
             continue;
         }
-        let mut twice = Twice::new();
+        let mut twice = DuplicateDetector::new();
         table.visit(place, &mut twice);
         if !twice.targets.is_empty() {
             names.push(table.name(place));
@@ -97,7 +97,7 @@ pub(super) fn reports_twice(name: &str) -> String {
 
 /// Detects, by their locations, pointers that are reported twice: no two pointers have the same location, except for
 /// copies on the stack that are dropped after they were reported.
-pub(super) struct Twice {
+pub(super) struct DuplicateDetector {
     /// An address on the stack beyond the frames of all callees.
     top: usize,
     seen: HashMap<usize, usize>,
@@ -105,16 +105,16 @@ pub(super) struct Twice {
     pub(super) targets: Vec<usize>,
 }
 
-impl Twice {
+impl DuplicateDetector {
     /// Creates a detector for pointers that the calling function and its callees report.
     #[inline(always)]
     pub(super) fn new() -> Self {
-        Self::with_room_for(0)
+        Self::with_capacity(0)
     }
 
     /// Like [`new`](Self::new), with room for this many pointers.
     #[inline(always)]
-    pub(super) fn with_room_for(pointers: usize) -> Self {
+    pub(super) fn with_capacity(pointers: usize) -> Self {
         let here = 0_u8;
         let top = std::ptr::from_ref(std::hint::black_box(&here)).addr();
         Self {
@@ -137,7 +137,7 @@ impl Twice {
     }
 }
 
-impl Sink for Twice {
+impl Sink for DuplicateDetector {
     fn wants_paths(&self) -> bool {
         false
     }

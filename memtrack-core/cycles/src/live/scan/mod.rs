@@ -14,7 +14,7 @@ mod table;
 mod weak;
 
 use super::{handles, switch};
-use crate::graph::{Graph, Unexplained};
+use crate::graph::{Graph, UnexplainedHandles};
 use crate::watch::frames_of;
 use foldhash::HashMap;
 use memtrack_model::event::StackId;
@@ -38,7 +38,7 @@ pub struct Scan {
     live_cycles: bool,
     everything: bool,
     all_handles: bool,
-    most_values: usize,
+    max_values: usize,
 }
 
 impl Default for Scan {
@@ -59,7 +59,7 @@ pub fn find() -> Result<Report, NotScanned> {
 impl Scan {
     /// Creates a scan for unreachable values, and for tracked handles that are unaccounted for.
     pub const fn new() -> Self {
-        Self { live_cycles: false, everything: false, all_handles: false, most_values: DEFAULT_MAX_VALUES }
+        Self { live_cycles: false, everything: false, all_handles: false, max_values: DEFAULT_MAX_VALUES }
     }
 
     /// Sets whether the graph also contains cycles that are held from outside, with the device memory that they lead
@@ -85,8 +85,8 @@ impl Scan {
     /// Sets the maximum number of visited values: 10 million by default. Pointers to further values are only
     /// counted.
     #[must_use]
-    pub const fn most_values(self, most_values: usize) -> Self {
-        Self { most_values, ..self }
+    pub const fn max_values(self, max_values: usize) -> Self {
+        Self { max_values, ..self }
     }
 
     /// Scans the values that this thread has registered, those that threads share, and all values that can be
@@ -104,7 +104,7 @@ impl Scan {
     ///
     /// See [`NotScanned`].
     pub fn find(&self) -> Result<Report, NotScanned> {
-        if !switch::is_on_here() {
+        if !switch::is_on_in_this_process() {
             return Err(NotScanned::Off);
         }
         // The report's memory belongs to the caller, which may be a part of memtrack.
@@ -116,39 +116,39 @@ impl Scan {
     }
 
     fn find_inside(&self) -> Result<Report, NotScanned> {
-        let _alone = Alone::begin().ok_or(NotScanned::Busy)?;
+        let _guard = ScanGuard::begin().ok_or(NotScanned::Busy)?;
         let begin = Instant::now();
-        let handles = handles::newest();
-        let mut table = Table::discover(self.most_values.min(u32::MAX as usize - 1));
+        let begin_ticks = handles::current_ticks();
+        let mut table = Table::discover(self.max_values.min(u32::MAX as usize - 1));
         let outside = garbage::outside(&table);
         let mut remarks = garbage::too_many_reported(&table, &outside);
         garbage::mark_held(&mut table, &outside);
-        let seemed = garbage::unheld(&table).len();
+        let seemed = garbage::unreachable(&table).len();
         let mut confirmed = confirm::confirm(&mut table);
         remarks.append(&mut confirmed.remarks);
-        let unheld = garbage::unheld(&table);
+        let unreachable = garbage::unreachable(&table);
         let weak_outside = weak::outside(&table, &confirmed);
-        let forgotten = handles::forgotten(&table.handles, handles, self.all_handles, |address| {
+        let forgotten = handles::forgotten(&table.handles, begin_ticks, self.all_handles, |address| {
             table.place_of(address).filter(|&place| table.has(place, HELD))
         });
-        let keep = select::select(&table, &unheld, &forgotten, self);
+        let keep = select::select(&table, &unreachable, &forgotten, self);
         let (mut graph, kept) = describe::describe(&table, &keep, &outside, &weak_outside);
         let numbers: HashMap<u32, u32> =
             kept.into_iter().enumerate().map(|(number, place)| (place, number as u32)).collect();
         let stacks = table.registered.iter().filter_map(|(place, registered)| {
-            let stack = registered.origin.stack;
+            let stack = registered.registration.stack;
             (stack != StackId::NONE).then_some((*numbers.get(place)?, stack))
         });
         let stacks = stacks.collect();
         graph.unexplained = forgotten
             .into_iter()
-            .map(|each| Unexplained { node: numbers[&each.place], ..each.what })
+            .map(|each| UnexplainedHandles { node: numbers[&each.place], ..each.description })
             .collect();
         if table.left_out > 0 {
             remarks.push(format!(
                 "{} to further values passed over: a scan looks at {} values at most.",
                 counted(table.left_out, "pointer"),
-                self.most_values
+                self.max_values
             ));
         }
         if handles::untracked() > 0 {
@@ -163,15 +163,15 @@ impl Scan {
             pointers: table.targets.len() as u64,
             with_memory: garbage::count(&table, MEMORY),
             incomplete: garbage::count(&table, INCOMPLETE),
-            unreachable: unheld.len() as u64,
-            doubted: (seemed - unheld.len()) as u64,
-            looks: confirmed.looks,
+            unreachable: unreachable.len() as u64,
+            changed_meanwhile: (seemed - unreachable.len()) as u64,
+            visits: confirmed.visits,
             took: begin.elapsed(),
             graph,
             stacks,
         };
-        drop((unheld, keep, outside));
-        table.let_go();
+        drop((unreachable, keep, outside));
+        table.drop_pointers();
         Ok(report)
     }
 }
@@ -195,9 +195,9 @@ pub struct Report {
     /// The number of unreachable values, whether they lead to device memory or not.
     pub unreachable: u64,
     /// The number of values that seemed to be unreachable until they were visited again: threads were changing them.
-    pub doubted: u64,
+    pub changed_meanwhile: u64,
     /// The number of times that the unreachable values were visited, with the same result each time.
-    pub looks: u32,
+    pub visits: u32,
     /// The duration of the scan.
     pub took: Duration,
     /// The stacks of registrations, by node.
@@ -220,7 +220,7 @@ impl Report {
             let node = &mut self.graph.nodes[node as usize];
             let place = node.created.map_or("", |created| self.graph.texts.get(created));
             let lines = format!("{place}\n{}", frames.join("\n"));
-            node.created = Some(self.graph.texts.number(&lines));
+            node.created = Some(self.graph.texts.intern(&lines));
         }
     }
 }
@@ -248,18 +248,18 @@ impl std::error::Error for NotScanned {}
 
 /// A guard that makes this the only scan of the process: the pointers of another scan would be mistaken for the
 /// program's.
-struct Alone(&'static AtomicBool);
+struct ScanGuard(&'static AtomicBool);
 
 static SCANNING: ForkCell<AtomicBool> = ForkCell::new(|| AtomicBool::new(false));
 
-impl Alone {
+impl ScanGuard {
     fn begin() -> Option<Self> {
         let scanning = SCANNING.get();
         (!scanning.swap(true, Ordering::AcqRel)).then(|| Self(scanning))
     }
 }
 
-impl Drop for Alone {
+impl Drop for ScanGuard {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }

@@ -87,7 +87,11 @@ fn parts_that_are_reached_from_outside_are_not_garbage() {
     drop(feeder);
     let graph = scan().graph;
     assert_eq!(unreachable(&graph), ["a", "b"]);
-    assert!(names(&graph).contains(&("shared".to_owned(), Held::Outside(1))), "pinned: {:?}", names(&graph));
+    assert!(
+        names(&graph).contains(&("shared".to_owned(), Reachability::Outside(1))),
+        "pinned: {:?}",
+        names(&graph)
+    );
     assert_eq!(edges(&graph), ["a.next[0] -> b", "a.next[1] -> shared", "b.next[0] -> a"]);
 }
 
@@ -102,7 +106,11 @@ fn memory_that_the_outside_holds_one_step_further_is_pinned_too() {
         a.refer(&holder);
     }
     let graph = scan().graph;
-    let held = [("a", Held::Unreachable), ("buffer", Held::Reachable), ("holder", Held::Outside(1))];
+    let held = [
+        ("a", Reachability::Unreachable),
+        ("buffer", Reachability::Reachable),
+        ("holder", Reachability::Outside(1)),
+    ];
     assert_eq!(names(&graph), held.map(|(name, held)| (name.to_owned(), held)));
 }
 
@@ -178,7 +186,8 @@ fn cycles_held_from_outside_are_included_on_request() {
     }
     assert!(scan().graph.nodes.is_empty());
     let report = Scan::new().live_cycles(true).find().expect("no other scan runs");
-    let held = [("a", Held::Reachable), ("b", Held::Reachable), ("below", Held::Reachable)];
+    let held =
+        [("a", Reachability::Reachable), ("b", Reachability::Reachable), ("below", Reachability::Reachable)];
     assert_eq!(names(&report.graph), held.map(|(name, held)| (name.to_owned(), held)));
     drop((outside, beside));
 }
@@ -234,7 +243,7 @@ fn values_beyond_the_maximum_are_reported_as_left_out() {
         a.refer(&b);
         b.refer(&a);
     }
-    let report = Scan::new().most_values(1).find().expect("no other scan runs");
+    let report = Scan::new().max_values(1).find().expect("no other scan runs");
     assert_eq!((report.values, report.unreachable), (1, 0), "a skipped pointer may be held from outside");
     assert!(
         report.graph.remarks[0].contains("1 pointer to further values passed over"),

@@ -2,7 +2,7 @@
 
 use super::super::{Tracked, declare_root, root_ended};
 use super::*;
-use crate::graph::Unexplained;
+use crate::graph::UnexplainedHandles;
 use memtrack_recorder::{scope, switch};
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn in_root<R>(name: &str, action: impl FnOnce() -> R) -> R {
 }
 
 fn unexplained(report: &Report) -> Vec<(String, u64, u64)> {
-    let name = |each: &Unexplained| report.graph.label(each.node).to_owned();
+    let name = |each: &UnexplainedHandles| report.graph.label(each.node).to_owned();
     report.graph.unexplained.iter().map(|each| (name(each), each.handles, each.ended_roots)).collect()
 }
 
@@ -58,7 +58,7 @@ fn a_forgotten_handle_is_reported_with_its_place_once_its_scope_has_ended() {
     assert!(each.site.contains(&format!("handles.rs:{line}:")), "{}", each.site);
     assert_eq!(each.scope.as_deref(), Some("step"));
     assert_eq!(report.unreachable, 0, "counts alone do not show it");
-    assert_eq!(report.graph.nodes[each.node as usize].held, Held::Outside(1));
+    assert_eq!(report.graph.nodes[each.node as usize].held, Reachability::Outside(1));
 }
 
 #[test]

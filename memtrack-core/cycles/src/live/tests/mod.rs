@@ -9,7 +9,7 @@ mod threads;
 
 use super::{Report, Scan, disable, enable, register};
 use crate::Graph;
-use crate::graph::{Held, Node};
+use crate::graph::{Node, Reachability};
 use memtrack_model::event::DeviceId;
 use memtrack_model::references::{DeviceMemory, References, Visitor};
 use std::cell::RefCell;
@@ -21,7 +21,7 @@ fn begin_test() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     disable();
-    super::roots::forget();
+    super::roots::clear();
     enable();
     guard
 }
@@ -70,7 +70,7 @@ impl References for Layer {
 }
 
 /// Returns each node's displayed name and what holds it, sorted by name.
-fn names(graph: &Graph) -> Vec<(String, Held)> {
+fn names(graph: &Graph) -> Vec<(String, Reachability)> {
     let name = |node: &Node| {
         let label = graph.text(node.label);
         label.split('"').nth(1).unwrap_or(label).to_owned()
@@ -82,7 +82,11 @@ fn names(graph: &Graph) -> Vec<(String, Held)> {
 
 /// Returns the names of unreachable values.
 fn unreachable(graph: &Graph) -> Vec<String> {
-    names(graph).into_iter().filter(|(_, held)| *held == Held::Unreachable).map(|(name, _)| name).collect()
+    names(graph)
+        .into_iter()
+        .filter(|(_, held)| *held == Reachability::Unreachable)
+        .map(|(name, _)| name)
+        .collect()
 }
 
 /// Returns each edge as `from.path -> to`, by names.

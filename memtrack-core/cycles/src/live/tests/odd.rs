@@ -228,9 +228,9 @@ fn values_without_size_are_distinguished() {
     nothings.iter().for_each(register);
     let report = everything();
     assert_eq!((report.values, report.pointers), (2001, 2000));
-    let held: Vec<Held> = report.graph.nodes.iter().map(|node| node.held).collect();
+    let held: Vec<Reachability> = report.graph.nodes.iter().map(|node| node.held).collect();
     assert_eq!(
-        held.iter().filter(|held| **held == Held::Outside(1)).count(),
+        held.iter().filter(|held| **held == Reachability::Outside(1)).count(),
         1001,
         "the holder, and each once"
     );

@@ -14,7 +14,7 @@ fn nothing_is_registered_or_scanned_while_it_is_off() {
     let layer = Layer::new("a", Some(1));
     layer.refer(&layer);
     drop(layer);
-    assert_eq!(registry::entries(), (0, 0));
+    assert_eq!(registry::entry_counts(), (0, 0));
     assert_eq!(find().err(), Some(NotScanned::Off));
     enable();
     assert_eq!(scan().values, 0);
@@ -29,12 +29,12 @@ fn dead_values_are_forgotten_as_others_are_registered() {
     for number in 0..100_000 {
         Layer::new("dies", None);
         register(&Arc::new(number));
-        let (local, all) = registry::entries();
+        let (local, all) = registry::entry_counts();
         assert!(local <= 2 * 1000 + 256 && all <= 2 * 1000 + 256, "{local} and {all} after {number}");
     }
     drop((alive, shared));
     assert_eq!(scan().values, 0);
-    assert_eq!(registry::entries(), (0, 0), "a scan forgets all that is dead");
+    assert_eq!(registry::entry_counts(), (0, 0), "a scan forgets all that is dead");
 }
 
 #[test]

@@ -81,9 +81,13 @@ fn only_what_leaked_is_found_while(threads: usize, work: impl Fn(usize) + Sync) 
         loop {
             let report = scan();
             scans += 1;
-            deceived += u32::from(report.doubted > 0);
+            deceived += u32::from(report.changed_meanwhile > 0);
             for (name, held) in names(&report.graph) {
-                assert_eq!((name.as_str(), held), ("leaked", Held::Unreachable), "after {scans} scans");
+                assert_eq!(
+                    (name.as_str(), held),
+                    ("leaked", Reachability::Unreachable),
+                    "after {scans} scans"
+                );
             }
             assert!(report.graph.remarks.is_empty(), "{:?}", report.graph.remarks);
             if begin.elapsed() >= for_so_long {
@@ -96,7 +100,7 @@ fn only_what_leaked_is_found_while(threads: usize, work: impl Fn(usize) + Sync) 
     assert!(scans > 0 && deceived <= scans && leaked > 0);
     let report = scan();
     assert_eq!(report.unreachable, leaked);
-    assert!(report.looks >= 8);
+    assert!(report.visits >= 8);
 }
 
 #[test]
@@ -124,7 +128,7 @@ fn locked_values_are_skipped_and_held() {
     assert_eq!((report.unreachable, report.incomplete), (0, 1));
     let why = report.graph.nodes[0].incomplete.expect("locked");
     assert_eq!(report.graph.text(why), ".slots: locked");
-    assert_eq!(report.graph.nodes[0].held, Held::Outside(2));
+    assert_eq!(report.graph.nodes[0].held, Reachability::Outside(2));
     drop(locked);
     // A value that is locked forever and otherwise unreachable hides the values that it holds.
     let part = Arc::clone(&a);
