@@ -47,16 +47,16 @@ impl DeviceAnswer {
     }
 
     /// Creates the answer for a device of a snapshot from its name in reports.
-    pub fn called(name: &str) -> Self {
+    pub fn from_name(name: &str) -> Self {
         let number = name.strip_prefix("device ").and_then(|number| number.parse().ok());
         Self::new(number.unwrap_or_default(), name, name == "host heap", name == "pinned host memory")
     }
 
     /// Creates the answer for a device that an operator trace calls `name` (`cuda:0`, `cpu`), or for a recording's
     /// device by its name in reports.
-    pub fn named(name: &str) -> Self {
+    pub fn from_trace_name(name: &str) -> Self {
         if name.starts_with("device ") || matches!(name, "host heap" | "pinned host memory") {
-            return Self::called(name);
+            return Self::from_name(name);
         }
         let kind = if name == "cpu" { DeviceKind::Host } else { DeviceKind::Device };
         let number = name.rsplit_once(':').and_then(|(_, number)| number.parse().ok());
@@ -131,7 +131,7 @@ pub struct NameAnswer {
 
 impl NameAnswer {
     /// Creates the answer for a text that a report prints: `(no stack)` is not a name.
-    pub fn shown(text: &str) -> Self {
+    pub fn from_text(text: &str) -> Self {
         let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
         // C++ uses this one as a name.
         match inner.filter(|inner| {
@@ -143,7 +143,7 @@ impl NameAnswer {
     }
 
     /// Creates the answer for a name, even one in brackets.
-    pub fn is(name: impl Into<String>) -> Self {
+    pub fn from_name(name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), why_no_name: None }
     }
 }
@@ -178,19 +178,22 @@ mod tests {
         for (ordinal, name) in [(3, "device 3"), (0, "host heap"), (1, "pinned host memory")] {
             let device =
                 DeviceAnswer::new(ordinal, name, name.starts_with("host"), name.starts_with("pinned"));
-            assert_eq!(DeviceAnswer::called(name), device);
+            assert_eq!(DeviceAnswer::from_name(name), device);
         }
-        assert_eq!(shown(DeviceAnswer::named("cuda:1")), (Some(1), DeviceKind::Device, "cuda:1".into()));
-        assert_eq!(shown(DeviceAnswer::named("cpu")), (None, DeviceKind::Host, "cpu".into()));
+        assert_eq!(
+            shown(DeviceAnswer::from_trace_name("cuda:1")),
+            (Some(1), DeviceKind::Device, "cuda:1".into())
+        );
+        assert_eq!(shown(DeviceAnswer::from_trace_name("cpu")), (None, DeviceKind::Host, "cpu".into()));
     }
 
     #[test]
     fn texts_in_brackets_are_not_names() {
-        let name = |text| NameAnswer::shown(text).name;
+        let name = |text| NameAnswer::from_text(text).name;
         assert_eq!(
             (name("(no stack)"), name("(anonymous namespace)::f"), name("f(int)")),
             (None, Some("(anonymous namespace)::f".into()), Some("f(int)".into()))
         );
-        assert_eq!(NameAnswer::shown("(no stack)").why_no_name.as_deref(), Some("no stack"));
+        assert_eq!(NameAnswer::from_text("(no stack)").why_no_name.as_deref(), Some("no stack"));
     }
 }

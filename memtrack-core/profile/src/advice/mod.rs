@@ -291,6 +291,6 @@ impl Advice {
 
     /// Returns whether the memory is the host's, which can be moved only to files.
     fn is_on_host(&self) -> bool {
-        self.device == "pinned" || DeviceAnswer::named(&self.device).kind != DeviceKind::Device
+        self.device == "pinned" || DeviceAnswer::from_trace_name(&self.device).kind != DeviceKind::Device
     }
 }

@@ -371,7 +371,7 @@ impl Found {
 
     /// Returns the numbers beside their limits, as `memtrack check --json` prints them.
     pub fn answer(&self, limits: &Limits) -> FoundAnswer {
-        let device = |device: u16| DeviceAnswer::called(&self.called(device));
+        let device = |device: u16| DeviceAnswer::from_name(&self.called(device));
         let bytes = |found: Measured, limit: Option<u64>| MeasuredAnswer {
             device: device(found.device),
             requested_bytes: found.bytes,
