@@ -234,7 +234,7 @@ pub struct Module {
     /// Its own parameters, without those of its submodules.
     pub params: Vec<Param>,
     /// Its own buffers.
-    pub buffers: Vec<Named>,
+    pub buffers: Vec<NamedTensor>,
 }
 
 /// A module's parameter.
@@ -250,7 +250,7 @@ pub struct Param {
 
 /// A tensor with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedTensor {
     /// Its name, or empty.
     pub name: StringId,
     /// The tensor.
@@ -265,16 +265,16 @@ pub struct Optimizer {
     /// Its type, or empty.
     pub class: StringId,
     /// The optimised parameters.
-    pub params: Vec<Optimized>,
+    pub params: Vec<OptimizedParam>,
 }
 
 /// A parameter of an optimizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Optimized {
+pub struct OptimizedParam {
     /// The parameter.
     pub tensor: TensorId,
     /// Its gradient, if it had one.
     pub grad: Option<TensorId>,
     /// The state that the optimizer keeps for it.
-    pub state: Vec<Named>,
+    pub state: Vec<NamedTensor>,
 }

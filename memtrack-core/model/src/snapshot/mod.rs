@@ -34,4 +34,4 @@ pub use scope_sums::*;
 pub use strings::*;
 pub use tables::*;
 pub use value::*;
-pub use weighed::Weighed;
+pub use weighed::WeighedBlock;

@@ -14,8 +14,8 @@ use crate::repairs::{Repair, Repairs};
 use foldhash::fast::RandomState;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{
-    Arg, DeviceIndex, Header, Memory, Module, Named, Op, OpKind, OperatorTrace, Optimized, Optimizer, Param,
-    Record, RecordId, Tensor, TensorId, TraceFrame, TracePhase, What,
+    Arg, DeviceIndex, Header, Memory, Module, NamedTensor, Op, OpKind, OperatorTrace, OptimizedParam,
+    Optimizer, Param, Record, RecordId, Tensor, TensorId, TraceFrame, TracePhase, What,
 };
 use memtrack_model::snapshot::StringId;
 use std::collections::HashMap;
@@ -310,7 +310,10 @@ impl Builder {
                 .buffers
                 .iter()
                 .map(|buffer| {
-                    Ok(Named { name: self.optional(buffer.name.as_ref()), tensor: self.mention(buffer.t)? })
+                    Ok(NamedTensor {
+                        name: self.optional(buffer.name.as_ref()),
+                        tensor: self.mention(buffer.t)?,
+                    })
                 })
                 .collect::<Result<_, Wrong>>()?,
         })
@@ -324,14 +327,14 @@ impl Builder {
                 .params
                 .iter()
                 .map(|param| {
-                    Ok(Optimized {
+                    Ok(OptimizedParam {
                         tensor: self.mention(param.t)?,
                         grad: param.grad.map(|grad| self.mention(grad)).transpose()?,
                         state: param
                             .state
                             .iter()
                             .map(|(name, t)| {
-                                Ok(Named { name: self.string(&name.0), tensor: self.mention(*t)? })
+                                Ok(NamedTensor { name: self.string(&name.0), tensor: self.mention(*t)? })
                             })
                             .collect::<Result<_, Wrong>>()?,
                     })

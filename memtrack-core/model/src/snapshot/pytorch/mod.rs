@@ -11,7 +11,7 @@ mod segment_info;
 pub use events::value_at as event_value_at;
 pub use form::PytorchSnapshot;
 pub use key::{Key, Kind, action_of, id_of, vocabulary};
-pub use records::{Odd, Records, Shape, known};
+pub use records::{ExactValue, Records, Shape, known};
 pub use samples::{Sample, Samples};
 pub use segment_info::{BlockInfo, BlockState, MempoolId, PoolKind, SegmentInfo};
 

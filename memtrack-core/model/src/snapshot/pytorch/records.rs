@@ -61,7 +61,7 @@ enum Column {
 
 /// A value that does not fit its column, or has none.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Odd {
+pub struct ExactValue {
     /// The record.
     pub row: u32,
     /// The position of its key in the record's shape.
@@ -76,8 +76,8 @@ pub struct Odd {
 /// the file is missing in the shape. The values of a known key are in one column for all rows, which is created with the
 /// first row that has the key, and is 0 for rows without it. A column contains the nearest number of its kind (an integer as
 /// unsigned 64 bits, a string as its id); when that is not exact (a float, a negative size, `None`, 2^80), the exact
-/// value is an [`Odd`], and the column contains 0 or the result of Python's `int` for it. So reports read columns,
-/// while writers and others that must be exact use [`Self::value`], which searches for an [`Odd`] first.
+/// value is an [`ExactValue`], and the column contains 0 or the result of Python's `int` for it. So reports read columns,
+/// while writers and others that must be exact use [`Self::value`], which searches for an [`ExactValue`] first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Records {
     /// The distinct shapes.
@@ -87,7 +87,7 @@ pub struct Records {
     /// The columns that exist, by key; at most as many as there are keys.
     columns: Vec<(Key, Column)>,
     /// The values beside the columns, sorted by row and position.
-    pub odd: Vec<Odd>,
+    pub odd: Vec<ExactValue>,
     /// The pools that pool columns refer to; pool 0 is (0, 0) once there is any.
     pub pools: Vec<(u64, u64)>,
 }
@@ -171,7 +171,7 @@ impl Records {
     }
 
     /// Returns all values beside the columns for a record.
-    pub fn odd_of(&self, row: usize) -> &[Odd] {
+    pub fn odd_of(&self, row: usize) -> &[ExactValue] {
         let start = self.odd.partition_point(|odd| (odd.row as usize) < row);
         let length = self.odd[start..].iter().take_while(|odd| odd.row as usize == row).count();
         &self.odd[start..start + length]
@@ -293,7 +293,9 @@ impl Records {
         });
         let mut odd = Vec::new();
         for (to, &from) in rows.iter().enumerate() {
-            odd.extend(self.odd_of(from as usize).iter().map(|odd| Odd { row: to as u32, ..odd.clone() }));
+            odd.extend(
+                self.odd_of(from as usize).iter().map(|odd| ExactValue { row: to as u32, ..odd.clone() }),
+            );
         }
         Self {
             shapes: self.shapes.clone(),
@@ -311,7 +313,7 @@ impl Records {
             Column::Wide(column) => column.capacity() * 8,
         });
         let keys: usize = self.shapes.iter().map(|shape| shape.keys.len() * size_of::<Value>() + 32).sum();
-        let rest = self.shape.capacity() * 4 + self.odd.capacity() * size_of::<Odd>();
+        let rest = self.shape.capacity() * 4 + self.odd.capacity() * size_of::<ExactValue>();
         (columns.sum::<usize>() + rest + self.pools.capacity() * 16 + keys) as u64
     }
 }

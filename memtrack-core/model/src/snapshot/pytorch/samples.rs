@@ -3,7 +3,7 @@
 //! and for memtrack, once for each such text, in the allocator settings, under a key that other programs ignore:
 //! `allocator_settings.memtrack.samples = [[text, scope's path, size in bytes, weight], …]`.
 
-use crate::snapshot::{StringId, Weighed};
+use crate::snapshot::{StringId, WeighedBlock};
 use std::collections::HashMap;
 
 /// The texts that mark a block as a sample, and the samples' data.
@@ -26,8 +26,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    fn weighed(self, bytes: u64) -> Weighed {
-        Weighed { size_bytes: self.size_bytes, bytes, blocks: self.weight, estimated: true }
+    fn weighed(self, bytes: u64) -> WeighedBlock {
+        WeighedBlock { size_bytes: self.size_bytes, bytes, blocks: self.weight, estimated: true }
     }
 }
 
@@ -50,18 +50,18 @@ impl Samples {
     }
 
     /// Returns the weight of a block of `bytes` whose metadata is `text`.
-    pub fn weighed(&self, text: StringId, bytes: u64) -> Weighed {
+    pub fn weighed(&self, text: StringId, bytes: u64) -> WeighedBlock {
         match self.by_text.get(&text) {
             Some(sample) => sample.weighed(bytes),
-            None => Weighed { size_bytes: bytes, bytes, blocks: 1.0, estimated: false },
+            None => WeighedBlock { size_bytes: bytes, bytes, blocks: 1.0, estimated: false },
         }
     }
 
     /// Returns the weight of the block in that row of [`Snapshot::blocks`](crate::Snapshot::blocks).
-    pub fn weighed_block(&self, row: usize, bytes: u64) -> Weighed {
+    pub fn weighed_block(&self, row: usize, bytes: u64) -> WeighedBlock {
         match self.by_block.get(&(row as u32)) {
             Some(sample) => sample.weighed(bytes),
-            None => Weighed { size_bytes: bytes, bytes, blocks: 1.0, estimated: false },
+            None => WeighedBlock { size_bytes: bytes, bytes, blocks: 1.0, estimated: false },
         }
     }
 
