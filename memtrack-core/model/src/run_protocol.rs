@@ -4,7 +4,7 @@
 /// The path of the recording of the program itself; its child processes append their process ids.
 pub const OUTPUT: &str = "MEMTRACK_RUN_OUTPUT";
 /// The process id of the `memtrack` command.
-pub const COMMAND: &str = "MEMTRACK_RUN_COMMAND";
+pub const COMMAND_PID: &str = "MEMTRACK_RUN_COMMAND";
 /// The maximum number of events in the ring.
 pub const MAX_ENTRIES: &str = "MEMTRACK_RUN_MAX_ENTRIES";
 /// The maximum size of the recording, in bytes.
@@ -20,9 +20,9 @@ pub const PROCESSES: &str = "MEMTRACK_RUN_PROCESSES";
 /// The number of started programs that begin a recording; the others are only counted.
 pub const MAX_PROCESSES: &str = "MEMTRACK_RUN_MAX_PROCESSES";
 /// The file in the folder [`PROCESSES`] that gets a byte from each program that can be recorded, even beyond the limit.
-pub const BEGAN: &str = "began";
+pub const BEGAN_FILE: &str = "began";
 /// The file in the folder [`PROCESSES`] that gets a byte for each program that cannot be recorded.
-pub const REFUSED: &str = "refused";
+pub const REFUSED_FILE: &str = "refused";
 /// The file in the folder [`PROCESSES`] that gets a byte for each program that was started without memtrack's library in
 /// its environment.
-pub const WITHOUT_LIBRARY: &str = "without-library";
+pub const WITHOUT_LIBRARY_FILE: &str = "without-library";

@@ -157,7 +157,7 @@ fn hide_internal_frames() {
 
 /// Returns whether this process is the one that the command started, and not one of its children.
 fn is_the_program() -> bool {
-    number(COMMAND) == Some(u64::from(std::os::unix::process::parent_id()))
+    number(COMMAND_PID) == Some(u64::from(std::os::unix::process::parent_id()))
 }
 
 /// Returns a name that no other process of the run has taken, nor this one before an `exec`.
