@@ -176,7 +176,7 @@ impl Findings {
     pub fn of(graph: &Graph) -> Self {
         let components = Components::of(graph, |_| true);
         let members = components.members();
-        let component = |node: u32| components.of[node as usize];
+        let component = |node: u32| components.of_node[node as usize];
         let within = |edge: usize| component(graph.edges[edge].from) == component(graph.edges[edge].to);
         let leads = leads_to_memory(graph);
         let is_cycle = is_cycle(graph, &components);
@@ -394,9 +394,9 @@ fn unexplained(graph: &Graph, search: &mut PathSearch<'_>, sum: &mut Sum<'_>) ->
 fn is_cycle(graph: &Graph, components: &Components) -> Vec<bool> {
     let mut is_cycle = vec![false; components.count as usize];
     for edge in &graph.edges {
-        let from = components.of[edge.from as usize];
+        let from = components.of_node[edge.from as usize];
         // A component of one node is a cycle if the node has an edge to itself; a larger component always is a cycle.
-        is_cycle[from as usize] |= from == components.of[edge.to as usize];
+        is_cycle[from as usize] |= from == components.of_node[edge.to as usize];
     }
     is_cycle
 }
@@ -440,9 +440,9 @@ fn ends(mut path: Vec<u32>) -> Vec<u32> {
 
 /// Returns for each component the number of strong pointers into it from reachable values.
 fn held_from_outside(graph: &Graph, components: &Components) -> Vec<u64> {
-    let component = |node: u32| components.of[node as usize] as usize;
+    let component = |node: u32| components.of_node[node as usize] as usize;
     let mut held = vec![0; components.count as usize];
-    for (node, number) in graph.nodes.iter().zip(&components.of) {
+    for (node, number) in graph.nodes.iter().zip(&components.of_node) {
         if let Reachability::Outside(handles) = node.held {
             held[*number as usize] += handles;
         }

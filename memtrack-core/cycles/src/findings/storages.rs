@@ -8,7 +8,7 @@ use foldhash::{HashMap, HashMapExt};
 #[derive(Debug)]
 pub(super) struct Storages {
     /// The storage of each entry of the graph's memory.
-    of: Vec<u32>,
+    of_entry: Vec<u32>,
     storages: Vec<Storage>,
 }
 
@@ -37,7 +37,7 @@ impl Storages {
             number
         });
         let of = of.collect();
-        Self { of, storages }
+        Self { of_entry: of, storages }
     }
 
     /// Returns the number of storages.
@@ -84,7 +84,7 @@ impl<'a> Sum<'a> {
         let begin = self.graph.memory.partition_point(|memory| memory.node < node);
         let own = self.graph.memory[begin..].iter().take_while(|memory| memory.node == node);
         for at in begin..begin + own.count() {
-            let number = self.storages.of[at] as usize;
+            let number = self.storages.of_entry[at] as usize;
             let storage = &self.storages.storages[number];
             let (sum, holders) = &mut self.seen[number];
             if *sum != self.sum {

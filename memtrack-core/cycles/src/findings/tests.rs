@@ -247,7 +247,7 @@ proptest::proptest! {
             });
             let is_cycle = (0..graph.edges.len()).any(|at| {
                 let Edge { from, to, .. } = graph.edges[at];
-                members.contains(&from) && members.contains(&to) && !cut.contains(&field_of(&graph, at)) && components.of[from as usize] == components.of[to as usize]
+                members.contains(&from) && members.contains(&to) && !cut.contains(&field_of(&graph, at)) && components.of_node[from as usize] == components.of_node[to as usize]
             });
             proptest::prop_assert!(!is_cycle || cycle.cuts.len() == 8, "{:?}", cycle.cuts);
         }
