@@ -37,7 +37,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out
 }
 
 /// Returns `text`, as a link to the value in the picture if the value is drawn.
-fn show(node: Option<u32>, drawn: &DrawnValues, text: &str) -> String {
+fn value_link(node: Option<u32>, drawn: &DrawnValues, text: &str) -> String {
     match node.filter(|&node| drawn.has(node)) {
         Some(node) => format!("<a href=\"#n{node}\">{text}</a>"),
         None => text.to_owned(),
@@ -63,7 +63,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &DrawnValues,
         "<li class=\"cycle tint-{}\" id=\"c{}\" data-cycle=\"{number}\"><h2>{} <span>{}</span></h2>\n<p class=\"way\">{}</p>\n<table class=\"facts\"><tbody>\n",
         number % 6,
         number + 1,
-        show(first, drawn, &format!("Cycle {}", number + 1)),
+        value_link(first, drawn, &format!("Cycle {}", number + 1)),
         escaped(&heading, MAX_TEXT_BYTES),
         path_html(graph, &cycle.closed_path, cycle.closed_path.len(), drawn),
     );
@@ -157,7 +157,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &DrawnValues,
 fn path_html(graph: &Graph, edges: &[u32], steps: usize, drawn: &DrawnValues) -> String {
     const SHOWN: usize = 8;
     let values = words::path_labels(graph, edges);
-    let value = |node: u32, at: usize| show(Some(node), drawn, &line(&values[at], MAX_TEXT_BYTES));
+    let value = |node: u32, at: usize| value_link(Some(node), drawn, &line(&values[at], MAX_TEXT_BYTES));
     let Some(&first) = edges.first() else { return String::new() };
     let mut out = value(graph.edges[first as usize].from, 0);
     for (at, &edge) in edges.iter().enumerate() {
@@ -191,7 +191,7 @@ fn write_unexplained(graph: &Graph, findings: &Findings, drawn: &DrawnValues, ou
         let _ = writeln!(
             out,
             "<tr><td>{}</td><td>{}</td><td>{made}</td><td>{}</td></tr>",
-            show(Some(first.node), drawn, &line(&words::label(graph, first.node), MAX_TEXT_BYTES)),
+            value_link(Some(first.node), drawn, &line(&words::label(graph, first.node), MAX_TEXT_BYTES)),
             match handles.values {
                 1 => human_count(handles.handles),
                 values => format!("{} to {}", human_count(handles.handles), counted(values, "value")),
