@@ -151,7 +151,7 @@ macro_rules! scans {
                 let seconds = now() - start;
                 assert_eq!(report.pointers, (values * pointers) as u64);
                 assert_eq!(report.unreachable, if kept.is_some() { 0 } else { values as u64 });
-                looks = report.looks;
+                looks = report.visits;
                 seconds
             };
             let (fastest, median) = timed(&mut run);

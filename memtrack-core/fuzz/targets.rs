@@ -172,8 +172,8 @@ pub fn cycles(data: &[u8]) {
             return;
         }
     };
-    let graph = whole.of_device_memory();
-    let findings = cycles::Findings::of_part(&graph, &whole);
+    let graph = whole.device_memory_subgraph();
+    let findings = cycles::Findings::of_subgraph(&graph, &whole);
     let text = cycles::text::text(&graph, &findings, usize::MAX);
     assert!(!text.contains('\u{1b}'), "{text:?}");
     let (mut dot, mut json) = (Vec::new(), Vec::new());

@@ -50,7 +50,7 @@ fn each_step_with_the_mistake_leaks_a_cycle_and_two_buffers() {
     assert_eq!(cycle.pinned.known_bytes, (2 * HIDDEN + POINTS) as u64 * FLOAT);
 
     // The report suggests to make the same reference weak as the fix.
-    let weak = cycle.to_make_weak();
+    let weak = cycle.suggested_cuts();
     assert_eq!(weak.len(), 1, "{report}");
     let edge = report.graph.edges[weak[0].edge as usize];
     assert_eq!(report.graph.text(edge.path), ".backward.handles.output::Kept.0");

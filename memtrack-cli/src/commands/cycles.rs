@@ -63,12 +63,12 @@ pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     let form = args.output.as_deref().map(form).transpose()?;
     check_targets(args.output.as_deref(), args.force)?;
     let whole = read_graph(&args.path, args.max_input, streams)?;
-    let graph = whole.of_device_memory();
+    let graph = whole.device_memory_subgraph();
     if args.nodes {
         json::write_nodes(&graph, streams.stdout)?;
         return Ok(Exit::Fine);
     }
-    let findings = Findings::of_part(&graph, &whole);
+    let findings = Findings::of_subgraph(&graph, &whole);
     let Some((form, output)) = form.zip(args.output.as_ref()) else {
         let rows = args.rows.limit();
         if args.format.json {

@@ -45,8 +45,8 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         .into_iter()
         .map(|path| {
             let whole = read_graph(path, args.input.max_input, streams)?;
-            let graph = whole.of_device_memory();
-            let findings = Findings::of_part(&graph, &whole);
+            let graph = whole.device_memory_subgraph();
+            let findings = Findings::of_subgraph(&graph, &whole);
             Ok((graph, findings))
         })
         .collect::<Result<_, CliError>>()?;

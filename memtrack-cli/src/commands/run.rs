@@ -41,7 +41,7 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
         .args(arguments)
         .env("LD_PRELOAD", preloaded(&libraries))
         .env(protocol::OUTPUT, &output)
-        .env(protocol::COMMAND, std::process::id().to_string())
+        .env(protocol::COMMAND_PID, std::process::id().to_string())
         .env(protocol::MAX_ENTRIES, args.max_entries.max(1).to_string())
         .env(protocol::STACKS, value_of(args.stacks))
         .env(

@@ -2,7 +2,7 @@
 
 use crate::Streams;
 use crate::args::RunArgs;
-use memtrack_core::__run_protocol::{BEGAN, REFUSED, WITHOUT_LIBRARY};
+use memtrack_core::__run_protocol::{BEGAN_FILE, REFUSED_FILE, WITHOUT_LIBRARY_FILE};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ impl Census {
             .map(|number| env::temp_dir().join(format!("memtrack-processes-{}-{number}", process::id())));
         let made = |folder: &PathBuf| fs::DirBuilder::new().mode(0o700).create(folder).is_ok();
         let census = Self { folder: std::path::absolute(folder.into_iter().find(made)?).ok()? };
-        for name in [BEGAN, REFUSED, WITHOUT_LIBRARY] {
+        for name in [BEGAN_FILE, REFUSED_FILE, WITHOUT_LIBRARY_FILE] {
             fs::File::create_new(census.folder.join(name)).ok()?;
         }
         Some(census)
@@ -40,7 +40,7 @@ impl Census {
         was_recorded: bool,
     ) -> io::Result<()> {
         let most = args.max_processes;
-        match self.count(BEGAN).saturating_sub(most) {
+        match self.count(BEGAN_FILE).saturating_sub(most) {
             0 => {}
             more => writeln!(
                 streams.stderr,
@@ -54,11 +54,11 @@ impl Census {
         if args.host {
             let why = "into which no library can be preloaded: statically linked, using a C library other \
                        than glibc, built for another kind of processor, or setuid";
-            not_recorded(streams, self.count(REFUSED), why)?;
+            not_recorded(streams, self.count(REFUSED_FILE), why)?;
         }
         if args.host || !was_recorded {
             let why = "because its environment was replaced by one without memtrack's LD_PRELOAD or MEMTRACK_RUN_OUTPUT";
-            not_recorded(streams, self.count(WITHOUT_LIBRARY), why)?;
+            not_recorded(streams, self.count(WITHOUT_LIBRARY_FILE), why)?;
         }
         Ok(())
     }

@@ -1,10 +1,10 @@
 //! The graph for Graphviz. The graph of a Python program is written exactly as
-//! `torch.utils.viz._cycles.to_dot` writes it, byte for byte; that of a Rust program shows the cycles as
+//! `torch.utils.viz._cycles.to_dot` writes it, byte for byte; the graph of a Rust program shows the cycles as
 //! clusters and the suggested weak references as dashed lines.
 
 use crate::Findings;
 use crate::findings::Proof;
-use crate::graph::{Graph, Held, Origin};
+use crate::graph::{Graph, Origin, Reachability};
 use memtrack_model::units::human_bytes;
 use std::io::{self, Write};
 
@@ -99,14 +99,13 @@ fn write_node(graph: &Graph, number: u32, indent: &str, out: &mut dyn Write) -> 
         label += &format!("\\n{size} on {}", escaped(graph.text(memory.device)));
     }
     let color = if node.root { ", color=red" } else { "" };
-    let style = if node.held == Held::Unreachable { "" } else { ", style=dotted" };
+    let style = if node.held == Reachability::Unreachable { "" } else { ", style=dotted" };
     let tooltip = node.allocated.or(node.created).map(|text| escaped(graph.text(text)));
     let tooltip = tooltip.map(|text| format!(", tooltip=\"{text}\"")).unwrap_or_default();
     writeln!(out, "{indent}{number} [label=\"{label}\"{color}{style}{tooltip}];")
 }
 
-/// Quotes a text: Graphviz interprets `\n`, `\"` and `\\`; other control characters are dropped from a
-/// drawing.
+/// Escapes a text for a quoted string: Graphviz interprets `\n`, `\"` and `\\`; other control characters are replaced.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

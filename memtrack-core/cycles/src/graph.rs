@@ -4,22 +4,22 @@ use foldhash::HashMap;
 
 /// The index of a text in a graph; most labels occur many times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Text(pub u32);
+pub struct TextId(pub u32);
 
 /// The distinct texts of a graph.
 #[derive(Clone, Debug, Default)]
 pub struct Texts {
     texts: Vec<Box<str>>,
-    numbers: HashMap<Box<str>, Text>,
+    numbers: HashMap<Box<str>, TextId>,
 }
 
 impl Texts {
     /// Returns the index of a text, adding the text if it is new.
-    pub fn number(&mut self, text: &str) -> Text {
+    pub fn intern(&mut self, text: &str) -> TextId {
         if let Some(&number) = self.numbers.get(text) {
             return number;
         }
-        let number = Text(
+        let number = TextId(
             u32::try_from(self.texts.len())
                 .expect("fewer texts than nodes and edges, which are counted in 32 bits"),
         );
@@ -28,13 +28,13 @@ impl Texts {
         number
     }
 
-    /// Returns the text with an index that [`number`](Self::number) returned.
-    pub fn get(&self, text: Text) -> &str {
+    /// Returns the text with an index that [`intern`](Self::intern) returned.
+    pub fn get(&self, text: TextId) -> &str {
         &self.texts[text.0 as usize]
     }
 }
 
-/// The source of a graph, which determines the known facts about it.
+/// The source of a graph, which determines what is known about its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The garbage of Python's collector: nothing outside the graph refers to it.
@@ -43,15 +43,15 @@ pub enum Origin {
     Rust,
 }
 
-/// The holder of a value.
+/// Whether a value can still be reached, and what holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
-    /// Only values that nothing else holds: proved by counting.
+pub enum Reachability {
+    /// Only unreachable values hold it: proved by counting.
     Unreachable,
-    /// This many strong pointers that are in no value of the graph. They may be anywhere, or may have been
+    /// This many strong pointers that are in no value of the graph hold it. They may be anywhere, or may have been
     /// forgotten.
     Outside(u64),
-    /// A value that is itself held from outside, or reachable from such a value.
+    /// A value that is held from outside, or reachable from such a value, holds it.
     Reachable,
 }
 
@@ -60,25 +60,25 @@ pub enum Held {
 #[non_exhaustive]
 pub struct Node {
     /// A description in one or more lines: its type, and a summary of its contents.
-    pub label: Text,
+    pub label: TextId,
     /// The place where its device memory was allocated, one frame per line.
-    pub allocated: Option<Text>,
+    pub allocated: Option<TextId>,
     /// The place where it was registered: a line of the program, or a stack with one frame per line.
-    pub created: Option<Text>,
-    /// Whether it has device memory.
+    pub created: Option<TextId>,
+    /// Whether it holds device memory directly.
     pub root: bool,
-    /// The holder that keeps it alive.
-    pub held: Held,
-    /// The number of weak pointers to it from outside the unreachable values: such a pointer can still reach
-    /// the value.
+    /// What keeps it alive.
+    pub held: Reachability,
+    /// The number of weak pointers to it from outside the unreachable values: the program can still reach the value
+    /// through them.
     pub weak_outside: u64,
     /// The reason why not all of its references are known.
-    pub incomplete: Option<Text>,
-    /// Its place in the order of registration, if known: younger values have higher numbers.
+    pub incomplete: Option<TextId>,
+    /// Its position in the order of registration, if known: newer values have higher numbers.
     pub serial: Option<u64>,
 }
 
-/// A strong pointer. (Weak ones keep nothing alive and are in no graph.)
+/// A strong pointer. (Weak pointers keep nothing alive and are in no graph.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Edge {
@@ -86,8 +86,8 @@ pub struct Edge {
     pub from: u32,
     /// The value that it points to.
     pub to: u32,
-    /// The path from the one to the other: `.hooks[0]`.
-    pub path: Text,
+    /// The path from that value to the pointer: `.hooks[0]`.
+    pub path: TextId,
 }
 
 /// Device memory held by a value.
@@ -97,27 +97,27 @@ pub struct Memory {
     /// The value, as an index into [`Graph::nodes`].
     pub node: u32,
     /// The device: `cuda:0`, or `host`.
-    pub device: Text,
+    pub device: TextId,
     /// The identity of the storage on the device: its address, or a number. Two values may hold the same storage.
     pub storage: u64,
     /// Its size, if known.
     pub size_bytes: Option<u64>,
 }
 
-/// Tracked handles of one value, made at one place, that a scan did not find: forgotten, or stored where a
+/// Tracked handles of one value, created at one place, that a scan did not find: forgotten, or stored where a
 /// scan cannot see them. They are never reported as a cycle or a leak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Unexplained {
+pub struct UnexplainedHandles {
     /// The value that they keep alive, as an index into [`Graph::nodes`].
     pub node: u32,
     /// The number of handles.
     pub handles: u64,
-    /// The place in the program where they were made.
+    /// The place in the program where they were created.
     pub site: String,
-    /// The root scope in which they were made, which has ended since.
+    /// The root scope in which they were created, which has ended since.
     pub scope: Option<String>,
-    /// The number of root scopes that have ended on the thread since the oldest of them was made.
+    /// The number of root scopes that have ended on the thread since the oldest of the handles was created.
     pub ended_roots: u64,
 }
 
@@ -133,13 +133,13 @@ pub struct Graph {
     pub nodes: Vec<Node>,
     /// The strong pointers, grouped by value, in the order of the nodes.
     pub edges: Vec<Edge>,
-    /// The index in `edges` at which each node's edges begin, followed by the end of the last.
+    /// The index in `edges` at which each node's edges begin, followed by the number of edges.
     pub starts: Vec<u32>,
     /// Device memory, in the order of the nodes.
     pub memory: Vec<Memory>,
     /// Handles that the scan did not find in any value.
-    pub unexplained: Vec<Unexplained>,
-    /// Remarks for the reader on how the graph was made: `confirmed by 3 scans`; `1,000,000 values were left out`.
+    pub unexplained: Vec<UnexplainedHandles>,
+    /// Remarks for the user on how the graph was obtained: `confirmed by 3 scans`; `1,000,000 values were left out`.
     pub remarks: Vec<String>,
 }
 
@@ -158,7 +158,7 @@ impl Graph {
         }
     }
 
-    /// Sorts edges and memory, which may be in any order, into the order that the fields promise. The order
+    /// Sorts edges and memory, which may be in any order, into the order that the fields document. The order
     /// of one node's edges among themselves is kept.
     pub fn sort(&mut self) {
         self.edges.sort_by_key(|edge| edge.from);
@@ -187,7 +187,7 @@ impl Graph {
     }
 
     /// Returns a text.
-    pub fn text(&self, text: Text) -> &str {
+    pub fn text(&self, text: TextId) -> &str {
         self.texts.get(text)
     }
 

@@ -1,8 +1,7 @@
-//! The graph with its findings as JSON (the repository's docs/CYCLES.md); [`read`](crate::read) reads it
-//! again.
+//! The graph with its findings as JSON (the repository's docs/CYCLES.md), which [`read`](crate::read) reads.
 
 use crate::findings::{Bytes, Cycle, Findings, Proof};
-use crate::graph::{Edge, Graph, Held, Memory, Origin};
+use crate::graph::{Edge, Graph, Memory, Origin, Reachability};
 use crate::read::VERSION;
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
@@ -57,13 +56,13 @@ pub fn findings(graph: &Graph, findings: &Findings) -> CyclesAnswer {
 pub struct CyclesAnswer {
     /// The origin of the graph: `python` or `rust`.
     pub origin: &'static str,
-    /// Remarks on how the graph was made, as sentences.
+    /// Remarks on how the graph was obtained, as sentences.
     pub remarks: Vec<String>,
     /// Sums over the graph and the findings.
     pub counts: CountsAnswer,
     /// Cycles from which device memory can be reached, proved ones first.
     pub findings: Vec<CycleAnswer>,
-    /// Unexplained handles, grouped by where they were made.
+    /// Unexplained handles, grouped by the place where they were created.
     pub unexplained_sites: Vec<SiteAnswer>,
     /// The same handles, one entry for each value.
     pub unexplained: Vec<UnexplainedAnswer>,
@@ -78,9 +77,9 @@ pub struct CountsAnswer {
     pub nodes: usize,
     /// The number of references.
     pub edges: usize,
-    /// Values whose contents could be visited only in part.
+    /// Values whose contents could only be partly visited.
     pub incomplete: usize,
-    /// Values that own device memory themselves.
+    /// Values that hold device memory directly.
     pub device_buffers: usize,
     /// The number of cycles.
     pub cycles: u64,
@@ -118,7 +117,7 @@ pub struct CycleAnswer {
     pub instances: u64,
     /// Device memory that it leads to and that cannot be used from outside.
     pub leaked: MemoryAnswer,
-    /// The part of it that would be freed if only this cycle were gone.
+    /// The part of that memory that would be freed if only this cycle were gone.
     pub exclusive: MemoryAnswer,
     /// Device memory that it leads to and that is also held from outside.
     pub pinned: MemoryAnswer,
@@ -130,7 +129,7 @@ pub struct CycleAnswer {
     pub weak_handles: u64,
     /// Other cycles that lead to this one, as indices into the findings.
     pub behind: Vec<u32>,
-    /// A shortest path around the cycle.
+    /// A shortest closed path in the cycle.
     pub cycle: WayAnswer,
     /// The shortest path from the cycle to device memory.
     pub way_to_memory: WayAnswer,
@@ -166,7 +165,7 @@ pub struct StepAnswer {
     pub from: u32,
     /// The label of that value.
     pub from_label: String,
-    /// The path from the one value to the other: `.hooks[0]`.
+    /// The path from that value to the reference: `.hooks[0]`.
     pub path: String,
     /// The value that it refers to.
     pub to: u32,
@@ -182,9 +181,9 @@ pub struct CutAnswer {
     /// The reference.
     #[serde(flatten)]
     pub step: StepAnswer,
-    /// Whether the values form no cycle any more without it.
+    /// Whether the values no longer form a cycle without it.
     pub ends_the_cycle: bool,
-    /// Whether it leads from a younger value to an older one.
+    /// Whether it leads from a newer value to an older one.
     pub leads_back: bool,
 }
 
@@ -199,22 +198,22 @@ pub struct UnexplainedAnswer {
     pub label: String,
     /// The number of handles.
     pub handles: u64,
-    /// The place where they were made: `file:line:column`.
+    /// The place where they were created: `file:line:column`.
     pub site: String,
     /// The root scope that was open at that time.
     pub scope: Option<String>,
-    /// The number of root scopes that have ended since the oldest of them was made.
+    /// The number of root scopes that have ended since the oldest of the handles was created.
     pub ended_roots: u64,
 }
 
-/// Unexplained handles that were made at one place.
+/// Unexplained handles that were created at one place.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SiteAnswer {
     /// The label of the first value.
     pub label: String,
-    /// The place where they were made: `file:line:column`.
+    /// The place where they were created: `file:line:column`.
     pub site: String,
     /// The root scope that was open at that time.
     pub scope: Option<String>,
@@ -222,7 +221,7 @@ pub struct SiteAnswer {
     pub handles: u64,
     /// The number of values that they keep alive.
     pub values: u64,
-    /// The number of root scopes that have ended since the oldest of them was made.
+    /// The number of root scopes that have ended since the oldest of the handles was created.
     pub ended_roots: u64,
     /// Device memory that they lead to.
     pub held: MemoryAnswer,
@@ -245,7 +244,7 @@ fn counts(graph: &Graph, findings: &Findings) -> CountsAnswer {
         cycles_without_device_memory: findings.without_memory,
         cycles_not_measured: findings.not_measured,
         leaked: bytes(findings.leaked),
-        unreachable_beside_cycles: bytes(findings.beside),
+        unreachable_beside_cycles: bytes(findings.unreachable_beside_cycles),
     }
 }
 
@@ -253,14 +252,14 @@ fn cycles(graph: &Graph, findings: &Findings) -> Vec<CycleAnswer> {
     findings.cycles.iter().map(|cycle| cycle_answer(graph, cycle)).collect()
 }
 
-/// Describes a cycle for the answer, without the graph.
+/// Converts a cycle to its JSON form.
 fn cycle_answer(graph: &Graph, cycle: &Cycle) -> CycleAnswer {
     let kind = match cycle.proof {
         Proof::Proved => "unreachable",
         Proof::WeakHandles => "unreachable_but_weak_handles",
         Proof::HeldOutside => "held_from_outside",
     };
-    let way = |edges: &[u32], steps: usize| {
+    let path = |edges: &[u32], steps: usize| {
         /// The maximum number of steps written at each end of a path.
         const MAX_STEPS: usize = 32;
         let end = |edges: &[u32]| -> Vec<_> { edges.iter().map(|&edge| step(graph, edge)).collect() };
@@ -285,11 +284,11 @@ fn cycle_answer(graph: &Graph, cycle: &Cycle) -> CycleAnswer {
         exclusive: bytes(cycle.exclusive),
         pinned: bytes(cycle.pinned),
         leaked_by_all_instances: bytes(cycle.all_leaked),
-        held_from_outside_by: cycle.held_by,
+        held_from_outside_by: cycle.outside_pointers,
         weak_handles: cycle.weak_outside,
-        behind: cycle.behind.clone(),
-        cycle: way(&cycle.around, cycle.around.len()),
-        way_to_memory: way(&cycle.to_memory, cycle.to_memory_steps),
+        behind: cycle.held_by_cycles.clone(),
+        cycle: path(&cycle.closed_path, cycle.closed_path.len()),
+        way_to_memory: path(&cycle.to_memory, cycle.to_memory_steps),
         memory_node: cycle.memory_node,
         make_weak: weak.collect(),
         make_weak_is_enough: cycle.cuts_are_enough,
@@ -308,7 +307,7 @@ fn step(graph: &Graph, edge: u32) -> StepAnswer {
     }
 }
 
-/// Returns the sum; bytes only if every storage's size is known.
+/// Converts a sum to its JSON form, with bytes only if the size of every storage is known.
 fn bytes(bytes: Bytes) -> MemoryAnswer {
     MemoryAnswer {
         size_bytes: (bytes.unknown == 0).then_some(bytes.known_bytes),
@@ -318,7 +317,7 @@ fn bytes(bytes: Bytes) -> MemoryAnswer {
 }
 
 fn unexplained(graph: &Graph) -> Vec<UnexplainedAnswer> {
-    let answer = |handles: &crate::graph::Unexplained| UnexplainedAnswer {
+    let answer = |handles: &crate::graph::UnexplainedHandles| UnexplainedAnswer {
         node: handles.node,
         label: graph.label(handles.node).into(),
         handles: handles.handles,
@@ -329,9 +328,9 @@ fn unexplained(graph: &Graph) -> Vec<UnexplainedAnswer> {
     graph.unexplained.iter().map(answer).collect()
 }
 
-/// Groups the unexplained handles by where they were made.
+/// Converts the groups of unexplained handles to their JSON form.
 fn unexplained_sites(graph: &Graph, findings: &Findings) -> Vec<SiteAnswer> {
-    let answer = |handles: &crate::findings::Handles| {
+    let answer = |handles: &crate::findings::HandleGroup| {
         let first = &graph.unexplained[handles.first];
         SiteAnswer {
             label: graph.label(first.node).into(),
@@ -378,12 +377,12 @@ impl Serialize for Node<'_> {
         }
         map.serialize_entry("root", &node.root)?;
         let held = match node.held {
-            Held::Unreachable => "unreachable",
-            Held::Outside(_) => "outside",
-            Held::Reachable => "reachable",
+            Reachability::Unreachable => "unreachable",
+            Reachability::Outside(_) => "outside",
+            Reachability::Reachable => "reachable",
         };
         map.serialize_entry("held", held)?;
-        if let Held::Outside(handles) = node.held {
+        if let Reachability::Outside(handles) = node.held {
             map.serialize_entry("held_outside", &handles)?;
         }
         if node.weak_outside > 0 {

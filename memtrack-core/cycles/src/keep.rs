@@ -1,10 +1,10 @@
-//! The part of a graph that leads to device memory; the rest of the garbage is of no interest. Keeps the same
+//! Selects the part of a graph that leads to device memory; the rest of the garbage is irrelevant. Keeps the same
 //! nodes as `create_graph` of `torch.utils.viz._cycles`.
 
 use crate::graph::{Edge, Graph};
 use crate::referrers::Referrers;
 
-/// Returns for each node whether it has device memory or a node with device memory can be reached from it.
+/// Returns for each node whether it holds device memory or leads to a node that does.
 pub fn leads_to_memory(graph: &Graph) -> Vec<bool> {
     let referrers = Referrers::of(graph);
     let mut kept: Vec<bool> = graph.nodes.iter().map(|node| node.root).collect();
@@ -23,14 +23,14 @@ pub fn leads_to_memory(graph: &Graph) -> Vec<bool> {
 impl Graph {
     /// Returns the part that leads to device memory.
     #[must_use]
-    pub fn of_device_memory(&self) -> Graph {
-        self.only(&leads_to_memory(self))
+    pub fn device_memory_subgraph(&self) -> Graph {
+        self.subgraph(&leads_to_memory(self))
     }
 
-    /// Returns the graph of the nodes for which `keep` is true, in their order, with the edges between them
+    /// Returns the graph of the nodes for which `keep` is true, in the same order, with the edges between them
     /// and their memory.
     #[must_use]
-    pub fn only(&self, keep: &[bool]) -> Graph {
+    pub fn subgraph(&self, keep: &[bool]) -> Graph {
         let mut places = vec![None; self.nodes.len()];
         let mut nodes = Vec::new();
         for (node, place) in places.iter_mut().enumerate().filter(|(node, _)| keep[*node]) {
@@ -55,7 +55,7 @@ impl Graph {
         }));
         graph.unexplained.extend(self.unexplained.iter().filter_map(|unexplained| {
             let node = place(unexplained.node)?;
-            Some(crate::graph::Unexplained { node, ..unexplained.clone() })
+            Some(crate::graph::UnexplainedHandles { node, ..unexplained.clone() })
         }));
         graph.sort();
         graph

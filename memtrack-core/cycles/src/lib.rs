@@ -1,18 +1,18 @@
-//! Answers what keeps a device buffer alive: graphs of references between values, from programs in Rust and in
-//! Python; the cycles in them, the memory that those hold, and the reference to make weak.
+//! Determines what keeps a device buffer alive: graphs of references between values, from programs in Rust and in
+//! Python; the cycles in these graphs, the memory that the cycles hold, and the references to make weak.
 //!
 //! [`Graph`] is the common type: a scan of the running program (`live`) and the reader of graph files ([`read`]) produce one, and
 //! [`Findings`] and every output (`dot`, `page`, `text`, `json`) consume one.
 //!
 //! The modules:
 //!
-//! - `live`: the running program: registered values, tracked handles, declared roots, and `scan`, one file per
-//!   step; `watch`: the times of its scans.
-//! - `graph`, which a scan and `read` produce; `json` and `dot` write it; `keep`: the part that leads to device
-//!   memory; `referrers`: the edges reversed.
-//! - `findings`: components, shortest ways, storages, and which field to make weak; `words` and `text`: the wording.
-//! - `picture`: boxes, layout and SVG; `page`: the findings as one HTML page. A test compares `page.sha256`, which the
-//!   page's policy names, with the script.
+//! - `live`: the running program: registered values, tracked handles, declared roots, and `scan`, with one file per
+//!   step; `watch`: when scans run, and what is done with their results.
+//! - `graph`: the graph, which a scan and `read` produce; `json` and `dot` write it; `keep`: the part that leads to
+//!   device memory; `referrers`: the reversed edges.
+//! - `findings`: components, shortest paths, storages, and which field to make weak; `words` and `text`: the wording.
+//! - `picture`: boxes, layout and SVG; `page`: the findings as one HTML page. A test checks that `page.sha256`, the hash
+//!   in the page's content security policy, is that of the script.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 
@@ -40,6 +40,6 @@ pub use live::{
 };
 pub use read::{ReadError, begins_like_graph, is_graph, read};
 pub use watch::{
-    Observed, Watch, WatchOptions, check, disable, enable, enable_with, name_allocations, observe_cycles,
+    Observation, Watch, WatchOptions, check, disable, enable, enable_with, name_allocations, observe_cycles,
     warn_device_cycles, warn_device_cycles_with,
 };

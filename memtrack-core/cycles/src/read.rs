@@ -1,11 +1,11 @@
 //! Reads graph files (the repository's docs/CYCLES.md): those that `memtrack export-script --cycles` and
-//! PyTorch's `create_graph` write, a list of nodes with their references, and those that memtrack itself
-//! writes, whose findings are computed again.
+//! PyTorch's `create_graph` write (a list of nodes with their references), and those that memtrack itself
+//! writes (their findings are computed again).
 //!
 //! Reading takes memory in proportion to the file. The input is not trusted: references to missing nodes,
-//! duplicate keys and numbers out of range are errors that name the place.
+//! duplicate keys and numbers out of range are errors that name the position in the file.
 
-use crate::graph::{Edge, Graph, Held, Memory, Node, Origin, Unexplained};
+use crate::graph::{Edge, Graph, Memory, Node, Origin, Reachability, UnexplainedHandles};
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, de};
 use std::borrow::Cow;
@@ -31,7 +31,7 @@ pub fn begins_like_graph(head: &[u8]) -> bool {
     matches!(first(without_mark(head)), Some(b'[' | b'{'))
 }
 
-/// Returns whether a file with these first bytes (some thousands) is a graph of references and not some other
+/// Returns whether a file with these first bytes (a few thousand) is a graph of references and not some other
 /// JSON.
 pub fn is_graph(head: &[u8]) -> bool {
     let has = |key: &str| head.windows(key.len()).any(|window| window == key.as_bytes());
@@ -54,7 +54,7 @@ fn without_mark(bytes: &[u8]) -> &[u8] {
 /// Reads a graph.
 ///
 /// # Errors
-/// Fails if the bytes are not JSON or not a graph; the error names the place.
+/// Fails if the bytes are not JSON or not a graph; the error names the position.
 pub fn read(bytes: &[u8]) -> Result<Graph, ReadError> {
     let bytes = without_mark(bytes);
     let first = first(bytes);
@@ -70,7 +70,7 @@ pub fn read(bytes: &[u8]) -> Result<Graph, ReadError> {
         }
     };
     let graph = graph.and_then(|graph| json.end().map(|()| graph));
-    let mut graph = graph.map_err(|error| ReadError(described(&error)))?;
+    let mut graph = graph.map_err(|error| ReadError(describe(&error)))?;
     let nodes = graph.nodes.len();
     if let Some(edge) =
         graph.edges.iter().find(|edge| edge.to as usize >= nodes || edge.from as usize >= nodes)
@@ -91,8 +91,8 @@ pub fn read(bytes: &[u8]) -> Result<Graph, ReadError> {
     Ok(graph)
 }
 
-/// Formats an error of serde for the user.
-fn described(error: &serde_json::Error) -> String {
+/// Formats an error of `serde_json` for the user.
+fn describe(error: &serde_json::Error) -> String {
     if error.is_eof() {
         return format!("the file ends too early, in line {}", error.line());
     }
@@ -118,7 +118,7 @@ struct PythonNode<'a> {
     root: bool,
     #[serde(borrow)]
     references: Vec<(Cow<'a, str>, u64)>,
-    /// The size of a root's storage; not in PyTorch's form.
+    /// The size of a root's storage; PyTorch's files do not contain it.
     #[serde(default)]
     bytes: Option<u64>,
     /// The number that distinguishes the storage from others.
@@ -151,22 +151,22 @@ fn add_python_node<E: de::Error>(graph: &mut Graph, node: &PythonNode<'_>) -> Re
     for (path, to) in &node.references {
         let missing = || E::custom(format_args!("node {from} refers to node {to}, which no graph has"));
         let to = u32::try_from(*to).map_err(|_| missing())?;
-        let path = graph.texts.number(path);
+        let path = graph.texts.intern(path);
         number::<E>(graph.edges.len())?;
         graph.edges.push(Edge { from, to, path });
     }
     if node.root {
-        // Without a number, each tensor is taken to have a separate storage.
+        // Without a number, each tensor is assumed to have a separate storage.
         let storage = node.storage.unwrap_or(u64::from(from) | 1 << 63);
-        let device = graph.texts.number(node.device.as_deref().unwrap_or("device"));
+        let device = graph.texts.intern(node.device.as_deref().unwrap_or("device"));
         graph.memory.push(Memory { node: from, device, storage, size_bytes: node.bytes });
     }
     let node = Node {
-        label: graph.texts.number(&node.label),
-        allocated: node.context.as_deref().map(|text| graph.texts.number(text)),
+        label: graph.texts.intern(&node.label),
+        allocated: node.context.as_deref().map(|text| graph.texts.intern(text)),
         created: None,
         root: node.root,
-        held: Held::Unreachable,
+        held: Reachability::Unreachable,
         weak_outside: 0,
         incomplete: None,
         serial: None,
@@ -177,22 +177,22 @@ fn add_python_node<E: de::Error>(graph: &mut Graph, node: &PythonNode<'_>) -> Re
 
 /// A graph as memtrack writes it. The rest of the file, such as the findings, is derived from these fields.
 #[derive(Deserialize)]
-struct Own<'a> {
+struct MemtrackGraph<'a> {
     memtrack_cycles: u64,
     #[serde(borrow)]
     origin: Cow<'a, str>,
     #[serde(default)]
     remarks: Vec<String>,
     #[serde(borrow)]
-    nodes: Vec<OwnNode<'a>>,
+    nodes: Vec<MemtrackNode<'a>>,
     #[serde(borrow, default)]
-    edges: Vec<OwnEdge<'a>>,
+    edges: Vec<MemtrackEdge<'a>>,
     #[serde(default)]
-    unexplained: Vec<OwnUnexplained>,
+    unexplained: Vec<MemtrackUnexplained>,
 }
 
 #[derive(Deserialize)]
-struct OwnNode<'a> {
+struct MemtrackNode<'a> {
     #[serde(borrow)]
     label: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -202,7 +202,7 @@ struct OwnNode<'a> {
     #[serde(default)]
     root: bool,
     #[serde(default)]
-    held: OwnHeld,
+    held: MemtrackHeld,
     #[serde(default)]
     held_outside: u64,
     #[serde(default)]
@@ -212,13 +212,13 @@ struct OwnNode<'a> {
     #[serde(default)]
     serial: Option<u64>,
     #[serde(borrow, default)]
-    memory: Vec<OwnMemory<'a>>,
+    memory: Vec<MemtrackMemory<'a>>,
 }
 
-/// [`Held`], without its number.
+/// [`Reachability`], without the number of pointers.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
-enum OwnHeld {
+enum MemtrackHeld {
     #[default]
     Unreachable,
     Outside,
@@ -226,7 +226,7 @@ enum OwnHeld {
 }
 
 #[derive(Deserialize)]
-struct OwnMemory<'a> {
+struct MemtrackMemory<'a> {
     #[serde(borrow)]
     device: Cow<'a, str>,
     storage: u64,
@@ -235,7 +235,7 @@ struct OwnMemory<'a> {
 }
 
 #[derive(Deserialize)]
-struct OwnEdge<'a> {
+struct MemtrackEdge<'a> {
     from: u64,
     to: u64,
     #[serde(borrow)]
@@ -243,7 +243,7 @@ struct OwnEdge<'a> {
 }
 
 #[derive(Deserialize)]
-struct OwnUnexplained {
+struct MemtrackUnexplained {
     node: u32,
     handles: u64,
     site: String,
@@ -254,14 +254,14 @@ struct OwnUnexplained {
 }
 
 fn memtrack_graph<'de, D: Deserializer<'de>>(json: D) -> Result<Graph, D::Error> {
-    let own = Own::deserialize(json)?;
-    if own.memtrack_cycles != VERSION {
-        let found = own.memtrack_cycles;
+    let file = MemtrackGraph::deserialize(json)?;
+    if file.memtrack_cycles != VERSION {
+        let found = file.memtrack_cycles;
         return Err(D::Error::custom(format_args!(
             "its version is {found}, and this memtrack reads version {VERSION}"
         )));
     }
-    let mut graph = Graph::new(match &*own.origin {
+    let mut graph = Graph::new(match &*file.origin {
         "rust" => Origin::Rust,
         "python" => Origin::Python,
         other => {
@@ -270,12 +270,12 @@ fn memtrack_graph<'de, D: Deserializer<'de>>(json: D) -> Result<Graph, D::Error>
             )));
         }
     });
-    graph.remarks = own.remarks;
-    for node in &own.nodes {
+    graph.remarks = file.remarks;
+    for node in &file.nodes {
         let place = number(graph.nodes.len())?;
         let texts = &mut graph.texts;
         for memory in &node.memory {
-            let device = texts.number(&memory.device);
+            let device = texts.intern(&memory.device);
             graph.memory.push(Memory {
                 node: place,
                 device,
@@ -284,21 +284,21 @@ fn memtrack_graph<'de, D: Deserializer<'de>>(json: D) -> Result<Graph, D::Error>
             });
         }
         graph.nodes.push(Node {
-            label: texts.number(&node.label),
-            allocated: node.allocated.as_deref().map(|text| texts.number(text)),
-            created: node.created.as_deref().map(|text| texts.number(text)),
+            label: texts.intern(&node.label),
+            allocated: node.allocated.as_deref().map(|text| texts.intern(text)),
+            created: node.created.as_deref().map(|text| texts.intern(text)),
             root: node.root,
             held: match node.held {
-                OwnHeld::Unreachable => Held::Unreachable,
-                OwnHeld::Outside => Held::Outside(node.held_outside),
-                OwnHeld::Reachable => Held::Reachable,
+                MemtrackHeld::Unreachable => Reachability::Unreachable,
+                MemtrackHeld::Outside => Reachability::Outside(node.held_outside),
+                MemtrackHeld::Reachable => Reachability::Reachable,
             },
             weak_outside: node.weak_outside,
-            incomplete: node.incomplete.as_deref().map(|text| texts.number(text)),
+            incomplete: node.incomplete.as_deref().map(|text| texts.intern(text)),
             serial: node.serial,
         });
     }
-    for edge in &own.edges {
+    for edge in &file.edges {
         number::<D::Error>(graph.edges.len())?;
         let node = |number: u64| {
             let missing =
@@ -306,15 +306,15 @@ fn memtrack_graph<'de, D: Deserializer<'de>>(json: D) -> Result<Graph, D::Error>
             u32::try_from(number).map_err(|_| missing())
         };
         let (from, to) = (node(edge.from)?, node(edge.to)?);
-        graph.edges.push(Edge { from, to, path: graph.texts.number(&edge.path) });
+        graph.edges.push(Edge { from, to, path: graph.texts.intern(&edge.path) });
     }
-    graph.unexplained = own.unexplained.into_iter().map(OwnUnexplained::into_model).collect();
+    graph.unexplained = file.unexplained.into_iter().map(MemtrackUnexplained::into_model).collect();
     Ok(graph)
 }
 
-impl OwnUnexplained {
-    fn into_model(self) -> Unexplained {
+impl MemtrackUnexplained {
+    fn into_model(self) -> UnexplainedHandles {
         let Self { node, handles, site, scope, ended_roots } = self;
-        Unexplained { node, handles, site, scope, ended_roots }
+        UnexplainedHandles { node, handles, site, scope, ended_roots }
     }
 }

@@ -1,11 +1,11 @@
 //! Graphs in a compact notation, for tests.
 
-use crate::graph::{Edge, Graph, Held, Memory, Node, Origin};
+use crate::graph::{Edge, Graph, Memory, Node, Origin, Reachability};
 
-/// Parses a graph from lines: `A .next B` is a reference (values are created when they are first named;
-/// earlier ones are older), `A = 10` device memory of ten bytes, `A = 10 @3` the storage 3, `A = ?` a storage
-/// of unknown size, `A held 2` two pointers from outside, `A used` a value that can be reached, `A weak 1` a
-/// weak pointer from outside.
+/// Parses a graph from lines: `A .next B` is a reference (values are created when they are first named, so
+/// values named earlier are older), `A = 10` device memory of ten bytes, `A = 10 @3` ten bytes in the storage 3,
+/// `A = ?` a storage of unknown size, `A held 2` two pointers from outside, `A used` a value that can be reached,
+/// `A weak 1` a weak pointer from outside.
 pub(crate) fn graph(origin: Origin, lines: &str) -> Graph {
     let mut graph = Graph::new(origin);
     let mut names = Vec::<String>::new();
@@ -15,13 +15,13 @@ pub(crate) fn graph(origin: Origin, lines: &str) -> Graph {
         }
         names.push(name.to_owned());
         // `Hook#2` is another value of the type `Hook`.
-        let label = graph.texts.number(name.split('#').next().unwrap_or(name));
+        let label = graph.texts.intern(name.split('#').next().unwrap_or(name));
         graph.nodes.push(Node {
             label,
             allocated: None,
             created: None,
             root: false,
-            held: Held::Unreachable,
+            held: Reachability::Unreachable,
             weak_outside: 0,
             incomplete: None,
             serial: Some(names.len() as u64),
@@ -37,16 +37,16 @@ pub(crate) fn graph(origin: Origin, lines: &str) -> Graph {
                 let own = u64::from(from) + 1000;
                 let storage =
                     storage.first().map_or(own, |number| number.trim_start_matches('@').parse().unwrap());
-                let device = graph.texts.number("cuda:0");
+                let device = graph.texts.intern("cuda:0");
                 graph.memory.push(Memory { node: from, device, storage, size_bytes: size.parse().ok() });
                 graph.nodes[of].root = true;
             }
-            ["held", count] => graph.nodes[of].held = Held::Outside(count.parse().unwrap()),
-            ["used"] => graph.nodes[of].held = Held::Reachable,
+            ["held", count] => graph.nodes[of].held = Reachability::Outside(count.parse().unwrap()),
+            ["used"] => graph.nodes[of].held = Reachability::Reachable,
             ["weak", count] => graph.nodes[of].weak_outside = count.parse().unwrap(),
             [path, to] => {
                 let to = node(&mut graph, to);
-                let path = graph.texts.number(path);
+                let path = graph.texts.intern(path);
                 graph.edges.push(Edge { from, to, path });
             }
             _ => panic!("{line}"),

@@ -1,4 +1,4 @@
-//! The findings as text: the summary first, then each cycle with the memory it keeps and the references to
+//! The findings as text: the summary first, then each cycle with the memory that it keeps and the references to
 //! make weak.
 
 use crate::findings::{Cycle, Findings, Proof};
@@ -12,7 +12,7 @@ const MAX_FRAMES: usize = 8;
 
 /// Formats the findings with at most `rows` cycles.
 pub fn text(graph: &Graph, findings: &Findings, rows: usize) -> String {
-    let mut out = format!("{}\n", words::answer(graph, findings));
+    let mut out = format!("{}\n", words::summary(graph, findings));
     for remark in &graph.remarks {
         let _ = writeln!(out, "{}", printable(remark));
     }
@@ -32,7 +32,7 @@ pub fn text(graph: &Graph, findings: &Findings, rows: usize) -> String {
             let first = &graph.unexplained[handles.first];
             let scope =
                 first.scope.as_deref().map(|scope| format!(" in {}", printable(scope))).unwrap_or_default();
-            let since = words::since(handles).map(|since| format!(" ({since})")).unwrap_or_default();
+            let since = words::age(handles).map(|since| format!(" ({since})")).unwrap_or_default();
             let what = words::handles(graph, handles);
             let held = words::bytes(handles.held);
             let _ = writeln!(
@@ -50,7 +50,7 @@ pub fn text(graph: &Graph, findings: &Findings, rows: usize) -> String {
 }
 
 fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, out: &mut String) {
-    let _ = writeln!(out, "\n{number}. {}", words::way(graph, &cycle.around));
+    let _ = writeln!(out, "\n{number}. {}", words::path_text(graph, &cycle.closed_path));
     let mut facts = vec![words::proof(cycle)];
     if cycle.instances > 1 {
         facts.push(format!(
@@ -59,7 +59,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, out: &mut String) {
             words::bytes(cycle.all_leaked)
         ));
     }
-    if cycle.nodes.len() > cycle.around.len() {
+    if cycle.nodes.len() > cycle.closed_path.len() {
         facts.push(format!("{} lead to each other", counted(cycle.nodes.len() as u64, "value")));
     }
     if cycle.nodes.iter().any(|&node| graph.nodes[node as usize].incomplete.is_some()) {
@@ -79,8 +79,9 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, out: &mut String) {
         keeps.push(format!("leads to {}", words::bytes(cycle.pinned)));
     }
     let _ = writeln!(out, "   {}", keeps.join("; "));
-    if !cycle.behind.is_empty() {
-        let _ = writeln!(out, "   also held by {}", words::behind(cycle, |other| (other + 1).to_string()));
+    if !cycle.held_by_cycles.is_empty() {
+        let _ =
+            writeln!(out, "   also held by {}", words::other_cycles(cycle, |other| (other + 1).to_string()));
     }
     for line in words::make_weak(graph, cycle) {
         let _ = writeln!(out, "   {line}");
@@ -89,7 +90,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, out: &mut String) {
         let _ = writeln!(
             out,
             "   to its memory: {}",
-            words::way_of(graph, &cycle.to_memory, cycle.to_memory_steps)
+            words::long_path_text(graph, &cycle.to_memory, cycle.to_memory_steps)
         );
     }
     let node = cycle.memory_node.map(|node| &graph.nodes[node as usize]);

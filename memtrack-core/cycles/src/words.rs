@@ -1,6 +1,6 @@
 //! Sentences about findings, shared by the text, the page and the log.
 
-use crate::findings::{Bytes, Cut, Cycle, Handles, Proof};
+use crate::findings::{Bytes, Cut, Cycle, HandleGroup, Proof};
 use crate::graph::{Graph, Origin};
 use foldhash::{HashSet, HashSetExt};
 use memtrack_model::text::cut;
@@ -8,7 +8,7 @@ use memtrack_model::units::{counted, human_bytes, human_count, printable, shorte
 
 /// The maximum number of characters of a value's label in a line.
 const MAX_LABEL_CHARACTERS: usize = 60;
-/// The maximum number of bytes of a text that is inspected, regardless of its length.
+/// The maximum number of bytes of a text that are inspected.
 const MAX_INSPECTED_BYTES: usize = 4096;
 /// The maximum number of steps of a path that are shown at its beginning, and at its end.
 const MAX_STEPS_SHOWN: usize = 8;
@@ -17,7 +17,7 @@ const MAX_STEPS_SHOWN: usize = 8;
 pub fn label(graph: &Graph, node: u32) -> String {
     let label = cut(graph.label(node), MAX_INSPECTED_BYTES);
     let line = match graph.origin {
-        // The base that all objects share carries no information.
+        // The base class that all objects share carries no information.
         Origin::Python => label.strip_prefix("object\n").unwrap_or(label).replace('\n', " "),
         Origin::Rust => match label.split_once('\n') {
             Some((kind, contents)) => format!("{kind} {{ {} }}", contents.replace('\n', " ")),
@@ -28,7 +28,7 @@ pub fn label(graph: &Graph, node: u32) -> String {
 }
 
 /// Returns a short label for a value in a list; for Rust, its type.
-pub fn kind(graph: &Graph, node: u32) -> String {
+pub fn short_label(graph: &Graph, node: u32) -> String {
     match graph.origin {
         Origin::Python => label(graph, node),
         Origin::Rust => {
@@ -39,7 +39,7 @@ pub fn kind(graph: &Graph, node: u32) -> String {
 }
 
 /// Returns the label of a reference in one line.
-pub fn path(graph: &Graph, edge: u32) -> String {
+pub fn edge_label(graph: &Graph, edge: u32) -> String {
     shorten_middle(
         &printable(cut(graph.text(graph.edges[edge as usize].path), MAX_INSPECTED_BYTES)),
         MAX_LABEL_CHARACTERS,
@@ -48,13 +48,13 @@ pub fn path(graph: &Graph, edge: u32) -> String {
 
 /// Formats a path along references: `Trainer { name: "gpt" } .hooks[0] → Hook { layer: 0 } .owner → Trainer`.
 /// Each value shows its contents only once. In a long path, the steps in the middle are only counted.
-pub fn way(graph: &Graph, edges: &[u32]) -> String {
-    way_of(graph, edges, edges.len())
+pub fn path_text(graph: &Graph, edges: &[u32]) -> String {
+    long_path_text(graph, edges, edges.len())
 }
 
 /// Formats a path of `steps` steps, of which the first and the last are given.
-pub fn way_of(graph: &Graph, edges: &[u32], steps: usize) -> String {
-    let values = values_of_way(graph, edges);
+pub fn long_path_text(graph: &Graph, edges: &[u32], steps: usize) -> String {
+    let values = path_labels(graph, edges);
     let mut out = values.first().cloned().unwrap_or_default();
     for (at, &edge) in edges.iter().enumerate() {
         if at == MAX_STEPS_SHOWN && edges.len() > 2 * MAX_STEPS_SHOWN {
@@ -63,14 +63,14 @@ pub fn way_of(graph: &Graph, edges: &[u32], steps: usize) -> String {
         if at >= MAX_STEPS_SHOWN && at + MAX_STEPS_SHOWN < edges.len() {
             continue;
         }
-        out += &format!(" {} → {}", path(graph, edge), values[at + 1]);
+        out += &format!(" {} → {}", edge_label(graph, edge), values[at + 1]);
     }
     out
 }
 
 /// Returns the labels of the values along a path, from first to last: with contents at the first occurrence,
 /// without them later. Labels in the middle of a long path are empty.
-pub(crate) fn values_of_way(graph: &Graph, edges: &[u32]) -> Vec<String> {
+pub(crate) fn path_labels(graph: &Graph, edges: &[u32]) -> Vec<String> {
     let nodes = edges.iter().take(1).map(|&first| graph.edges[first as usize].from);
     let nodes = nodes.chain(edges.iter().map(|&edge| graph.edges[edge as usize].to));
     let mut shown = HashSet::new();
@@ -80,7 +80,7 @@ pub(crate) fn values_of_way(graph: &Graph, edges: &[u32]) -> Vec<String> {
             if at > MAX_STEPS_SHOWN && at + MAX_STEPS_SHOWN < edges.len() {
                 return String::new();
             }
-            if shown.insert(node) { label(graph, node) } else { kind(graph, node) }
+            if shown.insert(node) { label(graph, node) } else { short_label(graph, node) }
         })
         .collect()
 }
@@ -93,7 +93,7 @@ pub fn proof(cycle: &Cycle) -> String {
         Proof::HeldOutside => {
             format!(
                 "still held from outside ({}): no leak yet",
-                counted(cycle.held_by.max(1), "strong pointer")
+                counted(cycle.outside_pointers.max(1), "strong pointer")
             )
         }
     }
@@ -112,10 +112,15 @@ pub fn bytes(bytes: Bytes) -> String {
     }
 }
 
-/// Formats the field of a reference and its target: `Hook .owner → Trainer`.
+/// Formats a reference as the field that contains it and its target: `Hook .owner → Trainer`.
 pub fn field(graph: &Graph, cut: &Cut) -> String {
     let edge = graph.edges[cut.edge as usize];
-    format!("{} {} → {}", kind(graph, edge.from), path(graph, cut.edge), kind(graph, edge.to))
+    format!(
+        "{} {} → {}",
+        short_label(graph, edge.from),
+        edge_label(graph, cut.edge),
+        short_label(graph, edge.to)
+    )
 }
 
 /// Returns one line for each reference to make weak; the first is the suggestion.
@@ -143,8 +148,8 @@ pub fn make_weak(graph: &Graph, cycle: &Cycle) -> Vec<String> {
     lines
 }
 
-/// Describes unexplained handles, without the place where they were made: `12 handles to 12 values: Buffer`.
-pub fn handles(graph: &Graph, handles: &Handles) -> String {
+/// Describes unexplained handles, without the place where they were created: `12 handles to 12 values: Buffer`.
+pub fn handles(graph: &Graph, handles: &HandleGroup) -> String {
     let first = &graph.unexplained[handles.first];
     let value = label(graph, first.node);
     match handles.values {
@@ -156,7 +161,7 @@ pub fn handles(graph: &Graph, handles: &Handles) -> String {
 }
 
 /// Describes the age of handles: `the oldest made 12 root scopes ago`.
-pub fn since(handles: &Handles) -> Option<String> {
+pub fn age(handles: &HandleGroup) -> Option<String> {
     let ended = handles.ended_roots;
     let since = match (ended, handles.handles) {
         (0, _) => return None,
@@ -168,8 +173,8 @@ pub fn since(handles: &Handles) -> Option<String> {
 }
 
 /// Lists the other cycles that lead to a cycle, numbered from 1: `cycles 2 and 3: end those first`.
-pub fn behind(cycle: &Cycle, number: impl Fn(u32) -> String) -> String {
-    let mut others: Vec<String> = cycle.behind.iter().map(|&other| number(other)).collect();
+pub fn other_cycles(cycle: &Cycle, number: impl Fn(u32) -> String) -> String {
+    let mut others: Vec<String> = cycle.held_by_cycles.iter().map(|&other| number(other)).collect();
     let last = others.pop().unwrap_or_default();
     match &others[..] {
         [] => format!("cycle {last}: end that first"),
@@ -177,7 +182,7 @@ pub fn behind(cycle: &Cycle, number: impl Fn(u32) -> String) -> String {
     }
 }
 
-/// Formats a cycle as a warning: the memory it keeps, and the path around it.
+/// Formats a cycle as a warning: the memory that it keeps, and a path around it.
 pub fn warning(graph: &Graph, cycle: &Cycle) -> String {
     let one = cycle.instances == 1;
     let sure = if cycle.proof == Proof::WeakHandles { " (weak handles exist)" } else { "" };
@@ -187,21 +192,21 @@ pub fn warning(graph: &Graph, cycle: &Cycle) -> String {
         (false, true) => format!("keeps {} until the program ends", bytes(cycle.leaked)),
         (false, false) => format!("keep {} until the program ends", bytes(cycle.all_leaked)),
     };
-    let weak: Vec<String> = cycle.to_make_weak().iter().map(|cut| field(graph, cut)).collect();
+    let weak: Vec<String> = cycle.suggested_cuts().iter().map(|cut| field(graph, cut)).collect();
     let weak = match &weak[..] {
         [] => String::new(),
-        [_] if cycle.around.len() == 1 => "; make that reference weak".to_owned(),
+        [_] if cycle.closed_path.len() == 1 => "; make that reference weak".to_owned(),
         _ => format!("; make weak: {}", weak.join(" and ")),
     };
     format!(
         "{} that nothing else holds{sure} {keeps}: {}{weak}",
         counted(cycle.instances, "cycle"),
-        way(graph, &cycle.around)
+        path_text(graph, &cycle.closed_path)
     )
 }
 
 /// Returns the summary in one line.
-pub fn answer(graph: &Graph, findings: &crate::Findings) -> String {
+pub fn summary(graph: &Graph, findings: &crate::Findings) -> String {
     let leaks = findings.leaks();
     let held = findings
         .cycles
@@ -238,9 +243,9 @@ pub fn answer(graph: &Graph, findings: &crate::Findings) -> String {
             bytes(findings.leaked)
         ),
     };
-    if findings.beside.is_none() {
+    if findings.unreachable_beside_cycles.is_none() {
         answer
     } else {
-        format!("{answer} Garbage that no cycle holds has {}.", bytes(findings.beside))
+        format!("{answer} Garbage that no cycle holds has {}.", bytes(findings.unreachable_beside_cycles))
     }
 }

@@ -5,8 +5,8 @@ use super::operators::are_lines;
 use super::varint::{Bytes, Malformed, put, put_delta, put_str};
 use memtrack_model::event::{DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::snapshot::{
-    Cell, ColumnSink, ColumnSource, EventTable, LiveBlock, Mark, Marks, OperatorLines, Scope, ScopeKind,
-    ScopeSum, ScopeSums, Segment, Thread,
+    ColumnSink, ColumnSource, ColumnValue, EventTable, LiveBlock, Mark, Marks, OperatorLines, Scope,
+    ScopeKind, ScopeSum, ScopeSums, Segment, Thread,
 };
 use memtrack_model::text::cut;
 
@@ -80,7 +80,7 @@ pub(super) fn take_events(payload: &[u8], events: &mut EventTable) -> Result<(),
     impl ColumnSource for Source<'_> {
         type Error = Malformed;
 
-        fn column<T: Cell>(&mut self) -> Result<Vec<T>, Malformed> {
+        fn column<T: ColumnValue>(&mut self) -> Result<Vec<T>, Malformed> {
             column(&mut self.bytes, self.count, |value| T::from_bits(value).ok_or(Malformed))
         }
     }

@@ -201,7 +201,7 @@ impl State {
             chunk::EXPANDABLE => self.expandable.extend(payload::take_expandable(raw)?),
             chunk::DRIVER => {
                 let mut readings: Vec<DriverReading> = serde_json::from_slice(raw).map_err(|_| Malformed)?;
-                readings.truncate(DriverReading::MOST);
+                readings.truncate(DriverReading::MAX_COUNT);
                 readings.retain(|reading| reading.device.is_accelerator());
                 snapshot.driver = readings;
             }
@@ -230,7 +230,7 @@ impl State {
             }
             chunk::NAMES => {
                 let piece: NamesPiece = serde_json::from_slice(raw).map_err(|_| Malformed)?;
-                snapshot.names.take(&piece);
+                snapshot.names.add_piece(&piece);
             }
             chunk::PART => {
                 let part: Part = serde_json::from_slice(raw).map_err(|_| Malformed)?;

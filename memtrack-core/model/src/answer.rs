@@ -1,4 +1,4 @@
-//! The parts that all JSON answers consist of: one name and one form for each thing, in every verb. Each answer is
+//! The parts that all JSON answers consist of: one name and one form for each thing, in every command. Each answer is
 //! defined in the package that produces it; the repository's docs/JSON.md has the rules.
 //!
 //! Names of byte counts end in `_bytes`, and absent or unknown values are `null`. With the feature `schema`, all
@@ -8,7 +8,7 @@ use crate::Frame;
 use crate::units::printable;
 use serde::Serialize;
 
-/// The sort of memory of a device.
+/// The kind of a device's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -28,7 +28,7 @@ pub enum DeviceKind {
 pub struct DeviceAnswer {
     /// The device's number; null for the host's memory, which has none, and where the file contains none.
     pub number: Option<u16>,
-    /// The sort of its memory.
+    /// The kind of its memory.
     pub kind: DeviceKind,
     /// The device's name in texts: `device 0`, `host heap` or `pinned host memory`; in an operator trace, its
     /// name there.
@@ -47,16 +47,16 @@ impl DeviceAnswer {
     }
 
     /// Creates the answer for a device of a snapshot from its name in reports.
-    pub fn called(name: &str) -> Self {
+    pub fn from_name(name: &str) -> Self {
         let number = name.strip_prefix("device ").and_then(|number| number.parse().ok());
         Self::new(number.unwrap_or_default(), name, name == "host heap", name == "pinned host memory")
     }
 
     /// Creates the answer for a device that an operator trace calls `name` (`cuda:0`, `cpu`), or for a recording's
     /// device by its name in reports.
-    pub fn named(name: &str) -> Self {
+    pub fn from_trace_name(name: &str) -> Self {
         if name.starts_with("device ") || matches!(name, "host heap" | "pinned host memory") {
-            return Self::called(name);
+            return Self::from_name(name);
         }
         let kind = if name == "cpu" { DeviceKind::Host } else { DeviceKind::Device };
         let number = name.rsplit_once(':').and_then(|(_, number)| number.parse().ok());
@@ -104,7 +104,7 @@ fn is_known(name: &str) -> bool {
     !name.is_empty() && name != "??"
 }
 
-/// The error of an estimate. It is the key `…_error` beside the number's own, and null where the
+/// The error of an estimate. Its key is the number's key with `_error` appended; null where the
 /// number is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -131,7 +131,7 @@ pub struct NameAnswer {
 
 impl NameAnswer {
     /// Creates the answer for a text that a report prints: `(no stack)` is not a name.
-    pub fn shown(text: &str) -> Self {
+    pub fn from_text(text: &str) -> Self {
         let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
         // C++ uses this one as a name.
         match inner.filter(|inner| {
@@ -142,8 +142,8 @@ impl NameAnswer {
         }
     }
 
-    /// Creates the answer for a name, in any form.
-    pub fn is(name: impl Into<String>) -> Self {
+    /// Creates the answer for a name, even one in brackets.
+    pub fn from_name(name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), why_no_name: None }
     }
 }
@@ -178,19 +178,22 @@ mod tests {
         for (ordinal, name) in [(3, "device 3"), (0, "host heap"), (1, "pinned host memory")] {
             let device =
                 DeviceAnswer::new(ordinal, name, name.starts_with("host"), name.starts_with("pinned"));
-            assert_eq!(DeviceAnswer::called(name), device);
+            assert_eq!(DeviceAnswer::from_name(name), device);
         }
-        assert_eq!(shown(DeviceAnswer::named("cuda:1")), (Some(1), DeviceKind::Device, "cuda:1".into()));
-        assert_eq!(shown(DeviceAnswer::named("cpu")), (None, DeviceKind::Host, "cpu".into()));
+        assert_eq!(
+            shown(DeviceAnswer::from_trace_name("cuda:1")),
+            (Some(1), DeviceKind::Device, "cuda:1".into())
+        );
+        assert_eq!(shown(DeviceAnswer::from_trace_name("cpu")), (None, DeviceKind::Host, "cpu".into()));
     }
 
     #[test]
     fn texts_in_brackets_are_not_names() {
-        let name = |text| NameAnswer::shown(text).name;
+        let name = |text| NameAnswer::from_text(text).name;
         assert_eq!(
             (name("(no stack)"), name("(anonymous namespace)::f"), name("f(int)")),
             (None, Some("(anonymous namespace)::f".into()), Some("f(int)".into()))
         );
-        assert_eq!(NameAnswer::shown("(no stack)").why_no_name.as_deref(), Some("no stack"));
+        assert_eq!(NameAnswer::from_text("(no stack)").why_no_name.as_deref(), Some("no stack"));
     }
 }

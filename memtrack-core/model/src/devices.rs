@@ -6,7 +6,7 @@
 pub struct MemoryInfo {
     /// Bytes that are free.
     pub free_bytes: u64,
-    /// Bytes the device has.
+    /// Total bytes of the device.
     pub total_bytes: u64,
 }
 
@@ -36,14 +36,14 @@ impl MemoryInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceProcess {
-    /// Its process id. Inside a container it is that of the host.
+    /// The process id; inside a container, the host's id of the process.
     pub pid: u32,
-    /// The device memory that it uses, its context included; none where NVML does not report it.
+    /// The device memory that the process uses, its context included; none where NVML does not report it.
     pub used_bytes: Option<u64>,
 }
 
 impl DeviceProcess {
-    /// Creates a process that uses `used_bytes` of the device, where that is known.
+    /// Creates a process that uses `used_bytes` of the device, if that is known.
     #[must_use]
     pub const fn new(pid: u32, used_bytes: Option<u64>) -> Self {
         Self { pid, used_bytes }

@@ -3,7 +3,7 @@
 use crate::text::cut;
 use crate::units::{human_bytes, printable};
 
-/// Escapes text for use between tags or in quotes, and cuts it to `most_bytes`; the result mentions the cut. Line
+/// Escapes text for use between tags or in quotes, and cuts it to `most_bytes`, with a note of how much was cut. Line
 /// breaks stay. Control characters, which XML forbids, and characters that change the direction of the text after
 /// them are replaced.
 pub fn escaped(text: &str, most_bytes: usize) -> String {

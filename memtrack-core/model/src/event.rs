@@ -49,7 +49,7 @@ id! {
 pub struct DeviceId(pub u16);
 
 impl DeviceId {
-    /// The heap of the process itself.
+    /// The heap of the process.
     pub const HOST: Self = Self(u16::MAX);
     /// Host memory that the driver has pinned so that devices can access it: allocated by the driver or registered with
     /// it.
@@ -116,7 +116,7 @@ pub enum Action {
     Snapshot = 9,
     /// A block was annotated.
     Annotate = 10,
-    /// An action that memtrack has no name for; the name that a PyTorch file gives it is kept beside the event.
+    /// An action that memtrack does not know; its name in the PyTorch file is kept beside the event.
     Other = 11,
 }
 
@@ -161,7 +161,7 @@ impl Action {
     }
 }
 
-/// Facts about one event, one bit each.
+/// Flags of an event, one bit each, and in the upper four bits the class of the sampling interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
@@ -170,7 +170,7 @@ pub struct EventFlags(pub u8);
 impl EventFlags {
     /// The block was selected by byte sampling: it represents [`sampling_weight`] blocks of its size.
     pub const SAMPLED: Self = Self(1);
-    /// A free of a block whose allocation was not recorded (it existed before).
+    /// The free of a block whose allocation was not recorded (the block existed before).
     pub const UNKNOWN_BLOCK: Self = Self(2);
     /// The block is a complete allocation of the driver: a segment in which no pool has reported any blocks.
     pub const WHOLE_SEGMENT: Self = Self(4);
@@ -191,8 +191,8 @@ impl EventFlags {
         Self((self.0 & 0x0f) | class << Self::CLASS_SHIFT)
     }
 
-    /// Returns the class of the sampling interval at which the block was selected, from 1 to 15; 0 means the only
-    /// interval, which the recording's head contains.
+    /// Returns the class of the sampling interval at which the block was selected, from 1 to 15; 0 if the recording has
+    /// one fixed interval, which its header contains.
     pub const fn interval_class(self) -> u8 {
         self.0 >> Self::CLASS_SHIFT
     }
@@ -208,12 +208,12 @@ impl EventFlags {
     }
 }
 
-/// One event of the recorder. Its `ticks` define its position in the recording: of two events of one address, and of
-/// two events of one thread, the later one always has more (see `recorder::order`).
+/// One event of the recorder. Its `ticks` define its position in the recording: of two events at one address, and of
+/// two events on one thread, the later event always has more ticks (see `recorder::order`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Event {
-    /// When, in ticks of the recorder's clock; `snapshot::Clock` turns them into time.
+    /// The time, in ticks of the recorder's clock; `snapshot::Clock` converts them to time.
     pub ticks: u64,
     /// The address in bytes, or for [`Action::Oom`] the device's free bytes.
     pub address: u64,
@@ -223,7 +223,7 @@ pub struct Event {
     pub stream: StreamId,
     /// The stack, or none when the recorder's context mode keeps none for this action.
     pub stack: StackId,
-    /// The scope that was open on the thread.
+    /// The innermost scope that was open on the thread.
     pub scope: ScopeId,
     /// The thread that performed the action.
     pub thread: ThreadId,
@@ -231,7 +231,7 @@ pub struct Event {
     pub device: DeviceId,
     /// The action.
     pub action: Action,
-    /// Whether the block was sampled, and other facts.
+    /// Flags, such as whether the block was sampled.
     pub flags: EventFlags,
 }
 
@@ -251,8 +251,8 @@ impl Event {
     };
 }
 
-/// Returns the mean number of bytes between two samples for a class of [`EventFlags::interval_class`]: 512 B for
-/// class 1, and twice as much for each further one, up to 8 MiB.
+/// Returns the mean number of bytes between two samples for an [`EventFlags::interval_class`]: 512 B for
+/// class 1, and twice as much for each further class, up to 8 MiB.
 pub const fn interval_of_class(class: u8) -> u64 {
     256 << class
 }

@@ -12,7 +12,7 @@ pub struct Frame {
     pub function: String,
     /// The source file.
     pub file: Option<String>,
-    /// The line in it, from 1.
+    /// The line in the file, from 1.
     pub line: Option<u32>,
     /// The binary that contains the function, where that is known.
     pub binary: Option<Arc<Binary>>,
@@ -25,7 +25,7 @@ impl Hash for Frame {
     }
 }
 
-/// A binary that a program runs: its executable, or a library.
+/// A binary of a program: its executable, or a library.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Binary {
     /// Its path at the time of the recording.
@@ -39,7 +39,7 @@ pub struct Binary {
 pub enum BinaryPart {
     /// The program itself.
     Program,
-    /// A library that lies with the program: in its folder, below it, or in the `lib` beside its `bin`.
+    /// A library that is installed with the program: in or below its folder, or in the `lib` folder beside its `bin`.
     WithProgram,
     /// Any other library.
     #[default]

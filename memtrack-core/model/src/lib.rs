@@ -1,12 +1,12 @@
 //! memtrack's data model: the recorder and every reader produce a [`Snapshot`]; every report and every writer consumes one.
-//! It is independent of files, symbols and the machine.
+//! The package does not depend on files, symbols or the machine.
 //!
 //! The modules:
 //!
 //! - `event`: the basic types, `Event` (48 bytes, checked by a test), `Action` and ids.
 //! - `snapshot`: the tables; `snapshot::events` defines the columns of an event, `snapshot::pytorch` has what only
 //!   PyTorch's files contain.
-//! - `operators`: the reports of programs about tensors: the trait, containers of tensors, element types;
+//! - `operators`: the tensors that a program reports: the trait, its implementations for containers, element types;
 //!   `optrace`: operator traces.
 //! - `references`: the trait that `#[derive(References)]` implements, and the references of the standard
 //!   library's types.
@@ -14,8 +14,9 @@
 //!   and their names.
 //! - `answer`: types that the command's JSON answers share; `devices`, `out_of_memory`: reports of devices and
 //!   failed requests.
-//! - `text`, `python_float`, `units`, `escape`, `paths`: numbers and text in the forms of people, Python and
-//!   pages; `run_protocol`: the variables and files by which `memtrack run` and its program communicate.
+//! - `text`, `python_float`, `units`, `escape`, `paths`: numbers and text as people, Python and HTML pages write
+//!   them; `run_protocol`: the environment variables and files through which `memtrack run` and the program that it
+//!   starts communicate.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 

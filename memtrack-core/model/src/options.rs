@@ -3,7 +3,7 @@
 //! recording's destination.
 //!
 //! **Why do defaults differ from PyTorch's?** The context is `alloc` and not `all`: a free then has its
-//! allocation's stack, and no other is captured. The ring has 1 Mi events per device (48 MB) and is not
+//! allocation's stack, and no further stack is captured. The ring has 1 Mi events per device (48 MB) and is not
 //! unlimited, so that a program's memory is bounded.
 
 use crate::event::Action;
@@ -26,19 +26,19 @@ pub enum Enabled {
 /// Which stacks are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Context {
-    /// None.
+    /// No stacks.
     None,
-    /// Those of live blocks; events carry none.
+    /// The stacks of live blocks; events have none.
     State,
-    /// Those of live blocks and of events; a free carries the stack of its allocation. memtrack's default: it captures
-    /// one stack fewer per free than PyTorch's.
+    /// The stacks of live blocks and of events; a free has the stack of its allocation. memtrack's default: unlike
+    /// PyTorch's, it captures no stack at a free.
     #[default]
     Alloc,
-    /// Like `Alloc`, but a free carries its own stack. PyTorch's default.
+    /// Like `Alloc`, but a free has its own stack. PyTorch's default.
     All,
 }
 
-/// An option whose text is not known.
+/// The error for the text of an option that is not a known value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownOption(String);
 
@@ -53,7 +53,7 @@ impl std::error::Error for UnknownOption {}
 impl FromStr for Enabled {
     type Err = UnknownOption;
 
-    /// Reads PyTorch's names: `none`, `state`, `all`.
+    /// Parses PyTorch's names: `none`, `state`, `all`.
     fn from_str(text: &str) -> Result<Self, UnknownOption> {
         match text {
             "none" => Ok(Self::None),
@@ -65,7 +65,7 @@ impl FromStr for Enabled {
 }
 
 impl Context {
-    /// PyTorch's name.
+    /// Returns PyTorch's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -79,7 +79,7 @@ impl Context {
 impl FromStr for Context {
     type Err = UnknownOption;
 
-    /// Reads PyTorch's names: `none`, `state`, `alloc`, `all`.
+    /// Parses PyTorch's names: `none`, `state`, `alloc`, `all`.
     fn from_str(text: &str) -> Result<Self, UnknownOption> {
         [Self::None, Self::State, Self::Alloc, Self::All]
             .into_iter()
@@ -92,7 +92,7 @@ impl FromStr for Context {
     }
 }
 
-/// With a budget, host blocks of so many bytes and more are always recorded.
+/// With a budget, host blocks of at least this size are always recorded.
 const SMALL_BYTES: u64 = 64 << 10;
 
 /// The parameters of a recording. The default suits a training run and a service: events with allocation
@@ -136,7 +136,7 @@ pub struct Options {
     pub operators: bool,
     /// Set by `memtrack run`: a stream that stays empty leaves no file.
     #[doc(hidden)]
-    pub is_of_run: bool,
+    pub under_run: bool,
 }
 
 impl Default for Options {
@@ -158,7 +158,7 @@ impl Default for Options {
             dump_on_oom: None,
             report_on_oom: false,
             operators: false,
-            is_of_run: false,
+            under_run: false,
         }
     }
 }
@@ -196,35 +196,35 @@ impl Options {
     }
 
     /// Records every host block while that takes less than `share` of the processor time that the program's
-    /// threads use (0.03: 3 %, the default). A thread that would need more samples its blocks below 64 KiB, at
+    /// threads use (0.03: 3 %, the default). A thread that would exceed this samples its blocks below 64 KiB, at
     /// a rate that follows its load; larger ones and those of devices are always recorded. The weight of a
     /// sample is recorded with it, so that reports know how accurate their numbers are. A `share` outside of 0
     /// to 1 is clamped.
     pub fn budget(mut self, share: f64) -> Self {
         self.sample_threshold_bytes = SMALL_BYTES;
         self.sample_mean_bytes = 0;
-        // Not quite nothing: that would mean "no budget".
+        // At least 1: 0 would mean "no budget".
         self.budget_millionths = ((share * 1e6) as u32).clamp(1, 1_000_000);
         self
     }
 
-    /// Sets the number of live blocks that are tracked one by one, and a sixteenth of it more for each device
-    /// besides the host: at least 1,024. Each takes up to 130 bytes, so the default of 262,144 stays within 33
+    /// Sets the maximum number of live blocks that are tracked individually (at least 1,024); each device besides
+    /// the host adds a sixteenth of it. Each block takes up to 130 bytes, so the default of 262,144 stays within 33
     /// MiB; with [`exact`](Self::exact) and at [fixed rates](Self::sample) there is no limit by default.
     ///
-    /// With a [budget](Self::budget), small blocks of the heap are sampled from three quarters of it on, fewer
-    /// and fewer. When all of it is in use, further small blocks are only counted; large ones and those of
-    /// devices still have their events, so sums and peaks stay exact, but once the ring has dropped the event
+    /// With a [budget](Self::budget), small blocks of the heap are sampled more and more sparsely once three
+    /// quarters of the limit are in use. At the limit, further small blocks are only counted; large blocks and those
+    /// of devices still have their events, so sums and peaks stay exact, but once the ring has dropped the event
     /// of such an allocation, its scope and stack are unknown. Allocations that only the CUDA driver's hook
-    /// sees are then left out of all sums. The recording counts both ([`Folded`](crate::snapshot::Folded)), and
-    /// `memtrack summary` reports it.
-    pub fn live_blocks(mut self, most: u64) -> Self {
-        self.live_blocks = Some(most.max(1024));
+    /// sees are then left out of all sums. The recording counts both kinds of blocks
+    /// ([`Folded`](crate::snapshot::Folded)), and `memtrack summary` reports the counts.
+    pub fn live_blocks(mut self, max: u64) -> Self {
+        self.live_blocks = Some(max.max(1024));
         self
     }
 
     #[doc(hidden)]
-    pub fn most_live_blocks(&self) -> u64 {
+    pub fn max_live_blocks(&self) -> u64 {
         /// With a budget.
         const DEFAULT: u64 = 256 << 10;
         self.live_blocks.unwrap_or(if self.budget_millionths > 0 { DEFAULT } else { u64::MAX })
@@ -238,7 +238,7 @@ impl Options {
         self
     }
 
-    /// Records host blocks of `threshold_bytes` and more exactly, and a sample of smaller ones with a mean gap
+    /// Records host blocks of at least `threshold_bytes` exactly, and a sample of smaller blocks with a mean interval
     /// of `mean_bytes` (at least 1), which keeps totals unbiased.
     pub fn sample(mut self, threshold_bytes: u64, mean_bytes: u64) -> Self {
         self.sample_threshold_bytes = threshold_bytes;
@@ -249,26 +249,27 @@ impl Options {
 
     /// Sets the number of operators that a tracker keeps individually: the newest ones, at least 1, and up to
     /// 8,192 more than that. Each takes 48 bytes, so the default of 262,144 takes 12 MiB at most. For older
-    /// operators it keeps their number, their peaks and the 1,000 that grew most. Each tracker has its own
-    /// options for this.
+    /// operators it keeps their number, their peaks and the 1,000 with the most growth. Each tracker has its own
+    /// option for this.
     pub fn tracker_entries(mut self, tracker_entries: u64) -> Self {
         self.tracker_entries = tracker_entries.max(1);
         self
     }
 
-    /// Leaves the host heap out: only blocks that allocators report through `recorder` are recorded.
+    /// Excludes the host heap: only blocks that allocators report through `recorder` are recorded.
     pub fn without_host_heap(mut self) -> Self {
         self.host_heap = false;
         self
     }
 
-    /// Records operators too: their begin and end, and their input and output tensors, as far as the program
+    /// Records operators too: their start and end, and their input and output tensors, as far as the program
     /// reports them (`operators`, `#[track_memory]`), so that reports can show the purpose of memory. Off by
     /// default. A call with four tensors takes some 130 bytes, and 64 MiB are kept at most: later ones are
     /// counted and left out.
     ///
-    /// A stream contains them from the moment it ends in order. With [`max_bytes`](Self::max_bytes) operators
-    /// are not recorded, because the first parts, which describe the parameters, would be removed.
+    /// A stream contains the operators only if it is finished: they are written at its end. With
+    /// [`max_bytes`](Self::max_bytes) operators are not recorded, because the first parts, which describe the
+    /// parameters, would be removed.
     pub fn operators(mut self) -> Self {
         self.operators = true;
         self
@@ -297,29 +298,29 @@ impl Options {
 
     /// Writes the recording to `path` when monitoring stops, when the program exits, and when it panics; after panics
     /// that may be caught, only if this takes less than a fiftieth of the time. The file is replaced atomically. A
-    /// forked child writes to `path.PID`; at most the first 100 do, and the number of the others is reported on stderr
-    /// at the end.
+    /// forked child writes to `path.PID`; only the first 100 children do, and the number of further children is reported
+    /// on stderr at the end.
     pub fn output(mut self, path: impl Into<PathBuf>) -> Self {
         self.output = Some(path.into());
         self.stream = false;
         self
     }
 
-    /// Appends the recording to `path` while the program runs, so that even a program that is killed loses only
-    /// less than the last half second. A thread of memtrack's writes it: where the machine or the disk is
-    /// overloaded, so that this thread comes late, a killed program can lose more, but at most 64 full chunks
+    /// Appends the recording to `path` while the program runs, so that even a program that is killed loses
+    /// less than the last half second. A memtrack thread writes it: if the machine or the disk is so
+    /// overloaded that this thread falls behind, a killed program can lose more, but at most 64 full chunks
     /// of 4,096 events (with `max_bytes` one for each MiB, if these are fewer), one more of each thread, and
-    /// the chunks that its threads are filling, one for each device. `max_entries` bounds the memory and
+    /// the chunks that its threads are filling, one for each device. `max_entries` limits the memory and
     /// [`max_bytes`](Self::max_bytes) the file.
     ///
-    /// A finished recording at `path` is replaced. An unfinished one, of a run that was killed or is still going on, is
+    /// A finished recording at `path` is replaced. An unfinished one, of a run that was killed or is still running, is
     /// never touched: the stream goes to `NAME.2.SUFFIX` beside it, or to the next free number up to 17, which is
     /// reported on stderr. When the file can no longer be written, or the program has closed its descriptor, the stream
     /// ends, this is reported on stderr, and the program goes on.
     ///
     /// A forked child streams to `path.PID`, from its first full chunk on; when it is killed it loses up to two full
-    /// chunks, one more of each thread, and those that its threads are filling.
-    /// At most the first 100 do, and the number of the others is reported on stderr at the end.
+    /// chunks, one more of each thread, and the chunks that its threads are filling. Only the first 100 children do, and
+    /// the number of further children is reported on stderr at the end.
     pub fn stream_to(mut self, path: impl Into<PathBuf>) -> Self {
         self.output = Some(path.into());
         self.stream = true;
@@ -344,7 +345,7 @@ impl Options {
     /// quickest, because its stacks are named later.
     ///
     /// When memory runs out again, the files are `NAME.1.SUFFIX` to `NAME.7.SUFFIX`, and then `NAME.1.SUFFIX` again:
-    /// the first dump and the newest seven are kept. From the ninth on, one is made only if dumping takes less than a
+    /// the first dump and the newest seven are kept. From the ninth dump on, one is made only if dumping takes less than a
     /// fiftieth of the time. Existing files are replaced; a dump that fails is reported on stderr. A forked child dumps
     /// to `NAME.PID.SUFFIX`.
     pub fn dump_on_oom(mut self, path: impl Into<PathBuf>) -> Self {
@@ -353,7 +354,7 @@ impl Options {
     }
 
     /// Reports on stderr which code holds the memory when it runs out, on a device or in the host's heap, and when a
-    /// snapshot is dumped: one paragraph of at most nine lines, before anything else is done. [`Self::dump_on_oom`]
+    /// snapshot is dumped: one paragraph of at most nine lines, before anything else happens. [`Self::dump_on_oom`]
     /// includes it.
     ///
     /// The first three times that memory runs out are reported, and later ones as long as that takes less than a
@@ -377,22 +378,22 @@ impl Options {
         self.report_on_oom || self.dump_on_oom.is_some()
     }
 
-    /// Returns what these options request and do not get because a session with other options is already running, as a
-    /// line for the user; none if nothing that matters is missing. `heap_is_seen`: the program has the allocator that
+    /// Describes in a line for the user which of these options have no effect because a session with the options `running`
+    /// has already begun; none if nothing important is lost. `heap_is_reported`: whether the program uses the allocator that
     /// reports its heap.
     #[doc(hidden)]
-    pub fn ignored_beside(&self, running: &Self, heap_is_seen: bool) -> Option<String> {
+    pub fn describe_ignored(&self, running: &Self, heap_is_reported: bool) -> Option<String> {
         if *self == (Self { tracker_entries: self.tracker_entries, ..running.clone() }) {
             return None;
         }
-        if !running.is_of_run {
+        if !running.under_run {
             let lost = "monitoring is already running; the options of the first monitor hold";
             let default = Self { tracker_entries: self.tracker_entries, ..Self::default() };
             return (*self != default).then(|| lost.to_owned());
         }
         let files = [&self.output, &self.dump_on_oom].into_iter().flatten();
         let mut lost: Vec<String> = files.map(|file| format!("{} is not written", file.display())).collect();
-        if self.host_heap && !running.host_heap && heap_is_seen {
+        if self.host_heap && !running.host_heap && heap_is_reported {
             lost.push("its host heap is not recorded".to_owned());
         }
         let into = running.output.as_ref()?.display();
@@ -400,23 +401,23 @@ impl Options {
         (!lost.is_empty()).then(|| format!("`memtrack run` records this program into {into}; {what}"))
     }
 
-    /// Returns the share of the threads' processor time that recording may take; 0 where there is no such budget.
+    /// Returns the share of the threads' processor time that recording may take; 0 if there is no budget.
     #[doc(hidden)]
     pub fn budget_share(&self) -> f64 {
         f64::from(self.budget_millionths) / 1e6
     }
 
-    /// Returns the ring's bound: one entry in state mode.
+    /// Returns the maximum number of events in the ring: one in state mode.
     #[doc(hidden)]
     pub fn ring_entries(&self) -> u64 {
         if self.enabled == Enabled::State { 1 } else { self.max_entries }
     }
 }
 
-/// Reads PyTorch's action names for [`Options::skip_actions`].
+/// Parses PyTorch's action names for [`Options::skip_actions`].
 ///
 /// # Errors
-/// Names the action that does not exist, in PyTorch's words.
+/// Fails with PyTorch's message if an action does not exist.
 pub fn parse_actions<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<Action>, UnknownOption> {
     let find = |name: &str| {
         let found = Action::ALL.into_iter().find(|&action| action != Action::Other && action.name() == name);

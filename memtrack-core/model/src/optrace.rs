@@ -10,16 +10,16 @@ pub type RecordId = u32;
 /// The number of a tensor: its index in [`OperatorTrace::tensors`].
 pub type TensorId = u32;
 
-/// An operator trace. Records are in the order of time; parents come before their children.
+/// An operator trace. Records are in chronological order; parents come before their children.
 #[derive(Clone, Debug, Default)]
 pub struct OperatorTrace {
     /// The origin of the trace.
     pub header: Header,
-    /// Names.
+    /// The names of operators, modules and everything else.
     pub strings: StringTable,
     /// Names of devices (`cpu`, `cuda:0`), by [`DeviceIndex`].
     pub devices: Vec<String>,
-    /// The tensors as they were at some time.
+    /// The tensors, each as it was at some moment.
     pub tensors: Vec<Tensor>,
     /// Stacks, innermost frame first.
     pub stacks: Vec<Vec<TraceFrame>>,
@@ -34,9 +34,9 @@ pub struct DeviceIndex(pub u16);
 /// The origin of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Header {
-    /// Whether times are Unix times; else they count from an unknown moment. Both in ns.
+    /// Whether times are Unix times; otherwise they are relative to an unknown moment. In both cases in ns.
     pub unix_time: bool,
-    /// The program that wrote it, and its version.
+    /// The program that wrote the trace, and its version.
     pub producer: (String, String),
     /// The process.
     pub pid: Option<u64>,
@@ -50,22 +50,22 @@ pub struct Header {
     pub partial: bool,
 }
 
-/// A tensor as it was at some time.
+/// A tensor as it was at some moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
     /// The logical tensor.
     pub identity: StringId,
-    /// The address of its storage, or none if it has none.
+    /// The address of its storage, if it has one.
     pub storage: Option<u64>,
-    /// The device that it is on.
+    /// The device that the tensor is on.
     pub device: DeviceIndex,
     /// The type of its elements.
     pub dtype: StringId,
     /// The size of an element in bytes.
     pub element_bytes: u64,
-    /// Elements along each dimension.
+    /// The size of each dimension, in elements.
     pub sizes: Vec<u64>,
-    /// Elements from one to the next along each dimension; none if it is not strided.
+    /// The stride of each dimension, in elements; none if the tensor is not strided.
     pub strides: Option<Vec<i64>>,
     /// `strided`, or another layout.
     pub layout: StringId,
@@ -82,11 +82,11 @@ pub struct TraceFrame {
     pub name: StringId,
     /// The file, or empty.
     pub file: StringId,
-    /// The line in it, or 0.
+    /// The line in the file, or 0.
     pub line: u32,
 }
 
-/// One thing that happened.
+/// A record of a trace: an event of the program, such as an operator's call or an allocation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// The time, in ns.
@@ -104,22 +104,22 @@ pub struct Record {
     pub what: What,
 }
 
-/// The phase that a record states.
+/// The phase that a record specifies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TracePhase {
-    /// The phase of the record around it.
+    /// The phase of the enclosing record.
     #[default]
     Inherited,
     /// One of the three phases.
     Of(Phase),
-    /// None of the three.
+    /// None of the three phases.
     Other,
 }
 
 /// The kind and content of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
-    /// An operator, or an annotation around some.
+    /// An operator, or an annotation that encloses operators.
     Op(Op),
     /// An allocation or a free.
     Memory(Memory),
@@ -134,7 +134,7 @@ pub enum What {
         /// The gradient.
         grad: TensorId,
     },
-    /// A marker of the user's.
+    /// A marker set by the user.
     Mark(StringId),
 }
 
@@ -153,7 +153,7 @@ pub struct Op {
     pub args: Vec<Arg>,
     /// Its results.
     pub outs: Vec<TensorId>,
-    /// The number that ties a backward operator to its forward one.
+    /// The sequence number that links a backward operator to its forward operator.
     pub sequence: Option<i64>,
     /// The stack of the call, an index in [`OperatorTrace::stacks`].
     pub stack: Option<u32>,
@@ -162,21 +162,21 @@ pub struct Op {
 /// A kind of operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OpKind {
-    /// Ordinary.
+    /// An ordinary operator.
     #[default]
     Op,
-    /// A node of the automatic differentiation.
+    /// An autograd node.
     Backward,
-    /// An annotation of the user's.
+    /// An annotation set by the user.
     User,
-    /// None of these.
+    /// Any other operator.
     Other,
 }
 
 /// An argument.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arg {
-    /// No tensor.
+    /// An argument that is not a tensor.
     None,
     /// A tensor, and whether it is written; none where that is unknown.
     Tensor(TensorId, Option<bool>),
@@ -194,7 +194,7 @@ impl Arg {
         }
     }
 
-    /// Returns whether they are written; none where that is unknown.
+    /// Returns whether its tensors are written; none where that is unknown.
     pub const fn written(&self) -> Option<bool> {
         match self {
             Self::None => None,
@@ -231,10 +231,10 @@ pub struct Module {
     pub class: StringId,
     /// Its path in the model (`encoder.layers.0`), or empty.
     pub path: StringId,
-    /// Its own parameters, not those of modules in it.
+    /// Its own parameters, without those of its submodules.
     pub params: Vec<Param>,
     /// Its own buffers.
-    pub buffers: Vec<Named>,
+    pub buffers: Vec<NamedTensor>,
 }
 
 /// A module's parameter.
@@ -250,7 +250,7 @@ pub struct Param {
 
 /// A tensor with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedTensor {
     /// Its name, or empty.
     pub name: StringId,
     /// The tensor.
@@ -265,16 +265,16 @@ pub struct Optimizer {
     /// Its type, or empty.
     pub class: StringId,
     /// The optimised parameters.
-    pub params: Vec<Optimized>,
+    pub params: Vec<OptimizedParam>,
 }
 
 /// A parameter of an optimizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Optimized {
+pub struct OptimizedParam {
     /// The parameter.
     pub tensor: TensorId,
     /// Its gradient, if it had one.
     pub grad: Option<TensorId>,
     /// The state that the optimizer keeps for it.
-    pub state: Vec<Named>,
+    pub state: Vec<NamedTensor>,
 }

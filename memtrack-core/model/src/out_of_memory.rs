@@ -14,9 +14,9 @@ pub struct OutOfMemory {
     pub stream: StreamId,
     /// Bytes that were requested.
     pub requested_bytes: u64,
-    /// Bytes that are free according to the device.
+    /// Free bytes, as the device reports them.
     pub device_free_bytes: u64,
-    /// Bytes that the device has, or that its allocator may use of it; 0 where that is unknown.
+    /// Total bytes of the device, or the part of it that the allocator may use; 0 if unknown.
     pub device_total_bytes: u64,
 }
 

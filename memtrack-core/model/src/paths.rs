@@ -1,4 +1,4 @@
-//! Paths as files name them, from any system: a snapshot from Windows is read on Linux, so both `/` and `\`
+//! Paths in files from any operating system: a snapshot from Windows may be read on Linux, so both `/` and `\`
 //! separate folders.
 
 use std::borrow::Cow;
@@ -19,11 +19,12 @@ pub fn split_file_name(path: &str) -> Option<(&str, &str)> {
     Some((&path[..at], &path[at + 1..]))
 }
 
-/// Returns the path with slashes between its folders, as rules compare it: `D:/lm/model.py` for `d:\lm\model.py`. The prefix
-/// that turns off the length limit of Windows, `\\?\`, is dropped, and a drive becomes upper case.
+/// Returns the path with slashes between its folders, the form in which rules compare paths: `D:/lm/model.py` for
+/// `d:\lm\model.py`. The prefix `\\?\`, which turns off the length limit of Windows, is removed, and a drive letter becomes
+/// upper case.
 pub fn slashed(path: &str) -> Cow<'_, str> {
-    let is_small_drive = has_drive(path) && path.starts_with(|letter: char| letter.is_ascii_lowercase());
-    if !path.contains('\\') && !is_small_drive {
+    let is_lower_drive = has_drive(path) && path.starts_with(|letter: char| letter.is_ascii_lowercase());
+    if !path.contains('\\') && !is_lower_drive {
         return Cow::Borrowed(path);
     }
     let mut path = path.replace('\\', "/");
@@ -39,8 +40,8 @@ pub fn slashed(path: &str) -> Cow<'_, str> {
     Cow::Owned(path)
 }
 
-/// Returns whether a path is a Windows path: it begins with a drive, as `C:\` or `C:/`, or has backslashes.
-pub fn is_of_windows(path: &str) -> bool {
+/// Returns whether a path is a Windows path: it begins with a drive, such as `C:\` or `C:/`, or has backslashes.
+pub fn is_windows_path(path: &str) -> bool {
     has_drive(path) || path.contains('\\')
 }
 
@@ -49,7 +50,7 @@ fn has_drive(path: &str) -> bool {
     matches!(bytes, [drive, b':', b'/' | b'\\', ..] if drive.is_ascii_alphabetic())
 }
 
-/// Returns whether the file's name is that of a shared library or a module of one: `libz.so.1.3`,
+/// Returns whether the file's name is that of a shared library or an extension module: `libz.so.1.3`,
 /// `scan.cpython-312-darwin.so`, `torch_cpu.dll`.
 pub fn is_library(path: &str) -> bool {
     let name = file_name(path).to_ascii_lowercase();
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_windows_are_compared_with_slashes() {
+    fn windows_paths_are_compared_with_slashes() {
         for (path, expected) in [
             ("d:\\lm\\model.py", "D:/lm/model.py"),
             ("d:/lm/model.py", "D:/lm/model.py"),
@@ -90,7 +91,7 @@ mod tests {
         ] {
             assert_eq!(slashed(path), expected);
         }
-        assert!(is_of_windows("C:/a") && is_of_windows("lib\\a") && !is_of_windows("/c/a"));
+        assert!(is_windows_path("C:/a") && is_windows_path("lib\\a") && !is_windows_path("/c/a"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Floats as Python prints them: PyTorch's summary shows its differences this way, and memtrack's must read the same.
+//! Floats as Python prints them: PyTorch's summary prints differences this way, and memtrack's summary must be the same.
 
 /// Returns Python's `repr` of the float: the fewest digits that parse to the same number, `.0` after integers, an
 /// exponent of at least two digits below 1e-4 and from 1e16 on.

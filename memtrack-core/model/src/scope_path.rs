@@ -43,7 +43,7 @@ pub struct ScopeStep<'a> {
     pub name: &'a str,
 }
 
-/// The position in the program at which something happened.
+/// The position in the program at which an event happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ScopePosition<'a> {
     /// The modules, outermost first, without the root's own name.
@@ -78,13 +78,13 @@ impl<'a> ScopePosition<'a> {
         place
     }
 
-    /// Returns the modules joined with dots; empty in the root itself and outside.
+    /// Returns the modules joined with dots; empty in the root module itself and outside modules.
     pub fn module_path(&self) -> String {
         self.modules.join(".")
     }
 
-    /// Returns the text before an operator's name: `encoder.attn.forward`, `.forward` in the root itself, empty
-    /// outside.
+    /// Returns the text before an operator's name: `encoder.attn.forward`, `.forward` in the root module itself, empty
+    /// outside all scopes.
     pub fn prefix(&self) -> String {
         match self.phase {
             Some(phase) => format!("{}.{phase}", self.module_path()),
@@ -99,7 +99,7 @@ impl<'a> ScopePosition<'a> {
 }
 
 impl ScopeTable {
-    /// Returns `scope` and the scopes around it, innermost first. Ends at an id the table does not have, and at a
+    /// Returns `scope` and its enclosing scopes, innermost first. Ends at an id that the table does not have, and at a
     /// parent that does not come before its child (which only a damaged table contains).
     pub fn outwards(&self, scope: ScopeId) -> impl Iterator<Item = ScopeStep<'_>> {
         let row = |id: ScopeId| self.rows.get(id.index()).filter(|_| !id.is_none()).map(|row| (id, row));

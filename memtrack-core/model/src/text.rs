@@ -14,7 +14,7 @@ pub fn is_utf8_with_surrogates(mut bytes: &[u8]) -> bool {
     }
 }
 
-/// Returns `bytes` as text for people: each lone surrogate, and nothing else, becomes U+FFFD.
+/// Returns `bytes` as text for display: each lone surrogate, and nothing else, becomes U+FFFD.
 pub fn lossy(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     let mut rest = bytes;
@@ -40,7 +40,7 @@ fn is_surrogate(bytes: &[u8]) -> bool {
     matches!(bytes, [0xed, 0xa0..=0xbf, 0x80..=0xbf, ..])
 }
 
-/// Returns the beginning of `text` that fits into `bytes` bytes, cut at a character.
+/// Returns the longest beginning of `text` that fits into `bytes` bytes, cut at a character boundary.
 pub fn cut(text: &str, bytes: usize) -> &str {
     let mut end = bytes.min(text.len());
     while !text.is_char_boundary(end) {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lone_surrogates_pass_and_other_damage_does_not() {
+    fn lone_surrogates_are_valid_and_other_damage_is_not() {
         assert!(is_utf8_with_surrogates("naïve".as_bytes()));
         assert!(is_utf8_with_surrogates(b"a\xed\xb2\x80b"));
         assert!(!is_utf8_with_surrogates(b"a\xff"));

@@ -1,4 +1,4 @@
-//! Numbers formatted for people; all text reports print through here, so that they agree.
+//! Numbers formatted for people; all text reports use these functions, so that they agree.
 
 use std::fmt;
 
@@ -53,7 +53,7 @@ pub fn human_share(share: f64) -> String {
     format!("{:.1} %", share.min(1.0) * 100.0)
 }
 
-/// Returns `text` on one line and harmless to a terminal: control characters, which names from a foreign file may
+/// Returns `text` on one line and safe for a terminal: control characters, which names from an untrusted file may
 /// contain, are replaced, and so are characters that change the direction of the text after them.
 pub fn printable(text: &str) -> String {
     let turns =

@@ -101,7 +101,7 @@ impl ReplayReport {
         };
         let advice = Advice::on(self);
         ReplayAnswer {
-            device: DeviceAnswer::called(&self.device_name),
+            device: DeviceAnswer::from_name(&self.device_name),
             requests: self.requests,
             existing_blocks: self.existing_blocks,
             existing_bytes: self.existing_bytes,

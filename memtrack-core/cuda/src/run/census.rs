@@ -3,7 +3,7 @@
 //! number is limited, one for those into which no library can be preloaded, and one for those whose environment does
 //! not contain the library: the process that starts such a program counts it.
 
-use super::{BEGAN, MAX_PROCESSES, OUTPUT, PROCESSES, REFUSED, WITHOUT_LIBRARY};
+use super::{BEGAN_FILE, MAX_PROCESSES, OUTPUT, PROCESSES, REFUSED_FILE, WITHOUT_LIBRARY_FILE};
 use memtrack_recorder::environment;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -20,7 +20,7 @@ static LIBRARY: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
 
 /// Prepares the counting when the preload library was loaded.
 pub(super) fn prepare() {
-    for (name, at) in [(REFUSED, &REFUSED_AT), (WITHOUT_LIBRARY, &WITHOUT_LIBRARY_AT)] {
+    for (name, at) in [(REFUSED_FILE, &REFUSED_AT), (WITHOUT_LIBRARY_FILE, &WITHOUT_LIBRARY_AT)] {
         if let Some(file) = file(name) {
             at.store(file.into_raw(), Ordering::Release);
         }
@@ -52,7 +52,7 @@ fn file(name: &str) -> Option<CString> {
 /// Counts this program; returns `false` if the limit is exceeded.
 pub(super) fn may_begin() -> bool {
     let most = environment::text(MAX_PROCESSES).and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
-    match file(BEGAN).and_then(|file| add_one(&file)) {
+    match file(BEGAN_FILE).and_then(|file| add_one(&file)) {
         Some(number) => number <= most,
         // The command has ended, or another user's rights are in force.
         None => true,

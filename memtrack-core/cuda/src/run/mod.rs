@@ -131,7 +131,7 @@ fn begin() {
     let options = Options::new().context(context).max_entries(max_entries).stream_to(&output);
     let options = number(MAX_BYTES).map_or(options.clone(), |max_bytes| options.max_bytes(max_bytes));
     let mut options = options;
-    (options.is_of_run, options.host_heap) = (true, wants_heap());
+    (options.under_run, options.host_heap) = (true, wants_heap());
     if ends_with_library() {
         hide_internal_frames();
     }
@@ -157,7 +157,7 @@ fn hide_internal_frames() {
 
 /// Returns whether this process is the one that the command started, and not one of its children.
 fn is_the_program() -> bool {
-    number(COMMAND) == Some(u64::from(std::os::unix::process::parent_id()))
+    number(COMMAND_PID) == Some(u64::from(std::os::unix::process::parent_id()))
 }
 
 /// Returns a name that no other process of the run has taken, nor this one before an `exec`.

@@ -9,12 +9,12 @@ use crate::graph::Graph;
 pub(crate) struct Components {
     /// The component of each node. A component's number is higher than those of all components that it leads
     /// to.
-    pub(crate) of: Vec<u32>,
+    pub(crate) of_node: Vec<u32>,
     /// The number of components.
     pub(crate) count: u32,
 }
 
-/// A number that is used for no node and no component.
+/// A number that no node and no component has.
 const NONE: u32 = u32::MAX;
 
 impl Components {
@@ -79,21 +79,21 @@ impl Components {
                 }
             }
         }
-        Self { of, count: components }
+        Self { of_node: of, count: components }
     }
 
     /// Returns the nodes of each component, grouped by component.
     pub(crate) fn members(&self) -> Members {
         let mut starts = vec![0; self.count as usize + 1];
-        for &component in &self.of {
+        for &component in &self.of_node {
             starts[component as usize + 1] += 1;
         }
         for at in 1..starts.len() {
             starts[at] += starts[at - 1];
         }
         let mut next = starts.clone();
-        let mut nodes = vec![0; self.of.len()];
-        for (node, &component) in self.of.iter().enumerate() {
+        let mut nodes = vec![0; self.of_node.len()];
+        for (node, &component) in self.of_node.iter().enumerate() {
             nodes[next[component as usize] as usize] = node as u32;
             next[component as usize] += 1;
         }

@@ -1,9 +1,9 @@
-//! Chooses the references to make weak. A programmer changes a field, so all references in a cycle by the
-//! same field of the same type are changed together.
+//! Chooses the references to make weak. Since a programmer changes the declaration of a field, all references in a cycle
+//! by the same field of the same type are changed together.
 
 use super::Cut;
 use super::components::Components;
-use super::ways::Ways;
+use super::ways::PathSearch;
 use crate::graph::{Edge, Graph, Origin};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::cmp::Reverse;
@@ -13,31 +13,35 @@ const MAX_CUTS: usize = 8;
 /// The maximum number of fields that are tried, and of edges visited to do so.
 const MAX_FIELDS_TRIED: usize = 32;
 const MAX_EDGES_VISITED: usize = 4_000_000;
-/// The maximum number of values from which a shortest way around is searched.
+/// The maximum number of values from which a shortest closed path is searched.
 const MAX_STARTS: usize = 16;
 
-/// The ease of changing a reference for a programmer, easiest first.
+/// How easily a programmer can change a reference, easiest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ease {
     /// Written by the programmer: an attribute, a captured variable, a local variable.
-    Written,
+    ByProgrammer,
     /// Stored in a container, or a consequence of a call's form.
-    Held,
-    /// Made by the language: a function's closure, an object's dictionary.
-    Given,
+    InContainer,
+    /// Created by the language: a function's closure, an object's dictionary.
+    ByLanguage,
 }
 
-/// A field: the type that contains it, its path without indices, the type that it leads to.
+/// A field: the type that contains it, its path without indices, and the type that it refers to.
 pub(super) type Field = (Box<str>, Box<str>, Box<str>);
 
 /// Returns the field of an edge.
 pub(super) fn field_of(graph: &Graph, edge: usize) -> Field {
     let edge = &graph.edges[edge];
-    (kind(graph, edge.from).into(), without_places(graph.text(edge.path)).into(), kind(graph, edge.to).into())
+    (
+        type_label(graph, edge.from).into(),
+        without_indices(graph.text(edge.path)).into(),
+        type_label(graph, edge.to).into(),
+    )
 }
 
 /// Returns a node's type: the first line of a Rust value's label; the other lines are its contents.
-pub(super) fn kind(graph: &Graph, node: u32) -> &str {
+pub(super) fn type_label(graph: &Graph, node: u32) -> &str {
     let label = graph.label(node);
     match graph.origin {
         Origin::Python => label,
@@ -46,7 +50,7 @@ pub(super) fn kind(graph: &Graph, node: u32) -> &str {
 }
 
 /// Removes indices from a path: `.hooks[3]` is the same field as `.hooks[0]`.
-fn without_places(path: &str) -> String {
+fn without_indices(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     let mut depth = 0_u32;
     for character in path.chars() {
@@ -69,7 +73,7 @@ fn without_places(path: &str) -> String {
 pub(super) struct Cycle<'a> {
     graph: &'a Graph,
     nodes: &'a [u32],
-    /// Whether an edge lies within it.
+    /// Whether an edge connects two of the cycle's values.
     inside: &'a dyn Fn(usize) -> bool,
     /// The index of each node in `nodes`.
     places: HashMap<u32, u32>,
@@ -81,9 +85,9 @@ impl<'a> Cycle<'a> {
         Self { graph, nodes, inside, places }
     }
 
-    /// Returns a short way around, the shortest from one of its first values, without the edges in `cut`;
+    /// Returns a short closed path in the cycle, the shortest through one of its first values, without the edges in `cut`;
     /// `None` if there is none.
-    pub(super) fn around(&self, ways: &mut Ways<'_>, cut: &HashSet<usize>) -> Option<Vec<u32>> {
+    pub(super) fn closed_path(&self, search: &mut PathSearch<'_>, cut: &HashSet<usize>) -> Option<Vec<u32>> {
         let follow = |edge: usize| (self.inside)(edge) && !cut.contains(&edge);
         let turns = (MAX_EDGES_VISITED / 2 / self.nodes.len()).clamp(1, MAX_STARTS);
         let starts: Vec<u32> = if cut.is_empty() {
@@ -91,19 +95,20 @@ impl<'a> Cycle<'a> {
         } else {
             self.still_cyclic(cut)
         };
-        let way = starts.into_iter().filter_map(|node| ways.around(node, follow)).min_by_key(Vec::len)?;
-        Some(self.turned(way))
+        let path =
+            starts.into_iter().filter_map(|node| search.closed_path(node, follow)).min_by_key(Vec::len)?;
+        Some(self.rotated(path))
     }
 
-    /// Rotates a way around so that it begins at the oldest value, or the first in the graph.
-    fn turned(&self, mut way: Vec<u32>) -> Vec<u32> {
+    /// Rotates a closed path so that it begins at the oldest value, or else at the first one in the graph.
+    fn rotated(&self, mut path: Vec<u32>) -> Vec<u32> {
         let age = |edge: u32| {
             let from = self.graph.edges[edge as usize].from;
             (self.graph.nodes[from as usize].serial.unwrap_or(u64::MAX), from)
         };
-        let oldest = (0..way.len()).min_by_key(|&at| age(way[at])).unwrap_or_default();
-        way.rotate_left(oldest);
-        way
+        let oldest = (0..path.len()).min_by_key(|&at| age(path[at])).unwrap_or_default();
+        path.rotate_left(oldest);
+        path
     }
 
     /// Returns values that are still on a cycle without the edges in `cut`.
@@ -128,7 +133,7 @@ impl<'a> Cycle<'a> {
 
     /// Returns the fields to make weak: alternatives of which one is enough, or fields that are needed
     /// together.
-    pub(super) fn cuts(&self, around: &[u32], ways: &mut Ways<'_>) -> (Vec<Cut>, bool) {
+    pub(super) fn cuts(&self, closed_path: &[u32], search: &mut PathSearch<'_>) -> (Vec<Cut>, bool) {
         let mut edges_by = HashMap::<Field, Vec<usize>>::new();
         for edge in
             self.nodes.iter().flat_map(|&node| self.graph.edges_of(node)).filter(|&edge| (self.inside)(edge))
@@ -138,7 +143,7 @@ impl<'a> Cycle<'a> {
         let tries = MAX_EDGES_VISITED / edges_by.values().map(Vec::len).sum::<usize>().max(1);
         let mut cut = HashSet::new();
         let mut ends: Vec<Cut> = self
-            .fields_of(around)
+            .fields_of(closed_path)
             .take(tries.max(2))
             .filter_map(|(field, edge)| {
                 cut.clear();
@@ -148,38 +153,37 @@ impl<'a> Cycle<'a> {
             .collect();
         if !ends.is_empty() {
             let ease = |cut: &Cut| self.ease(cut.edge);
-            // The way begins at the oldest or the best-known value, so the reference that closes it usually
-            // leads back.
+            // The closed path begins at the oldest value, so its last reference usually leads back to an owner.
             ends.reverse();
             ends.sort_by_key(|cut| (ease(cut), !cut.leads_back));
             if let Some(best) = ends.first().map(ease) {
-                // References made by the language are named only if there is nothing else.
-                ends.retain(|cut| best == Ease::Given || ease(cut) != Ease::Given);
+                // References created by the language are suggested only if there are no others.
+                ends.retain(|cut| best == Ease::ByLanguage || ease(cut) != Ease::ByLanguage);
             }
             ends.truncate(MAX_CUTS);
             return (ends, true);
         }
-        // No single field is enough: add one after the other, as long as there is a way around.
+        // No single field is enough: add one field after another, as long as a closed path remains.
         cut.clear();
         let mut together = Vec::new();
-        let mut way = Some(around.to_vec());
-        while let Some(around) = way.take_if(|_| together.len() < MAX_CUTS) {
-            let best = self.fields_of(&around).min_by_key(|(field, edge)| {
+        let mut path = Some(closed_path.to_vec());
+        while let Some(closed_path) = path.take_if(|_| together.len() < MAX_CUTS) {
+            let best = self.fields_of(&closed_path).min_by_key(|(field, edge)| {
                 let is_back = self.cut(*edge, false).leads_back;
                 (self.ease(*edge), !is_back, Reverse(edges_by.get(field).map_or(0, Vec::len)))
             });
             let Some((field, edge)) = best else { break };
             cut.extend(edges_by.get(&field).into_iter().flatten());
             together.push(self.cut(edge, false));
-            way = self.around(ways, &cut);
+            path = self.closed_path(search, &cut);
         }
-        (together, way.is_none())
+        (together, path.is_none())
     }
 
-    /// Returns the distinct fields of a way, each with its first edge.
-    fn fields_of(&self, way: &[u32]) -> impl Iterator<Item = (Field, u32)> + use<> {
+    /// Returns the distinct fields of a path, each with its first edge.
+    fn fields_of(&self, path: &[u32]) -> impl Iterator<Item = (Field, u32)> + use<> {
         let mut seen = HashSet::new();
-        let fields: Vec<_> = way
+        let fields: Vec<_> = path
             .iter()
             .map(|&edge| (field_of(self.graph, edge as usize), edge))
             .filter(|(field, _)| seen.insert(field.clone()))
@@ -188,24 +192,26 @@ impl<'a> Cycle<'a> {
         fields.into_iter()
     }
 
-    /// Returns the ease of changing a reference for a programmer.
+    /// Returns how easily a programmer can change a reference.
     fn ease(&self, edge: u32) -> Ease {
         let edge = &self.graph.edges[edge as usize];
         let path = self.graph.text(edge.path);
         match (self.graph.origin, path) {
-            (Origin::Rust, _) => Ease::Written,
-            (_, "__self__" | "element" | "key") => Ease::Held,
+            (Origin::Rust, _) => Ease::ByProgrammer,
+            (_, "__self__" | "element" | "key") => Ease::InContainer,
             (_, path) if path == "?" || ["__", "f_", "tb_"].iter().any(|own| path.starts_with(own)) => {
-                Ease::Given
+                Ease::ByLanguage
             }
             // The items of a tuple cannot be changed.
-            (_, path) if path.starts_with('[') && self.graph.label(edge.from).starts_with('(') => Ease::Given,
+            (_, path) if path.starts_with('[') && self.graph.label(edge.from).starts_with('(') => {
+                Ease::ByLanguage
+            }
             // An attribute, a captured variable or a local variable; a dictionary's entries are often an
             // object's attributes.
             (_, path) if !path.starts_with('[') || path.starts_with("['") || path.starts_with("[\"") => {
-                Ease::Written
+                Ease::ByProgrammer
             }
-            _ => Ease::Held,
+            _ => Ease::InContainer,
         }
     }
 

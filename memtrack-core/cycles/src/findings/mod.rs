@@ -1,4 +1,4 @@
-//! The findings of a graph: its cycles, worst first, with the memory each holds and the references that end it.
+//! The findings of a graph: its cycles, worst first, with the memory that each holds and the references to make weak.
 
 pub(crate) mod components;
 mod cuts;
@@ -7,14 +7,14 @@ mod storages;
 mod tests;
 mod ways;
 
-use crate::graph::{Graph, Held};
+use crate::graph::{Graph, Reachability};
 use crate::keep::leads_to_memory;
 use components::Components;
 use cuts::{Field, field_of};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::hash::BuildHasher;
 use storages::{Storages, Sum};
-use ways::Ways;
+use ways::PathSearch;
 
 /// The certainty that the values of a cycle can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,12 +23,12 @@ pub enum Proof {
     Proved,
     /// Held only by each other, but weak handles exist through which the program may still reach them.
     WeakHandles,
-    /// Still held from outside: a cycle that will keep its memory when the outside references are dropped.
-    /// Not yet a leak.
+    /// Still held from outside: not yet a leak, but the cycle will keep its memory when the outside references are
+    /// dropped.
     HeldOutside,
 }
 
-/// A number of bytes of device memory.
+/// An amount of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Bytes {
@@ -40,16 +40,16 @@ pub struct Bytes {
     pub unknown: u64,
 }
 
-/// A reference that ends a cycle if it is made weak. This is a suggestion: only the program's author knows
+/// A reference that breaks a cycle if it is made weak. This is a suggestion: only the program's author knows
 /// which of two values owns the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cut {
     /// The edge, as an index into the graph's edges.
     pub edge: u32,
-    /// Whether the values of this cycle no longer form a cycle without it.
+    /// Whether the values of the cycle no longer form a cycle without this reference.
     pub ends_it: bool,
-    /// Whether it leads from a younger value to an older one, as references back to a parent or an owner do,
+    /// Whether it leads from a newer value to an older one, as references back to a parent or an owner do,
     /// or from an unregistered value to a registered one.
     pub leads_back: bool,
 }
@@ -65,53 +65,53 @@ pub struct Cycle {
     pub instances: u64,
     /// Its values.
     pub nodes: Vec<u32>,
-    /// A shortest way around through one of them, as indices into the graph's edges.
-    pub around: Vec<u32>,
-    /// The shortest path from a value of the cycle to device memory; empty if that value holds some itself.
+    /// A short closed path through one of its values, as indices into the graph's edges.
+    pub closed_path: Vec<u32>,
+    /// The shortest path from a value of the cycle to device memory; empty if that value holds device memory itself.
     /// For a long path, only the first and the last steps; [`to_memory_steps`](Self::to_memory_steps) is
-    /// their total number.
+    /// the total number of steps.
     pub to_memory: Vec<u32>,
     /// The length of that path.
     pub to_memory_steps: usize,
     /// The value with device memory at the end of that path.
     pub memory_node: Option<u32>,
-    /// Device memory that it leads to and that cannot be used from outside: it stays until the cycle is
-    /// ended.
+    /// Device memory that the cycle leads to and that cannot be used from outside: it stays allocated until the cycle is
+    /// broken.
     pub leaked: Bytes,
-    /// The part of it that would be freed if only this cycle were gone.
+    /// The part of [`leaked`](Self::leaked) that would be freed if only this cycle were gone.
     pub exclusive: Bytes,
-    /// Device memory that it leads to and that is also held from outside: it will stay when the outside
+    /// Device memory that the cycle leads to and that is also held from outside: it will stay allocated when the outside
     /// references are dropped.
     pub pinned: Bytes,
     /// Device memory leaked by all instances together, each storage counted once.
     pub all_leaked: Bytes,
-    /// Strong pointers from outside into it (where it is [`Proof::HeldOutside`]).
-    pub held_by: u64,
-    /// Weak pointers to its values from outside.
+    /// The number of strong pointers into the cycle from outside (for [`Proof::HeldOutside`]).
+    pub outside_pointers: u64,
+    /// The number of weak pointers to its values from outside.
     pub weak_outside: u64,
-    /// Other cycles that lead to it, as indices into [`Findings::cycles`]: they must be ended too.
-    pub behind: Vec<u32>,
-    /// The references to make weak: if the first [ends the cycle](Cut::ends_it), so do all others, and one of
-    /// them is enough; otherwise all are needed.
+    /// Other cycles that lead to this one, as indices into [`Findings::cycles`]: they must be broken too.
+    pub held_by_cycles: Vec<u32>,
+    /// The references to make weak: if the first one [breaks the cycle](Cut::ends_it), so does each of the others, and
+    /// one of them is enough; otherwise all are needed.
     pub cuts: Vec<Cut>,
-    /// Whether no way around remains without them; false if more cuts would be needed than are listed.
+    /// Whether no cycle remains without these references; false if more cuts would be needed than are listed.
     pub cuts_are_enough: bool,
 }
 
 impl Cycle {
     /// Returns the suggestion: the best of the cuts, or all if one is not enough.
-    pub fn to_make_weak(&self) -> &[Cut] {
+    pub fn suggested_cuts(&self) -> &[Cut] {
         match self.cuts.first() {
             Some(cut) if cut.ends_it => &self.cuts[..1],
             _ => &self.cuts,
         }
     }
 
-    /// Returns all references of the cycle that the suggestion makes weak, including others by the same
+    /// Returns all references of the cycle that the suggestion makes weak, including further references by the same
     /// fields, as indices into the graph's edges.
     pub fn edges_to_make_weak(&self, graph: &Graph) -> Vec<u32> {
         let fields: HashSet<Field> =
-            self.to_make_weak().iter().map(|cut| field_of(graph, cut.edge as usize)).collect();
+            self.suggested_cuts().iter().map(|cut| field_of(graph, cut.edge as usize)).collect();
         let members: HashSet<u32> = self.nodes.iter().copied().collect();
         let edges = self.nodes.iter().flat_map(|&node| graph.edges_of(node));
         let is_one = |&edge: &usize| {
@@ -121,19 +121,19 @@ impl Cycle {
     }
 }
 
-/// Handles that the scan did not find, made at one place, to values of one type: forgotten, or stored where a
-/// scan cannot see them, such as in a static that grows. Not a cycle, and not necessarily a leak.
+/// Handles to values of one type, created at one place, that the scan did not find: forgotten, or stored where a
+/// scan cannot see them, such as in a growing static. Not a cycle, and not necessarily a leak.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Handles {
-    /// The first of them, as an index into [`Graph::unexplained`](crate::Graph::unexplained), which has the
-    /// site and the scope of all.
+pub struct HandleGroup {
+    /// The first handle's index in [`Graph::unexplained`](crate::Graph::unexplained), which contains the site and the
+    /// scope that all of the handles share.
     pub first: usize,
     /// The number of handles.
     pub handles: u64,
     /// The number of values that they keep alive.
     pub values: u64,
-    /// The number of root scopes that have ended since the oldest of them was made.
+    /// The number of root scopes that have ended since the oldest of the handles was created.
     pub ended_roots: u64,
     /// Device memory that they lead to, each storage counted once.
     pub held: Bytes,
@@ -148,20 +148,20 @@ pub struct Findings {
     /// All unreachable device memory, each storage counted once.
     pub leaked: Bytes,
     /// Unreachable device memory to which no cycle leads: garbage referenced by other garbage.
-    pub beside: Bytes,
-    /// Handles that the scan did not find, grouped by the place where they were made: most device memory
+    pub unreachable_beside_cycles: Bytes,
+    /// Handles that the scan did not find, grouped by the place where they were created: most device memory
     /// first.
-    pub unexplained: Vec<Handles>,
+    pub unexplained: Vec<HandleGroup>,
     /// The number of cycles that lead to no device memory; these are not listed.
     pub without_memory: u64,
     /// The number of cycles that were not measured because there are too many.
     pub not_measured: u64,
 }
 
-/// The maximum number of edges that are followed to measure all cycles together. Otherwise a graph of many
+/// The maximum number of edges that are followed to measure all cycles together. Without this limit, a graph of many
 /// cycles that lead to each other would take time proportional to the square of its size.
 const MAX_STEPS: u64 = 200_000_000;
-/// The maximum number of other cycles that are named as leading to one.
+/// The maximum number of other cycles that are listed as leading to a cycle.
 const MAX_BEHIND: usize = 16;
 
 /// Cycles of the same types and fields.
@@ -176,14 +176,14 @@ impl Findings {
     pub fn of(graph: &Graph) -> Self {
         let components = Components::of(graph, |_| true);
         let members = components.members();
-        let component = |node: u32| components.of[node as usize];
+        let component = |node: u32| components.of_node[node as usize];
         let within = |edge: usize| component(graph.edges[edge].from) == component(graph.edges[edge].to);
         let leads = leads_to_memory(graph);
         let is_cycle = is_cycle(graph, &components);
         let cyclic = || (0..components.count).filter(|&number| is_cycle[number as usize]);
         let leads_on = |number: &u32| leads[members.of(*number)[0] as usize];
-        let mut ways = Ways::new(graph);
-        let weakly = weakly_reached(graph, &mut ways);
+        let mut search = PathSearch::new(graph);
+        let weakly = weakly_reached(graph, &mut search);
 
         // Sources first: they hold the most.
         let mut places = HashMap::new();
@@ -220,7 +220,7 @@ impl Findings {
             .collect();
         let mut leads_to: Vec<Vec<u32>> = vec![Vec::new(); groups.len()];
         for (place, group) in (0..).zip(&groups) {
-            if ways.steps > MAX_STEPS {
+            if search.steps > MAX_STEPS {
                 findings.not_measured += group.components.len() as u64;
                 continue;
             }
@@ -228,13 +228,13 @@ impl Findings {
             let inside =
                 |edge: usize| within(edge) && component(graph.edges[edge].from) == group.components[0];
             let cycle = cuts::Cycle::new(graph, nodes, &inside);
-            let around = cycle.around(&mut ways, &HashSet::new()).unwrap_or_default();
-            let (cuts, cuts_are_enough) = cycle.cuts(&around, &mut ways);
+            let closed_path = cycle.closed_path(&mut search, &HashSet::new()).unwrap_or_default();
+            let (cuts, cuts_are_enough) = cycle.cuts(&closed_path, &mut search);
             let to_memory =
-                ways.shortest(nodes.iter().copied(), |_| true, |node| graph.nodes[node as usize].root);
+                search.shortest_path(nodes.iter().copied(), |_| true, |node| graph.nodes[node as usize].root);
 
             sum.begin();
-            ways.from(
+            search.visit(
                 nodes.iter().copied(),
                 |_| true,
                 |node| {
@@ -257,7 +257,7 @@ impl Findings {
             } else {
                 sum.begin();
                 let all = group.components.iter().flat_map(|&number| members.of(number)).copied();
-                ways.from(
+                search.visit(
                     all,
                     |_| true,
                     |node| {
@@ -273,22 +273,22 @@ impl Findings {
                 proof: group.proof,
                 instances: group.components.len() as u64,
                 nodes: nodes.to_vec(),
-                around,
+                closed_path,
                 memory_node: to_memory.as_ref().map(|&(node, _)| node),
-                to_memory_steps: to_memory.as_ref().map_or(0, |(_, way)| way.len()),
-                to_memory: to_memory.map(|(_, way)| ends(way)).unwrap_or_default(),
+                to_memory_steps: to_memory.as_ref().map_or(0, |(_, path)| path.len()),
+                to_memory: to_memory.map(|(_, path)| ends(path)).unwrap_or_default(),
                 leaked,
                 exclusive: sum.freed(),
                 pinned,
                 all_leaked,
-                held_by: held_from_outside[group.components[0] as usize],
+                outside_pointers: held_from_outside[group.components[0] as usize],
                 weak_outside: nodes.iter().map(|&node| graph.nodes[node as usize].weak_outside).sum(),
-                behind: vec![place],
+                held_by_cycles: vec![place],
                 cuts,
                 cuts_are_enough,
             });
         }
-        // `behind` refers to the indices from before the sort until all cycles are in order.
+        // Until all cycles are in order, `held_by_cycles` contains indices from before the sort.
         findings.cycles.sort_by_key(|cycle| {
             let bytes = cycle.all_leaked.plus(cycle.pinned);
             (
@@ -298,18 +298,18 @@ impl Findings {
             )
         });
         let now: HashMap<u32, u32> =
-            findings.cycles.iter().zip(0..).map(|(cycle, now)| (cycle.behind[0], now)).collect();
+            findings.cycles.iter().zip(0..).map(|(cycle, now)| (cycle.held_by_cycles[0], now)).collect();
         for cycle in &mut findings.cycles {
-            let behind = std::mem::take(&mut leads_to[cycle.behind[0] as usize]);
-            cycle.behind = behind.iter().filter_map(|place| now.get(place).copied()).collect();
-            cycle.behind.sort_unstable();
-            cycle.behind.dedup();
+            let behind = std::mem::take(&mut leads_to[cycle.held_by_cycles[0] as usize]);
+            cycle.held_by_cycles = behind.iter().filter_map(|place| now.get(place).copied()).collect();
+            cycle.held_by_cycles.sort_unstable();
+            cycle.held_by_cycles.dedup();
         }
 
         sum.begin();
-        let unreachable = |node: u32| graph.nodes[node as usize].held == Held::Unreachable;
+        let unreachable = |node: u32| graph.nodes[node as usize].held == Reachability::Unreachable;
         let all = cyclic().flat_map(|number| members.of(number)).copied().filter(|&node| unreachable(node));
-        ways.from(
+        search.visit(
             all,
             |_| true,
             |node| {
@@ -320,13 +320,13 @@ impl Findings {
         findings.leaked = sum.lost();
         sum.begin();
         (0..graph.nodes.len() as u32).filter(|&node| unreachable(node)).for_each(|node| sum.add(node));
-        findings.beside = sum.lost().without(findings.leaked);
-        findings.unexplained = unexplained(graph, &mut ways, &mut sum);
+        findings.unreachable_beside_cycles = sum.lost().without(findings.leaked);
+        findings.unexplained = unexplained(graph, &mut search, &mut sum);
         findings
     }
 
-    /// Finds the cycles of the part of a graph that leads to device memory, and counts the rest of the whole graph.
-    pub fn of_part(part: &Graph, whole: &Graph) -> Self {
+    /// Finds the cycles in `part`, the part of a graph that leads to device memory, and counts the other cycles of `whole`.
+    pub fn of_subgraph(part: &Graph, whole: &Graph) -> Self {
         let cycles = |graph| {
             let components = Components::of(graph, |_| true);
             let is_cycle = is_cycle(graph, &components);
@@ -338,8 +338,7 @@ impl Findings {
         Self { without_memory: findings.without_memory + without_memory as u64, ..findings }
     }
 
-    /// Returns a number for the types and fields of a cycle that is equal for cycles of the same kind, in
-    /// this graph or another.
+    /// Returns a hash of the types and fields of a cycle, which is equal for cycles of the same kind in any graph.
     pub fn kind_of(&self, graph: &Graph, cycle: &Cycle) -> u64 {
         let members: HashSet<u32> = cycle.nodes.iter().copied().collect();
         let edges = cycle.nodes.iter().flat_map(|&node| graph.edges_of(node));
@@ -356,14 +355,15 @@ impl Findings {
     }
 }
 
-/// Groups unexplained handles by where they were made.
-fn unexplained(graph: &Graph, ways: &mut Ways<'_>, sum: &mut Sum<'_>) -> Vec<Handles> {
+/// Groups unexplained handles by the place where they were created.
+fn unexplained(graph: &Graph, search: &mut PathSearch<'_>, sum: &mut Sum<'_>) -> Vec<HandleGroup> {
     let mut places = HashMap::new();
-    let mut sites: Vec<(Handles, Vec<u32>)> = Vec::new();
+    let mut sites: Vec<(HandleGroup, Vec<u32>)> = Vec::new();
     for (at, each) in graph.unexplained.iter().enumerate() {
-        let key = (cuts::kind(graph, each.node), &each.site, &each.scope);
+        let key = (cuts::type_label(graph, each.node), &each.site, &each.scope);
         let place = *places.entry(key).or_insert_with(|| {
-            let none = Handles { first: at, handles: 0, values: 0, ended_roots: 0, held: Bytes::default() };
+            let none =
+                HandleGroup { first: at, handles: 0, values: 0, ended_roots: 0, held: Bytes::default() };
             sites.push((none, Vec::new()));
             sites.len() - 1
         });
@@ -373,9 +373,9 @@ fn unexplained(graph: &Graph, ways: &mut Ways<'_>, sum: &mut Sum<'_>) -> Vec<Han
         handles.ended_roots = handles.ended_roots.max(each.ended_roots);
         nodes.push(each.node);
     }
-    let held = |(handles, nodes): (Handles, Vec<u32>)| {
+    let held = |(handles, nodes): (HandleGroup, Vec<u32>)| {
         sum.begin();
-        ways.from(
+        search.visit(
             nodes,
             |_| true,
             |node| {
@@ -383,9 +383,9 @@ fn unexplained(graph: &Graph, ways: &mut Ways<'_>, sum: &mut Sum<'_>) -> Vec<Han
                 true
             },
         );
-        Handles { held: sum.lost().plus(sum.live()), ..handles }
+        HandleGroup { held: sum.lost().plus(sum.live()), ..handles }
     };
-    let mut sites: Vec<Handles> = sites.into_iter().map(held).collect();
+    let mut sites: Vec<HandleGroup> = sites.into_iter().map(held).collect();
     sites.sort_by_key(|site| std::cmp::Reverse((site.held.known_bytes, site.held.storages, site.handles)));
     sites
 }
@@ -394,19 +394,19 @@ fn unexplained(graph: &Graph, ways: &mut Ways<'_>, sum: &mut Sum<'_>) -> Vec<Han
 fn is_cycle(graph: &Graph, components: &Components) -> Vec<bool> {
     let mut is_cycle = vec![false; components.count as usize];
     for edge in &graph.edges {
-        let from = components.of[edge.from as usize];
-        // A component of one is a cycle if it has an edge to itself; a larger component always is one.
-        is_cycle[from as usize] |= from == components.of[edge.to as usize];
+        let from = components.of_node[edge.from as usize];
+        // A component of one node is a cycle if the node has an edge to itself; a larger component always is a cycle.
+        is_cycle[from as usize] |= from == components.of_node[edge.to as usize];
     }
     is_cycle
 }
 
-/// Returns for each node whether it can be reached from a value with weak pointers outside: upgrading one
-/// makes it usable.
-fn weakly_reached(graph: &Graph, ways: &mut Ways<'_>) -> Vec<bool> {
+/// Returns for each node whether it can be reached from a value with weak pointers outside: upgrading such a pointer
+/// makes the node usable.
+fn weakly_reached(graph: &Graph, search: &mut PathSearch<'_>) -> Vec<bool> {
     let mut reached = vec![false; graph.nodes.len()];
     let starts = (0..graph.nodes.len() as u32).filter(|&node| graph.nodes[node as usize].weak_outside > 0);
-    ways.from(
+    search.visit(
         starts,
         |_| true,
         |node| {
@@ -418,7 +418,7 @@ fn weakly_reached(graph: &Graph, ways: &mut Ways<'_>) -> Vec<bool> {
 }
 
 fn proof_of(graph: &Graph, nodes: &[u32], weakly: &[bool]) -> Proof {
-    if nodes.iter().any(|&node| graph.nodes[node as usize].held != Held::Unreachable) {
+    if nodes.iter().any(|&node| graph.nodes[node as usize].held != Reachability::Unreachable) {
         Proof::HeldOutside
     } else if nodes.iter().any(|&node| weakly[node as usize]) {
         Proof::WeakHandles
@@ -427,28 +427,28 @@ fn proof_of(graph: &Graph, nodes: &[u32], weakly: &[bool]) -> Proof {
     }
 }
 
-/// Returns the first and the last steps of a long path: many cycles may have long paths that mostly coincide.
-fn ends(mut way: Vec<u32>) -> Vec<u32> {
+/// Removes the middle of a long path: many cycles may have long paths that mostly coincide.
+fn ends(mut path: Vec<u32>) -> Vec<u32> {
     /// The maximum number of steps kept at each end.
     const MAX_KEPT: usize = 32;
-    if way.len() > 2 * MAX_KEPT {
-        way.drain(MAX_KEPT..way.len() - MAX_KEPT);
-        way.shrink_to_fit();
+    if path.len() > 2 * MAX_KEPT {
+        path.drain(MAX_KEPT..path.len() - MAX_KEPT);
+        path.shrink_to_fit();
     }
-    way
+    path
 }
 
 /// Returns for each component the number of strong pointers into it from reachable values.
 fn held_from_outside(graph: &Graph, components: &Components) -> Vec<u64> {
-    let component = |node: u32| components.of[node as usize] as usize;
+    let component = |node: u32| components.of_node[node as usize] as usize;
     let mut held = vec![0; components.count as usize];
-    for (node, number) in graph.nodes.iter().zip(&components.of) {
-        if let Held::Outside(handles) = node.held {
+    for (node, number) in graph.nodes.iter().zip(&components.of_node) {
+        if let Reachability::Outside(handles) = node.held {
             held[*number as usize] += handles;
         }
     }
     for edge in &graph.edges {
-        let is_live = graph.nodes[edge.from as usize].held != Held::Unreachable;
+        let is_live = graph.nodes[edge.from as usize].held != Reachability::Unreachable;
         if is_live && component(edge.from) != component(edge.to) {
             held[component(edge.to)] += 1;
         }
@@ -463,14 +463,14 @@ struct Holders {
 
 impl Holders {
     fn of(graph: &Graph) -> Self {
-        let outside = |held| if let Held::Outside(handles) = held { handles } else { 0 };
+        let outside = |held| if let Reachability::Outside(handles) = held { handles } else { 0 };
         let mut strong: Vec<u64> = graph.nodes.iter().map(|node| outside(node.held)).collect();
         graph.edges.iter().for_each(|edge| strong[edge.to as usize] += 1);
         Self { strong }
     }
 
-    /// Calls `each` with the nodes that would be dropped if `nodes` were, including these: the nodes whose
-    /// last pointer is then gone. Other cycles stay.
+    /// Calls `each` with `nodes` and with the nodes that would be dropped together with them, because their last pointer
+    /// would be gone. Other cycles stay.
     fn freed_with(&self, graph: &Graph, nodes: &[u32], mut each: impl FnMut(u32)) {
         let mut freed: HashSet<u32> = nodes.iter().copied().collect();
         let mut gone = HashMap::<u32, u64>::new();

@@ -1,14 +1,14 @@
 //! Device memory, each storage counted once, however many values hold it.
 
 use super::Bytes;
-use crate::graph::{Graph, Held};
+use crate::graph::{Graph, Reachability};
 use foldhash::{HashMap, HashMapExt};
 
 /// The storages of a graph.
 #[derive(Debug)]
 pub(super) struct Storages {
     /// The storage of each entry of the graph's memory.
-    of: Vec<u32>,
+    of_entry: Vec<u32>,
     storages: Vec<Storage>,
 }
 
@@ -17,7 +17,7 @@ struct Storage {
     size_bytes: Option<u64>,
     /// The number of values that hold it.
     holders: u32,
-    /// Whether one of them can be reached from outside.
+    /// Whether one of these values can be reached from outside.
     is_live: bool,
 }
 
@@ -33,11 +33,11 @@ impl Storages {
             let storage = &mut storages[number as usize];
             storage.size_bytes = storage.size_bytes.max(memory.size_bytes);
             storage.holders += 1;
-            storage.is_live |= graph.nodes[memory.node as usize].held != Held::Unreachable;
+            storage.is_live |= graph.nodes[memory.node as usize].held != Reachability::Unreachable;
             number
         });
         let of = of.collect();
-        Self { of, storages }
+        Self { of_entry: of, storages }
     }
 
     /// Returns the number of storages.
@@ -51,7 +51,7 @@ impl Storages {
 pub(super) struct Sum<'a> {
     graph: &'a Graph,
     storages: &'a Storages,
-    /// For each storage, the last sum that it was part of, and its holders in that sum.
+    /// For each storage, the number of the last sum that it was part of, and the number of its holders in that sum.
     seen: Vec<(u32, u32)>,
     sum: u32,
     lost: Bytes,
@@ -84,7 +84,7 @@ impl<'a> Sum<'a> {
         let begin = self.graph.memory.partition_point(|memory| memory.node < node);
         let own = self.graph.memory[begin..].iter().take_while(|memory| memory.node == node);
         for at in begin..begin + own.count() {
-            let number = self.storages.of[at] as usize;
+            let number = self.storages.of_entry[at] as usize;
             let storage = &self.storages.storages[number];
             let (sum, holders) = &mut self.seen[number];
             if *sum != self.sum {
@@ -109,7 +109,7 @@ impl<'a> Sum<'a> {
         self.live
     }
 
-    /// Returns the memory that no other node holds.
+    /// Returns the memory that only the added nodes hold.
     pub(super) fn freed(&self) -> Bytes {
         self.freed
     }
@@ -124,7 +124,7 @@ impl Bytes {
         }
     }
 
-    /// Returns the sum of both, which must have no storage in common.
+    /// Returns the sum of two amounts, which must have no storage in common.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -134,7 +134,7 @@ impl Bytes {
         }
     }
 
-    /// Returns the rest without `part` of it.
+    /// Returns the amount that remains without `part`.
     pub(super) fn without(self, part: Self) -> Self {
         Self {
             known_bytes: self.known_bytes - part.known_bytes,

@@ -17,7 +17,7 @@ fn known(bytes: Bytes) -> u64 {
 }
 
 fn suggested(graph: &Graph, cycle: &Cycle) -> Vec<String> {
-    cycle.to_make_weak().iter().map(|cut| words::field(graph, cut)).collect()
+    cycle.suggested_cuts().iter().map(|cut| words::field(graph, cut)).collect()
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn a_value_that_refers_to_itself_is_a_cycle() {
     let [cycle] = &findings.cycles[..] else { panic!("{findings:?}") };
     assert_eq!((cycle.proof, cycle.nodes.len(), known(cycle.leaked)), (Proof::Proved, 1, 10));
     assert_eq!(suggested(&graph, cycle), ["Node .me → Node"]);
-    assert_eq!(words::way(&graph, &cycle.around), "Node .me → Node");
+    assert_eq!(words::path_text(&graph, &cycle.closed_path), "Node .me → Node");
 }
 
 #[test]
@@ -34,10 +34,10 @@ fn the_reference_of_the_younger_of_two_values_is_made_weak() {
     let (graph, findings) =
         rust("Trainer .hooks[0] Hook\n Hook .owner Trainer\n Hook .data Buffer\n Buffer = 64");
     let [cycle] = &findings.cycles[..] else { panic!("{findings:?}") };
-    assert_eq!(words::way(&graph, &cycle.around), "Trainer .hooks[0] → Hook .owner → Trainer");
+    assert_eq!(words::path_text(&graph, &cycle.closed_path), "Trainer .hooks[0] → Hook .owner → Trainer");
     assert_eq!(suggested(&graph, cycle), ["Hook .owner → Trainer"]);
     assert!(cycle.cuts[0].leads_back && cycle.cuts[0].ends_it);
-    assert_eq!(words::way(&graph, &cycle.to_memory), "Hook .data → Buffer");
+    assert_eq!(words::path_text(&graph, &cycle.to_memory), "Hook .data → Buffer");
     assert_eq!((known(cycle.leaked), known(cycle.exclusive), known(findings.leaked)), (64, 64, 64));
 }
 
@@ -58,7 +58,7 @@ fn all_needed_fields_are_named_if_no_single_field_is_enough() {
         rust("A .left B\n B .back A\n A .right C\n C .home A\n B .across C\n C .across B\n A = 1");
     let [cycle] = &findings.cycles[..] else { panic!("{findings:?}") };
     assert!(cycle.cuts.iter().all(|cut| !cut.ends_it));
-    // No way around remains without them.
+    // No closed path remains without them.
     let cut: HashSet<Field> = cycle.cuts.iter().map(|cut| field_of(&graph, cut.edge as usize)).collect();
     let components = Components::of(&graph, |edge| !cut.contains(&field_of(&graph, edge)));
     assert_eq!(components.count, 3, "{:?}", suggested(&graph, cycle));
@@ -101,8 +101,8 @@ fn output_for_long_paths_is_bounded() {
     let mut written = Vec::new();
     crate::json::write(&graph, &findings, &mut written).unwrap();
     assert!(written.len() < 20_000 * count, "{}", written.len());
-    let way = findings.cycles.iter().find(|cycle| cycle.to_memory_steps == count).unwrap();
-    let text = words::way_of(&graph, &way.to_memory, count);
+    let path = findings.cycles.iter().find(|cycle| cycle.to_memory_steps == count).unwrap();
+    let text = words::long_path_text(&graph, &path.to_memory, count);
     assert!(text.contains("… 984 more …") && text.ends_with("A1000"), "{text}");
 }
 
@@ -129,7 +129,7 @@ fn a_cycle_behind_another_is_reported_as_such() {
     let place =
         |label: &str| findings.cycles.iter().position(|cycle| graph.label(cycle.nodes[0]) == label).unwrap();
     let (a, b) = (&findings.cycles[place("A")], &findings.cycles[place("B")]);
-    assert_eq!((&a.behind[..], &b.behind[..]), (&[][..], &[place("A") as u32][..]));
+    assert_eq!((&a.held_by_cycles[..], &b.held_by_cycles[..]), (&[][..], &[place("A") as u32][..]));
     assert_eq!((known(a.leaked), known(a.exclusive)), (9, 0), "B holds itself");
     assert_eq!((known(b.leaked), known(b.exclusive)), (9, 9));
 }
@@ -152,7 +152,7 @@ fn memory_in_use_is_not_leaked_and_memory_that_will_leak_is_pinned() {
     let (_, findings) = rust("A .me A\n A held 2\n A = 4\n B .me B\n B .data D\n D held 1\n D = 8");
     let [pinning, held] = &findings.cycles[..] else { panic!("{findings:?}") };
     assert_eq!(
-        (held.proof, held.held_by, known(held.leaked), known(held.pinned)),
+        (held.proof, held.outside_pointers, known(held.leaked), known(held.pinned)),
         (Proof::HeldOutside, 2, 0, 4)
     );
     assert_eq!((pinning.proof, known(pinning.leaked), known(pinning.pinned)), (Proof::Proved, 0, 8));
@@ -170,7 +170,10 @@ fn a_weak_pointer_to_a_value_that_leads_to_a_cycle_reaches_the_cycle() {
 fn cycles_without_device_memory_are_only_counted() {
     let (_, findings) = rust("A .me A\n B = 3\n A .to C");
     assert!(findings.cycles.is_empty());
-    assert_eq!((findings.without_memory, known(findings.leaked), known(findings.beside)), (1, 0, 3));
+    assert_eq!(
+        (findings.without_memory, known(findings.leaked), known(findings.unreachable_beside_cycles)),
+        (1, 0, 3)
+    );
 }
 
 #[test]
@@ -193,11 +196,11 @@ fn a_large_ring_takes_no_stack_and_little_time() {
     graph.sort();
     let findings = Findings::of(&graph);
     let [cycle] = &findings.cycles[..] else { panic!("{} findings", findings.cycles.len()) };
-    assert_eq!((cycle.nodes.len(), cycle.around.len()), (300_000, 300_000));
-    assert!(words::way(&graph, &cycle.around).len() < 1000);
+    assert_eq!((cycle.nodes.len(), cycle.closed_path.len()), (300_000, 300_000));
+    assert!(words::path_text(&graph, &cycle.closed_path).len() < 1000);
 }
 
-/// Determines by trial for each node whether it is on a cycle.
+/// Determines by brute force for each node whether it is on a cycle.
 fn cyclic_by_trial(graph: &Graph) -> Vec<bool> {
     let count = graph.nodes.len();
     let mut reaches = vec![vec![false; count]; count];
@@ -232,19 +235,19 @@ proptest::proptest! {
         found.sort_unstable();
         proptest::prop_assert_eq!(found, expected);
         for cycle in &findings.cycles {
-            // The way around is valid, and none remains without the suggested cuts.
+            // The closed path is valid, and none remains without the suggested cuts.
             let edge = |edge: u32| graph.edges[edge as usize];
-            let mut way: Vec<_> = cycle.around.iter().map(|&each| edge(each)).collect();
-            way.push(way[0]);
-            proptest::prop_assert!(way.windows(2).all(|pair| pair[0].to == pair[1].from));
-            let cut: HashSet<Field> = cycle.to_make_weak().iter().map(|cut| field_of(&graph, cut.edge as usize)).collect();
+            let mut path: Vec<_> = cycle.closed_path.iter().map(|&each| edge(each)).collect();
+            path.push(path[0]);
+            proptest::prop_assert!(path.windows(2).all(|pair| pair[0].to == pair[1].from));
+            let cut: HashSet<Field> = cycle.suggested_cuts().iter().map(|cut| field_of(&graph, cut.edge as usize)).collect();
             let members: HashSet<u32> = cycle.nodes.iter().copied().collect();
             let components = Components::of(&graph, |edge| {
                 members.contains(&graph.edges[edge].from) && members.contains(&graph.edges[edge].to) && !cut.contains(&field_of(&graph, edge))
             });
             let is_cycle = (0..graph.edges.len()).any(|at| {
                 let Edge { from, to, .. } = graph.edges[at];
-                members.contains(&from) && members.contains(&to) && !cut.contains(&field_of(&graph, at)) && components.of[from as usize] == components.of[to as usize]
+                members.contains(&from) && members.contains(&to) && !cut.contains(&field_of(&graph, at)) && components.of_node[from as usize] == components.of_node[to as usize]
             });
             proptest::prop_assert!(!is_cycle || cycle.cuts.len() == 8, "{:?}", cycle.cuts);
         }

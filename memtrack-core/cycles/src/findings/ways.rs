@@ -3,11 +3,11 @@
 use crate::graph::Graph;
 use std::collections::VecDeque;
 
-/// For each node, the last search that reached it, and the edge by which it did. Created once per graph: a
-/// new search costs only its steps.
+/// A breadth-first search for paths in a graph. Created once per graph: each search costs only its own steps.
 #[derive(Debug)]
-pub(super) struct Ways<'a> {
+pub(super) struct PathSearch<'a> {
     graph: &'a Graph,
+    /// For each node, the number of the last search that reached it, and the edge by which it did.
     reached: Vec<(u32, u32)>,
     search: u32,
     left: VecDeque<u32>,
@@ -15,10 +15,10 @@ pub(super) struct Ways<'a> {
     pub(super) steps: u64,
 }
 
-/// The marker for a start, which no edge led to.
+/// The marker, in place of an edge, of a node at which a search began.
 const START: u32 = u32::MAX;
 
-impl<'a> Ways<'a> {
+impl<'a> PathSearch<'a> {
     pub(super) fn new(graph: &'a Graph) -> Self {
         Self {
             graph,
@@ -31,7 +31,7 @@ impl<'a> Ways<'a> {
 
     /// Calls `each` with every node that can be reached from `starts`, nearest first and including the
     /// starts, along the edges for which `follow` returns true, until `each` returns false.
-    pub(super) fn from(
+    pub(super) fn visit(
         &mut self,
         starts: impl IntoIterator<Item = u32>,
         follow: impl Fn(usize) -> bool,
@@ -61,7 +61,7 @@ impl<'a> Ways<'a> {
     }
 
     /// Returns the edges by which the last search reached `node`, from its start.
-    fn to(&self, mut node: u32) -> Vec<u32> {
+    fn path_to(&self, mut node: u32) -> Vec<u32> {
         let mut edges = Vec::new();
         while let (_, edge) = self.reached[node as usize]
             && edge != START
@@ -73,25 +73,25 @@ impl<'a> Ways<'a> {
         edges
     }
 
-    /// Returns a shortest path from one of `starts` to a node for which `is_end` returns true, along the
-    /// edges for which `follow` does, and that node.
-    pub(super) fn shortest(
+    /// Returns the nearest node for which `is_end` returns true, and a shortest path to it from one of `starts`, along
+    /// the edges for which `follow` returns true.
+    pub(super) fn shortest_path(
         &mut self,
         starts: impl IntoIterator<Item = u32>,
         follow: impl Fn(usize) -> bool,
         is_end: impl Fn(u32) -> bool,
     ) -> Option<(u32, Vec<u32>)> {
         let mut end = None;
-        self.from(starts, follow, |node| {
+        self.visit(starts, follow, |node| {
             end = is_end(node).then_some(node);
             end.is_none()
         });
-        end.map(|end| (end, self.to(end)))
+        end.map(|end| (end, self.path_to(end)))
     }
 
-    /// Returns a shortest way around that begins and ends at `node`, along the edges for which `follow`
+    /// Returns a shortest closed path that begins and ends at `node`, along the edges for which `follow`
     /// returns true.
-    pub(super) fn around(&mut self, node: u32, follow: impl Fn(usize) -> bool) -> Option<Vec<u32>> {
+    pub(super) fn closed_path(&mut self, node: u32, follow: impl Fn(usize) -> bool) -> Option<Vec<u32>> {
         let graph = self.graph;
         let back = |from: u32| {
             graph
@@ -99,8 +99,8 @@ impl<'a> Ways<'a> {
                 .find(|&edge| graph.edges[edge].to == node && follow(edge))
                 .map(|edge| edge as u32)
         };
-        let (end, mut way) = self.shortest([node], &follow, |from| back(from).is_some())?;
-        way.push(back(end)?);
-        Some(way)
+        let (end, mut path) = self.shortest_path([node], &follow, |from| back(from).is_some())?;
+        path.push(back(end)?);
+        Some(path)
     }
 }

@@ -1,32 +1,32 @@
-//! A list of weak pointers, which end without notice and each keep the memory block of a dead value. The list
-//! scans for dead entries whenever it has doubled, so that it never has more than twice as many entries as
-//! were alive at the last scan, plus [`MIN_SCAN`], and the amortized cost of adding an entry does not depend on
+//! A list of weak pointers. A value dies without notice, and a weak pointer to it keeps its memory block allocated. The
+//! list is therefore pruned whenever its length has doubled, so that it never has more than twice as many entries as
+//! were alive when it was last pruned, plus [`MIN_SCAN`], and the amortized cost of adding an entry does not depend on
 //! the length.
 
 use memtrack_recorder::{internal_bytes, recorder, reentry};
 
-/// The number of entries below which a scan is not worthwhile.
+/// The number of entries below which pruning is not worthwhile.
 pub(super) const MIN_SCAN: usize = 256;
 
 /// An entry whose value may be dead.
-pub(super) trait Mortal {
+pub(super) trait WeakEntry {
     /// Returns whether the value is gone.
     fn is_dead(&self) -> bool;
-    /// Drops the entry; memory that belongs to the program is freed outside memtrack's own work. The caller
-    /// is inside it.
-    fn let_go(self);
+    /// Drops the entry; the program's memory is freed as the program's, outside [`reentry::enter`]. The caller has called
+    /// [`reentry::enter`].
+    fn drop_entry(self);
 }
 
 /// A list that drops its dead entries.
-pub(super) struct Entries<E: Mortal> {
+pub(super) struct Entries<E: WeakEntry> {
     entries: Vec<E>,
-    /// The number of entries at which it scans for dead ones.
+    /// The number of entries at which the list is pruned.
     scan_at: usize,
-    /// The process in which the list's memory was last accounted for, and its bytes.
+    /// The process in which the list's memory was last accounted for, and the accounted bytes.
     accounted: (u32, usize),
 }
 
-impl<E: Mortal> Entries<E> {
+impl<E: WeakEntry> Entries<E> {
     pub(super) const fn new() -> Self {
         Self { entries: Vec::new(), scan_at: MIN_SCAN, accounted: (0, 0) }
     }
@@ -50,10 +50,10 @@ impl<E: Mortal> Entries<E> {
         self.account();
     }
 
-    /// Drops dead entries. The caller is inside memtrack's own work.
+    /// Drops dead entries. The caller has called [`reentry::enter`].
     #[cold]
     pub(super) fn prune(&mut self) {
-        self.entries.extract_if(.., |entry| entry.is_dead()).for_each(Mortal::let_go);
+        self.entries.extract_if(.., |entry| entry.is_dead()).for_each(WeakEntry::drop_entry);
         self.scan_at = 2 * self.entries.len() + MIN_SCAN;
         if self.entries.capacity() > 2 * self.scan_at {
             self.entries.shrink_to(self.scan_at);
@@ -61,13 +61,13 @@ impl<E: Mortal> Entries<E> {
         self.account();
     }
 
-    /// Takes all entries out for a moment; [`Self::restore`] must be called with them.
+    /// Takes all entries out temporarily; the caller must pass them to [`Self::restore`].
     pub(super) fn take(&mut self) -> Vec<E> {
         std::mem::take(&mut self.entries)
     }
 
-    /// Puts back the entries that were taken; entries added in the meantime stay. Dead entries among the
-    /// taken ones have been dropped.
+    /// Puts back the taken entries, from which the caller has removed dead ones; entries that were added in the meantime
+    /// stay.
     pub(super) fn restore(&mut self, mut taken: Vec<E>) {
         taken.append(&mut self.entries);
         self.entries = taken;
@@ -75,9 +75,9 @@ impl<E: Mortal> Entries<E> {
         self.account();
     }
 
-    /// Drops all entries. The caller is inside memtrack's own work.
+    /// Drops all entries. The caller has called [`reentry::enter`].
     pub(super) fn clear(&mut self) {
-        std::mem::take(&mut self.entries).into_iter().for_each(Mortal::let_go);
+        std::mem::take(&mut self.entries).into_iter().for_each(WeakEntry::drop_entry);
         self.scan_at = MIN_SCAN;
         self.account();
     }
@@ -90,7 +90,7 @@ impl<E: Mortal> Entries<E> {
     /// Accounts for the list's memory as memtrack's own.
     fn account(&mut self) {
         let now = (recorder::generation(), self.entries.capacity() * size_of::<E>());
-        // A parent's accounting does not count in its child.
+        // The child of a fork does not inherit its parent's accounting.
         if self.accounted.0 == now.0 {
             internal_bytes::subtract(self.accounted.1);
         }
@@ -99,7 +99,7 @@ impl<E: Mortal> Entries<E> {
     }
 }
 
-impl<E: Mortal> Drop for Entries<E> {
+impl<E: WeakEntry> Drop for Entries<E> {
     fn drop(&mut self) {
         let _inside = reentry::enter();
         self.clear();

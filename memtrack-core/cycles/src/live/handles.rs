@@ -1,11 +1,11 @@
-//! Tracked handles: counted pointers that are known individually, with the place where each was made. After a
-//! scan, the handles that were found in no visited value although the root scope they were made in has ended
-//! are unaccounted for: forgotten (`mem::forget`, `Box::leak`), in a static that grows, or where a scan
-//! cannot look. Counts alone cannot distinguish these from handles in use.
+//! Tracked handles: reference-counted pointers that are known individually, with the place where each was created. After a
+//! scan, a handle is unaccounted for if it was found in no visited value although the root scope in which it was created
+//! has ended: it was forgotten (`mem::forget`, `Box::leak`), or is in a growing static or where a scan cannot see it.
+//! Counts alone cannot distinguish such handles from handles in use.
 
 use super::registry::{Register, RegisterDyn, SHARDS, shard_of_thread};
 use super::switch;
-use crate::graph::Unexplained;
+use crate::graph::UnexplainedHandles;
 use foldhash::{HashMap, HashSet};
 use memtrack_model::references::{Counted, References, Visitor};
 use memtrack_recorder::recorder::{ForkCell, generation, ticks};
@@ -20,12 +20,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The maximum number of tracked handles in each list, of which a thread has one: some 25 MB.
 const MAX_HANDLES: usize = 1 << 18;
 
-/// An `Rc` or `Arc` that a scan can distinguish from others to the same value: if it is forgotten, the scan
-/// reports where it was made.
+/// An `Rc` or `Arc` that a scan can distinguish from other pointers to the same value: if it is forgotten, the scan
+/// reports where it was created.
 ///
-/// While nothing watches, making and dropping one costs a load and a branch more than the pointer alone;
-/// otherwise some 100 ns and 100 bytes. A handle made while nothing watches, or beyond 262,144 in a thread,
-/// behaves like the pointer alone.
+/// While registration is off, creating and dropping a handle costs a load and a branch more than the pointer alone;
+/// otherwise some 100 ns and 100 bytes. A handle that is created while registration is off, or beyond 262,144 in a
+/// thread, behaves like the pointer alone.
 ///
 /// ```
 /// # use memtrack_cycles::Tracked;
@@ -37,12 +37,12 @@ const MAX_HANDLES: usize = 1 << 18;
 /// ```
 pub struct Tracked<P: Counted> {
     pointer: P,
-    /// 0 if it is not tracked.
+    /// The handle's number; 0 if it is not tracked.
     number: u64,
 }
 
 impl<P: Register> Tracked<P> {
-    /// Creates a handle that records this place. Also registers the value.
+    /// Creates a handle that records the place of this call, and registers the value.
     #[track_caller]
     pub fn new(pointer: P) -> Self {
         super::register(&pointer);
@@ -51,7 +51,7 @@ impl<P: Register> Tracked<P> {
 }
 
 impl<P: RegisterDyn> Tracked<P> {
-    /// Does the same as [`new`](Self::new) for a value whose size is not known at compile time, such as
+    /// Like [`new`](Self::new), for a value whose size is not known at compile time, such as
     /// `Rc<dyn Layer>`.
     #[track_caller]
     pub fn new_dyn(pointer: P) -> Self {
@@ -73,7 +73,7 @@ impl<P: Counted> Tracked<P> {
 }
 
 impl<P: Counted + Clone> Clone for Tracked<P> {
-    /// Creates another handle that records this place.
+    /// Creates another handle that records the place of this call.
     #[track_caller]
     fn clone(&self) -> Self {
         Self::made_at(self.pointer.clone(), Location::caller())
@@ -108,14 +108,14 @@ impl<P: Counted + fmt::Debug> fmt::Debug for Tracked<P> {
     }
 }
 
-/// A handle that was made and not yet dropped.
+/// A handle that was created and not yet dropped.
 #[derive(Clone)]
 struct Handle {
     address: usize,
     site: &'static Location<'static>,
     scope: Option<&'static ScopeNode>,
     made_at: u64,
-    /// The number of root scopes of its thread that had ended.
+    /// The number of root scopes of its thread that had ended when it was created.
     ended_roots: u64,
     thread: Arc<ThreadRoots>,
 }
@@ -139,7 +139,7 @@ impl Shard {
     }
 }
 
-/// The lists of handles. The child of a fork does not use its parent's: the numbers of the parent's handles
+/// The lists of handles. The child of a fork does not use its parent's lists: the numbers of the parent's handles
 /// do not apply to it.
 static HANDLES: ForkCell<Box<[Shard]>> =
     ForkCell::new(|| (0..SHARDS).map(|_| Shard(Mutex::default())).collect());
@@ -152,7 +152,7 @@ struct ThreadRoots {
     gone: AtomicBool,
 }
 
-/// The counter of the current thread, until the thread ends.
+/// The counter of the current thread's ended root scopes, until the thread ends.
 struct CurrentThread(Arc<ThreadRoots>);
 
 impl CurrentThread {
@@ -174,25 +174,25 @@ thread_local! {
     static THREAD: CurrentThread = CurrentThread::new();
 }
 
-/// Records that a root scope of this thread has ended. Watchers call it at each end of one.
+/// Records that a root scope of this thread has ended. Watchers call it whenever one ends.
 pub fn root_ended() {
     if switch::is_on() {
         let _ = THREAD.try_with(|thread| thread.0.ended.fetch_add(1, Ordering::Relaxed));
     }
 }
 
-/// The number of bits that identify a handle's list.
+/// The number of low bits of a handle's number, which identify its list.
 const SHARD_BITS: u32 = SHARDS.trailing_zeros();
-/// The number of highest bits, which identify the process.
+/// The number of high bits of a handle's number, which identify the process.
 const PROCESS_BITS: u32 = 8;
 
-/// Returns the bits of this process, among those that a handle may come from.
+/// Returns the high bits of the numbers of handles from this process.
 fn process() -> u64 {
     u64::from(generation()) << (u64::BITS - PROCESS_BITS)
 }
 
 fn track(address: usize, site: &'static Location<'static>) -> u64 {
-    if !switch::is_on_here() {
+    if !switch::is_on_in_this_process() {
         return 0;
     }
     let Ok(thread) = THREAD.try_with(|thread| Arc::clone(&thread.0)) else { return 0 };
@@ -213,7 +213,7 @@ fn track(address: usize, site: &'static Location<'static>) -> u64 {
 }
 
 fn untrack(number: u64) {
-    // The handle is in a parent's tables, which this process does not use.
+    // A handle from a parent process is in the parent's lists, which this process does not use.
     if number >> (u64::BITS - PROCESS_BITS) != process() >> (u64::BITS - PROCESS_BITS) || !HANDLES.is_made() {
         return;
     }
@@ -223,34 +223,34 @@ fn untrack(number: u64) {
     drop(gone);
 }
 
-/// Returns the limit between handles made before and handles made later.
-pub(super) fn newest() -> u64 {
+/// Returns the current time in ticks, to distinguish handles that were created before a scan from later ones.
+pub(super) fn current_ticks() -> u64 {
     ticks()
 }
 
-/// Handles of a value that the scan did not find.
-pub(super) struct Forgotten {
+/// Handles to one value that the scan did not find.
+pub(super) struct ForgottenHandles {
     /// The value's index in the scan's table.
     pub(super) place: u32,
-    /// Their description, without the number of the value's node.
-    pub(super) what: Unexplained,
+    /// The description of the handles; its node number is not set yet.
+    pub(super) description: UnexplainedHandles,
 }
 
-/// Returns the handles that were made before the scan, are not among those that it has `seen`, and whose root
-/// scope has ended (or `all` of them), grouped by their values and places in the program; most handles first.
-/// `place_of` returns the index of a visited value.
+/// Returns the handles that were created before the time `before`, that a scan has not `seen`, and whose root scope has
+/// ended (with `all`: or not), grouped by value and place of creation; largest groups first. `place_of` returns the
+/// index of the visited value at an address.
 pub(super) fn forgotten(
     seen: &[u64],
     before: u64,
     all: bool,
     place_of: impl Fn(usize) -> Option<u32>,
-) -> Vec<Forgotten> {
+) -> Vec<ForgottenHandles> {
     if !HANDLES.is_made() {
         return Vec::new();
     }
     let seen: HashSet<u64> = seen.iter().copied().collect();
     type Site = (u32, *const Location<'static>, Option<*const ScopeNode>);
-    let mut groups: HashMap<Site, Forgotten> = HashMap::default();
+    let mut groups: HashMap<Site, ForgottenHandles> = HashMap::default();
     for shard in HANDLES.get() {
         let candidates: Vec<Handle> = {
             let handles = shard.lock();
@@ -264,9 +264,9 @@ pub(super) fn forgotten(
             let Some(place) = place_of(handle.address) else { continue };
             let root = handle.root();
             let site = (place, std::ptr::from_ref(handle.site), root.map(std::ptr::from_ref));
-            let group = groups.entry(site).or_insert_with(|| Forgotten {
+            let group = groups.entry(site).or_insert_with(|| ForgottenHandles {
                 place,
-                what: Unexplained {
+                description: UnexplainedHandles {
                     node: 0,
                     handles: 0,
                     site: handle.site.to_string(),
@@ -274,18 +274,18 @@ pub(super) fn forgotten(
                     ended_roots: 0,
                 },
             });
-            group.what.handles += 1;
+            group.description.handles += 1;
             let ended = handle.thread.ended.load(Ordering::Relaxed) - handle.ended_roots;
-            group.what.ended_roots = group.what.ended_roots.max(ended);
+            group.description.ended_roots = group.description.ended_roots.max(ended);
         }
     }
-    let mut forgotten: Vec<Forgotten> = groups.into_values().collect();
+    let mut forgotten: Vec<ForgottenHandles> = groups.into_values().collect();
     forgotten.sort_by(|a, b| {
-        let key = |each: &Forgotten| (std::cmp::Reverse(each.what.handles), each.place);
+        let key = |each: &ForgottenHandles| (std::cmp::Reverse(each.description.handles), each.place);
         key(a)
             .cmp(&key(b))
-            .then_with(|| a.what.site.cmp(&b.what.site))
-            .then_with(|| a.what.scope.cmp(&b.what.scope))
+            .then_with(|| a.description.site.cmp(&b.description.site))
+            .then_with(|| a.description.scope.cmp(&b.description.scope))
     });
     forgotten
 }
@@ -299,12 +299,12 @@ pub(super) fn untracked() -> u64 {
 }
 
 impl Handle {
-    /// Returns the root scope that it was made in.
+    /// Returns the root scope in which the handle was created.
     fn root(&self) -> Option<&'static ScopeNode> {
         scope::outwards(self.scope).filter(|node| node.kind == ScopeKind::Root).last()
     }
 
-    /// Returns whether the scope that it was made in has ended.
+    /// Returns whether the root scope in which the handle was created, or its thread, has ended.
     fn has_ended(&self) -> bool {
         let gone = self.thread.gone.load(Ordering::Relaxed);
         gone || self.root().is_some() && self.thread.ended.load(Ordering::Relaxed) > self.ended_roots

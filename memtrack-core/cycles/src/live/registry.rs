@@ -1,11 +1,11 @@
 //! The registry of values: weak pointers, each with the place of its registration. Each thread has its own
-//! list of `Rc`s. For `Arc`s there are [`SHARDS`] lists, of which each thread uses one; threads use different
+//! list of `Rc`s. For `Arc`s there are [`SHARDS`] lists, and each thread adds to one of them; threads use different
 //! lists as long as there are no more threads than lists.
 //!
-//! The code that runs during registration, or when a dead entry is freed, is the program's; no lock is held
-//! while it runs. A value that is registered while its thread's variables are being dropped is ignored.
+//! Registering a value, or freeing a dead entry, may run code of the program; no lock is held while it runs. A value that
+//! is registered while its thread's thread-local variables are being dropped is ignored.
 
-use super::entries::{Entries, Mortal};
+use super::entries::{Entries, WeakEntry};
 use super::switch;
 use super::weak::{LocalWeak, SharedWeak};
 use memtrack_model::event::StackId;
@@ -22,20 +22,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The number of lists of shared values.
 pub(super) const SHARDS: usize = 64;
 
-/// The information that a value's registration recorded.
+/// The information that was recorded when a value was registered.
 #[derive(Clone, Copy)]
-pub(super) struct Origin {
+pub(super) struct Registration {
     /// The place of the registration.
     pub(super) site: &'static Location<'static>,
-    /// The time of the registration, in ticks: younger values have higher numbers.
+    /// The time of the registration, in ticks: newer values have higher numbers.
     pub(super) serial: u64,
-    /// The scope that was open.
+    /// The innermost scope that was open.
     pub(super) scope: Option<&'static ScopeNode>,
     /// The stack, if stacks are kept.
     pub(super) stack: StackId,
 }
 
-impl Origin {
+impl Registration {
     #[inline]
     pub(super) fn here(site: &'static Location<'static>) -> Self {
         let stack = if switch::wants_stacks() { stack_here() } else { StackId::NONE };
@@ -46,21 +46,21 @@ impl Origin {
 /// A value in the registry.
 struct Entry<W> {
     weak: W,
-    origin: Origin,
+    registration: Registration,
 }
 
-impl<W: Mortal> Mortal for Entry<W> {
+impl<W: WeakEntry> WeakEntry for Entry<W> {
     #[inline]
     fn is_dead(&self) -> bool {
         self.weak.is_dead()
     }
 
-    fn let_go(self) {
-        self.weak.let_go();
+    fn drop_entry(self) {
+        self.weak.drop_entry();
     }
 }
 
-/// A list on separate cache lines, so that threads do not contend for one line.
+/// A list on separate cache lines, so that threads with different lists do not contend.
 #[repr(align(128))]
 struct Shard(Mutex<Entries<Entry<SharedWeak>>>);
 
@@ -70,14 +70,14 @@ impl Shard {
     }
 }
 
-/// The lists of shared values. The child of a fork does not use its parent's: another thread may have held a
+/// The lists of shared values. The child of a fork does not use its parent's lists: another thread may have held a
 /// lock.
 static SHARED: ForkCell<Box<[Shard]>> =
     ForkCell::new(|| (0..SHARDS).map(|_| Shard(Mutex::new(Entries::new()))).collect());
 
 thread_local! {
     static LOCAL: RefCell<Entries<Entry<LocalWeak>>> = const { RefCell::new(Entries::new()) };
-    /// The thread's list of shared values, as its index plus one; 0 before it has one.
+    /// The index of the thread's list of shared values, plus one; 0 before a list is assigned.
     static SHARD: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -96,7 +96,7 @@ pub(super) fn shard_of_thread() -> usize {
 }
 
 /// A counted pointer to a value that can be registered: an `Rc`, or an `Arc` whose value threads may share.
-/// (An `Arc` of a value that they may not share is found through a registered value that refers to it.)
+/// (An `Arc` of a value that threads may not share is found through a registered value that refers to it.)
 pub trait Register: Counted {
     #[doc(hidden)]
     fn register_at(&self, site: &'static Location<'static>);
@@ -134,13 +134,13 @@ impl<T: References + Send + Sync + ?Sized + 'static> RegisterDyn for Arc<T> {
     }
 }
 
-/// Makes scans begin at this value too, regardless of the references to it. It suffices to register one value
+/// Makes this value a starting point of scans, whatever refers to it. It suffices to register one value
 /// of each cycle, such as the one with the device memory.
 ///
-/// While nothing [watches](crate::enable), it costs a load and a branch; otherwise some 16 ns, or 31 ns for
-/// an `Arc`, and 56 bytes. The value is not kept alive, but the memory block that it lies in is, until a
-/// registration or a scan finds that it is dead: there are never more such blocks than twice the number of
-/// values that were alive, plus 256, in each thread.
+/// While registration is [off](crate::enable), this costs a load and a branch; otherwise some 16 ns, or 31 ns for
+/// an `Arc`, and 56 bytes. The value is not kept alive, but its memory block stays allocated until a later
+/// registration or a scan finds that the value is dead. In each thread, there are never more such blocks than twice the
+/// number of values that were alive, plus 256.
 ///
 /// ```
 /// # use memtrack_cycles as cycles;
@@ -157,8 +157,8 @@ pub fn register(pointer: &impl Register) {
     }
 }
 
-/// Does the same as [`register`] for a value whose size is not known at compile time, such as `Rc<dyn
-/// Layer>`. This takes an additional box.
+/// Like [`register`], for a value whose size is not known at compile time, such as `Rc<dyn
+/// Layer>`. This allocates an additional box.
 #[inline]
 #[track_caller]
 pub fn register_dyn(pointer: &impl RegisterDyn) {
@@ -168,28 +168,28 @@ pub fn register_dyn(pointer: &impl RegisterDyn) {
 }
 
 fn add_local(weak: impl FnOnce() -> LocalWeak, site: &'static Location<'static>) {
-    if !switch::is_on_here() {
+    if !switch::is_on_in_this_process() {
         return;
     }
-    let origin = Origin::here(site);
-    // The thread is ending, or the program's allocator registers the memory that it allocates.
+    let registration = Registration::here(site);
+    // Failures are ignored: the thread is ending, or the program's allocator registers a value while memtrack allocates.
     let _ = LOCAL.try_with(|local| {
         if let Ok(mut local) = local.try_borrow_mut() {
-            local.push(Entry { weak: weak(), origin });
+            local.push(Entry { weak: weak(), registration });
         }
     });
 }
 
 fn add_shared(weak: impl FnOnce() -> SharedWeak, site: &'static Location<'static>) {
-    if !switch::is_on_here() {
+    if !switch::is_on_in_this_process() {
         return;
     }
-    let entry = Entry { weak: weak(), origin: Origin::here(site) };
+    let entry = Entry { weak: weak(), registration: Registration::here(site) };
     SHARED.get()[shard_of_thread()].lock().push(entry);
 }
 
 /// Drops the registrations of this thread and of all shared values.
-pub(super) fn forget() {
+pub(super) fn clear() {
     let _inside = reentry::enter();
     let _ = LOCAL.try_with(|local| {
         if let Ok(mut local) = local.try_borrow_mut() {
@@ -201,13 +201,12 @@ pub(super) fn forget() {
     }
 }
 
-/// Calls `take` for all values that are registered and alive, those of this thread and those that threads
-/// share, in any order, with a strong pointer to each. Drops dead entries. The caller is inside memtrack's
-/// own work.
-pub(super) fn upgrade_all(mut take: impl FnMut(Box<dyn Counted>, Origin)) {
+/// Calls `visit` with a strong pointer to each registered value that is alive, those of this thread and those that threads
+/// share, in any order. Drops dead entries. The caller has called [`reentry::enter`].
+pub(super) fn upgrade_all(mut visit: impl FnMut(Box<dyn Counted>, Registration)) {
     /// A guard that puts the entries back, also after a panic.
-    struct Restore<E: Mortal, F: FnMut(Vec<E>)>(Vec<E>, F);
-    impl<E: Mortal, F: FnMut(Vec<E>)> Drop for Restore<E, F> {
+    struct Restore<E: WeakEntry, F: FnMut(Vec<E>)>(Vec<E>, F);
+    impl<E: WeakEntry, F: FnMut(Vec<E>)> Drop for Restore<E, F> {
         fn drop(&mut self) {
             (self.1)(std::mem::take(&mut self.0));
         }
@@ -215,7 +214,7 @@ pub(super) fn upgrade_all(mut take: impl FnMut(Box<dyn Counted>, Origin)) {
     let _ = LOCAL.try_with(|local| {
         let taken = local.borrow_mut().take();
         let mut taken = Restore(taken, |taken| local.borrow_mut().restore(taken));
-        each_alive(&mut taken.0, |entry| entry.weak.upgrade(), &mut take);
+        visit_alive(&mut taken.0, |entry| entry.weak.upgrade(), &mut visit);
     });
     if !SHARED.is_made() {
         return;
@@ -224,28 +223,28 @@ pub(super) fn upgrade_all(mut take: impl FnMut(Box<dyn Counted>, Origin)) {
         // The list is not locked while its entries are processed.
         let taken = shard.lock().take();
         let mut taken = Restore(taken, |taken| shard.lock().restore(taken));
-        each_alive(&mut taken.0, |entry| entry.weak.upgrade(), &mut take);
+        visit_alive(&mut taken.0, |entry| entry.weak.upgrade(), &mut visit);
     }
 }
 
-fn each_alive<W: Mortal>(
+fn visit_alive<W: WeakEntry>(
     entries: &mut Vec<Entry<W>>,
     upgrade: impl Fn(&Entry<W>) -> Option<Box<dyn Counted>>,
-    take: &mut impl FnMut(Box<dyn Counted>, Origin),
+    visit: &mut impl FnMut(Box<dyn Counted>, Registration),
 ) {
     let dead = |entry: &mut Entry<W>| match upgrade(entry) {
         Some(strong) => {
-            take(strong, entry.origin);
+            visit(strong, entry.registration);
             false
         }
         None => true,
     };
-    entries.extract_if(.., dead).for_each(Mortal::let_go);
+    entries.extract_if(.., dead).for_each(WeakEntry::drop_entry);
 }
 
 /// Returns the numbers of entries of this thread and of all shared lists.
 #[cfg(test)]
-pub(super) fn entries() -> (usize, usize) {
+pub(super) fn entry_counts() -> (usize, usize) {
     let shared = SHARED.get().iter().map(|shard| shard.lock().len()).sum();
     (LOCAL.with(|local| local.borrow().len()), shared)
 }

@@ -1,11 +1,11 @@
-//! Declared roots: statics and caches that the program declares to hold values on purpose.
+//! Declared roots: statics and caches of which the program declares that they hold values on purpose.
 
 use memtrack_model::references::{References, Visitor};
 use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::reentry;
 use std::sync::{Mutex, PoisonError};
 
-/// The maximum number of roots; more are not kept.
+/// The maximum number of roots; further roots are ignored.
 pub(super) const MAX_ROOTS: usize = 4096;
 
 /// A declared root.
@@ -17,7 +17,7 @@ pub(super) struct Root {
 
 impl Root {
     /// Returns a root that refers to nothing.
-    pub(super) const fn nothing() -> Self {
+    pub(super) const fn blank() -> Self {
         Self { name: "", value: None }
     }
 
@@ -30,9 +30,8 @@ impl Root {
 
 static ROOTS: ForkCell<Mutex<Vec<Root>>> = ForkCell::new(Mutex::default);
 
-/// Declares that a static holds on purpose the values that it refers to, so that handles in it are accounted
-/// for. A second declaration of a name replaces the first; at most 4,096 names are kept. The child of a fork
-/// makes its own declarations.
+/// Declares that a static holds its values on purpose, so that the handles in it are accounted for. A second declaration
+/// with the same name replaces the first; at most 4,096 names are kept. The child of a fork must declare its roots itself.
 ///
 /// ```
 /// # use memtrack_cycles as cycles;
@@ -62,6 +61,6 @@ pub(super) fn declared() -> Vec<Root> {
 
 /// Removes all declared roots.
 #[cfg(test)]
-pub(super) fn forget() {
+pub(super) fn clear() {
     ROOTS.get().lock().unwrap_or_else(PoisonError::into_inner).clear();
 }

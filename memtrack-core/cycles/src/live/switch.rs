@@ -1,4 +1,4 @@
-//! The switch for registering values: off until something watches. While it is off, a registration costs one
+//! The switch for registering values: off until a watch begins. While it is off, a registration costs one
 //! relaxed load and a branch.
 
 use memtrack_recorder::recorder::{generation, watch_forks};
@@ -9,10 +9,10 @@ const ON: u8 = 1;
 const STACKS: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(0);
-/// The process that was enabled: the child of a fork is off until it enables registration itself.
+/// The process that enabled registration: in the child of a fork, registration is off until the child enables it.
 static ENABLED_IN: AtomicU32 = AtomicU32::new(0);
 
-/// The information that is kept for registered values.
+/// The options of registration: the information that is kept for registered values.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RegisterOptions {
     stacks: bool,
@@ -24,7 +24,7 @@ impl RegisterOptions {
         Self { stacks: false }
     }
 
-    /// Sets whether the stack of each registration is kept too: some 45 ns each if the stack was seen before,
+    /// Sets whether the stack of each registration is kept too. Costs some 45 ns each if the stack was seen before,
     /// and the memory of the recorder's table of stacks.
     #[must_use]
     pub const fn stacks(self, stacks: bool) -> Self {
@@ -32,13 +32,13 @@ impl RegisterOptions {
     }
 }
 
-/// Registers values from now on, with the place of registration. Values made before are not registered, but
-/// are found through registered values that refer to them.
+/// Turns on registration: from now on, values are registered with the place of registration. Earlier values are not
+/// registered, but are found through registered values that refer to them.
 pub fn enable() {
     enable_with(RegisterOptions::new());
 }
 
-/// Does the same as [`enable`], with options, which replace those of an earlier call.
+/// Like [`enable`], with options, which replace those of an earlier call.
 pub fn enable_with(options: RegisterOptions) {
     watch_forks();
     if options.stacks {
@@ -48,11 +48,11 @@ pub fn enable_with(options: RegisterOptions) {
     STATE.store(ON | if options.stacks { STACKS } else { 0 }, Ordering::Release);
 }
 
-/// Stops registering values, and drops the registrations of shared values and of this thread; another
-/// thread's values are dropped when that thread ends.
+/// Turns off registration, and drops the registrations of shared values and of this thread; another
+/// thread's registrations are dropped when that thread ends.
 pub fn disable() {
     STATE.store(0, Ordering::Release);
-    super::registry::forget();
+    super::registry::clear();
 }
 
 /// Returns whether values are registered: one relaxed load.
@@ -63,7 +63,7 @@ pub(super) fn is_on() -> bool {
 
 /// Returns whether values are registered in this process, which may be the child of the one that enabled
 /// registration.
-pub(crate) fn is_on_here() -> bool {
+pub(crate) fn is_on_in_this_process() -> bool {
     is_on() && ENABLED_IN.load(Ordering::Relaxed) == generation()
 }
 

@@ -1,25 +1,25 @@
-//! The registry's weak pointers. A pointer to a value of a known size has the type that knows the value's
-//! [`References`]; any other pointer needs a box.
+//! The registry's weak pointers. A pointer to a sized value becomes a trait object of [`References`]; a pointer to an
+//! unsized value needs a box.
 
-use super::entries::Mortal;
+use super::entries::WeakEntry;
 use memtrack_model::references::{Counted, References};
 use memtrack_recorder::reentry;
 use std::rc::{self, Rc};
 use std::sync::{self, Arc};
 
 /// A weak pointer to a value of any type.
-pub(super) trait Weakly {
+pub(super) trait WeakPointer {
     /// Returns whether the value is alive.
     fn is_alive(&self) -> bool;
     /// Returns a strong pointer, if the value is alive.
     fn upgrade(&self) -> Option<Box<dyn Counted>>;
-    /// Drops the pointer as the program's, whose memory block this may free, and the box as memtrack's.
-    fn let_go(self: Box<Self>);
+    /// Drops the pointer as the program's, because that may free the value's memory block, and the box as memtrack's.
+    fn drop_boxed(self: Box<Self>);
 }
 
-macro_rules! weakly {
+macro_rules! weak_pointer {
     ($weak:ty) => {
-        impl<T: References + ?Sized + 'static> Weakly for $weak {
+        impl<T: References + ?Sized + 'static> WeakPointer for $weak {
             fn is_alive(&self) -> bool {
                 self.strong_count() > 0
             }
@@ -28,7 +28,7 @@ macro_rules! weakly {
                 Some(Box::new(<$weak>::upgrade(self)?))
             }
 
-            fn let_go(self: Box<Self>) {
+            fn drop_boxed(self: Box<Self>) {
                 let weak = *self;
                 reentry::outside(|| drop(weak));
             }
@@ -36,22 +36,22 @@ macro_rules! weakly {
     };
 }
 
-weakly!(rc::Weak<T>);
-weakly!(sync::Weak<T>);
+weak_pointer!(rc::Weak<T>);
+weak_pointer!(sync::Weak<T>);
 
 /// A weak pointer to a value of this thread.
 pub(super) enum LocalWeak {
     Plain(rc::Weak<dyn References>),
-    Boxed(Box<dyn Weakly>),
+    Boxed(Box<dyn WeakPointer>),
 }
 
 /// A weak pointer to a value that threads share.
 pub(super) enum SharedWeak {
     Plain(sync::Weak<dyn References + Send + Sync>),
-    Boxed(Box<dyn Weakly + Send + Sync>),
+    Boxed(Box<dyn WeakPointer + Send + Sync>),
 }
 
-macro_rules! either {
+macro_rules! weak_entry {
     ($name:ident) => {
         impl $name {
             /// Returns a strong pointer, if the value is alive.
@@ -63,7 +63,7 @@ macro_rules! either {
             }
         }
 
-        impl Mortal for $name {
+        impl WeakEntry for $name {
             fn is_dead(&self) -> bool {
                 match self {
                     Self::Plain(weak) => weak.strong_count() == 0,
@@ -71,18 +71,18 @@ macro_rules! either {
                 }
             }
 
-            fn let_go(self) {
+            fn drop_entry(self) {
                 match self {
                     Self::Plain(weak) => reentry::outside(|| drop(weak)),
-                    Self::Boxed(weak) => weak.let_go(),
+                    Self::Boxed(weak) => weak.drop_boxed(),
                 }
             }
         }
     };
 }
 
-either!(LocalWeak);
-either!(SharedWeak);
+weak_entry!(LocalWeak);
+weak_entry!(SharedWeak);
 
 impl LocalWeak {
     /// Creates a pointer to a value of a known size.

@@ -2,7 +2,7 @@
 
 use crate::findings::{Cycle, Findings, Proof};
 use crate::graph::Graph;
-use crate::picture::{Drawn, MAX_CYCLES};
+use crate::picture::{DrawnValues, MAX_CYCLES};
 use crate::words;
 use memtrack_model::escape::{escaped, line};
 use memtrack_model::units::{counted, human_count};
@@ -11,12 +11,12 @@ use std::fmt::Write;
 /// The maximum number of bytes of a stack, and of any other text.
 const MAX_STACK_BYTES: usize = 6000;
 const MAX_TEXT_BYTES: usize = 4000;
-/// The maximum number of references that are listed as ones to make weak.
+/// The maximum number of listed references to make weak, if all of them are needed.
 const MAX_CUTS: usize = 12;
-/// The same if one of them is enough.
+/// The maximum number of listed references to make weak, if one of them is enough.
 const MAX_ALTERNATIVES: usize = 3;
 
-pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut String) {
+pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out: &mut String) {
     if !findings.cycles.is_empty() {
         out.push_str("<ol class=\"cycles\">\n");
         for (number, cycle) in findings.cycles.iter().enumerate().take(MAX_CYCLES) {
@@ -36,15 +36,15 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut
     }
 }
 
-/// Returns a link to a value in the picture.
-fn show(node: Option<u32>, drawn: &Drawn, text: &str) -> String {
+/// Returns `text`, as a link to the value in the picture if the value is drawn.
+fn value_link(node: Option<u32>, drawn: &DrawnValues, text: &str) -> String {
     match node.filter(|&node| drawn.has(node)) {
         Some(node) => format!("<a href=\"#n{node}\">{text}</a>"),
         None => text.to_owned(),
     }
 }
 
-fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: &mut String) {
+fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &DrawnValues, out: &mut String) {
     let kept = if cycle.proof == Proof::HeldOutside { cycle.pinned } else { cycle.all_leaked };
     let many = if cycle.instances > 1 {
         format!("{} cycles of this kind keep ", human_count(cycle.instances))
@@ -63,9 +63,9 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
         "<li class=\"cycle tint-{}\" id=\"c{}\" data-cycle=\"{number}\"><h2>{} <span>{}</span></h2>\n<p class=\"way\">{}</p>\n<table class=\"facts\"><tbody>\n",
         number % 6,
         number + 1,
-        show(first, drawn, &format!("Cycle {}", number + 1)),
+        value_link(first, drawn, &format!("Cycle {}", number + 1)),
         escaped(&heading, MAX_TEXT_BYTES),
-        way(graph, &cycle.around, cycle.around.len(), drawn),
+        path_html(graph, &cycle.closed_path, cycle.closed_path.len(), drawn),
     );
     let mut row = |what: &str, html: &str| {
         let _ = writeln!(out, "<tr><th scope=\"row\">{what}</th><td>{html}</td></tr>");
@@ -114,7 +114,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
             &escaped(&format!("{} that is in use now", words::bytes(cycle.pinned)), MAX_TEXT_BYTES),
         );
     }
-    if cycle.nodes.len() > cycle.around.len() {
+    if cycle.nodes.len() > cycle.closed_path.len() {
         row(
             "Values",
             &escaped(
@@ -123,7 +123,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
             ),
         );
     }
-    if !cycle.behind.is_empty() {
+    if !cycle.held_by_cycles.is_empty() {
         let link = |other: &u32| {
             let name = format!("cycle {}", other + 1);
             if (*other as usize) < MAX_CYCLES {
@@ -132,10 +132,10 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
                 name
             }
         };
-        row("Also held by", &words::behind(cycle, |other| link(&other)));
+        row("Also held by", &words::other_cycles(cycle, |other| link(&other)));
     }
     if !cycle.to_memory.is_empty() {
-        row("Way to its memory", &way(graph, &cycle.to_memory, cycle.to_memory_steps, drawn));
+        row("Way to its memory", &path_html(graph, &cycle.to_memory, cycle.to_memory_steps, drawn));
     }
     if let Some(node) = cycle.memory_node {
         let of = &graph.nodes[node as usize];
@@ -154,10 +154,10 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &Drawn, out: 
 
 /// Formats a path with its values as links to the picture; the steps in the middle of a long one are only
 /// counted.
-fn way(graph: &Graph, edges: &[u32], steps: usize, drawn: &Drawn) -> String {
+fn path_html(graph: &Graph, edges: &[u32], steps: usize, drawn: &DrawnValues) -> String {
     const SHOWN: usize = 8;
-    let values = words::values_of_way(graph, edges);
-    let value = |node: u32, at: usize| show(Some(node), drawn, &line(&values[at], MAX_TEXT_BYTES));
+    let values = words::path_labels(graph, edges);
+    let value = |node: u32, at: usize| value_link(Some(node), drawn, &line(&values[at], MAX_TEXT_BYTES));
     let Some(&first) = edges.first() else { return String::new() };
     let mut out = value(graph.edges[first as usize].from, 0);
     for (at, &edge) in edges.iter().enumerate() {
@@ -168,12 +168,12 @@ fn way(graph: &Graph, edges: &[u32], steps: usize, drawn: &Drawn) -> String {
             continue;
         }
         let to = value(graph.edges[edge as usize].to, at + 1);
-        let _ = write!(out, " <code>{}</code> → {to}", line(&words::path(graph, edge), MAX_TEXT_BYTES));
+        let _ = write!(out, " <code>{}</code> → {to}", line(&words::edge_label(graph, edge), MAX_TEXT_BYTES));
     }
     out
 }
 
-fn write_unexplained(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut String) {
+fn write_unexplained(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out: &mut String) {
     out.push_str(
         "<h2>Handles that are unaccounted for</h2>\n<p>Forgotten, or where memtrack cannot see them. These are not cycles.</p>\n\
          <table class=\"handles\"><thead><tr><th scope=\"col\">Value</th><th scope=\"col\">Handles</th><th scope=\"col\">Made at</th>\
@@ -185,13 +185,13 @@ fn write_unexplained(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mu
         if let Some(scope) = &first.scope {
             let _ = write!(made, "<br/>in {}", escaped(scope, MAX_TEXT_BYTES));
         }
-        if let Some(since) = words::since(handles) {
+        if let Some(since) = words::age(handles) {
             let _ = write!(made, "<br/>{since}");
         }
         let _ = writeln!(
             out,
             "<tr><td>{}</td><td>{}</td><td>{made}</td><td>{}</td></tr>",
-            show(Some(first.node), drawn, &line(&words::label(graph, first.node), MAX_TEXT_BYTES)),
+            value_link(Some(first.node), drawn, &line(&words::label(graph, first.node), MAX_TEXT_BYTES)),
             match handles.values {
                 1 => human_count(handles.handles),
                 values => format!("{} to {}", human_count(handles.handles), counted(values, "value")),

@@ -1,9 +1,9 @@
 //! The findings as one HTML page that needs no network: the findings, the picture, and a table of the values.
 //!
-//! All of it is readable without scripts; the script only moves the picture and repeats the contents of the
-//! table in its pane. So the page contains only the data that it shows, and the script interprets no text.
-//! Labels are untrusted: they are escaped here, the script copies elements unchanged, and the policy in the
-//! page's head allows only this script and no address.
+//! The page is readable without scripts; the script only moves the picture and repeats the contents of the
+//! table in a pane. So the page contains only the data that it shows, and the script interprets no text.
+//! Labels are untrusted: they are escaped here, the script copies elements unchanged, and the content security policy
+//! in the page's head allows only this script and no URL.
 
 mod findings;
 mod values;
@@ -11,7 +11,7 @@ mod values;
 use crate::findings::Findings;
 use crate::graph::Graph;
 use crate::picture::svg::Picture;
-use crate::picture::{Drawn, weak_verb};
+use crate::picture::{DrawnValues, weak_verb};
 use crate::words;
 use memtrack_model::escape::{escaped, line};
 use memtrack_model::units::human_count;
@@ -19,16 +19,16 @@ use std::fmt::Write;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// The script's SHA-256 hash in base64: the policy allows only this script.
+/// The script's SHA-256 hash in base64: the content security policy allows only this script.
 const SCRIPT_SHA256: &str = include_str!("page.sha256");
-/// The maximum number of bytes of a title and of a remark, and of remarks.
+/// The maximum number of bytes of a title and of a remark, and the maximum number of remarks.
 const MAX_TITLE_BYTES: usize = 300;
 const MAX_REMARK_BYTES: usize = 1000;
 const MAX_REMARKS: usize = 50;
 
 /// Returns the page. `title` names the source of the graph: a file or a program.
 pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
-    let drawn = Drawn::of(graph, findings);
+    let drawn = DrawnValues::of(graph, findings);
     let picture = Picture::new(graph, findings, &drawn);
     let mut out = String::new();
     let title = line(title, MAX_TITLE_BYTES);
@@ -47,7 +47,7 @@ pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
          <style>{STYLE}</style>\n</head>\n<body>\n<header><h1>{title}</h1><p>{}</p></header>\n<main{}>\n<section class=\"findings\" \
          aria-label=\"Findings\">\n",
         SCRIPT_SHA256.trim(),
-        escaped(&words::answer(graph, findings), MAX_REMARK_BYTES),
+        escaped(&words::summary(graph, findings), MAX_REMARK_BYTES),
         if is_empty { " class=\"alone\"" } else { "" },
     );
     findings::write(graph, findings, &drawn, &mut out);
@@ -95,7 +95,7 @@ pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
 }
 
 /// Lists the parts that the picture leaves out.
-fn left_out(drawn: &Drawn, picture: &Picture<'_>) -> Vec<String> {
+fn left_out(drawn: &DrawnValues, picture: &Picture<'_>) -> Vec<String> {
     let mut out = Vec::new();
     if drawn.left_out > 0 {
         let (verb, s) = if drawn.left_out == 1 { ("is", "") } else { ("are", "s") };

@@ -1,9 +1,9 @@
-//! The table of the drawn values: the description of each and all known facts about it. The script shows its
-//! rows beside the picture.
+//! The table of the drawn values: the description of each value and all known facts about it. The script shows the
+//! table's rows beside the picture.
 
 use crate::findings::Findings;
-use crate::graph::{Graph, Held, Origin};
-use crate::picture::{Drawn, MAX_CYCLES};
+use crate::graph::{Graph, Origin, Reachability};
+use crate::picture::{DrawnValues, MAX_CYCLES};
 use crate::referrers::Referrers;
 use crate::words;
 use foldhash::{HashMap, HashMapExt};
@@ -18,7 +18,7 @@ const MAX_NAME_BYTES: usize = 200;
 /// The maximum number of listed references from a value, references to it, and storages.
 const MAX_LISTED: usize = 24;
 
-pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut String) {
+pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out: &mut String) {
     let referrers = Referrers::of(graph);
     let mut cycle_of = HashMap::new();
     for (cycle, number) in findings.cycles.iter().take(MAX_CYCLES).zip(1..) {
@@ -78,9 +78,11 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &Drawn, out: &mut
         out.push_str("</td>");
         if graph.origin == Origin::Rust {
             let mut by = match of.held {
-                Held::Unreachable => "values that nothing else holds".to_owned(),
-                Held::Outside(handles) => format!("{} from outside", counted(handles, "strong pointer")),
-                Held::Reachable => "a value that is held from outside".to_owned(),
+                Reachability::Unreachable => "values that nothing else holds".to_owned(),
+                Reachability::Outside(handles) => {
+                    format!("{} from outside", counted(handles, "strong pointer"))
+                }
+                Reachability::Reachable => "a value that is held from outside".to_owned(),
             };
             if of.weak_outside > 0 {
                 let _ = write!(by, "; {} outside", counted(of.weak_outside, "weak handle"));
@@ -115,7 +117,14 @@ fn memory(graph: &Graph, node: u32, out: &mut String) {
     }
 }
 
-fn references(graph: &Graph, drawn: &Drawn, edges: &[u32], all: usize, forward: bool, out: &mut String) {
+fn references(
+    graph: &Graph,
+    drawn: &DrawnValues,
+    edges: &[u32],
+    all: usize,
+    forward: bool,
+    out: &mut String,
+) {
     if all == 0 {
         return;
     }

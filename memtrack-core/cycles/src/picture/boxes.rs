@@ -1,19 +1,19 @@
-//! The text in and beside the boxes of a picture, and the room that it takes.
+//! The text in the boxes and at the lines of a picture, and its size.
 
 use crate::graph::{Graph, Origin};
 use memtrack_model::text::cut;
 use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
 
-/// The maximum number of lines of a label, and of characters of each.
+/// The maximum number of lines of a label, and of characters in a line.
 const MAX_LABEL_LINES: usize = 3;
 const MAX_LABEL_CHARACTERS: usize = 34;
-/// The maximum number of references that a line names, and of characters of each.
+/// The maximum number of references that are named at a line, and of characters of a name.
 const MAX_NAMES: usize = 3;
 const MAX_NAME_CHARACTERS: usize = 24;
-/// The maximum number of bytes of a text that is inspected, regardless of its length.
+/// The maximum number of bytes of a text that are inspected.
 const MAX_INSPECTED_BYTES: usize = 2048;
 
-/// The width of a character: the fonts that a browser may choose are at most this wide.
+/// The width of a character in pixels: the characters of any font that a browser may choose are at most this wide.
 const CHARACTER_WIDTH: f64 = 7.4;
 const SMALL_CHARACTER_WIDTH: f64 = 6.7;
 /// The distance between lines.
@@ -23,15 +23,15 @@ pub(super) const SMALL_LINE: f64 = 14.0;
 pub(super) const PADDING: f64 = 9.0;
 
 /// The lines in a box: those of the label, and one for its device memory.
-pub(super) struct Words {
+pub(super) struct BoxText {
     pub label: Vec<String>,
     pub memory: Option<String>,
 }
 
-pub(super) fn words(graph: &Graph, node: u32) -> Words {
+pub(super) fn box_text(graph: &Graph, node: u32) -> BoxText {
     let text = cut(graph.label(node), MAX_INSPECTED_BYTES);
     let text = match graph.origin {
-        // The base that all Python objects share carries no information.
+        // The base class that all Python objects share carries no information.
         Origin::Python => text.strip_prefix("object\n").unwrap_or(text),
         Origin::Rust => text,
     };
@@ -45,10 +45,10 @@ pub(super) fn words(graph: &Graph, node: u32) -> Words {
         label[MAX_LABEL_LINES - 1] =
             format!("… {}", counted((lines.len() - MAX_LABEL_LINES + 1) as u64, "more line"));
     }
-    Words { label, memory: graph.nodes[node as usize].root.then(|| memory(graph, node)) }
+    BoxText { label, memory: graph.nodes[node as usize].root.then(|| memory(graph, node)) }
 }
 
-/// Returns the suggestion for a reference: in Python there is more than one way.
+/// Returns the verb of the suggestion for a reference: in Python, there are other ways than making it weak.
 pub(crate) fn weak_verb(graph: &Graph) -> &'static str {
     match graph.origin {
         Origin::Rust => "make weak",
@@ -79,14 +79,14 @@ pub(crate) fn memory(graph: &Graph, node: u32) -> String {
     }
 }
 
-/// Returns the names of a line's references, one per line, followed by the number of further ones.
+/// Returns the names of a line's references, one per text line, followed by the number of further references.
 pub(super) fn names(
     graph: &Graph,
     line: &super::DrawnEdge,
     suggested: impl Fn(u32) -> bool,
 ) -> Vec<(String, bool)> {
     let mut edges = line.edges.clone();
-    // All references that should become weak are named.
+    // References that should become weak come first.
     edges.sort_by_key(|&edge| !suggested(edge));
     let name = |edge: u32| {
         let text = printable(cut(graph.text(graph.edges[edge as usize].path), MAX_INSPECTED_BYTES));
@@ -101,8 +101,8 @@ pub(super) fn names(
 }
 
 /// Returns the size of a box.
-pub(super) fn size(words: &Words) -> (f64, f64) {
-    let lines = words.label.iter().chain(&words.memory);
+pub(super) fn size(text: &BoxText) -> (f64, f64) {
+    let lines = text.label.iter().chain(&text.memory);
     let widest = lines.clone().map(|line| columns(line)).max().unwrap_or(0);
     let width = (widest as f64 * CHARACTER_WIDTH + 2.0 * PADDING).max(56.0);
     (width.ceil(), lines.count() as f64 * LINE + 2.0 * PADDING - 4.0)
@@ -114,7 +114,7 @@ pub(super) fn names_size(names: &[(String, bool)]) -> (f64, f64) {
     ((widest as f64 * SMALL_CHARACTER_WIDTH + 8.0).ceil(), names.len() as f64 * SMALL_LINE + 2.0)
 }
 
-/// Returns the width of a text in letters of the Latin alphabet: other letters may be twice as wide.
+/// Returns the width of a text in Latin letters: letters of other scripts may be twice as wide.
 fn columns(text: &str) -> usize {
     text.chars().map(|c| if c < '\u{1100}' || ('\u{2000}'..'\u{2e80}').contains(&c) { 1 } else { 2 }).sum()
 }

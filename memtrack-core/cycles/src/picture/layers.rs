@@ -1,14 +1,14 @@
-//! Layers for the values of a graph with cycles: each value's distance from the left along references,
-//! ignoring those that lead back.
+//! Assigns layers to the values of a graph with cycles: a value's layer is its distance from the left along references,
+//! ignoring references that lead back.
 
-/// Returns the layer of each node. `edges` are pairs of indices of nodes; which edges lead back depends on
+/// Returns the layer of each node. `edges` are pairs of node indices; which edges count as leading back depends on
 /// the order of the nodes.
 pub(super) fn layers(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut out = vec![Vec::new(); nodes];
     for &(from, to) in edges.iter().filter(|(from, to)| from != to) {
         out[from].push(to);
     }
-    // Depth first without recursion. In the reverse of the order in which nodes are left, every edge leads
+    // A depth-first search without recursion. In the reverse order of leaving the nodes, every edge leads
     // forward, except edges to a node that is being visited.
     #[derive(Clone, Copy, PartialEq)]
     enum State {
@@ -20,24 +20,24 @@ pub(super) fn layers(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut left = Vec::with_capacity(nodes);
     let mut back = std::collections::HashSet::new();
     for start in 0..nodes {
-        let mut way = vec![(start, 0)];
+        let mut stack = vec![(start, 0)];
         if state[start] != State::New {
             continue;
         }
         state[start] = State::Open;
-        while let Some((node, next)) = way.last_mut() {
+        while let Some((node, next)) = stack.last_mut() {
             let node = *node;
             let Some(&to) = out[node].get(*next) else {
                 state[node] = State::Left;
                 left.push(node);
-                way.pop();
+                stack.pop();
                 continue;
             };
             *next += 1;
             match state[to] {
                 State::New => {
                     state[to] = State::Open;
-                    way.push((to, 0));
+                    stack.push((to, 0));
                 }
                 State::Open => {
                     back.insert((node, to));

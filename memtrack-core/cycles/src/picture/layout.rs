@@ -1,28 +1,28 @@
 //! The positions of boxes and lines in a picture: layers from left to right, as Graphviz lays out PyTorch's
 //! graphs.
 //!
-//! The library (dagre) positions the boxes, the lines and the text at them. Its time grows with the square of
-//! the number of layers that all lines cross together, its stack with the length of a chain; so each
-//! connected part is laid out separately, only lines that cross few layers take part, and it runs on a thread
-//! with a large enough stack. The other lines are drawn straight across, behind the boxes. If it fails, the
-//! boxes stand in columns.
+//! A library (dagre) positions the boxes, the lines and the text at the lines. Its time grows with the square of
+//! the total number of layers that the lines cross, and its stack with the length of a chain; so each
+//! connected part is laid out separately, only lines that cross few layers take part, and the library runs on a thread
+//! with a large enough stack. The other lines are drawn straight across, behind the boxes. If the library fails, the
+//! boxes are placed in columns.
 //!
-//! **Why dagre?** Five libraries were tried on graphs of 10 to 2,000 values with cycles, references from a value to
+//! **Why dagre?** Five libraries were tested on graphs of 10 to 2,000 values with cycles, references from a value to
 //! itself and parallel ones (seconds in release for 300 and 2,000 values, on a shared machine; overlapping boxes count as
 //! failures):
 //!
 //! - dagre 0.1.2 (Apache-2.0; needs `log`, `serde`, `serde_json`; does not compile without its default features): 0.43
-//!   and 5.2. None of 8,000 small random graphs failed, the answer is the same each time, and there is space for names.
-//! - dugong 0.4.2 (MIT or Apache-2.0): 0.17 and 9.1, as sound; but it turns on `preserve_order` of `serde_json` in the
+//!   and 5.2. None of 8,000 small random graphs failed, the result is the same each time, and there is space for names.
+//! - dugong 0.4.2 (MIT or Apache-2.0): 0.17 and 9.1, as reliable; but it turns on `preserve_order` of `serde_json` in the
 //!   whole program that embeds it, and its newer releases need Rust 1.95.
 //! - dagre-dgl-rs 0.1.1 (MIT; needs `petgraph` and `indexmap`): 0.32 and 6.6.
-//! - rust-sugiyama 0.4 (MIT): panics at a reference from a value to itself, places boxes on top of each other without
-//!   these, and has an endless loop that is reported and open (its issue 25).
-//! - layout-rs 0.1.3 (MIT): was still busy with 300 values after 8 seconds.
+//! - rust-sugiyama 0.4 (MIT): panics at a reference from a value to itself, overlaps boxes even without such references,
+//!   and has a known endless loop (its issue 25).
+//! - layout-rs 0.1.3 (MIT): had not finished 300 values after 8 seconds.
 //!
-//! In all of them the time is quadratic in the number of lines that cross their layers (600 random references
-//! among 300 values: 6.4 s, or not finished after 8), and dagre recurses along chains (2,000 values overflow
-//! 512 KiB).
+//! In all of these libraries the time is quadratic in the number of times that lines cross layers (600 random references
+//! among 300 values: 6.4 s, or not finished after 8 s), and dagre recurses along chains (2,000 values overflow
+//! 512 KiB of stack).
 
 use super::layers::layers;
 use dagre::graph::{Graph, GraphOptions};
@@ -30,11 +30,11 @@ use dagre::layout::types::{Acyclicer, LabelPos};
 use dagre::{EdgeLabel, LayoutOptions, NodeLabel, RankDir};
 use std::collections::HashMap;
 
-/// The maximum number of layers that the lines positioned by the library may cross, all together.
+/// The maximum number of layers that the lines positioned by the library may cross in total.
 const MAX_CROSSED: usize = 1200;
 /// The stack of the layout thread. A chain of as many boxes as are drawn takes less than a quarter of it.
 const LAYOUT_STACK_BYTES: usize = 8 << 20;
-/// The distances between boxes of a layer, between lines, and between layers.
+/// The distances, in pixels, between boxes of a layer, between lines, and between layers.
 const BETWEEN_BOXES: f64 = 26.0;
 const BETWEEN_LINES: f64 = 14.0;
 const BETWEEN_LAYERS: f64 = 22.0;
@@ -52,10 +52,10 @@ pub(super) struct Point {
 
 /// A line between two different boxes.
 #[derive(Clone, Debug)]
-pub(super) struct Between {
+pub(super) struct BoxLine {
     pub from: usize,
     pub to: usize,
-    /// The size of the text at it.
+    /// The size of the text at the line.
     pub width: f64,
     pub height: f64,
 }
@@ -65,7 +65,7 @@ pub(super) struct Between {
 pub(super) struct Layout {
     /// Each box's upper left corner.
     pub boxes: Vec<Point>,
-    /// Each line's points, from the one box's edge to the other's.
+    /// Each line's points, from the edge of its first box to the edge of its second.
     pub lines: Vec<Vec<Point>>,
     /// The middle of the text at each line.
     pub names: Vec<Point>,
@@ -74,11 +74,11 @@ pub(super) struct Layout {
 }
 
 /// Positions boxes of these sizes. The result depends only on the arguments.
-pub(super) fn layout(sizes: &[(f64, f64)], lines: &[Between]) -> Layout {
+pub(super) fn layout(sizes: &[(f64, f64)], lines: &[BoxLine]) -> Layout {
     let parts = parts(sizes.len(), lines);
     let work: Vec<Part> = parts.iter().map(|boxes| Part::of(boxes, sizes, lines)).collect();
     let placed = std::thread::scope(|scope| {
-        let all = || work.iter().map(Part::by_library).collect::<Vec<_>>();
+        let all = || work.iter().map(Part::placed_by_library).collect::<Vec<_>>();
         let thread = std::thread::Builder::new().stack_size(LAYOUT_STACK_BYTES).spawn_scoped(scope, all);
         thread.ok().and_then(|thread| thread.join().ok())
     });
@@ -89,8 +89,8 @@ pub(super) fn layout(sizes: &[(f64, f64)], lines: &[Between]) -> Layout {
     pack(sizes, lines, &work, placed.collect())
 }
 
-/// Returns the connected boxes, each part in the order of the boxes.
-fn parts(boxes: usize, lines: &[Between]) -> Vec<Vec<usize>> {
+/// Returns the connected parts, each with its boxes in ascending order.
+fn parts(boxes: usize, lines: &[BoxLine]) -> Vec<Vec<usize>> {
     let mut of: Vec<usize> = (0..boxes).collect();
     fn root(of: &mut [usize], mut at: usize) -> usize {
         while of[at] != at {
@@ -119,31 +119,31 @@ fn parts(boxes: usize, lines: &[Between]) -> Vec<Vec<usize>> {
 struct Part {
     boxes: Vec<usize>,
     sizes: Vec<(f64, f64)>,
-    /// Lines as indices into all lines, and with the boxes' indices in this part.
-    lines: Vec<(usize, Between)>,
-    /// Whether the library places a line.
+    /// The lines, each with its index among all lines, and with its boxes as indices into this part.
+    lines: Vec<(usize, BoxLine)>,
+    /// Whether the library positions each line.
     is_placed: Vec<bool>,
     /// The layer of each box.
     layers: Vec<usize>,
 }
 
-/// The positions of the boxes (their upper left corners) and of those lines that the library has positioned,
-/// with the text at them.
+/// The positions of the boxes (their upper left corners) and of the lines that the library has positioned,
+/// with the middle of the text at each.
 #[derive(Clone, Debug)]
-struct Placed {
+struct PlacedPart {
     boxes: Vec<Point>,
     lines: HashMap<usize, (Vec<Point>, Point)>,
 }
 
 impl Part {
-    fn of(boxes: &[usize], sizes: &[(f64, f64)], all: &[Between]) -> Self {
+    fn of(boxes: &[usize], sizes: &[(f64, f64)], all: &[BoxLine]) -> Self {
         let places: HashMap<usize, usize> = boxes.iter().copied().zip(0..).collect();
-        let lines: Vec<(usize, Between)> = all
+        let lines: Vec<(usize, BoxLine)> = all
             .iter()
             .enumerate()
             .filter_map(|(number, line)| {
                 let (from, to) = (*places.get(&line.from)?, *places.get(&line.to)?);
-                Some((number, Between { from, to, ..line.clone() }))
+                Some((number, BoxLine { from, to, ..line.clone() }))
             })
             .collect();
         let pairs: Vec<(usize, usize)> = lines.iter().map(|(_, line)| (line.from, line.to)).collect();
@@ -167,7 +167,7 @@ impl Part {
         }
     }
 
-    fn by_library(&self) -> Option<Placed> {
+    fn placed_by_library(&self) -> Option<PlacedPart> {
         let options = GraphOptions { directed: true, multigraph: true, compound: false };
         let mut graph = Graph::<NodeLabel, EdgeLabel>::with_options(options);
         for (at, &(width, height)) in self.sizes.iter().enumerate() {
@@ -195,7 +195,7 @@ impl Part {
             nodesep: BETWEEN_BOXES,
             edgesep: BETWEEN_LINES,
             ranksep: BETWEEN_LAYERS,
-            // Depth first, the library's default, shows a cycle as one reads it; but if everything leads to
+            // Depth first, the library's default, draws a cycle in reading order; but if everything leads to
             // everything, it makes a long row.
             acyclicer: (placed().count() > self.sizes.len() * 3 / 2 && self.sizes.len() > 40)
                 .then_some(Acyclicer::Greedy),
@@ -214,12 +214,11 @@ impl Part {
                 label.points.iter().map(|point| Point { x: point.x, y: point.y }).collect();
             Some((*number, (points, Point { x: label.x?, y: label.y? })))
         });
-        Some(Placed { boxes, lines: lines.collect::<Option<_>>()? })
+        Some(PlacedPart { boxes, lines: lines.collect::<Option<_>>()? })
     }
 
-    /// Returns whether a picture can be drawn like this: everything has a position, and no box overlaps
-    /// another.
-    fn is_sound(&self, placed: &Placed) -> bool {
+    /// Returns whether a picture can be drawn with these positions: everything has a position, and no boxes overlap.
+    fn is_sound(&self, placed: &PlacedPart) -> bool {
         let is_number = |point: &Point| point.x.is_finite() && point.y.is_finite();
         let lies_on = |a: usize, b: usize| {
             let (at, other) = (placed.boxes[a], placed.boxes[b]);
@@ -238,7 +237,7 @@ impl Part {
     }
 
     /// Positions each layer as a column.
-    fn in_columns(&self) -> Placed {
+    fn in_columns(&self) -> PlacedPart {
         let count = self.layers.iter().max().map_or(0, |last| last + 1);
         let mut widths = vec![0.0_f64; count];
         for (&layer, size) in self.layers.iter().zip(&self.sizes) {
@@ -255,12 +254,12 @@ impl Part {
             y[layer] += size.1 + BETWEEN_BOXES;
             point
         });
-        Placed { boxes: boxes.collect(), lines: HashMap::new() }
+        PlacedPart { boxes: boxes.collect(), lines: HashMap::new() }
     }
 }
 
-/// Puts the parts side by side in rows, in their order.
-fn pack(sizes: &[(f64, f64)], lines: &[Between], parts: &[Part], placed: Vec<Placed>) -> Layout {
+/// Places the parts side by side in rows, in order.
+fn pack(sizes: &[(f64, f64)], lines: &[BoxLine], parts: &[Part], placed: Vec<PlacedPart>) -> Layout {
     let mut layout = Layout {
         boxes: vec![Point { x: 0.0, y: 0.0 }; sizes.len()],
         lines: vec![Vec::new(); lines.len()],
@@ -272,7 +271,7 @@ fn pack(sizes: &[(f64, f64)], lines: &[Between], parts: &[Part], placed: Vec<Pla
         for (number, line) in &part.lines {
             placed.lines.entry(*number).or_insert_with(|| {
                 let end = |at: usize| (placed.boxes[at], part.sizes[at]);
-                across(end(line.from), end(line.to))
+                direct_line(end(line.from), end(line.to))
             });
         }
         pieces.push((part, extent(part, &placed), placed));
@@ -306,7 +305,7 @@ fn pack(sizes: &[(f64, f64)], lines: &[Between], parts: &[Part], placed: Vec<Pla
 }
 
 /// Returns the corners of the rectangle around a part.
-fn extent(part: &Part, placed: &Placed) -> (Point, Point) {
+fn extent(part: &Part, placed: &PlacedPart) -> (Point, Point) {
     let mut low = Point { x: f64::MAX, y: f64::MAX };
     let mut high = Point { x: f64::MIN, y: f64::MIN };
     let mut add = |point: Point, width: f64, height: f64| {
@@ -324,8 +323,11 @@ fn extent(part: &Part, placed: &Placed) -> (Point, Point) {
     (low, high)
 }
 
-/// Returns a line straight across if it leads to the right; a line that leads back goes around below.
-fn across((from, from_size): (Point, (f64, f64)), (to, to_size): (Point, (f64, f64))) -> (Vec<Point>, Point) {
+/// Returns a direct line if it leads to the right; a line that leads back passes below the boxes.
+fn direct_line(
+    (from, from_size): (Point, (f64, f64)),
+    (to, to_size): (Point, (f64, f64)),
+) -> (Vec<Point>, Point) {
     let right = Point { x: from.x + from_size.0, y: from.y + from_size.1 / 2.0 };
     let left = Point { x: to.x, y: to.y + to_size.1 / 2.0 };
     let (a, b, c, d) = if left.x > right.x {
@@ -353,11 +355,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn between(from: usize, to: usize) -> Between {
-        Between { from, to, width: 50.0, height: 16.0 }
+    fn line_between(from: usize, to: usize) -> BoxLine {
+        BoxLine { from, to, width: 50.0, height: 16.0 }
     }
 
-    fn check(sizes: &[(f64, f64)], lines: &[Between], layout: &Layout) {
+    fn check(sizes: &[(f64, f64)], lines: &[BoxLine], layout: &Layout) {
         let end = |at: usize| (layout.boxes[at], sizes[at]);
         for a in 0..sizes.len() {
             let (at, size) = end(a);
@@ -397,7 +399,7 @@ mod tests {
             ends in prop::collection::vec((0_usize..14, 0_usize..14), 0..24),
         ) {
             let count = sizes.len();
-            let lines: Vec<_> = ends.into_iter().map(|(from, to)| between(from % count, to % count)).filter(|line| line.from != line.to).collect();
+            let lines: Vec<_> = ends.into_iter().map(|(from, to)| line_between(from % count, to % count)).filter(|line| line.from != line.to).collect();
             let placed = layout(&sizes, &lines);
             check(&sizes, &lines, &placed);
             prop_assert_eq!(placed, layout(&sizes, &lines));
@@ -408,7 +410,7 @@ mod tests {
     fn columns_are_a_picture_too() {
         let sizes = vec![(100.0, 30.0); 9];
         let lines: Vec<_> = (0..9)
-            .flat_map(|at| [between(at, (at + 1) % 9), between(at, (at * 5 + 2) % 9)])
+            .flat_map(|at| [line_between(at, (at + 1) % 9), line_between(at, (at * 5 + 2) % 9)])
             .filter(|line| line.from != line.to)
             .collect();
         let part = Part::of(&(0..9).collect::<Vec<_>>(), &sizes, &lines);
@@ -420,8 +422,8 @@ mod tests {
     #[test]
     fn a_picture_that_cannot_be_drawn_is_detected() {
         let sizes = [(10.0, 10.0); 2];
-        let part = Part::of(&[0, 1], &sizes, &[between(0, 1)]);
-        let placed = |x: f64| Placed {
+        let part = Part::of(&[0, 1], &sizes, &[line_between(0, 1)]);
+        let placed = |x: f64| PlacedPart {
             boxes: vec![Point { x: 0.0, y: 0.0 }, Point { x, y: 0.0 }],
             lines: HashMap::new(),
         };
@@ -433,7 +435,7 @@ mod tests {
     fn many_lines_between_all_boxes_are_drawn_without_the_library() {
         let sizes = vec![(100.0, 30.0); 40];
         let lines: Vec<_> = (0..40)
-            .flat_map(|from| (0..40).map(move |to| between(from, to)))
+            .flat_map(|from| (0..40).map(move |to| line_between(from, to)))
             .filter(|line| line.from != line.to)
             .take(900)
             .collect();
@@ -446,7 +448,7 @@ mod tests {
     fn the_longest_chain_that_is_drawn_fits_the_stack() {
         let count = super::super::select::MAX_NODES;
         let sizes = vec![(60.0, 30.0); count];
-        let lines: Vec<_> = (0..count).map(|from| between(from, (from + 1) % count)).collect();
+        let lines: Vec<_> = (0..count).map(|from| line_between(from, (from + 1) % count)).collect();
         let placed = layout(&sizes, &lines);
         check(&sizes, &lines, &placed);
         assert!(placed.height < 400.0, "by the library: one row, not a column");

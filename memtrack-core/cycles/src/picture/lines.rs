@@ -1,6 +1,6 @@
-//! The lines of a picture: all references from one value to another are one line.
+//! The lines of a picture: all references from one value to another are drawn as one line.
 
-use super::select::Drawn;
+use super::select::DrawnValues;
 use crate::findings::Findings;
 use crate::graph::Graph;
 use foldhash::{HashMap, HashMapExt, HashSet};
@@ -16,23 +16,23 @@ pub(crate) struct DrawnEdge {
     pub to: u32,
     /// Indices into the graph's edges; at least one.
     pub edges: Vec<u32>,
-    /// The cycle that it is a part of, as an index into the findings.
+    /// The cycle that the line is a part of, as an index into the findings.
     pub cycle: Option<u32>,
     /// Whether one of its references should become weak.
     pub cut: bool,
-    /// Whether it is on the way around a cycle that is shown, or on a path from one to device memory.
+    /// Whether it is on a cycle's closed path in the text, or on a cycle's path to device memory.
     pub shown: bool,
 }
 
-/// Returns the lines between drawn values, those of the worst cycles first, and the number of references that
+/// Returns the lines between drawn values, lines of the worst cycles first, and the number of references that
 /// are in no line.
-pub(crate) fn lines(graph: &Graph, findings: &Findings, drawn: &Drawn) -> (Vec<DrawnEdge>, u64) {
+pub(crate) fn lines(graph: &Graph, findings: &Findings, drawn: &DrawnValues) -> (Vec<DrawnEdge>, u64) {
     let cycle_of = cycle_of(findings, drawn);
     let cuts = suggested(graph, findings);
     let shown: HashSet<u32> = findings
         .cycles
         .iter()
-        .flat_map(|cycle| cycle.around.iter().chain(&cycle.to_memory).copied())
+        .flat_map(|cycle| cycle.closed_path.iter().chain(&cycle.to_memory).copied())
         .take(1 << 16)
         .collect();
     let mut lines = Vec::<DrawnEdge>::new();
@@ -70,7 +70,7 @@ pub(crate) fn suggested(graph: &Graph, findings: &Findings) -> HashSet<u32> {
 }
 
 /// Returns the cycle of each drawn value that is a part of one.
-pub(crate) fn cycle_of(findings: &Findings, drawn: &Drawn) -> HashMap<u32, u32> {
+pub(crate) fn cycle_of(findings: &Findings, drawn: &DrawnValues) -> HashMap<u32, u32> {
     let mut cycle_of = HashMap::new();
     for (cycle, number) in findings.cycles.iter().take(super::MAX_CYCLES).zip(0..) {
         for &node in cycle.nodes.iter().filter(|&&node| drawn.has(node)) {

@@ -9,4 +9,4 @@ pub mod svg;
 
 pub(crate) use boxes::weak_verb;
 use lines::DrawnEdge;
-pub(crate) use select::{Drawn, MAX_CYCLES};
+pub(crate) use select::{DrawnValues, MAX_CYCLES};

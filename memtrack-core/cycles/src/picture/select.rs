@@ -1,4 +1,4 @@
-//! The choice of values that are drawn and listed, if a graph has too many.
+//! Selects the values that are drawn and listed, if a graph has too many.
 
 use crate::findings::{Cycle, Findings};
 use crate::graph::Graph;
@@ -6,7 +6,7 @@ use crate::referrers::Referrers;
 use foldhash::{HashMap, HashMapExt};
 use std::collections::VecDeque;
 
-/// The maximum number of values in a picture. The library takes a third of a second for this many; a larger
+/// The maximum number of values in a picture. The layout library takes a third of a second for this many; a larger
 /// graph is better read as a table or by a program.
 pub(crate) const MAX_NODES: usize = 300;
 /// The maximum number of cycles that are described. Cycles of the same types and fields count as one.
@@ -16,31 +16,33 @@ pub(crate) const MAX_CYCLES: usize = 100;
 const CYCLE_SHARE: usize = 48;
 
 /// The values of a picture, the worst cycle's first.
-pub(crate) struct Drawn {
+pub(crate) struct DrawnValues {
     /// Indices into the graph's nodes.
     pub nodes: Vec<u32>,
-    /// The index in `nodes` of each.
+    /// The index in `nodes` of each drawn value.
     pub places: HashMap<u32, u32>,
     /// The number of values of the graph that are not drawn.
     pub left_out: u64,
 }
 
-impl Drawn {
-    /// Chooses the worst cycles with their paths to device memory, then the rest of their values, then the
-    /// values that refer to these or that they refer to, then everything else.
+impl DrawnValues {
+    /// Selects first the worst cycles with their paths to device memory, then the other values of these cycles, then the
+    /// values that refer to any of these or that any of these refer to, and then everything else.
     pub fn of(graph: &Graph, findings: &Findings) -> Self {
         let mut drawn = Self { nodes: Vec::new(), places: HashMap::new(), left_out: 0 };
         let cycles = &findings.cycles[..findings.cycles.len().min(MAX_CYCLES)];
         for cycle in cycles {
-            way(graph, cycle, &cycle.around).take(CYCLE_SHARE).for_each(|node| drawn.add(node));
+            values_on_path(graph, cycle, &cycle.closed_path)
+                .take(CYCLE_SHARE)
+                .for_each(|node| drawn.add(node));
             // Both ends of a long path are more informative than its middle.
             let steps = cycle.to_memory.len();
             let (head, tail) = (
                 steps.min(CYCLE_SHARE / 2),
                 steps.saturating_sub(CYCLE_SHARE / 2).max(CYCLE_SHARE / 2).min(steps),
             );
-            way(graph, cycle, &cycle.to_memory[..head]).for_each(|node| drawn.add(node));
-            way(graph, cycle, &cycle.to_memory[tail..]).skip(1).for_each(|node| drawn.add(node));
+            values_on_path(graph, cycle, &cycle.to_memory[..head]).for_each(|node| drawn.add(node));
+            values_on_path(graph, cycle, &cycle.to_memory[tail..]).skip(1).for_each(|node| drawn.add(node));
             cycle.memory_node.into_iter().for_each(|node| drawn.add(node));
             if drawn.is_full() {
                 break;
@@ -80,7 +82,7 @@ impl Drawn {
         }
     }
 
-    /// Adds values breadth first, along references and against them.
+    /// Adds values breadth first, along references and in the reverse direction.
     fn add_neighbours(&mut self, graph: &Graph) {
         if self.is_full() || self.nodes.is_empty() {
             return;
@@ -103,9 +105,13 @@ impl Drawn {
     }
 }
 
-/// Returns the values along a path, including the one that it begins at.
-fn way<'a>(graph: &'a Graph, cycle: &'a Cycle, edges: &'a [u32]) -> impl Iterator<Item = u32> + 'a {
+/// Returns the values along a path, including the first.
+fn values_on_path<'a>(
+    graph: &'a Graph,
+    cycle: &'a Cycle,
+    edges: &'a [u32],
+) -> impl Iterator<Item = u32> + 'a {
     let first = edges.first().map(|&edge| graph.edges[edge as usize].from);
-    let first = first.or_else(|| cycle.nodes.first().copied().filter(|_| cycle.around.is_empty()));
+    let first = first.or_else(|| cycle.nodes.first().copied().filter(|_| cycle.closed_path.is_empty()));
     first.into_iter().chain(edges.iter().map(|&edge| graph.edges[edge as usize].to))
 }

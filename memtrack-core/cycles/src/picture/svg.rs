@@ -1,9 +1,9 @@
-//! The picture as SVG: a separate file, or the part of a page whose script and style build on its classes.
+//! The picture as SVG: a file, or a part of a page whose script and style use the picture's classes.
 
-use super::boxes::{self, LINE, PADDING, SMALL_LINE, Words};
-use super::layout::{Between, Layout, Point, layout};
+use super::boxes::{self, BoxText, LINE, PADDING, SMALL_LINE};
+use super::layout::{BoxLine, Layout, Point, layout};
 use super::lines::{DrawnEdge, cycle_of, lines, suggested};
-use super::select::Drawn;
+use super::select::DrawnValues;
 use crate::findings::Findings;
 use crate::graph::Graph;
 use crate::words;
@@ -12,7 +12,7 @@ use memtrack_model::units::counted;
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("picture.css");
-/// The number of tints for cycles, of which each gets one.
+/// The number of tints; each cycle gets one.
 const TINTS: u32 = 6;
 /// The space around everything.
 const MARGIN: f64 = 16.0;
@@ -26,22 +26,23 @@ const MAX_TIP_LINES: usize = 14;
 
 /// Returns the picture as a file.
 pub fn svg(graph: &Graph, findings: &Findings) -> String {
-    Picture::new(graph, findings, &Drawn::of(graph, findings)).svg(false)
+    Picture::new(graph, findings, &DrawnValues::of(graph, findings)).svg(false)
 }
 
 /// Everything that is drawn, with its position.
 pub(crate) struct Picture<'a> {
     graph: &'a Graph,
-    drawn: &'a Drawn,
-    words: Vec<Words>,
-    /// The sizes of the boxes without the room for loops.
+    drawn: &'a DrawnValues,
+    texts: Vec<BoxText>,
+    /// The sizes of the boxes, without the room for loops.
     sizes: Vec<(f64, f64)>,
-    /// Lines between boxes, in the order of `layout.lines`; then those from a value to itself.
+    /// The lines between different boxes, in the order of `layout.lines`.
     lines: Vec<DrawnEdge>,
+    /// The lines from a value to itself.
     loops: Vec<DrawnEdge>,
     names: Vec<Vec<(String, bool)>>,
     loop_names: Vec<Vec<(String, bool)>>,
-    /// The upper left corners of the boxes without the room for loops.
+    /// The upper left corners of the boxes, without the room for loops.
     corners: Vec<Point>,
     layout: Layout,
     /// The number of references between drawn values that are in no line.
@@ -50,12 +51,12 @@ pub(crate) struct Picture<'a> {
 }
 
 impl<'a> Picture<'a> {
-    pub fn new(graph: &'a Graph, findings: &'a Findings, drawn: &'a Drawn) -> Self {
+    pub fn new(graph: &'a Graph, findings: &'a Findings, drawn: &'a DrawnValues) -> Self {
         let (all, lines_left_out) = lines(graph, findings, drawn);
         let (loops, mut lines): (Vec<DrawnEdge>, Vec<DrawnEdge>) =
             all.into_iter().partition(|line| line.from == line.to);
         let place = |node: u32| drawn.places[&node] as usize;
-        // The library begins each part's columns at the first line's value, so the worst cycle's should be
+        // The library begins the columns of each part at the first line's value, so the worst cycle's line should be
         // first.
         lines.sort_by_key(|line| (place(line.from), !line.shown, place(line.to)));
         let suggested = suggested(graph, findings);
@@ -63,21 +64,21 @@ impl<'a> Picture<'a> {
             lines.iter().map(|line| boxes::names(graph, line, |edge| suggested.contains(&edge))).collect()
         };
         let (names, loop_names) = (names(&lines), names(&loops));
-        let words: Vec<Words> = drawn.nodes.iter().map(|&node| boxes::words(graph, node)).collect();
-        let mut sizes: Vec<_> = words.iter().map(boxes::size).collect();
+        let texts: Vec<BoxText> = drawn.nodes.iter().map(|&node| boxes::box_text(graph, node)).collect();
+        let mut sizes: Vec<_> = texts.iter().map(boxes::size).collect();
         let mut room = sizes.clone();
         for (line, names) in loops.iter().zip(&loop_names) {
             let (at, (width, height)) = (place(line.from), boxes::names_size(names));
-            // The name stands beside the loop.
+            // The name is beside the loop.
             sizes[at].0 = sizes[at].0.max(64.0);
             room[at] = (sizes[at].0.max(width + 62.0), sizes[at].1 + LOOP_ROOM.max(height));
         }
-        let between: Vec<Between> = lines
+        let between: Vec<BoxLine> = lines
             .iter()
             .zip(&names)
             .map(|(line, names)| {
                 let (width, height) = boxes::names_size(names);
-                Between { from: place(line.from), to: place(line.to), width, height }
+                BoxLine { from: place(line.from), to: place(line.to), width, height }
             })
             .collect();
         let mut layout = layout(&room, &between);
@@ -85,7 +86,7 @@ impl<'a> Picture<'a> {
             |(at, corner): (usize, &Point)| Point { x: corner.x, y: corner.y + room[at].1 - sizes[at].1 };
         let corners: Vec<Point> = layout.boxes.iter().enumerate().map(corner).collect();
         for (line, points) in between.iter().zip(&mut layout.lines) {
-            join(points, &corners, &sizes, line);
+            attach_ends(points, &corners, &sizes, line);
         }
         let cycle_of = cycle_of(findings, drawn);
         let mut cycles: Vec<(u32, Vec<usize>)> = Vec::new();
@@ -100,7 +101,7 @@ impl<'a> Picture<'a> {
         Self {
             graph,
             drawn,
-            words,
+            texts,
             sizes,
             lines,
             loops,
@@ -113,8 +114,8 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// Returns the picture. On a page its values and references are links to the table of values, where a
-    /// script finds them too.
+    /// Returns the picture. On a page its values and references are links to the table of values, where the
+    /// script finds their descriptions.
     pub fn svg(&self, on_page: bool) -> String {
         let (width, height) =
             ((self.layout.width + 2.0 * MARGIN).ceil(), (self.layout.height + 2.0 * MARGIN).ceil());
@@ -149,7 +150,7 @@ impl<'a> Picture<'a> {
         for ((line, names), (points, name)) in
             self.lines.iter().zip(&self.names).zip(self.layout.lines.iter().zip(&self.layout.names))
         {
-            self.line(line, names, &smooth(points), (*name, "middle"), on_page, &mut out);
+            self.line(line, names, &smooth_path(points), (*name, "middle"), on_page, &mut out);
         }
         for (line, names) in self.loops.iter().zip(&self.loop_names) {
             let at = self.drawn.places[&line.from] as usize;
@@ -161,7 +162,7 @@ impl<'a> Picture<'a> {
             self.line(line, names, &path, (name, "start"), on_page, &mut out);
         }
         out.push_str("</g>\n<g class=\"nodes\">\n");
-        for at in 0..self.words.len() {
+        for at in 0..self.texts.len() {
             self.node(at, on_page, &mut out);
         }
         out.push_str("</g>\n</g>\n</svg>\n");
@@ -188,7 +189,7 @@ impl<'a> Picture<'a> {
             let inside =
                 self.lines.iter().zip(&self.layout.lines).filter(|(line, _)| line.cycle == Some(*cycle));
             for (_, points) in inside {
-                let _ = write!(out, "<path d=\"{}\"/>", smooth(points));
+                let _ = write!(out, "<path d=\"{}\"/>", smooth_path(points));
             }
             out.push_str("</g>\n");
         }
@@ -197,7 +198,7 @@ impl<'a> Picture<'a> {
 
     fn line(
         &self,
-        it: &DrawnEdge,
+        edge: &DrawnEdge,
         names: &[(String, bool)],
         path: &str,
         (name, anchor): (Point, &str),
@@ -205,29 +206,29 @@ impl<'a> Picture<'a> {
         out: &mut String,
     ) {
         let mut class = String::from("line");
-        if it.cycle.is_some() {
+        if edge.cycle.is_some() {
             class += " ring";
         }
-        if it.cut {
+        if edge.cut {
             class += " weak";
         }
-        let arrow = if it.cut {
+        let arrow = if edge.cut {
             "weak"
-        } else if it.cycle.is_some() {
+        } else if edge.cycle.is_some() {
             "ring"
         } else {
             "plain"
         };
         let first = names.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
-        let (from, to) = (words::label(self.graph, it.from), words::label(self.graph, it.to));
+        let (from, to) = (words::label(self.graph, edge.from), words::label(self.graph, edge.to));
         let tip = line(&format!("{from} {first} → {to}"), MAX_TIP_BYTES);
         let (open, close) =
-            if on_page { (format!("<a href=\"#v{}\"", it.to), "</a>") } else { ("<g".into(), "</g>") };
+            if on_page { (format!("<a href=\"#v{}\"", edge.to), "</a>") } else { ("<g".into(), "</g>") };
         let _ = write!(
             out,
             "{open} class=\"{class}\" data-from=\"{}\" data-to=\"{}\" aria-label=\"{tip}\"><title>{tip}</title>\
              <path class=\"hit\" d=\"{path}\"/><path class=\"stroke\" d=\"{path}\" marker-end=\"url(#arrow-{arrow})\"/>",
-            it.from, it.to
+            edge.from, edge.to
         );
         let (width, height) = boxes::names_size(names);
         let left = if anchor == "middle" { name.x - width / 2.0 } else { name.x - 4.0 };
@@ -252,16 +253,16 @@ impl<'a> Picture<'a> {
 
     fn node(&self, at: usize, on_page: bool, out: &mut String) {
         let (node, corner, (width, height)) = (self.drawn.nodes[at], self.corners[at], self.sizes[at]);
-        let words = &self.words[at];
+        let text = &self.texts[at];
         let cycle = self.cycles.iter().find(|(_, boxes)| boxes.contains(&at)).map(|(cycle, _)| *cycle);
-        let class = if words.memory.is_some() { "node memory" } else { "node" };
+        let class = if text.memory.is_some() { "node memory" } else { "node" };
         let (open, close) = if on_page {
             (format!("<a href=\"#v{node}\" id=\"n{node}\""), "</a>")
         } else {
             ("<g".into(), "</g>")
         };
         let mut name = words::label(self.graph, node);
-        if let Some(memory) = &words.memory {
+        if let Some(memory) = &text.memory {
             let _ = write!(name, ", {memory}");
         }
         if let Some(cycle) = cycle {
@@ -274,9 +275,9 @@ impl<'a> Picture<'a> {
             line(&name, MAX_TIP_BYTES),
             corner.x,
             corner.y,
-            self.tip(node),
+            self.tooltip(node),
         );
-        if words.memory.is_some() {
+        if text.memory.is_some() {
             let _ = write!(
                 out,
                 "<rect class=\"inner\" x=\"3\" y=\"3\" width=\"{}\" height=\"{}\" rx=\"2\"/>",
@@ -286,11 +287,11 @@ impl<'a> Picture<'a> {
         }
         out.push_str("<text>");
         let mut y = PADDING + LINE - 6.0;
-        for (text, class) in words
+        for (text, class) in text
             .label
             .iter()
             .map(|text| (text, ""))
-            .chain(words.memory.iter().map(|text| (text, " class=\"bytes\"")))
+            .chain(text.memory.iter().map(|text| (text, " class=\"bytes\"")))
         {
             let _ = write!(
                 out,
@@ -316,8 +317,8 @@ impl<'a> Picture<'a> {
         let _ = writeln!(out, "{close}");
     }
 
-    /// Returns the whole label, and where the value's memory was allocated or the value was registered.
-    fn tip(&self, node: u32) -> String {
+    /// Returns the tooltip: the whole label, and where the value's memory was allocated or the value was registered.
+    fn tooltip(&self, node: u32) -> String {
         let of = &self.graph.nodes[node as usize];
         let mut tip = String::from(memtrack_model::text::cut(self.graph.label(node), MAX_TIP_BYTES));
         for (text, what) in [(of.allocated, "allocated at"), (of.created, "registered at")] {
@@ -330,8 +331,8 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// Moves the ends of a line that was positioned for boxes with room above them to the boxes themselves.
-fn join(points: &mut [Point], corners: &[Point], sizes: &[(f64, f64)], line: &Between) {
+/// Moves the ends of a line to its boxes: the line was positioned for boxes with room for loops above them.
+fn attach_ends(points: &mut [Point], corners: &[Point], sizes: &[(f64, f64)], line: &BoxLine) {
     let last = points.len() - 1;
     for (end, at) in [(0, line.from), (last, line.to)] {
         let (corner, size) = (corners[at], sizes[at]);
@@ -342,9 +343,9 @@ fn join(points: &mut [Point], corners: &[Point], sizes: &[(f64, f64)], line: &Be
     }
 }
 
-/// Returns a curve through the points that does not turn back where they lead on to the right or to the left,
-/// as layers do. Names lie on it.
-fn smooth(points: &[Point]) -> String {
+/// Returns a curve through the points. Where the points lead consistently to the right or to the left, as layers do, the
+/// curve does not turn back. Names are placed on it.
+fn smooth_path(points: &[Point]) -> String {
     let points: Vec<Point> = points
         .iter()
         .enumerate()
@@ -362,7 +363,7 @@ fn smooth(points: &[Point]) -> String {
         return out;
     }
     let rises: Vec<f64> = points.windows(2).map(rise).collect();
-    // Level where the direction changes; nowhere steeper than the next section allows.
+    // Horizontal where the direction changes; nowhere steeper than the adjacent sections allow.
     let inner = rises.windows(2).map(|pair| match pair[0] * pair[1] > 0.0 {
         true => 2.0 * pair[0] * pair[1] / (pair[0] + pair[1]),
         false => 0.0,

@@ -8,16 +8,16 @@ use memtrack_recorder::reentry;
 use memtrack_recorder::stack::modules::loaded_modules;
 use memtrack_symbols::Symbolizer;
 
-/// The maximum number of buffers whose stacks are named. Naming reads debug information, which takes long.
-const MOST: usize = 256;
+/// The maximum number of buffers whose stacks are symbolized. That reads debug information, which is slow.
+const MAX_BUFFERS: usize = 256;
 
-/// Adds to each value with device memory the place of its allocation: its scope and its stack, if the program
-/// is monitored and the allocation was recorded. Reads debug information, which takes tenths of a second the
+/// Adds to each value with device memory the place where the memory was allocated, its scope and stack, if the program
+/// is monitored and the allocation was recorded. Reads debug information, which takes a few tenths of a second the
 /// first time.
 pub fn name_allocations(graph: &mut Graph) {
     let _inside = reentry::enter();
     let mut symbols = None;
-    let mut left = MOST;
+    let mut left = MAX_BUFFERS;
     for at in 0..graph.memory.len() {
         let memory = graph.memory[at];
         if graph.nodes[memory.node as usize].allocated.is_some() {
@@ -27,9 +27,9 @@ pub fn name_allocations(graph: &mut Graph) {
         let Some(allocated) = allocated_at(device, memory.storage) else { continue };
         left -= 1;
         let symbols = symbols.get_or_insert_with(|| Symbolizer::new(&loaded_modules()));
-        let lines = described(&allocated, symbols);
+        let lines = describe(&allocated, symbols);
         if !lines.is_empty() {
-            graph.nodes[memory.node as usize].allocated = Some(graph.texts.number(&lines));
+            graph.nodes[memory.node as usize].allocated = Some(graph.texts.intern(&lines));
         }
         if left == 0 {
             return;
@@ -37,7 +37,7 @@ pub fn name_allocations(graph: &mut Graph) {
     }
 }
 
-/// Parses the device that a text of a scan names.
+/// Parses the name that a scan gives to a device.
 fn device_id(text: &str) -> Option<DeviceId> {
     match text {
         "host" => Some(DeviceId::HOST),
@@ -47,7 +47,7 @@ fn device_id(text: &str) -> Option<DeviceId> {
 }
 
 /// Formats the scope, followed by the program's frames, one per line.
-fn described(allocated: &Allocated, symbols: &mut Symbolizer) -> String {
+fn describe(allocated: &Allocated, symbols: &mut Symbolizer) -> String {
     let place = &allocated.place;
     let scope = place.operator_name().unwrap_or_else(|| place.prefix());
     // Outside modules, an operator's name begins with an empty module name.
@@ -60,19 +60,22 @@ fn described(allocated: &Allocated, symbols: &mut Symbolizer) -> String {
     lines.join("\n")
 }
 
-/// Returns the program's part of a stack: one line per frame, without the frames of allocators and runtimes
-/// at both ends.
+/// Returns the program's part of a stack, one line per frame, without the frames of the allocator at the inner end and
+/// those of the runtime at the outer end.
 pub(crate) fn frames_of(stack: &[u64], symbols: &mut Symbolizer) -> Vec<String> {
     /// The maximum number of frames.
-    const MOST: usize = 24;
+    const MAX_FRAMES: usize = 24;
     let frames = symbols.stack(stack);
     let inner = frames.iter().skip_while(|frame| is_plumbing(&frame.function));
     let own = inner
         .take_while(|frame| !frame.function.starts_with("std::sys::backtrace::__rust_begin_short_backtrace"));
-    own.filter(|frame| !frame.function.starts_with("core::ops::function::")).take(MOST).map(line).collect()
+    own.filter(|frame| !frame.function.starts_with("core::ops::function::"))
+        .take(MAX_FRAMES)
+        .map(line)
+        .collect()
 }
 
-/// Returns whether a function lies between the program and its allocator.
+/// Returns whether a function belongs to the layers between the program and its allocator.
 fn is_plumbing(function: &str) -> bool {
     let name = function.trim_start_matches('<');
     let krate = name.split("::").next().unwrap_or_default();

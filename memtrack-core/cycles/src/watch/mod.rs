@@ -1,9 +1,8 @@
-//! Watches a running program for cycles that keep device memory alive: at the end of each root scope the
-//! values of its thread, and every few seconds the values that threads share.
+//! Watches a running program for cycles that keep device memory alive. The values of a thread are scanned at the end of
+//! each of its root scopes, and the values that threads share every few seconds as well.
 //!
-//! All of it is off until a watch begins. It then takes at most a fiftieth of a thread's time once scans take
-//! longer than the scopes between them: after a scan, fifty times its duration passes before the next on that
-//! thread.
+//! Watching is off by default. It takes at most a fiftieth of a thread's time: after a scan that takes a time `t`, the
+//! thread does not scan again for `50 t`.
 
 mod allocated;
 mod pages;
@@ -22,41 +21,41 @@ use foldhash::{HashSet, HashSetExt};
 use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::{message, reentry, scope};
 use pages::Pages;
-use reported::Reported;
+use reported::ReportedKinds;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The result of a scan, for the callback of [`observe_cycles`].
+/// The result of a scan, as passed to the callback of [`observe_cycles`].
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Observed<'a> {
-    /// The scan. Its graph contains the places where device memory was allocated, if those are recorded.
+pub struct Observation<'a> {
+    /// The report of the scan. Its graph contains the places where device memory was allocated, if they were recorded.
     pub report: &'a Report,
-    /// The findings in its graph.
+    /// The findings in the report's graph.
     pub findings: &'a Findings,
     /// The indices in [`Findings::cycles`] of the cycles that are new to this observer: no cycle of the same
     /// types and fields was found before, or there are ten times as many now.
     pub new: &'a [usize],
 }
 
-type Observe = dyn Fn(&Observed<'_>) + Send + Sync;
+type Observe = dyn Fn(&Observation<'_>) + Send + Sync;
 
 /// An observer of cycles.
 struct Watcher {
     number: u64,
-    /// The interval at which it requests scans of shared values, if at all.
-    every: Option<Duration>,
+    /// The interval at which it requests scans of shared values; `None` if it requests none.
+    interval: Option<Duration>,
     observe: Box<Observe>,
-    reported: Mutex<Reported>,
+    reported: Mutex<ReportedKinds>,
 }
 
-/// Whether there may be a watcher, for the ends of root scopes; still set in the child of a fork, where there
-/// is none.
+/// Whether there may be a watcher; checked when a root scope ends. Still set in the child of a fork, which has no
+/// watchers.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// The lock held while a watch begins or ends, so that one thread does not end what another begins.
+/// The lock that is held while a watch begins or ends, so that these changes do not interleave.
 static CHANGES: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
 
 fn changes() -> MutexGuard<'static, ()> {
@@ -68,7 +67,7 @@ static WATCHERS: ForkCell<Mutex<Watchers>> = ForkCell::new(Mutex::default);
 #[derive(Default)]
 struct Watchers {
     next: u64,
-    all: Vec<Arc<Watcher>>,
+    list: Vec<Arc<Watcher>>,
     /// Whether registration was off before the first watch.
     was_off: bool,
 }
@@ -79,55 +78,55 @@ fn watchers() -> MutexGuard<'static, Watchers> {
 
 /// Returns the shortest interval at which a watcher requests scans of shared values.
 fn shortest_interval() -> Option<Duration> {
-    watchers().all.iter().filter_map(|watcher| watcher.every).min()
+    watchers().list.iter().filter_map(|watcher| watcher.interval).min()
 }
 
-/// Registers values from now on, with the place of registration. Values made before are not registered, but
-/// are found through registered values that refer to them. Beginning a watch does this too.
+/// Turns on registration: from now on, values are registered with the place of registration. Earlier values are not
+/// registered, but are found through registered values that refer to them. Beginning a watch does this too.
 ///
 /// It applies to the whole process, and calls are not counted. Root scopes (`#[track_memory(root)]`) are
-/// followed from now on, also while nothing is monitored: a tracked handle is only reported when the root
-/// scope that it was made in has ended.
+/// tracked from now on, even while nothing is monitored: a tracked handle is only reported when the root
+/// scope in which it was created has ended.
 pub fn enable() {
     enable_with(RegisterOptions::new());
 }
 
-/// Does the same as [`enable`], with options, which replace those of an earlier call.
+/// Like [`enable`], with options, which replace those of an earlier call.
 pub fn enable_with(options: RegisterOptions) {
     let _changes = changes();
     live::enable_with(options);
-    follow();
+    track_root_scopes();
 }
 
-/// Stops registering values, and drops the registrations of shared values and of this thread; another
-/// thread's values are dropped when that thread ends. Watchers see nothing until [`enable`] is called again.
+/// Turns off registration, and drops the registrations of shared values and of this thread; another
+/// thread's registrations are dropped when that thread ends. Watchers receive nothing until [`enable`] is called again.
 pub fn disable() {
     let _changes = changes();
     scope::keep_enabled(false);
     live::disable();
 }
 
-fn follow() {
+fn track_root_scopes() {
     scope::call_at_root_end(schedule::root_ended);
     scope::keep_enabled(true);
 }
 
-/// A handle to a watch, made by [`warn_device_cycles`] and [`observe_cycles`]. Dropping it changes nothing.
+/// A handle to a watch, as [`warn_device_cycles`] and [`observe_cycles`] return it. Dropping the handle does not end the watch.
 #[derive(Debug)]
 pub struct Watch {
     number: u64,
 }
 
 impl Watch {
-    /// Ends the watch. When the last one ends, values are no longer registered, unless they were before the
-    /// first.
+    /// Ends the watch. When the last watch ends, values are no longer registered, unless they were registered before
+    /// the first watch.
     pub fn stop(self) {
         let changes = changes();
         let (gone, is_last, was_off) = {
             let mut watchers = watchers();
-            let place = watchers.all.iter().position(|watcher| watcher.number == self.number);
-            let gone = place.map(|place| watchers.all.remove(place));
-            (gone, watchers.all.is_empty(), watchers.was_off)
+            let place = watchers.list.iter().position(|watcher| watcher.number == self.number);
+            let gone = place.map(|place| watchers.list.remove(place));
+            (gone, watchers.list.is_empty(), watchers.was_off)
         };
         // A child of a fork has inherited the handle, but no watcher.
         if gone.is_some() && is_last {
@@ -138,21 +137,21 @@ impl Watch {
             }
         }
         drop(changes);
-        // Values held by the callback are dropped under no lock.
+        // The values that the callback holds are dropped while no lock is held.
         drop(gone);
     }
 }
 
 /// Prints a warning on stderr, once for each kind of cycle that keeps device memory alive, and writes a page
-/// about it, whose path is in the message. The page is not deleted.
+/// about the cycle. The message contains the page's path. memtrack does not delete the page.
 ///
 /// Values must be registered ([`register`](crate::register)) after this is called. The values of a thread are
 /// scanned when one of its root scopes ends (`#[track_memory(root)]`), shared values also every ten seconds.
-/// Call [`check`] if neither happens.
+/// Call [`check`] if neither happens in the program.
 ///
 /// This is the counterpart of `warn_tensor_cycles` of `torch.utils.viz._cycles`, which observes Python's
-/// collector. Cycles of counted pointers are never collected: memory found by this is kept until the program
-/// ends.
+/// collector. Cycles of reference-counted pointers are never collected: the memory that they hold is kept until the
+/// program ends.
 ///
 /// ```
 /// # use memtrack_cycles as cycles;
@@ -165,14 +164,14 @@ pub fn warn_device_cycles() -> Watch {
     warn_device_cycles_with(WatchOptions::new())
 }
 
-/// Does the same as [`warn_device_cycles`], with other options.
+/// Like [`warn_device_cycles`], with other options.
 pub fn warn_device_cycles_with(options: WatchOptions) -> Watch {
     let pages = Pages::new(options.clone());
     begin(&options, Box::new(move |observed| pages.warn(observed)))
 }
 
-/// Calls `callback` with each scan that found something new. It is called on the thread that scanned, at the
-/// end of a root scope, within [`check`], or on memtrack's own thread; it may do anything, and a panic in it
+/// Calls `callback` with the result of each scan that found new cycles, on the thread that scanned: at the
+/// end of a root scope, in [`check`], or on memtrack's own thread. The callback may do anything; a panic in it
 /// is reported on stderr.
 ///
 /// This is the counterpart of `observe_tensor_cycles` of `torch.utils.viz._cycles`.
@@ -186,7 +185,7 @@ pub fn warn_device_cycles_with(options: WatchOptions) -> Watch {
 /// });
 /// watch.stop();
 /// ```
-pub fn observe_cycles(callback: impl Fn(&Observed<'_>) + Send + Sync + 'static) -> Watch {
+pub fn observe_cycles(callback: impl Fn(&Observation<'_>) + Send + Sync + 'static) -> Watch {
     begin(&WatchOptions::new(), Box::new(callback))
 }
 
@@ -196,32 +195,32 @@ fn begin(options: &WatchOptions, observe: Box<Observe>) -> Watch {
     let was_off = !live::is_enabled();
     let number = {
         let mut watchers = watchers();
-        watchers.was_off = if watchers.all.is_empty() { was_off } else { watchers.was_off };
+        watchers.was_off = if watchers.list.is_empty() { was_off } else { watchers.was_off };
         watchers.next += 1;
         let number = watchers.next;
-        let every = options.every();
-        watchers.all.push(Arc::new(Watcher { number, every, observe, reported: Mutex::default() }));
+        let interval = options.shared_interval();
+        watchers.list.push(Arc::new(Watcher { number, interval, observe, reported: Mutex::default() }));
         number
     };
     if was_off {
         live::enable();
     }
     WATCHED.store(true, Ordering::Relaxed);
-    follow();
+    track_root_scopes();
     drop(changes);
     shared::begin();
     Watch { number }
 }
 
 /// Scans now, regardless of the time since the last scan, and notifies the watchers. Returns the number of
-/// kinds of cycles that were new to one of them; 0 without watchers.
+/// kinds of cycles that were new to at least one watcher; 0 without watchers.
 pub fn check() -> usize {
-    schedule::now()
+    schedule::scan_now()
 }
 
-/// Notifies each watcher of the cycles that are new to it. No lock is held while they are called.
+/// Notifies each watcher of the cycles that are new to it. No lock is held during the callbacks.
 fn notify(report: &mut Report) -> usize {
-    let all = watchers().all.clone();
+    let all = watchers().list.clone();
     let inside = reentry::enter();
     let findings = Findings::of(&report.graph);
     let mut named = false;
@@ -231,7 +230,7 @@ fn notify(report: &mut Report) -> usize {
             .reported
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .new_among(&report.graph, &findings);
+            .select_new(&report.graph, &findings);
         if new.is_empty() {
             continue;
         }
@@ -239,7 +238,7 @@ fn notify(report: &mut Report) -> usize {
             name_allocations(&mut report.graph);
         }
         new_cycles.extend(new.iter().copied());
-        let observed = Observed { report, findings: &findings, new: &new };
+        let observed = Observation { report, findings: &findings, new: &new };
         // The callback is the program's code.
         let called = reentry::outside(|| catch_unwind(AssertUnwindSafe(|| (watcher.observe)(&observed))));
         if let Err(panic) = called {

@@ -1,6 +1,6 @@
-//! The warning: a line on stderr, and a page that is kept.
+//! The warning about new cycles: a message on stderr, and a page.
 
-use super::Observed;
+use super::Observation;
 use super::report::write_page;
 use crate::words;
 use memtrack_recorder::{environment, message, reentry};
@@ -13,7 +13,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
     folder: Option<PathBuf>,
-    every: Duration,
+    interval: Duration,
     pages: u32,
 }
 
@@ -25,9 +25,9 @@ impl Default for WatchOptions {
 
 impl WatchOptions {
     /// Returns the defaults: at most twenty pages, in the folder for temporary files (always `/tmp` in a
-    /// program with more rights than its caller), and scans of shared values every ten seconds.
+    /// program with elevated privileges, such as a setuid program), and scans of shared values every ten seconds.
     pub const fn new() -> Self {
-        Self { folder: None, every: Duration::from_secs(10), pages: 20 }
+        Self { folder: None, interval: Duration::from_secs(10), pages: 20 }
     }
 
     /// Sets the folder for pages, which must exist.
@@ -39,8 +39,8 @@ impl WatchOptions {
     /// Sets the interval between scans of shared values; with [`Duration::MAX`], they are scanned only at the
     /// ends of root scopes. The shortest interval of all watchers applies.
     #[must_use]
-    pub const fn shared_every(mut self, every: Duration) -> Self {
-        self.every = every;
+    pub const fn shared_every(mut self, interval: Duration) -> Self {
+        self.interval = interval;
         self
     }
 
@@ -51,8 +51,8 @@ impl WatchOptions {
         self
     }
 
-    pub(super) fn every(&self) -> Option<Duration> {
-        (self.every != Duration::MAX).then_some(self.every)
+    pub(super) fn shared_interval(&self) -> Option<Duration> {
+        (self.interval != Duration::MAX).then_some(self.interval)
     }
 }
 
@@ -70,8 +70,8 @@ impl Pages {
         Self { options, written: AtomicU32::new(0) }
     }
 
-    /// Prints the new cycles in a message.
-    pub(super) fn warn(&self, observed: &Observed<'_>) {
+    /// Prints a message about the new cycles, and writes a page about them unless there are enough pages.
+    pub(super) fn warn(&self, observed: &Observation<'_>) {
         let _inside = reentry::enter();
         let (graph, findings) = (&observed.report.graph, observed.findings);
         let number = self.written.fetch_add(1, Ordering::Relaxed).saturating_add(1);
@@ -95,7 +95,7 @@ impl Pages {
     }
 
     /// Writes a page about all findings, and returns its path.
-    fn write(&self, observed: &Observed<'_>, number: u32) -> io::Result<PathBuf> {
+    fn write(&self, observed: &Observation<'_>, number: u32) -> io::Result<PathBuf> {
         let name = format!("memtrack-cycles-{}-{number}.html", std::process::id());
         let path = self.options.folder.clone().unwrap_or_else(environment::temporary_folder).join(name);
         let path = std::path::absolute(path)?;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const MAX_ROWS: usize = 20;
 
 impl Report {
-    /// Returns the cycles in it, with the memory each holds and the references to make weak.
+    /// Returns the cycles in the graph, with the memory that each holds and the references to make weak.
     pub fn findings(&self) -> Findings {
         let _inside = reentry::enter();
         Findings::of(&self.graph)
@@ -27,32 +27,32 @@ impl Report {
     /// Fails if the file cannot be written. An existing file is then left unchanged.
     pub fn save_graph(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let _inside = reentry::enter();
-        let graph = named(&self.graph);
+        let graph = with_named_allocations(&self.graph);
         let mut file = ReplacingFile::create(path.as_ref())?;
         json::write(&graph, &Findings::of(&graph), &mut file)?;
         file.commit()
     }
 
-    /// Writes a page for the browser, one file that needs no network, including where the device memory was
-    /// allocated. An existing file is replaced.
+    /// Writes the findings as a page for the browser: one file that needs no network, and that shows where the device
+    /// memory was allocated. An existing file is replaced.
     ///
     /// # Errors
     ///
     /// Fails if the file cannot be written. An existing file is then left unchanged.
     pub fn save_page(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let _inside = reentry::enter();
-        let graph = named(&self.graph);
+        let graph = with_named_allocations(&self.graph);
         write_page(&graph, &Findings::of(&graph), path.as_ref())
     }
 }
 
-/// Formats the summary in a line, followed by each kind of cycle: the way around, its certainty, the memory it
-/// keeps, the references to make weak, and the place where that memory was allocated, if that is recorded.
-/// Reads debug information in that case.
+/// Formats the summary in a line, followed by each kind of cycle: a path around it, its certainty, the memory that it
+/// keeps, the references to make weak, and, if it was recorded, the place where that memory was allocated. In the last
+/// case, formatting reads debug information.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let _inside = reentry::enter();
-        let graph = named(&self.graph);
+        let graph = with_named_allocations(&self.graph);
         f.write_str(text::text(&graph, &Findings::of(&graph), MAX_ROWS).trim_end())?;
         if self.incomplete > 0 {
             let values = counted(self.incomplete, "value");
@@ -66,7 +66,7 @@ impl fmt::Display for Report {
     }
 }
 
-fn named(graph: &Graph) -> Graph {
+fn with_named_allocations(graph: &Graph) -> Graph {
     let mut graph = graph.clone();
     name_allocations(&mut graph);
     graph

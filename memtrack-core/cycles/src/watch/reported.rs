@@ -1,20 +1,20 @@
-//! The cycles of which a watcher was already notified: each kind once, and again when there are ten times as many.
+//! The cycles that a watcher was already notified of: each kind is reported once, and again when there are ten times as many.
 
 use crate::findings::{Findings, Proof};
 use crate::graph::Graph;
 use foldhash::HashMap;
 
-/// The maximum number of kinds that are remembered. Further kinds are not reported: a user who did not fix a
-/// thousand will not fix one more.
+/// The maximum number of kinds that are remembered. Further kinds are not reported: a user who has not fixed a
+/// thousand kinds will not fix one more.
 const MAX_KINDS: usize = 1000;
 
 /// The number of cycles of each kind when it was last reported.
 #[derive(Debug, Default)]
-pub(super) struct Reported(HashMap<u64, u64>);
+pub(super) struct ReportedKinds(HashMap<u64, u64>);
 
-impl Reported {
+impl ReportedKinds {
     /// Returns the indices of the cycles to report now, and remembers them.
-    pub(super) fn new_among(&mut self, graph: &Graph, findings: &Findings) -> Vec<usize> {
+    pub(super) fn select_new(&mut self, graph: &Graph, findings: &Findings) -> Vec<usize> {
         let mut new = Vec::new();
         for (place, cycle) in findings.cycles.iter().enumerate() {
             if cycle.proof == Proof::HeldOutside {
@@ -50,14 +50,14 @@ mod tests {
         (0..count).map(|at| format!("{name}#{at} .own {name}#{at}\n{name}#{at} = 10\n")).collect()
     }
 
-    fn report(reported: &mut Reported, lines: &str) -> usize {
+    fn report(reported: &mut ReportedKinds, lines: &str) -> usize {
         let graph = graph(Origin::Rust, lines);
-        reported.new_among(&graph, &Findings::of(&graph)).len()
+        reported.select_new(&graph, &Findings::of(&graph)).len()
     }
 
     #[test]
     fn a_kind_is_reported_once_and_again_when_there_are_ten_times_as_many() {
-        let mut before = Reported::default();
+        let mut before = ReportedKinds::default();
         let mut counts = [1, 1, 2, 9, 10, 10, 99, 100].into_iter();
         let counted: Vec<usize> =
             counts.by_ref().map(|count| report(&mut before, &cycles("A", count))).collect();
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_new_kind_is_reported_whatever_was_reported_before() {
-        let mut before = Reported::default();
+        let mut before = ReportedKinds::default();
         assert_eq!(report(&mut before, &cycles("A", 3)), 1);
         assert_eq!(report(&mut before, &(cycles("A", 3) + &cycles("B", 1))), 1);
         // The same type, by another field.
@@ -75,14 +75,14 @@ mod tests {
 
     #[test]
     fn cycles_that_the_program_still_holds_are_not_reported() {
-        let mut before = Reported::default();
+        let mut before = ReportedKinds::default();
         assert_eq!(report(&mut before, &(cycles("A", 1) + "A#0 held 1")), 0);
         assert_eq!(report(&mut before, &cycles("A", 1)), 1, "it leaks now");
     }
 
     #[test]
     fn the_number_of_remembered_kinds_is_limited() {
-        let mut before = Reported::default();
+        let mut before = ReportedKinds::default();
         let kinds: String = (0..MAX_KINDS + 5).map(|at| cycles(&format!("A{at}"), 1)).collect();
         assert_eq!(report(&mut before, &kinds), MAX_KINDS);
         assert_eq!(report(&mut before, &kinds), 0);

@@ -19,28 +19,28 @@ thread_local! {
 
 /// Handles the end of a root scope of this thread.
 pub(super) fn root_ended() {
-    // This distinguishes handles from those of a scope that has not ended, also in a program that scans by
-    // itself.
+    // Scans exclude handles whose scope has not ended, so this is recorded even if the program has no watcher and only
+    // calls scans itself.
     handles_end();
-    if !WATCHED.load(Ordering::Relaxed) || super::watchers().all.is_empty() {
+    if !WATCHED.load(Ordering::Relaxed) || super::watchers().list.is_empty() {
         return;
     }
     let begin = Instant::now();
     if NOT_BEFORE.get().is_some_and(|not_before| begin < not_before) {
         return;
     }
-    now();
+    scan_now();
     NOT_BEFORE
         .set(begin.elapsed().checked_mul(PAUSE_FACTOR).and_then(|pause| Instant::now().checked_add(pause)));
 }
 
-/// Scans now. Returns the number of kinds of cycles that were new to a watcher.
-pub(super) fn now() -> usize {
-    // The report is memtrack's own memory, from here to the callbacks.
+/// Scans now. Returns the number of kinds of cycles that were new to at least one watcher.
+pub(super) fn scan_now() -> usize {
+    // Until the callbacks run, the memory of the report counts as memtrack's own.
     let _inside = reentry::enter();
     match find() {
         Ok(mut report) => notify_if_any(&mut report),
-        // Registration is off in the child of a fork, or another thread is scanning.
+        // Registration is off (as in the child of a fork), or another thread is scanning.
         Err(_) => 0,
     }
 }
@@ -50,8 +50,8 @@ fn notify_if_any(report: &mut Report) -> usize {
 }
 
 /// Returns the pause of a thread that scans at intervals, after a scan that took this long.
-pub(super) fn pause_after(took: Duration, every: Duration) -> Duration {
-    every.max(took.saturating_mul(PAUSE_FACTOR))
+pub(super) fn pause_after(took: Duration, interval: Duration) -> Duration {
+    interval.max(took.saturating_mul(PAUSE_FACTOR))
 }
 
 #[cfg(test)]

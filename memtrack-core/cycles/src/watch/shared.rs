@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Whether the thread exists in this process.
-static RUNS: ForkCell<AtomicBool> = ForkCell::new(|| AtomicBool::new(false));
-/// The interval at which the thread checks whether there are still watchers, and their scan interval.
-const STEP: Duration = Duration::from_millis(500);
+/// Whether the thread is running in this process.
+static RUNNING: ForkCell<AtomicBool> = ForkCell::new(|| AtomicBool::new(false));
+/// The interval at which the thread checks whether there are still watchers, and which scan interval they request.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Starts the thread that scans shared values, unless it runs or no watcher requests it.
+/// Starts the thread that scans shared values, unless it is running or no watcher requests such scans.
 pub(super) fn begin() {
-    let runs = RUNS.get();
+    let runs = RUNNING.get();
     if shortest_interval().is_none() || runs.swap(true, Ordering::AcqRel) {
         return;
     }
@@ -25,13 +25,13 @@ pub(super) fn begin() {
         loop {
             scan_while(wanted);
             runs.store(false, Ordering::Release);
-            // A watcher that has begun just now has seen this thread running and started none.
+            // A watch that began just now found this thread running and started no other.
             if wanted().is_none() || runs.swap(true, Ordering::AcqRel) {
                 return;
             }
         }
     };
-    // The program's signals must be delivered to the program's threads.
+    // Signals must be delivered to the program's threads, not to this one.
     let signals_blocked = SignalsBlocked::now();
     let spawned = thread::Builder::new().name("memtrack-cycles".to_owned()).spawn(run);
     drop(signals_blocked);
@@ -46,13 +46,13 @@ pub(super) fn begin() {
 /// Scans at the requested interval, as long as one is requested.
 fn scan_while(wanted: impl Fn() -> Option<Duration>) {
     let (mut last, mut took) = (Instant::now(), Duration::ZERO);
-    while let Some(every) = wanted() {
-        let pause = schedule::pause_after(took, every);
+    while let Some(interval) = wanted() {
+        let pause = schedule::pause_after(took, interval);
         match pause.checked_sub(last.elapsed()) {
-            Some(left) if !left.is_zero() => thread::park_timeout(left.min(STEP)),
+            Some(left) if !left.is_zero() => thread::park_timeout(left.min(CHECK_INTERVAL)),
             _ => {
                 let begin = Instant::now();
-                schedule::now();
+                schedule::scan_now();
                 last = Instant::now();
                 took = last - begin;
             }

@@ -18,7 +18,7 @@ pub(super) fn restore(snapshot: &mut Snapshot) {
     let setting =
         pytorch.root_value(Key::AllocatorSettings).and_then(|all| of_memtrack(all, "driver", strings));
     let Some(Value::List(readings)) = setting else { return };
-    let read = readings.iter().take(DriverReading::MOST).filter_map(|one| read_record(one, strings));
+    let read = readings.iter().take(DriverReading::MAX_COUNT).filter_map(|one| read_record(one, strings));
     let read = read.filter(|reading: &DriverReading| reading.device.is_accelerator());
     snapshot.driver = read.collect();
 }

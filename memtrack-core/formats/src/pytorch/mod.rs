@@ -18,7 +18,7 @@ pub use intern::StringInterner;
 pub(crate) use write::write_tables;
 pub use write::{Encoding, write};
 
-use memtrack_model::snapshot::pytorch::{Key, Odd, Part, PyTorch, Records, Shape, known};
+use memtrack_model::snapshot::pytorch::{ExactValue, Key, Part, PyTorch, Records, Shape, known};
 
 /// Restores from a snapshot's settings what memtrack wrote there: scopes, samples, counts, the driver's readings. For
 /// callers that have changed the settings of a snapshot after reading it.

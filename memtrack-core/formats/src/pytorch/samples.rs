@@ -3,7 +3,7 @@
 use super::StringInterner;
 use super::settings::of_memtrack;
 use memtrack_model::snapshot::pytorch::{Key, PyTorch, Sample, Samples};
-use memtrack_model::snapshot::{Snapshot, StringId, StringTable, Value, Weighed};
+use memtrack_model::snapshot::{Snapshot, StringId, StringTable, Value, WeighedBlock};
 use std::collections::HashMap;
 
 /// The texts of samples while a file is being written.
@@ -18,10 +18,10 @@ impl Texts {
     pub(super) fn text(
         &mut self,
         path: StringId,
-        weighed: Weighed,
+        weighed: WeighedBlock,
         strings: &mut StringInterner,
     ) -> StringId {
-        let Weighed { size_bytes, blocks, .. } = weighed;
+        let WeighedBlock { size_bytes, blocks, .. } = weighed;
         let all = &mut self.all;
         *self.known.entry((path, size_bytes, blocks.to_bits())).or_insert_with(|| {
             let scope = strings.table.get(path).into_owned();

@@ -5,12 +5,12 @@ use super::{ReportTensors, TensorReader};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The marker of types without tensors, such as the number beside the tensor in a tuple.
+/// The marker of types without tensors, such as a number beside a tensor in a tuple.
 #[derive(Debug)]
 #[doc(hidden)]
-pub enum Nothing {}
+pub enum NoTensors {}
 
-macro_rules! through_a_pointer {
+macro_rules! pointers {
     ($($pointer:ty),*) => {$(
         impl<T: ReportTensors<M> + ?Sized, M> ReportTensors<M> for $pointer {
             fn report(&self, to: &mut TensorReader<'_>) {
@@ -20,7 +20,7 @@ macro_rules! through_a_pointer {
     )*};
 }
 
-through_a_pointer!(&T, Box<T>, Rc<T>, Arc<T>);
+pointers!(&T, Box<T>, Rc<T>, Arc<T>);
 
 /// An argument passed as `&mut` is written by the operator.
 impl<T: ReportTensors<M> + ?Sized, M> ReportTensors<M> for &mut T {
@@ -87,7 +87,7 @@ tuples! {
 
 macro_rules! without_tensors {
     ($($name:ty),*) => {$(
-        impl ReportTensors<Nothing> for $name {
+        impl ReportTensors<NoTensors> for $name {
             fn report(&self, _: &mut TensorReader<'_>) {}
         }
     )*};
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    fn read<T: ReportTensors<M>, M>(value: T) -> Vec<(u64, bool)> {
+    fn tensors_in<T: ReportTensors<M>, M>(value: T) -> Vec<(u64, bool)> {
         let mut found = Vec::new();
         value.report(&mut TensorReader::new(&mut |tensor, written| found.push((tensor.identity, written))));
         found
@@ -138,21 +138,21 @@ mod tests {
     #[test]
     fn tensors_are_found_in_all_containers() {
         let [one, two, three] = [Tensor(1), Tensor(2), Tensor(3)];
-        assert_eq!(read(&one), [(1, false)]);
-        assert_eq!(read(&[&one, &two][..]), [(1, false), (2, false)]);
-        assert_eq!(read((&one, 7_usize, Some(&two), "text")), [(1, false), (2, false)]);
+        assert_eq!(tensors_in(&one), [(1, false)]);
+        assert_eq!(tensors_in(&[&one, &two][..]), [(1, false), (2, false)]);
+        assert_eq!(tensors_in((&one, 7_usize, Some(&two), "text")), [(1, false), (2, false)]);
         assert_eq!(
-            read(Ok::<_, String>(vec![Box::new(Tensor(4)), Box::new(three)])),
+            tensors_in(Ok::<_, String>(vec![Box::new(Tensor(4)), Box::new(three)])),
             [(4, false), (3, false)]
         );
-        assert_eq!(read(None::<Tensor>), []);
-        assert_eq!(read(Err::<Tensor, _>("failed")), []);
-        assert_eq!(read(5_u32), []);
+        assert_eq!(tensors_in(None::<Tensor>), []);
+        assert_eq!(tensors_in(Err::<Tensor, _>("failed")), []);
+        assert_eq!(tensors_in(5_u32), []);
     }
 
     #[test]
     fn mutable_arguments_are_written_and_others_are_not() {
         let mut one = Tensor(1);
-        assert_eq!(read((&Tensor(0), &mut one, &Tensor(2))), [(0, false), (1, true), (2, false)]);
+        assert_eq!(tensors_in((&Tensor(0), &mut one, &Tensor(2))), [(0, false), (1, true), (2, false)]);
     }
 }

@@ -1,10 +1,10 @@
-//! The types of tensors' elements.
+//! The element types of tensors.
 
 use std::fmt;
 
 macro_rules! dtypes {
     ($($variant:ident = $name:literal, $bytes:literal, $about:literal;)*) => {
-        /// The type of a tensor's elements.
+        /// The element type of a tensor.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         #[repr(u8)]
@@ -37,19 +37,19 @@ macro_rules! dtypes {
 dtypes! {
     F64 = "f64", 8, "64-bit float.";
     F32 = "f32", 4, "32-bit float.";
-    F16 = "f16", 2, "16-bit float of IEEE 754.";
-    Bf16 = "bf16", 2, "16-bit float with the exponent of a 32-bit one.";
-    F8E4M3 = "f8e4m3", 1, "8-bit float, 4 bits of exponent.";
-    F8E5M2 = "f8e5m2", 1, "8-bit float, 5 bits of exponent.";
+    F16 = "f16", 2, "IEEE 754 16-bit float.";
+    Bf16 = "bf16", 2, "16-bit float with the exponent range of a 32-bit float.";
+    F8E4M3 = "f8e4m3", 1, "8-bit float with a 4-bit exponent.";
+    F8E5M2 = "f8e5m2", 1, "8-bit float with a 5-bit exponent.";
     I64 = "i64", 8, "64-bit integer.";
     I32 = "i32", 4, "32-bit integer.";
     I16 = "i16", 2, "16-bit integer.";
     I8 = "i8", 1, "8-bit integer.";
-    U64 = "u64", 8, "64-bit integer without sign.";
-    U32 = "u32", 4, "32-bit integer without sign.";
-    U16 = "u16", 2, "16-bit integer without sign.";
-    U8 = "u8", 1, "Bytes; also what has no type of its own here.";
-    Bool = "bool", 1, "Truth values, one byte each.";
+    U64 = "u64", 8, "Unsigned 64-bit integer.";
+    U32 = "u32", 4, "Unsigned 32-bit integer.";
+    U16 = "u16", 2, "Unsigned 16-bit integer.";
+    U8 = "u8", 1, "Bytes; also any element type that is missing in this list.";
+    Bool = "bool", 1, "Booleans, one byte each.";
     C32 = "c32", 4, "Complex number of two 16-bit floats.";
     C64 = "c64", 8, "Complex number of two 32-bit floats.";
     C128 = "c128", 16, "Complex number of two 64-bit floats.";

@@ -1,5 +1,5 @@
 //! The description of a program's tensors: [`ReportTensors`], which frameworks' tensors implement, and
-//! [`TensorInfo`], the description itself. The recorder stores it as numbers, and keeps no tensor alive.
+//! [`TensorInfo`], the description itself. The recorder stores the description as numbers, and keeps no tensor alive.
 //!
 //! **Why does [`ReportTensors`] have a type parameter that is never used?** So that a program can implement it for a
 //! framework's tensors: the orphan rule requires a local type somewhere. An optional dependency on candle would tie
@@ -22,23 +22,22 @@ use std::borrow::Cow;
 pub struct TensorInfo<'a> {
     /// The number of the tensor object, unique for the whole run of the program, even after the object is gone.
     pub identity: u64,
-    /// The device that it is on.
+    /// The device that the tensor is on.
     pub device: DeviceId,
     /// The type of its elements.
     pub dtype: Dtype,
-    /// Elements along each dimension.
+    /// The size of each dimension, in elements.
     pub sizes: Cow<'a, [usize]>,
-    /// The distance, in elements, between neighbours along each dimension; `None`: the elements lie one after another
-    /// in the order of the dimensions.
+    /// The stride of each dimension, in elements; `None` if the tensor is contiguous.
     pub strides: Option<Cow<'a, [usize]>>,
-    /// The address at which its storage begins, as the allocator returned it; `None` if it has none.
+    /// The address at which its storage begins, as the allocator returned it; `None` if there is no storage.
     pub storage: Option<u64>,
     /// The whole storage in bytes, where the framework knows it.
     pub storage_bytes: Option<u64>,
 }
 
 impl<'a> TensorInfo<'a> {
-    /// Creates the description of a tensor without storage, whose elements lie one after another.
+    /// Creates the description of a contiguous tensor without storage.
     pub fn new(
         identity: u64,
         device: DeviceId,
@@ -49,8 +48,8 @@ impl<'a> TensorInfo<'a> {
         Self { identity, device, dtype, sizes, strides: None, storage: None, storage_bytes: None }
     }
 
-    /// Sets the storage: it begins at `address` (as the allocator returned it, not where this tensor's first element
-    /// is) and has `bytes` bytes. An address of 0 means that there is no storage.
+    /// Sets the storage: it begins at `address` (as the allocator returned it, not the address of this tensor's first
+    /// element) and has `bytes` bytes. An address of 0 means that there is no storage.
     #[must_use]
     pub fn storage(mut self, address: u64, bytes: impl Into<Option<u64>>) -> Self {
         self.storage = Some(address).filter(|&address| address != 0);
@@ -58,7 +57,7 @@ impl<'a> TensorInfo<'a> {
         self
     }
 
-    /// Sets the distance, in elements, between neighbours along each dimension.
+    /// Sets the stride of each dimension, in elements.
     #[must_use]
     pub fn strides(mut self, strides: impl Into<Cow<'a, [usize]>>) -> Self {
         let strides = strides.into();
@@ -86,7 +85,7 @@ impl<'a> TensorInfo<'a> {
     }
 }
 
-/// A type with tensors to report. [`#[track_memory]`](https://docs.rs/memtrack-core) reads the arguments and results
+/// A type that contains tensors. [`#[track_memory]`](https://docs.rs/memtrack-core) reads the arguments and results
 /// of an annotated function whose types implement it: a framework's tensors, and references, `Option`, `Result`,
 /// `Vec`, slices, arrays, boxes and tuples of such types.
 ///
@@ -114,7 +113,7 @@ impl<'a> TensorInfo<'a> {
 pub trait ReportTensors<M = ()> {
     /// Reports each tensor that this value contains, in order.
     ///
-    /// Called on the thread that runs the operator, before or after it. Allocations made here are not recorded. It
+    /// Called on the thread that runs the operator, before or after the operator. Allocations made here are not recorded. It
     /// must not block for long, and need not read the tensor's elements.
     fn report(&self, to: &mut TensorReader<'_>);
 }
@@ -126,7 +125,7 @@ pub struct TensorReader<'a> {
 }
 
 impl<'a> TensorReader<'a> {
-    /// Creates a reader that passes each tensor to `read`, and whether the operator writes it.
+    /// Creates a reader that passes to `read` each tensor and whether the operator writes it.
     #[doc(hidden)]
     pub fn new(read: &'a mut dyn FnMut(&TensorInfo<'_>, bool)) -> Self {
         Self { read, written: false }

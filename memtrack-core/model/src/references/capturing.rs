@@ -1,15 +1,15 @@
-//! Closures that keep their captured values beside them, where a visitor can reach them.
+//! Closures whose captured values are stored beside them, where a visitor can reach them.
 
 use super::{References, Visitor};
 use std::fmt;
 use std::mem::needs_drop;
 
-/// A closure that can be inspected, because the values that it would capture lie beside it: `handles`, which each
-/// call passes to it.
+/// A closure that can be inspected, because the values that it would otherwise capture are stored beside it, in
+/// `handles`, and each call passes them to it.
 ///
-/// An ordinary closure cannot be inspected. In an autodiff engine, the classic cycle is a backward closure that
-/// captures the tensor that keeps it, and it would go unseen. Here the closure captures nothing; each call passes its
-/// handles to it:
+/// An ordinary closure cannot be inspected. In an autograd engine, the classic cycle is a backward closure that
+/// captures the tensor that owns the closure, and a scan could not see this reference. Here the closure captures nothing;
+/// each call passes the handles to it:
 ///
 /// ```
 /// # use memtrack_model::references::{Capturing, References};
@@ -27,7 +27,7 @@ use std::mem::needs_drop;
 ///     }
 /// }
 ///
-/// // One of its operators.
+/// // An operator of the engine.
 /// let (a, b) = (Rc::new(Cell::new(0.0)), Rc::new(Cell::new(0.0)));
 /// let add: Box<dyn Backward> = Box::new(Capturing::by_ref((a.clone(), b.clone()), |(a, b), gradient| {
 ///     a.set(a.get() + gradient);
@@ -39,8 +39,8 @@ use std::mem::needs_drop;
 ///
 /// [`Capturing::new`] is for closures whose argument is a value, [`Capturing::by_ref`] for those whose argument is
 /// borrowed, and [`Capturing::of`] for functions of the engine that determine the argument's type. A closure that
-/// calls methods of its argument annotates its type (`gradient: &Tensor`), unless such a function determines it.
-/// Several arguments are a tuple.
+/// calls methods of its argument must annotate the argument's type (`gradient: &Tensor`), unless such a function
+/// determines it. Pass several arguments as a tuple.
 ///
 /// ```
 /// # use memtrack_model::references::{Capturing, References};
@@ -86,7 +86,7 @@ impl<H, F> Capturing<H, F> {
         Self { handles, call }
     }
 
-    /// Keeps `handles` beside any `call`: for functions that determine the argument's type (`fn push<H: References,
+    /// Stores `handles` beside any `call`: for functions that determine the argument's type (`fn push<H: References,
     /// F: Fn(&H, &Tensor) + 'static>(handles: H, call: F)`), and for `FnMut` and `FnOnce`.
     pub const fn of(handles: H, call: F) -> Self {
         Self { handles, call }

@@ -1,5 +1,5 @@
-//! The standard library's types that cannot be inspected. Their contents count as held from outside, and reports
-//! mention that they were not inspected.
+//! The standard library's types that cannot be inspected. The values that they point to count as held from outside, and
+//! reports mention that they were not inspected.
 
 use super::{References, TypeProbe, Visitor};
 use std::any::Any;
@@ -9,8 +9,8 @@ use std::mem::needs_drop;
 use std::sync::{LazyLock, mpsc};
 use std::{io, rc, sync, task, thread};
 
-/// Values with nothing to drop contain no counted pointer, so only the others are reported.
-macro_rules! closed_around_values {
+/// A type with nothing to drop contains no counted pointer, so it is not reported.
+macro_rules! opaque_if_droppable {
     ($($type:ty: $why:literal),* $(,)?) => {$(
         impl<T> References for $type {
             #[inline]
@@ -28,14 +28,14 @@ macro_rules! closed_around_values {
     )*};
 }
 
-closed_around_values!(
+opaque_if_droppable!(
     Cell<T>: "the value of a Cell cannot be borrowed (a RefCell's can)",
     mpsc::Sender<T>: "a channel",
     mpsc::SyncSender<T>: "a channel",
     mpsc::Receiver<T>: "a channel",
 );
 
-macro_rules! closed {
+macro_rules! opaque {
     ($([$($generic:tt)*] $type:ty: $why:literal),* $(,)?) => {$(
         impl<$($generic)*> References for $type {
             fn references(&self, to: &mut Visitor<'_>) {
@@ -45,8 +45,8 @@ macro_rules! closed {
     )*};
 }
 
-// The oldest supported compiler has no way to find out whether a lazy value is initialised.
-closed!(
+// The oldest supported compiler has no stable way to query whether a lazy value is initialised.
+opaque!(
     [T, F] LazyCell<T, F>: "initialised on first use, and reading it would do that",
     [T, F] LazyLock<T, F>: "initialised on first use, and reading it would do that",
     [T] thread::JoinHandle<T>: "the values of a thread",

@@ -48,7 +48,7 @@ impl<T: References> References for Option<T> {
     }
 }
 
-macro_rules! either {
+macro_rules! two_variants {
     ($($type:ident<$first:ident, $second:ident> { $one:ident, $other:ident }),*) => {$(
         impl<$first: References, $second: References> References for $type<$first, $second> {
             fn references(&self, to: &mut Visitor<'_>) {
@@ -65,7 +65,7 @@ macro_rules! either {
     )*};
 }
 
-either!(Result<T, E> { Ok, Err }, ControlFlow<B, C> { Break, Continue });
+two_variants!(Result<T, E> { Ok, Err }, ControlFlow<B, C> { Break, Continue });
 
 impl<T: References> References for Poll<T> {
     fn references(&self, to: &mut Visitor<'_>) {
@@ -93,7 +93,7 @@ impl<T: References> References for Bound<T> {
     }
 }
 
-/// Borrowed values are not held.
+/// A borrowed value is not held.
 impl<B: ToOwned<Owned: References> + ?Sized> References for Cow<'_, B> {
     fn references(&self, to: &mut Visitor<'_>) {
         if let Cow::Owned(value) = self {
@@ -106,7 +106,7 @@ impl<B: ToOwned<Owned: References> + ?Sized> References for Cow<'_, B> {
     }
 }
 
-/// Never dropped automatically, but its pointers are as strong as any other.
+/// The value is never dropped automatically, but its pointers are strong all the same.
 impl<T: References + ?Sized> References for ManuallyDrop<T> {
     fn references(&self, to: &mut Visitor<'_>) {
         (**self).references(to);

@@ -1,10 +1,10 @@
-//! Counted pointers, `Rc` and `Arc` alike.
+//! Reference-counted pointers: a trait for both `Rc` and `Arc`.
 
 use super::{References, Visitor};
 use std::rc::{self, Rc};
 use std::sync::{self, Arc};
 
-/// A strong counted pointer: [`Rc`] or [`Arc`]. Reports treat the two the same.
+/// A strong reference-counted pointer: [`Rc`] or [`Arc`]. Reports treat the two alike.
 pub trait Counted {
     /// Returns the address of the value, which identifies the allocation.
     fn address(&self) -> usize;
@@ -12,18 +12,18 @@ pub trait Counted {
     fn strong_count(&self) -> usize;
     /// Returns the number of weak pointers.
     fn weak_count(&self) -> usize;
-    /// Returns whether other threads may hold the value, too.
+    /// Returns whether other threads may hold the value too.
     fn is_shared_by_threads(&self) -> bool;
     /// Returns the name of the value's type.
     fn type_name(&self) -> &'static str;
     /// Reports what the value refers to.
     fn visit(&self, to: &mut Visitor<'_>);
     /// Clones the strong pointer.
-    fn another(&self) -> Box<dyn Counted>;
-    /// Drops the pointer in `within`, which calls the closure that it receives: if it was the last pointer, the value
-    /// is dropped there. The box, which [`another`](Self::another) made, is freed outside of it.
+    fn clone_boxed(&self) -> Box<dyn Counted>;
+    /// Passes to `run` a closure that drops the pointer, and the value with it if this was the last pointer; `run` must
+    /// call the closure. The box, which [`clone_boxed`](Self::clone_boxed) allocated, is freed outside `run`.
     #[doc(hidden)]
-    fn let_go(self: Box<Self>, within: fn(&mut dyn FnMut()));
+    fn drop_with(self: Box<Self>, run: fn(&mut dyn FnMut()));
 }
 
 macro_rules! counted {
@@ -53,13 +53,13 @@ macro_rules! counted {
                 (**self).references(to);
             }
 
-            fn another(&self) -> Box<dyn Counted> {
+            fn clone_boxed(&self) -> Box<dyn Counted> {
                 Box::new($pointer::clone(self))
             }
 
-            fn let_go(self: Box<Self>, within: fn(&mut dyn FnMut())) {
+            fn drop_with(self: Box<Self>, run: fn(&mut dyn FnMut())) {
                 let mut pointer = Some(*self);
-                within(&mut || drop(pointer.take()));
+                run(&mut || drop(pointer.take()));
             }
         }
     };
@@ -77,7 +77,7 @@ macro_rules! pointers {
             }
         }
 
-        /// A weak pointer keeps nothing alive. One without a value is not reported.
+        /// A weak pointer keeps nothing alive. If its value is gone, it is not reported.
         impl<T: ?Sized> References for $weak {
             fn references(&self, to: &mut Visitor<'_>) {
                 if self.strong_count() > 0 {

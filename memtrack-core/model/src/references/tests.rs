@@ -31,7 +31,7 @@ impl Sink for ReportLines {
     fn strong(&mut self, path: &Path, target: &dyn Counted, handle: Option<u64>) {
         let handle = handle.map_or_else(String::new, |handle| format!(" by handle {handle}"));
         self.lines.push(format!("{path} strong{handle}"));
-        self.targets.push(target.another());
+        self.targets.push(target.clone_boxed());
     }
 
     fn weak(&mut self, path: &Path, _address: usize) {
@@ -59,14 +59,14 @@ fn lines_of(value: &(impl References + ?Sized)) -> Vec<String> {
 
 const NO_LINES: [&str; 0] = [];
 
-fn one() -> Rc<u8> {
+fn ptr() -> Rc<u8> {
     Rc::new(1)
 }
 
 #[test]
 fn counted_pointers_are_reported_and_not_followed() {
     let inner = Arc::new(Mutex::new(Arc::new(1)));
-    let value = (one(), Arc::clone(&inner), Rc::downgrade(&one()), Arc::downgrade(&inner));
+    let value = (ptr(), Arc::clone(&inner), Rc::downgrade(&ptr()), Arc::downgrade(&inner));
     assert_eq!(lines_of(&value), [".0 strong", ".1 strong", ".3 weak"]);
     assert_eq!(lines_of(&*value.1), [" strong"]);
     assert_eq!(Rc::strong_count(&value.0), 1);
@@ -74,7 +74,7 @@ fn counted_pointers_are_reported_and_not_followed() {
 
 #[test]
 fn a_target_is_reported_with_its_address_counts_and_type() {
-    let shared: Rc<[Rc<u8>]> = Rc::new([one(), one()]);
+    let shared: Rc<[Rc<u8>]> = Rc::new([ptr(), ptr()]);
     let (_weak, _another) = (Rc::downgrade(&shared), Rc::clone(&shared));
     let mut sink = ReportLines::default();
     shared.references(&mut Visitor::new(&mut sink));
@@ -105,39 +105,39 @@ fn the_type_behind_a_trait_object_is_reported() {
 
 #[test]
 fn containers_report_indexes_and_keys() {
-    assert_eq!(lines_of(&vec![Some(one()), None, Some(one())]), ["[0] strong", "[2] strong"]);
-    assert_eq!(lines_of(&VecDeque::from([one()])), ["[0] strong"]);
-    assert_eq!(lines_of(&LinkedList::from([one()])), ["[0] strong"]);
-    assert_eq!(lines_of(&BinaryHeap::from([one()])), ["[0] strong"]);
-    assert_eq!(lines_of(&BTreeSet::from([one()])), [" key strong"]);
-    assert_eq!(lines_of(&HashSet::from([one()])), [" key strong"]);
-    assert_eq!(lines_of(&HashMap::from([(3, one())])), ["[3] strong"]);
-    assert_eq!(lines_of(&BTreeMap::from([(one(), one())])), [" key strong", "[1] strong"]);
-    assert_eq!(lines_of(&Ok::<_, ()>(one())), ["::Ok.0 strong"]);
-    assert_eq!(lines_of(&ControlFlow::<Rc<u8>>::Break(one())), ["::Break.0 strong"]);
-    assert_eq!(lines_of(&Bound::Excluded(one())), ["::Excluded.0 strong"]);
-    assert_eq!(lines_of(&(one()..one())), [".start strong", ".end strong"]);
-    assert_eq!(lines_of(&(one()..=one())), [".start strong", ".end strong"]);
-    assert_eq!(lines_of(&std::task::Poll::Ready(one())), ["::Ready.0 strong"]);
+    assert_eq!(lines_of(&vec![Some(ptr()), None, Some(ptr())]), ["[0] strong", "[2] strong"]);
+    assert_eq!(lines_of(&VecDeque::from([ptr()])), ["[0] strong"]);
+    assert_eq!(lines_of(&LinkedList::from([ptr()])), ["[0] strong"]);
+    assert_eq!(lines_of(&BinaryHeap::from([ptr()])), ["[0] strong"]);
+    assert_eq!(lines_of(&BTreeSet::from([ptr()])), [" key strong"]);
+    assert_eq!(lines_of(&HashSet::from([ptr()])), [" key strong"]);
+    assert_eq!(lines_of(&HashMap::from([(3, ptr())])), ["[3] strong"]);
+    assert_eq!(lines_of(&BTreeMap::from([(ptr(), ptr())])), [" key strong", "[1] strong"]);
+    assert_eq!(lines_of(&Ok::<_, ()>(ptr())), ["::Ok.0 strong"]);
+    assert_eq!(lines_of(&ControlFlow::<Rc<u8>>::Break(ptr())), ["::Break.0 strong"]);
+    assert_eq!(lines_of(&Bound::Excluded(ptr())), ["::Excluded.0 strong"]);
+    assert_eq!(lines_of(&(ptr()..ptr())), [".start strong", ".end strong"]);
+    assert_eq!(lines_of(&(ptr()..=ptr())), [".start strong", ".end strong"]);
+    assert_eq!(lines_of(&std::task::Poll::Ready(ptr())), ["::Ready.0 strong"]);
 }
 
 #[test]
 fn wrappers_add_no_step_to_the_path() {
-    assert_eq!(lines_of(&Box::new([one()])), ["[0] strong"]);
-    assert_eq!(lines_of(&Pin::new(Box::new(one()))), [" strong"]);
-    assert_eq!(lines_of(&RefCell::new(OnceCell::from(one()))), [" strong"]);
-    assert_eq!(lines_of(&RwLock::new(OnceLock::from(one()))), [" strong"]);
-    assert_eq!(lines_of(&Cow::<[Rc<u8>]>::Owned(vec![one()])), ["[0] strong"]);
-    assert_eq!(lines_of(&std::cmp::Reverse(one())), [" strong"]);
-    let mut never_dropped = ManuallyDrop::new(one());
+    assert_eq!(lines_of(&Box::new([ptr()])), ["[0] strong"]);
+    assert_eq!(lines_of(&Pin::new(Box::new(ptr()))), [" strong"]);
+    assert_eq!(lines_of(&RefCell::new(OnceCell::from(ptr()))), [" strong"]);
+    assert_eq!(lines_of(&RwLock::new(OnceLock::from(ptr()))), [" strong"]);
+    assert_eq!(lines_of(&Cow::<[Rc<u8>]>::Owned(vec![ptr()])), ["[0] strong"]);
+    assert_eq!(lines_of(&std::cmp::Reverse(ptr())), [" strong"]);
+    let mut never_dropped = ManuallyDrop::new(ptr());
     assert_eq!(lines_of(&never_dropped), [" strong"]);
-    drop(std::mem::replace(&mut *never_dropped, one()));
+    drop(std::mem::replace(&mut *never_dropped, ptr()));
     drop(ManuallyDrop::into_inner(never_dropped));
 }
 
 #[test]
 fn borrowed_values_are_not_held() {
-    let (value, mut other) = ([one()], one());
+    let (value, mut other) = ([ptr()], ptr());
     assert_eq!(lines_of(&(&value, &mut other)), NO_LINES);
     assert_eq!(lines_of(&Cow::Borrowed(&value[..])), NO_LINES);
     assert_eq!(lines_of(&Pin::new(&value)), NO_LINES);
@@ -149,23 +149,23 @@ fn opaque_values_are_reported_with_the_reason() {
     assert_eq!(lines_of(&channel), [".0: a channel", ".1: a channel"]);
     assert_eq!(lines_of(&mpsc::channel::<f32>()), NO_LINES);
     assert_eq!(
-        lines_of(&Cell::new(Some(one()))),
+        lines_of(&Cell::new(Some(ptr()))),
         [": the value of a Cell cannot be borrowed (a RefCell's can)"]
     );
     assert_eq!(lines_of(&Cell::new(1)), NO_LINES);
     let lazy = "initialised on first use, and reading it would do that";
     assert_eq!(lines_of(&LazyCell::<u8>::new(|| unreachable!())), [format!(": {lazy}")]);
     assert_eq!(lines_of(&LazyLock::<u8>::new(|| unreachable!())), [format!(": {lazy}")]);
-    assert_eq!(lines_of(&Pin::new(one())), [": a pinned counted pointer"]);
+    assert_eq!(lines_of(&Pin::new(ptr())), [": a pinned counted pointer"]);
     assert_eq!(lines_of(&std::thread::spawn(|| {})), [": the values of a thread"]);
-    assert_eq!(lines_of(&(Box::new(one()) as Box<dyn std::any::Any>)), [": a value of any type"]);
+    assert_eq!(lines_of(&(Box::new(ptr()) as Box<dyn std::any::Any>)), [": a value of any type"]);
     assert_eq!(lines_of(&std::io::Error::other("full")), [": an error of any type"]);
     assert_eq!(lines_of(&std::io::Error::from(std::io::ErrorKind::Other)), NO_LINES);
 }
 
 #[test]
 fn locked_or_borrowed_values_do_not_block() {
-    let cell = RefCell::new(one());
+    let cell = RefCell::new(ptr());
     let reading = cell.borrow();
     assert_eq!(lines_of(&cell), [" strong"]);
     drop(reading);
@@ -174,13 +174,13 @@ fn locked_or_borrowed_values_do_not_block() {
     drop(writing);
     assert_eq!(lines_of(&cell), [" strong"]);
 
-    let mutex = Mutex::new(one());
+    let mutex = Mutex::new(ptr());
     let locked = mutex.lock();
     assert_eq!(lines_of(&mutex), [": locked"]);
     drop(locked);
     assert_eq!(lines_of(&mutex), [" strong"]);
 
-    let lock = RwLock::new(one());
+    let lock = RwLock::new(ptr());
     let reading = lock.read();
     assert_eq!(lines_of(&lock), [" strong"]);
     drop(reading);
@@ -215,18 +215,17 @@ impl References for Boxes {
 
 #[test]
 fn values_nested_too_deeply_are_reported() {
-    let mut boxes = Boxes(None, one());
+    let mut boxes = Boxes(None, ptr());
     for _ in 0..10_000 {
-        boxes = Boxes(Some(Box::new(boxes)), one());
+        boxes = Boxes(Some(Box::new(boxes)), ptr());
     }
     let lines = lines_of(&boxes);
-    let (pointers, not_looked): (Vec<_>, Vec<_>) =
-        lines.iter().partition(|line| line.ends_with(".rc strong"));
+    let (pointers, too_deep): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.ends_with(".rc strong"));
     assert!(pointers.len() >= 30, "{pointers:?}");
     assert_eq!(pointers[1], ".next.rc strong");
     // The fields of the first box that is too deep.
-    assert_eq!(not_looked.len(), 2);
-    assert!(not_looked.iter().all(|line| line.ends_with(": nested too deeply")), "{not_looked:?}");
+    assert_eq!(too_deep.len(), 2);
+    assert!(too_deep.iter().all(|line| line.ends_with(": nested too deeply")), "{too_deep:?}");
     // Iterative, because dropping so many boxes recursively would overflow the stack.
     let mut next = boxes.0;
     while let Some(mut boxes) = next {
@@ -236,7 +235,7 @@ fn values_nested_too_deeply_are_reported() {
 
 #[test]
 fn depth_counts_nested_values_and_not_siblings() {
-    let wide: Vec<Box<Box<Rc<u8>>>> = (0..1_000).map(|_| Box::new(Box::new(one()))).collect();
+    let wide: Vec<Box<Box<Rc<u8>>>> = (0..1_000).map(|_| Box::new(Box::new(ptr()))).collect();
     assert_eq!(lines_of(&wide).len(), 1_000);
 }
 
@@ -302,11 +301,11 @@ impl References for EndlessKey {
 fn long_keys_are_cut() {
     let long = "é".repeat(1 << 20);
     let cut = format!("[\"{}…] strong", "é".repeat(39));
-    assert_eq!(lines_of(&BTreeMap::from([(long, one())])), [cut]);
+    assert_eq!(lines_of(&BTreeMap::from([(long, ptr())])), [cut]);
     let cut = format!("[{}…] strong", &"key after key, ".repeat(3)[..40]);
-    assert_eq!(lines_of(&BTreeMap::from([(EndlessKey(1 << 16), one())])), [cut]);
+    assert_eq!(lines_of(&BTreeMap::from([(EndlessKey(1 << 16), ptr())])), [cut]);
     let fits = "x".repeat(38);
-    assert_eq!(lines_of(&BTreeMap::from([(fits.as_str(), one())])), [format!("[{fits:?}] strong")]);
+    assert_eq!(lines_of(&BTreeMap::from([(fits.as_str(), ptr())])), [format!("[{fits:?}] strong")]);
 }
 
 /// A key whose formatting panics.
@@ -327,14 +326,14 @@ impl References for PanickingKey {
 fn keys_are_not_formatted_without_paths() {
     let mut sink = ReportLines { without_paths: true, ..ReportLines::default() };
     let to = &mut Visitor::new(&mut sink);
-    to.field("map", &BTreeMap::from([(PanickingKey, one())]));
+    to.field("map", &BTreeMap::from([(PanickingKey, ptr())]));
     to.show("name", &PanickingKey);
     to.opaque("closed");
     assert_eq!(sink.lines, [" strong", ": closed"]);
 }
 
 #[test]
-fn paths_read_like_the_code() {
+fn paths_are_formatted_like_rust_expressions() {
     let path = Path(vec![
         Step::Field("layers"),
         Step::Index(3),
@@ -351,18 +350,18 @@ fn paths_read_like_the_code() {
 fn paths_return_to_the_parent_after_each_value() {
     let mut sink = ReportLines::default();
     let to = &mut Visitor::new(&mut sink);
-    to.field("first", &vec![one()]);
+    to.field("first", &vec![ptr()]);
     to.show("id", &7);
     to.memory(DeviceMemory { device: DeviceId::HOST, address: 4096, size_bytes: 8 });
-    to.step(|| Step::Field("handle"), |to| to.handle(&one(), 3));
-    to.key(&one());
+    to.step(|| Step::Field("handle"), |to| to.handle(&ptr(), 3));
+    to.key(&ptr());
     let expected =
         [".first[0] strong", ".id = 7", " holds 8 bytes", ".handle strong by handle 3", " key strong"];
     assert_eq!(sink.lines, expected);
 }
 
 #[test]
-fn a_value_is_shown_at_any_depth() {
+fn values_are_shown_down_to_the_maximum_depth() {
     struct Deep(usize);
     impl References for Deep {
         fn references(&self, to: &mut Visitor<'_>) {
@@ -378,7 +377,7 @@ fn a_value_is_shown_at_any_depth() {
 
 #[test]
 fn a_closure_is_inspected_through_its_handles() {
-    let (first, second) = (one(), one());
+    let (first, second) = (ptr(), ptr());
     let mut sum = Capturing::of((first, second), |handles: &(Rc<u8>, Rc<u8>), third: u8| {
         *handles.0 + *handles.1 + third
     });

@@ -1,14 +1,15 @@
-//! Whether a type can refer to anything, decided by types instead of values: slices of a million numbers are skipped
+//! Determines from a type alone whether its values can refer to anything, so that a slice of a million numbers is skipped
 //! at once.
 
 use super::References;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// The most types that one query visits. A type may contain itself, so that a query of all its parts would never end.
+/// The maximum number of types that one query visits. A type may contain itself, so a query without a limit might never
+/// end.
 const MAX_TYPES: u32 = 64;
 
-/// A query whether types can refer to anything, which gives up after a bounded number of types: "maybe" is always a
+/// A query of whether types can refer to anything. It gives up after a limited number of types: "perhaps" is always a
 /// valid answer.
 #[doc(hidden)]
 #[derive(Debug)]
@@ -30,15 +31,16 @@ pub(super) fn never_refers<T: References>() -> bool {
     TypeProbe(MAX_TYPES).never_refers::<T>()
 }
 
-/// A type that may be unsized or may not implement [`References`]. The call `(&Type::<T>::new()).probe(probe)` resolves
-/// to [`ProbeKnown`] where the type is sized and implements it, and otherwise to [`ProbeUnknown`], which is one reference
-/// further away. An unknown type is a compile error in another place, and one error is enough.
+/// A marker of a type that may be unsized or may not implement [`References`]. The call
+/// `(&Type::<T>::new()).probe(probe)` resolves to [`ProbeKnown`] if the type is sized and implements the trait, and
+/// otherwise to [`ProbeUnknown`], which needs one more autoref. A type without an implementation is a compile error in
+/// another place, and one error is enough.
 #[doc(hidden)]
 pub struct Type<T: ?Sized>(PhantomData<T>);
 
 impl<T: ?Sized> Type<T> {
     /// Creates the marker of the type.
-    #[expect(clippy::new_without_default, reason = "for the expansion alone")]
+    #[expect(clippy::new_without_default, reason = "only the derive's expansion calls it")]
     pub const fn new() -> Self {
         Self(PhantomData)
     }
@@ -50,7 +52,7 @@ impl<T: ?Sized> fmt::Debug for Type<T> {
     }
 }
 
-/// The query for types that implement the trait.
+/// The query for sized types that implement [`References`].
 #[doc(hidden)]
 pub trait ProbeKnown {
     /// Queries the type.

@@ -6,18 +6,18 @@ use crate::operators::{ReportTensors, TensorReader};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The depth to which values that own each other are inspected. Deeper values are reported as not inspected: a list
-/// of boxes may be longer than a thread's stack is deep. A step takes some 200 bytes of stack.
+/// The maximum depth to which nested values are inspected. Deeper values are reported as not inspected: following a
+/// long linked list of boxes would overflow the thread's stack. Each level takes some 200 bytes of stack.
 const MAX_DEPTH: usize = 64;
 
-/// Memory of a device that a value holds.
+/// Device memory that a value holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceMemory {
-    /// The device that it is on.
+    /// The device that the memory is on.
     pub device: DeviceId,
-    /// Its first address. Memory is counted once, however many values hold it.
+    /// The first address. Memory at an address is counted once, however many values hold it.
     pub address: u64,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub size_bytes: u64,
 }
 
@@ -28,9 +28,9 @@ pub enum Step {
     Field(&'static str),
     /// A field of a variant of an enum.
     Variant(&'static str, &'static str),
-    /// An element, by its place.
+    /// An element, by its index.
     Index(usize),
-    /// The value of a key of a map, by the key as `Debug` shows it.
+    /// The value of a map entry, by its key as `Debug` formats it.
     Value(String),
     /// A key of a map or an element of a set.
     Key,
@@ -55,11 +55,11 @@ impl fmt::Display for Path {
     }
 }
 
-/// The receiver of a [`Visitor`]'s reports. The path is empty where [`Sink::wants_paths`] returns `false`.
+/// The receiver of a [`Visitor`]'s reports. All paths are empty if [`Sink::wants_paths`] returns `false`.
 pub trait Sink {
-    /// Returns whether paths, [`Sink::show`] and the like are needed: they cost much more than the rest.
+    /// Returns whether the sink needs paths and calls of [`Sink::show`], which cost much more than the other reports.
     fn wants_paths(&self) -> bool;
-    /// Receives a strong pointer, and the number of the tracked handle if it is one.
+    /// Receives a strong pointer; `handle` is its number if it is a tracked handle.
     fn strong(&mut self, path: &Path, target: &dyn Counted, handle: Option<u64>);
     /// Receives a weak pointer to the value at `address`.
     fn weak(&mut self, path: &Path, address: usize);
@@ -108,7 +108,7 @@ impl<'a> Visitor<'a> {
     #[inline]
     pub fn entry<K: References + fmt::Debug + ?Sized, V: References + ?Sized>(&mut self, key: &K, value: &V) {
         self.key(key);
-        self.step(|| Step::Value(short(key)), |to| value.references(to));
+        self.step(|| Step::Value(short_debug(key)), |to| value.references(to));
     }
 
     /// Visits an element of a set, or a key of a map.
@@ -117,47 +117,48 @@ impl<'a> Visitor<'a> {
         self.step(|| Step::Key, |to| key.references(to));
     }
 
-    /// Visits a value in an allocation of its own that only this one owns: it is a part of this one, without a step
-    /// in the path.
+    /// Visits a value that this one owns exclusively but stores in a separate allocation: it counts as a part of this one
+    /// and adds no step to the path.
     #[inline]
     pub fn owned<T: References + ?Sized>(&mut self, value: &T) {
-        self.deeper(|to| value.references(to));
+        self.nested(|to| value.references(to));
     }
 
-    /// Adds `step` to the path of everything that `look` reports. For parts that no other method here covers.
-    pub fn step(&mut self, step: impl FnOnce() -> Step, look: impl FnOnce(&mut Self)) {
+    /// Adds `step` to the path of everything that `visit` reports. For parts that the other methods do not cover.
+    pub fn step(&mut self, step: impl FnOnce() -> Step, visit: impl FnOnce(&mut Self)) {
         if self.paths {
             self.path.0.push(step());
-            self.deeper(look);
+            self.nested(visit);
             self.path.0.pop();
         } else {
-            self.deeper(look);
+            self.nested(visit);
         }
     }
 
-    fn deeper(&mut self, look: impl FnOnce(&mut Self)) {
+    /// Calls `visit` one level deeper, unless that exceeds [`MAX_DEPTH`].
+    fn nested(&mut self, visit: impl FnOnce(&mut Self)) {
         if self.depth == MAX_DEPTH {
             return self.opaque("nested too deeply");
         }
         self.depth += 1;
-        look(self);
+        visit(self);
         self.depth -= 1;
     }
 
-    /// Reports a strong counted pointer that is held here. Its target is visited later.
+    /// Reports a strong counted pointer. Its target is visited later.
     #[inline]
     pub fn strong(&mut self, target: &dyn Counted) {
         self.sink.strong(&self.path, target, None);
     }
 
-    /// Reports a strong counted pointer in a handle with a number of its own.
+    /// Reports the strong counted pointer in a tracked handle; `handle` is the handle's number.
     #[doc(hidden)]
     pub fn handle(&mut self, target: &dyn Counted, handle: u64) {
         self.sink.strong(&self.path, target, Some(handle));
     }
 
-    /// Reports a weak counted pointer to the value at `address`; it keeps nothing alive. One without a value need not
-    /// be reported.
+    /// Reports a weak counted pointer to the value at `address`; it keeps nothing alive. A weak pointer whose value is
+    /// gone need not be reported.
     pub fn weak(&mut self, address: usize) {
         self.sink.weak(&self.path, address);
     }
@@ -177,8 +178,8 @@ impl<'a> Visitor<'a> {
         }));
     }
 
-    /// Reports a part that cannot be inspected: a closure, or a value that another thread has locked. Pointers in it
-    /// count as held from outside.
+    /// Reports a part that cannot be inspected: a closure, or a value that another thread has locked. The values that it
+    /// points to count as held from outside.
     #[cold]
     pub fn opaque(&mut self, why: &str) {
         self.sink.opaque(&self.path, why);
@@ -189,7 +190,7 @@ impl<'a> Visitor<'a> {
         self.show_at(|| Step::Field(name), value);
     }
 
-    /// Shows a value one step further away that is not a field.
+    /// Shows a value that is not a field; `step` leads to it.
     pub fn show_at(&mut self, step: impl FnOnce() -> Step, value: &dyn fmt::Debug) {
         if self.paths {
             self.path.0.push(step());
@@ -205,18 +206,18 @@ impl fmt::Debug for Visitor<'_> {
     }
 }
 
-/// Formats a value with `Debug`, cut to few characters. Where that panics, the result is the text up to the panic.
-fn short(value: &(impl fmt::Debug + ?Sized)) -> String {
-    /// The most characters kept, and the most bytes after them before writing fails: an endless text is ended this
-    /// way.
+/// Formats a value with `Debug` and truncates the text. If `Debug` panics, the result is the text up to the panic.
+fn short_debug(value: &(impl fmt::Debug + ?Sized)) -> String {
+    /// The maximum number of characters that are kept, and of bytes after them that are skipped before writing fails,
+    /// which stops an endless text.
     const MAX_CHARACTERS: usize = 40;
     const MAX_SKIPPED_BYTES: usize = 64 << 10;
-    struct Short {
+    struct ShortText {
         text: String,
         characters: usize,
         skipped_bytes: usize,
     }
-    impl fmt::Write for Short {
+    impl fmt::Write for ShortText {
         fn write_str(&mut self, text: &str) -> fmt::Result {
             for character in text.chars() {
                 match self.characters {
@@ -231,7 +232,7 @@ fn short(value: &(impl fmt::Debug + ?Sized)) -> String {
             if self.skipped_bytes > MAX_SKIPPED_BYTES { Err(fmt::Error) } else { Ok(()) }
         }
     }
-    let mut short = Short { text: String::new(), characters: 0, skipped_bytes: 0 };
+    let mut short = ShortText { text: String::new(), characters: 0, skipped_bytes: 0 };
     let shown = catch_unwind(AssertUnwindSafe(|| fmt::write(&mut short, format_args!("{value:?}"))));
     if shown.is_err() && short.characters <= MAX_CHARACTERS {
         short.text.push('…');

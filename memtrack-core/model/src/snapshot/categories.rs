@@ -22,9 +22,9 @@ impl EventCategories {
 pub struct InferredCategories {
     /// Names of categories, in lower case: `parameter`.
     pub names: Vec<String>,
-    /// By row of the events that allocate a block or, if that is not in the trace, request or complete its free: 1 +
+    /// By row of the events that allocate a block or, if the allocation is not in the trace, request or complete its free: 1 +
     /// the index in [`Self::names`]; 0 where nothing was inferred.
     pub of_event: Vec<u8>,
-    /// The same by row of the blocks that are live at the end, for those without an event.
+    /// The same by row of the blocks that are live at the end, for blocks without an event.
     pub of_block: Vec<u8>,
 }

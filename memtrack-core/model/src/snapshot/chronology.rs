@@ -1,5 +1,5 @@
-//! Traces with times that run backwards. PyTorch's ring buffer does not straighten itself when its length is changed
-//! while history is kept: a file may then contain events 3, 7, 8, 9, 4, 5, 6.
+//! Traces with times that run backwards. PyTorch does not reorder its ring buffer when the buffer's length is changed
+//! while history is recorded: a file may then contain events 3, 7, 8, 9, 4, 5, 6.
 
 use super::Snapshot;
 use super::pytorch::Key;
@@ -8,7 +8,7 @@ use crate::event::DeviceId;
 impl Snapshot {
     /// Sorts the events of every PyTorch trace by time, as analyses need them; events with equal times keep their
     /// order. Returns the devices whose order it changed: usually none, in which case it only compares the times. A
-    /// trace with events that have no time stays as it is. Recordings are in order already.
+    /// trace in which some events have no time is left unchanged. Recordings are in order already.
     ///
     /// PyTorch's own tools (`viz`) use the order of the file.
     pub fn order_by_time(&mut self) -> Vec<DeviceId> {

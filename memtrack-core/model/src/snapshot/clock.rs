@@ -1,7 +1,7 @@
 //! Conversion of ticks to time, for reports and writers; the two readings of a [`Clock`] come from the recorder.
 //!
-//! **From when do seconds count?** From the start of a recording, also in PyTorch's form of it, which has whole
-//! microseconds; in PyTorch's own files from the first event. In JSON, `seconds_since` beside every `seconds` states which.
+//! **What are seconds relative to?** To the start of the recording, even in its PyTorch form, which has whole
+//! microseconds; in PyTorch's own files, to the first event. In JSON, `seconds_since` beside every `seconds` states which.
 
 use super::pytorch::Key;
 use super::{Clock, Snapshot};
@@ -39,14 +39,14 @@ impl Since {
 }
 
 impl Snapshot {
-    /// Returns the moment from which the seconds in its reports are counted: the start of the recording, also when it
-    /// was converted to PyTorch's form and in the files that memtrack writes of that; for PyTorch's own files, the
-    /// first event.
+    /// Returns the moment from which the seconds in the snapshot's reports are counted: the start of the recording, even
+    /// after its conversion to PyTorch's form and in PyTorch files that memtrack wrote; for PyTorch's own files, the first
+    /// event.
     pub fn seconds_since(&self) -> Since {
         match self.pytorch.as_deref() {
             Some(pytorch) if pytorch.start_us.is_none() => {
-                // The result does not matter for files without any time: their reports print none.
-                if self.has_times() || !self.has_a_time() {
+                // For files without any times the result does not matter: their reports print no times.
+                if self.has_times() || !self.has_any_time() {
                     Since::FirstEvent
                 } else {
                     Since::FirstTimedEvent
@@ -68,7 +68,7 @@ impl Snapshot {
     }
 
     /// Returns whether the file contains the time of at least one event, or has no events.
-    pub fn has_a_time(&self) -> bool {
+    pub fn has_any_time(&self) -> bool {
         self.events.is_empty() || self.timed().is_none_or(|mut timed| timed.any(|is_timed| is_timed))
     }
 
@@ -87,15 +87,15 @@ impl Snapshot {
 }
 
 impl Clock {
-    /// Returns the nanoseconds since the Unix epoch at `ticks`: linear through the two readings, before and after
-    /// them too. With only one reading (or two of the same moment) a tick counts as a nanosecond. Results outside 64
-    /// bits are clamped.
+    /// Returns the nanoseconds since the Unix epoch at `ticks`: interpolated between the two readings, and extrapolated
+    /// before and after them. With only one reading (or two at the same time) a tick counts as a nanosecond. Results
+    /// outside 64 bits are clamped.
     pub fn time_ns(&self, ticks: u64) -> u64 {
         let (first_ticks, first_ns) = self.first;
         let (last_ticks, last_ns) = self.last;
         let since = i128::from(ticks) - i128::from(first_ticks);
         let moved = if last_ticks > first_ticks && last_ns > first_ns {
-            // |since| < 2^64 and the quotient's numerator < 2^128 in magnitude, but only 2^127 fits the sign.
+            // |since| < 2^64, so the product fits into an unsigned 128-bit integer, but not into a signed one.
             let (rise, run) = (u128::from(last_ns - first_ns), u128::from(last_ticks - first_ticks));
             let moved = since.unsigned_abs() * rise / run;
             i128::try_from(moved).unwrap_or(i128::MAX) * since.signum()
@@ -106,7 +106,7 @@ impl Clock {
     }
 
     /// Returns the seconds from the first reading to `ticks`, rounded to microseconds, the resolution of PyTorch's
-    /// files; negative before it.
+    /// files; negative before the first reading.
     pub fn seconds_since_start(&self, ticks: u64) -> f64 {
         let us = |ns: u64| (ns / 1000) as i64;
         (us(self.time_ns(ticks)) - us(self.first.1)) as f64 / 1e6
@@ -115,7 +115,7 @@ impl Clock {
     /// Creates a clock whose ticks are microseconds, from `start_us` on.
     pub fn of_microseconds(start_us: u64) -> Self {
         let start_us = start_us.min(u64::MAX - 1);
-        // Times beyond those of any real clock do not fit as nanoseconds; differences between them do.
+        // Times that no real clock reaches do not fit into 64 bits as nanoseconds, but differences between them do.
         let start_ns = if start_us < u64::MAX / 2000 { start_us * 1000 } else { 0 };
         Self { first: (start_us, start_ns), last: (start_us + 1, start_ns + 1000) }
     }

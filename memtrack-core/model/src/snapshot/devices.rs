@@ -1,5 +1,6 @@
-//! The devices of a snapshot as reports number them: accelerators keep their ordinal, the host heap takes the ordinal
-//! after the last of them, and pinned host memory the next, so that it has the same number in PyTorch's form.
+//! The devices of a snapshot as reports number them: accelerators keep their ordinals, the host heap gets the ordinal
+//! after the last accelerator, and pinned host memory the one after the heap's, so that pinned memory has the same number
+//! in PyTorch's form.
 
 use super::{DeviceStatistics, Snapshot};
 use crate::event::DeviceId;
@@ -30,7 +31,7 @@ impl Snapshot {
         let mut devices: BTreeSet<DeviceId> = self.devices.iter().map(|row| row.device).collect();
         devices.extend(self.blocks.iter().map(|block| block.device));
         devices.extend(self.segments.iter().map(|segment| segment.device));
-        // Neighbours are mostly alike, and a look-up in the set for every event would cost more than the loop.
+        // Adjacent events mostly have the same device, and a look-up in the set for every event would cost more than the loop.
         let mut previous = None;
         for &device in &self.events.device {
             if previous != Some(device) {
@@ -41,18 +42,18 @@ impl Snapshot {
         devices.into_iter().collect()
     }
 
-    /// Returns the numbers of its devices. This visits all events: to look up many devices, call it once.
+    /// Returns the ordinals of the snapshot's devices. This visits all events: to look up many devices, call it once.
     pub fn ordinals(&self) -> Ordinals {
         let devices = self.device_ids();
         let heap = self.pytorch.as_deref().and_then(|pytorch| pytorch.heap);
         let accelerators = devices.iter().copied().chain(heap).filter(|device| device.is_accelerator());
         let heap = accelerators.max().map_or(0, |last| last.0 + 1);
-        // The number after the heap's, if there is a heap, as in PyTorch's form.
+        // Pinned memory gets the number after the heap's, if there is a heap, as in PyTorch's form.
         Ordinals { heap, pinned: heap + u16::from(devices.contains(&DeviceId::HOST)) }
     }
 
     /// Returns the recorder's counts for `device`: exact, including events that sampling and the ring omitted.
-    /// `None` where it did not count.
+    /// `None` if the recorder did not count.
     pub fn exact_counts(&self, device: DeviceId) -> Option<&DeviceStatistics> {
         self.devices.iter().find(|row| row.device == device && row.counted)
     }

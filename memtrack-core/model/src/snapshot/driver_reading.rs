@@ -1,6 +1,6 @@
-//! The CUDA driver's own report about a device during the recording: how much of it is in use by any process, and how
-//! much its pools keep. Compared with what memtrack recorded, this distinguishes a cache from a leak, and shows the
-//! memory of other processes.
+//! The CUDA driver's own report about a device during the recording: how much memory of the device is in use by any
+//! process, and how much the driver's pools keep. Compared with the recorded bytes, this distinguishes a cache from a
+//! leak, and shows the memory of other processes.
 
 use crate::event::DeviceId;
 
@@ -27,29 +27,29 @@ pub enum ReadingMoment {
 pub struct DriverReading {
     /// The device.
     pub device: DeviceId,
-    /// The reason why this one was kept.
+    /// The reason why this reading was kept.
     pub moment: ReadingMoment,
-    /// Its time, in ticks.
+    /// The time of the reading, in ticks.
     pub ticks: u64,
     /// Free bytes of the device (`cuMemGetInfo`).
     pub free_bytes: u64,
-    /// Bytes that the device has.
+    /// Total bytes of the device.
     pub total_bytes: u64,
     /// Bytes of the device that memtrack had recorded as held by the program.
     pub tracked_bytes: u64,
-    /// Pools that were queried: the device's own, and those that the program made.
+    /// The number of queried pools: the device's default pool, and those that the program created.
     pub pools: u32,
-    /// The bytes of the device that they hold (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`).
+    /// Bytes of the device that these pools reserve (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`).
     pub pool_reserved_bytes: u64,
-    /// The most that they ever held: the sum of each one's peak.
+    /// The sum of the peaks of the pools' reserved bytes.
     pub pool_reserved_peak_bytes: u64,
-    /// The part of that which the program holds (`CU_MEMPOOL_ATTR_USED_MEM_CURRENT`).
+    /// The reserved bytes that the program uses (`CU_MEMPOOL_ATTR_USED_MEM_CURRENT`).
     pub pool_used_bytes: u64,
-    /// The most that it ever held: the sum of each one's peak.
+    /// The sum of the peaks of the pools' used bytes.
     pub pool_used_peak_bytes: u64,
     /// Allocations of other processes that the program has opened (CUDA IPC). They count in those processes, not here.
     pub opened: u32,
-    /// Their bytes.
+    /// The bytes of these allocations.
     pub opened_bytes: u64,
 }
 
@@ -74,9 +74,9 @@ impl Default for DriverReading {
 }
 
 impl DriverReading {
-    /// The most readings of one snapshot that are read: three for each device that can be distinguished, and a few
-    /// more.
-    pub const MOST: usize = 1024;
+    /// The maximum number of readings that are read from a snapshot: three for each device that can be distinguished, and
+    /// a few more.
+    pub const MAX_COUNT: usize = 1024;
 
     /// Returns the bytes of the device in use by any process.
     #[must_use]

@@ -1,4 +1,4 @@
-//! The state at the end of a recording: live blocks, held segments, and exact counts per device.
+//! The state at the end of a recording: live blocks, segments, and exact counts per device.
 
 use crate::event::{DeviceId, EventFlags, ScopeId, StackId, StreamId};
 
@@ -19,13 +19,13 @@ pub struct LiveBlock {
     pub scope: ScopeId,
     /// The time of its allocation, in ticks.
     pub ticks: u64,
-    /// Whether the block was sampled, and other facts.
+    /// Flags, such as whether the block was sampled.
     pub flags: EventFlags,
-    /// Whether its free was requested and has not completed.
+    /// Whether its free was requested but has not completed.
     pub pending_free: bool,
 }
 
-/// A segment that is held.
+/// A segment that its allocator had not returned to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Its device.
@@ -36,9 +36,9 @@ pub struct Segment {
     pub size_bytes: u64,
     /// Its stream.
     pub stream: StreamId,
-    /// The stack that made it.
+    /// The stack of its allocation.
     pub stack: StackId,
-    /// When, in ticks.
+    /// The time of its allocation, in ticks.
     pub ticks: u64,
     /// Whether it is part of an expandable segment: memory mapped into a larger range of addresses.
     pub is_expandable: bool,
@@ -50,43 +50,43 @@ pub struct Segment {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Sampling {
-    /// Blocks that were counted and not recorded; exact. 0: every block was recorded.
+    /// The exact number of blocks that were counted but not recorded; 0 if every block was recorded.
     pub unrecorded_blocks: u64,
-    /// Their bytes.
+    /// The bytes of these blocks.
     pub unrecorded_bytes: u64,
-    /// The widest mean gap between samples that was in force on any thread, in bytes; 0: none were taken.
+    /// The largest mean interval between samples that any thread used, in bytes; 0 if no samples were taken.
     pub widest_interval_bytes: u64,
     /// Processor time of the threads that recorded, in seconds; 0 without a budget.
     pub cpu_seconds: f64,
-    /// The part of it in which every block was recorded.
+    /// The part of that time in which every block was recorded.
     pub exact_seconds: f64,
-    /// The part of it that recording host blocks took, by the recorder's own measurement.
+    /// The part of that time that recording host blocks took, as measured by the recorder.
     pub spent_seconds: f64,
 }
 
-/// The peak of a heap whose small blocks were only counted, from the sums that the recorder read from time to time.
-/// All bytes are those allocated since recording began less those freed.
+/// The peak of a heap whose small blocks were only counted, from sums that the recorder read at intervals. All byte counts
+/// are bytes allocated minus bytes freed since recording began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct CountedPeak {
-    /// The time of the peak: after the events with times up to these ticks.
+    /// The time of the peak: after all events up to these ticks.
     pub ticks: u64,
-    /// The bytes that were live then at least; exact where one thread allocates.
+    /// A lower bound of the live bytes at the peak; exact if only one thread allocates.
     pub bytes: u64,
-    /// The most bytes that can have been live between [`Self::since_ticks`] and [`Self::until_ticks`].
+    /// An upper bound of the live bytes between [`Self::since_ticks`] and [`Self::until_ticks`].
     pub most_bytes: u64,
-    /// The time of the first reading: before it, every block was recorded.
+    /// The time of the first reading; until then, every block was recorded.
     pub since_ticks: u64,
     /// The time of the last reading.
     pub until_ticks: u64,
-    /// In PyTorch's form, whose ticks are too coarse: the numbers of events of the heap's trace before the three
-    /// moments, in the order of the fields above.
+    /// In PyTorch's form, whose ticks are too coarse: the numbers of events in the heap's trace before
+    /// [`Self::ticks`], [`Self::since_ticks`] and [`Self::until_ticks`].
     #[cfg_attr(feature = "serde", serde(skip))]
     pub events_before: Option<[u64; 3]>,
 }
 
-/// Counts of data that did not fit into the recorder's tables, which are bounded: counted, but not distinguished.
+/// Counts of items that did not fit into the recorder's tables, which have a fixed maximum size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -94,14 +94,14 @@ pub struct CountedPeak {
 pub struct Folded {
     /// Events that have no stack because the table of stacks was full.
     pub stacks: u64,
-    /// Threads that are recorded as the unknown one.
+    /// Threads that are recorded as the unknown thread.
     pub threads: u64,
-    /// Blocks that were not followed because as many were live as fit (`Options::live_blocks`). Small ones of the heap are only
-    /// counted; large ones and those of devices have their events, and are missing in the table of live blocks.
+    /// Blocks that were not tracked because the table of live blocks was full (`Options::live_blocks`). Small blocks of
+    /// the heap are only counted; large blocks and those of devices have events, but are not in the table of live blocks.
     pub blocks: u64,
     /// Allocations that the CUDA driver's hook left out of all sums for the same reason.
     pub driver_allocations: u64,
-    /// Their bytes.
+    /// The bytes of these allocations.
     pub driver_bytes: u64,
 }
 
@@ -114,11 +114,11 @@ pub struct DeviceStatistics {
     pub device: DeviceId,
     /// Events recorded.
     pub recorded: u64,
-    /// Events the ring dropped because of `max_entries`.
+    /// Events that the ring dropped because of `max_entries`.
     pub dropped: u64,
     /// Requested bytes allocated since the start; blocks that sampling omitted are included.
     pub allocated_bytes: u64,
-    /// Bytes freed since the start; may exceed `allocated_bytes` when older memory was freed.
+    /// Bytes freed since the start; may exceed `allocated_bytes` if memory from before the start was freed.
     pub freed_bytes: u64,
     /// Blocks allocated.
     pub allocations: u64,
@@ -126,8 +126,8 @@ pub struct DeviceStatistics {
     pub frees: u64,
     /// Segment bytes held at the end; for the host heap, the resident set of the process, 0 when unknown.
     pub reserved_bytes: u64,
-    /// Whether the recorder itself counted the bytes and blocks. Otherwise they are 0 in a PyTorch file, and in a
-    /// recording without its end they are the sums over the events, samples without their weights.
+    /// Whether the recorder itself counted the bytes and blocks. Otherwise they are 0 for a PyTorch file, and for a
+    /// truncated recording they are sums over its events, without the weights of samples.
     #[cfg_attr(feature = "serde", serde(default = "counted", skip_serializing_if = "is_counted"))]
     pub counted: bool,
 }

@@ -3,16 +3,16 @@
 
 use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 
-/// The value of a column, convertible to a number.
-pub trait Cell: Copy {
+/// A value in a column of an [`EventTable`], convertible to a number.
+pub trait ColumnValue: Copy {
     /// Returns the value as a number.
     fn bits(self) -> u64;
 
-    /// Returns the value with that number; `None` when there is none.
+    /// Returns the value with that number; `None` if no value has it.
     fn from_bits(bits: u64) -> Option<Self>;
 }
 
-impl Cell for u64 {
+impl ColumnValue for u64 {
     fn bits(self) -> u64 {
         self
     }
@@ -22,9 +22,9 @@ impl Cell for u64 {
     }
 }
 
-macro_rules! cells {
+macro_rules! column_values {
     ($($id:ident($bits:ty))*) => {
-        $(impl Cell for $id {
+        $(impl ColumnValue for $id {
             fn bits(self) -> u64 {
                 self.0.into()
             }
@@ -36,9 +36,9 @@ macro_rules! cells {
     };
 }
 
-cells! { StreamId(u64) StackId(u32) ScopeId(u32) ThreadId(u32) DeviceId(u16) EventFlags(u8) }
+column_values! { StreamId(u64) StackId(u32) ScopeId(u32) ThreadId(u32) DeviceId(u16) EventFlags(u8) }
 
-impl Cell for Action {
+impl ColumnValue for Action {
     fn bits(self) -> u64 {
         u64::from(self as u8)
     }
@@ -56,22 +56,22 @@ pub trait ColumnSink {
 
 /// A source of the columns of events, one after another.
 pub trait ColumnSource {
-    /// The error when a column cannot be read.
+    /// The error if a column cannot be read.
     type Error;
 
-    /// Returns the next column; all have the same length.
+    /// Returns the next column; all columns have the same length.
     ///
     /// # Errors
-    /// Fails when there is none, or it contains a number that has no meaning there.
-    fn column<T: Cell>(&mut self) -> Result<Vec<T>, Self::Error>;
+    /// Fails if there is no further column, or if the column contains a number that is no valid value.
+    fn column<T: ColumnValue>(&mut self) -> Result<Vec<T>, Self::Error>;
 }
 
 macro_rules! event_table {
-    ($($(#[$doc:meta])* $column:ident: $cell:ty,)*) => {
+    ($($(#[$doc:meta])* $column:ident: $value:ty,)*) => {
         /// Events as columns, all of one length.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct EventTable {
-            $($(#[$doc])* pub $column: Vec<$cell>,)*
+            $($(#[$doc])* pub $column: Vec<$value>,)*
         }
 
         impl EventTable {
@@ -118,7 +118,7 @@ macro_rules! event_table {
             /// Reads the events whose columns come next.
             ///
             /// # Errors
-            /// Fails when one of them cannot be read.
+            /// Fails if a column cannot be read.
             pub fn read_columns<S: ColumnSource>(source: &mut S) -> Result<Self, S::Error> {
                 Ok(Self { $($column: source.column()?,)* })
             }
@@ -165,7 +165,7 @@ impl EventTable {
         self.ticks.is_empty()
     }
 
-    /// Sorts the events by ticks, which is merge order; events of equal ticks keep their order, so that the order of
+    /// Sorts the events by ticks (the merge order); events with equal ticks keep their order, so that the order of
     /// each thread's events is preserved.
     pub fn sort_by_ticks(&mut self) {
         if self.ticks.is_sorted() {

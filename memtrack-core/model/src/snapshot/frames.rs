@@ -21,12 +21,12 @@ impl FrameId {
     }
 }
 
-/// Distinct frames: function, file, line, and all other data of a file about them, as [`Records`].
+/// Distinct frames: function, file, line, and everything else that a file contains about them, as [`Records`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FrameTable {
     /// The frames as dictionaries.
     pub records: Records,
-    /// The binaries of the first frames, where they are known; files do not contain them.
+    /// The frames' binaries where they are known, by [`FrameId`]; may be shorter than the table. Not stored in files.
     pub binaries: Vec<Option<Arc<Binary>>>,
 }
 

@@ -1,6 +1,6 @@
 //! Names of functions that a recording itself contains. A recording normally contains return addresses and the build
-//! ids of binaries, and is named on a machine that has the binaries; a recording that was scrubbed does not disclose
-//! its binaries, and contains the names themselves.
+//! ids of binaries, and its functions are named on a machine that has the binaries. A scrubbed recording does not
+//! disclose the binaries, so it contains the names.
 
 use crate::frame::Frame;
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ impl KnownNames {
     }
 }
 
-/// A function in a piece of names: indexes of its name and of its file in [`NamesPiece::texts`], and its line (0:
+/// A function in a [`NamesPiece`]: the indexes of its name and file in [`NamesPiece::texts`], and its line (0:
 /// unknown).
 #[cfg(feature = "serde")]
-pub type NamedPlace = (u32, u32, u32);
+pub type FunctionRow = (u32, u32, u32);
 
-/// A piece of the names as files contain them: each text once, and rows of numbers.
+/// A piece of [`KnownNames`] as files contain it: each text once, and rows of numbers.
 #[cfg(feature = "serde")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -32,7 +32,7 @@ pub struct NamesPiece {
     /// Functions and files; the first is empty.
     pub texts: Vec<String>,
     /// Addresses, each with its functions.
-    pub rows: Vec<(u64, Vec<NamedPlace>)>,
+    pub rows: Vec<(u64, Vec<FunctionRow>)>,
 }
 
 #[cfg(feature = "serde")]
@@ -43,11 +43,11 @@ impl KnownNames {
         rows.chunks(addresses.max(1)).map(NamesPiece::of).collect()
     }
 
-    /// Adds a piece. Indexes outside its texts are empty texts.
-    pub fn take(&mut self, piece: &NamesPiece) {
+    /// Adds a piece. Indexes out of range become empty texts.
+    pub fn add_piece(&mut self, piece: &NamesPiece) {
         let text = |place: u32| piece.texts.get(place as usize).cloned().unwrap_or_default();
         for (address, frames) in &piece.rows {
-            let frame = |&(function, file, line): &NamedPlace| Frame {
+            let frame = |&(function, file, line): &FunctionRow| Frame {
                 function: text(function),
                 file: (file > 0).then(|| text(file)),
                 line: (line > 0).then_some(line),
@@ -100,13 +100,13 @@ mod tests {
         let mut names = KnownNames::default();
         names.frames.insert(7, vec![frame("a", Some("a.rs"), Some(3)), frame("b", None, None)]);
         names.frames.insert(1 << 60, vec![frame("a", Some("b.rs"), None)]);
-        let mut back = KnownNames::default();
+        let mut restored = KnownNames::default();
         for piece in names.pieces(1) {
-            back.take(&piece);
+            restored.add_piece(&piece);
         }
-        assert_eq!(back, names);
+        assert_eq!(restored, names);
         assert_eq!(names.pieces(2).len(), 1);
-        back.take(&NamesPiece { texts: vec![], rows: vec![(9, vec![(4, 5, 6)])] });
-        assert_eq!(back.frames[&9], [frame("", Some(""), Some(6))]);
+        restored.add_piece(&NamesPiece { texts: vec![], rows: vec![(9, vec![(4, 5, 6)])] });
+        assert_eq!(restored.frames[&9], [frame("", Some(""), Some(6))]);
     }
 }

@@ -1,11 +1,11 @@
-//! Moments that the program marked: where a step, a request or another interval of its own ends and the next begins.
+//! Moments that the program marked: where a step, a request or another interval that it defines ends and the next begins.
 
 use crate::event::ThreadId;
 
 /// A moment that the program marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// When, in ticks.
+    /// The time, in ticks.
     pub ticks: u64,
     /// The thread that marked it.
     pub thread: ThreadId,
@@ -18,9 +18,9 @@ pub struct Mark {
 pub struct Marks {
     /// Their names, each once.
     pub names: Vec<String>,
-    /// The moments; in order of time once a file was read or a snapshot taken.
+    /// The moments, in chronological order once a file was read or a snapshot taken.
     pub rows: Vec<Mark>,
-    /// The number of older marks that did not fit into the recorder's bound.
+    /// The number of older marks that were dropped because of the recorder's limit.
     pub left_out: u64,
 }
 
@@ -37,7 +37,7 @@ impl Marks {
 
     /// Appends a moment.
     pub fn push(&mut self, ticks: u64, thread: ThreadId, name: &str) {
-        // There are few names, and neighbours mostly share one.
+        // There are few names, and successive marks mostly share one.
         let known = self.names.iter().rposition(|known| known == name);
         let name = known.unwrap_or_else(|| {
             self.names.push(name.to_owned());

@@ -9,14 +9,14 @@ use std::fmt;
 pub struct OperatorLog {
     /// Pieces in no particular order. Each line contains its time.
     pub pieces: Vec<OperatorLines>,
-    /// The number of lines that did not fit into the recorder's bound: from some moment on, none were stored.
+    /// The number of lines that were not stored because the recorder's limit had been reached.
     pub left_out: u64,
 }
 
 /// Lines of an [`OperatorLog`].
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OperatorLines {
-    /// The ticks from which the lines count theirs.
+    /// The ticks that the times in the lines are relative to.
     pub base_ticks: u64,
     /// The lines.
     pub lines: Vec<u8>,

@@ -7,15 +7,15 @@ use crate::event::{DeviceId, ScopeId};
 /// The sums of all scopes at one moment of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScopeSums {
-    /// The moment, in ticks of the recorder's clock: the end of the recording, or up to some seconds before where the
+    /// The time, in ticks of the recorder's clock: the end of the recording, or up to a few seconds earlier if the
     /// program was killed.
     pub ticks: u64,
-    /// The number of times that a scope was entered that did not fit into the recorder's tables. The allocations of
-    /// such scopes are in the sums of a scope called "(other)", or, where scopes were nested too deep, of the
-    /// innermost one that fit.
+    /// The number of times that the program entered a scope that did not fit into the recorder's tables. The allocations
+    /// of such scopes are in the sums of a scope called "(other)" or, if scopes were nested too deeply, of the innermost
+    /// scope that fit.
     pub folded: u64,
-    /// A row for each device and scope that allocated anything, sorted by device and scope. The rows of one device,
-    /// including the row for allocations outside all scopes, add up to everything that was allocated on it.
+    /// A row for each device and scope that allocated anything, sorted by device and scope. The rows of a device,
+    /// including the row for allocations outside all scopes, add up to all allocations on that device.
     pub rows: Vec<ScopeSum>,
 }
 

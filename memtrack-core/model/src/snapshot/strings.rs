@@ -1,5 +1,5 @@
 //! Interned strings. Readers of PyTorch's files intern every string once; everything else refers to it by
-//! [`StringId`]. The bytes are UTF-8 that may hold lone surrogates, because Python writes those too.
+//! [`StringId`]. The bytes are UTF-8 that may contain lone surrogates, because Python writes those too.
 
 use crate::text::lossy;
 use std::borrow::Cow;
@@ -23,7 +23,7 @@ impl StringId {
 /// Distinct strings, one after another in one buffer.
 ///
 /// A string is its bytes: UTF-8 in which a lone surrogate takes the three bytes that Python's `surrogatepass` writes.
-/// [`Self::bytes`] is exact; [`Self::get`] is for people.
+/// [`Self::bytes`] is exact; [`Self::get`] is for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StringTable {
     bytes: Vec<u8>,
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_are_returned_exactly_and_for_people() {
+    fn strings_are_returned_exactly_and_for_display() {
         let mut table = StringTable::default();
         let (plain, lone) = (table.push("naïve".as_bytes()), table.push(b"a\xed\xa0\x80"));
         assert_eq!((table.bytes(StringId::EMPTY), table.len()), (&b""[..], 3));

@@ -1,14 +1,14 @@
-//! The removal of segments that turned out to be a pool's. The driver's hook records each allocation as a block until
-//! a pool reports blocks inside it; the events of that block until then are removed here, so that a page of a pool
-//! never counts as memory in use, not even for a moment.
+//! Removes driver allocations that turned out to be a pool's segments. The driver hook records each allocation as a block
+//! until a pool reports blocks inside it. The events of that block are removed here, so that a pool's segment never
+//! counts as memory in use, not even for a moment.
 
 use super::Snapshot;
 use crate::event::{Action, DeviceId, EventFlags};
 use std::collections::HashMap;
 
 impl Snapshot {
-    /// Removes the allocations that turned out to be a pool's segment, and the events that mark them
-    /// ([`EventFlags::SUPERSEDED`]). The counts of recorded events shrink with them.
+    /// Removes the allocations that turned out to be a pool's segments, and the events that mark them
+    /// ([`EventFlags::SUPERSEDED`]). The counts of recorded events are reduced accordingly.
     pub fn remove_superseded(&mut self) {
         let superseded = |flags: &EventFlags| flags.contains(EventFlags::SUPERSEDED);
         if !self.events.flags.iter().any(superseded) {
@@ -63,16 +63,16 @@ mod tests {
 
     #[test]
     fn only_the_newest_allocation_of_the_segment_is_removed() {
-        let (whole, back) = (EventFlags::WHOLE_SEGMENT, EventFlags::SUPERSEDED);
+        let (whole, superseded) = (EventFlags::WHOLE_SEGMENT, EventFlags::SUPERSEDED);
         let mut snapshot = Snapshot::default();
         snapshot.events.extend(&[
             event(1, Action::Alloc, 64, whole),
             event(2, Action::Free, 64, whole),
             event(3, Action::Alloc, 64, whole),
             event(4, Action::Alloc, 128, whole),
-            event(5, Action::Free, 64, whole.with(back)),
+            event(5, Action::Free, 64, whole.with(superseded)),
             event(6, Action::Alloc, 64, EventFlags::default()),
-            event(7, Action::Free, 192, whole.with(back)),
+            event(7, Action::Free, 192, whole.with(superseded)),
         ]);
         let counts = DeviceStatistics { recorded: 9, dropped: 2, ..DeviceStatistics::of(DeviceId(0)) };
         snapshot.devices.push(counts);

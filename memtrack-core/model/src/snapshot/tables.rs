@@ -18,8 +18,8 @@ pub struct Snapshot {
     pub clock: Clock,
     /// The binaries that were loaded, for symbols.
     pub modules: Vec<Module>,
-    /// Folders or files in which the reader has those binaries, besides their recorded paths. Recordings do not
-    /// contain them.
+    /// Folders or files in which symbolization looks for the binaries, besides their recorded paths. Recordings do not
+    /// contain this list.
     pub symbol_folders: Vec<PathBuf>,
     /// All stacks of a recording, as raw return addresses; empty for a PyTorch file.
     pub stacks: StackTable,
@@ -66,7 +66,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Returns whether some of its events or blocks are samples that represent others.
+    /// Returns whether some events or blocks are samples that represent others.
     pub fn has_samples(&self) -> bool {
         if let Some(pytorch) = self.pytorch.as_deref() {
             return !pytorch.samples.is_empty();
@@ -102,28 +102,28 @@ pub struct Meta {
     pub memtrack_version: String,
     /// The size in bytes below which host blocks are sampled; 0: every block is exact.
     pub sample_threshold_bytes: u64,
-    /// The mean interval in bytes between two samples where it was fixed; 0 with a [budget](Self::budget), where each
+    /// The mean interval in bytes between two samples, if it was fixed; 0 with a [budget](Self::budget), where each
     /// sample contains its own.
     pub sample_mean_bytes: u64,
-    /// With a budget: how many bytes each small block counts for, in addition to its own, when samples are selected.
+    /// With a budget: the bytes that are added to the size of each small block when samples are selected.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
     pub sample_block_bytes: u64,
-    /// The share of the threads' processor time that recording might take; 0: there was no budget.
+    /// The share of the threads' processor time that recording was allowed to take; 0: there was no budget.
     pub budget: f64,
-    /// The ring's bound in events per device; `u64::MAX`: none.
+    /// The maximum number of events in the ring per device; `u64::MAX`: unlimited.
     pub max_entries: u64,
     /// The context mode: `none`, `state`, `alloc` or `all`.
     pub context: String,
-    /// Whether the recording ended in order (`stop`, exit, panic); otherwise it is a truncated stream.
+    /// Whether the recording was finished (`stop`, exit, panic); otherwise it is a truncated stream.
     pub complete: bool,
-    /// The number of removed parts from before the oldest event: a stream with a bound drops the oldest. The blocks
-    /// that were live when the oldest remaining part began are among the events nevertheless.
+    /// The number of removed parts: a stream with a maximum size removes its oldest parts. The blocks that were live when
+    /// the oldest remaining part began are nevertheless among the events.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
     pub earlier_parts: u64,
 }
 
 impl Default for Meta {
-    /// Returns the default for tables that are not from a file: they are complete.
+    /// Returns the default for snapshots that are not from a file: they are complete.
     fn default() -> Self {
         Self {
             program: String::new(),
@@ -163,13 +163,13 @@ impl Meta {
     }
 }
 
-/// Two readings of the recorder's clock against the time of day; between and around them time is linear.
+/// Two readings of the recorder's clock and the time of day; other times are interpolated or extrapolated linearly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Clock {
-    /// Ticks and nanoseconds since the Unix epoch, early.
+    /// Ticks and nanoseconds since the Unix epoch at the first reading.
     pub first: (u64, u64),
-    /// The same, late.
+    /// The same at the last reading.
     pub last: (u64, u64),
 }
 
@@ -177,7 +177,7 @@ pub struct Clock {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Module {
-    /// Its path when it was recorded.
+    /// Its path at the time of the recording.
     pub path: String,
     /// Load bias: the address in memory minus the address in the file's symbols.
     pub bias: u64,
@@ -187,8 +187,8 @@ pub struct Module {
     pub end: u64,
     /// GNU build id in hex; empty when the binary has none.
     pub build_id: String,
-    /// The length and CRC-32 of its code, as `len:crc` in hex, which distinguish this binary from a rebuilt one where
-    /// there is no build id; empty when the code was not read.
+    /// The length and CRC-32 of its code, as `len:crc` in hex, which distinguish a binary without a build id from a
+    /// rebuilt one; empty when the code was not read.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "String::is_empty"))]
     pub code_id: String,
 }
@@ -258,15 +258,15 @@ pub enum ScopeKind {
     Optimizer = 4,
 }
 
-/// One row of the scope table: a scope inside its parent.
+/// A row of the scope table: a scope and its parent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Scope {
-    /// The scope around it; none at the top.
+    /// The enclosing scope; none at the top level.
     pub parent: ScopeId,
     /// Its kind.
     pub kind: ScopeKind,
-    /// Its own name, not the path.
+    /// Its name, without the path.
     pub name: String,
 }
 
@@ -283,11 +283,11 @@ impl Default for ScopeTable {
     }
 }
 
-/// A thread that recorded.
+/// A thread that recorded events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Thread {
-    /// The name it had at its first event.
+    /// Its name at its first event.
     pub name: String,
     /// The kernel's thread id.
     pub os_id: u64,

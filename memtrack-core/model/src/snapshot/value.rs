@@ -1,24 +1,24 @@
-//! Values that have no column: unknown keys, settings, numbers where a string was expected. They are kept in their
-//! Python form, so that a writer can write them again.
+//! Values that have no column: unknown keys, settings, numbers where a string was expected. They are kept as Python
+//! values, so that a writer can reproduce them.
 
 use super::{FrameId, StringId};
 use crate::event::StackId;
 use std::sync::Arc;
 
-/// A Python value, shared where the file shared it. Depth is bounded by the reader, and there are no cycles.
+/// A Python value. Containers that the file shares are shared here too. The reader limits the depth, and there are no cycles.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// `None`.
     None,
     /// `True` or `False`.
     Bool(bool),
-    /// An integer that fits into 64 bits with sign.
+    /// An integer that fits into a signed 64-bit integer.
     Int(i64),
     /// A wider integer: little-endian two's complement bytes.
     Big(Arc<[u8]>),
     /// A float.
     Float(f64),
-    /// A string of the snapshot's table.
+    /// A string in the snapshot's table.
     Str(StringId),
     /// Bytes.
     Bytes(Arc<[u8]>),
@@ -34,7 +34,7 @@ pub enum Value {
     Dict(Arc<[(Value, Value)]>),
     /// A list of frames: a named stack of the snapshot.
     Stack(StackId),
-    /// One frame of the snapshot's table.
+    /// A frame in the snapshot's table.
     Frame(FrameId),
 }
 
@@ -54,7 +54,7 @@ impl Value {
         }
     }
 
-    /// Creates the value of an integer, in its shortest form.
+    /// Creates the value of an integer, in the shortest representation.
     pub fn integer(number: i128) -> Self {
         if let Ok(small) = i64::try_from(number) {
             return Self::Int(small);

@@ -1,5 +1,5 @@
-//! The weight of a recorded block. In a sampled heap, a sampled block represents others of its size: a recording has
-//! this in the block's flags, PyTorch's form in the settings that memtrack wrote. All reports use this module, so
+//! The weight of a recorded block. In a sampled heap, a sampled block represents others of its size: a recording stores
+//! the weight in the block's flags, PyTorch's form in the settings that memtrack wrote. All reports use this module, so
 //! that they agree.
 
 use super::{Meta, Snapshot};
@@ -8,8 +8,8 @@ use crate::snapshot::pytorch::Key;
 
 /// A block with its weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Weighed {
-    /// Its own size in bytes.
+pub struct WeighedBlock {
+    /// The size of the recorded block itself, in bytes.
     pub size_bytes: u64,
     /// The bytes it represents: its size, or more when it was sampled.
     pub bytes: u64,
@@ -19,7 +19,7 @@ pub struct Weighed {
     pub estimated: bool,
 }
 
-impl Weighed {
+impl WeighedBlock {
     /// Returns the weight of a block of `size_bytes` with these `flags` in a recording with that `meta`.
     pub fn of(size_bytes: u64, flags: EventFlags, meta: &Meta) -> Self {
         let estimated = flags.contains(EventFlags::SAMPLED);
@@ -39,13 +39,13 @@ impl Snapshot {
     ///
     /// # Panics
     /// Panics when there is no such event.
-    pub fn weighed_event(&self, row: usize) -> Weighed {
+    pub fn weighed_event(&self, row: usize) -> WeighedBlock {
         let bytes = self.events.size_bytes[row];
         let Some(pytorch) = self.pytorch.as_deref() else {
-            return Weighed::of(bytes, self.events.flags[row], &self.meta);
+            return WeighedBlock::of(bytes, self.events.flags[row], &self.meta);
         };
         if pytorch.samples.is_empty() {
-            return Weighed::exact(bytes);
+            return WeighedBlock::exact(bytes);
         }
         pytorch.samples.weighed(pytorch.events.text(row, Key::UserMetadata), bytes)
     }
@@ -54,10 +54,10 @@ impl Snapshot {
     ///
     /// # Panics
     /// Panics when there is no such block.
-    pub fn weighed_block(&self, row: usize) -> Weighed {
+    pub fn weighed_block(&self, row: usize) -> WeighedBlock {
         let block = &self.blocks[row];
         match self.pytorch.as_deref() {
-            None => Weighed::of(block.size_bytes, block.flags, &self.meta),
+            None => WeighedBlock::of(block.size_bytes, block.flags, &self.meta),
             Some(pytorch) => pytorch.samples.weighed_block(row, block.size_bytes),
         }
     }

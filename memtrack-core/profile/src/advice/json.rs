@@ -168,7 +168,7 @@ impl Advice {
         // `shown` is always a prefix of the findings.
         let rest = &self.findings[shown.len()..];
         AdviceAnswer {
-            device: DeviceAnswer::named(&self.device),
+            device: DeviceAnswer::from_trace_name(&self.device),
             peak_bytes: self.peak_bytes,
             peak_bytes_error: self.peak_error.answer(),
             largest: self.largest.iter().map(part_answer).collect(),
@@ -233,7 +233,7 @@ impl Advice {
 
 fn part_answer(part: &PeakPart) -> PeakPartAnswer {
     PeakPartAnswer {
-        name: NameAnswer::shown(&part.name),
+        name: NameAnswer::from_text(&part.name),
         requested_bytes: part.bytes,
         requested_bytes_error: part.error.answer(),
         share: part.share,

@@ -294,6 +294,6 @@ impl Advice {
 
     /// Returns whether the device is host memory, which can be moved only to files.
     fn is_on_host(&self) -> bool {
-        self.device == "pinned" || DeviceAnswer::named(&self.device).kind != DeviceKind::Device
+        self.device == "pinned" || DeviceAnswer::from_trace_name(&self.device).kind != DeviceKind::Device
     }
 }

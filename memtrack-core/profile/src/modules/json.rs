@@ -105,7 +105,7 @@ impl ModuleReport {
         let shown = self.modules.iter().filter(|module| module.depth < depth);
         let modules: Vec<ModuleAnswer> = shown.map(|module| self.module_answer(module)).collect();
         ModulesAnswer {
-            device: DeviceAnswer::named(&self.device),
+            device: DeviceAnswer::from_trace_name(&self.device),
             estimated: self.is_estimate,
             deeper_modules: self.modules.len() - modules.len(),
             modules,

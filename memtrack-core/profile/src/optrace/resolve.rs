@@ -14,8 +14,8 @@ use crate::repairs::{Repair, Repairs};
 use foldhash::fast::RandomState;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{
-    Arg, DeviceIndex, Header, Memory, Module, Named, Op, OpKind, OperatorTrace, Optimized, Optimizer, Param,
-    Record, RecordId, Tensor, TensorId, TraceFrame, TracePhase, What,
+    Arg, DeviceIndex, Header, Memory, Module, NamedTensor, Op, OpKind, OperatorTrace, OptimizedParam,
+    Optimizer, Param, Record, RecordId, Tensor, TensorId, TraceFrame, TracePhase, What,
 };
 use memtrack_model::snapshot::StringId;
 use std::collections::HashMap;
@@ -311,7 +311,7 @@ impl Builder {
                 .buffers
                 .iter()
                 .map(|buffer| {
-                    Ok(Named {
+                    Ok(NamedTensor {
                         name: self.string_or_empty(buffer.name.as_ref()),
                         tensor: self.reference(buffer.t)?,
                     })
@@ -328,14 +328,14 @@ impl Builder {
                 .params
                 .iter()
                 .map(|param| {
-                    Ok(Optimized {
+                    Ok(OptimizedParam {
                         tensor: self.reference(param.t)?,
                         grad: param.grad.map(|grad| self.reference(grad)).transpose()?,
                         state: param
                             .state
                             .iter()
                             .map(|(name, t)| {
-                                Ok(Named { name: self.string(&name.0), tensor: self.reference(*t)? })
+                                Ok(NamedTensor { name: self.string(&name.0), tensor: self.reference(*t)? })
                             })
                             .collect::<Result<_, LineError>>()?,
                     })

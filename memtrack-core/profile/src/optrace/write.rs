@@ -3,8 +3,8 @@
 use memtrack_file::ReplacingFile;
 use memtrack_formats::{Compression, packed};
 use memtrack_model::optrace::{
-    Arg, Memory, Named, OpKind, OperatorTrace, Optimized, Param, Record, RecordId, Tensor, TensorId,
-    TracePhase, What,
+    Arg, Memory, NamedTensor, OpKind, OperatorTrace, OptimizedParam, Param, Record, RecordId, Tensor,
+    TensorId, TracePhase, What,
 };
 use memtrack_model::snapshot::StringId;
 use serde::Serialize;
@@ -235,7 +235,7 @@ impl<W: Write> Writer<'_, W> {
             }
             What::Module(module) => {
                 let named =
-                    |named: &Named| serde_json::json!({ "name": text(named.name), "t": named.tensor });
+                    |named: &NamedTensor| serde_json::json!({ "name": text(named.name), "t": named.tensor });
                 let param = |param: &Param| serde_json::json!({ "name": text(param.name), "t": param.tensor, "grad": param.grad });
                 self.line("module", |map| {
                     map.serialize_entry("id", &number)?;
@@ -251,8 +251,8 @@ impl<W: Write> Writer<'_, W> {
                 })
             }
             What::Optimizer(optimizer) => {
-                let state = |state: &Named| serde_json::json!([text(state.name), state.tensor]);
-                let param = |param: &Optimized| {
+                let state = |state: &NamedTensor| serde_json::json!([text(state.name), state.tensor]);
+                let param = |param: &OptimizedParam| {
                     let state: Vec<_> = param.state.iter().map(state).collect();
                     serde_json::json!({ "t": param.tensor, "grad": param.grad, "state": state })
                 };

@@ -226,7 +226,7 @@ pub struct CategoryReading {
 
 /// Serializes the device as other answers do.
 fn device_answer<S: serde::Serializer>(name: &str, to: S) -> Result<S::Ok, S::Error> {
-    DeviceAnswer::called(name).serialize(to)
+    DeviceAnswer::from_name(name).serialize(to)
 }
 
 /// A sum of bytes and blocks.
@@ -461,7 +461,7 @@ fn untold_by(
         let error = sums.bytes(live.iter().copied());
         let bytes = live.iter().fold(0, |sum: u64, one| sum.saturating_add(one.bytes));
         UntoldRow {
-            name: NameAnswer::shown(name),
+            name: NameAnswer::from_text(name),
             bytes: sums.rounded(live.iter().copied(), bytes, 0).0,
             bytes_error: error.answer(),
             shown: name.to_owned(),

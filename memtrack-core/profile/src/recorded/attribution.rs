@@ -7,7 +7,7 @@ use super::RecordedTrace;
 use super::builder::device_name;
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{DeviceIndex, RecordId};
-use memtrack_model::snapshot::{Snapshot, Weighed};
+use memtrack_model::snapshot::{Snapshot, WeighedBlock};
 use memtrack_report::analysis::attribution::EventNames;
 use memtrack_report::analysis::estimate::{Estimate, Precision, Sum};
 use memtrack_report::analysis::lifetimes::{is_estimate, lifetimes};
@@ -22,7 +22,7 @@ pub struct Attribution {
     /// The event row of each record.
     rows: Vec<Option<u32>>,
     /// The blocks that each sampled block represents, by the sampled block's record.
-    samples: HashMap<RecordId, Weighed, RandomState>,
+    samples: HashMap<RecordId, WeighedBlock, RandomState>,
     devices: HashMap<DeviceIndex, DeviceAttribution, RandomState>,
 }
 
@@ -41,7 +41,7 @@ impl Attribution {
     /// Creates the attribution of a recording from its operator trace and the names of its allocations.
     pub fn of(snapshot: &Snapshot, recorded: &RecordedTrace, names: EventNames) -> Self {
         let mut record_of_row: Vec<Option<RecordId>> = vec![None; snapshot.events.len()];
-        let mut samples: HashMap<RecordId, Weighed, RandomState> = HashMap::default();
+        let mut samples: HashMap<RecordId, WeighedBlock, RandomState> = HashMap::default();
         for (record, row) in (0..).zip(&recorded.rows).filter_map(|(record, row)| Some((record, (*row)?))) {
             record_of_row[row as usize] = Some(record);
             let weighed = snapshot.weighed_event(row as usize);
@@ -102,7 +102,7 @@ impl Attribution {
     }
 
     /// Returns the blocks that a record's block represents; `None` if the block was not sampled.
-    pub(crate) fn sample(&self, record: RecordId) -> Option<Weighed> {
+    pub(crate) fn sample(&self, record: RecordId) -> Option<WeighedBlock> {
         self.samples.get(&record).copied()
     }
 

@@ -8,8 +8,8 @@ use memtrack_model::Phase;
 use memtrack_model::event::{Action, DeviceId, ScopeId, ThreadId};
 use memtrack_model::operators::TensorInfo;
 use memtrack_model::optrace::{
-    Arg, DeviceIndex, Header, Memory, Module, Named, Op, OpKind, OperatorTrace, Optimized, Optimizer, Param,
-    Record, RecordId, Tensor, TensorId, TracePhase, What,
+    Arg, DeviceIndex, Header, Memory, Module, NamedTensor, Op, OpKind, OperatorTrace, OptimizedParam,
+    Optimizer, Param, Record, RecordId, Tensor, TensorId, TracePhase, What,
 };
 use memtrack_model::snapshot::{ScopeKind, Snapshot, StringId};
 use std::collections::{BTreeMap, HashMap};
@@ -143,7 +143,7 @@ impl<'a> Builder<'a> {
             }
             Entry::Buffer(owned, tensor) => {
                 let (tensor, name) = (self.tensor(&tensor.info), self.string(owned.name));
-                self.registered_module(ticks, thread, *owned).buffers.push(Named { name, tensor });
+                self.registered_module(ticks, thread, *owned).buffers.push(NamedTensor { name, tensor });
             }
             Entry::State(owned, parameter, state) => {
                 self.add_state(ticks, thread, *owned, (parameter, state))
@@ -276,7 +276,7 @@ impl<'a> Builder<'a> {
         (parameter, state): (&LoggedTensor, &LoggedTensor),
     ) {
         let (parameter, state) = (self.tensor(&parameter.info), self.tensor(&state.info));
-        let state = Named { name: self.string(owned.name), tensor: state };
+        let state = NamedTensor { name: self.string(owned.name), tensor: state };
         let record = match self.optimizer.get(&thread) {
             Some(&record) => record,
             None => {
@@ -291,7 +291,9 @@ impl<'a> Builder<'a> {
         let What::Optimizer(optimizer) = &mut self.trace.records[record as usize].what else { return };
         match optimizer.params.iter_mut().rfind(|of| of.tensor == parameter) {
             Some(of) => of.state.push(state),
-            None => optimizer.params.push(Optimized { tensor: parameter, grad: None, state: vec![state] }),
+            None => {
+                optimizer.params.push(OptimizedParam { tensor: parameter, grad: None, state: vec![state] })
+            }
         }
     }
 

@@ -148,7 +148,7 @@ impl CategoryReport {
     /// listed for each moment; `others` contains the sums of the rest.
     pub fn answer(&self, rows: usize) -> TracedCategoriesAnswer {
         TracedCategoriesAnswer {
-            device: DeviceAnswer::named(&self.device),
+            device: DeviceAnswer::from_trace_name(&self.device),
             source: "traced",
             exactly_as_pytorch: self.is_compat,
             changes: self.changes,
@@ -187,7 +187,7 @@ fn moment_answer(moment: &MomentMemory, rows: usize) -> MomentAnswer {
 fn groups_answer(all: &[PieceGroup], rows: usize) -> GroupsAnswer {
     let (shown, rest) = all.split_at(rows.min(all.len()));
     let group = |row: &PieceGroup| GroupAnswer {
-        name: NameAnswer::shown(&row.name),
+        name: NameAnswer::from_text(&row.name),
         requested_bytes: row.bytes,
         requested_bytes_error: row.error.answer(),
         count: row.pieces,

@@ -21,7 +21,7 @@ fn the_bounds_of_all_tables_stay_below_256_mib() {
     let bounds = [
         ("ring", (options.ring_entries() as usize + ring::CHUNK_EVENTS as usize) * event_bytes),
         ("chunks being filled", hooks::MAX_BEING_FILLED as usize * event_bytes),
-        ("live blocks", live::max_bytes(options.most_live_blocks(), 0)),
+        ("live blocks", live::max_bytes(options.max_live_blocks(), 0)),
         ("live filter", host::LIVE_FILTER_BYTES),
         ("transferred blocks", host::TRANSFERRED_BYTES),
         ("stacks", intern::MAX_BYTES),
@@ -49,7 +49,7 @@ fn the_bounds_of_all_tables_stay_below_256_mib() {
 #[test]
 fn each_further_device_adds_less_than_64_mib() {
     let options = Options::default();
-    let blocks = options.most_live_blocks();
+    let blocks = options.max_live_blocks();
     let segments = segments::max_segments(blocks);
     let bounds = [
         ("ring", (options.ring_entries() as usize + ring::CHUNK_EVENTS as usize) * size_of::<Event>()),

@@ -71,7 +71,7 @@ pub fn start(options: &Options) -> io::Result<bool> {
     let mut session = session();
     if let Some(running) = session.as_mut() {
         running.monitors += 1;
-        let lost = options.ignored_beside(&running.options, crate::host::is_installed());
+        let lost = options.describe_ignored(&running.options, crate::host::is_installed());
         drop(session);
         if let Some(lost) = lost {
             static REPORTED: Once = Once::new();
@@ -268,7 +268,7 @@ fn write_to(path: &Path, recorder: &Recorder, options: &Options, snapshot: &Snap
         return if leaves_none { Ok(()) } else { save(snapshot, path) };
     }
     match recorder.close_stream()? {
-        Some(stream) if options.is_of_run && snapshot.events.is_empty() && snapshot.devices.is_empty() => {
+        Some(stream) if options.under_run && snapshot.events.is_empty() && snapshot.devices.is_empty() => {
             stream.discard()
         }
         Some(stream) => stream.finish(recorder, snapshot),

@@ -29,7 +29,7 @@ pub(crate) fn apply(options: &Options, start_ticks: u64) {
     SAMPLE_THRESHOLD_BYTES.store(options.sample_threshold_bytes, Relaxed);
     SAMPLE_MEAN_BYTES.store(options.sample_mean_bytes, Relaxed);
     BUDGET_MILLIONTHS.store(options.budget_millionths, Relaxed);
-    LIVE_BLOCKS.store(options.most_live_blocks(), Relaxed);
+    LIVE_BLOCKS.store(options.max_live_blocks(), Relaxed);
     START_TICKS.store(start_ticks, Relaxed);
     // Threads reset their state when they see it.
     SESSION.fetch_add(1, Release);

@@ -372,7 +372,7 @@ impl Measurements {
 
     /// Returns the numbers with their limits, as `memtrack check --json` prints them.
     pub fn answer(&self, limits: &Limits) -> FoundAnswer {
-        let device = |device: u16| DeviceAnswer::called(&self.device_name(device));
+        let device = |device: u16| DeviceAnswer::from_name(&self.device_name(device));
         let bytes = |found: Measurement, limit: Option<u64>| MeasuredAnswer {
             device: device(found.device),
             requested_bytes: found.bytes,

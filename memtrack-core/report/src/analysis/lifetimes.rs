@@ -3,7 +3,7 @@
 
 use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, StreamId};
 use memtrack_model::snapshot::pytorch::Key;
-use memtrack_model::snapshot::{LiveBlock, Snapshot, Weighed};
+use memtrack_model::snapshot::{LiveBlock, Snapshot, WeighedBlock};
 use std::collections::HashMap;
 
 /// The lifetime of a block, as far as the snapshot shows it. Rows are rows of the snapshot's event table.
@@ -33,8 +33,8 @@ pub struct Lifetime {
 }
 
 impl Lifetime {
-    fn new(weighed: Weighed) -> Self {
-        let Weighed { size_bytes, bytes, blocks, estimated } = weighed;
+    fn new(weighed: WeighedBlock) -> Self {
+        let WeighedBlock { size_bytes, bytes, blocks, estimated } = weighed;
         Self {
             scope: ScopeId::NONE,
             stack: StackId::NONE,

@@ -110,7 +110,7 @@ impl Peak {
 
     /// Returns the peak for JSON; `place` as in [`Self::format_line`].
     pub(super) fn answer(&self, place: Option<&(String, String)>) -> PeakAnswer {
-        let name = |text: &String| NameAnswer::shown(text).name;
+        let name = |text: &String| NameAnswer::from_text(text).name;
         PeakAnswer {
             live_bytes: self.bytes,
             live_bytes_error: self.error.answer(),

@@ -39,7 +39,7 @@ impl PhaseReport {
     /// Returns the report as JSON.
     pub fn to_json(&self) -> serde_json::Value {
         let row = |row: &TopRow| PhaseAnswer {
-            phase: NameAnswer::shown(&row.name).name,
+            phase: NameAnswer::from_text(&row.name).name,
             requested_bytes: row.allocated_bytes,
             requested_bytes_error: row.errors.allocated_bytes.answer(),
             live_at_peak_bytes: row.live_at_peak_bytes,

@@ -4,7 +4,9 @@
 use super::{START_NS, Scrub};
 use memtrack_formats::pytorch::{StringInterner, restore_settings};
 use memtrack_model::event::{Action, ScopeId};
-use memtrack_model::snapshot::pytorch::{Key, Kind, Odd, Part, PyTorch, Records, Samples, Shape, known};
+use memtrack_model::snapshot::pytorch::{
+    ExactValue, Key, Kind, Part, PyTorch, Records, Samples, Shape, known,
+};
 use memtrack_model::snapshot::{
     Clock, KnownNames, Scope, ScopeKind, ScopeTable, Snapshot, StringId, StringTable, Value,
 };
@@ -204,7 +206,7 @@ impl Tables<'_> {
                 Value::Str(id) if key.kind() == Kind::Text && key != Key::Action => {
                     to_columns.push((odd.row as usize, key, id));
                 }
-                value => records.odd.push(Odd { row: odd.row, place, value }),
+                value => records.odd.push(ExactValue { row: odd.row, place, value }),
             }
         }
         let texts = Key::ALL.iter().copied().filter(|key| key.kind() == Kind::Text && *key != Key::Action);

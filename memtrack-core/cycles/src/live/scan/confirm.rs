@@ -1,16 +1,16 @@
-//! Visits the values that seem to be held by nothing several more times: a thread that moves a pointer from one
-//! value to another during a scan makes the scan count that pointer twice.
+//! Visits the values that seem to be unreachable several more times: a thread that moves a pointer from one
+//! value to another during a scan may make the scan count that pointer twice.
 //!
-//! Unreachable values do not change: they have the same pointers and the same counts each time. A reachable
-//! value is taken for an unreachable one only if every single visit is deceived in the same way: each pointer
+//! Unreachable values do not change: they have the same pointers and the same counts at each visit. A reachable
+//! value is mistaken for an unreachable one only if every visit is deceived in the same way: each pointer
 //! is seen equally often, in the same places, and each count, read before, during and after the visits, is the
-//! same, while the one pointer that the thread moving the others must hold is never counted. The order is drawn
-//! at random each time, and it decides whether a pointer that moves between two values is seen in both or in
-//! neither, so that each visit detects the change with a probability of at least a half, regardless of the
-//! threads' actions. There are at least [`MIN_VISITS`] such visits if threads share the values, and up to
-//! [`MAX_VISITS`]. Values of a single thread need only one: nothing moves in the meantime.
+//! same, while the pointer through which the other thread reaches the values is never counted. The order of the visits
+//! is random each time, and it decides whether a pointer that moves between two values is seen in both or in
+//! neither, so that each visit detects the change with a probability of at least one half, whatever the
+//! threads do. If threads share the values, there are at least [`MIN_VISITS`] such visits, and at most
+//! [`MAX_VISITS`]. Values of a single thread need only one visit: nothing moves in the meantime.
 
-use super::garbage::{self, Twice};
+use super::garbage::{self, DuplicateDetector};
 use super::table::{HELD, SHARED, Table};
 use foldhash::HashMap;
 use memtrack_model::references::{Counted, DeviceMemory, Path, Sink};
@@ -23,94 +23,95 @@ use std::time::Duration;
 const MIN_VISITS: u32 = 8;
 /// The maximum number of visits.
 const MAX_VISITS: u32 = 32;
-/// The maximum number of values and pointers that all visits together may inspect.
+/// The maximum number of values and pointers that all visits together inspect.
 const MAX_ITEMS: usize = 8 << 20;
 
 /// The result of the visits.
-pub(super) struct Confirmed {
+pub(super) struct Confirmation {
     /// The number of visits to each value, including the first.
-    pub(super) looks: u32,
-    /// Weak pointers in unreachable values: the values that contain them, and their targets.
+    pub(super) visits: u32,
+    /// The weak pointers in unreachable values, each as the value that contains it and its target.
     pub(super) weak: Vec<(u32, u32)>,
-    /// The weak counts of unreachable values that weak pointers lead to.
+    /// The weak counts of unreachable values, where they are not 0.
     pub(super) weak_counts: HashMap<u32, usize>,
     pub(super) remarks: Vec<String>,
 }
 
-/// Marks values as held that only seemed to be held by nothing outside.
-pub(super) fn confirm(table: &mut Table) -> Confirmed {
-    let mut unheld = garbage::unheld(table);
+/// Marks values as held that only seemed to be unreachable.
+pub(super) fn confirm(table: &mut Table) -> Confirmation {
+    let mut unreachable = garbage::unreachable(table);
     let mut confirmed =
-        Confirmed { looks: 1, weak: Vec::new(), weak_counts: HashMap::default(), remarks: Vec::new() };
-    let mut chance = Random::new();
+        Confirmation { visits: 1, weak: Vec::new(), weak_counts: HashMap::default(), remarks: Vec::new() };
+    let mut random = Random::new();
     let mut weak_counts: Vec<usize> = Vec::new();
-    while !unheld.is_empty() {
-        let items: usize = unheld.iter().map(|&place| 1 + table.targets_of(place).len()).sum();
-        let shared = unheld.iter().any(|&place| table.has(place, SHARED));
+    while !unreachable.is_empty() {
+        let items: usize = unreachable.iter().map(|&place| 1 + table.targets_of(place).len()).sum();
+        let shared = unreachable.iter().any(|&place| table.has(place, SHARED));
         let wanted = match shared {
             true => ((MAX_ITEMS / items) as u32).clamp(MIN_VISITS, MAX_VISITS),
             false => 1,
         };
-        if confirmed.looks > wanted {
+        if confirmed.visits > wanted {
             break;
         }
         if shared {
-            chance.shuffle(&mut unheld);
-            // Allows other threads to run, even on a single processor.
-            match confirmed.looks % 4 {
-                0 => std::thread::sleep(Duration::from_micros(20 + chance.next() % 64)),
+            random.shuffle(&mut unreachable);
+            // Lets other threads run, even on a single processor.
+            match confirmed.visits % 4 {
+                0 => std::thread::sleep(Duration::from_micros(20 + random.next() % 64)),
                 _ => std::thread::yield_now(),
             }
         }
-        let is_last = confirmed.looks == wanted;
-        let mut changed = visit_all(table, &unheld, is_last.then_some(&mut confirmed));
-        let now = unheld.iter().map(|&place| table.weak_now(place));
-        if confirmed.looks == 1 {
+        let is_last = confirmed.visits == wanted;
+        let mut changed = visit_all(table, &unreachable, is_last.then_some(&mut confirmed));
+        let now = unreachable.iter().map(|&place| table.weak_now(place));
+        if confirmed.visits == 1 {
             weak_counts.resize(table.len(), 0);
-            unheld.iter().zip(now).for_each(|(&place, weak)| weak_counts[place as usize] = weak);
+            unreachable.iter().zip(now).for_each(|(&place, weak)| weak_counts[place as usize] = weak);
         } else {
             let differ = |&(place, weak): &(u32, usize)| weak_counts[place as usize] != weak;
-            changed.extend(unheld.iter().copied().zip(now).filter(differ).map(|(place, _)| place));
+            changed.extend(unreachable.iter().copied().zip(now).filter(differ).map(|(place, _)| place));
         }
-        confirmed.looks += 1;
+        confirmed.visits += 1;
         if !changed.is_empty() {
             garbage::mark(table, changed);
-            unheld.retain(|&place| !table.has(place, HELD));
+            unreachable.retain(|&place| !table.has(place, HELD));
         }
     }
     confirmed.weak.retain(|&(from, to)| !table.has(from, HELD) && !table.has(to, HELD));
-    let weak = unheld.iter().map(|&place| (place, weak_counts[place as usize])).filter(|&(_, weak)| weak > 0);
+    let weak =
+        unreachable.iter().map(|&place| (place, weak_counts[place as usize])).filter(|&(_, weak)| weak > 0);
     confirmed.weak_counts = weak.collect();
     confirmed
 }
 
-/// Visits the values once. Returns those that have changed.
-fn visit_all(table: &Table, places: &[u32], last: Option<&mut Confirmed>) -> Vec<u32> {
+/// Visits the values once. Returns the values that have changed.
+fn visit_all(table: &Table, places: &[u32], last: Option<&mut Confirmation>) -> Vec<u32> {
     let differs = |&place: &u32| table.strong_now(place) != table.strong[place as usize];
     let mut changed: Vec<u32> = places.iter().copied().filter(differs).collect();
     fence(Ordering::SeqCst);
     let pointers = places.iter().map(|&place| table.targets_of(place).len()).sum();
-    let mut again = Again {
+    let mut check = RevisitCheck {
         table,
         place: 0,
         expected: [].iter(),
         same: true,
         changed: Vec::new(),
-        last: last.map(|confirmed| (Twice::with_room_for(pointers), confirmed)),
+        last: last.map(|confirmed| (DuplicateDetector::with_capacity(pointers), confirmed)),
         twice_by: Vec::new(),
     };
     for &place in places {
-        again.place = place;
-        again.expected = table.targets_of(place).iter();
-        again.same = true;
-        let visited = table.visit(place, &mut again);
-        let same = again.same && again.expected.next().is_none();
-        // A value that panics does so each time; only the pointers that it reported before the panic count.
+        check.place = place;
+        check.expected = table.targets_of(place).iter();
+        check.same = true;
+        let visited = table.visit(place, &mut check);
+        let same = check.same && check.expected.next().is_none();
+        // A value whose visit panics does so each time; only the pointers that it reported before the panic count.
         if !same || (!visited && !table.has(place, super::table::INCOMPLETE)) {
-            again.changed.push(place);
+            check.changed.push(place);
         }
     }
-    let Again { changed: found, last, mut twice_by, .. } = again;
+    let RevisitCheck { changed: found, last, mut twice_by, .. } = check;
     changed.extend(found);
     if let Some((twice, confirmed)) = last {
         changed.extend(twice.targets.into_iter().filter_map(|target| table.place_of(target)));
@@ -124,18 +125,18 @@ fn visit_all(table: &Table, places: &[u32], last: Option<&mut Confirmed>) -> Vec
 }
 
 /// A visitor that checks whether a value still refers to the same values.
-struct Again<'a> {
+struct RevisitCheck<'a> {
     table: &'a Table,
     place: u32,
     expected: std::slice::Iter<'a, u32>,
     same: bool,
     changed: Vec<u32>,
-    /// During the last visit: pointers that are reported twice, and the targets of weak pointers.
-    last: Option<(Twice, &'a mut Confirmed)>,
+    /// During the last visit: the detector of pointers that are reported twice, and the result.
+    last: Option<(DuplicateDetector, &'a mut Confirmation)>,
     twice_by: Vec<&'static str>,
 }
 
-impl Sink for Again<'_> {
+impl Sink for RevisitCheck<'_> {
     fn wants_paths(&self) -> bool {
         false
     }
@@ -150,7 +151,7 @@ impl Sink for Again<'_> {
         } else if self.table.flags[expected as usize] & (HELD | SHARED) == SHARED
             && target.strong_count() != self.table.strong[expected as usize] + 1
         {
-            // Read while the pointer is in its place: the thread that put it there holds another one.
+            // The count was read while the pointer was in its place: the thread that put it there holds another pointer.
             self.changed.push(expected);
         }
         if let Some((twice, _)) = &mut self.last {
@@ -177,7 +178,7 @@ impl Sink for Again<'_> {
     fn show(&mut self, _: &Path, _: &dyn fmt::Debug) {}
 }
 
-/// Random numbers that threads cannot adapt to.
+/// A generator of random numbers that other threads cannot anticipate.
 struct Random(u64);
 
 impl Random {

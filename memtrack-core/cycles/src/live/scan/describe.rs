@@ -1,19 +1,19 @@
-//! Makes the graph of the reported values, which are visited once more, now with names.
+//! Builds the graph of the reported values. They are visited once more, now with paths and labels.
 
 use super::super::registry;
 use super::table::{HELD, Table};
-use crate::graph::{Edge, Graph, Held, Memory, Node, Origin, Text, Texts};
+use crate::graph::{Edge, Graph, Memory, Node, Origin, Reachability, TextId, Texts};
 use foldhash::HashMap;
 use memtrack_model::event::DeviceId;
 use memtrack_model::references::{Counted, DeviceMemory, Path, Sink};
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The maximum number of characters of a field that is shown, and of fields.
+/// The maximum number of characters of a field that are shown, and of fields.
 const MAX_SHOWN: usize = 40;
 const MAX_FIELDS: usize = 4;
 
-/// Makes the graph, with the index in the table of each of its values.
+/// Builds the graph. Also returns the index in the table of each of its values.
 pub(super) fn describe(
     table: &Table,
     keep: &[bool],
@@ -27,7 +27,7 @@ pub(super) fn describe(
     let mut types: HashMap<&'static str, String> = HashMap::default();
     for &place in &kept {
         let node = graph.nodes.len() as u32;
-        let mut named = Named {
+        let mut builder = NodeBuilder {
             table,
             numbers: &numbers,
             node,
@@ -38,8 +38,8 @@ pub(super) fn describe(
             fields: 0,
             why: None,
         };
-        let visited = table.visit(place, &mut named);
-        let Named { shown, why, .. } = named;
+        let visited = table.visit(place, &mut builder);
+        let NodeBuilder { shown, why, .. } = builder;
         let why = match (why, visited) {
             (Some(why), _) => Some(why),
             (None, false) => Some("its `References` panicked".to_owned()),
@@ -54,21 +54,21 @@ pub(super) fn describe(
             label.push('\n');
             label.push_str(&shown);
         }
-        let registered = table.registered.get(&place).map(|registered| registered.origin);
+        let registered = table.registered.get(&place).map(|registered| registered.registration);
         let texts = &mut graph.texts;
         let node = Node {
-            label: texts.number(&label),
+            label: texts.intern(&label),
             allocated: None,
-            created: registered.map(|origin| texts.number(&created(&origin))),
+            created: registered.map(|registration| texts.intern(&created(&registration))),
             root: graph.memory.last().is_some_and(|memory| memory.node == node),
             held: match outside[place as usize] {
-                _ if !table.has(place, HELD) => Held::Unreachable,
-                strong @ 1.. => Held::Outside(strong as u64),
-                _ => Held::Reachable,
+                _ if !table.has(place, HELD) => Reachability::Unreachable,
+                strong @ 1.. => Reachability::Outside(strong as u64),
+                _ => Reachability::Reachable,
             },
             weak_outside: weak_outside.get(&place).copied().unwrap_or(0),
-            incomplete: why.map(|why| texts.number(&why)),
-            serial: registered.map(|origin| origin.serial),
+            incomplete: why.map(|why| texts.intern(&why)),
+            serial: registered.map(|registration| registration.serial),
         };
         graph.nodes.push(node);
     }
@@ -76,7 +76,7 @@ pub(super) fn describe(
     (graph, kept)
 }
 
-struct Named<'a> {
+struct NodeBuilder<'a> {
     table: &'a Table,
     numbers: &'a [u32],
     node: u32,
@@ -88,7 +88,7 @@ struct Named<'a> {
     why: Option<String>,
 }
 
-impl Sink for Named<'_> {
+impl Sink for NodeBuilder<'_> {
     fn wants_paths(&self) -> bool {
         true
     }
@@ -96,7 +96,7 @@ impl Sink for Named<'_> {
     fn strong(&mut self, path: &Path, target: &dyn Counted, _: Option<u64>) {
         let to = self.table.place_of(target.address()).map_or(u32::MAX, |place| self.numbers[place as usize]);
         if to != u32::MAX {
-            let path = self.texts.number(&path.to_string());
+            let path = self.texts.intern(&path.to_string());
             self.edges.push(Edge { from: self.node, to, path });
         }
     }
@@ -107,7 +107,7 @@ impl Sink for Named<'_> {
         let device = device(self.texts, memory.device);
         let (storage, size_bytes) = (memory.address, Some(memory.size_bytes));
         let memory = Memory { node: self.node, device, storage, size_bytes };
-        // A value may have several tensors of one storage.
+        // A value may have several tensors with the same storage.
         let before = self.memory.iter().rev().take_while(|other| other.node == self.node);
         if !before.into_iter().any(|other| *other == memory) {
             self.memory.push(memory);
@@ -132,7 +132,7 @@ impl Sink for Named<'_> {
         let path = path.to_string();
         let name = path.strip_prefix('.').unwrap_or(&path);
         let _ = write!(self.shown, "{name}: ");
-        let mut rest = Short { text: &mut self.shown, left: MAX_SHOWN + 1, ignored: 0 };
+        let mut rest = ShortText { text: &mut self.shown, left: MAX_SHOWN + 1, ignored: 0 };
         // A panic ends only the output of this field.
         let shown = catch_unwind(AssertUnwindSafe(|| write!(rest, "{value:?}")));
         if shown.is_err() {
@@ -141,19 +141,19 @@ impl Sink for Named<'_> {
     }
 }
 
-/// The maximum number of bytes of a truncated text that are ignored before writing fails.
+/// The maximum number of bytes after a truncation that are ignored before writing fails.
 const MAX_IGNORED: usize = 64 << 10;
 
-/// A writer that keeps a limited number of characters and ignores the rest; a text that does not end makes it
-/// fail, which ends the writing.
-struct Short<'a> {
+/// A writer that keeps a limited number of characters and ignores the rest. It fails for a text that does not end, which
+/// stops the writing.
+struct ShortText<'a> {
     text: &'a mut String,
     /// The number of characters left, including the truncation mark.
     left: usize,
     ignored: usize,
 }
 
-impl Write for Short<'_> {
+impl Write for ShortText<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for character in text.chars() {
             match self.left {
@@ -163,29 +163,29 @@ impl Write for Short<'_> {
             }
             self.left = self.left.saturating_sub(1);
         }
-        // Some implementations panic when writing fails. Output without end must be stopped.
+        // Some implementations of `Debug` panic when writing fails, so only endless output fails.
         self.ignored += if self.left == 0 { text.len() } else { 0 };
         if self.ignored > MAX_IGNORED { Err(fmt::Error) } else { Ok(()) }
     }
 }
 
-fn device(texts: &mut Texts, device: DeviceId) -> Text {
+fn device(texts: &mut Texts, device: DeviceId) -> TextId {
     match device {
-        DeviceId::HOST => texts.number("host"),
-        DeviceId::PINNED => texts.number("pinned"),
-        DeviceId(ordinal) => texts.number(&format!("cuda:{ordinal}")),
+        DeviceId::HOST => texts.intern("host"),
+        DeviceId::PINNED => texts.intern("pinned"),
+        DeviceId(ordinal) => texts.intern(&format!("cuda:{ordinal}")),
     }
 }
 
 /// Formats the place where a value was registered: the scope, if there was one, and the line.
-fn created(origin: &registry::Origin) -> String {
-    let scope = origin.scope.map(|node| {
+fn created(registration: &registry::Registration) -> String {
+    let scope = registration.scope.map(|node| {
         let place = node.place();
         place.operator_name().unwrap_or_else(|| place.prefix()).trim_start_matches('.').to_owned()
     });
     match scope {
-        Some(scope) if !scope.is_empty() => format!("in {scope}\n{}", origin.site),
-        _ => origin.site.to_string(),
+        Some(scope) if !scope.is_empty() => format!("in {scope}\n{}", registration.site),
+        _ => registration.site.to_string(),
     }
 }
 
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn a_long_field_is_cut_however_long_it_is() {
         let mut text = String::new();
-        let _ = write!(Short { text: &mut text, left: 6, ignored: 0 }, "{:?}", vec![1; 1_000_000]);
+        let _ = write!(ShortText { text: &mut text, left: 6, ignored: 0 }, "{:?}", vec![1; 1_000_000]);
         assert_eq!(text, "[1, 1…");
     }
 }

@@ -1,13 +1,13 @@
-//! Determines the values that nothing outside holds: the strong pointers found in other values are subtracted
+//! Determines the unreachable values: the strong pointers found in other values are subtracted
 //! from each value's count. A value with a remainder is held from outside, and so is everything that it leads
-//! to. The others are held only by each other.
+//! to. All other values are held only by each other.
 
 use super::table::{HELD, INCOMPLETE, MEMORY, SHARED, Table};
 use foldhash::{HashMap, HashSet};
 use memtrack_model::references::{Counted, DeviceMemory, Path, Sink};
 use std::fmt;
 
-/// The maximum number of over-reported values whose types are named.
+/// The maximum number of values with too many reported pointers whose types are named.
 const MAX_TYPES_NAMED: usize = 1000;
 
 /// Returns the number of strong pointers to each value that are in no other value; negative if more were
@@ -19,7 +19,7 @@ pub(super) fn outside(table: &Table) -> Vec<i64> {
 }
 
 /// Marks the values that are held from outside. Values that only the scan still holds, because the program
-/// has dropped them in the meantime, are marked too: they end with the scan.
+/// has dropped them in the meantime, are marked too: they are dropped at the end of the scan.
 pub(super) fn mark_held(table: &mut Table, outside: &[i64]) {
     let is_held = |&place: &u32| outside[place as usize] != 0 || table.strong[place as usize] == 0;
     let held: Vec<u32> = (0..table.len() as u32).filter(is_held).collect();
@@ -48,12 +48,12 @@ pub(super) fn mark(table: &mut Table, from: impl IntoIterator<Item = u32>) {
     }
 }
 
-/// Returns the values that nothing outside holds, in their order.
-pub(super) fn unheld(table: &Table) -> Vec<u32> {
+/// Returns the unreachable values, in ascending order.
+pub(super) fn unreachable(table: &Table) -> Vec<u32> {
     (0..table.len() as u32).filter(|&place| !table.has(place, HELD)).collect()
 }
 
-/// Formats remarks on values to which more pointers were reported than exist. These count as held.
+/// Formats remarks on values to which more pointers were reported than exist. Such values count as held.
 pub(super) fn too_many_reported(table: &Table, outside: &[i64]) -> Vec<String> {
     let over: HashSet<u32> =
         (0..table.len() as u32).filter(|&place| outside[place as usize] < 0).take(MAX_TYPES_NAMED).collect();
@@ -66,7 +66,7 @@ pub(super) fn too_many_reported(table: &Table, outside: &[i64]) -> Vec<String> {
         if !table.targets_of(place).iter().any(|target| over.contains(target)) {
             continue;
         }
-        let mut twice = Twice::new();
+        let mut twice = DuplicateDetector::new();
         table.visit(place, &mut twice);
         if !twice.targets.is_empty() {
             names.push(table.name(place));
@@ -95,26 +95,26 @@ pub(super) fn reports_twice(name: &str) -> String {
     format!("`{name}` reports a strong pointer more than once: see its implementation of `References`.")
 }
 
-/// Detects pointers that are reported twice by their location: no two pointers lie in one place, except for
+/// Detects, by their locations, pointers that are reported twice: no two pointers have the same location, except for
 /// copies on the stack that are dropped after they were reported.
-pub(super) struct Twice {
-    /// An address on the stack above the frames of all callees.
+pub(super) struct DuplicateDetector {
+    /// An address on the stack beyond the frames of all callees.
     top: usize,
     seen: HashMap<usize, usize>,
-    /// The targets of pointers that were reported again, once for each time, by their addresses.
+    /// The addresses of the targets of repeatedly reported pointers, once for each repetition.
     pub(super) targets: Vec<usize>,
 }
 
-impl Twice {
-    /// Begins to inspect pointers reported by the calling function and its callees.
+impl DuplicateDetector {
+    /// Creates a detector for pointers that the calling function and its callees report.
     #[inline(always)]
     pub(super) fn new() -> Self {
-        Self::with_room_for(0)
+        Self::with_capacity(0)
     }
 
-    /// Does the same, with room for this many pointers.
+    /// Like [`new`](Self::new), with room for this many pointers.
     #[inline(always)]
-    pub(super) fn with_room_for(pointers: usize) -> Self {
+    pub(super) fn with_capacity(pointers: usize) -> Self {
         let here = 0_u8;
         let top = std::ptr::from_ref(std::hint::black_box(&here)).addr();
         Self {
@@ -137,7 +137,7 @@ impl Twice {
     }
 }
 
-impl Sink for Twice {
+impl Sink for DuplicateDetector {
     fn wants_paths(&self) -> bool {
         false
     }
@@ -155,7 +155,7 @@ impl Sink for Twice {
     fn show(&mut self, _: &Path, _: &dyn fmt::Debug) {}
 }
 
-/// Counts values with a flag, such as those with device memory, or with parts that were not visited.
+/// Returns the number of values with `flag`: values with device memory, or with parts that were not visited.
 pub(super) fn count(table: &Table, flag: u8) -> u64 {
     debug_assert!(flag == MEMORY || flag == INCOMPLETE);
     table.flags.iter().filter(|&&flags| flags & flag != 0).count() as u64

@@ -1,10 +1,10 @@
-//! A scan of the running program: the registered values, and all values that can be reached from them, are
-//! held by a pointer of the scan and visited ([`table`]); pointers are counted ([`garbage`]), values that
-//! seem to be held by nothing are visited again ([`confirm`]), and the relevant ones are described
+//! A scan of the running program. The registered values, and all values that can be reached from them, are visited
+//! while the scan holds a strong pointer to each ([`table`]); pointers are counted ([`garbage`]), values that
+//! seem to be unreachable are visited again ([`confirm`]), and the relevant values are described
 //! ([`select`], [`describe`]).
 //!
-//! The program's code (its `References`, `Debug` and destructors) runs under no lock. It is called inside
-//! memtrack's own work, except for destructors: the memory that they free is the program's.
+//! The program's code (its `References`, `Debug` and destructors) runs while no lock is held. It is called inside
+//! [`reentry::enter`], except for destructors: the memory that they free is the program's.
 
 mod confirm;
 mod describe;
@@ -14,7 +14,7 @@ mod table;
 mod weak;
 
 use super::{handles, switch};
-use crate::graph::{Graph, Unexplained};
+use crate::graph::{Graph, UnexplainedHandles};
 use crate::watch::frames_of;
 use foldhash::HashMap;
 use memtrack_model::event::StackId;
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use table::{HELD, INCOMPLETE, MEMORY, Table};
 
-/// The default maximum number of visited values. Each takes about 100 bytes while the scan runs, and each
+/// The default maximum number of visited values. Each value takes about 100 bytes while the scan runs, and each
 /// pointer 4.
 const DEFAULT_MAX_VALUES: usize = 10_000_000;
 
@@ -38,7 +38,7 @@ pub struct Scan {
     live_cycles: bool,
     everything: bool,
     all_handles: bool,
-    most_values: usize,
+    max_values: usize,
 }
 
 impl Default for Scan {
@@ -47,7 +47,7 @@ impl Default for Scan {
     }
 }
 
-/// Finds device memory that is kept by unreachable values: [`Scan::find`] with default options.
+/// Finds device memory that unreachable values keep alive: [`Scan::find`] with default options.
 ///
 /// # Errors
 ///
@@ -59,56 +59,55 @@ pub fn find() -> Result<Report, NotScanned> {
 impl Scan {
     /// Creates a scan for unreachable values, and for tracked handles that are unaccounted for.
     pub const fn new() -> Self {
-        Self { live_cycles: false, everything: false, all_handles: false, most_values: DEFAULT_MAX_VALUES }
+        Self { live_cycles: false, everything: false, all_handles: false, max_values: DEFAULT_MAX_VALUES }
     }
 
-    /// Sets whether the graph also has cycles that are held from outside, with the device memory they lead
+    /// Sets whether the graph also contains cycles that are held from outside, with the device memory that they lead
     /// to. They are not leaks yet: they become leaks when the outside references are dropped.
     #[must_use]
     pub const fn live_cycles(self, live_cycles: bool) -> Self {
         Self { live_cycles, ..self }
     }
 
-    /// Sets whether the graph has every visited value.
+    /// Sets whether the graph contains every visited value.
     #[must_use]
     pub const fn everything(self, everything: bool) -> Self {
         Self { everything, ..self }
     }
 
-    /// Sets whether tracked handles also count as unaccounted for while the root scope that they were made in
-    /// has not ended, or if there was none. Handles in local variables are then among them.
+    /// Sets whether tracked handles also count as unaccounted for if the root scope in which they were created
+    /// has not ended, or if there was none. This includes handles in local variables.
     #[must_use]
     pub const fn all_handles(self, all_handles: bool) -> Self {
         Self { all_handles, ..self }
     }
 
-    /// Sets the maximum number of visited values: 10 million by default. Pointers to values beyond that are
+    /// Sets the maximum number of visited values: 10 million by default. Pointers to further values are only
     /// counted.
     #[must_use]
-    pub const fn most_values(self, most_values: usize) -> Self {
-        Self { most_values, ..self }
+    pub const fn max_values(self, max_values: usize) -> Self {
+        Self { max_values, ..self }
     }
 
     /// Scans the values that this thread has registered, those that threads share, and all values that can be
     /// reached from them.
     ///
-    /// While it runs, it has a strong pointer to each value, and between scans the registry has a weak one:
+    /// While it runs, a scan has a strong pointer to each value, and between scans the registry has a weak pointer:
     /// `Rc::get_mut` and `Arc::try_unwrap` fail during that time. If the program drops its last pointer
-    /// during the scan, the value is dropped here, on this thread. A scan never waits: it skips values that
+    /// to a value during the scan, the value is dropped here, on this thread. A scan never waits: it skips values that
     /// are locked or borrowed for writing.
     ///
-    /// It takes 20 to 30 ns for each value and pointer up to a million of them, and up to 250 ns for more
-    /// than the processor's caches hold. Values shared between threads that seem unreachable are visited 8 to
-    /// 32 times.
+    /// It takes 20 to 30 ns for each value and pointer up to a million of them, and up to 250 ns if they do not fit into
+    /// the processor's caches. Values shared between threads that seem unreachable are visited 8 to 32 times.
     ///
     /// # Errors
     ///
     /// See [`NotScanned`].
     pub fn find(&self) -> Result<Report, NotScanned> {
-        if !switch::is_on_here() {
+        if !switch::is_on_in_this_process() {
             return Err(NotScanned::Off);
         }
-        // The report belongs to the caller, which may be a part of memtrack.
+        // The report's memory belongs to the caller, which may be a part of memtrack.
         if reentry::is_inside() {
             self.find_inside()
         } else {
@@ -117,39 +116,39 @@ impl Scan {
     }
 
     fn find_inside(&self) -> Result<Report, NotScanned> {
-        let _alone = Alone::begin().ok_or(NotScanned::Busy)?;
+        let _guard = ScanGuard::begin().ok_or(NotScanned::Busy)?;
         let begin = Instant::now();
-        let handles = handles::newest();
-        let mut table = Table::discover(self.most_values.min(u32::MAX as usize - 1));
+        let begin_ticks = handles::current_ticks();
+        let mut table = Table::discover(self.max_values.min(u32::MAX as usize - 1));
         let outside = garbage::outside(&table);
         let mut remarks = garbage::too_many_reported(&table, &outside);
         garbage::mark_held(&mut table, &outside);
-        let seemed = garbage::unheld(&table).len();
+        let seemed = garbage::unreachable(&table).len();
         let mut confirmed = confirm::confirm(&mut table);
         remarks.append(&mut confirmed.remarks);
-        let unheld = garbage::unheld(&table);
+        let unreachable = garbage::unreachable(&table);
         let weak_outside = weak::outside(&table, &confirmed);
-        let forgotten = handles::forgotten(&table.handles, handles, self.all_handles, |address| {
+        let forgotten = handles::forgotten(&table.handles, begin_ticks, self.all_handles, |address| {
             table.place_of(address).filter(|&place| table.has(place, HELD))
         });
-        let keep = select::select(&table, &unheld, &forgotten, self);
+        let keep = select::select(&table, &unreachable, &forgotten, self);
         let (mut graph, kept) = describe::describe(&table, &keep, &outside, &weak_outside);
         let numbers: HashMap<u32, u32> =
             kept.into_iter().enumerate().map(|(number, place)| (place, number as u32)).collect();
         let stacks = table.registered.iter().filter_map(|(place, registered)| {
-            let stack = registered.origin.stack;
+            let stack = registered.registration.stack;
             (stack != StackId::NONE).then_some((*numbers.get(place)?, stack))
         });
         let stacks = stacks.collect();
         graph.unexplained = forgotten
             .into_iter()
-            .map(|each| Unexplained { node: numbers[&each.place], ..each.what })
+            .map(|each| UnexplainedHandles { node: numbers[&each.place], ..each.description })
             .collect();
         if table.left_out > 0 {
             remarks.push(format!(
                 "{} to further values passed over: a scan looks at {} values at most.",
                 counted(table.left_out, "pointer"),
-                self.most_values
+                self.max_values
             ));
         }
         if handles::untracked() > 0 {
@@ -164,15 +163,15 @@ impl Scan {
             pointers: table.targets.len() as u64,
             with_memory: garbage::count(&table, MEMORY),
             incomplete: garbage::count(&table, INCOMPLETE),
-            unreachable: unheld.len() as u64,
-            doubted: (seemed - unheld.len()) as u64,
-            looks: confirmed.looks,
+            unreachable: unreachable.len() as u64,
+            changed_meanwhile: (seemed - unreachable.len()) as u64,
+            visits: confirmed.visits,
             took: begin.elapsed(),
             graph,
             stacks,
         };
-        drop((unheld, keep, outside));
-        table.let_go();
+        drop((unreachable, keep, outside));
+        table.drop_pointers();
         Ok(report)
     }
 }
@@ -180,26 +179,25 @@ impl Scan {
 /// The result of a scan.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The relevant values: unreachable ones from which device memory can be reached, others that also hold
-    /// that memory, values kept by tracked handles that are unaccounted for, and values that the options
+    /// The relevant values: unreachable values from which device memory can be reached, other values that also hold
+    /// that memory, values kept alive by tracked handles that are unaccounted for, and values that the options
     /// request.
     pub graph: Graph,
     /// The number of visited values.
     pub values: u64,
-    /// The number of strong pointers in them.
+    /// The number of strong pointers in the visited values.
     pub pointers: u64,
-    /// The number of values that hold device memory themselves.
+    /// The number of values that hold device memory directly.
     pub with_memory: u64,
     /// The number of values with a part that was not visited, because it was locked or is opaque. Values that
     /// this part refers to count as held.
     pub incomplete: u64,
-    /// The number of values that nothing outside holds, whether they lead to device memory or not.
+    /// The number of unreachable values, whether they lead to device memory or not.
     pub unreachable: u64,
-    /// The number of values that seemed to be held by nothing outside until they were visited again: threads
-    /// were changing them.
-    pub doubted: u64,
-    /// The number of visits to the unheld values that had the same result.
-    pub looks: u32,
+    /// The number of values that seemed to be unreachable until they were visited again: threads were changing them.
+    pub changed_meanwhile: u64,
+    /// The number of times that the unreachable values were visited, with the same result each time.
+    pub visits: u32,
     /// The duration of the scan.
     pub took: Duration,
     /// The stacks of registrations, by node.
@@ -209,7 +207,7 @@ pub struct Report {
 impl Report {
     /// Adds to each value the stack of its registration, if [stacks are
     /// kept](super::RegisterOptions::stacks): one frame per line, below the place. Reads debug information,
-    /// which takes tenths of a second the first time.
+    /// which takes a few tenths of a second the first time.
     pub fn name_stacks(&mut self) {
         let _inside = reentry::enter();
         if self.stacks.is_empty() {
@@ -222,18 +220,18 @@ impl Report {
             let node = &mut self.graph.nodes[node as usize];
             let place = node.created.map_or("", |created| self.graph.texts.get(created));
             let lines = format!("{place}\n{}", frames.join("\n"));
-            node.created = Some(self.graph.texts.number(&lines));
+            node.created = Some(self.graph.texts.intern(&lines));
         }
     }
 }
 
-/// The reason why there was no scan.
+/// The reason why a scan was not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotScanned {
     /// Registration is off: [`enable`](crate::enable) was not called, or not in this child of a fork.
     Off,
-    /// Another scan is running, on another thread or around this call.
+    /// Another scan is running, on another thread or as a caller of this one.
     Busy,
 }
 
@@ -248,20 +246,20 @@ impl fmt::Display for NotScanned {
 
 impl std::error::Error for NotScanned {}
 
-/// A guard that makes this the only scan of the process: another scan's pointers would be taken for the
+/// A guard that makes this the only scan of the process: the pointers of another scan would be mistaken for the
 /// program's.
-struct Alone(&'static AtomicBool);
+struct ScanGuard(&'static AtomicBool);
 
 static SCANNING: ForkCell<AtomicBool> = ForkCell::new(|| AtomicBool::new(false));
 
-impl Alone {
+impl ScanGuard {
     fn begin() -> Option<Self> {
         let scanning = SCANNING.get();
         (!scanning.swap(true, Ordering::AcqRel)).then(|| Self(scanning))
     }
 }
 
-impl Drop for Alone {
+impl Drop for ScanGuard {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }

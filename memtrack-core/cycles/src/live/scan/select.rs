@@ -1,7 +1,7 @@
-//! Selects the reported values: unreachable values from which device memory can be reached, others that also
+//! Selects the reported values: unreachable values from which device memory can be reached, other values that also
 //! hold that memory, and the values that the options request.
 
-use super::super::handles::Forgotten;
+use super::super::handles::ForgottenHandles;
 use super::table::{HELD, MEMORY, Table};
 use crate::findings::components::Components;
 use std::collections::VecDeque;
@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 /// Returns for each value whether it is reported.
 pub(super) fn select(
     table: &Table,
-    unheld: &[u32],
-    forgotten: &[Forgotten],
+    unreachable: &[u32],
+    forgotten: &[ForgottenHandles],
     options: &super::Scan,
 ) -> Vec<bool> {
     let mut keep = vec![options.everything; table.len()];
@@ -18,7 +18,7 @@ pub(super) fn select(
         return keep;
     }
     let mut wanted = vec![false; table.len()];
-    for &place in unheld {
+    for &place in unreachable {
         wanted[place as usize] = true;
         for &target in table.targets_of(place).iter().filter(|&&target| table.has(target, HELD)) {
             let leads_there: Vec<u32> =
@@ -42,16 +42,16 @@ pub(super) fn select(
             }
         }
     }
-    with_memory(table, &wanted, &mut keep);
+    keep_leading_to_memory(table, &wanted, &mut keep);
     for each in forgotten {
-        to_memory(table, each.place).into_iter().for_each(|place| keep[place as usize] = true);
+        path_to_memory(table, each.place).into_iter().for_each(|place| keep[place as usize] = true);
     }
     keep
 }
 
-/// Keeps those of the wanted values from which device memory can be reached along wanted ones.
-fn with_memory(table: &Table, wanted: &[bool], keep: &mut [bool]) {
-    // The referrers of each value, as one list ordered by the values that they refer to.
+/// Keeps the wanted values from which device memory can be reached through wanted values.
+fn keep_leading_to_memory(table: &Table, wanted: &[bool], keep: &mut [bool]) {
+    // The referrers of all values, as one list sorted by the values that they refer to.
     let mut starts = vec![0_u32; table.len() + 1];
     let pointers = || {
         let from = (0..table.len() as u32).filter(|&place| wanted[place as usize]);
@@ -82,19 +82,19 @@ fn with_memory(table: &Table, wanted: &[bool], keep: &mut [bool]) {
 }
 
 /// Returns a value and a shortest path from it to device memory, if there is one.
-pub(super) fn to_memory(table: &Table, place: u32) -> Vec<u32> {
+pub(super) fn path_to_memory(table: &Table, place: u32) -> Vec<u32> {
     let mut come_from = foldhash::HashMap::default();
     come_from.insert(place, place);
     let mut waiting = VecDeque::from([place]);
     while let Some(next) = waiting.pop_front() {
         if table.has(next, MEMORY) {
-            let mut way = vec![next];
+            let mut path = vec![next];
             let mut at = next;
             while at != place {
                 at = come_from[&at];
-                way.push(at);
+                path.push(at);
             }
-            return way;
+            return path;
         }
         for &target in table.targets_of(next) {
             come_from.entry(target).or_insert_with(|| {
@@ -106,7 +106,7 @@ pub(super) fn to_memory(table: &Table, place: u32) -> Vec<u32> {
     vec![place]
 }
 
-/// Returns for each value whether it leads back to itself.
+/// Returns for each value whether it is on a cycle.
 fn on_cycles(table: &Table) -> Vec<bool> {
     let pointers =
         |place: u32| table.starts[place as usize] as usize..table.starts[place as usize + 1] as usize;

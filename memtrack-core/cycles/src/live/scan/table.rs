@@ -1,8 +1,8 @@
 //! The visited values: each once, regardless of the number of references to it, with a strong pointer of the
-//! scan, so that no value ends and no address is reused while the scan runs. Values waiting to be visited are
-//! in the same list, so that nothing recurses.
+//! scan, so that no value is dropped and no address is reused while the scan runs. Values waiting to be visited are
+//! in the same list, so visits do not recurse.
 
-use super::super::registry::{self, Origin};
+use super::super::registry::{self, Registration};
 use super::super::roots::{self, Root};
 use foldhash::HashMap;
 use memtrack_model::references::{Counted, DeviceMemory, Path, Sink, Visitor};
@@ -12,14 +12,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The value has device memory.
 pub(super) const MEMORY: u8 = 1;
-/// A part of it was not visited.
+/// A part of the value was not visited.
 pub(super) const INCOMPLETE: u8 = 2;
-/// Threads share it.
+/// Threads share the value.
 pub(super) const SHARED: u8 = 4;
-/// It can be reached from outside.
+/// The value can be reached from outside.
 pub(super) const HELD: u8 = 8;
 
-/// The means of visiting a value.
+/// The object through which a value is visited.
 enum Holder {
     /// A pointer of the scan.
     Value(Box<dyn Counted>),
@@ -27,9 +27,9 @@ enum Holder {
     Root(Root),
 }
 
-/// Information on a registered value.
-pub(super) struct Registered {
-    pub(super) origin: Origin,
+/// Information about a registered value.
+pub(super) struct RegisteredValue {
+    pub(super) registration: Registration,
     /// The number of the registry's weak pointers to it.
     pub(super) weak: usize,
 }
@@ -40,24 +40,24 @@ pub(super) struct Table {
     holders: Vec<Holder>,
     addresses: Vec<usize>,
     pub(super) flags: Vec<u8>,
-    pub(super) registered: HashMap<u32, Registered>,
+    pub(super) registered: HashMap<u32, RegisteredValue>,
     /// The targets of the strong pointers, grouped by the value that contains them.
     pub(super) targets: Vec<u32>,
-    /// The index at which each value's targets begin, followed by the end of the last.
+    /// The index in `targets` at which each value's targets begin, followed by the number of targets.
     pub(super) starts: Vec<u32>,
-    /// The number of strong pointers other than the scan's.
+    /// The number of strong pointers to each value other than the scan's.
     pub(super) strong: Vec<usize>,
-    /// The tracked handles that were seen.
+    /// The numbers of the tracked handles that were seen.
     pub(super) handles: Vec<u64>,
-    most: usize,
+    max_values: usize,
     /// The number of pointers to values beyond the maximum.
     pub(super) left_out: u64,
 }
 
 impl Table {
     /// Visits the registered values and declared roots, and all values that can be reached from them, up to
-    /// `most` values.
-    pub(super) fn discover(most: usize) -> Self {
+    /// `max_values` values.
+    pub(super) fn discover(max_values: usize) -> Self {
         let mut table = Self {
             places: HashMap::default(),
             holders: Vec::new(),
@@ -68,7 +68,7 @@ impl Table {
             starts: vec![0],
             strong: Vec::new(),
             handles: Vec::new(),
-            most,
+            max_values,
             left_out: 0,
         };
         for root in roots::declared() {
@@ -91,28 +91,28 @@ impl Table {
     }
 
     fn add_registered(&mut self) {
-        let mut registered: Vec<(Box<dyn Counted>, Origin)> = Vec::new();
-        registry::upgrade_all(|value, origin| registered.push((value, origin)));
-        registered.sort_by_key(|(_, origin)| origin.serial);
+        let mut registered: Vec<(Box<dyn Counted>, Registration)> = Vec::new();
+        registry::upgrade_all(|value, registration| registered.push((value, registration)));
+        registered.sort_by_key(|(_, registration)| registration.serial);
         self.places.reserve(registered.len());
         self.registered.reserve(registered.len());
         let mut twice = Vec::new();
-        for (value, origin) in registered {
+        for (value, registration) in registered {
             let place = match self.places.get(&value.address()) {
                 Some(&place) => {
                     twice.push(value);
                     place
                 }
-                None if self.holders.len() >= self.most => {
+                None if self.holders.len() >= self.max_values => {
                     self.left_out += 1;
                     twice.push(value);
                     continue;
                 }
                 None => self.add(value),
             };
-            self.registered.entry(place).or_insert(Registered { origin, weak: 0 }).weak += 1;
+            self.registered.entry(place).or_insert(RegisteredValue { registration, weak: 0 }).weak += 1;
         }
-        let_go(twice);
+        drop_pointers(twice);
     }
 
     /// Adds a value that is not in the table yet.
@@ -126,10 +126,10 @@ impl Table {
     }
 
     fn visit_first(&mut self, place: usize) {
-        // A visit adds to the table; meanwhile the visited value is moved out of it.
-        let nothing = Holder::Root(Root::nothing());
+        // A visit adds to the table, so the visited value is moved out of it during the visit.
+        let nothing = Holder::Root(Root::blank());
         let holder = std::mem::replace(&mut self.holders[place], nothing);
-        let mut found = First { table: self, flags: 0 };
+        let mut found = FirstVisit { table: self, flags: 0 };
         if !visit_holder(&holder, &mut found) {
             found.flags |= INCOMPLETE;
         }
@@ -198,28 +198,28 @@ impl Table {
         matches!(self.holders[place as usize], Holder::Root(_))
     }
 
-    /// Visits a value again; returns false if that panicked.
+    /// Visits a value again; returns false if the visit panicked.
     pub(super) fn visit(&self, place: u32, sink: &mut dyn Sink) -> bool {
         visit_holder(&self.holders[place as usize], sink)
     }
 
     /// Drops the scan's pointers, in the order in which the values were found: in a chain that the program
-    /// has dropped in the meantime, each value's destructor finds the next one still held. Destructors are
-    /// the program's code.
-    pub(super) fn let_go(self) {
+    /// has dropped in the meantime, each value's destructor finds the next value still held, so that they do not recurse.
+    /// Destructors are the program's code.
+    pub(super) fn drop_pointers(self) {
         let Self { holders, .. } = self;
-        let_go(holders.into_iter().filter_map(|holder| match holder {
+        drop_pointers(holders.into_iter().filter_map(|holder| match holder {
             Holder::Value(value) => Some(value),
             Holder::Root(_) => None,
         }));
     }
 }
 
-/// Drops pointers; if one is the last to its value, the value is dropped outside memtrack's own work.
-fn let_go(pointers: impl IntoIterator<Item = Box<dyn Counted>>) {
+/// Drops pointers. If a pointer is the last one to its value, the value is dropped outside [`reentry::enter`].
+fn drop_pointers(pointers: impl IntoIterator<Item = Box<dyn Counted>>) {
     for pointer in pointers {
-        // A panicking destructor does not matter here: the value can no longer be used.
-        let _ = catch_unwind(AssertUnwindSafe(|| pointer.let_go(|let_go| reentry::outside(let_go))));
+        // A panic of the destructor is ignored: the value can no longer be used.
+        let _ = catch_unwind(AssertUnwindSafe(|| pointer.drop_with(|drop_it| reentry::outside(drop_it))));
     }
 }
 
@@ -232,13 +232,13 @@ fn visit_holder(holder: &Holder, sink: &mut dyn Sink) -> bool {
     catch_unwind(visit).is_ok()
 }
 
-/// The visitor of the first visit to a value.
-struct First<'a> {
+/// The sink of the first visit to a value.
+struct FirstVisit<'a> {
     table: &'a mut Table,
     flags: u8,
 }
 
-impl Sink for First<'_> {
+impl Sink for FirstVisit<'_> {
     fn wants_paths(&self) -> bool {
         false
     }
@@ -248,7 +248,7 @@ impl Sink for First<'_> {
         table.handles.extend(handle);
         let place = match table.places.get(&target.address()) {
             Some(&place) => place,
-            None if table.holders.len() < table.most => table.add(target.another()),
+            None if table.holders.len() < table.max_values => table.add(target.clone_boxed()),
             None => {
                 table.left_out += 1;
                 self.flags |= INCOMPLETE;

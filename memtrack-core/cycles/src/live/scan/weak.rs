@@ -1,14 +1,14 @@
-//! Weak pointers to values that nothing holds: the program may still reach them through one.
+//! Weak pointers to unreachable values: the program may still reach such a value by upgrading one.
 
-use super::confirm::Confirmed;
+use super::confirm::Confirmation;
 use super::table::Table;
 use foldhash::{HashMap, HashSet};
 
-/// Returns for each value that nothing holds the number of weak pointers to it from outside all unreachable
-/// values, if there are any.
+/// Returns for each unreachable value the number of weak pointers to it from outside all unreachable values, if there
+/// are any.
 ///
-/// A weak pointer inside a value that can be reached through a weak pointer counts as outside as well.
-pub(super) fn outside(table: &Table, confirmed: &Confirmed) -> HashMap<u32, u64> {
+/// A weak pointer in a value that can itself be reached through a weak pointer counts as outside as well.
+pub(super) fn outside(table: &Table, confirmed: &Confirmation) -> HashMap<u32, u64> {
     let mut outside: HashMap<u32, u64> =
         confirmed.weak_counts.iter().map(|(&place, &count)| (place, count as u64)).collect();
     let mut inside: HashMap<u32, Vec<u32>> = HashMap::default();

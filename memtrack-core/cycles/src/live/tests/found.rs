@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_value_that_refers_to_itself_is_found_with_its_memory_and_its_place() {
-    let _alone = alone();
+    let _guard = begin_test();
     let layer = Layer::new("a", Some(0x100));
     layer.refer(&layer);
     assert!(scan().graph.nodes.is_empty());
@@ -28,7 +28,7 @@ fn a_value_that_refers_to_itself_is_found_with_its_memory_and_its_place() {
 
 #[test]
 fn two_values_that_refer_only_to_each_other_are_found() {
-    let _alone = alone();
+    let _guard = begin_test();
     let (a, b) = (Layer::new("a", None), Layer::new("b", Some(1)));
     a.refer(&b);
     b.refer(&a);
@@ -44,7 +44,7 @@ fn two_values_that_refer_only_to_each_other_are_found() {
 
 #[test]
 fn a_cycle_without_device_memory_is_counted_and_not_reported() {
-    let _alone = alone();
+    let _guard = begin_test();
     let layer = Layer::new("a", None);
     layer.refer(&layer);
     drop(layer);
@@ -55,7 +55,7 @@ fn a_cycle_without_device_memory_is_counted_and_not_reported() {
 
 #[test]
 fn only_values_that_lead_to_device_memory_are_reported() {
-    let _alone = alone();
+    let _guard = begin_test();
     {
         let a = Layer::new("a", None);
         let tail = Layer::new("tail", None);
@@ -73,7 +73,7 @@ fn only_values_that_lead_to_device_memory_are_reported() {
 
 #[test]
 fn parts_that_are_reached_from_outside_are_not_garbage() {
-    let _alone = alone();
+    let _guard = begin_test();
     let shared = Layer::new("shared", Some(1));
     let feeder = Layer::new("feeder", None);
     {
@@ -87,13 +87,17 @@ fn parts_that_are_reached_from_outside_are_not_garbage() {
     drop(feeder);
     let graph = scan().graph;
     assert_eq!(unreachable(&graph), ["a", "b"]);
-    assert!(names(&graph).contains(&("shared".to_owned(), Held::Outside(1))), "pinned: {:?}", names(&graph));
+    assert!(
+        names(&graph).contains(&("shared".to_owned(), Reachability::Outside(1))),
+        "pinned: {:?}",
+        names(&graph)
+    );
     assert_eq!(edges(&graph), ["a.next[0] -> b", "a.next[1] -> shared", "b.next[0] -> a"]);
 }
 
 #[test]
 fn memory_that_the_outside_holds_one_step_further_is_pinned_too() {
-    let _alone = alone();
+    let _guard = begin_test();
     let holder = Layer::new("holder", None);
     holder.refer(&Layer::new("buffer", Some(1)));
     {
@@ -102,13 +106,17 @@ fn memory_that_the_outside_holds_one_step_further_is_pinned_too() {
         a.refer(&holder);
     }
     let graph = scan().graph;
-    let held = [("a", Held::Unreachable), ("buffer", Held::Reachable), ("holder", Held::Outside(1))];
+    let held = [
+        ("a", Reachability::Unreachable),
+        ("buffer", Reachability::Reachable),
+        ("holder", Reachability::Outside(1)),
+    ];
     assert_eq!(names(&graph), held.map(|(name, held)| (name.to_owned(), held)));
 }
 
 #[test]
 fn two_cycles_that_overlap_are_one_graph() {
-    let _alone = alone();
+    let _guard = begin_test();
     {
         let [a, b, c] = ["a", "b", "c"].map(|name| Layer::new(name, None));
         b.refer(&Layer::new("buffer", Some(1)));
@@ -124,7 +132,7 @@ fn two_cycles_that_overlap_are_one_graph() {
 
 #[test]
 fn each_of_parallel_pointers_counts() {
-    let _alone = alone();
+    let _guard = begin_test();
     let (a, b) = (Layer::new("a", Some(1)), Layer::new("b", None));
     a.refer(&b);
     a.refer(&b);
@@ -139,7 +147,7 @@ fn each_of_parallel_pointers_counts() {
 
 #[test]
 fn values_that_are_not_registered_are_found_through_those_that_are() {
-    let _alone = alone();
+    let _guard = begin_test();
     let unregistered = |name, memory| Rc::new(Layer { name, next: RefCell::default(), memory });
     {
         let a = Layer::new("a", None);
@@ -155,7 +163,7 @@ fn values_that_are_not_registered_are_found_through_those_that_are() {
 
 #[test]
 fn a_forgotten_pointer_is_no_cycle() {
-    let _alone = alone();
+    let _guard = begin_test();
     let layer = Layer::new("a", Some(1));
     std::mem::forget(Rc::clone(&layer));
     drop(layer);
@@ -166,7 +174,7 @@ fn a_forgotten_pointer_is_no_cycle() {
 
 #[test]
 fn cycles_held_from_outside_are_included_on_request() {
-    let _alone = alone();
+    let _guard = begin_test();
     let outside = Layer::new("outside", None);
     let beside = Layer::new("beside", Some(7));
     {
@@ -178,7 +186,8 @@ fn cycles_held_from_outside_are_included_on_request() {
     }
     assert!(scan().graph.nodes.is_empty());
     let report = Scan::new().live_cycles(true).find().expect("no other scan runs");
-    let held = [("a", Held::Reachable), ("b", Held::Reachable), ("below", Held::Reachable)];
+    let held =
+        [("a", Reachability::Reachable), ("b", Reachability::Reachable), ("below", Reachability::Reachable)];
     assert_eq!(names(&report.graph), held.map(|(name, held)| (name.to_owned(), held)));
     drop((outside, beside));
 }
@@ -186,7 +195,7 @@ fn cycles_held_from_outside_are_included_on_request() {
 #[test]
 fn a_long_chain_behind_a_cycle_is_found() {
     const LONG: usize = 100_000;
-    let _alone = alone();
+    let _guard = begin_test();
     {
         let first = Layer::new("first", None);
         first.refer(&first);
@@ -207,7 +216,7 @@ fn a_long_chain_behind_a_cycle_is_found() {
 #[test]
 fn each_of_a_million_values_is_visited_once() {
     const MANY: u64 = 1_000_000;
-    let _alone = alone();
+    let _guard = begin_test();
     let mut kept = Vec::new();
     let mut last: Option<Rc<Layer>> = None;
     for _ in 0..MANY {
@@ -219,14 +228,14 @@ fn each_of_a_million_values_is_visited_once() {
     register(last.as_ref().expect("many"));
     let report = scan();
     assert_eq!((report.values, report.pointers), (MANY, MANY - 1));
-    // One after another, the youngest first: dropped from its head, such a chain would need a deep stack.
+    // Dropped one after another, the newest first: dropping such a chain from its head would need a deep stack.
     drop(last);
     while kept.pop().is_some() {}
 }
 
 #[test]
 fn values_beyond_the_maximum_are_reported_as_left_out() {
-    let _alone = alone();
+    let _guard = begin_test();
     {
         let a = Layer::new("a", Some(1));
         a.refer(&a);
@@ -234,7 +243,7 @@ fn values_beyond_the_maximum_are_reported_as_left_out() {
         a.refer(&b);
         b.refer(&a);
     }
-    let report = Scan::new().most_values(1).find().expect("no other scan runs");
+    let report = Scan::new().max_values(1).find().expect("no other scan runs");
     assert_eq!((report.values, report.unreachable), (1, 0), "a skipped pointer may be held from outside");
     assert!(
         report.graph.remarks[0].contains("1 pointer to further values passed over"),

@@ -2,12 +2,12 @@
 
 use super::super::{Tracked, declare_root, root_ended};
 use super::*;
-use crate::graph::Unexplained;
+use crate::graph::UnexplainedHandles;
 use memtrack_recorder::{scope, switch};
 use std::sync::Arc;
 
-/// Runs `act` in a root scope, with the notification that the recorder's observer would send.
-fn in_root<R>(name: &str, act: impl FnOnce() -> R) -> R {
+/// Runs `action` in a root scope, and sends the notification that the recorder's observer would send at its end.
+fn in_root<R>(name: &str, action: impl FnOnce() -> R) -> R {
     struct Off;
     impl Drop for Off {
         fn drop(&mut self) {
@@ -17,14 +17,14 @@ fn in_root<R>(name: &str, act: impl FnOnce() -> R) -> R {
     switch::set(switch::SCOPES, true);
     let _off = Off;
     let root = scope::root(name);
-    let made = act();
+    let result = action();
     drop(root);
     root_ended();
-    made
+    result
 }
 
 fn unexplained(report: &Report) -> Vec<(String, u64, u64)> {
-    let name = |each: &Unexplained| report.graph.label(each.node).to_owned();
+    let name = |each: &UnexplainedHandles| report.graph.label(each.node).to_owned();
     report.graph.unexplained.iter().map(|each| (name(each), each.handles, each.ended_roots)).collect()
 }
 
@@ -43,7 +43,7 @@ impl References for Part {
 
 #[test]
 fn a_forgotten_handle_is_reported_with_its_place_once_its_scope_has_ended() {
-    let _alone = alone();
+    let _guard = begin_test();
     let line = in_root("step", || {
         let part = Tracked::new(Arc::new(Part::default()));
         let line = line!() + 1;
@@ -58,12 +58,12 @@ fn a_forgotten_handle_is_reported_with_its_place_once_its_scope_has_ended() {
     assert!(each.site.contains(&format!("handles.rs:{line}:")), "{}", each.site);
     assert_eq!(each.scope.as_deref(), Some("step"));
     assert_eq!(report.unreachable, 0, "counts alone do not show it");
-    assert_eq!(report.graph.nodes[each.node as usize].held, Held::Outside(1));
+    assert_eq!(report.graph.nodes[each.node as usize].held, Reachability::Outside(1));
 }
 
 #[test]
 fn handles_that_are_in_values_or_dropped_are_accounted_for() {
-    let _alone = alone();
+    let _guard = begin_test();
     let kept = in_root("step", || {
         let kept = Arc::new(Part::default());
         register(&kept);
@@ -77,7 +77,7 @@ fn handles_that_are_in_values_or_dropped_are_accounted_for() {
 
 #[test]
 fn a_cycle_of_handles_is_a_cycle_and_its_handles_are_in_it() {
-    let _alone = alone();
+    let _guard = begin_test();
     in_root("step", || {
         let part = Tracked::new(Arc::new(Part::default()));
         part.parts.lock().expect("not poisoned").push(part.clone());
@@ -90,7 +90,7 @@ fn a_cycle_of_handles_is_a_cycle_and_its_handles_are_in_it() {
 #[test]
 fn a_growing_static_is_reported_with_its_growth_unless_it_was_declared() {
     static CACHE: Mutex<Vec<Tracked<Arc<Part>>>> = Mutex::new(Vec::new());
-    let _alone = alone();
+    let _guard = begin_test();
     let part = Arc::new(Part::default());
     let first = Tracked::new(Arc::clone(&part));
     for _ in 0..10 {
@@ -112,7 +112,7 @@ fn a_growing_static_is_reported_with_its_growth_unless_it_was_declared() {
 
 #[test]
 fn handles_without_a_scope_are_reported_only_on_request_or_when_their_thread_has_ended() {
-    let _alone = alone();
+    let _guard = begin_test();
     let part = Tracked::new(Arc::new(Part::default()));
     Box::leak(Box::new(part.clone()));
     assert_eq!(unexplained(&scan()), []);
@@ -125,7 +125,7 @@ fn handles_without_a_scope_are_reported_only_on_request_or_when_their_thread_has
 
 #[test]
 fn a_handle_is_the_pointer_alone_while_registration_is_off() {
-    let _alone = alone();
+    let _guard = begin_test();
     disable();
     let part = Tracked::new(Arc::new(Part::default()));
     enable();
@@ -137,7 +137,7 @@ fn a_handle_is_the_pointer_alone_while_registration_is_off() {
 
 #[test]
 fn values_that_a_forgotten_handle_leads_to_are_in_the_graph() {
-    let _alone = alone();
+    let _guard = begin_test();
     in_root("step", || {
         let outer: Rc<RefCell<Vec<Rc<Layer>>>> = Rc::default();
         outer.borrow_mut().push(Layer::new("between", None));

@@ -1,5 +1,5 @@
-//! Scans of small programs. Each test has its own thread, so its own registry of `Rc`s; all scans see the
-//! shared values, so each test runs [`alone`].
+//! Scans of small programs. Each test has its own thread, and so its own registry of `Rc`s; all scans see the
+//! shared values, so tests run one at a time ([`begin_test`]).
 
 mod found;
 mod handles;
@@ -9,19 +9,19 @@ mod threads;
 
 use super::{Report, Scan, disable, enable, register};
 use crate::Graph;
-use crate::graph::{Held, Node};
+use crate::graph::{Node, Reachability};
 use memtrack_model::event::DeviceId;
 use memtrack_model::references::{DeviceMemory, References, Visitor};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Begins a test: nothing is registered, and no other test scans.
-fn alone() -> MutexGuard<'static, ()> {
+/// Begins a test in which nothing is registered yet, and during which no other test scans.
+fn begin_test() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     disable();
-    super::roots::forget();
+    super::roots::clear();
     enable();
     guard
 }
@@ -39,7 +39,7 @@ fn buffer(address: u64) -> DeviceMemory {
     DeviceMemory { device: DeviceId(0), address, size_bytes: 1024 }
 }
 
-/// A value of one thread, with a name, references that can be changed, and optionally device memory.
+/// A value that only one thread uses, with a name, changeable references, and optionally device memory.
 struct Layer {
     name: &'static str,
     next: RefCell<Vec<Rc<Layer>>>,
@@ -69,8 +69,8 @@ impl References for Layer {
     }
 }
 
-/// Returns for each node the name that it shows and its holder, in the order of the names.
-fn names(graph: &Graph) -> Vec<(String, Held)> {
+/// Returns each node's displayed name and what holds it, sorted by name.
+fn names(graph: &Graph) -> Vec<(String, Reachability)> {
     let name = |node: &Node| {
         let label = graph.text(node.label);
         label.split('"').nth(1).unwrap_or(label).to_owned()
@@ -82,7 +82,11 @@ fn names(graph: &Graph) -> Vec<(String, Held)> {
 
 /// Returns the names of unreachable values.
 fn unreachable(graph: &Graph) -> Vec<String> {
-    names(graph).into_iter().filter(|(_, held)| *held == Held::Unreachable).map(|(name, _)| name).collect()
+    names(graph)
+        .into_iter()
+        .filter(|(_, held)| *held == Reachability::Unreachable)
+        .map(|(name, _)| name)
+        .collect()
 }
 
 /// Returns each edge as `from.path -> to`, by names.

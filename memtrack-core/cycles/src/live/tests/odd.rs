@@ -1,4 +1,4 @@
-//! Unusual values: over-reporting, opaque, panicking, unsized, and those with destructors that scan or register.
+//! Unusual values: values that report too many pointers, opaque, panicking and unsized ones, and destructors that scan.
 
 use super::super::{NotScanned, find, register_dyn};
 use super::*;
@@ -35,7 +35,7 @@ fn reports_twice(custom: &Custom, to: &mut Visitor<'_>) {
 
 #[test]
 fn a_pointer_that_is_reported_twice_is_no_finding_while_the_value_is_held() {
-    let _alone = alone();
+    let _guard = begin_test();
     let custom = Custom::new(reports_twice);
     let itself = Rc::clone(&custom);
     custom.next.borrow_mut().push(itself);
@@ -50,9 +50,9 @@ fn a_pointer_that_is_reported_twice_is_no_finding_while_the_value_is_held() {
 }
 
 #[test]
-fn a_reported_pointer_of_another_value_is_remarked_on() {
-    let _alone = alone();
-    // Reports the pointers behind a counted pointer, which are not its own.
+fn a_remark_is_made_on_a_reported_pointer_of_another_value() {
+    let _guard = begin_test();
+    // Reports also the pointers in the values that it points to, which it does not hold itself.
     let looks_behind: fn(&Custom, &mut Visitor<'_>) = |custom, to| {
         to.field("next", &custom.next);
         custom.next.borrow().iter().for_each(|next| to.field("behind", &next.next));
@@ -70,7 +70,7 @@ fn a_reported_pointer_of_another_value_is_remarked_on() {
 
 #[test]
 fn copies_that_are_reported_from_the_stack_are_different_pointers() {
-    let _alone = alone();
+    let _guard = begin_test();
     let copies: fn(&Custom, &mut Visitor<'_>) = |custom, to| {
         for next in custom.next.borrow().iter() {
             let copy = Rc::clone(next);
@@ -89,7 +89,7 @@ fn copies_that_are_reported_from_the_stack_are_different_pointers() {
 
 #[test]
 fn opaque_and_panicking_values_hide_the_values_they_hold() {
-    let _alone = alone();
+    let _guard = begin_test();
     for (report, why) in [
         ((|_, to| to.opaque("a closure")) as fn(&Custom, &mut Visitor<'_>), "a closure"),
         (|_, _| panic!("on purpose"), "its `References` panicked"),
@@ -109,7 +109,7 @@ fn opaque_and_panicking_values_hide_the_values_they_hold() {
 
 #[test]
 fn a_value_that_is_borrowed_for_writing_is_skipped() {
-    let _alone = alone();
+    let _guard = begin_test();
     let layer = Layer::new("a", Some(1));
     layer.refer(&layer);
     let weak = Rc::downgrade(&layer);
@@ -123,7 +123,7 @@ fn a_value_that_is_borrowed_for_writing_is_skipped() {
 
 #[test]
 fn weak_pointers_outside_are_counted_and_those_inside_are_not() {
-    let _alone = alone();
+    let _guard = begin_test();
     struct Child {
         parent: RefCell<std::rc::Weak<Child>>,
         next: RefCell<Option<Rc<Child>>>,
@@ -163,7 +163,7 @@ fn weak_pointers_outside_are_counted_and_those_inside_are_not() {
 
 #[test]
 fn one_value_behind_pointers_of_several_types_is_one_node() {
-    let _alone = alone();
+    let _guard = begin_test();
     trait Shape: References {}
     #[derive(Default)]
     struct Square(RefCell<Vec<Rc<dyn Shape>>>);
@@ -189,7 +189,7 @@ fn one_value_behind_pointers_of_several_types_is_one_node() {
 
 #[test]
 fn a_value_registered_only_as_a_trait_object_is_found() {
-    let _alone = alone();
+    let _guard = begin_test();
     trait Shape: References {}
     struct Square(RefCell<Option<Rc<dyn Shape>>>);
     impl Shape for Square {}
@@ -209,7 +209,7 @@ fn a_value_registered_only_as_a_trait_object_is_found() {
 
 #[test]
 fn values_without_size_are_distinguished() {
-    let _alone = alone();
+    let _guard = begin_test();
     struct Nothing;
     impl References for Nothing {
         fn references(&self, _: &mut Visitor<'_>) {}
@@ -228,9 +228,9 @@ fn values_without_size_are_distinguished() {
     nothings.iter().for_each(register);
     let report = everything();
     assert_eq!((report.values, report.pointers), (2001, 2000));
-    let held: Vec<Held> = report.graph.nodes.iter().map(|node| node.held).collect();
+    let held: Vec<Reachability> = report.graph.nodes.iter().map(|node| node.held).collect();
     assert_eq!(
-        held.iter().filter(|held| **held == Held::Outside(1)).count(),
+        held.iter().filter(|held| **held == Reachability::Outside(1)).count(),
         1001,
         "the holder, and each once"
     );
@@ -238,11 +238,11 @@ fn values_without_size_are_distinguished() {
 
 #[test]
 fn a_destructor_that_a_scan_runs_may_register_and_scan() {
-    let _alone = alone();
+    let _guard = begin_test();
     thread_local! {
         static DROPPED: Cell<Option<Result<u64, NotScanned>>> = const { Cell::new(None) };
     }
-    /// A value that drops its reference to itself while it is visited, so that the scan has the last pointer.
+    /// A value that drops its reference to itself while it is visited, so that the scan holds the last pointer.
     struct Fleeting(RefCell<Option<Rc<Fleeting>>>);
     impl References for Fleeting {
         fn references(&self, to: &mut Visitor<'_>) {
@@ -270,7 +270,7 @@ fn a_destructor_that_a_scan_runs_may_register_and_scan() {
 
 #[test]
 fn a_scan_during_a_visit_reports_that_another_is_running() {
-    let _alone = alone();
+    let _guard = begin_test();
     let custom = Custom::new(|_, to| {
         assert_eq!(find().err(), Some(NotScanned::Busy));
         Layer::new("registered meanwhile", None);
@@ -283,7 +283,7 @@ fn a_scan_during_a_visit_reports_that_another_is_running() {
 
 #[test]
 fn a_scan_leaves_counts_and_memory_as_they_were() {
-    let _alone = alone();
+    let _guard = begin_test();
     let layer = Layer::new("a", Some(1));
     layer.refer(&layer);
     scan();
@@ -307,7 +307,7 @@ fn a_visit_that_panics_does_not_stop_the_next() {
         fn opaque(&mut self, _: &Path, _: &str) {}
         fn show(&mut self, _: &Path, _: &dyn std::fmt::Debug) {}
     }
-    let _alone = alone();
+    let _guard = begin_test();
     let layer = Layer::new("a", Some(1));
     layer.refer(&layer);
     let visit = || layer.references(&mut Visitor::new(&mut Panics));
@@ -316,7 +316,7 @@ fn a_visit_that_panics_does_not_stop_the_next() {
     assert_eq!(scan().unreachable, 1);
 }
 
-/// Panics when it is shown, or when writing fails.
+/// A value whose `Debug` panics: always, or when writing fails.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Unshowable(u64);
 
@@ -334,7 +334,7 @@ impl std::fmt::Debug for Unshowable {
 
 #[test]
 fn values_that_cannot_be_shown_hide_no_finding() {
-    let _alone = alone();
+    let _guard = begin_test();
     for number in [0, 1] {
         let shows: fn(&Custom, &mut Visitor<'_>) = match number {
             0 => |custom, to| {
@@ -360,7 +360,7 @@ fn values_that_cannot_be_shown_hide_no_finding() {
 
 #[test]
 fn a_report_states_that_values_could_not_be_fully_visited() {
-    let _alone = alone();
+    let _guard = begin_test();
     let custom = Custom::new(|_, to| to.opaque("a closure"));
     let itself = Rc::clone(&custom);
     custom.next.borrow_mut().push(itself);

@@ -9,12 +9,12 @@ use std::thread;
 
 #[test]
 fn nothing_is_registered_or_scanned_while_it_is_off() {
-    let _alone = alone();
+    let _guard = begin_test();
     disable();
     let layer = Layer::new("a", Some(1));
     layer.refer(&layer);
     drop(layer);
-    assert_eq!(registry::entries(), (0, 0));
+    assert_eq!(registry::entry_counts(), (0, 0));
     assert_eq!(find().err(), Some(NotScanned::Off));
     enable();
     assert_eq!(scan().values, 0);
@@ -22,24 +22,24 @@ fn nothing_is_registered_or_scanned_while_it_is_off() {
 
 #[test]
 fn dead_values_are_forgotten_as_others_are_registered() {
-    let _alone = alone();
+    let _guard = begin_test();
     let alive: Vec<_> = (0..1000).map(|_| Layer::new("alive", None)).collect();
     let shared: Vec<Arc<u32>> = (0..1000).map(Arc::new).collect();
     shared.iter().for_each(register);
     for number in 0..100_000 {
         Layer::new("dies", None);
         register(&Arc::new(number));
-        let (local, all) = registry::entries();
+        let (local, all) = registry::entry_counts();
         assert!(local <= 2 * 1000 + 256 && all <= 2 * 1000 + 256, "{local} and {all} after {number}");
     }
     drop((alive, shared));
     assert_eq!(scan().values, 0);
-    assert_eq!(registry::entries(), (0, 0), "a scan forgets all that is dead");
+    assert_eq!(registry::entry_counts(), (0, 0), "a scan forgets all that is dead");
 }
 
 #[test]
 fn a_value_ends_when_the_program_drops_it() {
-    let _alone = alone();
+    let _guard = begin_test();
     struct SetsOnDrop<'a>(&'a Cell<bool>);
     impl Drop for SetsOnDrop<'_> {
         fn drop(&mut self) {
@@ -58,7 +58,7 @@ fn a_value_ends_when_the_program_drops_it() {
 
 #[test]
 fn shared_values_of_threads_that_have_ended_are_still_visited() {
-    let _alone = alone();
+    let _guard = begin_test();
     let shared = thread::spawn(|| {
         let shared = Arc::new(5_u32);
         register(&shared);
@@ -72,7 +72,7 @@ fn shared_values_of_threads_that_have_ended_are_still_visited() {
 
 #[test]
 fn registration_while_a_thread_ends_does_no_harm() {
-    let _alone = alone();
+    let _guard = begin_test();
     struct Late(Option<Rc<Layer>>);
     impl Drop for Late {
         fn drop(&mut self) {
@@ -97,7 +97,7 @@ fn registration_while_a_thread_ends_does_no_harm() {
 
 #[test]
 fn a_second_scan_leaves_a_running_one_alone() {
-    let _alone = alone();
+    let _guard = begin_test();
     struct Slow(std::sync::Barrier);
     impl References for Slow {
         fn references(&self, _: &mut Visitor<'_>) {
@@ -129,7 +129,7 @@ fn makes_a_leaking_layer() {
 
 #[test]
 fn a_value_shows_its_scope_and_place_and_on_request_its_stack() {
-    let _alone = alone();
+    let _guard = begin_test();
     enable_with(RegisterOptions::new().stacks(true));
     switch::set(switch::SCOPES, true);
     {

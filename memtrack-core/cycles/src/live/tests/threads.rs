@@ -37,8 +37,8 @@ impl References for Part {
     }
 }
 
-/// Scans while threads run `work` in a loop, each with its number, and another thread leaks cycles; every
-/// finding must be one of those, and each of them must be found in the end.
+/// Scans while threads run `work` in a loop, each with its thread number, and another thread leaks cycles. Each
+/// finding must be one of the leaked cycles, and in the end all of them must be found.
 fn only_what_leaked_is_found_while(threads: usize, work: impl Fn(usize) + Sync) {
     let seconds = std::env::var("MEMTRACK_STRESS_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     let for_so_long = seconds.map_or(Duration::from_millis(1500), Duration::from_secs);
@@ -81,9 +81,13 @@ fn only_what_leaked_is_found_while(threads: usize, work: impl Fn(usize) + Sync) 
         loop {
             let report = scan();
             scans += 1;
-            deceived += u32::from(report.doubted > 0);
+            deceived += u32::from(report.changed_meanwhile > 0);
             for (name, held) in names(&report.graph) {
-                assert_eq!((name.as_str(), held), ("leaked", Held::Unreachable), "after {scans} scans");
+                assert_eq!(
+                    (name.as_str(), held),
+                    ("leaked", Reachability::Unreachable),
+                    "after {scans} scans"
+                );
             }
             assert!(report.graph.remarks.is_empty(), "{:?}", report.graph.remarks);
             if begin.elapsed() >= for_so_long {
@@ -96,12 +100,12 @@ fn only_what_leaked_is_found_while(threads: usize, work: impl Fn(usize) + Sync) 
     assert!(scans > 0 && deceived <= scans && leaked > 0);
     let report = scan();
     assert_eq!(report.unreachable, leaked);
-    assert!(report.looks >= 8);
+    assert!(report.visits >= 8);
 }
 
 #[test]
 fn a_cycle_behind_a_mutex_is_found_on_any_thread() {
-    let _alone = alone();
+    let _guard = begin_test();
     thread::spawn(|| {
         let (a, b) = (Part::new("a"), Part::new("b"));
         a.push(Arc::clone(&b));
@@ -116,7 +120,7 @@ fn a_cycle_behind_a_mutex_is_found_on_any_thread() {
 
 #[test]
 fn locked_values_are_skipped_and_held() {
-    let _alone = alone();
+    let _guard = begin_test();
     let a = Part::new("a");
     a.push(Arc::clone(&a));
     let locked = a.slots.lock().expect("not poisoned");
@@ -124,9 +128,9 @@ fn locked_values_are_skipped_and_held() {
     assert_eq!((report.unreachable, report.incomplete), (0, 1));
     let why = report.graph.nodes[0].incomplete.expect("locked");
     assert_eq!(report.graph.text(why), ".slots: locked");
-    assert_eq!(report.graph.nodes[0].held, Held::Outside(2));
+    assert_eq!(report.graph.nodes[0].held, Reachability::Outside(2));
     drop(locked);
-    // A value that is locked for ever and otherwise unreachable hides the values that it holds.
+    // A value that is locked forever and otherwise unreachable hides the values that it holds.
     let part = Arc::clone(&a);
     std::mem::forget(part.slots.lock().expect("not poisoned"));
     drop(a);
@@ -137,7 +141,7 @@ fn locked_values_are_skipped_and_held() {
 
 #[test]
 fn pointers_that_are_copied_and_dropped_meanwhile_are_no_cycles() {
-    let _alone = alone();
+    let _guard = begin_test();
     let parts: Vec<_> = (0..4).map(|_| Part::new("held")).collect();
     only_what_leaked_is_found_while(2, |thread| {
         for (from, to) in [(0, 1), (1, 2), (2, 3), (3, thread), (thread, thread)] {
@@ -151,10 +155,10 @@ fn pointers_that_are_copied_and_dropped_meanwhile_are_no_cycles() {
 
 #[test]
 fn pointers_that_move_between_two_values_meanwhile_are_no_cycles() {
-    let _alone = alone();
+    let _guard = begin_test();
     let a = Part::new("held");
-    // The test holds `a` alone; the pointer that moves between the two is the other pointer to it, which a
-    // scan that sees it in both counts twice.
+    // The test holds only `a`. The pointer that moves between the two values is the other pointer to `a`; a scan that
+    // sees it in both values counts it twice.
     a.push(Part::new("held"));
     a.push(Arc::clone(&a));
     only_what_leaked_is_found_while(1, |_| {
@@ -172,7 +176,7 @@ fn pointers_that_move_between_two_values_meanwhile_are_no_cycles() {
 
 #[test]
 fn a_thread_that_walks_around_a_ring_hand_over_hand_holds_it() {
-    let _alone = alone();
+    let _guard = begin_test();
     let first = Part::new("held");
     let mut last = Arc::clone(&first);
     for _ in 0..20 {
@@ -194,12 +198,12 @@ fn a_thread_that_walks_around_a_ring_hand_over_hand_holds_it() {
 
 #[test]
 fn values_that_are_made_and_dropped_meanwhile_are_no_cycles() {
-    let _alone = alone();
+    let _guard = begin_test();
     only_what_leaked_is_found_while(2, |_| {
         let (a, b) = (Part::new("dropped"), Part::new("dropped"));
         a.push(Arc::clone(&b));
         b.push(Arc::clone(&a));
-        // Ended explicitly: for a moment only the scan may hold them.
+        // The cycle is broken explicitly: for a moment, only the scan may hold the values.
         let theirs = std::mem::take(&mut *a.slots.lock().expect("not poisoned"));
         drop(b);
         drop(theirs);

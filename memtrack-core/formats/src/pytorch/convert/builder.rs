@@ -7,7 +7,7 @@ use crate::pytorch::StringInterner;
 use memtrack_model::NameFrames;
 use memtrack_model::event::{Event, EventFlags, ScopeId};
 use memtrack_model::snapshot::pytorch::{
-    BlockState, Key, MempoolId, Odd, Part, PytorchSnapshot, Records, SegmentInfo, known,
+    BlockState, ExactValue, Key, MempoolId, Part, PytorchSnapshot, Records, SegmentInfo, known,
 };
 use memtrack_model::snapshot::{LiveBlock, Segment, Snapshot, StringId, Value};
 
@@ -127,7 +127,7 @@ fn set_pool(records: &mut Records, row: usize, key: Key, pool: MempoolId, place:
     }
     // More pools than fit into the column.
     let pair = [Value::integer(pool.0.into()), Value::integer(pool.1.into())];
-    records.odd.push(Odd { row: row as u32, place, value: Value::Tuple(pair.into_iter().collect()) });
+    records.odd.push(ExactValue { row: row as u32, place, value: Value::Tuple(pair.into_iter().collect()) });
     records.set(row, key, 0);
 }
 

@@ -14,7 +14,8 @@ pub(crate) mod tests;
 
 use super::samples::{self, Texts};
 use super::{
-    Key, Odd, Part, PyTorch, Records, Shape, counts, driver_readings, known, scope_sums, scopes, settings,
+    ExactValue, Key, Part, PyTorch, Records, Shape, counts, driver_readings, known, scope_sums, scopes,
+    settings,
 };
 pub use builder::Builder;
 use memtrack_model::NameFrames;
@@ -23,7 +24,7 @@ use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackI
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::snapshot::{
     Clock, CountedPeak, DeviceStatistics, DriverReading, Meta, Ordinals, ScopeSum, Snapshot, StringId, Value,
-    Weighed,
+    WeighedBlock,
 };
 use names::Names;
 use places::Places;
@@ -184,7 +185,7 @@ impl<'a> Convert<'a> {
         let kind = 2 * u32::from(event.action == Action::Oom);
         let shape = category.map_or(kind, |_| WITH_CATEGORY) + u32::from(!stack.is_none());
         let mut metadata = self.scope(event.scope);
-        let weighed = Weighed::of(event.size_bytes, event.flags, &self.from.meta);
+        let weighed = WeighedBlock::of(event.size_bytes, event.flags, &self.from.meta);
         if weighed.estimated {
             metadata = self.samples.text(metadata, weighed, &mut self.names.strings);
         }
@@ -193,7 +194,7 @@ impl<'a> Convert<'a> {
         let row = details.push(shape);
         if event.action == Action::Other {
             let name = self.names.strings.intern(Action::Other.name().as_bytes());
-            details.odd.push(Odd { row: row as u32, place: 0, value: Value::Str(name) });
+            details.odd.push(ExactValue { row: row as u32, place: 0, value: Value::Str(name) });
         }
         if event.action != Action::Oom {
             keep_bits(details, row, Key::Addr, event.address);
@@ -313,7 +314,7 @@ fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
     if bits > LARGEST
         && let Some(place) = records.shape_of(row).keys.iter().position(|name| known(name) == Some(key))
     {
-        records.odd.push(Odd { row: row as u32, place: place as u16, value: Value::Int(bits as i64) });
+        records.odd.push(ExactValue { row: row as u32, place: place as u16, value: Value::Int(bits as i64) });
     }
 }
 

@@ -4,7 +4,7 @@
 
 use foldhash::fast::FixedState;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags};
-use memtrack_model::snapshot::{LiveBlock, Snapshot, Weighed};
+use memtrack_model::snapshot::{LiveBlock, Snapshot, WeighedBlock};
 use std::collections::{HashMap, VecDeque};
 
 /// Places are a multiple of this many bytes.
@@ -45,7 +45,7 @@ impl Places {
             highest = if end <= MAX_ADDRESS { end.max(highest) } else { highest };
             if is_sampled(flags) {
                 sampled = true;
-                most = Weighed::of(size_bytes, flags, &from.meta).bytes.max(most);
+                most = WeighedBlock::of(size_bytes, flags, &from.meta).bytes.max(most);
             }
         };
         for row in from.events.rows_of(device) {

@@ -4,7 +4,7 @@
 use super::{Convert, LARGEST, keep_bits, set_default_pool, without_sampling};
 use memtrack_model::event::{ScopeId, StackId, StreamId};
 use memtrack_model::snapshot::pytorch::{BlockInfo, BlockState, Key, PoolKind, Records, Shape};
-use memtrack_model::snapshot::{LiveBlock, Segment, StringId, Weighed};
+use memtrack_model::snapshot::{LiveBlock, Segment, StringId, WeighedBlock};
 
 pub(super) const SEGMENT: [Key; 12] = [
     Key::Device,
@@ -90,7 +90,7 @@ impl Convert<'_> {
     /// Returns a block with the bytes that it represents, at its address in the file.
     fn file_block(&mut self, block: &LiveBlock) -> FileBlock {
         let block = self.places.get(&block.device).map_or(*block, |places| places.live(block));
-        let weighed = Weighed::of(block.size_bytes, block.flags, &self.from.meta);
+        let weighed = WeighedBlock::of(block.size_bytes, block.flags, &self.from.meta);
         let mut metadata = self.scope(block.scope);
         if weighed.estimated {
             metadata = self.samples.text(metadata, weighed, &mut self.names.strings);

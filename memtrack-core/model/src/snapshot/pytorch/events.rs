@@ -6,7 +6,7 @@ use super::records::{Records, known};
 use crate::event::StackId;
 use crate::snapshot::{EventTable, Value};
 
-/// Returns the exact value at a place of an event's shape.
+/// Returns the exact value at a position in an event's shape.
 pub fn value_at(events: &EventTable, details: &Records, row: usize, place: usize) -> Option<Value> {
     if let Some(odd) = details.odd_at(row, place) {
         return Some(odd.clone());

@@ -1,14 +1,14 @@
-//! Snapshots that are certain to be in PyTorch's form.
+//! Snapshots that are known to be in PyTorch's form.
 
 use super::PyTorch;
 use crate::event::DeviceId;
 use crate::snapshot::Snapshot;
 use std::ops::Deref;
 
-/// A [`Snapshot`] in PyTorch's form, which reports in PyTorch's terms, the state of segments and replays need. A
-/// recording is not in this form by itself; `SnapshotFiles::as_pytorch` converts it.
+/// A [`Snapshot`] in PyTorch's form, as required for reports in PyTorch's terms, for the state of segments and for
+/// replays. A recording is not in this form; `SnapshotFiles::as_pytorch` converts it.
 ///
-/// It dereferences to the snapshot, for reading only.
+/// It dereferences to the snapshot, read-only.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PytorchSnapshot {
     snapshot: Snapshot,
@@ -17,7 +17,7 @@ pub struct PytorchSnapshot {
 impl PytorchSnapshot {
     /// Returns the parts that only PyTorch's files contain.
     pub fn details(&self) -> &PyTorch {
-        self.pytorch.as_deref().expect("checked when it was made")
+        self.pytorch.as_deref().expect("checked when it was created")
     }
 
     /// Returns the snapshot itself.
@@ -32,7 +32,7 @@ impl PytorchSnapshot {
 }
 
 impl Default for PytorchSnapshot {
-    /// Creates a file without any content.
+    /// Creates an empty snapshot.
     fn default() -> Self {
         Self { snapshot: Snapshot { pytorch: Some(Box::default()), ..Snapshot::default() } }
     }

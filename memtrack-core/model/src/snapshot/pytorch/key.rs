@@ -55,15 +55,15 @@ keys! {
     Segments = "segments": Other, "The segments of all devices.";
     DeviceTraces = "device_traces": Other, "The events, a list per device.";
     AllocatorSettings = "allocator_settings": Other, "The allocator's configuration.";
-    ExternalAnnotations = "external_annotations": Other, "Ranges of the profiler.";
+    ExternalAnnotations = "external_annotations": Other, "Annotated ranges of the profiler.";
     HostSegments = "host_segments": Other, "Pinned host memory.";
     HostTraces = "host_traces": Other, "Events of pinned host memory.";
     Device = "device": Signed, "A device ordinal; −1 is the host.";
     Address = "address": Unsigned, "Where a segment or block begins.";
     TotalSize = "total_size": Unsigned, "Bytes of a segment.";
-    AllocatedSize = "allocated_size": Unsigned, "Bytes of a segment's blocks that are handed out.";
-    ActiveSize = "active_size": Unsigned, "The same, with blocks whose free is pending.";
-    RequestedSize = "requested_size": Unsigned, "Bytes the client asked for.";
+    AllocatedSize = "allocated_size": Unsigned, "Bytes of a segment's allocated blocks.";
+    ActiveSize = "active_size": Unsigned, "Bytes of a segment's allocated blocks, and of blocks whose free is pending.";
+    RequestedSize = "requested_size": Unsigned, "Bytes that the client requested.";
     Stream = "stream": Unsigned, "A raw stream handle.";
     SegmentType = "segment_type": Text, "`small` or `large`.";
     SegmentPoolId = "segment_pool_id": Pool, "The pool that owns a segment.";
@@ -72,17 +72,17 @@ keys! {
     Blocks = "blocks": Rows, "The blocks of a segment, in address order.";
     Size = "size": Unsigned, "Bytes of a block or event.";
     State = "state": Text, "The state of a block.";
-    History = "history": Other, "Earlier tenants of a block (PyTorch up to 2.0).";
+    History = "history": Other, "The allocations that a block served (PyTorch up to 2.0).";
     ForwardFrames = "forward_frames": Other, "Text lines of the forward stack of a backward allocation.";
-    Category = "category": Text, "What a profile says the memory was for.";
-    Action = "action": Text, "What happened.";
-    Addr = "addr": Unsigned, "The address an event is about.";
+    Category = "category": Text, "The purpose of the memory according to a profile.";
+    Action = "action": Text, "The kind of an event.";
+    Addr = "addr": Unsigned, "The address of an event.";
     DeviceFree = "device_free": Unsigned, "Free bytes of the device when memory ran out.";
     TimeUs = "time_us": Unsigned, "Microseconds since the Unix epoch.";
     CompileContext = "compile_context": Text, "The compiled region that was running.";
-    UserMetadata = "user_metadata": Text, "A string of the user's.";
-    PoolId = "pool_id": Pool, "The pool an event is about.";
-    InternalMetadata = "internal_metadata": Text, "A tag of the allocator's.";
+    UserMetadata = "user_metadata": Text, "A string set by the user.";
+    PoolId = "pool_id": Pool, "The pool of an event.";
+    InternalMetadata = "internal_metadata": Text, "A tag set by the allocator.";
     Name = "name": Text, "The function of a frame, or the label of an annotation.";
     Filename = "filename": Text, "The file of a frame.";
     Line = "line": Unsigned, "The line of a frame, or an offset in a binary.";
@@ -90,7 +90,7 @@ keys! {
     FxNodeOp = "fx_node_op": Text, "The operation of an FX node.";
     FxNodeName = "fx_node_name": Text, "The name of an FX node.";
     FxNodeTarget = "fx_node_target": Text, "The target of an FX node.";
-    FxOriginalTrace = "fx_original_trace": Text, "Where an FX node comes from.";
+    FxOriginalTrace = "fx_original_trace": Text, "The stack trace from which an FX node was traced.";
 }
 
 impl Key {

@@ -1,5 +1,5 @@
 //! The content of PyTorch's snapshots that recordings do not have: [`PyTorch`] explains where everything is. The
-//! readers and writers of the files are in packages above this one.
+//! readers and writers of the files are in packages that depend on this one.
 
 mod events;
 mod form;
@@ -11,7 +11,7 @@ mod segment_info;
 pub use events::value_at as event_value_at;
 pub use form::PytorchSnapshot;
 pub use key::{Key, Kind, action_of, id_of, vocabulary};
-pub use records::{Odd, Records, Shape, known};
+pub use records::{ExactValue, Records, Shape, known};
 pub use samples::{Sample, Samples};
 pub use segment_info::{BlockInfo, BlockState, MempoolId, PoolKind, SegmentInfo};
 
@@ -21,7 +21,7 @@ use std::ops::Range;
 
 /// The content of a PyTorch file beyond that of every snapshot.
 ///
-/// **Representation.** A file is a dictionary of lists of dictionaries. Each sort of dictionary is one table of
+/// **Representation.** A file is a dictionary of lists of dictionaries. Each kind of dictionary is one table of
 /// [`Records`], which keeps every key and its order: [`Self::segments`], [`Self::blocks`], [`Self::events`],
 /// [`Self::annotations`] and, in the snapshot itself, the frames ([`super::FrameTable`]). Lists are ranges of rows.
 /// Root keys without a table, such as the settings, are [`Value`]s.
@@ -32,16 +32,16 @@ use std::ops::Range;
 /// other: [`Snapshot::oom_free_bytes`]); the segments and the active blocks are in [`Snapshot::segments`] and
 /// [`Snapshot::blocks`]. Host memory is [`DeviceId::HOST`]. Lists of frames are [`Snapshot::named`] stacks, interned
 /// by content; an event or block without the key `frames` has the empty stack, and [`Records::has`] distinguishes it
-/// from one whose list is empty. Events that memtrack recorded have their scopes again.
+/// from one whose list is empty. Events that memtrack recorded get their scopes back.
 ///
 /// [`Oom`]: crate::event::Action::Oom
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PyTorch {
     /// The root's keys in order, and their values.
     pub root: Vec<(Value, Part)>,
-    /// Whether the root is only the list of segments (`torch.cuda.memory_snapshot()`).
+    /// Whether the root is just the list of segments (`torch.cuda.memory_snapshot()`).
     pub list_only: bool,
-    /// Whether the first segments are in a tuple; PyTorch writes a list.
+    /// Whether the devices' segments are in a tuple; PyTorch writes a list.
     pub segments_are_a_tuple: bool,
     /// Whether the traces are in a tuple; PyTorch writes a list.
     pub traces_are_a_tuple: bool,
@@ -51,7 +51,7 @@ pub struct PyTorch {
     pub host_trace: Range<usize>,
     /// The device number of a recording's host heap. Only in files that memtrack wrote.
     pub heap: Option<DeviceId>,
-    /// The begin of the recording, in microseconds since the Unix epoch. Only in files that memtrack wrote.
+    /// The start of the recording, in microseconds since the Unix epoch. Only in files that memtrack wrote.
     pub start_us: Option<u64>,
     /// The blocks that represent others; only in files that memtrack wrote.
     pub samples: Samples,
@@ -61,22 +61,22 @@ pub struct PyTorch {
     pub segments: Records,
     /// The number of segments that belong to devices; the rest are pinned host memory.
     pub device_segments: usize,
-    /// The blocks. Where the file contains no address, the column contains the running sum from the segment's.
+    /// The blocks. If the file has no block addresses, the column contains those that follow from the segment and the sizes.
     pub blocks: Records,
     /// The profiler's ranges.
     pub annotations: Records,
 }
 
-/// The value of a key of the root.
+/// The value of a root key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Part {
-    /// The first segments.
+    /// The segments of devices.
     Segments,
-    /// The remaining segments.
+    /// The segments of pinned host memory.
     HostSegments,
-    /// The traces.
+    /// The traces of devices.
     DeviceTraces,
-    /// The host's trace.
+    /// The trace of pinned host memory.
     HostTraces,
     /// The annotations.
     Annotations,
@@ -84,7 +84,7 @@ pub enum Part {
     Value(Value),
 }
 
-/// The request that a block serves.
+/// An allocation that a block serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tenant {
@@ -104,8 +104,8 @@ impl PyTorch {
         }
     }
 
-    /// Returns the tenant of a block in use whose tenants are listed, as PyTorch did up to 2.0: the first is the live
-    /// one.
+    /// Returns the tenant of a block in use, if the file lists the block's tenants, as PyTorch did up to 2.0: the first
+    /// one is live.
     pub fn tenant(&self, strings: &StringTable, block: usize) -> Option<Tenant> {
         if self.blocks.has(block, Key::Frames) {
             return None;
@@ -153,8 +153,8 @@ impl Snapshot {
         events::value_at(&self.events, details, row, place)
     }
 
-    /// Returns how much of the device was free when memory ran out, at an event [`Oom`](crate::event::Action::Oom).
-    /// In a PyTorch file, such an event may have an address as well, which means nothing. `None` where the file does
+    /// Returns how much of the device was free when memory ran out, at an [`Oom`](crate::event::Action::Oom) event.
+    /// In a PyTorch file, such an event may have an address as well, which is meaningless. `None` where the file does
     /// not contain it, and for a heap, whose free memory is unknown.
     ///
     /// # Panics

@@ -1,12 +1,12 @@
-//! Dictionaries of one sort as a table. Each record has a [`Shape`] (its keys, in order); the values of its keys are
-//! in columns, and values that do not fit their column are kept beside them, exactly as they were.
+//! Dictionaries of one kind as a table. Each record has a [`Shape`] (its keys, in order); the values of its keys are
+//! in columns, and values that do not fit their column are kept beside the columns, unchanged.
 
 use super::{Key, Kind};
 use crate::event::StackId;
 use crate::snapshot::{StringId, Value};
 use std::ops::Range;
 
-/// The most distinct pools in a column. Real files have a handful; a file with more keeps the others beside the
+/// The maximum number of distinct pools in a column. Real files have a handful; further pools are kept beside the
 /// column.
 const MAX_POOLS: usize = 256;
 
@@ -61,7 +61,7 @@ enum Column {
 
 /// A value that does not fit its column, or has none.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Odd {
+pub struct ExactValue {
     /// The record.
     pub row: u32,
     /// The position of its key in the record's shape.
@@ -70,14 +70,14 @@ pub struct Odd {
     pub value: Value,
 }
 
-/// Dictionaries of one sort, by row.
+/// Dictionaries of one kind, by row.
 ///
 /// **Representation.** `shape[row]` determines which keys a record has and in which order; a key that is missing in
-/// the file is missing in the shape. A known key's values lie in one column for all rows, made when the first row has
-/// the key and 0 where a row does not have it. A column contains the nearest number of its kind (an integer as
+/// the file is missing in the shape. The values of a known key are in one column for all rows, which is created with the
+/// first row that has the key, and is 0 for rows without it. A column contains the nearest number of its kind (an integer as
 /// unsigned 64 bits, a string as its id); when that is not exact (a float, a negative size, `None`, 2^80), the exact
-/// value is an [`Odd`], and the column contains 0 or the result of Python's `int` for it. So reports read columns,
-/// while writers and others that must be exact use [`Self::value`], which searches for an [`Odd`] first.
+/// value is an [`ExactValue`], and the column contains 0 or the result of Python's `int` for it. So reports read columns,
+/// while writers and others that must be exact use [`Self::value`], which searches for an [`ExactValue`] first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Records {
     /// The distinct shapes.
@@ -86,8 +86,8 @@ pub struct Records {
     pub shape: Vec<u32>,
     /// The columns that exist, by key; at most as many as there are keys.
     columns: Vec<(Key, Column)>,
-    /// The values beside the columns, by row and place.
-    pub odd: Vec<Odd>,
+    /// The values beside the columns, sorted by row and position.
+    pub odd: Vec<ExactValue>,
     /// The pools that pool columns refer to; pool 0 is (0, 0) once there is any.
     pub pools: Vec<(u64, u64)>,
 }
@@ -142,8 +142,8 @@ impl Records {
         self.pools.get(self.number(row, key) as usize).copied().unwrap_or_default()
     }
 
-    /// Returns the pool under `key`, also where it is kept beside its column (of many pools, large numbers, a list);
-    /// `None` where the record contains none.
+    /// Returns the pool under `key`, even if it is kept beside its column (because there are many pools, its numbers are
+    /// large, or it is a list); `None` if the record contains none.
     pub fn named_pool(&self, row: usize, key: Key) -> Option<(u64, u64)> {
         if !self.has(row, key) {
             return None;
@@ -164,14 +164,14 @@ impl Records {
         start..start + (packed as u32) as usize
     }
 
-    /// Returns the value beside the column for that place of a record's shape.
+    /// Returns the value beside the column for a position in a record's shape.
     pub fn odd_at(&self, row: usize, place: usize) -> Option<&Value> {
         let at = self.odd.binary_search_by_key(&(row, place), |odd| (odd.row as usize, odd.place.into()));
         at.ok().map(|at| &self.odd[at].value)
     }
 
     /// Returns all values beside the columns for a record.
-    pub fn odd_of(&self, row: usize) -> &[Odd] {
+    pub fn odd_of(&self, row: usize) -> &[ExactValue] {
         let start = self.odd.partition_point(|odd| (odd.row as usize) < row);
         let length = self.odd[start..].iter().take_while(|odd| odd.row as usize == row).count();
         &self.odd[start..start + length]
@@ -186,7 +186,7 @@ impl Records {
         self.odd_at(row, place)
     }
 
-    /// Returns the exact value at a place of a record's shape, except for [`Kind::Rows`] and events' own columns.
+    /// Returns the exact value at a position in a record's shape, except for [`Kind::Rows`] and events' own columns.
     pub fn value_at(&self, row: usize, place: usize) -> Option<Value> {
         if let Some(odd) = self.odd_at(row, place) {
             return Some(odd.clone());
@@ -220,13 +220,13 @@ impl Records {
         self.value_at(row, place)
     }
 
-    /// Appends a record of that shape; its columns are set next.
+    /// Appends a record of that shape; the caller then sets its columns.
     pub fn push(&mut self, shape: u32) -> usize {
         self.shape.push(shape);
         self.shape.len() - 1
     }
 
-    /// Sets a column of the last record, and creates the column if this is the first record that has it.
+    /// Sets a column of the last record; creates the column if no earlier record has the key.
     #[inline]
     pub fn set(&mut self, row: usize, key: Key, number: u64) {
         let at = match self.column_of(key) {
@@ -251,16 +251,16 @@ impl Records {
     /// Sets the column at `at`, a result of [`Self::column_of`], of the last record.
     #[inline]
     pub fn set_column(&mut self, row: usize, at: usize, number: u64) {
-        // Rows before that lack the key hold 0.
-        fn put<T: Copy + Default>(column: &mut Vec<T>, row: usize, number: T) {
+        // Earlier rows without the key contain 0.
+        fn store<T: Copy + Default>(column: &mut Vec<T>, row: usize, number: T) {
             if column.len() < row {
                 column.resize(row, T::default());
             }
             if column.len() == row { column.push(number) } else { column[row] = number }
         }
         match &mut self.columns[at].1 {
-            Column::Narrow(column) => put(column, row, number as u32),
-            Column::Wide(column) => put(column, row, number),
+            Column::Narrow(column) => store(column, row, number as u32),
+            Column::Wide(column) => store(column, row, number),
         }
     }
 
@@ -293,7 +293,9 @@ impl Records {
         });
         let mut odd = Vec::new();
         for (to, &from) in rows.iter().enumerate() {
-            odd.extend(self.odd_of(from as usize).iter().map(|odd| Odd { row: to as u32, ..odd.clone() }));
+            odd.extend(
+                self.odd_of(from as usize).iter().map(|odd| ExactValue { row: to as u32, ..odd.clone() }),
+            );
         }
         Self {
             shapes: self.shapes.clone(),
@@ -304,14 +306,14 @@ impl Records {
         }
     }
 
-    /// Returns the bytes of memory that the table takes, with an estimate for the values beside it.
+    /// Returns the bytes of memory that the table takes, including an estimate for the values beside the columns.
     pub fn used_bytes(&self) -> u64 {
         let columns = self.columns.iter().map(|(_, column)| match column {
             Column::Narrow(column) => column.capacity() * 4,
             Column::Wide(column) => column.capacity() * 8,
         });
         let keys: usize = self.shapes.iter().map(|shape| shape.keys.len() * size_of::<Value>() + 32).sum();
-        let rest = self.shape.capacity() * 4 + self.odd.capacity() * size_of::<Odd>();
+        let rest = self.shape.capacity() * 4 + self.odd.capacity() * size_of::<ExactValue>();
         (columns.sum::<usize>() + rest + self.pools.capacity() * 16 + keys) as u64
     }
 }

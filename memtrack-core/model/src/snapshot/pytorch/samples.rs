@@ -1,9 +1,9 @@
 //! Sampled blocks in PyTorch's files, which have no weights: there, a sampled block has the bytes that it represents,
-//! so that totals and peaks are the estimates. Its own size and its weight are in its `user_metadata` for people, and
-//! for memtrack once for each such text among the settings, which no other program reads:
+//! so that totals and peaks are the estimates. Its own size and weight are in its `user_metadata`, as text for people,
+//! and for memtrack, once for each such text, in the allocator settings, under a key that other programs ignore:
 //! `allocator_settings.memtrack.samples = [[text, scope's path, size in bytes, weight], …]`.
 
-use crate::snapshot::{StringId, Weighed};
+use crate::snapshot::{StringId, WeighedBlock};
 use std::collections::HashMap;
 
 /// The texts that mark a block as a sample, and the samples' data.
@@ -19,15 +19,15 @@ pub struct Samples {
 pub struct Sample {
     /// The path of its scope.
     pub path: StringId,
-    /// Its own size.
+    /// Its own size in bytes.
     pub size_bytes: u64,
     /// The number of blocks it represents.
     pub weight: f64,
 }
 
 impl Sample {
-    fn weighed(self, bytes: u64) -> Weighed {
-        Weighed { size_bytes: self.size_bytes, bytes, blocks: self.weight, estimated: true }
+    fn weighed(self, bytes: u64) -> WeighedBlock {
+        WeighedBlock { size_bytes: self.size_bytes, bytes, blocks: self.weight, estimated: true }
     }
 }
 
@@ -44,28 +44,28 @@ impl Samples {
         self.by_text.is_empty()
     }
 
-    /// Returns whether a text belongs to samples.
+    /// Returns whether the metadata `text` marks a block as a sample.
     pub fn has(&self, text: StringId) -> bool {
         self.by_text.contains_key(&text)
     }
 
     /// Returns the weight of a block of `bytes` whose metadata is `text`.
-    pub fn weighed(&self, text: StringId, bytes: u64) -> Weighed {
+    pub fn weighed(&self, text: StringId, bytes: u64) -> WeighedBlock {
         match self.by_text.get(&text) {
             Some(sample) => sample.weighed(bytes),
-            None => Weighed { size_bytes: bytes, bytes, blocks: 1.0, estimated: false },
+            None => WeighedBlock { size_bytes: bytes, bytes, blocks: 1.0, estimated: false },
         }
     }
 
     /// Returns the weight of the block in that row of [`Snapshot::blocks`](crate::Snapshot::blocks).
-    pub fn weighed_block(&self, row: usize, bytes: u64) -> Weighed {
+    pub fn weighed_block(&self, row: usize, bytes: u64) -> WeighedBlock {
         match self.by_block.get(&(row as u32)) {
             Some(sample) => sample.weighed(bytes),
-            None => Weighed { size_bytes: bytes, bytes, blocks: 1.0, estimated: false },
+            None => WeighedBlock { size_bytes: bytes, bytes, blocks: 1.0, estimated: false },
         }
     }
 
-    /// Returns the path of the scope that a text names.
+    /// Returns the path of the scope in the metadata `text`.
     pub fn path(&self, text: StringId) -> StringId {
         self.by_text.get(&text).map_or(text, |sample| sample.path)
     }

@@ -6,7 +6,7 @@ use crate::event::{DeviceId, StackId, StreamId};
 /// default pool.
 pub type MempoolId = (u64, u64);
 
-/// The kind of pool a block is of; private pools have both.
+/// The kind of pool that a block belongs to; a private pool has both kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PoolKind {
     /// Blocks of up to 1 MiB.
@@ -25,14 +25,14 @@ impl PoolKind {
     }
 }
 
-/// The use of a block.
+/// The state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockState {
-    /// It is allocated.
+    /// Allocated.
     ActiveAllocated,
-    /// Its free was requested, but other streams may still use it.
+    /// Freed, but other streams may still use it.
     ActivePendingFree,
-    /// It is free.
+    /// Free.
     Inactive,
 }
 
@@ -47,22 +47,22 @@ impl BlockState {
     }
 }
 
-/// One block. Sizes in bytes.
+/// A block. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockInfo {
     /// Its address.
     pub address: u64,
     /// Its size.
     pub size: u64,
-    /// The requested bytes; for a free block, of the last request that it or a part of it served.
+    /// The requested bytes; for a free block, those of the last request that it or a part of it served.
     pub requested_size: u64,
-    /// Its use.
+    /// Its state.
     pub state: BlockState,
     /// The stack of the request.
     pub stack: StackId,
 }
 
-/// One segment, or one run of mapped pages of an expandable range. Sizes in bytes.
+/// A segment, or a run of mapped pages in an expandable range. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
     /// The device.
@@ -75,7 +75,7 @@ pub struct SegmentInfo {
     pub allocated_size: u64,
     /// The part that is not free.
     pub active_size: u64,
-    /// The requested bytes of that.
+    /// The requested bytes of the allocated and pending blocks.
     pub requested_size: u64,
     /// The stream it belongs to.
     pub stream: StreamId,
@@ -85,7 +85,7 @@ pub struct SegmentInfo {
     pub pool: MempoolId,
     /// Whether it belongs to an expandable range.
     pub is_expandable: bool,
-    /// The stack of the request that caused it.
+    /// The stack of the request for which the segment was allocated.
     pub stack: StackId,
     /// Its blocks, by address.
     pub blocks: Vec<BlockInfo>,

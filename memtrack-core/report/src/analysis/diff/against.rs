@@ -98,7 +98,7 @@ impl PeakComparison {
     /// Returns the verdicts as `memtrack check --against --json` prints them.
     pub fn answer(&self) -> AgainstAnswer {
         let device = |growth: &Growth| GrowthAnswer {
-            device: DeviceAnswer::called(&growth.device_name),
+            device: DeviceAnswer::from_name(&growth.device_name),
             verdict: growth.verdict,
             limit_bytes: limit(growth.bytes.before.value as f64, self.tolerance).floor() as u64,
             reasons: Some(growth.reasons.clone()).filter(|reasons| !reasons.is_empty()),

@@ -170,7 +170,7 @@ impl Diff {
     pub fn answer_json(&self) -> DiffAnswer {
         let unmatched = |devices: &[(String, Amount)]| {
             let device = |(name, amount): &(String, Amount)| AloneAnswer {
-                device: DeviceAnswer::called(name),
+                device: DeviceAnswer::from_name(name),
                 requested_bytes: amount.value,
                 requested_bytes_error: amount.error.answer(),
             };
@@ -211,7 +211,7 @@ fn row(row: &DiffRow) -> DiffRowAnswer {
     debug_assert_ne!(change, Kind::Same, "an unchanged group is no row");
     let stack = || row.stack.iter().map(|line| FrameAnswer::from(&line.frame)).collect();
     DiffRowAnswer {
-        name: NameAnswer::shown(&row.name),
+        name: NameAnswer::from_text(&row.name),
         change,
         bytes: row.bytes.bytes_answer(),
         blocks: row.blocks.count_answer(),

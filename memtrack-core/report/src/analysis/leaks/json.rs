@@ -288,7 +288,7 @@ fn device(device: &DeviceLeaks) -> DeviceLeaksAnswer {
 
 fn freed_late(late: &FreedLate) -> FreedLateAnswer {
     FreedLateAnswer {
-        name: NameAnswer::shown(&late.name),
+        name: NameAnswer::from_text(&late.name),
         freed: amount(&late.freed),
         grew_periods: late.grew,
         periods: late.periods,
@@ -312,10 +312,10 @@ fn leak(leak: &Leak) -> LeakAnswer {
     let called = |called: &RowText| {
         let known = |number: u64| (!row.estimated).then_some(number);
         let (requested_bytes, count) = (known(called.bytes), known(called.blocks));
-        CalledAnswer { name: NameAnswer::shown(&called.text).name, requested_bytes, count }
+        CalledAnswer { name: NameAnswer::from_text(&called.text).name, requested_bytes, count }
     };
     LeakAnswer {
-        name: NameAnswer::shown(&row.name),
+        name: NameAnswer::from_text(&row.name),
         never_freed: AmountAnswer {
             requested_bytes: row.allocated_bytes,
             requested_bytes_error: row.errors.allocated_bytes.answer(),
@@ -348,7 +348,8 @@ fn age(age: &Age) -> AgeAnswer {
 }
 
 fn generations(generations: &Generations) -> GenerationsAnswer {
-    let left = |share: &Share| LeftAnswer { name: NameAnswer::shown(&share.name), left: amount(&share.left) };
+    let left =
+        |share: &Share| LeftAnswer { name: NameAnswer::from_text(&share.name), left: amount(&share.left) };
     let row = |row: &Generation| GenerationAnswer {
         number: row.number,
         from_seconds: row.from_seconds,

@@ -54,7 +54,7 @@ pub(super) fn leaks(
     };
     let mut notes: Vec<String> = Vec::new();
     if !moments.are_times && !snapshot.events.is_empty() {
-        let some = if snapshot.has_a_time() { "some events have" } else { "the file's events have" };
+        let some = if snapshot.has_any_time() { "some events have" } else { "the file's events have" };
         notes.push(format!("{some} no times: ages are unknown, and periods are numbers of events"));
     }
     notes.extend(devices.iter().filter_map(|&device| missing_stacks(snapshot, device)));

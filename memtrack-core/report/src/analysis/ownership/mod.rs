@@ -260,7 +260,7 @@ fn judge_python(line: &ParsedFrame<'_>, file: &str) -> Verdict {
 /// Returns whether a file is in the folder `Lib` of a Python installation on Windows: below a folder that is named
 /// after Python, or with the name of a module of the standard library.
 fn is_in_python_on_windows(file: &str) -> bool {
-    if !memtrack_model::paths::is_of_windows(file) {
+    if !memtrack_model::paths::is_windows_path(file) {
         return false;
     }
     let parts: Vec<&str> = file.split(is_separator).collect();

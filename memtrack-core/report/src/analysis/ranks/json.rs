@@ -269,7 +269,7 @@ impl Ranks {
         RanksMemoryAnswer {
             device: match (memory.is_host, memory.is_pinned, &*memory.name) {
                 (false, false, "device") => DeviceAnswer { name: "device".into(), ..DeviceAnswer::default() },
-                (_, _, name) => DeviceAnswer::called(name),
+                (_, _, name) => DeviceAnswer::from_name(name),
             },
             members: memory.members.iter().map(|&(place, _)| place).collect(),
             measures: memory
@@ -365,7 +365,7 @@ fn measure(measure: Measure, distribution: &Distribution) -> MeasureAnswer {
 
 fn difference(difference: &Difference) -> DifferenceAnswer {
     DifferenceAnswer {
-        name: NameAnswer::shown(&difference.name),
+        name: NameAnswer::from_text(&difference.name),
         key: difference.key.clone(),
         own_bytes: difference.bytes,
         own_count: difference.blocks,

@@ -270,7 +270,7 @@ fn phase_and_operator(
     let (scope, stack) = (snapshot.events.scope[row], snapshot.events.stack[row]);
     let phase = attributor.phase(scope, stack, symbols).map(|phase| phase.name().to_owned());
     let (operator, _) = attributor.operator(scope, stack, symbols);
-    (phase, memtrack_model::answer::NameAnswer::shown(&operator).name)
+    (phase, memtrack_model::answer::NameAnswer::from_text(&operator).name)
 }
 
 fn out_of_memory(snapshot: &Snapshot, device: DeviceId) -> Vec<OutOfMemoryDigest> {

@@ -253,7 +253,7 @@ impl TopReport {
         let part = |one: &RowText| {
             let known = |number: u64| (!row.estimated).then_some(number);
             let (requested_bytes, count) = (known(one.bytes), known(one.blocks));
-            PartAnswer { name: NameAnswer::shown(&one.text).name, requested_bytes, count }
+            PartAnswer { name: NameAnswer::from_text(&one.text).name, requested_bytes, count }
         };
         let text = |one: &RowText| TextAnswer {
             text: one.text.clone(),
@@ -262,7 +262,7 @@ impl TopReport {
         };
         let has_texts = !row.texts.is_empty();
         RowAnswer {
-            name: NameAnswer::shown(&row.name),
+            name: NameAnswer::from_text(&row.name),
             requested_bytes: row.allocated_bytes,
             requested_bytes_error: row.errors.allocated_bytes.answer(),
             live_at_peak_bytes: row.live_at_peak_bytes,

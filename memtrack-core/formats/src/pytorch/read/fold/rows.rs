@@ -10,7 +10,7 @@ use crate::pytorch::read::fold::shapes::{Sort, without_duplicates};
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::event::StackId;
-use memtrack_model::snapshot::pytorch::{Key, Kind, Odd};
+use memtrack_model::snapshot::pytorch::{ExactValue, Key, Kind};
 use memtrack_model::snapshot::{EventTable, FrameId, StringId, Value};
 use std::collections::HashMap;
 
@@ -217,7 +217,11 @@ impl Folder {
         for (key, number) in fields.columns.drain(..) {
             records.set(row, key, number);
         }
-        records.odd.extend(fields.odd.drain(..).map(|(place, value)| Odd { row: row as u32, place, value }));
+        records.odd.extend(fields.odd.drain(..).map(|(place, value)| ExactValue {
+            row: row as u32,
+            place,
+            value,
+        }));
         row
     }
 
