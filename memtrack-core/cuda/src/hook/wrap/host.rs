@@ -1,4 +1,4 @@
-//! Pinned host memory: the driver's own, and memory of the program that is registered with it.
+//! Pinned host memory: allocated by the driver, or allocated by the program and registered with the driver.
 
 use super::{CuResult, SUCCESS, allocate, free_by};
 use crate::hook::watch::{AllocationDevice, HookedCall, Kind};

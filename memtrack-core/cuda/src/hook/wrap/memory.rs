@@ -29,7 +29,7 @@ pub(in crate::hook) unsafe fn alloc_managed(
     unsafe { allocate(real as *const c_void, out, size as u64, PLAIN, || real(out, size, flags)) }
 }
 
-/// `cuMemAllocPitch_v2`: its size is known when the driver has chosen the pitch.
+/// `cuMemAllocPitch_v2`: the size is known only after the driver has chosen the pitch.
 pub(in crate::hook) unsafe fn alloc_pitch(
     real: unsafe extern "C" fn(*mut u64, *mut usize, usize, usize, u32) -> CuResult,
     out: *mut u64,

@@ -21,7 +21,7 @@ pub(super) const SUCCESS: CuResult = 0;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(super) const OUT_OF_MEMORY: CuResult = 2;
 
-/// Requests memory from the driver by `call`, which on success leaves an address at `out`.
+/// Requests memory from the driver by `call`, which on success writes an address to `out`.
 ///
 /// # Safety
 /// `out` must be the pointer that the caller passed to the driver: the driver accepts only a pointer that can
@@ -52,7 +52,7 @@ fn free_by(real: *const c_void, address: u64, call: impl FnOnce() -> CuResult) -
     result
 }
 
-/// A location in the driver's form, a type and an id: a device, or a place of the host (`CUmemLocation`).
+/// `CUmemLocation`: a device, or a part of the host's memory.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(in crate::hook) struct Location {
