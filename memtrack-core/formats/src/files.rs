@@ -144,7 +144,7 @@ pub trait SnapshotFiles: Sized {
 impl SnapshotFiles for Snapshot {
     fn open(path: impl AsRef<Path>, options: LoadOptions<'_>) -> Result<Loaded, LoadError> {
         let path = path.as_ref();
-        let loaded = Self::open_stream(part::opened(path)?, options)?;
+        let loaded = Self::open_stream(part::open(path)?, options)?;
         let named = path.extension().and_then(|suffix| Format::named(suffix.to_str()?));
         if named == Some(Format::Pickle) && loaded.format == Format::Json {
             return Err(LoadError::Misnamed);

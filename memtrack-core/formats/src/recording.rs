@@ -38,7 +38,7 @@ fn unpacked((content, report): (Content, ReadReport)) -> Result<(Snapshot, ReadR
 
 /// Reads the recording at `path`, and its other parts next to it.
 pub(crate) fn load(path: &Path) -> Result<(Snapshot, ReadReport), RecordingError> {
-    load_from(BufReader::with_capacity(64 << 10, part::opened(path)?))
+    load_from(BufReader::with_capacity(64 << 10, part::open(path)?))
 }
 
 /// Writes a snapshot as a recording and returns the output.
