@@ -2,7 +2,7 @@
 //! searched here, so that names and the sentences about them agree.
 
 use crate::registry::{EXPORTS, Export, Packing};
-use memtrack_formats::{Compression, Format, packing};
+use memtrack_formats::{Compression, Format, split_compression};
 use std::path::Path;
 
 /// A format in which a snapshot can be written.
@@ -53,7 +53,7 @@ fn target_with(name: &str) -> Result<Option<(Target, Compression)>, String> {
     if let Some(export) = ends_like(name).filter(|export| export.packing == Packing::Gzip) {
         return Ok(Some((Target::Export(export), Compression::None)));
     }
-    let (name, compression) = packing(name);
+    let (name, compression) = split_compression(name);
     if let Some(export) = ends_like(name) {
         let left_out = compression.suffix();
         return match (export.packing, compression) {
@@ -76,7 +76,7 @@ fn target_with(name: &str) -> Result<Option<(Target, Compression)>, String> {
 /// A sentence that lists the possible names.
 pub fn target_named(name: &str) -> Result<(Target, Compression), String> {
     let name = name.trim_start_matches('.').to_ascii_lowercase();
-    let (plain, compression) = packing(&name);
+    let (plain, compression) = split_compression(&name);
     let suffix = EXPORTS.iter().find(|export| export.name == plain).map(|export| export.suffixes[0]);
     // The usual ending may be a compressed one.
     let name = suffix.map_or(name.clone(), |suffix| format!("{suffix}{}", compression.suffix()));

@@ -9,7 +9,7 @@ use super::error::TraceError;
 use super::line::{Kind, TraceLine};
 use super::resolve::Builder;
 use crate::repairs::{Repair, Repairs};
-use memtrack_formats::{Counted, Stored, unpack};
+use memtrack_formats::{CountingReader, InputState, unpack};
 use memtrack_model::optrace::{Header, OperatorTrace};
 use std::io::{self, BufRead, Read};
 
@@ -61,8 +61,8 @@ const MEMORY_ALLOWANCE: u64 = 64 << 20;
 /// that is not JSON, a handle or id with two meanings, enclosing records in a cycle; [`Mode::Compat`] also
 /// rejects damage that the other mode repairs (the repository's docs/FILES.md).
 pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, TraceError> {
-    let count = Stored::default();
-    let (reader, _) = unpack(Counted { inner: input, count: &count })?;
+    let count = InputState::default();
+    let (reader, _) = unpack(CountingReader { inner: input, count: &count })?;
     let mut lines =
         Lines { reader, line: Vec::new(), number: 0, left: max_input, unpacked: 0, stored: &count };
     let mut held = 0_u64;
@@ -142,7 +142,7 @@ struct Lines<'a, R> {
     number: u64,
     left: u64,
     unpacked: u64,
-    stored: &'a Stored,
+    stored: &'a InputState,
 }
 
 impl<R: BufRead> Lines<'_, R> {

@@ -19,7 +19,7 @@ fn with_devices(devices: &[DeviceId]) -> Snapshot {
 }
 
 #[test]
-fn a_device_has_one_number_in_both_forms() {
+fn devices_keep_their_numbers_when_converted() {
     let both = [DeviceId(1), DeviceId::HOST, DeviceId::PINNED];
     for devices in [&both[..], &[DeviceId(0), DeviceId::PINNED], &[DeviceId::PINNED], &both[1..]] {
         let recorded = with_devices(devices);
@@ -36,7 +36,7 @@ fn a_device_has_one_number_in_both_forms() {
 }
 
 #[test]
-fn names_stay_in_pytorchs_form() {
+fn devices_keep_their_names_when_converted() {
     let recorded = with_devices(&[DeviceId(0), DeviceId::PINNED, DeviceId::HOST]);
     let names = |snapshot: &Snapshot| -> Vec<String> {
         snapshot.device_ids().into_iter().map(|device| snapshot.device_name(device)).collect()

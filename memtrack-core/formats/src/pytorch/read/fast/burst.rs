@@ -2,7 +2,7 @@
 //! spelled like one before it, and a list of frames, are consumed as a whole.
 
 use crate::pickle::PickleErrorKind;
-use crate::pickle::decode::{self, Rare, Token};
+use crate::pickle::decode::{self, RareToken, Token};
 use crate::pickle::opcode as op;
 use crate::pytorch::read::fast::runs::{self, Run};
 use crate::pytorch::read::machine::cell::{self, Cell};
@@ -17,7 +17,7 @@ pub(crate) enum End {
     /// Another instruction of one byte, which may have lines behind it.
     Plain(u8),
     /// Another token, and its length.
-    Rare(Rare, usize),
+    Rare(RareToken, usize),
 }
 
 impl Machine<'_> {
@@ -30,10 +30,10 @@ impl Machine<'_> {
     pub(crate) fn burst(&mut self, ready: &[u8], next: &mut usize) -> Result<End, PickleErrorKind> {
         // The position after the last mark, as long as no container was closed.
         let mut marked = None;
-        let mut room = [0; decode::LONGEST];
+        let mut room = [0; decode::MAX_TOKEN_BYTES];
         loop {
-            let Some(head) = decode::head_of(&ready[*next..], &mut room) else { return Ok(End::Cut) };
-            let (token, length) = decode::of(head);
+            let Some(head) = decode::padded_head(&ready[*next..], &mut room) else { return Ok(End::Cut) };
+            let (token, length) = decode::decode_token(head);
             let value = match token {
                 Token::Get(slot) => self.recall(slot.into())?,
                 Token::Int(number) => self.heap.int(number),

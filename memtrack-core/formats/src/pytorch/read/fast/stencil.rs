@@ -95,7 +95,7 @@ pub(crate) enum Spelled {
 /// not support.
 #[inline(always)]
 pub(crate) fn value_in(memo: &Memo, runs: &mut Runs, bytes: &[u8]) -> Option<(Spelled, usize)> {
-    let (token, length) = decode::of(bytes.first_chunk()?);
+    let (token, length) = decode::decode_token(bytes.first_chunk()?);
     let value = match token {
         Token::Get(slot) => memo.get(slot as usize)?,
         Token::Int(number) => {
@@ -124,7 +124,9 @@ pub(crate) fn value_in(memo: &Memo, runs: &mut Runs, bytes: &[u8]) -> Option<(Sp
 /// Returns the pair of `first`, whose token has `length` bytes, and of the integer behind it.
 #[inline(always)]
 fn pair_in(first: i64, bytes: &[u8], length: usize) -> Option<(Spelled, usize)> {
-    let (Token::Int(second), more) = decode::of(bytes[length..].first_chunk()?) else { return None };
+    let (Token::Int(second), more) = decode::decode_token(bytes[length..].first_chunk()?) else {
+        return None;
+    };
     let length = length + more;
     let ends = bytes[length..].starts_with(&[op::TUPLE2, op::MEMOIZE]);
     ends.then_some((Spelled::Pair(Cell::pair(Cell::int(first)?, Cell::int(second)?)?), length + 2))
@@ -152,7 +154,7 @@ impl Machine<'_> {
     /// Returns the stencil of `entries`, SETITEMS included.
     fn stencil_of(&mut self, entries: &[u8]) -> Option<Stencil> {
         // Reading a value may access bytes after the last one.
-        let padded = [entries, &[op::SETITEMS; 2 * decode::LONGEST]].concat();
+        let padded = [entries, &[op::SETITEMS; 2 * decode::MAX_TOKEN_BYTES]].concat();
         let (mut at, mut spellings, mut keys) = (0, Vec::new(), Vec::new());
         while entries.get(at) != Some(&op::SETITEMS) {
             let (Token::Get(slot), key_bytes) = decode::first(&entries[at..])? else { return None };

@@ -77,7 +77,7 @@ impl<'a> Machine<'a> {
             let value = match end {
                 End::Cut => {
                     source.skip(next);
-                    source.read_on()?;
+                    source.refill()?;
                     continue;
                 }
                 End::Plain(op::STOP) => {
@@ -88,11 +88,11 @@ impl<'a> Machine<'a> {
                 }
                 End::Plain(opcode) => {
                     source.skip(next + 1);
-                    self.plain(source, opcode)?
+                    self.execute_plain(source, opcode)?
                 }
                 End::Rare(token, length) => {
                     source.skip(next + length);
-                    self.rare(source, token)?
+                    self.execute_rare(source, token)?
                 }
             };
             self.stack.extend(value);
@@ -112,14 +112,14 @@ impl<'a> Machine<'a> {
 
     /// Returns the error when there is no value to pop.
     #[cold]
-    fn missing(&self) -> PickleErrorKind {
+    fn no_value_error(&self) -> PickleErrorKind {
         if self.marks.is_empty() { PickleErrorKind::StackUnderflow } else { PickleErrorKind::UnexpectedMark }
     }
 
     #[inline]
     pub(crate) fn pop(&mut self) -> Result<Cell> {
         if self.stack.len() <= self.floor {
-            return Err(self.missing());
+            return Err(self.no_value_error());
         }
         self.stack.pop().ok_or(PickleErrorKind::StackUnderflow)
     }
@@ -128,7 +128,7 @@ impl<'a> Machine<'a> {
     pub(crate) fn top(&self) -> Result<Cell> {
         match self.stack.last() {
             Some(&top) if self.stack.len() > self.floor => Ok(top),
-            _ => Err(self.missing()),
+            _ => Err(self.no_value_error()),
         }
     }
 
@@ -152,7 +152,7 @@ impl<'a> Machine<'a> {
         match start.checked_sub(1) {
             Some(index) if index >= self.floor && self.stack[index].tag() == tag => Ok(self.stack[index]),
             Some(index) if index >= self.floor => Err(PickleErrorKind::WrongType(name)),
-            _ => Err(self.missing()),
+            _ => Err(self.no_value_error()),
         }
     }
 
@@ -200,7 +200,7 @@ impl<'a> Machine<'a> {
                 self.stack.truncate(start);
                 Ok(tuple)
             }
-            _ => Err(self.missing()),
+            _ => Err(self.no_value_error()),
         }
     }
 

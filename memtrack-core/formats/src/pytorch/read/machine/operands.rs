@@ -27,7 +27,7 @@ impl Machine<'_> {
     /// Reads a string of `length` bytes.
     #[inline]
     pub(crate) fn string(&mut self, source: &mut Source<impl Read>, length: u64) -> Result<Cell> {
-        if let Some(ready) = source.ready(length) {
+        if let Some(ready) = source.take_buffered(length) {
             return Ok(self.heap.string(text::checked(ready)?));
         }
         self.scratch.clear();

@@ -1,6 +1,6 @@
 //! The instructions that do not occur in events: text protocols, classes and the rest.
 
-use crate::pickle::decode::Rare;
+use crate::pickle::decode::RareToken;
 use crate::pickle::source::Source;
 use crate::pickle::{PickleErrorKind, line, opcode as op};
 use crate::pytorch::read::machine::cell::{self, Cell};
@@ -12,17 +12,21 @@ type Result<T> = std::result::Result<T, PickleErrorKind>;
 
 impl Machine<'_> {
     /// Executes an instruction with a larger operand; `None` when it leaves no new value.
-    pub(crate) fn rare(&mut self, source: &mut Source<impl Read>, token: Rare) -> Result<Option<Cell>> {
+    pub(crate) fn execute_rare(
+        &mut self,
+        source: &mut Source<impl Read>,
+        token: RareToken,
+    ) -> Result<Option<Cell>> {
         Ok(Some(match token {
-            Rare::Text(length) => self.string(source, length)?,
-            Rare::Put(slot) => return self.memoize_at(slot.into()).map(|()| None),
-            Rare::Long(length) => self.long(source, length)?,
-            Rare::Float(number) => self.heap.float(number),
-            Rare::Bytes(length) => self.bytes(source, length)?,
-            Rare::Negative(what) => return Err(PickleErrorKind::Malformed(what)),
-            Rare::Protocol(version) if version > 5 => return Err(PickleErrorKind::Protocol(version)),
-            Rare::Protocol(_) => return Ok(None),
-            Rare::Frame(length) => {
+            RareToken::Text(length) => self.string(source, length)?,
+            RareToken::Put(slot) => return self.memoize_at(slot.into()).map(|()| None),
+            RareToken::Long(length) => self.long(source, length)?,
+            RareToken::Float(number) => self.heap.float(number),
+            RareToken::Bytes(length) => self.bytes(source, length)?,
+            RareToken::Negative(what) => return Err(PickleErrorKind::Malformed(what)),
+            RareToken::Protocol(version) if version > 5 => return Err(PickleErrorKind::Protocol(version)),
+            RareToken::Protocol(_) => return Ok(None),
+            RareToken::Frame(length) => {
                 self.frame_end = source.offset().saturating_add(length);
                 return Ok(None);
             }
@@ -30,7 +34,11 @@ impl Machine<'_> {
     }
 
     /// Executes an instruction without an operand or with lines; `None` when it leaves no new value.
-    pub(crate) fn plain(&mut self, source: &mut Source<impl Read>, opcode: u8) -> Result<Option<Cell>> {
+    pub(crate) fn execute_plain(
+        &mut self,
+        source: &mut Source<impl Read>,
+        opcode: u8,
+    ) -> Result<Option<Cell>> {
         Ok(Some(match opcode {
             op::NONE => Cell::NONE,
             op::INT | op::LONG | op::FLOAT | op::STRING | op::UNICODE => self.text_line(source, opcode)?,
@@ -38,7 +46,7 @@ impl Machine<'_> {
             op::TUPLE1 => self.tuple(1)?,
             op::TUPLE3 => self.tuple(3)?,
             op::EMPTY_SET => self.heap.container(cell::SET),
-            op::TUPLE | op::LIST | op::DICT | op::FROZENSET => self.since_mark(opcode)?,
+            op::TUPLE | op::LIST | op::DICT | op::FROZENSET => self.container_from_mark(opcode)?,
             op::GLOBAL => {
                 let (module, name) = (source.line(MAX_OPERAND_BYTES)?, source.line(MAX_OPERAND_BYTES)?);
                 Self::class(&module, &name)?
@@ -58,12 +66,12 @@ impl Machine<'_> {
                 let slot = line::slot(&source.line(MAX_OPERAND_BYTES)?)?;
                 self.recall(slot)?
             }
-            _ => return self.act(source, opcode).map(|()| None),
+            _ => return self.execute_effect(source, opcode).map(|()| None),
         }))
     }
 
     /// Executes an instruction that leaves no new value on the stack.
-    fn act(&mut self, source: &mut Source<impl Read>, opcode: u8) -> Result<()> {
+    fn execute_effect(&mut self, source: &mut Source<impl Read>, opcode: u8) -> Result<()> {
         match opcode {
             op::POP if self.marks.last() == Some(&self.stack.len()) => self.pop_mark().map(|_| ()),
             op::POP => self.pop().map(|_| ()),
@@ -115,7 +123,7 @@ impl Machine<'_> {
     }
 
     /// Makes a container of everything above the innermost mark.
-    fn since_mark(&mut self, opcode: u8) -> Result<Cell> {
+    fn container_from_mark(&mut self, opcode: u8) -> Result<Cell> {
         let start = self.pop_mark()?;
         let items = &self.stack[start..];
         let made = match opcode {
