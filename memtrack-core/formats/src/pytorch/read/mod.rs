@@ -1,5 +1,5 @@
-//! Reading: a machine (pickle or JSON) makes cells, folds dictionaries into tables on the way, and [`finish`] makes
-//! the snapshot. Memory is bounded by the size of the file; nothing in a file is ever executed.
+//! Reads snapshots: a machine (for pickle or JSON) produces cells and folds dictionaries into tables meanwhile, and
+//! [`finish`] makes the snapshot. Memory is bounded by the size of the file; nothing in a file is ever executed.
 
 mod fast;
 mod finish;
@@ -14,14 +14,14 @@ use crate::{Format, JsonError, LoadError};
 use finish::whole::{Refusal, finish};
 use fold::rows::Folder;
 use machine::core::Machine;
-use machine::json::Json;
-use machine::watch::Watch;
+use machine::json::JsonReader;
+use machine::watch::CostMonitor;
 use memtrack_model::snapshot::Snapshot;
 use std::cell::Cell;
 use std::io::Read;
 
-/// Reads the pickle of a snapshot. `stored` counts the bytes of the file behind `reader`; without `events` they are
-/// recognised and dropped.
+/// Reads the pickle of a snapshot. `stored` is the number of bytes that `reader` has read from the file. Without `events`,
+/// events are recognised but not kept.
 pub(crate) fn pickle(
     reader: impl Read,
     max_input: u64,
@@ -31,7 +31,7 @@ pub(crate) fn pickle(
 ) -> Result<Snapshot, LoadError> {
     let folder = Folder { skips_events: !events, ..Folder::default() };
     let mut source = Source::new(reader);
-    let mut machine = Machine::new(Watch::new(max_input, stored, progress), folder);
+    let mut machine = Machine::new(CostMonitor::new(max_input, stored, progress), folder);
     let failed = |(offset, kind)| LoadError::Pickle(PickleError { offset, kind });
     let root =
         machine.run(&mut source).map_err(|error| cut(error, Format::Pickle, &machine.folder, failed))?;
@@ -43,7 +43,7 @@ pub(crate) fn pickle(
     })
 }
 
-/// Returns the error of a machine, with the position if its input ended.
+/// Converts the error of a machine; an error because the input ended becomes [`LoadError::Cut`].
 fn cut(
     error: (u64, PickleErrorKind),
     format: Format,
@@ -58,7 +58,7 @@ fn cut(
     }
 }
 
-/// Reads the JSON of a snapshot, as [`pickle`] does.
+/// Reads the JSON of a snapshot, like [`pickle`].
 pub(crate) fn json(
     reader: impl Read,
     max_input: u64,
@@ -67,11 +67,11 @@ pub(crate) fn json(
     events: bool,
 ) -> Result<Snapshot, LoadError> {
     let folder = Folder { lists_are_tuples: true, skips_events: !events, ..Folder::default() };
-    let mut json = Json::new(reader, Watch::new(max_input, stored, progress), folder);
+    let mut json = JsonReader::new(reader, CostMonitor::new(max_input, stored, progress), folder);
     let failed = |(offset, kind)| LoadError::Json(JsonError { offset, kind });
     let root = json.run().map_err(|error| cut(error, Format::Json, &json.folder, failed))?;
     let offset = json.offset();
-    let Json { heap, folder, .. } = json;
+    let JsonReader { heap, folder, .. } = json;
     finish(heap, folder, root).map_err(|refusal| match refusal {
         Refusal::Kind(kind) => failed((offset, kind)),
         Refusal::Shape(error) => error,

@@ -1,4 +1,4 @@
-//! The instructions that do not occur in events: text protocols, classes and the rest.
+//! Executes the instructions that do not occur in events: text protocols, classes and others.
 
 use crate::pickle::decode::RareToken;
 use crate::pickle::source::Source;
@@ -91,7 +91,7 @@ impl Machine<'_> {
             op::APPEND => {
                 self.top()?;
                 let start = self.stack.len() - 1;
-                // The text protocol fills dictionaries piece by piece; inside a list they are complete.
+                // The text protocol fills dictionaries piece by piece; when they are appended to a list, they are complete.
                 self.folder.settle(&mut self.heap, self.stack[start])?;
                 self.append(start, cell::LIST)
             }
@@ -110,7 +110,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Sets one key; the dictionary may get more, so it is not folded yet.
+    /// Adds a key and its value; more keys may follow, so the dictionary is not folded yet.
     fn set_item(&mut self, start: usize) -> Result<()> {
         check_pairs(&self.stack[start..])?;
         match start.checked_sub(1).filter(|&below| below >= self.floor).map(|below| self.stack[below]) {
@@ -144,7 +144,7 @@ impl Machine<'_> {
         Ok(made)
     }
 
-    /// Executes the few supported calls: they make empty dictionaries.
+    /// Executes the few supported calls, which make empty dictionaries.
     fn reduce(&mut self) -> Result<Cell> {
         let (arguments, class) = (self.pop()?, self.pop()?);
         if class.tag() != cell::GLOBAL {
@@ -153,13 +153,17 @@ impl Machine<'_> {
         if arguments.tag() != cell::TUPLE {
             return Err(PickleErrorKind::WrongType("a tuple"));
         }
-        let fine = match (class.payload(), self.heap.tuple_items(arguments)) {
+        let is_supported = match (class.payload(), self.heap.tuple_items(arguments)) {
             (0 | 1, []) => true,
             (0, [factory]) => {
                 matches!((factory.tag(), factory.payload()), (cell::NONE, _) | (cell::GLOBAL, 2))
             }
             _ => false,
         };
-        if fine { Ok(self.heap.container(cell::DICT)) } else { Err(PickleErrorKind::RefusedCall(None)) }
+        if is_supported {
+            Ok(self.heap.container(cell::DICT))
+        } else {
+            Err(PickleErrorKind::RefusedCall(None))
+        }
     }
 }
