@@ -2,8 +2,10 @@
 //! same shape each entry begins with the same bytes; such events are read by [`crate::pytorch::read::fast::spelled`]
 //! without the machine's stack.
 //!
-//! **How much time do stencils save?** Loading took 0.30 instead of 0.44 s in one interleaved run. A file that arrives byte by byte,
-//! where no event is ever complete in the window, must produce the same result (`tests/tests/snapshot/spellings.rs`).
+//! **How much time do stencils save?** Loading took 0.30 instead of 0.44 s in one interleaved run.
+//!
+//! A file that arrives byte by byte, where no event is ever complete in the window, must produce the same result
+//! (`tests/tests/snapshot/spellings.rs`).
 
 use crate::pickle::decode::{self, Token};
 use crate::pickle::opcode as op;
