@@ -64,6 +64,19 @@ fn an_oom_event_with_an_address_shows_the_free_bytes() {
 }
 
 #[test]
+fn an_oom_on_a_device_with_room_points_at_the_limit_of_the_process() {
+    let summary = |free: u64| {
+        let oom = event("oom", free, 64 << 20, json!({"device_free": free}));
+        run(&[event("alloc", 4096, 512, json!({})), oom], "summary", &[])
+    };
+    let advice = "the device had room for it: look for a limit of the process, such as \
+                  torch.cuda.set_per_process_memory_fraction";
+    assert!(summary(100 << 30).contains(advice), "{}", summary(100 << 30));
+    // Rounded to a power of two, and in a segment, it would not fit.
+    assert!(!summary(100 << 20).contains("limit of the process"), "{}", summary(100 << 20));
+}
+
+#[test]
 fn segments_and_traces_may_be_tuples() {
     // The same snapshot twice, in the text protocol: with lists, and with tuples.
     let event = "(dS'action'\nS'alloc'\nsS'addr'\nI4096\nsS'size'\nI512\nsS'stream'\nI0\nsS'time_us'\nI9\ns";

@@ -7,7 +7,7 @@ use super::{Options, Recorder, binaries, clock, collect, fork, marks, settings, 
 use crate::scope;
 use crate::stack::capture::binaries_generation;
 use memtrack_file::part::Part;
-use memtrack_file::{RecordingWriter, replay};
+use memtrack_file::{RecordingWriter, unfinished};
 use memtrack_model::event::{Action, DeviceId, Event, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{
     CountedPeak, DeviceStatistics, Scope, ScopeSums, Snapshot, StackTable, Thread,
@@ -294,7 +294,7 @@ impl Stream {
         })?;
         if self.part.is_some() {
             for event in events {
-                replay::count(&mut self.counts, event);
+                unfinished::count(&mut self.counts, event);
                 self.newest_ticks = self.newest_ticks.max(event.ticks);
             }
         }

@@ -185,6 +185,16 @@ pub struct Oom {
     pub live: Sum,
 }
 
+impl Oom {
+    /// Returns whether the device had far more free bytes than any allocator takes for the request: twice its size, by
+    /// rounding to a power of two, and a segment.
+    fn device_had_room(&self) -> bool {
+        const SEGMENT: u64 = 32 << 20;
+        let taken = self.requested_bytes.saturating_mul(2).saturating_add(SEGMENT);
+        self.device_free_bytes.is_some_and(|free| free >= taken)
+    }
+}
+
 impl DeviceSummary {
     /// Returns the allocated memory at the end: bytes and blocks, and whether they are estimates. On a heap, whose
     /// rounding is not visible, allocated bytes are the requested ones.

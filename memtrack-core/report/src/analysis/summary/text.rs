@@ -198,6 +198,11 @@ impl DeviceSummary {
                     oom.live.blocks_error.as_counted(oom.live.blocks, "block")
                 ),
             )?;
+            if oom.device_had_room() {
+                let text = "the device had room for it: look for a limit of the process, such as \
+                            torch.cuda.set_per_process_memory_fraction";
+                line("", text.to_owned())?;
+            }
         }
         if self.oom_count > self.ooms.len() as u64 {
             line("", format!("{} in all", counted(self.oom_count, "time")))?;
