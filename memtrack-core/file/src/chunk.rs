@@ -14,7 +14,7 @@ pub(super) const HEAD_BYTES: usize = 20;
 /// The flag of a payload that is an LZ4 block.
 const FLAG_LZ4: u32 = 1;
 /// Smaller payloads are stored uncompressed.
-const COMPRESS_FROM_BYTES: usize = 64;
+const MIN_COMPRESSED_BYTES: usize = 64;
 
 /// The kind of a chunk. Readers skip unknown kinds.
 pub(super) type Kind = [u8; 4];
@@ -93,7 +93,7 @@ pub(super) fn append(out: &mut Vec<u8>, budget: &mut Budget, kind: Kind, raw: &[
     let start = out.len();
     out.resize(start + HEAD_BYTES, 0);
     let mut flags = 0;
-    if raw.len() >= COMPRESS_FROM_BYTES {
+    if raw.len() >= MIN_COMPRESSED_BYTES {
         let room = lz4_flex::block::get_maximum_output_size(raw.len());
         out.resize(start + HEAD_BYTES + room, 0);
         let packed = lz4_flex::block::compress_into(raw, &mut out[start + HEAD_BYTES..]);

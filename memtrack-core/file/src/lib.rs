@@ -4,7 +4,7 @@
 //! A file is a 16-byte header and a series of chunks with checksums; the repository's docs/FILES.md describes every byte. The
 //! invariant: no input makes the reader panic, and its memory stays within a small multiple of the file's size.
 //!
-//! **Why a package of its own?** The recorder writes the file, readers read it, and both must agree on every
+//! **Why a separate package?** The recorder writes the file, readers read it, and both must agree on every
 //! byte. In `formats` it would make the recorder compile the pickle code; in `recorder` it would make readers
 //! compile the hot path.
 //!

@@ -134,15 +134,15 @@ pub fn open(path: &Path) -> io::Result<impl Read> {
         file.seek(SeekFrom::Start(0))?;
     }
     files.push_back(file);
-    Ok(Chained { files })
+    Ok(ChainedFiles { files })
 }
 
 /// Files as one stream.
-struct Chained {
+struct ChainedFiles {
     files: VecDeque<File>,
 }
 
-impl Read for Chained {
+impl Read for ChainedFiles {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while let Some(file) = self.files.front_mut() {
             let read = file.read(buffer)?;
@@ -157,13 +157,13 @@ impl Read for Chained {
 
 /// The state at the beginning of the oldest part that was read.
 #[derive(Default)]
-pub(super) struct Opening {
+pub(super) struct OpeningState {
     pub(super) part: Part,
     pub(super) blocks: Vec<LiveBlock>,
     pub(super) segments: Vec<Segment>,
 }
 
-impl Opening {
+impl OpeningState {
     /// Inserts allocations of the blocks and segments that were live at the part's beginning before its events. Returns
     /// the sums over all events, including those of earlier parts.
     pub(super) fn insert_into(self, snapshot: &mut Snapshot) -> Vec<DeviceStatistics> {

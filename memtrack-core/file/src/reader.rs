@@ -3,7 +3,7 @@
 //! replaces ids of missing rows.
 
 use super::chunk::{self, Budget, ReadOutcome};
-use super::part::{Opening, Part};
+use super::part::{OpeningState, Part};
 use super::payload;
 use super::varint::Malformed;
 use super::{FORMAT_VERSION, MAGIC, ReadReport, RecordingError, dangling_ids, unfinished};
@@ -149,7 +149,7 @@ struct State {
     /// The segments that are parts of expandable segments.
     expandable: HashSet<(DeviceId, u64)>,
     /// In a recording in parts, the state at the beginning of the oldest part.
-    opening: Option<Opening>,
+    opening: Option<OpeningState>,
     /// The newest part of which a chunk was read.
     part: Option<Part>,
     /// The pickle of a snapshot from PyTorch, as far as it was read.
@@ -239,7 +239,8 @@ impl State {
                 if part.first > part.number || self.part.as_ref().is_some_and(|before| !follows(before)) {
                     return Err(Malformed);
                 }
-                self.opening.get_or_insert_with(|| Opening { part: part.clone(), ..Opening::default() });
+                self.opening
+                    .get_or_insert_with(|| OpeningState { part: part.clone(), ..OpeningState::default() });
                 self.part = Some(part);
             }
             chunk::OPENING_LIVE | chunk::OPENING_SEGMENTS | chunk::OPENING_EXPANDABLE => {

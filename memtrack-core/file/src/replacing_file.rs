@@ -56,7 +56,9 @@ impl ReplacingFile {
             hidden.push(format!(".{}-{count}.memtrack.tmp", std::process::id()));
             let temporary = target.with_file_name(hidden);
             let private = is_private || is_pickle(&target);
-            match restricted(OpenOptions::new().write(true).create_new(true), private).open(&temporary) {
+            match with_new_file_mode(OpenOptions::new().write(true).create_new(true), private)
+                .open(&temporary)
+            {
                 Ok(file) => {
                     // The new file has the read permissions of the old file; only the owner may write it.
                     if let Ok(old) = fs::metadata(&target) {
@@ -88,7 +90,7 @@ impl ReplacingFile {
 /// # Errors
 /// Fails when the file cannot be created.
 pub fn create_file(path: &Path) -> io::Result<File> {
-    restricted(OpenOptions::new().write(true).create(true).truncate(true), false).open(path)
+    with_new_file_mode(OpenOptions::new().write(true).create(true).truncate(true), false).open(path)
 }
 
 /// Creates a file that does not exist yet. Only the owner may write it, regardless of the umask.
@@ -96,11 +98,11 @@ pub fn create_file(path: &Path) -> io::Result<File> {
 /// # Errors
 /// Fails when the file cannot be created, or exists.
 pub fn create_new_file(path: &Path) -> io::Result<File> {
-    restricted(OpenOptions::new().read(true).write(true).create_new(true), false).open(path)
+    with_new_file_mode(OpenOptions::new().read(true).write(true).create_new(true), false).open(path)
 }
 
 /// Sets the mode of new files.
-fn restricted(options: &mut OpenOptions, private: bool) -> &OpenOptions {
+fn with_new_file_mode(options: &mut OpenOptions, private: bool) -> &OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, if private { 0o600 } else { 0o644 });
     #[cfg(not(unix))]

@@ -145,7 +145,7 @@ pub fn formats_listed() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pytorch::convert::tests::Nameless;
+    use crate::pytorch::convert::tests::NoNames;
 
     #[test]
     fn names_determine_formats_and_sentences_list_them() {
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn files_are_recognised_by_the_row_that_wrote_them() {
-        let mut names = Nameless;
+        let mut names = NoNames;
         for row in &FORMATS {
             let mut file = Vec::new();
             (row.write)(&Snapshot::default(), &mut file, &mut names).unwrap();

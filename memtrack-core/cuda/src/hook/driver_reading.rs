@@ -82,7 +82,7 @@ fn read(driver: &Driver, device: u16) -> Option<DriverReading> {
         }
     });
     let [pool_reserved_bytes, pool_reserved_peak_bytes, pool_used_bytes, pool_used_peak_bytes] = sums;
-    let (opened, opened_bytes) = ipc::open_on(device);
+    let (opened, opened_bytes) = ipc::open_allocations_on(device);
     Some(DriverReading {
         device: DeviceId(device),
         ticks: ticks(),

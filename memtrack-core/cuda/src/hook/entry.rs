@@ -20,7 +20,7 @@ const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.17"];
 /// A name that no library exports: each copy of this hook returns a different address for it.
 const IDENTITY_QUERY: &CStr = c"cuMemtrackHook";
 
-/// `dlsym`, for all code in the process: returns the result of [`pick`], otherwise that of the C library's function,
+/// `dlsym`, for all code in the process: returns the result of [`find_wrapper`], otherwise that of the C library's function,
 /// reached by a tail jump, so that `RTLD_NEXT` still means the caller's next.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "push rsi",
         // The stack is aligned to 16 bytes at a call.
         "sub rsp, 8",
-        "call {pick}",
+        "call {find_wrapper}",
         "add rsp, 8",
         "pop rsi",
         "pop rdi",
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "jmp qword ptr [rip + {real}]",
         "2:",
         "ret",
-        pick = sym pick,
+        find_wrapper = sym find_wrapper,
         real = sym REAL,
     )
 }
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "stp x29, x30, [sp, #-32]!",
         "mov x29, sp",
         "stp x0, x1, [sp, #16]",
-        "bl {pick}",
+        "bl {find_wrapper}",
         "mov x16, x0",
         "ldp x0, x1, [sp, #16]",
         "ldp x29, x30, [sp], #32",
@@ -68,13 +68,13 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "adrp x16, {real}",
         "ldr x16, [x16, :lo12:{real}]",
         "br x16",
-        pick = sym pick,
+        find_wrapper = sym find_wrapper,
         real = sym REAL,
     )
 }
 
 /// Returns the wrapper for a name, or null if the C library's `dlsym` must be called; [`REAL`] is set then.
-extern "C" fn pick(handle: *mut c_void, name: *const c_char) -> *const c_void {
+extern "C" fn find_wrapper(handle: *mut c_void, name: *const c_char) -> *const c_void {
     let real = real_dlsym();
     // SAFETY: callers of `dlsym` pass a C string or null. The second byte is read only if the first is not the end.
     let is_driver_name =
@@ -84,9 +84,9 @@ extern "C" fn pick(handle: *mut c_void, name: *const c_char) -> *const c_void {
     }
     // SAFETY: as above.
     let name_bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
-    let Some(hooked) = table::by_symbol(name_bytes) else {
+    let Some(hooked) = table::find_by_symbol(name_bytes) else {
         let is_identity_query = name_bytes == IDENTITY_QUERY.to_bytes();
-        return if is_identity_query { pick as *const c_void } else { std::ptr::null() };
+        return if is_identity_query { find_wrapper as *const c_void } else { std::ptr::null() };
     };
     // SAFETY: the caller's own arguments. `RTLD_NEXT` then means the binary after this one, which precedes every driver.
     let found = unsafe { real(handle, name) };
@@ -161,7 +161,7 @@ pub(crate) fn is_in_place() -> bool {
         UNKNOWN => {
             // The binaries are compared: in a library, even this crate's `dlsym` may resolve to that of another binary.
             let first = binary_of(process_dlsym());
-            let is_this_one = !first.is_null() && first == binary_of(pick as *const c_void);
+            let is_this_one = !first.is_null() && first == binary_of(find_wrapper as *const c_void);
             IN_PLACE.store(1 + u8::from(is_this_one), Ordering::Relaxed);
             is_this_one
         }
@@ -179,7 +179,7 @@ pub(crate) fn another_copy_is_in_place() -> bool {
     let answer = unsafe {
         std::mem::transmute::<*mut c_void, Dlsym>(first)(libc::RTLD_DEFAULT, IDENTITY_QUERY.as_ptr())
     };
-    !answer.is_null() && answer.cast_const() != pick as *const c_void
+    !answer.is_null() && answer.cast_const() != find_wrapper as *const c_void
 }
 
 /// Returns the path of the binary whose `dlsym` the process uses.

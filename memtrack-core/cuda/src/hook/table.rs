@@ -144,12 +144,12 @@ hooks! {
 }
 
 /// Returns the hooked function with that symbol.
-pub(super) fn by_symbol(symbol: &[u8]) -> Option<&'static HookedFunction> {
+pub(super) fn find_by_symbol(symbol: &[u8]) -> Option<&'static HookedFunction> {
     HOOKS.iter().find(|hooked| hooked.symbol.as_bytes() == symbol)
 }
 
 /// Returns the hooked function that `cuGetProcAddress` finds by a name, for a CUDA version and kind of default stream.
-pub(super) fn by_base(base: &[u8], version: i32, per_thread: bool) -> Option<&'static HookedFunction> {
+pub(super) fn find_by_base(base: &[u8], version: i32, per_thread: bool) -> Option<&'static HookedFunction> {
     let known = |wanted: bool| {
         let named = HOOKS.iter().filter(move |hooked| hooked.base.as_bytes() == base);
         named
@@ -158,7 +158,7 @@ pub(super) fn by_base(base: &[u8], version: i32, per_thread: bool) -> Option<&'s
     };
     let found = if per_thread { known(true).or_else(|| known(false)) } else { known(false) };
     // A name with a version suffix is accepted too.
-    found.or_else(|| by_symbol(base).filter(|hooked| hooked.since <= version))
+    found.or_else(|| find_by_symbol(base).filter(|hooked| hooked.since <= version))
 }
 
 /// Returns the wrapper for a function of the driver: always the same wrapper for the same address. Returns `real`
@@ -207,14 +207,14 @@ mod tests {
     use super::*;
 
     fn symbol(base: &str, version: i32, per_thread: bool) -> Option<&'static str> {
-        by_base(base.as_bytes(), version, per_thread).map(|hooked| hooked.symbol)
+        find_by_base(base.as_bytes(), version, per_thread).map(|hooked| hooked.symbol)
     }
 
     #[test]
     fn function_names_are_matched_exactly() {
-        assert!(by_symbol(b"cuMemAlloc_v2").is_some());
+        assert!(find_by_symbol(b"cuMemAlloc_v2").is_some());
         for other in ["cuMemAlloc", "cuMemAlloc_v22", "cudaMalloc", "cudnnCreate", "cu", ""] {
-            assert!(by_symbol(other.as_bytes()).is_none(), "{other}");
+            assert!(find_by_symbol(other.as_bytes()).is_none(), "{other}");
         }
     }
 
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn each_address_has_its_own_wrapper() {
-        let hooked = by_symbol(b"cuMemPoolDestroy").expect("it is hooked");
+        let hooked = find_by_symbol(b"cuMemPoolDestroy").expect("it is hooked");
         let mut addresses = [0_u8; SLOTS + 1];
         let address = |slot: usize, bytes: &mut [u8]| (&raw mut bytes[slot]).cast::<c_void>();
         let wrappers: Vec<_> = (0..SLOTS).map(|slot| wrap(hooked, address(slot, &mut addresses))).collect();

@@ -66,7 +66,7 @@ impl HookedCall {
 
     /// Records the driver's result of a request for memory.
     #[inline(always)]
-    pub(super) fn allocated(&self, result: CuResult, kind: Kind, address: u64, size: u64) {
+    pub(super) fn record_alloc_result(&self, result: CuResult, kind: Kind, address: u64, size: u64) {
         match result {
             SUCCESS => self.record(kind, address, size),
             OUT_OF_MEMORY => self.out_of_memory(kind, size),
@@ -127,7 +127,7 @@ impl HookedCall {
 
     /// Records that memory is about to be freed.
     #[inline(always)]
-    pub(super) fn free(&self, address: u64) -> Option<DriverFreed> {
+    pub(super) fn before_free(&self, address: u64) -> Option<DriverFreed> {
         if address == 0 {
             return None;
         }
@@ -138,9 +138,9 @@ impl HookedCall {
         freed
     }
 
-    /// Records the driver's result of a free that was recorded by [`Self::free`].
+    /// Records the driver's result of a free that was recorded by [`Self::before_free`].
     #[inline(always)]
-    pub(super) fn freed(&self, result: CuResult, freed: Option<DriverFreed>) {
+    pub(super) fn record_free_result(&self, result: CuResult, freed: Option<DriverFreed>) {
         let Some(freed) = freed else { return };
         let Some(hook) = Hook::enter() else { return };
         if result != SUCCESS {
@@ -156,7 +156,7 @@ impl HookedCall {
     }
 
     /// Records that everything in a range of mapped addresses is about to be unmapped.
-    pub(super) fn unmap(&self, address: u64, size: u64) -> Vec<DriverFreed> {
+    pub(super) fn before_unmap(&self, address: u64, size: u64) -> Vec<DriverFreed> {
         let Some(hook) = Hook::enter() else { return Vec::new() };
         let inside = hook.recorder.driver.mappings_within(address..address.saturating_add(size));
         inside.into_iter().filter_map(|address| hook.driver_free(address)).collect()
@@ -168,17 +168,17 @@ impl HookedCall {
     }
 
     /// Records that all memory of a context is about to be freed with it.
-    pub(super) fn tear_down(&self, teardown: Teardown) -> Vec<DriverFreed> {
+    pub(super) fn before_teardown(&self, teardown: Teardown) -> Vec<DriverFreed> {
         let Some(hook) = Hook::enter() else { return Vec::new() };
         let ended = hook.recorder.driver.ended_by(teardown);
         ended.into_iter().filter_map(|address| hook.driver_free(address)).collect()
     }
 
-    /// Records the driver's result of frees that were recorded by [`Self::unmap`] or [`Self::tear_down`].
-    pub(super) fn all_freed(&self, result: CuResult, mut freed: Vec<DriverFreed>) {
+    /// Records the driver's result of frees that were recorded by [`Self::before_unmap`] or [`Self::before_teardown`].
+    pub(super) fn record_free_results(&self, result: CuResult, mut freed: Vec<DriverFreed>) {
         // Ends of a pool's blocks are stamped again: after all others, or a thread's events would be out of order.
         freed.sort_by_key(DriverFreed::ends_others);
-        freed.into_iter().for_each(|freed| self.freed(result, Some(freed)));
+        freed.into_iter().for_each(|freed| self.record_free_result(result, Some(freed)));
     }
 }
 

@@ -54,7 +54,7 @@ fn file_path(name: &str) -> Option<CString> {
 pub(super) fn may_begin() -> bool {
     let max_processes =
         environment::text(MAX_PROCESSES).and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
-    match file_path(BEGAN).and_then(|file| add_one(&file)) {
+    match file_path(BEGAN).and_then(|file| append_byte(&file)) {
         Some(number) => number <= max_processes,
         // The command has ended, or this process runs as another user.
         None => true,
@@ -62,7 +62,7 @@ pub(super) fn may_begin() -> bool {
 }
 
 /// Appends a byte to a file; returns the file's new length.
-fn add_one(file: &CStr) -> Option<u64> {
+fn append_byte(file: &CStr) -> Option<u64> {
     // SAFETY: a C string and a byte; the descriptor was opened here.
     unsafe {
         let file = libc::open(file.as_ptr(), libc::O_WRONLY | libc::O_APPEND | libc::O_CLOEXEC);
@@ -104,7 +104,7 @@ pub(super) unsafe fn count_unrecorded(program: Started, environment: Environment
     // SAFETY: the paths were leaked above, and the caller guarantees the rest. Every thread has an `errno`.
     unsafe {
         let errno = *libc::__errno_location();
-        let mut room = [0; LONGEST_PATH];
+        let mut room = [0; MAX_PATH_BYTES];
         let path = match program {
             Started::Path(path) => path,
             Started::Name(name) => search(name, &mut room),
@@ -113,9 +113,9 @@ pub(super) unsafe fn count_unrecorded(program: Started, environment: Environment
         if !path.is_null() && libc::access(path, libc::X_OK) == 0 {
             let without_library_path = WITHOUT_LIBRARY_PATH.load(Ordering::Acquire);
             if refuses_preloading(path) {
-                add_one(CStr::from_ptr(refused_path));
+                append_byte(CStr::from_ptr(refused_path));
             } else if !without_library_path.is_null() && environment.is_some_and(|list| !has_library(list)) {
-                add_one(CStr::from_ptr(without_library_path));
+                append_byte(CStr::from_ptr(without_library_path));
             }
         }
         *libc::__errno_location() = errno;
@@ -123,7 +123,7 @@ pub(super) unsafe fn count_unrecorded(program: Started, environment: Environment
 }
 
 /// The size of the buffer for a path; longer paths are not checked.
-const LONGEST_PATH: usize = 1024;
+const MAX_PATH_BYTES: usize = 1024;
 
 /// Returns whether a program that is started with this environment loads the library and finds the path of its
 /// recording.
@@ -157,7 +157,7 @@ unsafe fn has_library(mut list: *const *const c_char) -> bool {
 ///
 /// # Safety
 /// `name` must be null or a C string.
-unsafe fn search(name: *const c_char, path: &mut [u8; LONGEST_PATH]) -> *const c_char {
+unsafe fn search(name: *const c_char, path: &mut [u8; MAX_PATH_BYTES]) -> *const c_char {
     if name.is_null() {
         return name;
     }
@@ -173,7 +173,7 @@ unsafe fn search(name: *const c_char, path: &mut [u8; LONGEST_PATH]) -> *const c
     }
     for folder in list.split(|&byte| byte == b':') {
         let length = folder.len() + 1 + bytes.len();
-        if folder.is_empty() || length >= LONGEST_PATH {
+        if folder.is_empty() || length >= MAX_PATH_BYTES {
             continue;
         }
         path[..folder.len()].copy_from_slice(folder);
@@ -189,7 +189,7 @@ unsafe fn search(name: *const c_char, path: &mut [u8; LONGEST_PATH]) -> *const c
 }
 
 /// Returns the path of an open file in `/proc`; null if the number is not a descriptor.
-fn descriptor_path(file: c_int, path: &mut [u8; LONGEST_PATH]) -> *const c_char {
+fn descriptor_path(file: c_int, path: &mut [u8; MAX_PATH_BYTES]) -> *const c_char {
     let folder = b"/proc/self/fd/";
     path[..folder.len()].copy_from_slice(folder);
     let Ok(mut number) = u32::try_from(file) else { return std::ptr::null() };

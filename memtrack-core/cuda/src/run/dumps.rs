@@ -22,7 +22,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 /// The number of rows printed when memory runs out.
-const ROWS: usize = 10;
+const TOP_ROWS: usize = 10;
 
 static OUTPUT: OnceLock<PathBuf> = OnceLock::new();
 static AT_EXIT: AtomicBool = AtomicBool::new(false);
@@ -90,7 +90,7 @@ pub(super) fn begin(output: &Path, occasions: &str) {
         message::print(format_args!("SIGUSR2 will make no snapshot: {error}"));
     }
     if AT_EXIT.load(Ordering::Relaxed) && !super::ends_with_library() {
-        // Handlers run in reverse: this one before the session's, which ends the recording.
+        // Handlers run in reverse order: this handler runs before the session's, which ends the recording.
         // SAFETY: the handler is a plain function that stays loaded.
         unsafe { libc::atexit(exit_handler) };
     }
@@ -138,7 +138,7 @@ fn print_largest(oom: &OutOfMemory) {
     let Some(snapshot) = session::snapshot() else { return };
     // The out-of-memory event is the newest one, unless the ring keeps no events.
     let at = Moment::last_oom(&snapshot, oom.device).unwrap_or(Moment::End);
-    let options = TopOptions::new().limit(ROWS).at(at);
+    let options = TopOptions::new().limit(TOP_ROWS).at(at);
     let mut symbols = Symbolizer::of(&snapshot);
     let by = By::suited_to(&snapshot, &mut symbols, &options);
     let report = top_with(&snapshot, &mut symbols, by, oom.device, &options);

@@ -121,7 +121,7 @@ fn begin() {
     attach_to_recorder();
     let _inside = reentry::enter();
     let Some(requested) = environment::variable(OUTPUT) else { return };
-    let is_first = is_first_process();
+    let is_first = is_started_by_command();
     if !is_first && !census::may_begin() {
         return;
     }
@@ -156,7 +156,7 @@ fn hide_internal_frames() {
 }
 
 /// Returns whether this is the process that the command started, and not a child of that process.
-fn is_first_process() -> bool {
+fn is_started_by_command() -> bool {
     number(COMMAND) == Some(u64::from(std::os::unix::process::parent_id()))
 }
 

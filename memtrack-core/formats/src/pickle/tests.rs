@@ -177,7 +177,7 @@ fn declared_lengths_cost_nothing() {
 }
 
 #[test]
-fn cycles_and_depth_are_refused_and_sharing_is_not() {
+fn cyclic_and_deep_values_are_refused_but_shared_ones_are_not() {
     assert!(matches!(refusal(b"]q\x00h\x00a."), PickleErrorKind::Cyclic));
     assert!(matches!(refusal(b"}q\x00U\x01ah\x00s."), PickleErrorKind::Cyclic));
     let deep = [&[b']'; 100_000][..], &[b'a'; 99_999], b"."].concat();

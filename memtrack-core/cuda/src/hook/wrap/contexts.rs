@@ -42,9 +42,9 @@ pub(in crate::hook) unsafe fn reset(real: DeviceFunction, device: i32) -> CuResu
     let call = || unsafe { real(device) };
     let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
     watch.read_before_teardown();
-    let freed = watch.tear_down(teardown_of(device));
+    let freed = watch.before_teardown(teardown_of(device));
     let result = call();
-    watch.all_freed(result, freed);
+    watch.record_free_results(result, freed);
     if result == SUCCESS {
         forget(teardown_of(device));
     }
@@ -60,8 +60,8 @@ pub(in crate::hook) unsafe fn release(real: DeviceFunction, device: i32) -> CuRe
     watch.read_before_teardown();
     let result = call();
     if result == SUCCESS && !watch.driver.primary_context_is_alive(device) {
-        let freed = watch.tear_down(teardown_of(device));
-        watch.all_freed(result, freed);
+        let freed = watch.before_teardown(teardown_of(device));
+        watch.record_free_results(result, freed);
         forget(teardown_of(device));
     }
     result
@@ -81,9 +81,9 @@ pub(in crate::hook) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> CuResul
     let call = || unsafe { real(context) };
     let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
     watch.read_before_teardown();
-    let freed = watch.tear_down(Teardown::Context(context));
+    let freed = watch.before_teardown(Teardown::Context(context));
     let result = call();
-    watch.all_freed(result, freed);
+    watch.record_free_results(result, freed);
     if result == SUCCESS {
         forget(Teardown::Context(context));
     }

@@ -44,7 +44,7 @@ pub(in crate::hook) unsafe fn open(
         let current = watch.driver.current_context();
         let device = watch.driver.device_of(address).unwrap_or(current.device);
         let bytes = watch.driver.size_of(address);
-        with_open(|opened| {
+        with_open_allocations(|opened| {
             opened.insert(address, OpenAllocation { device, context: current.context, bytes })
         });
     }
@@ -56,29 +56,29 @@ pub(in crate::hook) unsafe fn close(real: unsafe extern "C" fn(u64) -> CuResult,
     // SAFETY: the caller's argument, passed on.
     let call = || unsafe { real(address) };
     let Some(_watch) = HookedCall::enter(real as *const c_void) else { return call() };
-    let before = with_open(|opened| opened.remove(&address));
+    let before = with_open_allocations(|opened| opened.remove(&address));
     let result = call();
     if let Some(before) = before.filter(|_| result != SUCCESS) {
-        with_open(|opened| opened.insert(address, before));
+        with_open_allocations(|opened| opened.insert(address, before));
     }
     result
 }
 
 /// Records that memory of another process was mapped.
 pub(super) fn add_mapping(address: u64, device: u16, bytes: u64) {
-    with_open(|opened| opened.insert(address, OpenAllocation { device, context: 0, bytes }));
+    with_open_allocations(|opened| opened.insert(address, OpenAllocation { device, context: 0, bytes }));
 }
 
 /// Records that the mappings that begin in this address range were unmapped.
 pub(super) fn remove_mappings(addresses: std::ops::Range<u64>) {
-    with_open(|opened| {
+    with_open_allocations(|opened| {
         opened.retain(|address, opened| opened.context != 0 || !addresses.contains(address));
     });
 }
 
 /// Removes the allocations that were open in a destroyed context.
 pub(super) fn remove_allocations_of(teardown: Teardown) {
-    with_open(|opened| {
+    with_open_allocations(|opened| {
         opened.retain(|_, opened| match teardown {
             Teardown::Context(context) => opened.context != context,
             Teardown::Primary { device, context } => {
@@ -91,14 +91,14 @@ pub(super) fn remove_allocations_of(teardown: Teardown) {
 }
 
 /// Returns the number of open allocations on a device, and their total bytes.
-pub(in crate::hook) fn open_on(device: u16) -> (u32, u64) {
-    with_open(|opened| {
+pub(in crate::hook) fn open_allocations_on(device: u16) -> (u32, u64) {
+    with_open_allocations(|opened| {
         let of_device = opened.values().filter(|opened| opened.device == device);
         of_device.fold((0, 0), |(count, bytes), opened| (count + 1, opened.bytes.saturating_add(bytes)))
     })
 }
 
-fn with_open<R>(act: impl FnOnce(&mut HashMap<u64, OpenAllocation>) -> R) -> R {
+fn with_open_allocations<R>(act: impl FnOnce(&mut HashMap<u64, OpenAllocation>) -> R) -> R {
     let _inside = reentry::enter();
     act(&mut OPEN_ALLOCATIONS.get().lock().unwrap_or_else(PoisonError::into_inner))
 }

@@ -47,7 +47,7 @@ pub(in crate::hook) unsafe fn alloc_pitch(
         // SAFETY: the driver has just written both.
         (address, row) = unsafe { (out.read(), pitch.read()) };
     }
-    watch.allocated(result, PLAIN, address, (row as u64).saturating_mul(height as u64));
+    watch.record_alloc_result(result, PLAIN, address, (row as u64).saturating_mul(height as u64));
     result
 }
 

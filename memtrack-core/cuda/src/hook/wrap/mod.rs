@@ -38,7 +38,7 @@ unsafe fn allocate(
     let result = call();
     // SAFETY: the driver has just written it.
     let address = if result == SUCCESS && !out.is_null() { unsafe { out.read() } } else { 0 };
-    watch.allocated(result, kind, address, size);
+    watch.record_alloc_result(result, kind, address, size);
     result
 }
 
@@ -46,9 +46,9 @@ unsafe fn allocate(
 #[inline(always)]
 fn free_by(real: *const c_void, address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
     let Some(watch) = HookedCall::enter(real) else { return call() };
-    let freed = watch.free(address);
+    let freed = watch.before_free(address);
     let result = call();
-    watch.freed(result, freed);
+    watch.record_free_result(result, freed);
     result
 }
 

@@ -127,7 +127,7 @@ pub(in crate::hook) unsafe fn create(
         let handle = unsafe { out.read() };
         with_tables(|tables| tables.handles.insert(handle, Memory::Created(device)));
     } else {
-        watch.allocated(result, kind(device, Origin::Mapping), 0, size as u64);
+        watch.record_alloc_result(result, kind(device, Origin::Mapping), 0, size as u64);
     }
     result
 }
@@ -168,7 +168,12 @@ pub(in crate::hook) unsafe fn map(
         None => AllocationDevice::Current,
     };
     let origin = origin_of(address, size as u64);
-    watch.allocated(result, kind(device, origin), if result == SUCCESS { address } else { 0 }, size as u64);
+    watch.record_alloc_result(
+        result,
+        kind(device, origin),
+        if result == SUCCESS { address } else { 0 },
+        size as u64,
+    );
     result
 }
 
@@ -181,9 +186,9 @@ pub(in crate::hook) unsafe fn unmap(
     // SAFETY: the caller's arguments, passed on.
     let call = || unsafe { real(address, size) };
     let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
-    let freed = watch.unmap(address, size as u64);
+    let freed = watch.before_unmap(address, size as u64);
     let result = call();
-    watch.all_freed(result, freed);
+    watch.record_free_results(result, freed);
     if result == SUCCESS {
         ipc::remove_mappings(address..address.saturating_add(size as u64));
     }

@@ -51,7 +51,7 @@ unsafe fn replace(result: CuResult, name: *const c_char, out: *mut *mut c_void, 
     // SAFETY: the driver has read the name and, if it knows the name, written the address.
     unsafe {
         let name = CStr::from_ptr(name).to_bytes();
-        let Some(hooked) = table::by_base(name, version, flags & PER_THREAD != 0) else { return };
+        let Some(hooked) = table::find_by_base(name, version, flags & PER_THREAD != 0) else { return };
         let found = out.read();
         if !found.is_null() {
             out.write(table::wrap(hooked, found).cast_mut());

@@ -117,7 +117,7 @@ impl Places {
 
     /// Returns the allocation of a block that is still live at the address of a new allocation, if one of the two was
     /// sampled. The free of the older block was not recorded; without a free, the block would stay live in the file.
-    pub(super) fn unfreed_at(&mut self, alloc: &Event) -> Option<Event> {
+    pub(super) fn live_alloc_at(&mut self, alloc: &Event) -> Option<Event> {
         let before = self.live.get(&alloc.address)?;
         let is_sampled = alloc.flags.contains(EventFlags::SAMPLED);
         (is_sampled || before.place.is_some()).then_some(before.event)

@@ -1,7 +1,7 @@
 //! Hand-made pickles, for cases that no normal writer produces but the fast path must handle correctly.
 
 use crate::LoadError;
-use crate::pytorch::read::fold::rows::Folder;
+use crate::pytorch::read::fold::rows::TableBuilder;
 use crate::pytorch::read::machine::core::Machine;
 use crate::pytorch::read::machine::watch::CostMonitor;
 use memtrack_model::snapshot::Snapshot;
@@ -101,14 +101,14 @@ fn one_stencil_reads_all_events_with_the_same_encoding() {
     let event = |address: u8| [b"}\x94(h\x01h\x02h\x03K", &[address][..], b"h\x04]\x94(h\x00eua"].concat();
     let trace = [frame(0, "f"), words, (0..9).flat_map(event).collect()].concat();
     for skips_events in [false, true] {
-        let folder = Folder { skips_events, ..Folder::default() };
+        let builder = TableBuilder { skips_events, ..TableBuilder::default() };
         let count = Cell::new(0);
         let mut quiet = |_| {};
         let pickle = [&b"\x80\x04]"[..], &trace, b".", &[0; 32]].concat();
-        let mut machine = Machine::new(CostMonitor::new(u64::MAX, &count, &mut quiet), folder);
+        let mut machine = Machine::new(CostMonitor::new(u64::MAX, &count, &mut quiet), builder);
         machine.run(&mut crate::pickle::source::Source::new(&pickle[..])).unwrap();
         assert_eq!((machine.stencils.known.len(), machine.stencils.misses), (1, 0));
         let events = if skips_events { 0..0 } else { 0..9 };
-        assert!(machine.folder.events.address.iter().copied().eq(events));
+        assert!(machine.builder.events.address.iter().copied().eq(events));
     }
 }

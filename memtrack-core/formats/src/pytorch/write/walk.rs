@@ -12,10 +12,10 @@ pub(super) fn walk(snapshot: &Snapshot, sink: &mut impl Sink) -> io::Result<()> 
     let pytorch = snapshot.pytorch.as_deref();
     let pytorch = pytorch
         .ok_or_else(|| io::Error::other("a recording must be converted to a PyTorch snapshot first"))?;
-    Walk { snapshot, pytorch, sink }.root()
+    Walker { snapshot, pytorch, sink }.root()
 }
 
-struct Walk<'a, S> {
+struct Walker<'a, S> {
     snapshot: &'a Snapshot,
     pytorch: &'a PyTorch,
     sink: &'a mut S,
@@ -32,7 +32,7 @@ fn list_or_tuple(is_tuple: bool) -> Container {
     if is_tuple { Container::Tuple } else { Container::List }
 }
 
-impl<S: Sink> Walk<'_, S> {
+impl<S: Sink> Walker<'_, S> {
     fn root(&mut self) -> io::Result<()> {
         let pytorch = self.pytorch;
         if pytorch.list_only {

@@ -114,7 +114,7 @@ impl Machine<'_> {
             (folded.tag() == cell::FRAME).then(|| FrameId(folded.payload() as u32))
         };
         let frames: Vec<FrameId> = runs::slots(run).map(frame).collect::<Option<_>>()?;
-        let stack = self.folder.loose.intern(&frames);
+        let stack = self.builder.loose.intern(&frames);
         self.runs.insert(run, stack);
         Some(stack)
     }

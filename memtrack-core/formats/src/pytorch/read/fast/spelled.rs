@@ -13,7 +13,7 @@ use memtrack_model::snapshot::pytorch::Kind;
 use memtrack_model::snapshot::pytorch::action_of;
 
 /// The maximum number of new values that an event adds to the memo: its list of frames and its pools.
-const MAX_NEW: usize = 3;
+const MAX_NEW_VALUES: usize = 3;
 
 /// An event that matches a stencil.
 struct MatchedEvent {
@@ -21,7 +21,7 @@ struct MatchedEvent {
     /// The values for the columns of the records, by the position of the entry.
     columns: [u64; MAX_ENTRIES],
     /// The new values for the memo; `UNSET` stands for the list of frames, which has no row yet.
-    new: [Cell; MAX_NEW],
+    new: [Cell; MAX_NEW_VALUES],
     new_count: usize,
     frames: Frames,
 }
@@ -69,7 +69,7 @@ impl Machine<'_> {
             let mut matched = MatchedEvent {
                 event: Event::BLANK,
                 columns: [0; MAX_ENTRIES],
-                new: [Cell::UNSET; MAX_NEW],
+                new: [Cell::UNSET; MAX_NEW_VALUES],
                 new_count: 0,
                 frames: Frames::None,
             };
@@ -84,7 +84,7 @@ impl Machine<'_> {
     }
 
     fn event_pools(&mut self) -> &mut Vec<(u64, u64)> {
-        &mut self.folder.tables[Table::Events as usize].records.pools
+        &mut self.builder.tables[Table::Events as usize].records.pools
     }
 
     /// Reads the entries of an event by a stencil and returns their length in bytes, with SETITEMS. Of the machine, only the
@@ -92,7 +92,7 @@ impl Machine<'_> {
     #[inline(always)]
     fn match_event(&mut self, index: usize, ready: &[u8], matched: &mut MatchedEvent) -> Option<usize> {
         let stencil = &self.stencils.known[index];
-        let records = &mut self.folder.tables[Table::Events as usize].records;
+        let records = &mut self.builder.tables[Table::Events as usize].records;
         let MatchedEvent { event, columns, new, new_count, frames } = matched;
         let (mut at, mut run) = (0, None);
         for (entry, column) in stencil.entries.iter().zip(columns) {
@@ -110,7 +110,7 @@ impl Machine<'_> {
                     pair
                 }
                 EncodedValue::List(list) => {
-                    if !matches!(entry.target, Target::Stack) || *new_count == MAX_NEW {
+                    if !matches!(entry.target, Target::Stack) || *new_count == MAX_NEW_VALUES {
                         return None;
                     }
                     *new_count += 1;
@@ -128,7 +128,7 @@ impl Machine<'_> {
                 Target::Stream => event.stream.0 = unsigned(value)?,
                 Target::Ticks => event.ticks = unsigned(value)?,
                 Target::Action => event.action = action_of(string(value)?)?,
-                Target::Stack if self.folder.skips_events => {}
+                Target::Stack if self.builder.skips_events => {}
                 Target::Stack if value.tag() == cell::LIST => *frames = Frames::Known(value),
                 Target::Stack => return None,
                 Target::Column(kind, _) => {
@@ -165,19 +165,19 @@ impl Machine<'_> {
         matched: &mut MatchedEvent,
     ) -> Result<(), PickleErrorKind> {
         let MatchedEvent { event, columns, new, new_count, frames } = matched;
-        let skips = self.folder.skips_events;
+        let skips = self.builder.skips_events;
         let mut list = None;
         match *frames {
             Frames::None => {}
             Frames::Known(known) => {
-                event.stack = self.folder.stack(&mut self.heap, known)?.unwrap_or(StackId::NONE);
+                event.stack = self.builder.stack(&mut self.heap, known)?.unwrap_or(StackId::NONE);
             }
             Frames::Empty | Frames::New(_) => {
                 let new = self.heap.container(cell::LIST);
                 self.heap.containers[new.row()] = match *frames {
                     Frames::New(loose) if skips => Cell::loose_stack(loose),
                     Frames::New(loose) => {
-                        event.stack = self.folder.use_loose_stack(loose);
+                        event.stack = self.builder.use_loose_stack(loose);
                         Cell::new(cell::STACK, event.stack.0.into())
                     }
                     _ if skips => Cell::UNSET,
@@ -190,17 +190,17 @@ impl Machine<'_> {
             SKIPPED
         } else {
             let stencil = &self.stencils.known[index];
-            let records = &mut self.folder.tables[Table::Events as usize].records;
+            let records = &mut self.builder.tables[Table::Events as usize].records;
             let row = records.push(stencil.shape);
             for (entry, number) in stencil.entries.iter().zip(columns) {
                 if let Target::Column(_, column) = entry.target {
                     records.set_column(row, column, *number);
                 }
             }
-            self.folder.events.push(event);
+            self.builder.events.push(event);
             Cell::new(cell::EVENT, row as u64)
         };
-        self.stencils.matched(index);
+        self.stencils.record_match(index);
         for value in &new[..*new_count] {
             self.memoize(if *value == Cell::UNSET { list.unwrap_or(*value) } else { *value });
         }

@@ -69,7 +69,7 @@ pub(crate) struct Stencils {
 impl Stencils {
     /// Records that the stencil at `index` has read an event.
     #[inline]
-    pub(crate) fn matched(&mut self, index: usize) {
+    pub(crate) fn record_match(&mut self, index: usize) {
         if index > 0 {
             self.known[..=index].rotate_right(1);
         }
@@ -174,15 +174,15 @@ impl Machine<'_> {
         let known =
             |key: &Cell| (key.tag() == cell::STR).then(|| Key::of(StringId(key.payload() as u32))).flatten();
         let names: Vec<Key> = keys.iter().map(known).collect::<Option<_>>()?;
-        let table = &self.folder.tables[Table::Events as usize];
+        let table = &self.builder.tables[Table::Events as usize];
         // Dropped events have no shape.
-        let shape = if self.folder.skips_events { 0 } else { table.last_shape_if(&keys)? };
+        let shape = if self.builder.skips_events { 0 } else { table.last_shape_if(&keys)? };
         let has_address = names.contains(&Key::Addr);
         let target = |name: Key| {
             Some(match (name, name.kind()) {
                 (Key::Frames, _) => Target::Stack,
                 (_, Kind::Rows | Kind::Stack | Kind::Other) => return None,
-                _ if self.folder.skips_events => Target::Ignored,
+                _ if self.builder.skips_events => Target::Ignored,
                 (Key::Action, _) => Target::Action,
                 (Key::Addr, _) => Target::Address,
                 (Key::DeviceFree, _) if !has_address => Target::Address,

@@ -1,7 +1,7 @@
 //! Converts cells to [`Value`]s: data without a column is kept in its Python form, and shared as in the file.
 
 use crate::pickle::PickleErrorKind;
-use crate::pytorch::read::fold::rows::{Folder, Table};
+use crate::pytorch::read::fold::rows::{Table, TableBuilder};
 use crate::pytorch::read::fold::shapes::without_duplicates;
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The maximum number of levels of nested containers.
 pub(crate) const MAX_DEPTH: u32 = 500;
 
-impl Folder {
+impl TableBuilder {
     /// Converts a cell at the level `depth`.
     pub(crate) fn value(
         &mut self,

@@ -6,7 +6,7 @@ use crate::pickle::PickleErrorKind;
 use crate::pytorch::read::finish::misplaced;
 use crate::pytorch::read::finish::order::Order;
 use crate::pytorch::read::fold::again::RepeatedTraces;
-use crate::pytorch::read::fold::rows::{Folder, Table};
+use crate::pytorch::read::fold::rows::{Table, TableBuilder};
 use crate::pytorch::read::fold::shapes::without_duplicates;
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
@@ -29,26 +29,26 @@ impl From<PickleErrorKind> for Refusal {
 }
 
 /// Makes the snapshot.
-pub(crate) fn finish(heap: Heap, folder: Folder, root: Cell) -> Result<Snapshot, Refusal> {
-    let mut finish = Finish { heap, folder, pytorch: PyTorch::default(), order: Order::default() };
+pub(crate) fn finish(heap: Heap, builder: TableBuilder, root: Cell) -> Result<Snapshot, Refusal> {
+    let mut finish = Finisher { heap, builder, pytorch: PyTorch::default(), order: Order::default() };
     finish.root(root)?;
     Ok(finish.into_snapshot())
 }
 
-struct Finish {
+struct Finisher {
     heap: Heap,
-    folder: Folder,
+    builder: TableBuilder,
     pytorch: PyTorch,
     order: Order,
 }
 
-impl Finish {
+impl Finisher {
     fn root(&mut self, root: Cell) -> Result<(), Refusal> {
         if root.tag() == cell::LIST {
             self.refuse_snapshots(root)?;
             self.pytorch.list_only = true;
             self.segments(root, "the list")?;
-            self.pytorch.device_segments = self.folder.tables[Table::Segments as usize].records.len();
+            self.pytorch.device_segments = self.builder.tables[Table::Segments as usize].records.len();
             return Ok(());
         }
         if root.tag() != cell::DICT {
@@ -76,7 +76,7 @@ impl Finish {
             self.pytorch.segments_are_a_tuple = segments.tag() == cell::TUPLE;
             self.segments(segments, "segments")?;
         }
-        self.pytorch.device_segments = self.folder.tables[Table::Segments as usize].records.len();
+        self.pytorch.device_segments = self.builder.tables[Table::Segments as usize].records.len();
         if let Some(traces) = traces {
             self.pytorch.traces_are_a_tuple = traces.tag() == cell::TUPLE;
             self.traces(traces)?;
@@ -100,13 +100,13 @@ impl Finish {
                     Some(Key::ExternalAnnotations) if self.are_dictionaries(value) => {
                         for annotation in self.items(value, "external_annotations")? {
                             let items = self.heap.body(annotation).to_vec();
-                            self.folder.record(Table::Annotations, &mut self.heap, &items)?;
+                            self.builder.record(Table::Annotations, &mut self.heap, &items)?;
                         }
                         Part::Annotations
                     }
-                    _ => Part::Value(self.folder.value(&mut self.heap, value, 1)?),
+                    _ => Part::Value(self.builder.value(&mut self.heap, value, 1)?),
                 };
-            let key = self.folder.value(&mut self.heap, key, 1)?;
+            let key = self.builder.value(&mut self.heap, key, 1)?;
             self.pytorch.root.push((key, part));
         }
         Ok(())
@@ -144,7 +144,7 @@ impl Finish {
 
     /// Returns the list at `path`; a tuple is converted, because Python iterates over both.
     fn list(&mut self, list: Cell, path: &str) -> Result<Cell, Refusal> {
-        match self.folder.as_list(&mut self.heap, list)? {
+        match self.builder.as_list(&mut self.heap, list)? {
             Some(list) => Ok(list),
             None => Err(shape_error(path, self.type_name(list), "a list")),
         }
@@ -174,8 +174,8 @@ impl Finish {
                 return Err(shape_error(&path, self.type_name(segment), "the dictionary of a segment"));
             }
             let items = self.heap.body(segment).to_vec();
-            let row = self.folder.record(Table::Segments, &mut self.heap, &items)?;
-            misplaced::check_segment(&self.folder.tables, row)
+            let row = self.builder.record(Table::Segments, &mut self.heap, &items)?;
+            misplaced::check_segment(&self.builder.tables, row)
                 .map_err(|found| found.in_record(&format!("{path}[{index}]")))?;
             self.fill_addresses(row);
         }
@@ -184,7 +184,7 @@ impl Finish {
 
     /// Sets the addresses of blocks that have none: each follows the previous block of the segment.
     fn fill_addresses(&mut self, segment: usize) {
-        let [.., segments, blocks, _] = &mut self.folder.tables;
+        let [.., segments, blocks, _] = &mut self.builder.tables;
         let mut address = segments.records.number(segment, Key::Address);
         for block in segments.records.rows(segment, Key::Blocks) {
             if blocks.records.has(block, Key::Address) {
@@ -218,7 +218,7 @@ impl Finish {
         for index in 0..self.items_of_list(list, path)?.len() {
             let Some(&event) = self.heap.body(list).get(index) else { break };
             // A dictionary with a single key, or in a text protocol, was not folded when it was filled.
-            self.folder.settle_event(&mut self.heap, event)?;
+            self.builder.settle_event(&mut self.heap, event)?;
             let folded = if event.tag() == cell::DICT { self.heap.containers[event.row()] } else { event };
             if folded.tag() != cell::EVENT {
                 let found = if event.tag() == cell::DICT {
@@ -228,8 +228,8 @@ impl Finish {
                 };
                 return Err(shape_error(&format!("{path}[{index}]"), found, "an event"));
             }
-            if !self.folder.skips_events {
-                misplaced::check_event(&self.folder.tables, folded.row())
+            if !self.builder.skips_events {
+                misplaced::check_event(&self.builder.tables, folded.row())
                     .map_err(|found| found.in_record(&format!("{path}[{index}]")))?;
                 self.order.push(folded.payload() as u32);
             }
@@ -255,8 +255,8 @@ impl Finish {
 
     fn into_snapshot(mut self) -> Snapshot {
         let [frames, events, segments, blocks, annotations] =
-            std::mem::take(&mut self.folder.tables).map(|table| table.records);
-        let mut table = std::mem::take(&mut self.folder.events);
+            std::mem::take(&mut self.builder.tables).map(|table| table.records);
+        let mut table = std::mem::take(&mut self.builder.events);
         let mut pytorch = self.pytorch;
         // Usually the rows are already in the order of the traces.
         if self.order.is_order_of_table(table.len()) {
@@ -286,7 +286,7 @@ impl Finish {
             events: table,
             strings: std::mem::take(&mut self.heap.strings.table),
             frames: FrameTable { records: frames, ..FrameTable::default() },
-            named: std::mem::take(&mut self.folder.stacks.table),
+            named: std::mem::take(&mut self.builder.stacks.table),
             pytorch: Some(Box::new(pytorch)),
             ..Snapshot::default()
         };

@@ -2,7 +2,7 @@
 //! but takes as much memory as the list, so the number of repeated items is bounded.
 
 use crate::pickle::PickleErrorKind;
-use crate::pytorch::read::fold::rows::{Folder, Table};
+use crate::pytorch::read::fold::rows::{Table, TableBuilder};
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
 use std::collections::{HashMap, HashSet};
@@ -41,7 +41,7 @@ pub(crate) type TupleLists = HashMap<Cell, Cell, foldhash::fast::FixedState>;
 /// The rows of blocks, by the lists that contained them.
 pub(crate) type BlockLists = HashMap<Cell, u64, foldhash::fast::FixedState>;
 
-impl Folder {
+impl TableBuilder {
     /// Returns a list, or the list to which a tuple is converted, because Python iterates over both. A tuple that occurs in
     /// several places becomes one list. `None` for other values.
     #[cold]

@@ -2,7 +2,7 @@
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::read::fold::numbers::{nearest, unsigned};
-use crate::pytorch::read::fold::rows::{Folder, Table};
+use crate::pytorch::read::fold::rows::{Table, TableBuilder};
 use crate::pytorch::read::fold::shapes::without_duplicates;
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
@@ -11,7 +11,7 @@ use memtrack_model::snapshot::StringId;
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::pytorch::action_of;
 
-impl Folder {
+impl TableBuilder {
     /// Folds an event.
     pub(crate) fn event(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
         const TABLE: Table = Table::Events;

@@ -54,7 +54,7 @@ pub(crate) struct Fields {
 
 /// The tables while they grow.
 #[derive(Debug, Default)]
-pub(crate) struct Folder {
+pub(crate) struct TableBuilder {
     pub(crate) events: EventTable,
     pub(crate) tables: [RecordTable; 5],
     pub(crate) stacks: StackInterner,
@@ -80,7 +80,7 @@ pub(crate) struct Folder {
     pub(crate) scratch_frames: Vec<FrameId>,
 }
 
-impl Folder {
+impl TableBuilder {
     /// Folds a dictionary whose keys and values alternate in `items`; `None` when it is neither an event nor a frame.
     #[inline]
     pub(crate) fn dictionary(

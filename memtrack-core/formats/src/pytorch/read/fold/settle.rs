@@ -2,13 +2,13 @@
 //! container are taken out, the container counts as being converted.
 
 use crate::pickle::PickleErrorKind;
-use crate::pytorch::read::fold::rows::{Folder, SKIPPED};
+use crate::pytorch::read::fold::rows::{SKIPPED, TableBuilder};
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::snapshot::Value;
 use memtrack_model::snapshot::pytorch::Key;
 
-impl Folder {
+impl TableBuilder {
     /// Folds a dictionary that was filled piece by piece, if it is an event or a frame.
     pub(crate) fn settle(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
         if value.tag() != cell::DICT || heap.containers[value.row()].tag() != cell::BODY {

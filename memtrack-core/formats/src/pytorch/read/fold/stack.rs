@@ -1,13 +1,13 @@
 //! Folds frames, and the lists of frames that are stacks.
 
 use crate::pickle::PickleErrorKind;
-use crate::pytorch::read::fold::rows::{Folder, Table};
+use crate::pytorch::read::fold::rows::{Table, TableBuilder};
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::FrameId;
 
-impl Folder {
+impl TableBuilder {
     /// Folds a frame; equal frames have the same row.
     pub(crate) fn frame(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
         let mut key = std::mem::take(&mut self.scratch_cells);

@@ -8,7 +8,7 @@ use crate::pickle::source::Source;
 use crate::pytorch::read::fast::burst::BurstEnd;
 use crate::pytorch::read::fast::runs::Runs;
 use crate::pytorch::read::fast::stencil::Stencils;
-use crate::pytorch::read::fold::rows::Folder;
+use crate::pytorch::read::fold::rows::TableBuilder;
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
 use crate::pytorch::read::machine::memo::Memo;
@@ -20,7 +20,7 @@ type Result<T> = std::result::Result<T, PickleErrorKind>;
 /// The machine's state.
 pub(crate) struct Machine<'a> {
     pub(crate) heap: Heap,
-    pub(crate) folder: Folder,
+    pub(crate) builder: TableBuilder,
     pub(crate) stack: Vec<Cell>,
     /// The height of the stack at each mark.
     pub(crate) marks: Vec<usize>,
@@ -37,10 +37,10 @@ pub(crate) struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    pub(crate) fn new(watch: CostMonitor<'a>, folder: Folder) -> Self {
+    pub(crate) fn new(watch: CostMonitor<'a>, builder: TableBuilder) -> Self {
         Self {
             heap: Heap::default(),
-            folder,
+            builder,
             stack: Vec::new(),
             marks: Vec::new(),
             floor: 0,
@@ -103,7 +103,7 @@ impl<'a> Machine<'a> {
     #[cold]
     fn check_cost(&mut self) -> Result<()> {
         let used = self.heap.used_bytes()
-            + self.folder.used_bytes()
+            + self.builder.used_bytes()
             + self.memo.used_bytes()
             + self.runs.used_bytes()
             + 8 * (self.stack.capacity() + self.marks.capacity()) as u64;
@@ -211,7 +211,7 @@ impl<'a> Machine<'a> {
         let items = &self.stack[start..];
         check_pairs(items)?;
         let fresh = self.heap.containers[dict.row()] == Cell::UNSET;
-        let folded = if fresh { self.folder.dictionary(&mut self.heap, items)? } else { None };
+        let folded = if fresh { self.builder.dictionary(&mut self.heap, items)? } else { None };
         match folded {
             // A value inside the dictionary refers to it, and found it empty.
             Some(_) if self.heap.containers[dict.row()] != Cell::UNSET => {
@@ -230,7 +230,7 @@ impl<'a> Machine<'a> {
         let name = if tag == cell::LIST { "a list" } else { "a set" };
         let container = self.container_below(start, tag, name)?;
         if self.heap.containers[container.row()].is_loose_stack() {
-            self.folder.unfold(&mut self.heap, container)?;
+            self.builder.unfold(&mut self.heap, container)?;
         }
         self.heap.extend(container, &self.stack[start..])?;
         self.stack.truncate(start);

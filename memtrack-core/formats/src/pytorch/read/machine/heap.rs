@@ -25,7 +25,7 @@ pub(crate) struct Heap {
 }
 
 /// The maximum length of contents that are kept for reuse, in cells.
-const KEEP_CELLS: usize = 4096;
+const MAX_REUSED_CELLS: usize = 4096;
 
 impl Heap {
     pub(crate) fn integer(&mut self, integer: Integer) -> Cell {
@@ -140,7 +140,7 @@ impl Heap {
         if body.tag() == cell::BODY {
             self.counted_bytes -= size_of_val(items.as_slice()) as u64;
             items.clear();
-            if items.capacity() <= KEEP_CELLS {
+            if items.capacity() <= MAX_REUSED_CELLS {
                 self.bodies[body.row()] = items;
             }
             self.free.push(body.payload() as u32);

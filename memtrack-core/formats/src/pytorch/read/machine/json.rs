@@ -6,7 +6,7 @@
 use crate::pickle::source::Source;
 use crate::pickle::{PickleErrorKind, number, text};
 use crate::pytorch::read::finish::values::MAX_DEPTH;
-use crate::pytorch::read::fold::rows::Folder;
+use crate::pytorch::read::fold::rows::TableBuilder;
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::core::check_pairs;
 use crate::pytorch::read::machine::heap::Heap;
@@ -22,7 +22,7 @@ const MAX_NUMBER_BYTES: usize = 8192;
 pub(crate) struct JsonReader<'a, R> {
     source: Source<R>,
     pub(crate) heap: Heap,
-    pub(crate) folder: Folder,
+    pub(crate) builder: TableBuilder,
     watch: CostMonitor<'a>,
     /// The next byte, if it was peeked.
     next: Option<u8>,
@@ -33,11 +33,11 @@ pub(crate) struct JsonReader<'a, R> {
 }
 
 impl<'a, R: Read> JsonReader<'a, R> {
-    pub(crate) fn new(reader: R, watch: CostMonitor<'a>, folder: Folder) -> Self {
+    pub(crate) fn new(reader: R, watch: CostMonitor<'a>, builder: TableBuilder) -> Self {
         Self {
             source: Source::new(reader),
             heap: Heap::default(),
-            folder,
+            builder,
             watch,
             next: None,
             stack: Vec::new(),
@@ -137,7 +137,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
         if !self.watch.is_due(offset) {
             return Ok(());
         }
-        let used = self.heap.used_bytes() + self.folder.used_bytes() + 8 * self.stack.capacity() as u64;
+        let used = self.heap.used_bytes() + self.builder.used_bytes() + 8 * self.stack.capacity() as u64;
         self.watch.check(offset, used)
     }
 
@@ -148,7 +148,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
         let container = self.heap.container(if object { cell::DICT } else { cell::LIST });
         let folded = if object {
             check_pairs(items)?;
-            self.folder.dictionary(&mut self.heap, items)?
+            self.builder.dictionary(&mut self.heap, items)?
         } else {
             None
         };

@@ -92,7 +92,7 @@ impl Machine<'_> {
                 self.top()?;
                 let start = self.stack.len() - 1;
                 // The text protocol fills dictionaries piece by piece; when they are appended to a list, they are complete.
-                self.folder.settle(&mut self.heap, self.stack[start])?;
+                self.builder.settle(&mut self.heap, self.stack[start])?;
                 self.append(start, cell::LIST)
             }
             op::ADDITEMS => {
