@@ -424,7 +424,7 @@ pub use memtrack_exports as exports;
 #[cfg(feature = "formats")]
 #[doc(hidden)]
 pub use memtrack_file::{
-    ReplacingFile as __ReplacingFile, part::is_unfinished as __is_unfinished, recorded_by as __recorded_by,
+    ReplacingFile as __ReplacingFile, part::is_unfinished as __is_unfinished, read_meta as __read_meta,
 };
 
 /// The protocol between the `memtrack` command and the programs that it starts.

@@ -41,11 +41,11 @@ extern "C" fn begin() {
     if run::wants_heap() {
         heap::prepare();
     }
-    run::library_begins();
+    run::on_library_load();
 }
 
 extern "C" fn end() {
-    run::library_ends();
+    run::on_library_unload();
 }
 
 // SAFETY: the loader calls the entries of these sections, functions without arguments (those it passes are ignored),

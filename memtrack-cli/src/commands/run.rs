@@ -12,7 +12,7 @@ use crate::run::{inherited, library, program};
 use clap::ValueEnum;
 use memtrack_core::snapshot::recording::older_parts;
 use memtrack_core::{
-    __ReplacingFile as ReplacingFile, __is_unfinished as is_unfinished, __recorded_by as recorded_by,
+    __ReplacingFile as ReplacingFile, __is_unfinished as is_unfinished, __read_meta as read_meta,
     __run_protocol as protocol,
 };
 use rustix::fs::{FlockOperation, fcntl_lock};
@@ -165,7 +165,7 @@ fn recorded(output: &Path, started: SystemTime, process: u32) -> Recorded {
     let (mut later, children): (Vec<PathBuf>, Vec<PathBuf>) = of_others.into_iter().partition(is_own);
     // If another process was there first, the program's own has the name of a later one.
     let is_anothers = || {
-        let by = File::open(output).ok().and_then(|file| recorded_by(BufReader::new(file)));
+        let by = File::open(output).ok().and_then(|file| read_meta(BufReader::new(file)));
         by.is_some_and(|by| by.pid != process)
     };
     let own = match output.exists() {

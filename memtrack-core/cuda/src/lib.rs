@@ -7,7 +7,7 @@
 //! then the blocks in use count as allocated, and the rest is cache. Pinned host memory is
 //! [`DeviceId::PINNED`](memtrack_model::event::DeviceId::PINNED).
 //!
-//! The hook is available on Linux with glibc, on x86-64 and (assembled, but not run so far) aarch64. The repository's
+//! The hook is available on Linux with glibc, on x86-64 and (assembled, but never run so far) aarch64. The repository's
 //! docs/RUN.md describes it and its limits; `memtrack run` does the same for a program that does not link
 //! memtrack.
 //!
@@ -16,9 +16,9 @@
 //!
 //! The modules:
 //!
-//! - `hook`: `entry` (our `dlsym`), `table` (names and wrappers), `wrap` (one file per family of functions), `watch`
-//!   (the reports of wrappers), `driver` and `driver_reading` (queries); `no_hook` stands in where there is none.
-//! - `run`: the part of a program under `memtrack run`.
+//! - `hook`: `entry` (the hook's `dlsym`), `table` (names and wrappers), `wrap` (one file per family of functions), `watch`
+//!   (the reports of wrappers), `driver` and `driver_reading` (queries); `no_hook` replaces it on other systems.
+//! - `run`: recording in a program that was started by `memtrack run`.
 //! - `stats`: queries to the driver (cudarc) and NVML; only `stats::calls` has code that is unsafe or may panic.
 
 #[cfg(all(
@@ -65,8 +65,7 @@ pub fn hook_is_in_place() -> bool {
 }
 
 /// Returns the number of frees of memory whose allocation the hook had not seen, such as memory from before monitoring
-/// started.
-/// They are only counted, not recorded, because nothing but the address is known about them.
+/// started. These frees are only counted, not recorded, because only the address is known.
 #[cfg(feature = "cuda")]
 pub fn unknown_frees() -> u64 {
     hook::unknown_frees()
@@ -87,8 +86,8 @@ pub fn warn_without_hook() {
     }
 }
 
-/// Starts the session that `memtrack run` requests, if it does and none was started yet. Called before a program's
-/// own session: under `memtrack run` the requested one is the first.
+/// Starts the session that `memtrack run` requested, if this program runs under it and has no session yet. Called before
+/// a program starts its own session, so that the requested session is the first.
 #[cfg(feature = "cuda")]
 pub fn begin_if_requested() {
     run::begin_if_requested();

@@ -1,5 +1,4 @@
-//! Replaces the hook, and its part in `memtrack run`, where there is none: on another system, or with another C
-//! library.
+//! Replaces the modules `hook` and `run` where there is no hook: on another system, or with another C library.
 
 pub(super) fn is_in_place() -> bool {
     false

@@ -1,7 +1,7 @@
 //! One row for each export: its name, its content, and its writer. To add an export, add a file and a row.
 
 use crate::{blocks, collapsed, firefox, parquet, perfetto, pprof, speedscope};
-use memtrack_formats::{Compression, packed};
+use memtrack_formats::{Compression, write_compressed};
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
 use memtrack_report::analysis::moment::Moment;
@@ -88,7 +88,7 @@ impl Export {
         compression: Compression,
     ) -> io::Result<()> {
         let compression = if self.packing == Packing::None { compression } else { Compression::None };
-        packed(output, compression, |output| (self.write)(snapshot, symbols, options, output))
+        write_compressed(output, compression, |output| (self.write)(snapshot, symbols, options, output))
     }
 }
 

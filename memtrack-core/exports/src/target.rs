@@ -2,7 +2,7 @@
 //! lists, so that the accepted names and the messages about them agree.
 
 use crate::registry::{EXPORTS, Export, Packing};
-use memtrack_formats::{Compression, Format, packing};
+use memtrack_formats::{Compression, Format, split_compression};
 use std::path::Path;
 
 /// A format in which a snapshot can be written.
@@ -53,7 +53,7 @@ fn target_of_name(name: &str) -> Result<Option<(Target, Compression)>, String> {
     if let Some(export) = export_by_suffix(name).filter(|export| export.packing == Packing::Gzip) {
         return Ok(Some((Target::Export(export), Compression::None)));
     }
-    let (name, compression) = packing(name);
+    let (name, compression) = split_compression(name);
     if let Some(export) = export_by_suffix(name) {
         let suffix = compression.suffix();
         return match (export.packing, compression) {
@@ -76,7 +76,7 @@ fn target_of_name(name: &str) -> Result<Option<(Target, Compression)>, String> {
 /// Fails for other names; the message lists the possible names.
 pub fn target_named(name: &str) -> Result<(Target, Compression), String> {
     let name = name.trim_start_matches('.').to_ascii_lowercase();
-    let (plain, compression) = packing(&name);
+    let (plain, compression) = split_compression(&name);
     let suffix = EXPORTS.iter().find(|export| export.name == plain).map(|export| export.suffixes[0]);
     // The usual suffix may include a compression.
     let name = suffix.map_or(name.clone(), |suffix| format!("{suffix}{}", compression.suffix()));

@@ -10,7 +10,8 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Returns the code id of executable segments, given in the order of the program headers.
+/// Returns the length and checksum of the code in executable segments, which are given in the order of the program
+/// headers; the empty string if there is no code.
 pub fn code_id<'a>(segments: impl Iterator<Item = &'a [u8]>) -> String {
     let (mut length, mut crc) = (0, crc32fast::Hasher::new());
     for segment in segments {

@@ -1,21 +1,22 @@
-//! One chunk of a recording: a 20-byte head (kind, flags, raw length, stored length, CRC-32 of all the rest) and its
-//! payload. The writer frames with [`append`], the reader with [`read`]; both keep the same [`Budget`], so that no
-//! file written by memtrack is refused and no foreign one can make the reader unpack without bound.
+//! The chunks of a recording. A chunk is a 20-byte head (kind, flags, raw length, stored length, CRC-32 of everything
+//! else) and a payload. The writer frames chunks with [`append`], and the reader reads them with [`read`]. Both keep the
+//! same [`Budget`], so that no file written by memtrack is refused, and no other file can make the reader unpack without
+//! bound.
 //!
-//! **Which compression?** lz4, chunk by chunk, by `lz4_flex` in safe Rust.
+//! **Which compression?** LZ4, chunk by chunk, by `lz4_flex` in safe Rust.
 
 use std::io::{self, Read};
 
-/// The most bytes of one payload, unpacked.
+/// The maximum size of a payload, unpacked.
 pub(super) const MAX_RAW_BYTES: usize = 64 << 20;
-/// The bytes of a chunk's head.
+/// The size of a chunk's head.
 pub(super) const HEAD_BYTES: usize = 20;
-/// Flag: the payload is an LZ4 block.
+/// The flag of a payload that is an LZ4 block.
 const FLAG_LZ4: u32 = 1;
-/// Payloads below this many bytes are stored as they are.
-const COMPRESS_FROM_BYTES: usize = 64;
+/// Smaller payloads are stored uncompressed.
+const MIN_COMPRESSED_BYTES: usize = 64;
 
-/// The kind of a chunk. Readers skip kinds they do not know.
+/// The kind of a chunk. Readers skip unknown kinds.
 pub(super) type Kind = [u8; 4];
 
 pub(super) const META: Kind = *b"META";
@@ -28,7 +29,7 @@ pub(super) const EVENTS: Kind = *b"EVNT";
 pub(super) const LIVE: Kind = *b"LIVE";
 pub(super) const SEGMENTS: Kind = *b"SEGM";
 pub(super) const STATISTICS: Kind = *b"STAT";
-/// The sums allocated by each scope.
+/// The number and bytes of each scope's allocations.
 pub(super) const SCOPE_SUMS: Kind = *b"SUMS";
 pub(super) const DRIVER: Kind = *b"DRVR";
 pub(super) const SAMPLING: Kind = *b"SMPL";
@@ -40,42 +41,42 @@ pub(super) const FOLDED: Kind = *b"FOLD";
 pub(super) const OPERATORS: Kind = *b"OPER";
 /// The moments that the program marked.
 pub(super) const MARKS: Kind = *b"MARK";
-/// Names of return addresses.
+/// The names of return addresses.
 pub(super) const NAMES: Kind = *b"NAME";
-/// The segments that are parts of expandable ones.
+/// The segments that are parts of expandable segments.
 pub(super) const EXPANDABLE: Kind = *b"EXPD";
-/// A piece of the pickle of a snapshot from PyTorch; all pieces together are the whole.
+/// A piece of the pickle of a snapshot from PyTorch; all pieces in order are the whole pickle.
 pub(super) const PYTORCH: Kind = *b"PYTR";
-/// The head of a part, in a recording in several files.
+/// The head of a part of a recording in several files.
 pub(super) const PART: Kind = *b"PART";
-/// The blocks and segments that were live when the part began: as [`LIVE`], [`SEGMENTS`] and [`EXPANDABLE`].
+/// The blocks and segments that were live when the part began, encoded like [`LIVE`], [`SEGMENTS`] and
+/// [`EXPANDABLE`].
 pub(super) const OPENING_LIVE: Kind = *b"OLIV";
 pub(super) const OPENING_SEGMENTS: Kind = *b"OSEG";
 pub(super) const OPENING_EXPANDABLE: Kind = *b"OEXP";
-/// The part ends here, and the next one follows.
+/// The end of a part that is followed by another part.
 pub(super) const NEXT: Kind = *b"NEXT";
 pub(super) const DONE: Kind = *b"DONE";
 
-/// The most bytes that a file may unpack to: 16 MiB, and 32 times its stored bytes.
+/// The bytes of a file so far, and their limit: a file may unpack to 16 MiB plus 32 times its stored bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Budget {
     raw_bytes: u64,
     stored_bytes: u64,
 }
 
-/// The most bytes that a recording in a compressed file may unpack to: 16 MiB, and so many times the compressed
-/// bytes.
-const MOST_PACKED: u64 = 64;
+/// A recording in a compressed file may unpack to 16 MiB plus this many times the compressed bytes.
+const MAX_PACKED_RATIO: u64 = 64;
 
 impl Budget {
     /// Returns whether the bytes so far are within the limit for a recording of which `packed_bytes` were read from a
     /// compressed file.
     pub(super) fn fits_packed(&self, packed_bytes: u64) -> bool {
-        self.raw_bytes <= packed_bytes.saturating_mul(MOST_PACKED).saturating_add(16 << 20)
+        self.raw_bytes <= packed_bytes.saturating_mul(MAX_PACKED_RATIO).saturating_add(16 << 20)
     }
 
     /// Counts a payload; returns `false`, and counts nothing, if it would exceed the budget.
-    fn take(&mut self, raw_bytes: usize, stored_bytes: usize) -> bool {
+    fn try_add(&mut self, raw_bytes: usize, stored_bytes: usize) -> bool {
         let raw = self.raw_bytes + raw_bytes as u64;
         let stored = self.stored_bytes + stored_bytes as u64;
         let fits = raw <= (16 << 20) + stored * 32;
@@ -92,12 +93,12 @@ pub(super) fn append(out: &mut Vec<u8>, budget: &mut Budget, kind: Kind, raw: &[
     let start = out.len();
     out.resize(start + HEAD_BYTES, 0);
     let mut flags = 0;
-    if raw.len() >= COMPRESS_FROM_BYTES {
+    if raw.len() >= MIN_COMPRESSED_BYTES {
         let room = lz4_flex::block::get_maximum_output_size(raw.len());
         out.resize(start + HEAD_BYTES + room, 0);
         let packed = lz4_flex::block::compress_into(raw, &mut out[start + HEAD_BYTES..]);
         let stored = packed.unwrap_or(usize::MAX);
-        if stored < raw.len() && budget.take(raw.len(), stored) {
+        if stored < raw.len() && budget.try_add(raw.len(), stored) {
             flags = FLAG_LZ4;
             out.truncate(start + HEAD_BYTES + stored);
         } else {
@@ -107,7 +108,7 @@ pub(super) fn append(out: &mut Vec<u8>, budget: &mut Budget, kind: Kind, raw: &[
     if flags == 0 {
         out.extend_from_slice(raw);
         // An uncompressed payload always fits.
-        budget.take(raw.len(), raw.len());
+        budget.try_add(raw.len(), raw.len());
     }
     let stored = out.len() - start - HEAD_BYTES;
     let head = &mut out[start..start + HEAD_BYTES];
@@ -121,9 +122,9 @@ pub(super) fn append(out: &mut Vec<u8>, budget: &mut Budget, kind: Kind, raw: &[
     out[start + 16..start + 20].copy_from_slice(&crc.finalize().to_le_bytes());
 }
 
-/// The result of [`read`].
-pub(super) enum Found {
-    /// A whole chunk; its payload is in the caller's buffer.
+/// The outcome of [`read`].
+pub(super) enum ReadOutcome {
+    /// A complete chunk; its payload is in the caller's buffer.
     Chunk(Kind),
     /// The file ended where a chunk could have begun.
     End,
@@ -133,59 +134,59 @@ pub(super) enum Found {
     Damaged,
 }
 
-/// Reads the next chunk and unpacks its payload into `raw`. `position` advances by the bytes read from `input`, also
+/// Reads the next chunk and unpacks its payload into `raw`. `position` advances by the bytes read from `input`, even
 /// if the chunk is damaged.
 pub(super) fn read(
     input: &mut impl Read,
     position: &mut u64,
     budget: &mut Budget,
     raw: &mut Vec<u8>,
-) -> io::Result<Found> {
+) -> io::Result<ReadOutcome> {
     let mut head = Vec::with_capacity(HEAD_BYTES);
     input.by_ref().take(HEAD_BYTES as u64).read_to_end(&mut head)?;
     *position += head.len() as u64;
     if head.is_empty() {
-        return Ok(Found::End);
+        return Ok(ReadOutcome::End);
     }
-    let Ok(head) = <[u8; HEAD_BYTES]>::try_from(head) else { return Ok(Found::Cut) };
+    let Ok(head) = <[u8; HEAD_BYTES]>::try_from(head) else { return Ok(ReadOutcome::Cut) };
     let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let (flags, raw_bytes, stored_bytes) = (word(4), word(8) as usize, word(12) as usize);
-    // Compression is used only if it helps, so no payload is longer stored than raw.
+    // Compression is used only if it helps, so no stored payload is longer than the raw payload.
     let plausible = raw_bytes <= MAX_RAW_BYTES
         && if flags == FLAG_LZ4 { stored_bytes < raw_bytes } else { flags == 0 && stored_bytes == raw_bytes };
     if !plausible {
-        return Ok(Found::Damaged);
+        return Ok(ReadOutcome::Damaged);
     }
-    // `take` grows the buffer with the bytes that exist, not with the declared length.
+    // The buffer grows with the bytes that exist, not with the declared length.
     let mut stored = Vec::new();
     input.by_ref().take(stored_bytes as u64).read_to_end(&mut stored)?;
     *position += stored.len() as u64;
     if stored.len() < stored_bytes {
-        return Ok(Found::Cut);
+        return Ok(ReadOutcome::Cut);
     }
     let mut crc = crc32fast::Hasher::new();
     crc.update(&head[..16]);
     crc.update(&stored);
-    if crc.finalize() != word(16) || !budget.take(raw_bytes, stored_bytes) {
-        return Ok(Found::Damaged);
+    if crc.finalize() != word(16) || !budget.try_add(raw_bytes, stored_bytes) {
+        return Ok(ReadOutcome::Damaged);
     }
     if flags == FLAG_LZ4 {
         raw.clear();
         raw.resize(raw_bytes, 0);
         if lz4_flex::block::decompress_into(&stored, raw).ok() != Some(raw_bytes) {
-            return Ok(Found::Damaged);
+            return Ok(ReadOutcome::Damaged);
         }
     } else {
         *raw = stored;
     }
-    Ok(Found::Chunk([head[0], head[1], head[2], head[3]]))
+    Ok(ReadOutcome::Chunk([head[0], head[1], head[2], head[3]]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn back(bytes: &[u8]) -> (Found, Vec<u8>) {
+    fn read_back(bytes: &[u8]) -> (ReadOutcome, Vec<u8>) {
         let mut raw = Vec::new();
         let found = read(&mut &*bytes, &mut 0, &mut Budget::default(), &mut raw).unwrap();
         (found, raw)
@@ -197,8 +198,8 @@ mod tests {
         for payload in [vec![], vec![7; 10], vec![7; 100_000], noise] {
             let mut out = Vec::new();
             append(&mut out, &mut Budget::default(), META, &payload);
-            let (found, raw) = back(&out);
-            assert!(matches!(found, Found::Chunk(META)));
+            let (found, raw) = read_back(&out);
+            assert!(matches!(found, ReadOutcome::Chunk(META)));
             assert_eq!(raw, payload);
         }
     }
@@ -213,12 +214,12 @@ mod tests {
         append(&mut out, &mut budget, META, &zeros);
         assert!(packed < 100_000 && out.len() > zeros.len());
 
-        // Two packed chunks, each fine alone, unpack to more than such a small file may.
+        // Two packed chunks, each within the budget, together unpack to more than such a small file may.
         let mut bomb = Vec::new();
         append(&mut bomb, &mut Budget::default(), META, &zeros);
         append(&mut bomb, &mut Budget::default(), META, &zeros);
         let (mut input, mut budget, mut raw) = (&bomb[..], Budget::default(), Vec::new());
-        assert!(matches!(read(&mut input, &mut 0, &mut budget, &mut raw).unwrap(), Found::Chunk(META)));
-        assert!(matches!(read(&mut input, &mut 0, &mut budget, &mut raw).unwrap(), Found::Damaged));
+        assert!(matches!(read(&mut input, &mut 0, &mut budget, &mut raw).unwrap(), ReadOutcome::Chunk(META)));
+        assert!(matches!(read(&mut input, &mut 0, &mut budget, &mut raw).unwrap(), ReadOutcome::Damaged));
     }
 }

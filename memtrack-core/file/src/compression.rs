@@ -1,9 +1,9 @@
-//! The compression of files, and the endings of their names: the only list of these endings.
+//! The compression of files, with the only list of the file name extensions for it.
 
 /// The compression of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
     /// gzip.
@@ -13,7 +13,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Returns the ending of a file's name: `.gz`, `.zst`, or nothing.
+    /// Returns the extension of a file's name with its dot: `.gz`, `.zst`, or nothing.
     pub const fn suffix(self) -> &'static str {
         match self {
             Self::None => "",
@@ -22,7 +22,7 @@ impl Compression {
         }
     }
 
-    /// Returns the compression for an ending, without its dot and in small or large letters: `gz`, `zst`, `zstd`.
+    /// Returns the compression for an extension without its dot, ignoring case: `gz`, `zst` or `zstd`.
     #[must_use]
     pub fn named(suffix: &str) -> Option<Self> {
         let is = |known: &str| suffix.eq_ignore_ascii_case(known);
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endings_are_recognized() {
+    fn extensions_are_recognized() {
         for compression in [Compression::Gzip, Compression::Zstd] {
             assert_eq!(Compression::named(&compression.suffix()[1..]), Some(compression));
         }

@@ -1,16 +1,17 @@
-//! Makes tables safe to follow after reading: rows by id, parents that lead to the top, no reference to a missing
-//! row. `reader` calls it once per file; reports then follow ids without checks.
+//! Makes the tables of a file safe to follow: rows are indexed by id, parents lead to the root, and no id refers to a
+//! missing row. `reader` calls this once per file; reports then follow ids without checks.
 
 use memtrack_model::event::{ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::{Scope, Snapshot};
 
-/// Ids above this many rows, plus 16 per row that was written, are treated as damage.
+/// Ids at or above this number plus 16 for each written row are treated as damage.
 const MAX_HOLES: usize = 1 << 16;
-/// Scopes nested deeper than this are cut off from their outer ones.
+/// Scopes nested deeper than this are cut off from their outer scopes.
 const MAX_SCOPE_DEPTH: u32 = 4096;
 
-/// Rows by id, holes filled with the default; row 0 is always there. Of two rows with one id the later one counts.
-pub(super) fn dense<T: Default>(rows: Vec<(u32, T)>, dropped: &mut u64) -> Vec<T> {
+/// Returns the rows indexed by id, with the default for each missing row; row 0 always exists. Of two rows with the same
+/// id, the later one is used. Counts the dropped rows.
+pub(super) fn indexed_by_id<T: Default>(rows: Vec<(u32, T)>, dropped: &mut u64) -> Vec<T> {
     let bound = MAX_HOLES + 16 * rows.len();
     let highest = rows.iter().map(|row| row.0 as usize).filter(|&id| id < bound).max().unwrap_or(0);
     let mut table: Vec<T> = std::iter::repeat_with(T::default).take(highest + 1).collect();
@@ -23,34 +24,35 @@ pub(super) fn dense<T: Default>(rows: Vec<(u32, T)>, dropped: &mut u64) -> Vec<T
     table
 }
 
-/// Makes every scope's parents lead to "none" within [`MAX_SCOPE_DEPTH`] steps, in one visit of each row.
+/// Cuts cycles and excessive nesting, so that every scope's parents lead to "none" within [`MAX_SCOPE_DEPTH`] steps.
+/// Visits each row once and counts the cuts.
 pub(super) fn cut_scope_cycles(rows: &mut [Scope], cut: &mut u64) {
     const UNKNOWN: u32 = 0;
-    const ON_THE_WAY: u32 = u32::MAX;
+    const VISITING: u32 = u32::MAX;
     let mut depths = vec![UNKNOWN; rows.len()];
     if let Some(top) = rows.first_mut() {
         top.parent = ScopeId::NONE;
     }
-    let mut way = Vec::new();
+    let mut path = Vec::new();
     for start in 1..rows.len() {
-        // Up to the top, to a row with a known depth, or to where the chain is too long.
+        // Up to the root, to a row with a known depth, or until the chain is too long.
         let mut at = start;
-        while at != 0 && depths[at] == UNKNOWN && way.len() < MAX_SCOPE_DEPTH as usize {
-            depths[at] = ON_THE_WAY;
-            way.push(at);
+        while at != 0 && depths[at] == UNKNOWN && path.len() < MAX_SCOPE_DEPTH as usize {
+            depths[at] = VISITING;
+            path.push(at);
             at = rows[at].parent.index();
             if at >= rows.len() {
                 at = 0;
-                rows[way[way.len() - 1]].parent = ScopeId::NONE;
+                rows[path[path.len() - 1]].parent = ScopeId::NONE;
                 *cut += 1;
             }
         }
         let mut depth = match (at, depths.get(at)) {
             (0, _) | (_, None) => 0,
-            (_, Some(&UNKNOWN | &ON_THE_WAY)) => MAX_SCOPE_DEPTH,
+            (_, Some(&UNKNOWN | &VISITING)) => MAX_SCOPE_DEPTH,
             (_, Some(&depth)) => depth,
         };
-        while let Some(row) = way.pop() {
+        while let Some(row) = path.pop() {
             if depth >= MAX_SCOPE_DEPTH {
                 rows[row].parent = ScopeId::NONE;
                 *cut += 1;
@@ -62,14 +64,14 @@ pub(super) fn cut_scope_cycles(rows: &mut [Scope], cut: &mut u64) {
     }
 }
 
-/// Replaces ids that are in no table by "none".
-pub(super) fn mend_references(snapshot: &mut Snapshot, mended: &mut u64) {
+/// Replaces ids that are in no table by "none", and counts them.
+pub(super) fn clear_dangling_ids(snapshot: &mut Snapshot, cleared: &mut u64) {
     let (stacks, scopes, threads) =
         (snapshot.stacks.len(), snapshot.scopes.rows.len(), snapshot.threads.len());
     let mut stack = |id: &mut StackId| {
         if id.index() >= stacks {
             *id = StackId::NONE;
-            *mended += 1;
+            *cleared += 1;
         }
     };
     snapshot.events.stack.iter_mut().for_each(&mut stack);
@@ -78,18 +80,18 @@ pub(super) fn mend_references(snapshot: &mut Snapshot, mended: &mut u64) {
     let mut scope = |id: &mut ScopeId| {
         if id.index() >= scopes {
             *id = ScopeId::NONE;
-            *mended += 1;
+            *cleared += 1;
         }
     };
     snapshot.events.scope.iter_mut().for_each(&mut scope);
     snapshot.blocks.iter_mut().for_each(|block| scope(&mut block.scope));
     let sums = snapshot.scope_sums.iter_mut().flat_map(|sums| &mut sums.rows);
     sums.for_each(|row| scope(&mut row.scope));
-    let marking = snapshot.marks.rows.iter_mut().map(|mark| &mut mark.thread);
-    for thread in snapshot.events.thread.iter_mut().chain(marking) {
+    let mark_threads = snapshot.marks.rows.iter_mut().map(|mark| &mut mark.thread);
+    for thread in snapshot.events.thread.iter_mut().chain(mark_threads) {
         if thread.index() >= threads {
             *thread = ThreadId::NONE;
-            *mended += 1;
+            *cleared += 1;
         }
     }
 }
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_table_is_left_alone() {
+    fn a_valid_table_is_unchanged() {
         let mut table = rows(&[0, 3, 1, 0, 2]);
         let (before, mut cut) = (table.clone(), 0);
         cut_scope_cycles(&mut table, &mut cut);
@@ -135,7 +137,10 @@ mod tests {
     #[test]
     fn rows_are_stored_by_id_and_implausible_ids_are_dropped() {
         let mut dropped = 0;
-        assert_eq!(dense(vec![(3, 'c'), (1, 'a'), (u32::MAX, 'z')], &mut dropped), ['\0', 'a', '\0', 'c']);
+        assert_eq!(
+            indexed_by_id(vec![(3, 'c'), (1, 'a'), (u32::MAX, 'z')], &mut dropped),
+            ['\0', 'a', '\0', 'c']
+        );
         assert_eq!(dropped, 1);
     }
 }

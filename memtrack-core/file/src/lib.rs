@@ -1,10 +1,10 @@
-//! The recording file `.memtrack`: the output of a program. [`RecordingWriter`] writes it while the program runs or
-//! at the end, [`read`] reads it back, completely or up to where it was cut off.
+//! The recording file of a program, `.memtrack`. [`RecordingWriter`] writes it while the program runs or at the end;
+//! [`read`] reads it back, completely or up to where it was cut off.
 //!
-//! A file is a 16-byte header and then self-checking chunks; the repository's docs/FILES.md describes every byte. The
+//! A file is a 16-byte header and a series of chunks with checksums; the repository's docs/FILES.md describes every byte. The
 //! invariant: no input makes the reader panic, and its memory stays within a small multiple of the file's size.
 //!
-//! **Why a package of its own?** The recorder writes the file, readers read it, and both must agree on every
+//! **Why a separate package?** The recorder writes the file, readers read it, and both must agree on every
 //! byte. In `formats` it would make the recorder compile the pickle code; in `recorder` it would make readers
 //! compile the hot path.
 //!
@@ -12,10 +12,10 @@
 //!
 //! - writing: `writer` (while a program runs), `whole` (a complete recording), `part` (recordings in several files),
 //!   `replacing_file`.
-//! - reading: `reader`, then `dangling_ids`; `unfinished` derives the end state of a recording that was cut off;
-//!   `read_report`: the extent of the read part.
+//! - reading: `reader`, then `dangling_ids`; `unfinished` derives the state at the end of a recording that was cut off;
+//!   `read_report`: which part of a file was read.
 //! - encoding: `chunk`, `payload`, `varint`, `operators` (the log of operators), `compression`, `binary_id`; `tagged`:
-//!   names of files beside others.
+//!   names of files beside another file.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 
@@ -38,14 +38,14 @@ mod writer;
 pub use compression::Compression;
 pub use part::older_parts;
 pub use read_report::{ReadReport, RecordingError};
-pub use reader::{Content, read, read_packed, recorded_by};
+pub use reader::{Content, read, read_meta, read_packed};
 pub use replacing_file::{ReplacingFile, create_file, create_new_file};
-pub use tagged::tagged;
+pub use tagged::tagged_path;
 pub use whole::write;
 pub use writer::RecordingWriter;
 
 /// The first eight bytes of every recording.
 pub const MAGIC: [u8; 8] = *b"MEMTRACK";
 
-/// The version that this build writes, and the newest it reads.
+/// The version that this build writes, and the newest version that it reads.
 pub const FORMAT_VERSION: u32 = 1;

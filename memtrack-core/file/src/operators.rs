@@ -1,8 +1,7 @@
 //! The log of operators (`OPER`): the lines in which the recorder writes a program's reports about its operators, and
-//! their reader. A line is complete in itself except for the base of its ticks, so that any sequence of lines is a
-//! chunk.
+//! their reader. A line depends on nothing but the base of its ticks, so that any sequence of lines can be a chunk.
 //!
-//! [`OperatorLine`] is one report in progress: it lies on the reporting thread's stack and takes no memory.
+//! [`OperatorLine`] is a report in progress: it is on the reporting thread's stack and allocates nothing.
 
 use super::varint::{Bytes, Malformed};
 use memtrack_model::event::{DeviceId, ScopeId, ThreadId};
@@ -10,14 +9,14 @@ use memtrack_model::operators::{Dtype, TensorInfo};
 use memtrack_model::text::cut;
 use std::borrow::Cow;
 
-/// The most bytes of a line's content.
-pub const MOST_LINE_BYTES: usize = 1024;
-/// The most bytes of a line with its head: length, ticks and thread.
-pub const MAX_FRAMED_BYTES: usize = MOST_LINE_BYTES + 24;
+/// The maximum size of a line's content.
+pub const MAX_LINE_BYTES: usize = 1024;
+/// The maximum size of a line with its head: length, ticks and thread.
+pub const MAX_FRAMED_BYTES: usize = MAX_LINE_BYTES + 24;
 /// Names are truncated to this length in bytes.
-const MOST_NAME_BYTES: usize = 128;
-/// The most dimensions of a tensor in a line; of more, the first ones are combined.
-const MOST_DIMENSIONS: usize = 16;
+const MAX_NAME_BYTES: usize = 128;
+/// The maximum number of dimensions of a tensor in a line; if a tensor has more, the first ones are combined.
+const MAX_DIMENSIONS: usize = 16;
 
 const ENTER: u8 = 0;
 const LEAVE: u8 = 1;
@@ -33,20 +32,20 @@ const STRIDED: u8 = 2;
 const HAS_STORAGE: u8 = 4;
 const HAS_STORAGE_BYTES: u8 = 8;
 
-/// One line that is being written.
+/// A line that is being written.
 #[derive(Clone)]
 pub struct OperatorLine {
-    bytes: [u8; MOST_LINE_BYTES],
+    bytes: [u8; MAX_LINE_BYTES],
     len: usize,
     /// Whether everything fitted.
-    whole: bool,
+    fits: bool,
 }
 
 impl OperatorLine {
     const fn of(kind: u8) -> Self {
-        let mut bytes = [0; MOST_LINE_BYTES];
+        let mut bytes = [0; MAX_LINE_BYTES];
         bytes[0] = kind;
-        Self { bytes, len: 1, whole: true }
+        Self { bytes, len: 1, fits: true }
     }
 
     fn of_scope(kind: u8, scope: ScopeId) -> Self {
@@ -55,50 +54,50 @@ impl OperatorLine {
         line
     }
 
-    /// Makes the line of a scope that is entered.
+    /// Begins the line of a scope that is entered.
     pub fn enter(scope: ScopeId) -> Self {
         Self::of_scope(ENTER, scope)
     }
 
-    /// Makes the line of a scope that is left.
+    /// Begins the line of a scope that is left.
     pub fn leave(scope: ScopeId) -> Self {
         Self::of_scope(LEAVE, scope)
     }
 
-    /// Makes the line of the inputs of the thread's innermost operator; the tensors follow by [`Self::with`].
+    /// Begins the line of the inputs of the thread's innermost operator; the tensors are added with [`Self::with`].
     pub const fn inputs() -> Self {
         Self::of(INPUTS)
     }
 
-    /// Makes the line of the outputs of the thread's innermost operator; the tensors follow by [`Self::with`].
+    /// Begins the line of the outputs of the thread's innermost operator; the tensors are added with [`Self::with`].
     pub const fn outputs() -> Self {
         Self::of(OUTPUTS)
     }
 
-    /// Makes the line of a parameter of the module with the number `owner`: the tensor follows by [`Self::with`], and
+    /// Begins the line of a parameter of the module with the number `owner`. The tensor is added with [`Self::with`], and
     /// then its gradient if it has one.
     pub fn parameter(owner: u64, class: &str, name: &str) -> Self {
-        Self::owned(PARAMETER, owner, class, name)
+        Self::registered(PARAMETER, owner, class, name)
     }
 
-    /// Makes the line of a buffer of the module with the number `owner`; the tensor follows by [`Self::with`].
+    /// Begins the line of a buffer of the module with the number `owner`; the tensor is added with [`Self::with`].
     pub fn buffer(owner: u64, class: &str, name: &str) -> Self {
-        Self::owned(BUFFER, owner, class, name)
+        Self::registered(BUFFER, owner, class, name)
     }
 
-    /// Makes the line of a state of the optimizer with the number `owner`: the parameter follows by [`Self::with`],
+    /// Begins the line of a state of the optimizer with the number `owner`. The parameter is added with [`Self::with`],
     /// and then the state.
     pub fn state(owner: u64, class: &str, name: &str) -> Self {
-        Self::owned(STATE, owner, class, name)
+        Self::registered(STATE, owner, class, name)
     }
 
-    /// Makes the line of a gradient: the parameter follows by [`Self::with`], and then the gradient; or the gradient
-    /// alone.
+    /// Begins the line of a gradient. The parameter is added with [`Self::with`], and then the gradient; or only the
+    /// gradient.
     pub const fn gradient() -> Self {
         Self::of(GRADIENT)
     }
 
-    fn owned(kind: u8, owner: u64, class: &str, name: &str) -> Self {
+    fn registered(kind: u8, owner: u64, class: &str, name: &str) -> Self {
         let mut line = Self::of(kind);
         line.number(owner);
         line.text(class);
@@ -106,18 +105,18 @@ impl OperatorLine {
         line
     }
 
-    /// Appends a tensor. Returns whether it fitted; if not, the line is as before.
+    /// Appends a tensor. Returns whether it fitted; if not, the line is unchanged.
     pub fn with(&mut self, tensor: &TensorInfo<'_>, written: bool) -> bool {
         let before = self.len;
         self.tensor(tensor, written);
-        if !self.whole {
-            (self.len, self.whole) = (before, true);
+        if !self.fits {
+            (self.len, self.fits) = (before, true);
             return false;
         }
         true
     }
 
-    /// Returns the content.
+    /// Returns the line's content.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -128,13 +127,13 @@ impl OperatorLine {
         let flag = |condition: bool, flag: u8| if condition { flag } else { 0 };
         self.byte(
             flag(written, WRITTEN)
-                | flag(strides.is_some() && sizes.len() <= MOST_DIMENSIONS, STRIDED)
+                | flag(strides.is_some() && sizes.len() <= MAX_DIMENSIONS, STRIDED)
                 | flag(tensor.storage.is_some(), HAS_STORAGE)
                 | flag(tensor.storage_bytes.is_some(), HAS_STORAGE_BYTES),
         );
         self.number(tensor.identity);
         self.byte(tensor.dtype as u8);
-        // So that the host's heap, which has the largest number, takes one byte.
+        // The complement, so that the number of the host's heap, which is the largest, takes one byte.
         self.number(u64::from(!tensor.device.0));
         if let Some(address) = tensor.storage {
             self.number(address);
@@ -142,14 +141,14 @@ impl OperatorLine {
         if let Some(bytes) = tensor.storage_bytes {
             self.number(bytes);
         }
-        let (folded, rest) = sizes.split_at(sizes.len().saturating_sub(MOST_DIMENSIONS - 1));
-        if sizes.len() <= MOST_DIMENSIONS {
+        let (combined, rest) = sizes.split_at(sizes.len().saturating_sub(MAX_DIMENSIONS - 1));
+        if sizes.len() <= MAX_DIMENSIONS {
             self.number(sizes.len() as u64);
             sizes.iter().for_each(|&size| self.number(size as u64));
             strides.into_iter().flatten().for_each(|&stride| self.number(stride as u64));
         } else {
             self.number(rest.len() as u64 + 1);
-            self.number(folded.iter().fold(1, |all: u64, &size| all.saturating_mul(size as u64)));
+            self.number(combined.iter().fold(1, |all: u64, &size| all.saturating_mul(size as u64)));
             rest.iter().for_each(|&size| self.number(size as u64));
         }
     }
@@ -157,7 +156,7 @@ impl OperatorLine {
     fn byte(&mut self, byte: u8) {
         match self.bytes.get_mut(self.len) {
             Some(place) => (*place, self.len) = (byte, self.len + 1),
-            None => self.whole = false,
+            None => self.fits = false,
         }
     }
 
@@ -170,13 +169,13 @@ impl OperatorLine {
     }
 
     fn text(&mut self, text: &str) {
-        let text = cut(text, MOST_NAME_BYTES);
+        let text = cut(text, MAX_NAME_BYTES);
         self.number(text.len() as u64);
         text.bytes().for_each(|byte| self.byte(byte));
     }
 }
 
-/// Appends a line, written at `ticks` by `thread`, to lines whose ticks count from `base_ticks`. Takes no memory while
+/// Appends a line, written at `ticks` by `thread`, to lines whose ticks count from `base_ticks`. Allocates nothing if
 /// `out` has room for [`MAX_FRAMED_BYTES`].
 pub fn append(out: &mut Vec<u8>, base_ticks: u64, ticks: u64, thread: ThreadId, line: &[u8]) {
     super::varint::put(out, line.len() as u64);
@@ -188,7 +187,7 @@ pub fn append(out: &mut Vec<u8>, base_ticks: u64, ticks: u64, thread: ThreadId, 
 /// A tensor in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedTensor {
-    /// Its description.
+    /// The tensor's description.
     pub info: TensorInfo<'static>,
     /// Whether the operator writes it.
     pub written: bool,
@@ -203,24 +202,24 @@ pub enum Entry<'a> {
     Leave(ScopeId),
     /// The inputs of the innermost operator.
     Inputs(Vec<LoggedTensor>),
-    /// Its outputs.
+    /// The outputs of the innermost operator.
     Outputs(Vec<LoggedTensor>),
     /// A parameter of a module, and its gradient if it had one.
-    Parameter(Owned<'a>, LoggedTensor, Option<LoggedTensor>),
+    Parameter(Registration<'a>, LoggedTensor, Option<LoggedTensor>),
     /// A buffer of a module.
-    Buffer(Owned<'a>, LoggedTensor),
+    Buffer(Registration<'a>, LoggedTensor),
     /// A parameter, and the state that an optimizer keeps for it.
-    State(Owned<'a>, LoggedTensor, LoggedTensor),
+    State(Registration<'a>, LoggedTensor, LoggedTensor),
     /// A parameter, if it is known, and its gradient.
     Gradient(Option<LoggedTensor>, LoggedTensor),
 }
 
-/// The owner of a registered tensor.
+/// A tensor's owner and its name there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owned<'a> {
+pub struct Registration<'a> {
     /// The number of the module or optimizer.
     pub owner: u64,
-    /// Its type.
+    /// The type of the module or optimizer.
     pub class: &'a str,
     /// The name of the parameter, buffer or state.
     pub name: &'a str,
@@ -229,20 +228,20 @@ pub struct Owned<'a> {
 /// A line that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedLine<'a> {
-    /// The time at which it was written.
+    /// The time at which the line was written.
     pub ticks: u64,
-    /// The thread that wrote it.
+    /// The thread that wrote the line.
     pub thread: ThreadId,
-    /// Its content.
+    /// The line's content.
     pub entry: Entry<'a>,
 }
 
-/// Reads lines whose ticks count from `base_ticks`, up to the first that is damaged. Lines of unknown kinds are skipped.
+/// Reads lines whose ticks count from `base_ticks`, up to the first damaged line. Lines of unknown kinds are skipped.
 pub fn lines(base_ticks: u64, lines: &[u8]) -> impl Iterator<Item = LoggedLine<'_>> {
     let mut bytes = Bytes(lines);
     std::iter::from_fn(move || {
         while !bytes.0.is_empty() {
-            let (ticks, thread, content) = framed(base_ticks, &mut bytes).ok()?;
+            let (ticks, thread, content) = read_line(base_ticks, &mut bytes).ok()?;
             match entry(content) {
                 Ok(Some(entry)) => return Some(LoggedLine { ticks, thread, entry }),
                 Ok(None) => {}
@@ -253,16 +252,16 @@ pub fn lines(base_ticks: u64, lines: &[u8]) -> impl Iterator<Item = LoggedLine<'
     })
 }
 
-/// Returns whether these are lines, judging by their frames.
-pub(super) fn are_lines(lines: &[u8]) -> Result<(), Malformed> {
+/// Checks that the bytes are a sequence of lines; only the heads of the lines are checked.
+pub(super) fn check_lines(lines: &[u8]) -> Result<(), Malformed> {
     let mut bytes = Bytes(lines);
     while !bytes.0.is_empty() {
-        framed(0, &mut bytes)?;
+        read_line(0, &mut bytes)?;
     }
     Ok(())
 }
 
-fn framed<'a>(base_ticks: u64, bytes: &mut Bytes<'a>) -> Result<(u64, ThreadId, &'a [u8]), Malformed> {
+fn read_line<'a>(base_ticks: u64, bytes: &mut Bytes<'a>) -> Result<(u64, ThreadId, &'a [u8]), Malformed> {
     let length = usize::try_from(bytes.number()?).map_err(|_| Malformed)?;
     let ticks = bytes.delta(base_ticks)?;
     let thread = ThreadId(bytes.number_u32()?);
@@ -279,14 +278,14 @@ fn entry(content: &[u8]) -> Result<Option<Entry<'_>>, Malformed> {
         INPUTS => Entry::Inputs(tensors(&mut bytes)?),
         OUTPUTS => Entry::Outputs(tensors(&mut bytes)?),
         PARAMETER => {
-            let owned = owned(&mut bytes)?;
-            Entry::Parameter(owned, tensor(&mut bytes)?, last(&mut bytes)?)
+            let registration = registration(&mut bytes)?;
+            Entry::Parameter(registration, tensor(&mut bytes)?, optional_tensor(&mut bytes)?)
         }
-        BUFFER => Entry::Buffer(owned(&mut bytes)?, tensor(&mut bytes)?),
-        STATE => Entry::State(owned(&mut bytes)?, tensor(&mut bytes)?, tensor(&mut bytes)?),
+        BUFFER => Entry::Buffer(registration(&mut bytes)?, tensor(&mut bytes)?),
+        STATE => Entry::State(registration(&mut bytes)?, tensor(&mut bytes)?, tensor(&mut bytes)?),
         GRADIENT => {
             let first = tensor(&mut bytes)?;
-            match last(&mut bytes)? {
+            match optional_tensor(&mut bytes)? {
                 Some(gradient) => Entry::Gradient(Some(first), gradient),
                 None => Entry::Gradient(None, first),
             }
@@ -295,8 +294,8 @@ fn entry(content: &[u8]) -> Result<Option<Entry<'_>>, Malformed> {
     }))
 }
 
-fn owned<'a>(bytes: &mut Bytes<'a>) -> Result<Owned<'a>, Malformed> {
-    Ok(Owned { owner: bytes.number()?, class: text(bytes)?, name: text(bytes)? })
+fn registration<'a>(bytes: &mut Bytes<'a>) -> Result<Registration<'a>, Malformed> {
+    Ok(Registration { owner: bytes.number()?, class: text(bytes)?, name: text(bytes)? })
 }
 
 fn text<'a>(bytes: &mut Bytes<'a>) -> Result<&'a str, Malformed> {
@@ -306,8 +305,8 @@ fn text<'a>(bytes: &mut Bytes<'a>) -> Result<&'a str, Malformed> {
     std::str::from_utf8(text).map_err(|_| Malformed)
 }
 
-/// Returns a tensor at the end, if there is one.
-fn last(bytes: &mut Bytes<'_>) -> Result<Option<LoggedTensor>, Malformed> {
+/// Returns the last tensor of a line, if there is another one.
+fn optional_tensor(bytes: &mut Bytes<'_>) -> Result<Option<LoggedTensor>, Malformed> {
     if bytes.0.is_empty() { Ok(None) } else { tensor(bytes).map(Some) }
 }
 
@@ -322,7 +321,7 @@ fn tensors(bytes: &mut Bytes<'_>) -> Result<Vec<LoggedTensor>, Malformed> {
 fn tensor(bytes: &mut Bytes<'_>) -> Result<LoggedTensor, Malformed> {
     let flags = bytes.byte()?;
     let identity = bytes.number()?;
-    // The additions of a later version are some unknown bytes to this one.
+    // Types that a later version added are bytes to this version.
     let dtype = Dtype::ALL.get(usize::from(bytes.byte()?)).copied().unwrap_or(Dtype::U8);
     let device = DeviceId(!u16::try_from(bytes.number()?).map_err(|_| Malformed)?);
     let has = |flag: u8| flags & flag != 0;
@@ -359,7 +358,7 @@ mod tests {
         for (ticks, line) in written {
             append(&mut out, 1_000, *ticks, ThreadId(7), line.bytes());
         }
-        are_lines(&out).unwrap();
+        check_lines(&out).unwrap();
         let lines = lines(1_000, out.leak());
         lines.collect()
     }
@@ -392,7 +391,7 @@ mod tests {
         assert_eq!(read[0].entry, Entry::Enter(ScopeId(5)));
         let expected = vec![tensor(&one, true), tensor(&strided, false), tensor(&without, false)];
         assert_eq!(read[1].entry, Entry::Inputs(expected));
-        let owned = Owned { owner: 9, class: "Linear", name: "weight" };
+        let owned = Registration { owner: 9, class: "Linear", name: "weight" };
         assert_eq!(read[2].entry, Entry::Parameter(owned, tensor(&one, false), Some(tensor(&two, false))));
         assert_eq!(read[3].entry, Entry::Gradient(None, tensor(&two, false)));
         assert_eq!(read[4].entry, Entry::Leave(ScopeId(5)));
@@ -428,6 +427,6 @@ mod tests {
         append(&mut out, 0, 4, ThreadId(1), OperatorLine::leave(ScopeId(1)).bytes());
         assert_eq!(lines(0, &out).map(|line| line.entry).collect::<Vec<_>>(), [Entry::Enter(ScopeId(1))]);
         assert_eq!(lines(0, &out[..whole - 1]).count(), 0);
-        assert!(are_lines(&out[..whole - 1]).is_err() && are_lines(&out).is_ok());
+        assert!(check_lines(&out[..whole - 1]).is_err() && check_lines(&out).is_ok());
     }
 }

@@ -1,7 +1,7 @@
-//! A recording in parts: a stream with a bound continues in a new file from time to time, and the oldest files
-//! are removed. Each part has all tables and begins with the live blocks and segments, so that the remaining
-//! parts are a recording by themselves, which begins with the oldest of them. The newest has the recording's
-//! own name, the others that name and their number.
+//! A recording in parts: a stream with a size limit continues in a new file from time to time, and the oldest files
+//! are removed. Each part has all tables and begins with the live blocks and segments, so that the remaining parts are
+//! a complete recording from the oldest of them on. The newest part has the name of the recording; the names of the
+//! others are that name and their number.
 
 use super::{chunk, unfinished};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, ThreadId};
@@ -17,41 +17,42 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Part {
-    /// The recording it belongs to.
+    /// The number of the recording to which the part belongs.
     pub recording: u64,
     /// The number of this part.
     pub number: u64,
     /// The number of the first part.
     pub first: u64,
-    /// Events after this tick are in this part or a later one; the part begins with the blocks that were live at it.
+    /// Events after this tick are in this part or a later one; the part begins with the blocks that were live at this
+    /// tick.
     pub since_ticks: u64,
-    /// The sums over the events of all parts before.
+    /// The sums over the events of all earlier parts.
     pub devices: Vec<DeviceStatistics>,
 }
 
-/// The bytes of the chunk that ends a part: its head, and the next one's number.
+/// The size of the chunk that ends a part: its head, and the number of the next part.
 const END_BYTES: u64 = chunk::HEAD_BYTES as u64 + 8;
-/// The most bytes of a file that are read to find its part's head.
-const MOST_HEAD_BYTES: u64 = 1 << 20;
+/// The maximum number of bytes that are read to find the head of a part.
+const MAX_HEAD_BYTES: u64 = 1 << 20;
 
-/// Returns the file of an older part of the recording at `path`.
+/// Returns the path of an older part of the recording at `path`.
 pub fn part_path(path: &Path, number: u64) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(format!(".part-{number}"));
     name.into()
 }
 
-/// Returns the older parts of the recording at `path` that are beside it: the files to remove together with it. None
-/// for a file that is not a recording or cannot be read.
+/// Returns the older parts of the recording at `path` that are in the same folder: the files to remove together with the
+/// recording. Empty for a file that is not a recording or cannot be read.
 pub fn older_parts(path: &Path) -> Vec<PathBuf> {
-    let head = |path: &Path| head_of(&mut File::open(path).ok()?).ok()?;
+    let head = |path: &Path| read_head(&mut File::open(path).ok()?).ok()?;
     let Some(newest) = head(path) else { return Vec::new() };
-    let paths = numbers_beside(path).into_iter().map(|number| part_path(path, number));
+    let paths = part_numbers(path).into_iter().map(|number| part_path(path, number));
     paths.filter(|path| head(path).is_some_and(|head| head.recording == newest.recording)).collect()
 }
 
-/// Returns the numbers of the parts beside `path`, of any recording.
-pub fn numbers_beside(path: &Path) -> Vec<u64> {
+/// Returns the numbers of the files that are named as parts of `path`, even if they belong to another recording.
+pub fn part_numbers(path: &Path) -> Vec<u64> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
     let prefix = format!("{}.part-", name.to_string_lossy());
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -83,14 +84,15 @@ fn begins_as_recording(file: &mut File) -> io::Result<bool> {
     Ok(head.len() == 16 && head.starts_with(&super::MAGIC))
 }
 
-/// Returns the head of a part; `None` if the file is not one.
-fn head_of(file: &mut File) -> io::Result<Option<Part>> {
+/// Returns the head of a part; `None` if the file is not a part.
+fn read_head(file: &mut File) -> io::Result<Option<Part>> {
     if !begins_as_recording(file)? {
         return Ok(None);
     }
-    let mut input = file.take(MOST_HEAD_BYTES);
+    let mut input = file.take(MAX_HEAD_BYTES);
     let (mut position, mut budget, mut raw) = (16, chunk::Budget::default(), Vec::new());
-    while let chunk::Found::Chunk(kind) = chunk::read(&mut input, &mut position, &mut budget, &mut raw)? {
+    while let chunk::ReadOutcome::Chunk(kind) = chunk::read(&mut input, &mut position, &mut budget, &mut raw)?
+    {
         match kind {
             chunk::META | chunk::CLOCK => {}
             chunk::PART => return Ok(serde_json::from_slice(&raw).ok()),
@@ -100,47 +102,47 @@ fn head_of(file: &mut File) -> io::Result<Option<Part>> {
     Ok(None)
 }
 
-/// Returns whether the file's end announces that `next` follows.
-fn leads_to(file: &mut File, next: u64) -> io::Result<bool> {
+/// Returns whether the end of the file names `next` as the next part.
+fn is_followed_by(file: &mut File, next: u64) -> io::Result<bool> {
     if file.metadata()?.len() < 16 + END_BYTES {
         return Ok(false);
     }
     file.seek(SeekFrom::End(-(END_BYTES as i64)))?;
     let (mut budget, mut raw) = (chunk::Budget::default(), Vec::new());
     let found = chunk::read(file, &mut 0, &mut budget, &mut raw)?;
-    Ok(matches!(found, chunk::Found::Chunk(chunk::NEXT)) && raw == next.to_le_bytes())
+    Ok(matches!(found, chunk::ReadOutcome::Chunk(chunk::NEXT)) && raw == next.to_le_bytes())
 }
 
-/// Returns the parts beside `path` that come before it, and then the file at `path`, as one reader.
-pub fn opened(path: &Path) -> io::Result<impl Read> {
+/// Opens the file at `path` and the earlier parts in the same folder, as one reader.
+pub fn open(path: &Path) -> io::Result<impl Read> {
     let mut file = File::open(path)?;
     let mut files = VecDeque::new();
     // Only files can be read twice.
     if file.metadata()?.is_file() {
-        if let Some(part) = head_of(&mut file)? {
-            let before = |number: u64| {
+        if let Some(part) = read_head(&mut file)? {
+            let open_part = |number: u64| {
                 let mut file = File::open(part_path(path, number)).ok()?;
-                let head = head_of(&mut file).ok()??;
+                let head = read_head(&mut file).ok()??;
                 let is_next = head.recording == part.recording && head.number == number;
-                let is_whole = is_next && leads_to(&mut file, number + 1).ok()?;
+                let is_whole = is_next && is_followed_by(&mut file, number + 1).ok()?;
                 file.seek(SeekFrom::Start(0)).ok()?;
                 is_whole.then_some(file)
             };
             let numbers = (part.first..part.number).rev();
-            numbers.map_while(before).for_each(|file| files.push_front(file));
+            numbers.map_while(open_part).for_each(|file| files.push_front(file));
         }
         file.seek(SeekFrom::Start(0))?;
     }
     files.push_back(file);
-    Ok(Chained { files })
+    Ok(ChainedFiles { files })
 }
 
 /// Files as one stream.
-struct Chained {
+struct ChainedFiles {
     files: VecDeque<File>,
 }
 
-impl Read for Chained {
+impl Read for ChainedFiles {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while let Some(file) = self.files.front_mut() {
             let read = file.read(buffer)?;
@@ -153,18 +155,18 @@ impl Read for Chained {
     }
 }
 
-/// The state at the begin of the oldest part that was read.
+/// The state at the beginning of the oldest part that was read.
 #[derive(Default)]
-pub(super) struct Opening {
+pub(super) struct OpeningState {
     pub(super) part: Part,
     pub(super) blocks: Vec<LiveBlock>,
     pub(super) segments: Vec<Segment>,
 }
 
-impl Opening {
-    /// Puts the blocks and segments that were live at the part's beginning before its events, as allocations.
-    /// Returns the sums of all events, including those of the parts before.
-    pub(super) fn begin(self, snapshot: &mut Snapshot) -> Vec<DeviceStatistics> {
+impl OpeningState {
+    /// Inserts allocations of the blocks and segments that were live at the part's beginning before its events. Returns
+    /// the sums over all events, including those of earlier parts.
+    pub(super) fn insert_into(self, snapshot: &mut Snapshot) -> Vec<DeviceStatistics> {
         let Self { part, blocks, segments } = self;
         if part.number == part.first {
             return unfinished::statistics(&snapshot.events);
@@ -174,23 +176,23 @@ impl Opening {
             part.devices.iter().map(|counts| (counts.device, *counts)).collect();
         snapshot.events.sort_by_ticks();
         let mut events = EventTable::with_capacity(snapshot.events.len() + blocks.len());
-        let mut begin = |event: Event, is_pending: bool| {
+        let mut insert = |event: Event, is_pending: bool| {
             events.push(&event);
             if is_pending {
                 events.push(&Event { action: Action::FreeRequested, ticks: part.since_ticks, ..event });
             }
         };
-        // The blocks and the segments, whose addresses are often the same, that are known already.
+        // The blocks and the segments that are known already; their addresses are often the same.
         let mut known: [HashSet<(DeviceId, u64)>; 2] = Default::default();
         for block in blocks.iter().filter(|block| block.ticks <= part.since_ticks) {
             known[0].insert((block.device, block.address));
-            begin(of_block(block), block.pending_free);
+            insert(block_event(block), block.pending_free);
         }
         for segment in segments.iter().filter(|segment| segment.ticks <= part.since_ticks) {
             known[1].insert((segment.device, segment.address));
-            begin(of_segment(segment), false);
+            insert(segment_event(segment), false);
         }
-        // Memory that was freed while the tables were read was live too; its free describes it.
+        // Memory that was freed while the tables were read was live too; its free has the same properties.
         let is_after = |event: &Event| event.ticks > part.since_ticks;
         for event in snapshot.events.iter().filter(is_after) {
             let (of_segments, began) = match event.action {
@@ -206,12 +208,15 @@ impl Opening {
                 began.filter(|_| is_first && !event.flags.contains(EventFlags::UNKNOWN_BLOCK))
             {
                 let (ticks, scope, thread) = (part.since_ticks, ScopeId::NONE, ThreadId::NONE);
-                begin(Event { action, ticks, scope, thread, ..event }, event.action == Action::FreeCompleted);
+                insert(
+                    Event { action, ticks, scope, thread, ..event },
+                    event.action == Action::FreeCompleted,
+                );
             }
         }
         for event in snapshot.events.iter() {
             unfinished::count(&mut counts, &event);
-            // Earlier events are in the state at the part's beginning, or their blocks are freed.
+            // The state at the part's beginning includes earlier events, or their blocks were freed.
             if is_after(&event) {
                 events.push(&event);
             }
@@ -223,7 +228,7 @@ impl Opening {
     }
 }
 
-fn of_block(block: &LiveBlock) -> Event {
+fn block_event(block: &LiveBlock) -> Event {
     Event {
         ticks: block.ticks,
         address: block.address,
@@ -238,7 +243,7 @@ fn of_block(block: &LiveBlock) -> Event {
     }
 }
 
-fn of_segment(segment: &Segment) -> Event {
+fn segment_event(segment: &Segment) -> Event {
     Event {
         ticks: segment.ticks,
         address: segment.address,
@@ -284,10 +289,10 @@ mod tests {
     }
 
     fn event(ticks: u64, action: Action, address: u64) -> Event {
-        Event { action, ..of_block(&block(address, ticks)) }
+        Event { action, ..block_event(&block(address, ticks)) }
     }
 
-    /// Blocks 1 to 9 at ticks 10 to 90; the even ones are freed at once. A part begins after 30 and after 60.
+    /// Blocks 1 to 9 at ticks 10 to 90; the even ones are freed at once. New parts begin after ticks 30 and 60.
     fn parts() -> [Vec<u8>; 3] {
         let mut counts = HashMap::new();
         let part = |number: u64, counts: &HashMap<DeviceId, DeviceStatistics>| Part {
@@ -303,7 +308,7 @@ mod tests {
             if number > 1 {
                 let addresses = (1..=3 * (number - 1)).filter(|address| address % 2 == 1);
                 let live = addresses.map(|address| block(address, address * 10));
-                // The table was read a little later: a block of the part's own is in it too.
+                // The table was read a little later, so it contains a block that the part's events allocate.
                 let later = block(99, 95);
                 writer.opening(&live.chain([later]).collect::<Vec<_>>(), &[]).unwrap();
             }
@@ -315,7 +320,7 @@ mod tests {
                 })
                 .collect();
             if number == 2 {
-                // From a thread that was late: its block was freed already.
+                // An event from a thread that was late: its block was freed already.
                 events.insert(0, event(28, Action::Alloc, 77));
                 counts.entry(DEVICE).or_insert(DeviceStatistics::of(DEVICE)).recorded += 1;
             }
@@ -367,7 +372,7 @@ mod tests {
     #[test]
     fn parts_of_another_recording_and_damage_end_reading() {
         let [first, second, third] = parts();
-        // One part is missing in between.
+        // The second part is missing.
         let (snapshot, report) = load_from(&[&first[..], &third].concat()[..]).unwrap();
         assert!(report.damaged && report.lost_bytes > 0);
         assert_eq!(live(&snapshot), [1, 3]);

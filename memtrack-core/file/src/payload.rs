@@ -1,7 +1,7 @@
-//! The payloads of chunks: the conversion of rows to bytes and back. Every column of a chunk stands alone (all ticks,
-//! then all addresses, …), as differences if neighbours are similar, because columns of differences compress best.
+//! The payloads of chunks: the conversion of rows to bytes and back. A payload is written column by column (all ticks,
+//! then all addresses, …), as differences between neighbouring rows, because columns of differences compress best.
 
-use super::operators::are_lines;
+use super::operators::check_lines;
 use super::varint::{Bytes, Malformed, put, put_delta, put_str};
 use memtrack_model::event::{DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::snapshot::{
@@ -10,15 +10,15 @@ use memtrack_model::snapshot::{
 };
 use memtrack_model::text::cut;
 
-/// The longest name in bytes that is stored or read; longer ones are cut at a character. Reports join the names of
-/// nested scopes, so that a file with a few endless names would make endless reports.
+/// The maximum length of a name in bytes; longer names are cut at a character when they are written or read. Reports
+/// join the names of nested scopes, so that a few very long names in a file would make reports huge.
 const MAX_NAME_BYTES: usize = 1 << 10;
 
-fn short(name: &str) -> &str {
+fn truncated(name: &str) -> &str {
     cut(name, MAX_NAME_BYTES)
 }
 
-/// Appends one column of differences.
+/// Appends a column of differences.
 fn put_column<T>(out: &mut Vec<u8>, rows: &[T], value: impl Fn(&T) -> u64) {
     put_values(out, rows.iter().map(value));
 }
@@ -32,17 +32,17 @@ fn put_values(out: &mut Vec<u8>, values: impl Iterator<Item = u64>) {
     }
 }
 
-/// Reads one column of differences into `rows`.
+/// Reads a column of differences and converts each value.
 fn column<T>(
     bytes: &mut Bytes<'_>,
     count: usize,
-    make: impl Fn(u64) -> Result<T, Malformed>,
+    convert: impl Fn(u64) -> Result<T, Malformed>,
 ) -> Result<Vec<T>, Malformed> {
     let mut rows = Vec::with_capacity(count);
     let mut previous = 0;
     for _ in 0..count {
         previous = bytes.delta(previous)?;
-        rows.push(make(previous)?);
+        rows.push(convert(previous)?);
     }
     Ok(rows)
 }
@@ -59,7 +59,7 @@ fn flags(value: u64) -> Result<EventFlags, Malformed> {
     u8::try_from(value).map(EventFlags).map_err(|_| Malformed)
 }
 
-/// EVNT.
+/// Appends the payload of EVNT.
 pub(super) fn put_events(out: &mut Vec<u8>, events: &[Event]) {
     struct Sink<'a>(&'a mut Vec<u8>);
     impl ColumnSink for Sink<'_> {
@@ -71,8 +71,8 @@ pub(super) fn put_events(out: &mut Vec<u8>, events: &[Event]) {
     EventTable::write_columns(events, &mut Sink(out));
 }
 
-/// EVNT; `events` is unchanged when the payload is malformed.
-pub(super) fn take_events(payload: &[u8], events: &mut EventTable) -> Result<(), Malformed> {
+/// Reads EVNT and appends its rows to `events`, which is unchanged when the payload is malformed.
+pub(super) fn read_events(payload: &[u8], events: &mut EventTable) -> Result<(), Malformed> {
     struct Source<'a> {
         bytes: Bytes<'a>,
         count: usize,
@@ -93,14 +93,14 @@ pub(super) fn take_events(payload: &[u8], events: &mut EventTable) -> Result<(),
     Ok(())
 }
 
-/// Appends one row of STAK; the caller writes the chunk's head (first id, number of rows).
+/// Appends a row of STAK; the caller writes what precedes the rows (first id, number of rows).
 pub(super) fn put_stack(out: &mut Vec<u8>, addresses: &[u64]) {
     put(out, addresses.len() as u64);
     put_column(out, addresses, |&address| address);
 }
 
-/// STAK: the first id, and the stacks from there on.
-pub(super) fn take_stacks(
+/// Reads STAK: calls `each` with the id and addresses of each stack.
+pub(super) fn read_stacks(
     payload: &[u8],
     mut each: impl FnMut(u64, Vec<u64>) -> Result<(), Malformed>,
 ) -> Result<(), Malformed> {
@@ -114,16 +114,16 @@ pub(super) fn take_stacks(
     bytes.end()
 }
 
-/// Appends one row of SCOP; the caller writes the number of rows.
+/// Appends a row of SCOP; the caller writes the number of rows.
 pub(super) fn put_scope(out: &mut Vec<u8>, id: ScopeId, scope: &Scope) {
     put(out, u64::from(id.0));
     put(out, u64::from(scope.parent.0));
     out.push(scope.kind as u8);
-    put_str(out, short(&scope.name));
+    put_str(out, truncated(&scope.name));
 }
 
-/// SCOP.
-pub(super) fn take_scopes(payload: &[u8]) -> Result<Vec<(u32, Scope)>, Malformed> {
+/// Reads SCOP.
+pub(super) fn read_scopes(payload: &[u8]) -> Result<Vec<(u32, Scope)>, Malformed> {
     let mut bytes = Bytes(payload);
     let count = bytes.count(4)?;
     let mut rows = Vec::with_capacity(count);
@@ -138,34 +138,34 @@ pub(super) fn take_scopes(payload: &[u8]) -> Result<Vec<(u32, Scope)>, Malformed
             4 => ScopeKind::Optimizer,
             _ => return Err(Malformed),
         };
-        rows.push((id, Scope { parent, kind, name: short(&bytes.text()?).to_owned() }));
+        rows.push((id, Scope { parent, kind, name: truncated(&bytes.text()?).to_owned() }));
     }
     bytes.end()?;
     Ok(rows)
 }
 
-/// Appends one row of THRD; the caller writes the number of rows.
+/// Appends a row of THRD; the caller writes the number of rows.
 pub(super) fn put_thread(out: &mut Vec<u8>, id: ThreadId, thread: &Thread) {
     put(out, u64::from(id.0));
     put(out, thread.os_id);
-    put_str(out, short(&thread.name));
+    put_str(out, truncated(&thread.name));
 }
 
-/// THRD.
-pub(super) fn take_threads(payload: &[u8]) -> Result<Vec<(u32, Thread)>, Malformed> {
+/// Reads THRD.
+pub(super) fn read_threads(payload: &[u8]) -> Result<Vec<(u32, Thread)>, Malformed> {
     let mut bytes = Bytes(payload);
     let count = bytes.count(3)?;
     let mut rows = Vec::with_capacity(count);
     for _ in 0..count {
         let id = bytes.number_u32()?;
         let os_id = bytes.number()?;
-        rows.push((id, Thread { name: short(&bytes.text()?).to_owned(), os_id }));
+        rows.push((id, Thread { name: truncated(&bytes.text()?).to_owned(), os_id }));
     }
     bytes.end()?;
     Ok(rows)
 }
 
-/// LIVE; `last`: no further LIVE chunk follows.
+/// Appends the payload of LIVE; `last` if no further LIVE chunk follows.
 pub(super) fn put_live(out: &mut Vec<u8>, blocks: &[LiveBlock], last: bool) {
     out.push(u8::from(last));
     put(out, blocks.len() as u64);
@@ -180,8 +180,8 @@ pub(super) fn put_live(out: &mut Vec<u8>, blocks: &[LiveBlock], last: bool) {
     put_column(out, blocks, |b| u64::from(b.pending_free));
 }
 
-/// LIVE: its rows, and whether it is the last of them.
-pub(super) fn take_live(payload: &[u8]) -> Result<(Vec<LiveBlock>, bool), Malformed> {
+/// Reads LIVE: returns its rows, and whether it is the last LIVE chunk.
+pub(super) fn read_live(payload: &[u8]) -> Result<(Vec<LiveBlock>, bool), Malformed> {
     let mut bytes = Bytes(payload);
     let last = bytes.byte()? != 0;
     let count = bytes.count(9)?;
@@ -209,7 +209,7 @@ pub(super) fn take_live(payload: &[u8]) -> Result<(Vec<LiveBlock>, bool), Malfor
     Ok(((0..count).map(row).collect(), last))
 }
 
-/// SUMS: some rows of `sums`, and whether they are the last of them.
+/// Appends the payload of SUMS: some rows of `sums`; `last` if they are the last rows.
 pub(super) fn put_scope_sums(out: &mut Vec<u8>, sums: &ScopeSums, rows: &[ScopeSum], last: bool) {
     out.push(u8::from(last));
     put(out, sums.ticks);
@@ -221,8 +221,8 @@ pub(super) fn put_scope_sums(out: &mut Vec<u8>, sums: &ScopeSums, rows: &[ScopeS
     put_column(out, rows, |row| row.allocations);
 }
 
-/// SUMS: its rows, and whether they are the last of them.
-pub(super) fn take_scope_sums(payload: &[u8]) -> Result<(ScopeSums, bool), Malformed> {
+/// Reads SUMS: returns its rows, and whether they are the last rows.
+pub(super) fn read_scope_sums(payload: &[u8]) -> Result<(ScopeSums, bool), Malformed> {
     let mut bytes = Bytes(payload);
     let last = bytes.byte()? != 0;
     let (ticks, folded) = (bytes.number()?, bytes.number()?);
@@ -241,7 +241,7 @@ pub(super) fn take_scope_sums(payload: &[u8]) -> Result<(ScopeSums, bool), Malfo
     Ok((ScopeSums { ticks, folded, rows: (0..count).map(row).collect() }, last))
 }
 
-/// SEGM.
+/// Appends the payload of SEGM.
 pub(super) fn put_segments(out: &mut Vec<u8>, segments: &[Segment]) {
     put(out, segments.len() as u64);
     put_column(out, segments, |s| u64::from(s.device.0));
@@ -252,8 +252,8 @@ pub(super) fn put_segments(out: &mut Vec<u8>, segments: &[Segment]) {
     put_column(out, segments, |s| s.ticks);
 }
 
-/// SEGM.
-pub(super) fn take_segments(payload: &[u8]) -> Result<Vec<Segment>, Malformed> {
+/// Reads SEGM.
+pub(super) fn read_segments(payload: &[u8]) -> Result<Vec<Segment>, Malformed> {
     let mut bytes = Bytes(payload);
     let count = bytes.count(6)?;
     let devices = column(&mut bytes, count, device)?;
@@ -275,15 +275,15 @@ pub(super) fn take_segments(payload: &[u8]) -> Result<Vec<Segment>, Malformed> {
     Ok((0..count).map(row).collect())
 }
 
-/// EXPD: the segments that are parts of expandable ones.
+/// Appends the payload of EXPD: the segments that are parts of expandable segments.
 pub(super) fn put_expandable(out: &mut Vec<u8>, segments: &[&Segment]) {
     put(out, segments.len() as u64);
     put_column(out, segments, |s| u64::from(s.device.0));
     put_column(out, segments, |s| s.address);
 }
 
-/// EXPD.
-pub(super) fn take_expandable(payload: &[u8]) -> Result<Vec<(DeviceId, u64)>, Malformed> {
+/// Reads EXPD: returns the devices and addresses of the segments.
+pub(super) fn read_expandable(payload: &[u8]) -> Result<Vec<(DeviceId, u64)>, Malformed> {
     let mut bytes = Bytes(payload);
     let count = bytes.count(2)?;
     let devices = column(&mut bytes, count, device)?;
@@ -292,47 +292,48 @@ pub(super) fn take_expandable(payload: &[u8]) -> Result<Vec<(DeviceId, u64)>, Ma
     Ok(devices.into_iter().zip(addresses).collect())
 }
 
-/// OPER: some lines, and the number of lines left out so far.
+/// Appends the payload of OPER: some lines, and the number of lines omitted so far.
 pub(super) fn put_operators(out: &mut Vec<u8>, left_out: u64, base_ticks: u64, lines: &[u8]) {
     put(out, left_out);
     put(out, base_ticks);
     out.extend_from_slice(lines);
 }
 
-/// OPER: the number of lines left out, and the lines.
-pub(super) fn take_operators(payload: &[u8]) -> Result<(u64, OperatorLines), Malformed> {
+/// Reads OPER: returns the number of lines omitted so far, and the lines.
+pub(super) fn read_operators(payload: &[u8]) -> Result<(u64, OperatorLines), Malformed> {
     let mut bytes = Bytes(payload);
     let (left_out, base_ticks) = (bytes.number()?, bytes.number()?);
-    are_lines(bytes.0)?;
+    check_lines(bytes.0)?;
     Ok((left_out, OperatorLines { base_ticks, lines: bytes.0.to_vec() }))
 }
 
-/// MARK: some of the moments that were marked.
+/// Appends the payload of MARK: some of the marked moments.
 pub(super) fn put_marks(out: &mut Vec<u8>, marks: &Marks, rows: &[Mark], left_out: u64) {
     put(out, left_out);
     put(out, marks.names.len() as u64);
-    marks.names.iter().for_each(|name| put_str(out, short(name)));
+    marks.names.iter().for_each(|name| put_str(out, truncated(name)));
     put(out, rows.len() as u64);
     put_column(out, rows, |mark| mark.ticks);
     put_column(out, rows, |mark| u64::from(mark.thread.0));
     put_column(out, rows, |mark| u64::from(mark.name));
 }
 
-/// MARK.
-pub(super) fn take_marks(payload: &[u8]) -> Result<Marks, Malformed> {
+/// Reads MARK.
+pub(super) fn read_marks(payload: &[u8]) -> Result<Marks, Malformed> {
     let mut bytes = Bytes(payload);
     let left_out = bytes.number()?;
-    let named = bytes.count(1)?;
-    let names: Vec<String> =
-        (0..named).map(|_| Ok(short(&bytes.text()?).to_owned())).collect::<Result<_, Malformed>>()?;
+    let name_count = bytes.count(1)?;
+    let names: Vec<String> = (0..name_count)
+        .map(|_| Ok(truncated(&bytes.text()?).to_owned()))
+        .collect::<Result<_, Malformed>>()?;
     let count = bytes.count(3)?;
     let ticks = column(&mut bytes, count, Ok)?;
     let threads = column(&mut bytes, count, |value| narrow(value).map(ThreadId))?;
-    let of = column(&mut bytes, count, |value| {
-        narrow(value).ok().filter(|&name| (name as usize) < named).ok_or(Malformed)
+    let name_ids = column(&mut bytes, count, |value| {
+        narrow(value).ok().filter(|&name| (name as usize) < name_count).ok_or(Malformed)
     })?;
     bytes.end()?;
-    let rows = ticks.into_iter().zip(threads).zip(of);
+    let rows = ticks.into_iter().zip(threads).zip(name_ids);
     let rows = rows.map(|((ticks, thread), name)| Mark { ticks, thread, name }).collect();
     Ok(Marks { names, rows, left_out })
 }

@@ -1,15 +1,15 @@
-//! The reader's report in addition to the snapshot: the reason why a file could not be read at all
-//! ([`RecordingError`]), or the extent of the read part ([`ReadReport`]).
+//! The result of reading besides the snapshot: the reason why a file could not be read at all ([`RecordingError`]), or
+//! which part of the file was read ([`ReadReport`]).
 
 use std::{fmt, io};
 
-/// The reason why the file could not be read.
+/// The reason why a recording could not be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RecordingError {
     /// The file cannot be opened or read.
     Io(io::Error),
-    /// The file has no bytes.
+    /// The file is empty.
     Empty,
     /// The file is not a recording.
     Foreign,
@@ -17,11 +17,11 @@ pub enum RecordingError {
     Header,
     /// The file is of a version that this build does not know.
     Version(u32),
-    /// The file holds a snapshot from PyTorch and is cut off or damaged; such a file cannot be read in part.
+    /// The file contains a snapshot from PyTorch and is cut off or damaged; such a file cannot be read in part.
     CutSnapshot {
-        /// Bytes at the end that are lost.
+        /// The number of bytes at the end that are lost.
         lost_bytes: u64,
-        /// Bytes of the file.
+        /// The size of the file.
         file_bytes: u64,
     },
 }
@@ -68,21 +68,21 @@ impl From<io::Error> for RecordingError {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadReport {
-    /// Whether the recording was ended in order and read to its end.
+    /// Whether the recording was finished, and read to its end.
     pub complete: bool,
-    /// Bytes of the file.
+    /// The size of the file.
     pub file_bytes: u64,
-    /// Bytes at the end that could not be used.
+    /// The number of bytes at the end that could not be used.
     pub lost_bytes: u64,
-    /// Complete chunks that were read.
+    /// The number of complete chunks that were read.
     pub chunks: u64,
-    /// Chunks of kinds that this build does not know.
+    /// The number of chunks of kinds that this build does not know.
     pub unknown_chunks: u64,
     /// Whether the lost bytes begin with a damaged chunk rather than with a truncated one.
     pub damaged: bool,
-    /// Ids of stacks, scopes or threads that are in no table; they were replaced by "none".
+    /// The number of ids of stacks, scopes or threads that are in no table; they were replaced by "none".
     pub unknown_ids: u64,
-    /// Parts of the recording that were read to their end and continue in another file.
+    /// The number of parts of the recording that were read to their end and continue in another file.
     pub parts: u64,
     /// Whether the file is an older part of a recording whose next part was not read.
     pub continues_elsewhere: bool,
@@ -91,7 +91,7 @@ pub struct ReadReport {
 }
 
 impl ReadReport {
-    /// Formats the missing parts in one line for the user, without the file's name; nothing if none is missing.
+    /// Describes for the user in one line what is missing, without the file's name; `None` if nothing is missing.
     pub fn warning(&self) -> Option<String> {
         let lost = self.lost_bytes;
         let mut text = match (self.complete, self.damaged, lost) {

@@ -1,9 +1,9 @@
 //! The reader of `.memtrack` files: reads chunk after chunk into the column tables, until the end or the first
-//! incomplete chunk. It trusts no input: lengths are checked before memory is allocated, and `dangling_ids` fixes
-//! references.
+//! incomplete chunk. No input is trusted: lengths are checked before memory is allocated, and `dangling_ids`
+//! replaces ids of missing rows.
 
-use super::chunk::{self, Budget, Found};
-use super::part::{Opening, Part};
+use super::chunk::{self, Budget, ReadOutcome};
+use super::part::{OpeningState, Part};
 use super::payload;
 use super::varint::Malformed;
 use super::{FORMAT_VERSION, MAGIC, ReadReport, RecordingError, dangling_ids, unfinished};
@@ -14,31 +14,31 @@ use memtrack_model::snapshot::{
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 
-/// The most empty rows that a file may leave in its stack table.
+/// The maximum number of rows of the stack table that a file may leave empty.
 const MAX_EMPTY_STACKS: usize = 1 << 20;
 
 /// The content of a file.
 #[derive(Debug)]
 pub enum Content {
-    /// A recording of memtrack's.
+    /// A recording.
     Recording(Box<Snapshot>),
     /// The pickle of a snapshot from PyTorch, as far as it could be read.
     Pytorch(Vec<u8>),
 }
 
-/// Returns the recording program, from a recording's beginning; `None` if it is not a recording, or has no complete
-/// beginning.
-pub fn recorded_by(mut input: impl Read) -> Option<Meta> {
+/// Reads the description of the program from the beginning of a recording; `None` if the input is not a recording, or
+/// ends before.
+pub fn read_meta(mut input: impl Read) -> Option<Meta> {
     check_header(&mut input).ok()?;
     let mut raw = Vec::new();
     match chunk::read(&mut input, &mut 16, &mut Budget::default(), &mut raw).ok()? {
-        Found::Chunk(chunk::META) => serde_json::from_slice(&raw).ok(),
+        ReadOutcome::Chunk(chunk::META) => serde_json::from_slice(&raw).ok(),
         _ => None,
     }
 }
 
-/// Reads a recording up to its last complete chunk. The events are in merge order (by ticks; those with equal ticks as
-/// written).
+/// Reads a recording up to its last complete chunk. The events are sorted by ticks; events with equal ticks are in the
+/// order in which they were written.
 ///
 /// # Errors
 /// Fails when `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
@@ -47,11 +47,11 @@ pub fn read(input: impl Read) -> Result<(Content, ReadReport), RecordingError> {
     read_packed(input, || u64::MAX)
 }
 
-/// As [`read`], from a file that is compressed as a whole, of which `packed_bytes` returns the number of bytes
-/// read so far: it limits the unpacked size, and anything beyond that counts as damaged.
+/// Reads a recording like [`read`], from a file that is compressed as a whole. `packed_bytes` returns the number of
+/// compressed bytes read so far, which limits the unpacked size; anything beyond the limit counts as damaged.
 ///
 /// # Errors
-/// As [`read`].
+/// Fails like [`read`].
 pub fn read_packed(
     mut input: impl Read,
     packed_bytes: impl Fn() -> u64,
@@ -63,16 +63,16 @@ pub fn read_packed(
     let whole_bytes = loop {
         let start = position;
         let kind = match chunk::read(&mut input, &mut position, &mut budget, &mut raw)? {
-            Found::End | Found::Cut => break start,
-            Found::Damaged => {
+            ReadOutcome::End | ReadOutcome::Cut => break start,
+            ReadOutcome::Damaged => {
                 report.damaged = true;
                 break start;
             }
-            Found::Chunk(_) if !budget.fits_packed(packed_bytes()) => {
+            ReadOutcome::Chunk(_) if !budget.fits_packed(packed_bytes()) => {
                 report.damaged = true;
                 break start;
             }
-            Found::Chunk(kind) => kind,
+            ReadOutcome::Chunk(kind) => kind,
         };
         if kind == chunk::DONE {
             report.complete = true;
@@ -93,7 +93,7 @@ pub fn read_packed(
             }
             continue;
         }
-        match state.take(kind, &raw) {
+        match state.add(kind, &raw) {
             Ok(true) => report.chunks += 1,
             Ok(false) => report.unknown_chunks += 1,
             Err(Malformed) => {
@@ -139,17 +139,17 @@ struct State {
     scopes: Vec<(u32, Scope)>,
     threads: Vec<(u32, Thread)>,
     clocks: Option<Clock>,
-    /// Rows of the stack table that were in no chunk.
+    /// The number of rows of the stack table that were in no chunk.
     empty_stacks: usize,
-    /// The last LIVE chunk was read.
-    live_whole: bool,
+    /// Whether the last LIVE chunk was read.
+    live_complete: bool,
     statistics_read: bool,
-    /// Rows of the newest sums of scopes, while not all of them were read.
+    /// The rows of the newest sums of scopes, until the last of them was read.
     scope_sums: ScopeSums,
-    /// Segments that are parts of expandable ones.
+    /// The segments that are parts of expandable segments.
     expandable: HashSet<(DeviceId, u64)>,
-    /// In a recording in parts, the live blocks with which the oldest part begins.
-    opening: Option<Opening>,
+    /// In a recording in parts, the state at the beginning of the oldest part.
+    opening: Option<OpeningState>,
     /// The newest part of which a chunk was read.
     part: Option<Part>,
     /// The pickle of a snapshot from PyTorch, as far as it was read.
@@ -158,14 +158,13 @@ struct State {
 
 impl State {
     /// Adds one payload; returns `false` for an unknown kind.
-    fn take(&mut self, kind: chunk::Kind, raw: &[u8]) -> Result<bool, Malformed> {
+    fn add(&mut self, kind: chunk::Kind, raw: &[u8]) -> Result<bool, Malformed> {
         let snapshot = &mut self.snapshot;
         match kind {
             chunk::META => snapshot.meta = serde_json::from_slice(raw).map_err(|_| Malformed)?,
             chunk::MODULES => {
                 let modules: Vec<Module> = serde_json::from_slice(raw).map_err(|_| Malformed)?;
-                // A later list repeats the earlier ones; a binary that was unloaded in between is only in the earlier
-                // one.
+                // A later list repeats the earlier lists, except for binaries that were unloaded in between.
                 let place = |module: &Module| (module.start, module.path.clone());
                 let known: HashSet<_> = snapshot.modules.iter().map(place).collect();
                 snapshot.modules.extend(modules.into_iter().filter(|module| !known.contains(&place(module))));
@@ -176,29 +175,29 @@ impl State {
                 let reading = (u64::from_le_bytes(*ticks), u64::from_le_bytes(epoch_ns));
                 self.clocks.get_or_insert(Clock { first: reading, last: reading }).last = reading;
             }
-            chunk::STACKS => self.take_stacks(raw)?,
-            chunk::SCOPES => self.scopes.extend(payload::take_scopes(raw)?),
-            chunk::THREADS => self.threads.extend(payload::take_threads(raw)?),
-            chunk::EVENTS => payload::take_events(raw, &mut snapshot.events)?,
+            chunk::STACKS => self.read_stacks(raw)?,
+            chunk::SCOPES => self.scopes.extend(payload::read_scopes(raw)?),
+            chunk::THREADS => self.threads.extend(payload::read_threads(raw)?),
+            chunk::EVENTS => payload::read_events(raw, &mut snapshot.events)?,
             chunk::LIVE => {
-                let (blocks, last) = payload::take_live(raw)?;
+                let (blocks, last) = payload::read_live(raw)?;
                 snapshot.blocks.extend(blocks);
-                self.live_whole = last;
+                self.live_complete = last;
             }
-            chunk::SEGMENTS => snapshot.segments.extend(payload::take_segments(raw)?),
+            chunk::SEGMENTS => snapshot.segments.extend(payload::read_segments(raw)?),
             chunk::STATISTICS => {
                 snapshot.devices = serde_json::from_slice(raw).map_err(|_| Malformed)?;
                 self.statistics_read = true;
             }
             chunk::SCOPE_SUMS => {
-                let (sums, last) = payload::take_scope_sums(raw)?;
+                let (sums, last) = payload::read_scope_sums(raw)?;
                 self.scope_sums.rows.extend(sums.rows);
                 if last {
                     let rows = std::mem::take(&mut self.scope_sums.rows);
                     snapshot.scope_sums = Some(ScopeSums { rows, ..sums });
                 }
             }
-            chunk::EXPANDABLE => self.expandable.extend(payload::take_expandable(raw)?),
+            chunk::EXPANDABLE => self.expandable.extend(payload::read_expandable(raw)?),
             chunk::DRIVER => {
                 let mut readings: Vec<DriverReading> = serde_json::from_slice(raw).map_err(|_| Malformed)?;
                 readings.truncate(DriverReading::MAX_COUNT);
@@ -215,14 +214,14 @@ impl State {
                 snapshot.counted_peak = Some(serde_json::from_slice(raw).map_err(|_| Malformed)?);
             }
             chunk::OPERATORS => {
-                let (left_out, piece) = payload::take_operators(raw)?;
+                let (left_out, piece) = payload::read_operators(raw)?;
                 snapshot.operators.left_out = left_out;
                 if !piece.lines.is_empty() {
                     snapshot.operators.pieces.push(piece);
                 }
             }
             chunk::MARKS => {
-                let marks = payload::take_marks(raw)?;
+                let marks = payload::read_marks(raw)?;
                 snapshot.marks.left_out = snapshot.marks.left_out.saturating_add(marks.left_out);
                 for mark in &marks.rows {
                     snapshot.marks.push(mark.ticks, mark.thread, marks.name(mark));
@@ -240,17 +239,18 @@ impl State {
                 if part.first > part.number || self.part.as_ref().is_some_and(|before| !follows(before)) {
                     return Err(Malformed);
                 }
-                self.opening.get_or_insert_with(|| Opening { part: part.clone(), ..Opening::default() });
+                self.opening
+                    .get_or_insert_with(|| OpeningState { part: part.clone(), ..OpeningState::default() });
                 self.part = Some(part);
             }
             chunk::OPENING_LIVE | chunk::OPENING_SEGMENTS | chunk::OPENING_EXPANDABLE => {
                 let opening = self.opening.as_mut().ok_or(Malformed)?;
-                // That of a later part only repeats known blocks.
+                // The state at the beginning of a later part contains only known blocks.
                 if self.part.as_ref().is_some_and(|part| part.number == opening.part.number) {
                     match kind {
-                        chunk::OPENING_LIVE => opening.blocks.extend(payload::take_live(raw)?.0),
-                        chunk::OPENING_SEGMENTS => opening.segments.extend(payload::take_segments(raw)?),
-                        _ => self.expandable.extend(payload::take_expandable(raw)?),
+                        chunk::OPENING_LIVE => opening.blocks.extend(payload::read_live(raw)?.0),
+                        chunk::OPENING_SEGMENTS => opening.segments.extend(payload::read_segments(raw)?),
+                        _ => self.expandable.extend(payload::read_expandable(raw)?),
                     }
                 }
             }
@@ -260,9 +260,9 @@ impl State {
         Ok(true)
     }
 
-    fn take_stacks(&mut self, raw: &[u8]) -> Result<(), Malformed> {
+    fn read_stacks(&mut self, raw: &[u8]) -> Result<(), Malformed> {
         let (stacks, empty) = (&mut self.snapshot.stacks, &mut self.empty_stacks);
-        payload::take_stacks(raw, |id, addresses| {
+        payload::read_stacks(raw, |id, addresses| {
             let id = usize::try_from(id).map_err(|_| Malformed)?;
             // Stack 0 exists from the start, and an id never changes its meaning.
             if id < stacks.len() {
@@ -288,20 +288,20 @@ impl State {
         let mut snapshot = self.snapshot;
         snapshot.meta.complete = report.complete;
         snapshot.clock = self.clocks.unwrap_or_default();
-        snapshot.scopes.rows = dangling_ids::dense(self.scopes, &mut report.unknown_ids);
+        snapshot.scopes.rows = dangling_ids::indexed_by_id(self.scopes, &mut report.unknown_ids);
         dangling_ids::cut_scope_cycles(&mut snapshot.scopes.rows, &mut report.unknown_ids);
-        snapshot.threads = dangling_ids::dense(self.threads, &mut report.unknown_ids);
+        snapshot.threads = dangling_ids::indexed_by_id(self.threads, &mut report.unknown_ids);
         let counts = self.opening.map(|mut opening| {
             for segment in &mut opening.segments {
                 segment.is_expandable = self.expandable.contains(&(segment.device, segment.address));
             }
-            opening.begin(&mut snapshot)
+            opening.insert_into(&mut snapshot)
         });
         snapshot.events.sort_by_ticks();
         snapshot.marks.rows.sort_by_key(|mark| mark.ticks);
-        dangling_ids::mend_references(&mut snapshot, &mut report.unknown_ids);
+        dangling_ids::clear_dangling_ids(&mut snapshot, &mut report.unknown_ids);
         snapshot.remove_superseded();
-        if !self.live_whole {
+        if !self.live_complete {
             (snapshot.blocks, snapshot.segments) = unfinished::live_at_end(&snapshot.events);
             report.replayed = true;
         }
@@ -310,7 +310,7 @@ impl State {
         }
         if !self.statistics_read {
             snapshot.devices = counts.unwrap_or_else(|| unfinished::statistics(&snapshot.events));
-            // The events of a sampled heap do not count its blocks: sampled ones count once, others not at all.
+            // Sums over the events of a sampled heap are not counts: a sampled block counts once, others not at all.
             let sampled = snapshot.may_lack_small_blocks();
             for counts in snapshot.devices.iter_mut().filter(|row| sampled && row.device.is_host()) {
                 counts.counted = false;
@@ -347,7 +347,7 @@ mod tests {
         let bytes = crate::write(&snapshot, Vec::new()).unwrap();
         let (_, whole) = read(&bytes[..]).unwrap();
         assert!(whole.complete, "{whole:?}");
-        // As if all of it came from a few bytes of a compressed file.
+        // As if the recording came from a few bytes of a compressed file.
         let (content, report) = read_packed(&bytes[..], || 1000).unwrap();
         assert!(report.damaged && !report.complete && report.lost_bytes > 0);
         let Content::Recording(part) = content else { panic!("a recording") };

@@ -1,9 +1,9 @@
 //! A file that appears complete or not at all: written beside its target under a temporary name, then renamed. All
-//! files that memtrack writes use this, except streams; a reader never sees half a file, and a failed run leaves the
-//! old one.
+//! files that memtrack writes use this, except streams. So a reader never sees half a file, and a failed run leaves the
+//! old file.
 //!
 //! **Why not `tempfile`?** Programs that only record would compile `rustix`, `fastrand` and `getrandom` for a name and a
-//! rename. A replaced file keeps its mode.
+//! rename.
 
 use crate::Compression;
 use std::fs::{self, File, OpenOptions};
@@ -11,9 +11,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A file being written that takes its place only at [`ReplacingFile::commit`]. If it is dropped before, it removes
-/// itself.
-#[must_use = "the file takes its place only when it is committed"]
+/// A file being written that replaces its target only at [`ReplacingFile::commit`]. If it is dropped before, it is
+/// removed.
+#[must_use = "the file replaces its target only when it is committed"]
 #[derive(Debug)]
 pub struct ReplacingFile {
     target: PathBuf,
@@ -22,22 +22,22 @@ pub struct ReplacingFile {
 }
 
 impl ReplacingFile {
-    /// Starts a file that will be at `target`, replacing what is there. A symbolic link is followed, so that the
-    /// file it points to is replaced and the link stays.
+    /// Starts a file that will replace `target`. A symbolic link is followed, so that the file to which it points is
+    /// replaced and the link stays. A replaced file keeps its mode, without write access for others.
     ///
     /// # Errors
     /// Fails when `target` is a folder or has no file name, or its folder is missing or not writable.
     ///
-    /// Only the owner may write a new file, regardless of the umask, and only the owner may read one that is
-    /// named as a pickle: tools that unpickle it execute its content.
+    /// Only the owner may write a new file, regardless of the umask: tools that unpickle a file execute its content. A
+    /// file that is named as a pickle is also readable only by the owner.
     pub fn create(target: &Path) -> io::Result<Self> {
         Self::create_with(target, false)
     }
 
-    /// Starts a pickle with any name: as [`Self::create`] with a file that is named as one.
+    /// Starts a pickle with any name: like [`Self::create`] for a file that is named as a pickle.
     ///
     /// # Errors
-    /// As [`Self::create`].
+    /// Fails like [`Self::create`].
     pub fn create_pickle(target: &Path) -> io::Result<Self> {
         Self::create_with(target, true)
     }
@@ -56,22 +56,24 @@ impl ReplacingFile {
             hidden.push(format!(".{}-{count}.memtrack.tmp", std::process::id()));
             let temporary = target.with_file_name(hidden);
             let private = is_private || is_pickle(&target);
-            match restricted(OpenOptions::new().write(true).create_new(true), private).open(&temporary) {
+            match with_new_file_mode(OpenOptions::new().write(true).create_new(true), private)
+                .open(&temporary)
+            {
                 Ok(file) => {
-                    // Its read permissions stay as they were; only the owner may write it.
+                    // The new file has the read permissions of the old file; only the owner may write it.
                     if let Ok(old) = fs::metadata(&target) {
                         let _ = file.set_permissions(without_other_writers(old.permissions()));
                     }
                     return Ok(Self { target, temporary, file: Some(BufWriter::new(file)) });
                 }
-                // Left by a process that died and had the same id; the next count is free.
+                // The file was left by a process with the same id that was killed; the next number is tried.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Flushes the content and moves the file to its place.
+    /// Flushes the content and renames the file to the target.
     ///
     /// # Errors
     /// Fails when the rest cannot be written or the file cannot be renamed; the target is then as it was.
@@ -83,12 +85,12 @@ impl ReplacingFile {
     }
 }
 
-/// Creates a file, or empties an existing one. Only the owner may write a new one, regardless of the umask.
+/// Creates a file, or empties an existing one. Only the owner may write a new file, regardless of the umask.
 ///
 /// # Errors
 /// Fails when the file cannot be created.
 pub fn create_file(path: &Path) -> io::Result<File> {
-    restricted(OpenOptions::new().write(true).create(true).truncate(true), false).open(path)
+    with_new_file_mode(OpenOptions::new().write(true).create(true).truncate(true), false).open(path)
 }
 
 /// Creates a file that does not exist yet. Only the owner may write it, regardless of the umask.
@@ -96,11 +98,11 @@ pub fn create_file(path: &Path) -> io::Result<File> {
 /// # Errors
 /// Fails when the file cannot be created, or exists.
 pub fn create_new_file(path: &Path) -> io::Result<File> {
-    restricted(OpenOptions::new().read(true).write(true).create_new(true), false).open(path)
+    with_new_file_mode(OpenOptions::new().read(true).write(true).create_new(true), false).open(path)
 }
 
-/// Returns the options with the mode of new files.
-fn restricted(options: &mut OpenOptions, private: bool) -> &OpenOptions {
+/// Sets the mode of new files.
+fn with_new_file_mode(options: &mut OpenOptions, private: bool) -> &OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, if private { 0o600 } else { 0o644 });
     #[cfg(not(unix))]
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abandoned_file_leaves_nothing() {
+    fn a_file_dropped_before_commit_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let mut file = ReplacingFile::create(&folder.path().join("a.txt")).unwrap();
         file.write_all(b"half").unwrap();

@@ -3,8 +3,9 @@
 use crate::Compression;
 use std::path::{Path, PathBuf};
 
-/// Returns the file's name with `.tag` before the ending for the format: `a.pickle.gz` becomes `a.1.pickle.gz`.
-pub fn tagged(path: &Path, tag: &str) -> PathBuf {
+/// Returns the path with `.` and the tag before the extension of the format: with the tag `1`, `a.pickle.gz` becomes
+/// `a.1.pickle.gz`.
+pub fn tagged_path(path: &Path, tag: &str) -> PathBuf {
     let mut stem = path.to_owned();
     let mut suffixes = std::ffi::OsString::new();
     while let Some(suffix) = stem.extension().map(ToOwned::to_owned) {
@@ -28,13 +29,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_precedes_the_ending_of_the_format() {
+    fn a_tag_precedes_the_extension_of_the_format() {
         for (name, expected) in [
             ("a.pickle", "a.1.pickle"),
             ("x.y/run.v2.json.gz", "x.y/run.v2.1.json.gz"),
             ("A.MEMTRACK.ZSTD", "A.1.MEMTRACK.ZSTD"),
         ] {
-            assert_eq!(tagged(Path::new(name), "1"), Path::new(expected));
+            assert_eq!(tagged_path(Path::new(name), "1"), Path::new(expected));
         }
     }
 }

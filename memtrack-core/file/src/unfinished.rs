@@ -1,13 +1,13 @@
 //! Computes the state at the end from the events alone: the live blocks and segments, and the counts per device. The
-//! reader uses it for a recording whose program could not write its end.
+//! reader uses this for a recording whose program could not write the state at its end.
 
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags};
 use memtrack_model::snapshot::{DeviceStatistics, EventTable, LiveBlock, Segment};
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-/// Blocks and segments that were allocated and not freed, by device and address. Pages that were mapped into an
-/// expandable segment count as a segment each.
+/// Returns the blocks and segments that were allocated and not freed, sorted by device and address. Each mapping into an
+/// expandable segment counts as a segment.
 pub(super) fn live_at_end(events: &EventTable) -> (Vec<LiveBlock>, Vec<Segment>) {
     let mut blocks: HashMap<(DeviceId, u64), LiveBlock, foldhash::fast::RandomState> = HashMap::default();
     let mut segments: HashMap<(DeviceId, u64), Segment, foldhash::fast::RandomState> = HashMap::default();
@@ -61,7 +61,7 @@ pub(super) fn live_at_end(events: &EventTable) -> (Vec<LiveBlock>, Vec<Segment>)
     (blocks, segments)
 }
 
-/// Counts per device over the events that are there. Blocks that stand for others by sampling count once.
+/// Counts the events per device. A sampled block that represents others counts once.
 pub(super) fn statistics(events: &EventTable) -> Vec<DeviceStatistics> {
     let mut devices = HashMap::new();
     events.iter().for_each(|event| count(&mut devices, &event));

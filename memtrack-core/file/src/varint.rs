@@ -1,4 +1,4 @@
-//! Numbers of variable length: LEB128, with zigzag for differences. The encoders of `payload` write with these,
+//! Variable-length integers: LEB128, with zigzag encoding for differences. The encoders of `payload` write with these,
 //! and its decoders read with [`Bytes`], which never reads past its slice and never panics.
 
 /// A payload that does not match its kind.
@@ -14,7 +14,7 @@ pub(super) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends `value − previous` (wrapping), small in either direction.
+/// Appends `value − previous` (wrapping); small differences of either sign take few bytes.
 pub(super) fn put_delta(out: &mut Vec<u8>, previous: u64, value: u64) {
     let difference = value.wrapping_sub(previous) as i64;
     put(out, ((difference << 1) ^ (difference >> 63)) as u64);
@@ -63,7 +63,7 @@ impl<'a> Bytes<'a> {
         Ok(previous.wrapping_add(difference as u64))
     }
 
-    /// Reads a declared number of rows, each of which takes at least `row_bytes` of the rest.
+    /// Reads a number of rows, and checks that the rest has at least `row_bytes` for each of them.
     pub(super) fn count(&mut self, row_bytes: usize) -> Result<usize, Malformed> {
         let count = usize::try_from(self.number()?).map_err(|_| Malformed)?;
         if count > self.0.len() / row_bytes { Err(Malformed) } else { Ok(count) }
@@ -76,7 +76,7 @@ impl<'a> Bytes<'a> {
         String::from_utf8(text.to_vec()).map_err(|_| Malformed)
     }
 
-    /// Checks that nothing is left.
+    /// Checks that no bytes are left.
     pub(super) fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
     }

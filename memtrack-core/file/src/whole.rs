@@ -8,9 +8,8 @@ use std::io::{self, Write};
 /// The number of events passed to the writer at once.
 const EVENTS_AT_ONCE: usize = 64 << 10;
 
-/// Writes a recording to `output` and returns that. Unless [`Meta::complete`] is set, the end mark is left out
-/// and readers will report that the recording was not ended. Data that only PyTorch's files contain is not
-/// written.
+/// Writes a recording to `output` and returns `output`. Unless [`Meta::complete`] is set, the end mark is omitted, and
+/// readers will report that the recording was not finished. Data that only PyTorch's files contain is not written.
 ///
 /// # Errors
 /// Fails when `output` cannot be written.

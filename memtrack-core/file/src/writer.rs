@@ -1,6 +1,6 @@
 //! The writer of `.memtrack` files. The recorder calls it while the program runs (`stream_to`), and
 //! [`Snapshot::save`](memtrack_model::snapshot::Snapshot::save) at the end; each call writes complete chunks to the
-//! operating system, so that a killed program loses at most what was not written yet.
+//! operating system, so that a killed program loses only data that was not written yet.
 
 use super::chunk::{self, Budget, Kind};
 use super::part::Part;
@@ -14,36 +14,37 @@ use memtrack_model::snapshot::{
 };
 use std::io::{self, Write};
 
-/// The most events in one chunk.
+/// The maximum number of events per chunk.
 const EVENTS_PER_CHUNK: usize = 4096;
-/// The most rows of other tables in one chunk.
+/// The maximum number of rows of other tables per chunk.
 const ROWS_PER_CHUNK: usize = 32 << 10;
-/// The most addresses with names in one chunk: each is some hundred bytes, and has some inlined functions.
+/// The maximum number of addresses with names per chunk: with inlined functions, each takes a few hundred bytes.
 const ADDRESSES_PER_CHUNK: usize = 4096;
-/// Tables of texts and stacks start a new chunk from this many bytes on.
+/// Tables of texts and stacks start a new chunk when the current one has this many bytes.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Writes a recording chunk by chunk.
 ///
-/// Ids are the recorder's own. A stack, scope or thread must be written before the first event that names it; a
-/// reader replaces an unknown id by "none". After an error the file may end in half a chunk, so every further
+/// The caller assigns the ids. A stack, scope or thread must be written before the first event that refers to it; a
+/// reader replaces an unknown id by "none". After an error the file may end in an incomplete chunk, so every further
 /// call fails too.
 #[derive(Debug)]
 pub struct RecordingWriter<W: Write> {
     output: W,
     budget: Budget,
-    /// One payload, before compression; kept to reuse its memory.
+    /// A payload before compression; kept to reuse its memory.
     raw: Vec<u8>,
     /// Complete chunks that were not written yet.
     chunks: Vec<u8>,
-    /// Chunks are kept until there are more of them.
-    gathers: bool,
-    broken: bool,
+    /// Whether complete chunks are kept until [`Self::write_together`] ends.
+    is_gathering: bool,
+    /// Whether a write has failed.
+    has_failed: bool,
 }
 
 impl<W: Write> RecordingWriter<W> {
     /// Begins a recording: header, `meta`, and a first reading of the clock (ticks, nanoseconds since the Unix
-    /// epoch). [`Meta::complete`] is not taken from `meta`; it states whether [`Self::finish`] was reached.
+    /// epoch). The reader sets [`Meta::complete`] according to the end mark, not according to `meta`.
     ///
     /// # Errors
     /// Fails when `output` cannot be written.
@@ -53,8 +54,8 @@ impl<W: Write> RecordingWriter<W> {
             budget: Budget::default(),
             raw: Vec::new(),
             chunks: Vec::new(),
-            gathers: false,
-            broken: false,
+            is_gathering: false,
+            has_failed: false,
         };
         writer.chunks.extend_from_slice(&MAGIC);
         writer.chunks.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -99,7 +100,7 @@ impl<W: Write> RecordingWriter<W> {
         self.push(chunk::STACKS);
     }
 
-    /// Writes rows of the scope table. Ids may come in any order and leave holes; names are kept to 1 KiB.
+    /// Writes rows of the scope table. Ids may come in any order and leave gaps; names are truncated to 1 KiB.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -107,7 +108,7 @@ impl<W: Write> RecordingWriter<W> {
         self.named_rows(chunk::SCOPES, scopes, |out, (id, scope)| payload::put_scope(out, *id, scope))
     }
 
-    /// Writes rows of the thread table. Ids may come in any order and leave holes; names are kept to 1 KiB.
+    /// Writes rows of the thread table. Ids may come in any order and leave gaps; names are truncated to 1 KiB.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -138,7 +139,8 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes events: of one thread in their order, of several threads in any order (the reader merges by ticks).
+    /// Writes events: those of a thread in their order, those of different threads in any order (the reader sorts by
+    /// ticks).
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -151,7 +153,7 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes the loaded binaries. Modules of several calls add up.
+    /// Writes the loaded binaries, in addition to those of earlier calls.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -163,7 +165,7 @@ impl<W: Write> RecordingWriter<W> {
     }
 
     /// Writes a reading of the clock: ticks, and nanoseconds since the Unix epoch. The reader uses the first
-    /// and the last, so one with each chunk keeps the times of a killed program right.
+    /// and the last reading, so frequent readings keep the times of a killed program right.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -172,8 +174,7 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes the CUDA driver's reports about its devices. The last of several calls counts; an empty list
-    /// writes nothing.
+    /// Writes readings of the CUDA driver; writes nothing if there are none. The last call replaces earlier ones.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -184,7 +185,7 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes the sampling of small blocks. The last of several calls counts; nothing is written for `None`.
+    /// Writes how small blocks are sampled; writes nothing for `None`. The last call replaces earlier ones.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -195,7 +196,7 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes the counted peak of the host heap. The last of several calls counts; nothing is written for `None`.
+    /// Writes the counted peak of the host heap; writes nothing for `None`. The last call replaces earlier ones.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -207,7 +208,7 @@ impl<W: Write> RecordingWriter<W> {
     }
 
     /// Writes the counts of data that did not fit into the recorder's tables; writes nothing if everything did.
-    /// The last of several calls counts.
+    /// The last call replaces earlier ones.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -218,7 +219,7 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes the sums that each scope has allocated. The last of several calls counts. The scopes must be
+    /// Writes the number and bytes of each scope's allocations. The last call replaces earlier ones. The scopes must be
     /// written before.
     ///
     /// # Errors
@@ -237,8 +238,8 @@ impl<W: Write> RecordingWriter<W> {
         }
     }
 
-    /// Writes the program's reports about its operators; writes nothing if there are none. The pieces of several
-    /// calls add up; the last count of omitted lines counts. The scopes and threads must be written before.
+    /// Writes the program's reports about its operators, in addition to those of earlier calls; writes nothing if there
+    /// are none. The last count of omitted lines replaces earlier ones. The scopes and threads must be written before.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -258,8 +259,8 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Writes moments that the program marked; writes nothing if there are none. Those of several calls add up,
-    /// and so do the counts of omitted ones. The threads must be written before.
+    /// Writes moments that the program marked, in addition to those of earlier calls; writes nothing if there are none.
+    /// The numbers of omitted marks are added up. The threads must be written before.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -280,7 +281,7 @@ impl<W: Write> RecordingWriter<W> {
         }
     }
 
-    /// Writes the names of return addresses; writes nothing if there are none. Those of several calls add up.
+    /// Writes the names of return addresses, in addition to those of earlier calls; writes nothing if there are none.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -291,7 +292,7 @@ impl<W: Write> RecordingWriter<W> {
         self.write_chunks()
     }
 
-    /// Ends the recording with the live blocks, the segments held and the counts per device; returns the output.
+    /// Ends the recording with the live blocks, the segments and the counts per device; returns the output.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -304,7 +305,7 @@ impl<W: Write> RecordingWriter<W> {
         self.close(live, segments, statistics, true)
     }
 
-    /// [`Self::finish`], with the end mark only where `complete`.
+    /// Ends the recording like [`Self::finish`], but writes the end mark only if `complete`.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -325,28 +326,28 @@ impl<W: Write> RecordingWriter<W> {
         Ok(self.output)
     }
 
-    /// Writes the chunks of `write` to the operating system at once.
-    pub fn together(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
-        self.gathers = true;
+    /// Calls `write`, and then writes all of its chunks to the operating system at once.
+    pub fn write_together(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
+        self.is_gathering = true;
         let written = write(self);
-        self.gathers = false;
+        self.is_gathering = false;
         written.and_then(|()| self.write_chunks())
     }
 
-    /// Records which part of a recording in several files this is. Must be written before any table.
+    /// Writes the head of a part, in a recording in several files. It must be written before any table.
     pub fn part(&mut self, part: &Part) -> io::Result<()> {
         self.json(chunk::PART, part)?;
         self.write_chunks()
     }
 
-    /// Writes the state at the begin of the part.
+    /// Writes the blocks and segments that were live at the beginning of the part.
     pub fn opening(&mut self, live: &[LiveBlock], segments: &[Segment]) -> io::Result<()> {
         let kinds = [chunk::OPENING_LIVE, chunk::OPENING_SEGMENTS, chunk::OPENING_EXPANDABLE];
         self.push_live(kinds, live, segments);
         self.write_chunks()
     }
 
-    /// Ends the part: the next one has this number.
+    /// Ends the part; `number` is that of the next part.
     pub fn next_part(&mut self, number: u64) -> io::Result<()> {
         self.raw_chunk(chunk::NEXT, &number.to_le_bytes())
     }
@@ -358,7 +359,7 @@ impl<W: Write> RecordingWriter<W> {
 
     fn push_live(&mut self, kinds: [Kind; 3], live: &[LiveBlock], segments: &[Segment]) {
         let [live_kind, segments_kind, expandable_kind] = kinds;
-        // "Nothing is live" is information too: it takes one chunk without rows.
+        // If no block is live, one chunk without rows records that.
         let mut rest = live;
         loop {
             let (now, later) = rest.split_at(rest.len().min(ROWS_PER_CHUNK));
@@ -383,8 +384,8 @@ impl<W: Write> RecordingWriter<W> {
         }
     }
 
-    /// Writes a piece of the pickle of a snapshot from PyTorch. The first is empty: it shows
-    /// which part is missing if the file is cut later.
+    /// Writes a piece of the pickle of a snapshot from PyTorch. The first piece is
+    /// empty: it identifies the content of a file that is cut off later.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -392,7 +393,7 @@ impl<W: Write> RecordingWriter<W> {
         self.raw_chunk(chunk::PYTORCH, piece)
     }
 
-    /// Writes one chunk as it is.
+    /// Writes a chunk with this payload.
     fn raw_chunk(&mut self, kind: Kind, payload: &[u8]) -> io::Result<()> {
         chunk::append(&mut self.chunks, &mut self.budget, kind, payload);
         self.write_chunks()
@@ -418,21 +419,21 @@ impl<W: Write> RecordingWriter<W> {
         Ok(())
     }
 
-    /// Frames the payload in `raw`.
+    /// Appends the payload in `raw` as a chunk.
     fn push(&mut self, kind: Kind) {
         chunk::append(&mut self.chunks, &mut self.budget, kind, &self.raw);
     }
 
-    /// Writes the finished chunks to the operating system.
+    /// Writes the complete chunks to the operating system.
     fn write_chunks(&mut self) -> io::Result<()> {
-        if self.broken {
+        if self.has_failed {
             return Err(io::Error::other("an earlier write to this recording failed"));
         }
-        if self.gathers {
+        if self.is_gathering {
             return Ok(());
         }
         let result = self.output.write_all(&self.chunks).and_then(|()| self.output.flush());
-        self.broken = result.is_err();
+        self.has_failed = result.is_err();
         self.chunks.clear();
         result
     }

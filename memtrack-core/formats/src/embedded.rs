@@ -7,14 +7,14 @@ use memtrack_model::Snapshot;
 use std::cell::Cell;
 use std::io::{self, Write};
 
-/// The bytes of the pickle in one chunk: the amount that is checked again after damage, and that a writer buffers.
+/// The bytes of the pickle per chunk: the unit that has a checksum, and the amount that the writer buffers.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// Writes a snapshot from PyTorch as a recording.
 pub(crate) fn save<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
     let mut writer = RecordingWriter::new(output, &snapshot.meta, snapshot.clock.first)?;
     writer.pytorch(&[])?;
-    let chunks = Chunks { writer: &mut writer, buffer: Vec::with_capacity(CHUNK_BYTES) };
+    let chunks = ChunkWriter { writer: &mut writer, buffer: Vec::with_capacity(CHUNK_BYTES) };
     let mut chunks = write_tables(snapshot, chunks, Encoding::Pickle)?;
     chunks.write_chunk()?;
     writer.close(&[], &[], &snapshot.devices, true)
@@ -33,13 +33,13 @@ pub(crate) fn restore(pickle: &[u8], report: &ReadReport) -> Result<Snapshot, Re
     })
 }
 
-/// A writer that cuts its input into chunks.
-struct Chunks<'a, W: Write> {
+/// A writer that writes its input as chunks.
+struct ChunkWriter<'a, W: Write> {
     writer: &'a mut RecordingWriter<W>,
     buffer: Vec<u8>,
 }
 
-impl<W: Write> Chunks<'_, W> {
+impl<W: Write> ChunkWriter<'_, W> {
     fn write_chunk(&mut self) -> io::Result<()> {
         if !self.buffer.is_empty() {
             self.writer.pytorch(&self.buffer)?;
@@ -49,7 +49,7 @@ impl<W: Write> Chunks<'_, W> {
     }
 }
 
-impl<W: Write> Write for Chunks<'_, W> {
+impl<W: Write> Write for ChunkWriter<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let taken = bytes.len().min(CHUNK_BYTES - self.buffer.len());
         self.buffer.extend_from_slice(&bytes[..taken]);

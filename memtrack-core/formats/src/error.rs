@@ -1,4 +1,4 @@
-//! The reasons why a snapshot could not be read: what, where, and what to do.
+//! The errors of reading a snapshot: each states what is wrong, where, and what to do.
 
 use crate::Format;
 use crate::pickle::{PickleError, PickleErrorKind};
@@ -6,7 +6,7 @@ use memtrack_file::RecordingError;
 use std::fmt;
 use std::io;
 
-/// A snapshot that was refused or could not be read. Displays as one line.
+/// The reason why a snapshot was refused or could not be read, displayed as one line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -14,9 +14,9 @@ pub enum LoadError {
     Io(io::Error),
     /// The input is empty.
     Empty,
-    /// Not a pickle of plain data.
+    /// The input is not a pickle of plain data.
     Pickle(PickleError),
-    /// Not JSON as Python writes it.
+    /// The input is not JSON as Python writes it.
     Json(JsonError),
     /// The input ends in the middle of a pickle or of JSON.
     Cut {
@@ -24,14 +24,14 @@ pub enum LoadError {
         offset: u64,
         /// The format that was being read.
         format: Format,
-        /// The number of events read before that.
+        /// The number of events that were read before.
         events: usize,
     },
-    /// Not a recording, or one of a newer version.
+    /// The input is not a recording, or is a recording of a newer version.
     Recording(RecordingError),
     /// The file is named `.pickle` but contains JSON.
     Misnamed,
-    /// Readable, but not a snapshot.
+    /// The input is readable, but not a snapshot.
     Shape {
         /// The position, as Python would write it.
         path: String,
@@ -42,8 +42,8 @@ pub enum LoadError {
     },
 }
 
-/// JSON that was refused or could not be read. Displays as one line with the reason; where reading the input failed,
-/// the error's source is that failure.
+/// The reason why JSON was refused or could not be read, displayed as one line. If the input could not be read, the
+/// error's source is the I/O error.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct JsonError {
@@ -54,7 +54,7 @@ pub struct JsonError {
 
 impl fmt::Display for JsonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // An error of the disk has no position in the text.
+        // An I/O error has no position in the text.
         if !matches!(self.kind, PickleErrorKind::Io(_)) {
             write!(f, "at byte {} of the JSON: ", self.offset)?;
         }

@@ -1,7 +1,7 @@
-//! Opens and writes every kind of file that holds a snapshot: recordings, PyTorch's pickles and their JSON, compressed or
-//! not. Files are recognised by their contents.
+//! Opens and writes every kind of file that contains a snapshot: recordings, PyTorch's pickles, and the same as JSON,
+//! compressed or not. Files are recognised by their contents.
 
-use crate::input::{Counted, Stored, peek, unpack};
+use crate::input::{CountingReader, InputState, peek, unpack};
 use crate::output::write_as;
 use crate::registry::{self, Input, format_of};
 use crate::{Compression, LoadError, LoadOptions, pytorch, recording};
@@ -14,11 +14,11 @@ use std::path::Path;
 /// The kind of file that a snapshot came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// memtrack's own recording.
+    /// A recording of memtrack.
     Recording,
     /// A pickle from PyTorch.
     Pickle,
-    /// The same data as JSON.
+    /// The data of a pickle from PyTorch as JSON.
     Json,
 }
 
@@ -26,17 +26,17 @@ impl Format {
     /// All formats.
     pub const ALL: [Self; 3] = [Self::Recording, Self::Json, Self::Pickle];
 
-    /// Returns the usual ending of its files' names, without the dot.
+    /// Returns the usual file name extension of the format, without the dot.
     pub fn suffix(self) -> &'static str {
         self.suffixes()[0]
     }
 
-    /// Returns all endings of its files' names, without the dot, the usual one first.
+    /// Returns all file name extensions of the format, without the dot, the usual one first.
     pub fn suffixes(self) -> &'static [&'static str] {
         registry::row(self).suffixes
     }
 
-    /// Returns the format whose files' names end in `.suffix`, in small or large letters.
+    /// Returns the format with the file name extension `suffix`, ignoring case.
     pub fn named(suffix: &str) -> Option<Self> {
         registry::format_named(suffix)
     }
@@ -48,14 +48,14 @@ impl Format {
 pub struct Loaded {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// The kind of file that it was read from.
+    /// The format of the file.
     pub format: Format,
     /// The compression of the file.
     pub compression: Compression,
     /// For a recording, whether it was complete.
     pub report: Option<ReadReport>,
-    /// The fault of the compressed data after the end of a pickle: the snapshot is complete, but its checksum
-    /// is missing or wrong.
+    /// The error at the end of the compressed data, behind a pickle: the snapshot is complete, but the checksum is missing
+    /// or wrong.
     pub checksum_error: Option<String>,
 }
 
@@ -75,14 +75,14 @@ pub trait SnapshotFiles: Sized {
     /// Reads the file at `path`, whichever format it has, and the other parts of a recording next to it.
     ///
     /// # Errors
-    /// Fails when it cannot be read, is too large, or is not a snapshot; and when it is named as a pickle but is JSON, because
-    /// then something went wrong earlier.
+    /// Fails when the file cannot be read, is too large, or is not a snapshot; and when it is named as a pickle but is JSON,
+    /// because then something went wrong earlier.
     fn open(path: impl AsRef<Path>, options: LoadOptions<'_>) -> Result<Loaded, LoadError>;
 
     /// Reads a snapshot of any kind from a stream, such as standard input.
     ///
     /// # Errors
-    /// Fails when it cannot be read, is too large, or is not a snapshot.
+    /// Fails when the stream cannot be read, is too large, or is not a snapshot.
     fn open_stream(reader: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadError>;
 
     /// Reads the recording at `path` up to its last complete chunk; see [`load_from`](crate::load_from). The other
@@ -95,11 +95,11 @@ pub trait SnapshotFiles: Sized {
     /// Writes the snapshot as a recording to `path`, replacing an existing file. The file appears complete or not at all.
     ///
     /// # Errors
-    /// Fails when the folder or the file cannot be written; what was there before is then unchanged.
+    /// Fails when the folder or the file cannot be written; an existing file is then unchanged.
     fn save(&self, path: impl AsRef<Path>) -> io::Result<()>;
 
-    /// Writes the snapshot as a recording to `output` and gives it back. Unless [`Meta::complete`] is set, the end
-    /// mark is left out and readers will report that the recording was not ended.
+    /// Writes the snapshot as a recording to `output` and returns `output`. Unless [`Meta::complete`] is set, the end mark
+    /// is omitted, and readers will report that the recording was not finished.
     ///
     /// # Errors
     /// Fails when `output` cannot be written.
@@ -107,15 +107,15 @@ pub trait SnapshotFiles: Sized {
     /// [`Meta::complete`]: memtrack_model::snapshot::Meta::complete
     fn save_to<W: Write>(&self, output: W) -> io::Result<W>;
 
-    /// Writes the snapshot to `path` in the format of its suffix (`.pickle`, `.json` or `.memtrack`, then perhaps `.gz`
-    /// or `.zst`), replacing an existing file. The file appears complete or not at all. `names` names the frames of a
+    /// Writes the snapshot to `path` in the format of its suffix (`.pickle`, `.json` or `.memtrack`, optionally followed by
+    /// `.gz` or `.zst`), replacing an existing file. The file appears complete or not at all. `names` names the frames of a
     /// recording's stacks if the format has names.
     ///
     /// # Errors
-    /// Fails when the suffix is none of these, the file cannot be written, or the format cannot represent a value.
+    /// Fails when the suffix is unknown, the file cannot be written, or the format cannot represent a value.
     fn save_as(&self, path: impl AsRef<Path>, names: &mut dyn NameFrames) -> io::Result<()>;
 
-    /// Like [`Self::save_as`], but writes to any output, without a name from which the format would follow.
+    /// Writes the snapshot like [`Self::save_as`], but to any output, in a given format and compression.
     ///
     /// # Errors
     /// Fails when the output cannot be written, or the format cannot represent a value.
@@ -128,15 +128,17 @@ pub trait SnapshotFiles: Sized {
     ) -> io::Result<()>;
 
     /// Returns the snapshot in PyTorch's form: a recording is converted, with names from `names`; a snapshot from PyTorch
-    /// is returned unchanged, as a copy ([`Self::into_pytorch`] makes none). The host heap is the device after the last accelerator.
+    /// is returned unchanged, as a copy ([`Self::into_pytorch`] avoids the copy). The host heap is the device after the last
+    /// accelerator.
     ///
-    /// Times become microseconds; names that were not UTF-8 were converted when they were recorded. What PyTorch's form
-    /// cannot hold (threads) is lost. A sampled block has the bytes that it stands for, at an address of its own, so that
-    /// totals and peaks are the recording's estimates; its own size and its weight are in its `user_metadata`.
+    /// Times become microseconds; names that were not UTF-8 were converted when they were recorded. Data that PyTorch's
+    /// form cannot represent (threads) is lost. A sampled block has the size of all the blocks that it represents, at an
+    /// address that no other block has, so that totals and peaks are the recording's estimates; its real size and its weight
+    /// are in its `user_metadata`.
     #[must_use]
     fn as_pytorch(&self, names: &mut dyn NameFrames) -> PytorchSnapshot;
 
-    /// Like [`Self::as_pytorch`], for a snapshot that is no longer needed.
+    /// Converts the snapshot like [`Self::as_pytorch`], without a copy.
     #[must_use]
     fn into_pytorch(self, names: &mut dyn NameFrames) -> PytorchSnapshot;
 }
@@ -144,7 +146,7 @@ pub trait SnapshotFiles: Sized {
 impl SnapshotFiles for Snapshot {
     fn open(path: impl AsRef<Path>, options: LoadOptions<'_>) -> Result<Loaded, LoadError> {
         let path = path.as_ref();
-        let loaded = Self::open_stream(part::opened(path)?, options)?;
+        let loaded = Self::open_stream(part::open(path)?, options)?;
         let named = path.extension().and_then(|suffix| Format::named(suffix.to_str()?));
         if named == Some(Format::Pickle) && loaded.format == Format::Json {
             return Err(LoadError::Misnamed);
@@ -154,18 +156,18 @@ impl SnapshotFiles for Snapshot {
 
     fn open_stream(reader: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadError> {
         let LoadOptions { max_input, progress, events } = options;
-        let stored = Stored::default();
+        let stored = InputState::default();
         let mut quiet = |_| {};
         let progress: &mut dyn FnMut(u64) = match progress {
             Some(progress) => progress,
             None => &mut quiet,
         };
-        let (reader, compression) = unpack(Counted { inner: reader, count: &stored })?;
+        let (reader, compression) = unpack(CountingReader { inner: reader, count: &stored })?;
         let (head, mut reader) = peek(reader)?;
         if head.is_empty() {
             return Err(LoadError::Empty);
         }
-        let row = registry::row_of(&head);
+        let row = registry::recognize(&head);
         let is_packed = compression != Compression::None;
         let input = Input {
             reader: &mut reader,
@@ -176,7 +178,7 @@ impl SnapshotFiles for Snapshot {
             is_packed,
         };
         let (snapshot, report) = (row.read)(input)?;
-        // A pickle states its end, so the checksum behind it was not read.
+        // Reading stops at the end of the pickle, so the checksum behind it was not read.
         let checksum_error = match compression {
             Compression::None => None,
             _ => reader.fill_buf().err().map(|error| error.to_string()),

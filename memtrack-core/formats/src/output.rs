@@ -1,5 +1,5 @@
-//! Writing of bytes: compressed according to the name's suffix. Zstandard is written as one frame after another, each
-//! of a few megabytes, so that no buffer is larger than that.
+//! Writing of bytes, compressed or not. Zstandard is written as a sequence of frames of a few megabytes each, so that no
+//! buffer is larger than a frame.
 
 use crate::registry::row;
 use crate::{Compression, Format};
@@ -8,7 +8,7 @@ use memtrack_model::{NameFrames, Snapshot};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use std::io::{self, Write};
 
-/// The bytes that are compressed at once.
+/// The number of bytes per Zstandard frame.
 const ZSTD_BYTES: usize = 4 << 20;
 
 /// Writes a snapshot in `format`, with `compression`.
@@ -19,14 +19,14 @@ pub(crate) fn write_as(
     compression: Compression,
     names: &mut dyn NameFrames,
 ) -> io::Result<()> {
-    packed(output, compression, |output| (row(format).write)(snapshot, output, names))
+    write_compressed(output, compression, |output| (row(format).write)(snapshot, output, names))
 }
 
-/// Calls `write` with an output that compresses its bytes and writes them to `output`.
+/// Calls `write` with a writer that compresses the bytes and writes them to `output`.
 ///
 /// # Errors
 /// Fails when `output` cannot be written, or `write` fails.
-pub fn packed(
+pub fn write_compressed(
     mut output: impl Write,
     compression: Compression,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -47,7 +47,7 @@ pub fn packed(
     output.flush()
 }
 
-/// A writer that compresses.
+/// A writer that compresses with Zstandard.
 struct Zstd<W> {
     out: W,
     buffer: Vec<u8>,

@@ -7,38 +7,38 @@ use memtrack_model::Snapshot;
 use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 
-/// Reads a recording up to its last complete chunk. The events are in merge order (by ticks; those with equal ticks as
-/// written).
+/// Reads a recording up to its last complete chunk. The events are sorted by ticks; events with equal ticks are in the
+/// order in which they were written.
 ///
 /// # Errors
 /// Fails when `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
 /// damaged after its header is not an error: the report names the missing part.
 pub fn load_from(input: impl Read) -> Result<(Snapshot, ReadReport), RecordingError> {
-    unpacked(memtrack_file::read(input)?)
+    into_snapshot(memtrack_file::read(input)?)
 }
 
-/// Reads a recording from a file that is compressed as a whole; `packed_bytes` returns the number of its bytes read
-/// so far.
+/// Reads a recording from a file that is compressed as a whole; `packed_bytes` returns the number of
+/// compressed bytes read so far.
 ///
 /// # Errors
-/// As [`load_from`].
+/// Fails like [`load_from`].
 pub(crate) fn load_packed(
     input: impl Read,
     packed_bytes: impl Fn() -> u64,
 ) -> Result<(Snapshot, ReadReport), RecordingError> {
-    unpacked(memtrack_file::read_packed(input, packed_bytes)?)
+    into_snapshot(memtrack_file::read_packed(input, packed_bytes)?)
 }
 
-fn unpacked((content, report): (Content, ReadReport)) -> Result<(Snapshot, ReadReport), RecordingError> {
+fn into_snapshot((content, report): (Content, ReadReport)) -> Result<(Snapshot, ReadReport), RecordingError> {
     match content {
         Content::Recording(snapshot) => Ok((*snapshot, report)),
         Content::Pytorch(pickle) => Ok((embedded::restore(&pickle, &report)?, report)),
     }
 }
 
-/// Reads the recording at `path`, and its other parts next to it.
+/// Reads the recording at `path`, with its other parts in the same folder.
 pub(crate) fn load(path: &Path) -> Result<(Snapshot, ReadReport), RecordingError> {
-    load_from(BufReader::with_capacity(64 << 10, part::opened(path)?))
+    load_from(BufReader::with_capacity(64 << 10, part::open(path)?))
 }
 
 /// Writes a snapshot as a recording and returns the output.

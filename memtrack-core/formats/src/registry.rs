@@ -1,5 +1,5 @@
-//! The table of all snapshot formats, one row each: the recognition, reading, naming and writing of its files. A
-//! format that is only written has no reader; a new format is a file and a row.
+//! The table of all snapshot formats: how their files are recognised, named, read and written. A new format needs a file
+//! with its code, and a row here.
 
 use crate::pytorch::{Encoding, read};
 use crate::{Compression, Format, LoadError, pytorch, recording};
@@ -13,7 +13,7 @@ use std::path::Path;
 pub(crate) struct Input<'a> {
     pub(crate) reader: &'a mut dyn BufRead,
     pub(crate) max_bytes: u64,
-    /// Bytes of the file that were read so far, as stored.
+    /// The number of bytes of the file that were read so far, before decompression.
     pub(crate) stored: &'a Cell<u64>,
     pub(crate) progress: &'a mut dyn FnMut(u64),
     /// Whether to read the events.
@@ -25,10 +25,10 @@ pub(crate) struct Input<'a> {
 type ReadFile = fn(Input<'_>) -> Result<(Snapshot, Option<ReadReport>), LoadError>;
 type WriteFile = fn(&Snapshot, &mut dyn Write, &mut dyn NameFrames) -> io::Result<()>;
 
-/// A format.
+/// A row of the table of formats.
 pub(crate) struct FormatRow {
     pub(crate) format: Format,
-    /// The endings of its files' names, the usual one first.
+    /// The file name extensions of the format, the usual one first.
     pub(crate) suffixes: &'static [&'static str],
     /// Returns whether a file with this beginning has the format; the rows are tried in order.
     pub(crate) begins_with: fn(&[u8]) -> bool,
@@ -55,7 +55,7 @@ pub(crate) static FORMATS: [FormatRow; 3] = [
     FormatRow {
         format: Format::Json,
         suffixes: &["json"],
-        // Neither bracket is an instruction of pickle's.
+        // No pickle begins with one of these brackets.
         begins_with: |head| {
             matches!(head.trim_ascii_start().first(), Some(b'{' | b'[')) || head.starts_with(b"\xef\xbb\xbf")
         },
@@ -96,53 +96,56 @@ pub(crate) fn row(format: Format) -> &'static FormatRow {
     FORMATS.iter().find(|row| row.format == format).expect("every format has a row")
 }
 
-/// Returns the row of a file that begins with `head`.
-pub(crate) fn row_of(head: &[u8]) -> &'static FormatRow {
-    FORMATS.iter().find(|row| (row.begins_with)(head)).expect("the last row takes all")
+/// Returns the row of the format of a file that begins with `head`.
+pub(crate) fn recognize(head: &[u8]) -> &'static FormatRow {
+    FORMATS.iter().find(|row| (row.begins_with)(head)).expect("the last row accepts everything")
 }
 
-/// Formats the usual endings of names as a sentence lists them: `pickle, json or memtrack`, each after `before`.
-pub(crate) fn listed(before: &str) -> String {
-    let mut endings = FORMATS.iter().rev().map(|row| format!("{before}{}", row.suffixes[0]));
-    let last = endings.next_back().unwrap_or_default();
-    format!("{} or {last}", endings.collect::<Vec<_>>().join(", "))
+/// Formats the usual extensions for a sentence: `pickle, json or memtrack`, each after `before`.
+pub(crate) fn extension_list(before: &str) -> String {
+    let mut extensions = FORMATS.iter().rev().map(|row| format!("{before}{}", row.suffixes[0]));
+    let last = extensions.next_back().unwrap_or_default();
+    format!("{} or {last}", extensions.collect::<Vec<_>>().join(", "))
 }
 
-/// Returns the format and compression of a file's name.
+/// Returns the format and compression that a file's name stands for.
 ///
 /// # Errors
-/// A sentence that lists the possible names.
+/// Fails for an unknown name, with a sentence that lists the possible extensions.
 pub fn format_of(path: &Path) -> Result<(Format, Compression), String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let (name, compression) = packing(&name);
+    let (name, compression) = split_compression(&name);
     let suffix = name.rsplit_once('.').map_or("", |(_, suffix)| suffix);
     match format_named(suffix) {
         Some(format) => Ok((format, compression)),
-        None => Err(format!("the name must end in {}, followed by .gz or .zst to compress it", listed("."))),
+        None => Err(format!(
+            "the name must end in {}, followed by .gz or .zst to compress it",
+            extension_list(".")
+        )),
     }
 }
 
-/// Returns the format whose files' names end in `.suffix`, in lower or upper case.
+/// Returns the format with the file name extension `suffix`, ignoring case.
 pub(crate) fn format_named(suffix: &str) -> Option<Format> {
     let is_of = |row: &&FormatRow| row.suffixes.iter().any(|known| suffix.eq_ignore_ascii_case(known));
     FORMATS.iter().find(is_of).map(|row| row.format)
 }
 
-/// Splits a name into the part without the ending for its compression, and that compression.
-pub fn packing(name: &str) -> (&str, Compression) {
+/// Splits a file name into the name without the extension of its compression, and the compression.
+pub fn split_compression(name: &str) -> (&str, Compression) {
     let packed = name.rsplit_once('.').and_then(|(name, end)| Some((name, Compression::named(end)?)));
     packed.unwrap_or((name, Compression::None))
 }
 
-/// Formats the list of formats that a snapshot can be written in: `pickle, json or memtrack`.
+/// Returns the list of formats in which a snapshot can be written: `pickle, json or memtrack`.
 pub fn formats_listed() -> String {
-    listed("")
+    extension_list("")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pytorch::convert::tests::Nameless;
+    use crate::pytorch::convert::tests::NoNames;
 
     #[test]
     fn names_determine_formats_and_sentences_list_them() {
@@ -158,13 +161,13 @@ mod tests {
     }
 
     #[test]
-    fn every_row_recognises_its_own_files() {
-        let mut names = Nameless;
+    fn files_are_recognised_by_the_row_that_wrote_them() {
+        let mut names = NoNames;
         for row in &FORMATS {
             let mut file = Vec::new();
             (row.write)(&Snapshot::default(), &mut file, &mut names).unwrap();
             let head = &file[..8.min(file.len())];
-            assert_eq!(row_of(head).format, row.format);
+            assert_eq!(recognize(head).format, row.format);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::operation::{Config, Operation};
 use crate::memory::simulated::MAX_TOTAL;
 use crate::{AllocatorBackend, Settings, SettingsError};
-use memtrack_formats::{Counted, Stored, unpack};
+use memtrack_formats::{CountingReader, InputState, unpack};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::borrow::Cow;
@@ -91,8 +91,8 @@ impl Workload {
     /// # Errors
     /// Fails when it cannot be read or a line is not a valid operation.
     pub fn read(reader: impl Read, max_input: u64) -> Result<Self, WorkloadError> {
-        let count = Stored::default();
-        let (reader, _) = unpack(Counted { inner: reader, count: &count })?;
+        let count = InputState::default();
+        let (reader, _) = unpack(CountingReader { inner: reader, count: &count })?;
         let mut reader = reader.take(max_input);
         let mut number = 0;
         let mut line = Vec::new();

@@ -19,11 +19,11 @@ type MemGetInfo = unsafe extern "C" fn(*mut usize, *mut usize) -> CuResult;
 type PrimaryState = unsafe extern "C" fn(i32, *mut u32, *mut i32) -> CuResult;
 type PointerAttribute = unsafe extern "C" fn(*mut c_void, i32, u64) -> CuResult;
 
-type OfDevice = unsafe extern "C" fn(*mut u64, i32) -> CuResult;
+type GetDevicePool = unsafe extern "C" fn(*mut u64, i32) -> CuResult;
 type PoolAttribute = unsafe extern "C" fn(u64, i32, *mut c_void) -> CuResult;
 type AddressRange = unsafe extern "C" fn(*mut u64, *mut usize, u64) -> CuResult;
 
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: the thread may make any query while others capture.
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: the thread may make any query while another thread captures a stream.
 const RELAXED: i32 = 2;
 
 /// The driver that was hooked first.
@@ -37,8 +37,8 @@ pub(super) struct Driver {
     primary_ctx_get_state: Option<PrimaryState>,
     pointer_get_attribute: Option<PointerAttribute>,
     device_count: Option<OutInt>,
-    default_pool: Option<OfDevice>,
-    current_pool: Option<OfDevice>,
+    default_pool: Option<GetDevicePool>,
+    current_pool: Option<GetDevicePool>,
     pool_attribute: Option<PoolAttribute>,
     address_range: Option<AddressRange>,
     exchange_capture_mode: Option<OutInt>,
@@ -64,7 +64,7 @@ impl Driver {
     }
 
     /// Returns the driver, if a call has been hooked.
-    pub(super) fn known() -> Option<&'static Self> {
+    pub(super) fn get() -> Option<&'static Self> {
         DRIVER.get()
     }
 
@@ -75,8 +75,7 @@ impl Driver {
             dli_sname: std::ptr::null(),
             dli_saddr: std::ptr::null_mut(),
         };
-        // SAFETY: `info` is a local variable, and the name in it stays as long as the library is loaded; it is loaded
-        // already.
+        // SAFETY: `info` is a local variable, and the name in it is valid while the library is loaded, as it is now.
         let handle = unsafe {
             if libc::dladdr(real, &mut info) != 0 && !info.dli_fname.is_null() {
                 libc::dlopen(info.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
@@ -99,8 +98,10 @@ impl Driver {
                     c"cuPointerGetAttribute",
                 )),
                 device_count: transmute::<*mut c_void, Option<OutInt>>(find(c"cuDeviceGetCount")),
-                default_pool: transmute::<*mut c_void, Option<OfDevice>>(find(c"cuDeviceGetDefaultMemPool")),
-                current_pool: transmute::<*mut c_void, Option<OfDevice>>(find(c"cuDeviceGetMemPool")),
+                default_pool: transmute::<*mut c_void, Option<GetDevicePool>>(find(
+                    c"cuDeviceGetDefaultMemPool",
+                )),
+                current_pool: transmute::<*mut c_void, Option<GetDevicePool>>(find(c"cuDeviceGetMemPool")),
                 pool_attribute: transmute::<*mut c_void, Option<PoolAttribute>>(find(
                     c"cuMemPoolGetAttribute",
                 )),
@@ -115,7 +116,7 @@ impl Driver {
     }
 
     /// Returns the current context and its device; device 0 if there is none.
-    pub(super) fn place(&self) -> CallContext {
+    pub(super) fn current_context(&self) -> CallContext {
         let (mut context, mut device) = (0, 0);
         // SAFETY: the out-parameters are local variables; the driver allows these calls at any time.
         unsafe {
@@ -159,10 +160,10 @@ impl Driver {
         if result == 0 { (free as u64, total as u64) } else { (0, 0) }
     }
 
-    /// Does something that would invalidate a capture of streams into a graph in progress, and is not part of it.
-    pub(super) fn aside_from_captures<R>(&self, act: impl FnOnce() -> R) -> R {
+    /// Calls `act` in a mode in which its queries do not invalidate a stream capture that is in progress.
+    pub(super) fn outside_captures<R>(&self, act: impl FnOnce() -> R) -> R {
         let mut mode = RELAXED;
-        // SAFETY: the parameter is a local variable; it holds the thread's mode from then on.
+        // SAFETY: the parameter is a local variable, in which the driver returns the thread's previous mode.
         let changed = self.exchange_capture_mode.is_some_and(|exchange| unsafe { exchange(&mut mode) } == 0);
         let result = act();
         if let Some(exchange) = self.exchange_capture_mode.filter(|_| changed) {
@@ -172,22 +173,22 @@ impl Driver {
         result
     }
 
-    /// Returns the pools that a device has in every program: its default one, and the one that `cuMemAllocAsync`
-    /// uses.
+    /// Returns the pools that a device has in every program: its default pool, and the current pool, which
+    /// `cuMemAllocAsync` uses.
     pub(super) fn pools_of(&self, device: u16) -> impl Iterator<Item = u64> {
         [self.default_pool, self.current_pool].into_iter().flatten().filter_map(move |get| {
             let mut pool = 0;
-            // SAFETY: the out-parameter is a local variable; a device without pools is an error like others.
+            // SAFETY: the out-parameter is a local variable; for a device without pools the driver returns an error.
             let result = unsafe { get(&mut pool, i32::from(device)) };
             (result == 0 && pool != 0).then_some(pool)
         })
     }
 
-    /// Returns one of a pool's attributes that are 64-bit numbers. The pool must be alive.
+    /// Returns a pool attribute whose value is a 64-bit number. The pool must still exist.
     pub(super) fn pool_attribute(&self, pool: u64, attribute: i32) -> Option<u64> {
         let mut bytes = 0_u64;
         let get = self.pool_attribute?;
-        // SAFETY: the attribute is a 64-bit number, and the pool lives (the caller's promise).
+        // SAFETY: the attribute is a 64-bit number, and the caller guarantees that the pool exists.
         let result = unsafe { get(pool, attribute, (&raw mut bytes).cast()) };
         (result == 0).then_some(bytes)
     }
@@ -202,7 +203,7 @@ impl Driver {
     }
 
     /// Returns whether a device's primary context is alive; true if the driver does not report it.
-    pub(super) fn primary_is_alive(&self, device: i32) -> bool {
+    pub(super) fn primary_context_is_alive(&self, device: i32) -> bool {
         let (mut flags, mut active) = (0, 1);
         let Some(get) = self.primary_ctx_get_state else { return true };
         // SAFETY: the out-parameters are local variables.

@@ -1,6 +1,6 @@
-//! Reads from the driver how much of a device is in use and how much its pools cache. This is done on threads of the
-//! program that are in a hooked call, or that request a snapshot: there the context is current, so that it cannot end
-//! meanwhile. No lock of memtrack's is held, except one that keeps the program's pools alive.
+//! Reads from the driver how much of a device is in use and how much its pools cache. The queries run on the program's
+//! own threads, in a hooked call or a request for a snapshot: there the context is current, so that it cannot be
+//! destroyed meanwhile. No lock of memtrack's is held, except the one that keeps the program's pools alive.
 
 use super::driver::Driver;
 use super::watch::HooksSuspended;
@@ -11,54 +11,55 @@ use memtrack_recorder::recorder::{RECORDER, ticks};
 use memtrack_recorder::{reentry, switch};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// `CUmemPool_attribute`: reserved and used bytes, each now and at most.
+/// The values of `CUmemPool_attribute` for reserved and used bytes: the current number and the peak of each.
 const POOL_ATTRIBUTES: [i32; 4] = [5, 6, 7, 8];
 
-/// Takes the reading that is due at an event of that device.
+/// Takes the reading that is due at an event of `device`.
 #[cold]
-pub(super) fn when_due(driver: &Driver, device: DeviceId, now: u64) {
+pub(super) fn take_due_reading(driver: &Driver, device: DeviceId, now: u64) {
     let _inside = reentry::enter();
     let readings = &RECORDER.get().readings;
     if !readings.claim(device, now) {
         return;
     }
     let begun = ticks();
-    take(driver, false);
+    read_current_device(driver, false);
     readings.pace(device, begun, ticks());
 }
 
-/// Takes a reading now, of the device whose context is current.
+/// Takes a reading of the device whose context is current.
 #[cold]
-pub(super) fn now(driver: &Driver, out_of_memory: bool) {
+pub(super) fn take_reading(driver: &Driver, out_of_memory: bool) {
     if switch::is_on(switch::EVENTS) {
         let _inside = reentry::enter();
-        take(driver, out_of_memory);
+        read_current_device(driver, out_of_memory);
     }
 }
 
-/// Set when the process exits: the driver may have ended earlier, and is not queried any more without a request.
+/// Set when the process exits: the driver may have shut down already, so it is queried only in hooked calls from then
+/// on.
 static EXITING: AtomicBool = AtomicBool::new(false);
 
-/// Stops readings because the process exits.
-pub(crate) fn no_more() {
+/// Stops the readings of snapshots because the process exits.
+pub(crate) fn stop_readings() {
     EXITING.store(true, Ordering::Relaxed);
 }
 
-/// Takes a reading on a thread of the program that is in no hooked call, if the driver is known and has a context
-/// there.
-pub(crate) fn on_this_thread() {
-    let Some(driver) = Driver::known().filter(|_| !EXITING.load(Ordering::Relaxed)) else { return };
-    let _quiet = HooksSuspended::begin();
-    now(driver, false);
+/// Takes a reading on a thread of the program that is in no hooked call, if a call was hooked before and the thread has
+/// a context.
+pub(crate) fn read_on_this_thread() {
+    let Some(driver) = Driver::get().filter(|_| !EXITING.load(Ordering::Relaxed)) else { return };
+    let _suspended = HooksSuspended::begin();
+    take_reading(driver, false);
 }
 
-fn take(driver: &Driver, out_of_memory: bool) {
-    let place = driver.place();
-    if place.context == 0 {
+fn read_current_device(driver: &Driver, out_of_memory: bool) {
+    let current = driver.current_context();
+    if current.context == 0 {
         return;
     }
     // These queries belong to no stream, and must not invalidate a graph that is being captured.
-    let reading = driver.aside_from_captures(|| read(driver, place.device));
+    let reading = driver.outside_captures(|| read(driver, current.device));
     if let Some(reading) = reading {
         RECORDER.get().readings.keep(reading, out_of_memory);
     }
@@ -81,7 +82,7 @@ fn read(driver: &Driver, device: u16) -> Option<DriverReading> {
         }
     });
     let [pool_reserved_bytes, pool_reserved_peak_bytes, pool_used_bytes, pool_used_peak_bytes] = sums;
-    let (opened, opened_bytes) = ipc::opened_on(device);
+    let (opened, opened_bytes) = ipc::open_allocations_on(device);
     Some(DriverReading {
         device: DeviceId(device),
         ticks: ticks(),

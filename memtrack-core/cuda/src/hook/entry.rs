@@ -1,6 +1,6 @@
-//! The entrance to the hook: a `dlsym` that checks the requested name and otherwise jumps on to the C library's, as
-//! if it were not there. It is called before `main` and on any thread, so it takes no lock, allocates nothing and
-//! uses no thread-local.
+//! The entry point of the hook: a `dlsym` that returns a wrapper for a hooked name and for any other name jumps to the
+//! C library's `dlsym`, as if the hook were not there. It is called before `main` and on any thread, so it takes no
+//! lock, allocates nothing and uses no thread-local.
 
 use super::table;
 use std::ffi::{CStr, c_char, c_void};
@@ -17,10 +17,10 @@ const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.2.5"];
 #[cfg(target_arch = "aarch64")]
 const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.17"];
 
-/// A name that no library has: every copy of this hook returns an address of its own for it.
+/// A name that no library exports: each copy of this hook returns a different address for it.
 const IDENTITY_QUERY: &CStr = c"cuMemtrackHook";
 
-/// `dlsym`, for all code in the process: returns the result of [`pick`], otherwise that of the C library's function,
+/// `dlsym`, for all code in the process: returns the result of [`find_wrapper`], otherwise that of the C library's function,
 /// reached by a tail jump, so that `RTLD_NEXT` still means the caller's next.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "push rsi",
         // The stack is aligned to 16 bytes at a call.
         "sub rsp, 8",
-        "call {pick}",
+        "call {find_wrapper}",
         "add rsp, 8",
         "pop rsi",
         "pop rdi",
@@ -41,12 +41,12 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "jmp qword ptr [rip + {real}]",
         "2:",
         "ret",
-        pick = sym pick,
+        find_wrapper = sym find_wrapper,
         real = sym REAL,
     )
 }
 
-/// As on x86-64. Assembled, but never run so far.
+/// Like the `dlsym` for x86-64. It has been assembled, but never run so far.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "stp x29, x30, [sp, #-32]!",
         "mov x29, sp",
         "stp x0, x1, [sp, #16]",
-        "bl {pick}",
+        "bl {find_wrapper}",
         "mov x16, x0",
         "ldp x0, x1, [sp, #16]",
         "ldp x29, x30, [sp], #32",
@@ -68,15 +68,15 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "adrp x16, {real}",
         "ldr x16, [x16, :lo12:{real}]",
         "br x16",
-        pick = sym pick,
+        find_wrapper = sym find_wrapper,
         real = sym REAL,
     )
 }
 
-/// Returns the wrapper for a name, or null if the C library must be called. Afterwards [`REAL`] is set.
-extern "C" fn pick(handle: *mut c_void, name: *const c_char) -> *const c_void {
+/// Returns the wrapper for a name, or null if the C library's `dlsym` must be called; [`REAL`] is set then.
+extern "C" fn find_wrapper(handle: *mut c_void, name: *const c_char) -> *const c_void {
     let real = real_dlsym();
-    // SAFETY: callers of `dlsym` pass a C string, and the first byte of one can be read; null is not read.
+    // SAFETY: callers of `dlsym` pass a C string or null. The second byte is read only if the first is not the end.
     let is_driver_name =
         !name.is_null() && unsafe { *name == b'c' as c_char && *name.add(1) == b'u' as c_char };
     if !is_driver_name {
@@ -84,13 +84,13 @@ extern "C" fn pick(handle: *mut c_void, name: *const c_char) -> *const c_void {
     }
     // SAFETY: as above.
     let name_bytes = unsafe { CStr::from_ptr(name) }.to_bytes();
-    let Some(hooked) = table::by_symbol(name_bytes) else {
+    let Some(hooked) = table::find_by_symbol(name_bytes) else {
         let is_identity_query = name_bytes == IDENTITY_QUERY.to_bytes();
-        return if is_identity_query { pick as *const c_void } else { std::ptr::null() };
+        return if is_identity_query { find_wrapper as *const c_void } else { std::ptr::null() };
     };
-    // SAFETY: the caller's own arguments. `RTLD_NEXT` counts from this binary then, which comes before every driver.
+    // SAFETY: the caller's own arguments. `RTLD_NEXT` then means the binary after this one, which precedes every driver.
     let found = unsafe { real(handle, name) };
-    // Not found: the C library is called once more, for its error message.
+    // If it is not found, the C library is called once more, for its error message.
     if found.is_null() { std::ptr::null() } else { table::wrap(hooked, found) }
 }
 
@@ -124,12 +124,12 @@ pub(super) fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
     unsafe { real_dlsym()(handle, name.as_ptr()) }
 }
 
-/// Returns the function of that name after this binary's own.
+/// Returns the next function of that name after this binary in the loader's search order.
 pub(crate) fn next_symbol(name: &CStr) -> *mut c_void {
     look_up(libc::RTLD_NEXT, name)
 }
 
-/// Returns the loader's data on the binary around an address; null pointers for none.
+/// Returns the loader's data on the binary that contains an address; its pointers are null if there is none.
 fn info_of(address: *const c_void) -> libc::Dl_info {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: all zeros are a `Dl_info`, which the loader fills; an unknown address is not an error.
@@ -139,15 +139,15 @@ fn info_of(address: *const c_void) -> libc::Dl_info {
     }
 }
 
-/// Returns the load address of the binary around an address; null for none.
+/// Returns the load address of the binary that contains an address; null if there is none.
 fn binary_of(address: *const c_void) -> *const c_void {
     info_of(address).dli_fbase
 }
 
-/// Returns the `dlsym` to which the executable, and so nearly all of the process, is bound; null for none.
-fn of_the_process() -> *mut c_void {
-    // Not by `RTLD_DEFAULT`: a library that is linked with `-Bsymbolic`, as the preload library is, finds itself
-    // first.
+/// Returns the `dlsym` to which the executable, and so nearly all of the process, is bound; null if there is none.
+fn process_dlsym() -> *mut c_void {
+    // `RTLD_DEFAULT` would not do: a library that is linked with `-Bsymbolic`, like the preload library, finds its own
+    // functions first.
     // SAFETY: the executable's own handle, which stays open; nothing is loaded.
     let process = unsafe { libc::dlopen(std::ptr::null(), libc::RTLD_LAZY) };
     look_up(process, c"dlsym")
@@ -159,9 +159,9 @@ pub(crate) fn is_in_place() -> bool {
     static IN_PLACE: AtomicU8 = AtomicU8::new(UNKNOWN);
     match IN_PLACE.load(Ordering::Relaxed) {
         UNKNOWN => {
-            // Compared by the binary around it: in a library, even this crate's `dlsym` may resolve to another's.
-            let first = binary_of(of_the_process());
-            let is_this_one = !first.is_null() && first == binary_of(pick as *const c_void);
+            // The binaries are compared: in a library, even this crate's `dlsym` may resolve to that of another binary.
+            let first = binary_of(process_dlsym());
+            let is_this_one = !first.is_null() && first == binary_of(find_wrapper as *const c_void);
             IN_PLACE.store(1 + u8::from(is_this_one), Ordering::Relaxed);
             is_this_one
         }
@@ -169,9 +169,9 @@ pub(crate) fn is_in_place() -> bool {
     }
 }
 
-/// Returns whether the process's `dlsym` is that of another copy of memtrack, such as the one that the program links.
-pub(crate) fn is_of_another_copy() -> bool {
-    let first = of_the_process();
+/// Returns whether the process's `dlsym` is that of another copy of memtrack, such as a copy that the program links.
+pub(crate) fn another_copy_is_in_place() -> bool {
+    let first = process_dlsym();
     if first.is_null() {
         return false;
     }
@@ -179,15 +179,15 @@ pub(crate) fn is_of_another_copy() -> bool {
     let answer = unsafe {
         std::mem::transmute::<*mut c_void, Dlsym>(first)(libc::RTLD_DEFAULT, IDENTITY_QUERY.as_ptr())
     };
-    !answer.is_null() && answer.cast_const() != pick as *const c_void
+    !answer.is_null() && answer.cast_const() != find_wrapper as *const c_void
 }
 
-/// Returns the file of the binary whose `dlsym` is the process's.
+/// Returns the path of the binary whose `dlsym` the process uses.
 pub(crate) fn owner_of_dlsym() -> String {
-    let name = info_of(of_the_process()).dli_fname;
+    let name = info_of(process_dlsym()).dli_fname;
     if name.is_null() {
         return "the program".to_owned();
     }
-    // SAFETY: the loader's own string; the binary stays loaded while its `dlsym` is the process's.
+    // SAFETY: the loader's own string; the binary stays loaded while the process uses its `dlsym`.
     unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }

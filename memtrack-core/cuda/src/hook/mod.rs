@@ -10,6 +10,6 @@ mod table;
 mod watch;
 mod wrap;
 
-pub(super) use driver_reading::{no_more, on_this_thread};
-pub(super) use entry::{is_in_place, is_of_another_copy, next_symbol, owner_of_dlsym};
+pub(super) use driver_reading::{read_on_this_thread, stop_readings};
+pub(super) use entry::{another_copy_is_in_place, is_in_place, next_symbol, owner_of_dlsym};
 pub(super) use watch::unknown_frees;

@@ -1,6 +1,6 @@
 //! The hooked functions by exact name, and their wrappers. A wrapper must know which function it replaces, and one
 //! name may have several addresses (two copies of a driver, legacy and per-thread streams): so each address that the
-//! driver returns takes a slot, and each slot has a wrapper of its own.
+//! driver returns occupies a slot, and each slot has its own wrapper.
 
 use super::entry::look_up;
 use super::wrap::{
@@ -10,23 +10,23 @@ use super::wrap::{
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The most addresses of one name; further ones are not hooked.
+/// The maximum number of addresses per name; further addresses are not hooked.
 const SLOTS: usize = 4;
-/// The slot of programs that are linked against the driver.
-const LINKED: usize = SLOTS;
+/// The slot for programs that are linked against the driver.
+const LINKED_SLOT: usize = SLOTS;
 
 /// Returned if a linked program calls the driver and there is none.
 const NOT_INITIALIZED: CuResult = 3;
 
 /// A hooked function.
-pub(super) struct Hooked {
+pub(super) struct HookedFunction {
     /// The symbol in the driver.
     symbol: &'static str,
-    /// Its name for `cuGetProcAddress`.
+    /// The name by which `cuGetProcAddress` finds the function.
     base: &'static str,
-    /// The CUDA version (`major * 1000 + minor * 10`) from which on that name means this function.
+    /// The CUDA version (`major * 1000 + minor * 10`) from which on `base` means this function.
     since: i32,
-    /// It takes streams, and 0 means the thread's own one.
+    /// Whether the function takes a stream and treats 0 as the per-thread default stream.
     per_thread: bool,
     wrappers: [*const c_void; SLOTS],
     /// The function that a program linked against the driver calls.
@@ -36,16 +36,16 @@ pub(super) struct Hooked {
 }
 
 // SAFETY: the pointers are those of functions.
-unsafe impl Sync for Hooked {}
+unsafe impl Sync for HookedFunction {}
 
 macro_rules! hooks {
     ($($symbol:ident $base:literal $since:literal $($per_thread:ident)? =>
-        $room:ident :: $wrapper:ident ($($argument:ident : $type:ty),*);)*) => {
+        $module:ident :: $wrapper:ident ($($argument:ident : $type:ty),*);)*) => {
         #[allow(non_camel_case_types)]
         #[derive(Clone, Copy)]
         enum Index { $($symbol),* }
 
-        /// Wrappers, each for the driver's function in its slot.
+        /// The wrappers: each calls the driver's function in its slot.
         #[allow(non_snake_case)]
         mod slots {
             use super::*;
@@ -53,26 +53,26 @@ macro_rules! hooks {
                 let real = HOOKS[Index::$symbol as usize].real[SLOT].load(Ordering::Acquire);
                 // SAFETY: the slot was filled with the address of this function before the wrapper was returned to a
                 // program, and the arguments are the caller's.
-                unsafe { $room::$wrapper(std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> CuResult>(real), $($argument),*) }
+                unsafe { $module::$wrapper(std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> CuResult>(real), $($argument),*) }
             })*
         }
 
-        /// The driver's own names, for programs that are linked against it.
+        /// Functions with the driver's own names, for programs that are linked against the driver.
         #[allow(non_snake_case)]
         mod exports {
             use super::*;
             $(#[unsafe(no_mangle)]
             pub(super) unsafe extern "C" fn $symbol($($argument: $type),*) -> CuResult {
-                let real = HOOKS[Index::$symbol as usize].linked();
+                let real = HOOKS[Index::$symbol as usize].linked_function();
                 if real.is_null() {
                     return NOT_INITIALIZED;
                 }
                 // SAFETY: the next library's function of this name, and the caller's arguments.
-                unsafe { $room::$wrapper(std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> CuResult>(real), $($argument),*) }
+                unsafe { $module::$wrapper(std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> CuResult>(real), $($argument),*) }
             })*
         }
 
-        static HOOKS: [Hooked; [$(Index::$symbol),*].len()] = [$(Hooked {
+        static HOOKS: [HookedFunction; [$(Index::$symbol),*].len()] = [$(HookedFunction {
             symbol: stringify!($symbol),
             base: $base,
             since: $since,
@@ -144,12 +144,12 @@ hooks! {
 }
 
 /// Returns the hooked function with that symbol.
-pub(super) fn by_symbol(symbol: &[u8]) -> Option<&'static Hooked> {
+pub(super) fn find_by_symbol(symbol: &[u8]) -> Option<&'static HookedFunction> {
     HOOKS.iter().find(|hooked| hooked.symbol.as_bytes() == symbol)
 }
 
-/// Returns the hooked function that `cuGetProcAddress` finds by a name, for a version and kind of default stream.
-pub(super) fn by_base(base: &[u8], version: i32, per_thread: bool) -> Option<&'static Hooked> {
+/// Returns the hooked function that `cuGetProcAddress` finds by a name, for a CUDA version and kind of default stream.
+pub(super) fn find_by_base(base: &[u8], version: i32, per_thread: bool) -> Option<&'static HookedFunction> {
     let known = |wanted: bool| {
         let named = HOOKS.iter().filter(move |hooked| hooked.base.as_bytes() == base);
         named
@@ -157,13 +157,13 @@ pub(super) fn by_base(base: &[u8], version: i32, per_thread: bool) -> Option<&'s
             .max_by_key(|hooked| hooked.since)
     };
     let found = if per_thread { known(true).or_else(|| known(false)) } else { known(false) };
-    // A name that includes its version is accepted too.
-    found.or_else(|| by_symbol(base).filter(|hooked| hooked.since <= version))
+    // A name with a version suffix is accepted too.
+    found.or_else(|| find_by_symbol(base).filter(|hooked| hooked.since <= version))
 }
 
-/// Returns the wrapper for a function of the driver: always the same one for the same address. Returns the function
-/// itself if it is a wrapper already, or if its name has too many addresses.
-pub(super) fn wrap(hooked: &'static Hooked, real: *mut c_void) -> *const c_void {
+/// Returns the wrapper for a function of the driver: always the same wrapper for the same address. Returns `real`
+/// unchanged if it is a wrapper already, or if its name has too many addresses.
+pub(super) fn wrap(hooked: &'static HookedFunction, real: *mut c_void) -> *const c_void {
     if std::ptr::eq(real, hooked.export) || hooked.wrappers.contains(&real.cast_const()) {
         return real;
     }
@@ -176,11 +176,11 @@ pub(super) fn wrap(hooked: &'static Hooked, real: *mut c_void) -> *const c_void 
     real
 }
 
-impl Hooked {
+impl HookedFunction {
     /// Returns the function that a program linked against the driver would call without the hook; null if there is
     /// none.
-    fn linked(&self) -> *mut c_void {
-        let known = self.real[LINKED].load(Ordering::Acquire);
+    fn linked_function(&self) -> *mut c_void {
+        let known = self.real[LINKED_SLOT].load(Ordering::Acquire);
         if !known.is_null() {
             return known;
         }
@@ -189,15 +189,15 @@ impl Hooked {
         let name = CStr::from_bytes_until_nul(&name).unwrap_or(c"");
         let mut found = look_up(libc::RTLD_NEXT, name);
         if found.is_null() {
-            // Loaded where the program's own names are not searched.
-            // SAFETY: a C string; the library is not loaded by this.
+            // The driver may be loaded, but outside the scope in which the program's names are searched.
+            // SAFETY: a C string; this call does not load the library.
             let driver =
                 unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
             if !driver.is_null() {
                 found = look_up(driver, name);
             }
         }
-        self.real[LINKED].store(found, Ordering::Release);
+        self.real[LINKED_SLOT].store(found, Ordering::Release);
         found
     }
 }
@@ -207,21 +207,21 @@ mod tests {
     use super::*;
 
     fn symbol(base: &str, version: i32, per_thread: bool) -> Option<&'static str> {
-        by_base(base.as_bytes(), version, per_thread).map(|hooked| hooked.symbol)
+        find_by_base(base.as_bytes(), version, per_thread).map(|hooked| hooked.symbol)
     }
 
     #[test]
     fn function_names_are_matched_exactly() {
-        assert!(by_symbol(b"cuMemAlloc_v2").is_some());
+        assert!(find_by_symbol(b"cuMemAlloc_v2").is_some());
         for other in ["cuMemAlloc", "cuMemAlloc_v22", "cudaMalloc", "cudnnCreate", "cu", ""] {
-            assert!(by_symbol(other.as_bytes()).is_none(), "{other}");
+            assert!(find_by_symbol(other.as_bytes()).is_none(), "{other}");
         }
     }
 
     #[test]
-    fn a_base_name_means_what_its_version_meant() {
+    fn a_base_name_resolves_to_the_function_of_its_version() {
         assert_eq!(symbol("cuMemAlloc", 12080, false), Some("cuMemAlloc_v2"));
-        // The first one took 32-bit sizes.
+        // The first `cuMemAlloc` took 32-bit sizes.
         assert_eq!(symbol("cuMemAlloc", 3000, false), None);
         assert_eq!(symbol("cuGetProcAddress", 11060, false), Some("cuGetProcAddress"));
         assert_eq!(symbol("cuGetProcAddress", 12000, true), Some("cuGetProcAddress_v2"));
@@ -233,14 +233,14 @@ mod tests {
     }
 
     #[test]
-    fn each_address_has_a_wrapper_of_its_own() {
-        let hooked = by_symbol(b"cuMemPoolDestroy").expect("it is hooked");
+    fn each_address_has_its_own_wrapper() {
+        let hooked = find_by_symbol(b"cuMemPoolDestroy").expect("it is hooked");
         let mut addresses = [0_u8; SLOTS + 1];
         let address = |slot: usize, bytes: &mut [u8]| (&raw mut bytes[slot]).cast::<c_void>();
         let wrappers: Vec<_> = (0..SLOTS).map(|slot| wrap(hooked, address(slot, &mut addresses))).collect();
         assert!((1..SLOTS).all(|slot| !wrappers[..slot].contains(&wrappers[slot])));
         assert_eq!(wrap(hooked, address(1, &mut addresses)), wrappers[1]);
-        // A wrapper is not wrapped, and a fifth address is left as it is.
+        // A wrapper is not wrapped again, and a fifth address is returned unchanged.
         assert_eq!(wrap(hooked, wrappers[0].cast_mut()), wrappers[0]);
         assert_eq!(wrap(hooked, hooked.export.cast_mut()), hooked.export);
         let fifth = address(SLOTS, &mut addresses);

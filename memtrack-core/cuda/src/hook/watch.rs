@@ -1,4 +1,4 @@
-//! One hooked call from the recorder's view: the common work of every wrapper around the driver's function.
+//! A hooked call as the recorder sees it: the work that every wrapper does before and after the driver's function.
 
 use super::driver::{CallContext, Driver};
 use super::driver_reading;
@@ -14,17 +14,18 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    static IN_HOOKED_CALL: Cell<bool> = const { Cell::new(false) };
 }
 
 static UNKNOWN_FREES: AtomicU64 = AtomicU64::new(0);
 
-/// Frees of memory whose allocation the hook had not seen.
+/// Returns the number of frees of memory whose allocation the hook had not seen.
 pub(crate) fn unknown_frees() -> u64 {
     UNKNOWN_FREES.load(Ordering::Relaxed)
 }
 
-/// A hooked call in progress. Calls that the driver makes to itself meanwhile, on the same thread, are part of it.
+/// A hooked call in progress. Calls that the driver makes to its own functions meanwhile, on the same thread, are part
+/// of it.
 pub(super) struct HookedCall {
     pub(super) driver: &'static Driver,
 }
@@ -40,11 +41,11 @@ pub(super) struct Kind {
 /// The device of an allocation.
 #[derive(Clone, Copy)]
 pub(super) enum AllocationDevice {
-    /// The current context's.
+    /// The device of the current context.
     Current,
-    /// That of its stream or pool, which need not be the current one.
-    OfStream,
-    /// Known.
+    /// The device of the allocation's stream or pool, which need not be the current one.
+    StreamDevice,
+    /// A known device.
     Device(u16),
     /// Pinned host memory.
     Pinned,
@@ -55,17 +56,17 @@ impl HookedCall {
     #[inline(always)]
     pub(super) fn enter(real: *const c_void) -> Option<Self> {
         run::begin_if_requested();
-        // Off and without observers: the driver's own speed. Out of memory is always reported to observers.
-        if INSIDE.get() || !entry::is_in_place() {
+        // Calls are watched even while nothing is recorded, because observers of out-of-memory are always notified.
+        if IN_HOOKED_CALL.get() || !entry::is_in_place() {
             return None;
         }
-        INSIDE.set(true);
+        IN_HOOKED_CALL.set(true);
         Some(Self { driver: Driver::of(real) })
     }
 
-    /// Records the driver's result of a request for memory. `size` is called only if there is something to record.
+    /// Records the driver's result of a request for memory.
     #[inline(always)]
-    pub(super) fn allocated(&self, result: CuResult, kind: Kind, address: u64, size: u64) {
+    pub(super) fn record_alloc_result(&self, result: CuResult, kind: Kind, address: u64, size: u64) {
         match result {
             SUCCESS => self.record(kind, address, size),
             OUT_OF_MEMORY => self.out_of_memory(kind, size),
@@ -78,14 +79,14 @@ impl HookedCall {
         if address == 0 || !switch::is_on(switch::EVENTS) {
             return;
         }
-        let place = self.place_of(kind, address);
+        let call_context = self.context_of(kind, address);
         let device = if matches!(kind.device, AllocationDevice::Pinned) {
             DeviceId::PINNED
         } else {
-            place.device_id()
+            call_context.device_id()
         };
         let Some(hook) = Hook::enter() else { return };
-        let CallContext { context, device: of_device } = place;
+        let CallContext { context, device: of_device } = call_context;
         let (stream, origin) = (StreamId(kind.stream), kind.origin);
         let ticks = hook.driver_alloc(
             address,
@@ -94,16 +95,18 @@ impl HookedCall {
         let due = hook.recorder.readings.is_due(device, ticks);
         drop(hook);
         if due {
-            driver_reading::when_due(self.driver, device, ticks);
+            driver_reading::take_due_reading(self.driver, device, ticks);
         }
     }
 
-    fn place_of(&self, kind: Kind, address: u64) -> CallContext {
-        let current = self.driver.place();
+    fn context_of(&self, kind: Kind, address: u64) -> CallContext {
+        let current = self.driver.current_context();
         let device = match kind.device {
             AllocationDevice::Current | AllocationDevice::Pinned => None,
-            AllocationDevice::OfStream if self.driver.has_several_devices() => self.driver.device_of(address),
-            AllocationDevice::OfStream => None,
+            AllocationDevice::StreamDevice if self.driver.has_several_devices() => {
+                self.driver.device_of(address)
+            }
+            AllocationDevice::StreamDevice => None,
             AllocationDevice::Device(device) => Some(device),
         };
         CallContext { device: device.unwrap_or(current.device), ..current }
@@ -111,20 +114,20 @@ impl HookedCall {
 
     #[cold]
     fn out_of_memory(&self, kind: Kind, size: u64) {
-        driver_reading::now(self.driver, true);
+        driver_reading::take_reading(self.driver, true);
         let (device, (free, total)) = match kind.device {
             AllocationDevice::Pinned => (DeviceId::PINNED, host_memory()),
-            AllocationDevice::Device(device) if device != self.driver.place().device => {
+            AllocationDevice::Device(device) if device != self.driver.current_context().device => {
                 (DeviceId(device), (0, 0))
             }
-            _ => (self.driver.place().device_id(), self.driver.memory_info()),
+            _ => (self.driver.current_context().device_id(), self.driver.memory_info()),
         };
         record_oom(device, StreamId(kind.stream), size, free, total);
     }
 
     /// Records that memory is about to be freed.
     #[inline(always)]
-    pub(super) fn free(&self, address: u64) -> Option<DriverFreed> {
+    pub(super) fn before_free(&self, address: u64) -> Option<DriverFreed> {
         if address == 0 {
             return None;
         }
@@ -135,9 +138,9 @@ impl HookedCall {
         freed
     }
 
-    /// Records the driver's result of that.
+    /// Records the driver's result of a free that was recorded by [`Self::before_free`].
     #[inline(always)]
-    pub(super) fn freed(&self, result: CuResult, freed: Option<DriverFreed>) {
+    pub(super) fn record_free_result(&self, result: CuResult, freed: Option<DriverFreed>) {
         let Some(freed) = freed else { return };
         let Some(hook) = Hook::enter() else { return };
         if result != SUCCESS {
@@ -148,65 +151,65 @@ impl HookedCall {
         let due = hook.recorder.readings.is_due(device, ticks);
         drop(hook);
         if due {
-            driver_reading::when_due(self.driver, device, ticks);
+            driver_reading::take_due_reading(self.driver, device, ticks);
         }
     }
 
     /// Records that everything in a range of mapped addresses is about to be unmapped.
-    pub(super) fn unmap(&self, address: u64, size: u64) -> Vec<DriverFreed> {
+    pub(super) fn before_unmap(&self, address: u64, size: u64) -> Vec<DriverFreed> {
         let Some(hook) = Hook::enter() else { return Vec::new() };
         let inside = hook.recorder.driver.mappings_within(address..address.saturating_add(size));
         inside.into_iter().filter_map(|address| hook.driver_free(address)).collect()
     }
 
-    /// Takes a last reading of a context that may be about to end.
-    pub(super) fn before_the_end(&self) {
-        driver_reading::now(self.driver, false);
+    /// Takes a last reading of a device whose context may be about to be destroyed.
+    pub(super) fn read_before_teardown(&self) {
+        driver_reading::take_reading(self.driver, false);
     }
 
-    /// Records that everything of a context is about to end.
-    pub(super) fn tear_down(&self, teardown: Teardown) -> Vec<DriverFreed> {
+    /// Records that all memory of a context is about to be freed with it.
+    pub(super) fn before_teardown(&self, teardown: Teardown) -> Vec<DriverFreed> {
         let Some(hook) = Hook::enter() else { return Vec::new() };
         let ended = hook.recorder.driver.ended_by(teardown);
         ended.into_iter().filter_map(|address| hook.driver_free(address)).collect()
     }
 
-    /// Records the driver's result of either.
-    pub(super) fn all_freed(&self, result: CuResult, mut freed: Vec<DriverFreed>) {
+    /// Records the driver's result of frees that were recorded by [`Self::before_unmap`] or [`Self::before_teardown`].
+    pub(super) fn record_free_results(&self, result: CuResult, mut freed: Vec<DriverFreed>) {
         // Ends of a pool's blocks are stamped again: after all others, or a thread's events would be out of order.
         freed.sort_by_key(DriverFreed::ends_others);
-        freed.into_iter().for_each(|freed| self.freed(result, Some(freed)));
+        freed.into_iter().for_each(|freed| self.record_free_result(result, Some(freed)));
     }
 }
 
 impl Drop for HookedCall {
     #[inline(always)]
     fn drop(&mut self) {
-        INSIDE.set(false);
+        IN_HOOKED_CALL.set(false);
     }
 }
 
-/// While it exists, hooked calls of this thread are not the program's.
+/// A guard: while it exists, hooked calls on this thread are memtrack's own and are not recorded.
 #[must_use = "hooked calls are recorded again when the guard is dropped"]
 pub(super) struct HooksSuspended {
-    before: bool,
+    was_in_call: bool,
 }
 
 impl HooksSuspended {
     pub(super) fn begin() -> Self {
-        Self { before: INSIDE.replace(true) }
+        Self { was_in_call: IN_HOOKED_CALL.replace(true) }
     }
 }
 
 impl Drop for HooksSuspended {
     fn drop(&mut self) {
-        INSIDE.set(self.before);
+        IN_HOOKED_CALL.set(self.was_in_call);
     }
 }
 
 /// Returns the free and total bytes of the machine's memory.
 fn host_memory() -> (u64, u64) {
-    // SAFETY: queries without arguments that could be wrong; −1 is "unknown".
+    // SAFETY: `sysconf` may be called with any number; −1 means that the value is unknown.
     let [free, all, page] = [libc::_SC_AVPHYS_PAGES, libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE]
         .map(|what| unsafe { libc::sysconf(what) });
     let bytes = |pages: i64| (pages.max(0) as u64).saturating_mul(page.max(0) as u64);

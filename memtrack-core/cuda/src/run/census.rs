@@ -1,7 +1,7 @@
-//! Counts the programs that are not recorded, which none of them can know alone: each appends a byte to a file of the
-//! command, which reports the counts at its end. There is one file for programs that begin a recording, of which the
-//! number is limited, one for those into which no library can be preloaded, and one for those whose environment does
-//! not contain the library: the process that starts such a program counts it.
+//! Counts the programs that are not recorded. No process knows the total, so each appends a byte to a file of the
+//! command, which reports the counts at its end. There are three files: for programs that begin a recording, whose number
+//! is limited; for programs into which no library can be preloaded; and for programs whose environment does not contain
+//! the library. A program of the last two kinds is counted by the process that starts it.
 
 use super::{BEGAN_FILE, MAX_PROCESSES, OUTPUT, PROCESSES, REFUSED_FILE, WITHOUT_LIBRARY_FILE};
 use memtrack_recorder::environment;
@@ -11,29 +11,30 @@ use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The path of the file of those, leaked: a program may be started in a signal handler.
-static REFUSED_AT: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
-/// The same for the other file.
-static WITHOUT_LIBRARY_AT: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
-/// The name of the preload library's file without its folder, leaked.
+/// The path of the file that counts programs without preloading; leaked, because a program may be started in a signal
+/// handler.
+static REFUSED_PATH: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
+/// The path of the file that counts programs whose environment does not contain the library; leaked too.
+static WITHOUT_LIBRARY_PATH: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
+/// The file name of the preload library, without its folder; leaked too.
 static LIBRARY: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
 
-/// Prepares the counting when the preload library was loaded.
+/// Prepares the counting when the preload library is loaded.
 pub(super) fn prepare() {
-    for (name, at) in [(REFUSED_FILE, &REFUSED_AT), (WITHOUT_LIBRARY_FILE, &WITHOUT_LIBRARY_AT)] {
-        if let Some(file) = file(name) {
-            at.store(file.into_raw(), Ordering::Release);
+    for (name, path) in [(REFUSED_FILE, &REFUSED_PATH), (WITHOUT_LIBRARY_FILE, &WITHOUT_LIBRARY_PATH)] {
+        if let Some(file) = file_path(name) {
+            path.store(file.into_raw(), Ordering::Release);
         }
     }
-    if let Some(name) = own_name() {
+    if let Some(name) = library_name() {
         LIBRARY.store(name.into_raw(), Ordering::Release);
     }
 }
 
 /// Returns the loader's name for the library that contains this code, without the folder.
-fn own_name() -> Option<CString> {
-    // SAFETY: queries an address of code; on success the loader has filled the structure with a name that stays as
-    // long as the library does.
+fn library_name() -> Option<CString> {
+    // SAFETY: queries an address of code; on success the loader has filled the structure with a name that is valid while
+    // the library is loaded.
     let path = unsafe {
         let mut found: libc::Dl_info = std::mem::zeroed();
         if libc::dladdr(prepare as *const c_void, &mut found) == 0 || found.dli_fname.is_null() {
@@ -44,23 +45,24 @@ fn own_name() -> Option<CString> {
     CString::new(path.rsplit(|&byte| byte == b'/').next()?).ok()
 }
 
-fn file(name: &str) -> Option<CString> {
+fn file_path(name: &str) -> Option<CString> {
     let folder = environment::variable(PROCESSES)?;
     CString::new(Path::new(&folder).join(name).as_os_str().as_bytes()).ok()
 }
 
-/// Counts this program; returns `false` if the limit is exceeded.
+/// Counts this program as one that begins a recording; returns `false` if the limit is exceeded.
 pub(super) fn may_begin() -> bool {
-    let most = environment::text(MAX_PROCESSES).and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
-    match file(BEGAN_FILE).and_then(|file| add_one(&file)) {
-        Some(number) => number <= most,
-        // The command has ended, or another user's rights are in force.
+    let max_processes =
+        environment::text(MAX_PROCESSES).and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
+    match file_path(BEGAN_FILE).and_then(|file| append_byte(&file)) {
+        Some(number) => number <= max_processes,
+        // The command has ended, or this process runs as another user.
         None => true,
     }
 }
 
-/// Appends a byte; returns how many there are then.
-fn add_one(file: &CStr) -> Option<u64> {
+/// Appends a byte to a file; returns the file's new length.
+fn append_byte(file: &CStr) -> Option<u64> {
     // SAFETY: a C string and a byte; the descriptor was opened here.
     unsafe {
         let file = libc::open(file.as_ptr(), libc::O_WRONLY | libc::O_APPEND | libc::O_CLOEXEC);
@@ -79,55 +81,56 @@ fn add_one(file: &CStr) -> Option<u64> {
 pub enum Started {
     /// A path.
     Path(*const c_char),
-    /// A name, which is searched for as a shell does.
+    /// A name, which is searched for in `PATH`, as a shell does.
     Name(*const c_char),
-    /// A descriptor.
+    /// A descriptor of the program's file.
     Open(c_int),
 }
 
 /// An environment as C represents it; `None` if it is unknown.
 pub type Environment = Option<*const *const c_char>;
 
-/// Checks a program that is about to be started, or to replace this one. Nothing is allocated or locked, and `errno`
-/// is preserved.
+/// Counts a program that is about to be started, or to replace this one, if it will not be recorded. Nothing is
+/// allocated or locked, and `errno` is preserved.
 ///
 /// # Safety
 /// The arguments must be as the C library requires them: C strings, and a list of them that ends with null. Each may
 /// be null.
-pub(super) unsafe fn starts(program: Started, environment: Environment) {
-    let refused_at = REFUSED_AT.load(Ordering::Acquire);
-    if refused_at.is_null() {
+pub(super) unsafe fn count_unrecorded(program: Started, environment: Environment) {
+    let refused_path = REFUSED_PATH.load(Ordering::Acquire);
+    if refused_path.is_null() {
         return;
     }
-    // SAFETY: the files' names were leaked here, the rest is as the caller promises. Every thread has an `errno`.
+    // SAFETY: the paths were leaked above, and the caller guarantees the rest. Every thread has an `errno`.
     unsafe {
         let errno = *libc::__errno_location();
-        let mut room = [0; LONGEST_PATH];
+        let mut room = [0; MAX_PATH_BYTES];
         let path = match program {
             Started::Path(path) => path,
-            Started::Name(name) => found_as(name, &mut room),
-            Started::Open(file) => path_of(file, &mut room),
+            Started::Name(name) => search(name, &mut room),
+            Started::Open(file) => descriptor_path(file, &mut room),
         };
         if !path.is_null() && libc::access(path, libc::X_OK) == 0 {
-            let without_at = WITHOUT_LIBRARY_AT.load(Ordering::Acquire);
-            if refuses(path) {
-                add_one(CStr::from_ptr(refused_at));
-            } else if !without_at.is_null() && environment.is_some_and(|list| !names_library(list)) {
-                add_one(CStr::from_ptr(without_at));
+            let without_library_path = WITHOUT_LIBRARY_PATH.load(Ordering::Acquire);
+            if refuses_preloading(path) {
+                append_byte(CStr::from_ptr(refused_path));
+            } else if !without_library_path.is_null() && environment.is_some_and(|list| !has_library(list)) {
+                append_byte(CStr::from_ptr(without_library_path));
             }
         }
         *libc::__errno_location() = errno;
     }
 }
 
-/// Longer paths are not checked.
-const LONGEST_PATH: usize = 1024;
+/// The size of the buffer for a path; longer paths are not checked.
+const MAX_PATH_BYTES: usize = 1024;
 
-/// Returns whether a program that is started with this environment loads the library, and knows where its recording goes.
+/// Returns whether a program that is started with this environment loads the library and finds the path of its
+/// recording.
 ///
 /// # Safety
-/// `list` must be null, which is an empty one, or a list of C strings that ends with null.
-unsafe fn names_library(mut list: *const *const c_char) -> bool {
+/// `list` must be null, which means an empty environment, or a list of C strings that ends with null.
+unsafe fn has_library(mut list: *const *const c_char) -> bool {
     let library = LIBRARY.load(Ordering::Acquire);
     if library.is_null() {
         return true;
@@ -150,18 +153,18 @@ unsafe fn names_library(mut list: *const *const c_char) -> bool {
     is_loaded && has_output
 }
 
-/// Returns the first file that a shell would find by this name; null for none.
+/// Returns the first file that a shell would find by this name; null if there is none.
 ///
 /// # Safety
 /// `name` must be null or a C string.
-unsafe fn found_as(name: *const c_char, path: &mut [u8; LONGEST_PATH]) -> *const c_char {
+unsafe fn search(name: *const c_char, path: &mut [u8; MAX_PATH_BYTES]) -> *const c_char {
     if name.is_null() {
         return name;
     }
     // SAFETY: `getenv` returns null or a C string.
     let (bytes, list) = unsafe {
         let list = libc::getenv(c"PATH".as_ptr());
-        // The C library's default if the variable is not set.
+        // The C library's default where the variable is not set.
         let list = if list.is_null() { c"/bin:/usr/bin".as_ptr() } else { list };
         (CStr::from_ptr(name).to_bytes(), CStr::from_ptr(list).to_bytes())
     };
@@ -170,14 +173,14 @@ unsafe fn found_as(name: *const c_char, path: &mut [u8; LONGEST_PATH]) -> *const
     }
     for folder in list.split(|&byte| byte == b':') {
         let length = folder.len() + 1 + bytes.len();
-        if folder.is_empty() || length >= LONGEST_PATH {
+        if folder.is_empty() || length >= MAX_PATH_BYTES {
             continue;
         }
         path[..folder.len()].copy_from_slice(folder);
         path[folder.len()] = b'/';
         path[folder.len() + 1..length].copy_from_slice(bytes);
         path[length] = 0;
-        // SAFETY: a C string: a zero follows.
+        // SAFETY: the path ends with a zero.
         if unsafe { libc::access(path.as_ptr().cast(), libc::X_OK) } == 0 {
             return path.as_ptr().cast();
         }
@@ -185,8 +188,8 @@ unsafe fn found_as(name: *const c_char, path: &mut [u8; LONGEST_PATH]) -> *const
     std::ptr::null()
 }
 
-/// Returns a path of an open file; null if the number is not a descriptor.
-fn path_of(file: c_int, path: &mut [u8; LONGEST_PATH]) -> *const c_char {
+/// Returns the path of an open file in `/proc`; null if the number is not a descriptor.
+fn descriptor_path(file: c_int, path: &mut [u8; MAX_PATH_BYTES]) -> *const c_char {
     let folder = b"/proc/self/fd/";
     path[..folder.len()].copy_from_slice(folder);
     let Ok(mut number) = u32::try_from(file) else { return std::ptr::null() };
@@ -199,9 +202,9 @@ fn path_of(file: c_int, path: &mut [u8; LONGEST_PATH]) -> *const c_char {
     path.as_ptr().cast()
 }
 
-/// Returns whether the loader preloads nothing into this program: it is linked statically, its C library is not glibc, or it
-/// has other rights. False if that is unknown.
-fn refuses(path: *const c_char) -> bool {
+/// Returns whether the loader preloads nothing into this program: it is linked statically, its C library is not glibc,
+/// or it is set-user-id or set-group-id. False if that is unknown.
+fn refuses_preloading(path: *const c_char) -> bool {
     // SAFETY: a C string, and local memory; the descriptor was opened here.
     unsafe {
         let file = libc::open(path, libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK);
@@ -220,10 +223,10 @@ fn refuses(path: *const c_char) -> bool {
 
 /// `PT_INTERP`: the segment that contains the loader's path.
 const INTERPRETER: u32 = 3;
-/// More segments than programs have.
-const MOST_SEGMENTS: u16 = 64;
+/// The maximum number of segments that are checked, more than programs have.
+const MAX_SEGMENTS: u16 = 64;
 
-/// Returns whether a file is a program without a loader of glibc's for this processor.
+/// Returns whether a file is a program that does not use glibc's loader for this processor.
 fn has_no_glibc(file: c_int) -> bool {
     let mut head = [0; 64];
     if !read(file, &mut head, 0) || !head.starts_with(b"\x7fELF") {
@@ -239,7 +242,7 @@ fn has_no_glibc(file: c_int) -> bool {
         bytes[at..at + 8].iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte))
     };
     let first = word(&head, 32);
-    for number in 0..u64::from(half(56).min(MOST_SEGMENTS)) {
+    for number in 0..u64::from(half(56).min(MAX_SEGMENTS)) {
         let mut segment = [0; 56];
         if !read(file, &mut segment, first.saturating_add(number * 56)) {
             return false;
@@ -254,7 +257,7 @@ fn has_no_glibc(file: c_int) -> bool {
     true
 }
 
-/// Fills the buffer from an offset of a file; returns `false` if there is less.
+/// Fills the buffer from an offset in a file; returns `false` if the file ends before.
 fn read(file: c_int, buffer: &mut [u8], at: u64) -> bool {
     // SAFETY: the buffer is a local variable.
     let count = unsafe { libc::pread(file, buffer.as_mut_ptr().cast(), buffer.len(), at as libc::off_t) };

@@ -1,11 +1,11 @@
-//! C's heap as a source of events, for the preload library of `memtrack run --host`. Sizes are the allocator's usable
-//! sizes of blocks, since a `free` has none: so the sums of both agree.
+//! C's heap as a source of events, for the preload library of `memtrack run --host`. Sizes are the usable
+//! sizes that the allocator reports, because `free` gets no size: so the sums of allocations and frees agree.
 #![allow(unsafe_code)]
 
 use memtrack_recorder::{host, switch};
 use std::ffi::c_void;
 
-/// Returns whether calls must be observed.
+/// Returns whether calls of the heap are recorded.
 #[inline(always)]
 pub fn is_on() -> bool {
     switch::is_on(switch::HOST)
@@ -15,13 +15,13 @@ pub fn is_on() -> bool {
 pub fn allocated(block: *mut c_void, size_bytes: usize) {
     host::after_alloc(block.cast(), size_bytes);
     if block.is_null() {
-        refused(size_bytes);
+        report_refused(size_bytes);
     }
 }
 
-/// Reports that the heap refused a request. The program's `errno` is preserved.
+/// Reports that the heap refused a request. `errno` is preserved.
 #[cold]
-fn refused(size_bytes: usize) {
+fn report_refused(size_bytes: usize) {
     // SAFETY: every thread has an `errno`.
     unsafe {
         let errno = *libc::__errno_location();
@@ -30,7 +30,7 @@ fn refused(size_bytes: usize) {
     }
 }
 
-/// Does something whose memory is not recorded.
+/// Calls `act` without recording its allocations.
 pub fn unrecorded<R>(act: impl FnOnce() -> R) -> R {
     let _inside = memtrack_recorder::reentry::enter();
     act()
@@ -55,7 +55,7 @@ pub fn reallocated(
     };
     let new = host::record_realloc(old.cast(), old_bytes, realloc).cast::<c_void>();
     if new.is_null() {
-        refused(size_bytes);
+        report_refused(size_bytes);
     }
     new
 }

@@ -1,25 +1,26 @@
-//! Decides which snapshots of `memtrack run` stay: a program may run out of memory again and again, and a script may
-//! request a snapshot each minute for a month. Of each kind the first stays, with which later ones are compared, and
-//! the newest of the others. A file that took a snapshot's name meanwhile is never removed.
+//! Decides which snapshots of `memtrack run` are kept: a program may run out of memory again and again, and a script
+//! may request a snapshot each minute for a month. The first snapshot of each kind is kept, for comparison with later
+//! ones, and the newest of the others. Another file that took a snapshot's name is never removed.
 //!
-//! **Why has `SIGUSR2` no limit on its share of the time?** The sender decides how often. The numbering continues when
-//! old snapshots are removed, because a file was announced by its name.
+//! **Why has `SIGUSR2` no limit on its share of the time?** The sender of the signal decides how often it is sent.
+//!
+//! **Why are the numbers of removed snapshots not reused?** Messages have announced the files by their names.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The most snapshots of a kind that a process keeps.
-pub(super) const MOST: usize = 8;
+/// The maximum number of snapshots of a kind that a process keeps.
+pub(super) const MAX_SNAPSHOTS: usize = 8;
 
 /// The kept snapshots of a kind.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
-    /// The oldest first; no more than [`MOST`] of them.
+pub(super) struct KeptSnapshots {
+    /// At most [`MAX_SNAPSHOTS`], the oldest first.
     snapshots: Vec<Snapshot>,
 }
 
-/// A snapshot that was written.
+/// A snapshot that was snapshots.
 #[derive(Debug)]
 struct Snapshot {
     number: u32,
@@ -27,20 +28,19 @@ struct Snapshot {
     identity: Identity,
 }
 
-/// Distinguishes a file from others that may have its path later. Device and inode alone are not enough: when a file
-/// is removed, the next one often receives its inode.
+/// The identity of a file, to distinguish it from other files that may have its path later. Device and inode alone are
+/// not enough: when a file is removed, the next new file often receives its inode.
 #[derive(Debug, PartialEq, Eq)]
 struct Identity {
     device: u64,
     inode: u64,
     size_bytes: u64,
-    /// Seconds and nanoseconds.
+    /// The time of the last modification: seconds and nanoseconds.
     modified: (i64, i64),
 }
 
 impl Identity {
-    /// Returns the identity of the file at `path`; `None` if there is none. The target of a link is not the file at
-    /// its path.
+    /// Returns the identity of the file at `path`; `None` if there is none. A symbolic link is not followed.
     fn of(path: &Path) -> Option<Self> {
         let data = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
         let modified = (data.mtime(), data.mtime_nsec());
@@ -48,15 +48,15 @@ impl Identity {
     }
 }
 
-impl Kept {
-    /// Adds the snapshot with that number, which was written, and removes the one beyond the limit. Returns a note
-    /// about it, to be appended to a message.
+impl KeptSnapshots {
+    /// Adds a snapshot that was written, and removes the second oldest if there are too many. Returns a note about the
+    /// removed one, to be appended to a message.
     pub(super) fn add(&mut self, number: u32, path: PathBuf) -> Option<String> {
-        // A file that was moved away belongs to the one who moved it.
+        // A file that was moved away is not memtrack's any more.
         let identity = Identity::of(&path)?;
         self.snapshots.push(Snapshot { number, path, identity });
         let Snapshot { number, path, identity } =
-            (self.snapshots.len() > MOST).then(|| self.snapshots.remove(1))?;
+            (self.snapshots.len() > MAX_SNAPSHOTS).then(|| self.snapshots.remove(1))?;
         if path.symlink_metadata().is_err() {
             return None;
         }
@@ -65,7 +65,7 @@ impl Kept {
         } else if let Err(error) = fs::remove_file(&path) {
             format!("; {number} cannot be removed: {error}")
         } else {
-            format!("; {number} is gone: the first is kept, and the newest {}", MOST - 1)
+            format!("; {number} is gone: the first is kept, and the newest {}", MAX_SNAPSHOTS - 1)
         })
     }
 }
@@ -75,15 +75,15 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// A folder in which snapshots are written.
-    struct Written {
+    /// A folder in which snapshots are snapshots.
+    struct SnapshotFolder {
         folder: tempfile::TempDir,
-        kept: Kept,
+        kept: KeptSnapshots,
     }
 
-    impl Written {
+    impl SnapshotFolder {
         fn new() -> Self {
-            Self { folder: tempfile::tempdir().unwrap(), kept: Kept::default() }
+            Self { folder: tempfile::tempdir().unwrap(), kept: KeptSnapshots::default() }
         }
 
         fn path(&self, number: u32) -> PathBuf {
@@ -110,42 +110,42 @@ mod tests {
     }
 
     #[test]
-    fn the_first_and_the_newest_stay() {
-        let mut written = Written::new();
-        let notes = written.write(1..=12);
-        assert_eq!(written.numbers(), [1, 6, 7, 8, 9, 10, 11, 12]);
+    fn the_first_and_the_newest_snapshots_are_kept() {
+        let mut snapshots = SnapshotFolder::new();
+        let notes = snapshots.write(1..=12);
+        assert_eq!(snapshots.numbers(), [1, 6, 7, 8, 9, 10, 11, 12]);
         assert_eq!(notes.len(), 4);
         assert_eq!(notes[3], "; 5 is gone: the first is kept, and the newest 7");
-        assert_eq!(written.kept.snapshots.len(), MOST);
+        assert_eq!(snapshots.kept.snapshots.len(), MAX_SNAPSHOTS);
     }
 
     #[test]
-    fn a_file_that_took_a_snapshot_s_name_stays() {
-        let mut written = Written::new();
-        written.write(1..=8);
-        let other = written.folder.path().join("100");
-        // Moved to the name, written into the existing file, linked to, and a folder.
+    fn another_file_with_the_name_of_a_snapshot_is_not_removed() {
+        let mut snapshots = SnapshotFolder::new();
+        snapshots.write(1..=8);
+        let other = snapshots.folder.path().join("100");
+        // Another file is moved to the name, other content is written, and the name is that of a link and of a folder.
         fs::write(&other, "another's").unwrap();
-        fs::rename(&other, written.path(2)).unwrap();
-        fs::write(written.path(3), "another's").unwrap();
-        fs::remove_file(written.path(4)).unwrap();
-        symlink(written.path(8), written.path(4)).unwrap();
-        fs::remove_file(written.path(5)).unwrap();
-        fs::create_dir(written.path(5)).unwrap();
-        let notes = written.write(9..=13);
-        assert_eq!(written.numbers(), [1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13]);
+        fs::rename(&other, snapshots.path(2)).unwrap();
+        fs::write(snapshots.path(3), "another's").unwrap();
+        fs::remove_file(snapshots.path(4)).unwrap();
+        symlink(snapshots.path(8), snapshots.path(4)).unwrap();
+        fs::remove_file(snapshots.path(5)).unwrap();
+        fs::create_dir(snapshots.path(5)).unwrap();
+        let notes = snapshots.write(9..=13);
+        assert_eq!(snapshots.numbers(), [1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13]);
         assert_eq!(notes[0], "; 2 is not as it was written, and stays");
         assert_eq!(notes.iter().filter(|note| note.ends_with("and stays")).count(), 4, "{notes:?}");
     }
 
     #[test]
     fn a_snapshot_moved_away_is_ignored() {
-        let mut written = Written::new();
-        written.write(1..=8);
-        fs::remove_file(written.path(2)).unwrap();
-        assert_eq!(written.write(9..=9), [""; 0]);
-        assert_eq!(written.kept.add(10, written.path(10)), None, "it is not there");
-        assert_eq!(written.numbers(), [1, 3, 4, 5, 6, 7, 8, 9]);
+        let mut snapshots = SnapshotFolder::new();
+        snapshots.write(1..=8);
+        fs::remove_file(snapshots.path(2)).unwrap();
+        assert_eq!(snapshots.write(9..=9), [""; 0]);
+        assert_eq!(snapshots.kept.add(10, snapshots.path(10)), None, "it is not there");
+        assert_eq!(snapshots.numbers(), [1, 3, 4, 5, 6, 7, 8, 9]);
     }
 
     #[test]

@@ -30,18 +30,18 @@ pub use memtrack_model::run_protocol::*;
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 static ENDS_WITH_LIBRARY: AtomicBool = AtomicBool::new(false);
 
-/// Begins when the preload library was loaded: it will call [`library_ends`] when the process exits, later than
-/// handlers of `atexit` would run, so that frees in the program's own handlers are recorded too.
+/// Prepares recording when the preload library is loaded. The library will call [`on_library_unload`] when the process
+/// exits, after the handlers of `atexit`, so that frees in the program's own handlers are recorded too.
 ///
-/// If the host's heap is requested, every program is recorded from here on, otherwise from its first hooked call.
-pub fn library_begins() {
+/// If the host's heap is to be recorded, recording starts here, otherwise at the first hooked call.
+pub fn on_library_load() {
     ENDS_WITH_LIBRARY.store(true, Ordering::Relaxed);
     message::remember_destination();
     exit::set_handled_elsewhere();
     unhooked::prepare();
     census::prepare();
     if wants_heap() {
-        // Also without the hook: heap calls do not pass through it.
+        // Also where the hook is not in place: heap calls do not pass through it.
         REQUESTED.store(true, Ordering::Relaxed);
         let _ = std::panic::catch_unwind(begin);
     }
@@ -52,8 +52,8 @@ pub fn wants_heap() -> bool {
     environment::variable(HOST).is_some()
 }
 
-/// Writes the recording when the process, and the preload library with it, exits.
-pub fn library_ends() {
+/// Writes the recording when the preload library is unloaded because the process exits.
+pub fn on_library_unload() {
     // A panic must not cross into C; its message has been printed by then.
     let _no_cancellation = CancellationBlocked::now();
     let _ = std::panic::catch_unwind(|| {
@@ -68,33 +68,33 @@ pub fn before_the_end() {
     let _no_cancellation = CancellationBlocked::now();
     let _ = std::panic::catch_unwind(|| {
         exit::flush();
-        with_room(unhooked::warn_in_the_first);
+        with_room(unhooked::warn_in_first_process);
     });
 }
 
-/// Checks a program that is about to be started, or to replace this one: one that cannot be recorded is counted.
+/// Counts a program that is about to be started, or to replace this one, if it cannot be recorded.
 ///
 /// # Safety
-/// As for the C library, which gets the same arguments: C strings, and a list of them that ends with null. Each may
+/// The arguments must be as the C library requires them: C strings, and a list of them that ends with null. Each may
 /// be null.
 pub unsafe fn before_a_start(program: Started, environment: Environment) {
     let _no_cancellation = CancellationBlocked::now();
-    // SAFETY: the caller's promise.
-    let count = || with_room(|| unsafe { census::starts(program, environment) });
+    // SAFETY: the caller guarantees the same.
+    let count = || with_room(|| unsafe { census::count_unrecorded(program, environment) });
     let _ = std::panic::catch_unwind(count);
 }
 
-/// Returns the function of this name after the preload library's own; null if there is none.
+/// Returns the next function of that name after the preload library in the loader's search order; null if there is none.
 pub fn next_symbol(name: &CStr) -> *mut c_void {
     hook::next_symbol(name)
 }
 
-/// Returns whether [`library_ends`] will be called.
+/// Returns whether [`on_library_unload`] will be called.
 pub(crate) fn ends_with_library() -> bool {
     ENDS_WITH_LIBRARY.load(Ordering::Relaxed)
 }
 
-/// Starts recording if the environment requests it. Called by every hooked call; all but the first are a load.
+/// Starts recording if the environment requests it. Every hooked call calls this; after the first it costs one load.
 #[inline(always)]
 pub(crate) fn begin_if_requested() {
     if !REQUESTED.load(Ordering::Relaxed) {
@@ -104,28 +104,28 @@ pub(crate) fn begin_if_requested() {
 
 #[cold]
 fn start_if_requested() {
-    join_the_recorder();
+    attach_to_recorder();
     if REQUESTED.swap(true, Ordering::Relaxed) {
         return;
     }
     if hook::is_in_place() { begin() } else { unhooked::warn() }
 }
 
-/// Snapshots of the recorder read the driver's figures first.
-fn join_the_recorder() {
-    driver_readings::read_with(hook::on_this_thread);
+/// Makes the recorder take a reading of the driver before each snapshot.
+fn attach_to_recorder() {
+    driver_readings::read_with(hook::read_on_this_thread);
 }
 
 /// Starts recording if the environment requests it.
 fn begin() {
-    join_the_recorder();
+    attach_to_recorder();
     let _inside = reentry::enter();
     let Some(requested) = environment::variable(OUTPUT) else { return };
-    let is_the_program = is_the_program();
-    if !is_the_program && !census::may_begin() {
+    let is_first = is_started_by_command();
+    if !is_first && !census::may_begin() {
         return;
     }
-    let Some(output) = free_name(Path::new(&requested), is_the_program) else { return };
+    let Some(output) = reserve_name(Path::new(&requested), is_first) else { return };
     let max_entries = number(MAX_ENTRIES).unwrap_or(1 << 20);
     let context = environment::text(STACKS).and_then(|stacks| stacks.parse().ok()).unwrap_or_default();
     let options = Options::new().context(context).max_entries(max_entries).stream_to(&output);
@@ -146,7 +146,7 @@ fn begin() {
     }
 }
 
-/// In the preload library, which has no symbols, frames of memtrack's own carry no information.
+/// Hides memtrack's own frames: in the preload library, which has no symbols, they carry no information.
 fn hide_internal_frames() {
     let here = start_if_requested as *const () as u64;
     if let Some(own) = loaded_modules().into_iter().find(|module| (module.start..module.end).contains(&here))
@@ -155,14 +155,15 @@ fn hide_internal_frames() {
     }
 }
 
-/// Returns whether this process is the one that the command started, and not one of its children.
-fn is_the_program() -> bool {
+/// Returns whether this is the process that the command started, and not a child of that process.
+fn is_started_by_command() -> bool {
     number(COMMAND_PID) == Some(u64::from(std::os::unix::process::parent_id()))
 }
 
-/// Returns a name that no other process of the run has taken, nor this one before an `exec`.
-fn free_name(requested: &Path, is_the_program: bool) -> Option<PathBuf> {
-    let with = |suffixes: &[u32]| {
+/// Creates the file of the recording under a name that neither another process of the run uses, nor this process before
+/// an `exec`. Returns the name.
+fn reserve_name(requested: &Path, is_first: bool) -> Option<PathBuf> {
+    let with_suffixes = |suffixes: &[u32]| {
         let mut name: OsString = requested.into();
         for suffix in suffixes {
             name.push(OsStr::new(&format!(".{suffix}")));
@@ -170,15 +171,16 @@ fn free_name(requested: &Path, is_the_program: bool) -> Option<PathBuf> {
         PathBuf::from(name)
     };
     let pid = std::process::id();
-    let first = is_the_program.then(|| with(&[]));
-    let others = std::iter::once(with(&[pid])).chain((1..1000).map(|count| with(&[pid, count])));
-    first.into_iter().chain(others).find(|name| {
+    let plain = is_first.then(|| with_suffixes(&[]));
+    let numbered = (1..1000).map(|count| with_suffixes(&[pid, count]));
+    let others = std::iter::once(with_suffixes(&[pid])).chain(numbered);
+    plain.into_iter().chain(others).find(|name| {
         let mut options = std::fs::File::options();
-        // Only the owner may write it, regardless of the program's umask.
+        // Only the owner may write the file, regardless of the program's umask.
         std::os::unix::fs::OpenOptionsExt::mode(options.read(true).write(true).create_new(true), 0o644);
-        let made = options.open(name);
+        let created = options.open(name);
         // The session reports a file that cannot be created for another reason.
-        made.is_ok_and(|_| true) || !name.exists()
+        created.is_ok_and(|_| true) || !name.exists()
     })
 }
 

@@ -1,29 +1,29 @@
 //! Handles a process whose calls of the driver bypass the hook, because its executable exports a `dlsym` of its own.
-//! Its CUDA memory is not recorded, and a warning is printed: once, and only if it has the driver.
+//! Its CUDA memory is not recorded, and a warning is printed: once, and only if the process has loaded the driver.
 
 use super::{OUTPUT, hook};
 use memtrack_recorder::{environment, message};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-/// The warning, and whether it was printed; null if there is none. All of it is made when the library begins, because
-/// the end may be in a signal handler.
+/// The warning, and whether it was printed; null if there is none. It is prepared when the library is loaded, because
+/// the process may exit in a signal handler.
 static WARNING: AtomicPtr<Warning> = AtomicPtr::new(std::ptr::null_mut());
-/// The process in which the library began, and not its forked children.
-static BEGAN_IN: AtomicU32 = AtomicU32::new(0);
+/// The id of the process that loaded the library, which differs from those of its forked children.
+static FIRST_PROCESS: AtomicU32 = AtomicU32::new(0);
 
 struct Warning {
-    /// In a page that forked children share, so that they do not all repeat it.
+    /// In a page that forked children share, so that they do not repeat the warning.
     was_printed: &'static AtomicBool,
-    /// The text after the process's number.
+    /// The text after the process id.
     text: String,
 }
 
-/// Prepares the warning when the preload library was loaded.
+/// Prepares the warning when the preload library is loaded.
 pub(super) fn prepare() {
     if hook::is_in_place() || environment::variable(OUTPUT).is_none() {
         return;
     }
-    // SAFETY: a fresh page, all zeros, that stays; an `AtomicBool` fits into it, and false is zero.
+    // SAFETY: a new page of zeros that is never unmapped; an `AtomicBool` fits into it, and false is zero.
     let was_printed = unsafe {
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
         let page = libc::mmap(std::ptr::null_mut(), size_of::<AtomicBool>(), access, kind, -1, 0);
@@ -38,13 +38,13 @@ pub(super) fn prepare() {
          Link it so that it does not export that function (-rdynamic and --export-dynamic do), and run it again.\n"
     );
     WARNING.store(Box::into_raw(Box::new(Warning { was_printed, text })), Ordering::Release);
-    BEGAN_IN.store(std::process::id(), Ordering::Relaxed);
+    FIRST_PROCESS.store(std::process::id(), Ordering::Relaxed);
 }
 
 /// Prints the warning before an `exec` or an immediate exit. A forked child, which may share its parent's memory,
 /// prints nothing.
-pub(super) fn warn_in_the_first() {
-    if BEGAN_IN.load(Ordering::Relaxed) == std::process::id() {
+pub(super) fn warn_in_first_process() {
+    if FIRST_PROCESS.load(Ordering::Relaxed) == std::process::id() {
         warn();
     }
 }
@@ -57,8 +57,8 @@ pub(super) fn warn() {
     if warning.was_printed.load(Ordering::Relaxed) || !driver_is_mapped() {
         return;
     }
-    // Not when the library begins: the program's `dlsym` may need state that its constructors prepare.
-    if hook::is_of_another_copy() || warning.was_printed.swap(true, Ordering::Relaxed) {
+    // The program's `dlsym` is not called when the library is loaded: it may need state that its constructors prepare.
+    if hook::another_copy_is_in_place() || warning.was_printed.swap(true, Ordering::Relaxed) {
         return;
     }
     let mut digits = [0; 10];
@@ -70,7 +70,7 @@ pub(super) fn warn() {
     ]);
 }
 
-/// Returns a number's digits.
+/// Writes a number in decimal to the end of `digits`; returns the written part.
 fn decimal(mut number: u32, digits: &mut [u8; 10]) -> &[u8] {
     let mut first = digits.len();
     while number > 0 || first == digits.len() {
@@ -81,8 +81,8 @@ fn decimal(mut number: u32, digits: &mut [u8; 10]) -> &[u8] {
     &digits[first..]
 }
 
-/// Returns whether the process has the driver's library, by its mappings: the loader is not called, because an interrupted
-/// thread may hold its lock.
+/// Returns whether the process has loaded the driver's library, according to its mappings: the loader is not called,
+/// because an interrupted thread may hold its lock.
 fn driver_is_mapped() -> bool {
     const NAME: &[u8] = b"/libcuda.so";
     let mut buffer = [0_u8; 4096];
@@ -100,7 +100,7 @@ fn driver_is_mapped() -> bool {
             let Some(count) = usize::try_from(count).ok().filter(|&count| count > 0) else { break };
             let length = kept + count;
             found = buffer[..length].windows(NAME.len()).any(|window| window == NAME);
-            // The name may be truncated.
+            // The end of the buffer may contain the beginning of the name.
             kept = length.min(NAME.len() - 1);
             buffer.copy_within(length - kept..length, 0);
         }

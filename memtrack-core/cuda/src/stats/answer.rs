@@ -47,7 +47,7 @@ impl fmt::Display for Gpu {
             bytes(total)
         )?;
         match &self.pool {
-            // The pool is this process's own: what can be seen from outside is how it is set.
+            // The pool belongs to this process and is unused: only its release threshold is of interest.
             Some(pool) if pool.reserved.peak_bytes == 0 => {
                 writeln!(f, "  pools      yes, releasing above {}", bytes(pool.release_threshold_bytes))?;
             }
@@ -86,7 +86,7 @@ pub struct GpusAnswer {
     pub cuda_version: Option<String>,
     /// The devices.
     pub gpus: Vec<GpuAnswer>,
-    /// The reason why some of this is missing.
+    /// The reason why some of these values are missing.
     pub missing: Option<String>,
 }
 
@@ -98,9 +98,9 @@ pub struct GpuAnswer {
     /// The device: its number for CUDA programs that are started in the same way (null where they may not use
     /// it), and its name.
     pub device: DeviceAnswer,
-    /// Its number in NVML, which `nvidia-smi` shows; null without NVML.
+    /// The device's number in NVML, which `nvidia-smi` shows; null without NVML.
     pub index: Option<u32>,
-    /// Its identity.
+    /// The device's UUID.
     pub uuid: String,
     /// Bytes in use by all processes.
     pub used_bytes: u64,
@@ -108,9 +108,9 @@ pub struct GpuAnswer {
     pub free_bytes: u64,
     /// The device's total bytes.
     pub total_bytes: u64,
-    /// Its pool in this process; null where it has none or CUDA programs may not use it.
+    /// The device's pool in this process; null where the device has none or CUDA programs may not use it.
     pub pool: Option<GpuPoolAnswer>,
-    /// The processes that compute on it; null where NVML does not report them.
+    /// The processes that compute on the device; null where NVML does not report them.
     pub processes: Option<Vec<GpuProcessAnswer>>,
 }
 
@@ -119,13 +119,13 @@ pub struct GpuAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GpuPoolAnswer {
-    /// Bytes that the pool holds.
+    /// Bytes that the pool has reserved.
     pub reserved_bytes: u64,
-    /// The most bytes that it held.
+    /// The peak of the reserved bytes.
     pub reserved_peak_bytes: u64,
     /// Bytes of the pool in use.
     pub used_bytes: u64,
-    /// The most bytes of the pool in use.
+    /// The peak of the bytes in use.
     pub used_peak_bytes: u64,
     /// The size above which the pool returns memory to the driver.
     pub release_threshold_bytes: u64,
@@ -154,7 +154,7 @@ impl Gpus {
         }
     }
 
-    /// Returns the same as JSON.
+    /// Returns the answer of `memtrack gpus --json` as a JSON value.
     #[must_use]
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self.answer()).unwrap_or_default()

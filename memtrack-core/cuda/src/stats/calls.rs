@@ -1,6 +1,5 @@
-//! Queries to the driver through cudarc. cudarc panics if the library or a function is missing, and even when it
-//! prints an error there, so everything it will call is looked up first, and errors are printed by their number's
-//! name.
+//! Queries to the driver through cudarc. cudarc panics if the library or a function is missing, even when it formats an
+//! error, so every function that it will call is looked up first, and errors are formatted by the name of their code.
 #![allow(unsafe_code)]
 
 use super::error::GpuError;
@@ -12,9 +11,8 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::OnceLock;
 
-/// The functions called below. The newest are the pools' functions, of CUDA 11.2, and one form of the identity, of
-/// 11.4.
-const NEEDED: &[&str] = &[
+/// The functions called below. The newest are those of pools, of CUDA 11.2, and `cuDeviceGetUuid_v2`, of CUDA 11.4.
+const REQUIRED: &[&str] = &[
     "cuInit",
     "cuDriverGetVersion",
     "cuDeviceGet",
@@ -42,7 +40,7 @@ pub(super) struct Device {
     handle: sys::CUdevice,
 }
 
-/// Statistics of a pool: bytes, in the driver's order.
+/// The statistics of a pool, in bytes.
 #[derive(Clone, Copy)]
 pub(super) struct PoolBytes {
     pub(super) reserved: u64,
@@ -52,47 +50,47 @@ pub(super) struct PoolBytes {
     pub(super) release_threshold: u64,
 }
 
-/// Looks for the driver and starts it, once per process.
+/// Loads the driver and initializes it, once per process.
 fn start() -> Result<(), GpuError> {
     static STARTED: OnceLock<Result<(), GpuError>> = OnceLock::new();
-    STARTED.get_or_init(|| open().and_then(|()| result::init().map_err(failed("cuInit")))).clone()
+    STARTED.get_or_init(|| open().and_then(|()| result::init().map_err(call_failed("cuInit")))).clone()
 }
 
-/// Starts the driver, and looks for functions that are called beyond those of this file.
+/// Initializes the driver, and checks that it has the `required` functions in addition to those of this file.
 ///
 /// # Errors
-/// No driver, one that does not start, or one that lacks a function.
-pub fn start_driver(needed: &[&'static str]) -> Result<(), GpuError> {
+/// Fails when there is no driver, or when the driver does not start or lacks a function.
+pub fn start_driver(required: &[&'static str]) -> Result<(), GpuError> {
     start()?;
-    // Opened already: this finds them again.
-    look_for(needed, &libraries()?)
+    // The libraries are open already: this opens them again.
+    check_functions(required, &libraries()?)
 }
 
-/// Opens the library for good and looks for every function.
+/// Opens the driver's libraries permanently and checks that they have every function.
 fn open() -> Result<(), GpuError> {
     let libraries = libraries()?;
-    look_for(NEEDED, &libraries)?;
-    // cudarc opens them again and finds these.
+    check_functions(REQUIRED, &libraries)?;
+    // When cudarc opens them, it gets these.
     std::mem::forget(libraries);
     Ok(())
 }
 
-/// Returns the libraries that cudarc may call. It prefers `libcuda.so`, unless the program is linked to
-/// `libcuda.so.1`; mostly they are the same, but the former may be a stub of the toolkit.
+/// Returns the libraries that cudarc may call. cudarc prefers `libcuda.so`, unless the program is linked
+/// to `libcuda.so.1`; usually both are the same, but `libcuda.so` may be a stub of the toolkit.
 fn libraries() -> Result<Vec<Library>, GpuError> {
     // SAFETY: the driver's start-up code is run by every CUDA program.
     let open = |name| unsafe { Library::new(name) };
     // The loader's message becomes the error's source.
-    let why = |error: libloading::Error| error.source().map_or(error.to_string(), ToString::to_string);
+    let message = |error: libloading::Error| error.source().map_or(error.to_string(), ToString::to_string);
     match (open("libcuda.so.1"), open("libcuda.so")) {
-        (Err(error), Err(_)) => Err(GpuError::NoDriver(why(error))),
+        (Err(error), Err(_)) => Err(GpuError::NoDriver(message(error))),
         (first, second) => Ok(first.into_iter().chain(second).collect()),
     }
 }
 
-fn look_for(needed: &[&'static str], libraries: &[Library]) -> Result<(), GpuError> {
-    for &missing in needed {
-        // SAFETY: only looked for, never called through this type.
+fn check_functions(required: &[&'static str], libraries: &[Library]) -> Result<(), GpuError> {
+    for &missing in required {
+        // SAFETY: the function is only looked up, never called through this type.
         let lacks =
             |library: &Library| unsafe { library.get::<unsafe extern "C" fn()>(missing.as_bytes()) }.is_err();
         if libraries.iter().any(lacks) {
@@ -103,7 +101,7 @@ fn look_for(needed: &[&'static str], libraries: &[Library]) -> Result<(), GpuErr
 }
 
 /// Converts cudarc's error, without the text that cudarc would query from the driver.
-fn failed(call: &'static str) -> impl Fn(DriverError) -> GpuError {
+fn call_failed(call: &'static str) -> impl Fn(DriverError) -> GpuError {
     move |error| GpuError::Driver { call, code: format!("{:?}", error.0) }
 }
 
@@ -112,65 +110,67 @@ pub(super) fn version() -> Result<(u32, u32), GpuError> {
     start()?;
     let mut version: c_int = 0;
     // SAFETY: the out-parameter is a local variable.
-    unsafe { sys::cuDriverGetVersion(&raw mut version) }.result().map_err(failed("cuDriverGetVersion"))?;
+    unsafe { sys::cuDriverGetVersion(&raw mut version) }
+        .result()
+        .map_err(call_failed("cuDriverGetVersion"))?;
     let version = version.unsigned_abs();
     Ok((version / 1000, version % 1000 / 10))
 }
 
-/// Returns how many devices this process may use.
+/// Returns the number of devices that this process may use.
 pub(super) fn count() -> Result<u32, GpuError> {
     start()?;
-    result::device::get_count().map(c_int::unsigned_abs).map_err(failed("cuDeviceGetCount"))
+    result::device::get_count().map(c_int::unsigned_abs).map_err(call_failed("cuDeviceGetCount"))
 }
 
 impl Device {
-    /// Returns the device of a number.
+    /// Returns the device with this number.
     ///
     /// # Errors
-    /// No driver; no such device.
+    /// Fails when there is no driver, or no such device.
     pub(super) fn new(number: u32) -> Result<Self, GpuError> {
         let count = count()?;
         if number >= count {
             return Err(GpuError::NoSuchDevice { device: number, count });
         }
-        let handle = result::device::get(number as c_int).map_err(failed("cuDeviceGet"))?;
+        let handle = result::device::get(number as c_int).map_err(call_failed("cuDeviceGet"))?;
         Ok(Self { number, handle })
     }
 
     pub(super) fn name(self) -> Result<String, GpuError> {
-        result::device::get_name(self.handle).map_err(failed("cuDeviceGetName"))
+        result::device::get_name(self.handle).map_err(call_failed("cuDeviceGetName"))
     }
 
     /// Returns the UUID in NVML's spelling.
     pub(super) fn uuid(self) -> Result<String, GpuError> {
-        let uuid = result::device::get_uuid(self.handle).map_err(failed("cuDeviceGetUuid"))?;
+        let uuid = result::device::get_uuid(self.handle).map_err(call_failed("cuDeviceGetUuid"))?;
         let hex: Vec<String> = uuid.bytes.iter().map(|&byte| format!("{:02x}", byte as u8)).collect();
         let part = |range: std::ops::Range<usize>| hex[range].concat();
         Ok(format!("GPU-{}-{}-{}-{}-{}", part(0..4), part(4..6), part(6..8), part(8..10), part(10..16)))
     }
 
-    /// Returns the free and total bytes. They need a context: the thread's, if it is this device's, otherwise the
-    /// primary one, which is created for the query if the process has none.
+    /// Returns the free and total bytes. The query needs a context: the thread's current context, if it belongs to this
+    /// device, otherwise the primary context, which is created for the query if the process has none.
     pub(super) fn memory(self) -> Result<(u64, u64), GpuError> {
         if self.is_current() {
-            return memory_of_current();
+            return current_memory();
         }
-        // SAFETY: the handle is a device's; the release below ends the retention here.
+        // SAFETY: the handle is a device's; the context is released below.
         let context = unsafe { result::primary_ctx::retain(self.handle) };
-        let context = context.map_err(failed("cuDevicePrimaryCtxRetain"))?;
+        let context = context.map_err(call_failed("cuDevicePrimaryCtxRetain"))?;
         // SAFETY: the context was just retained.
         let pushed =
-            unsafe { sys::cuCtxPushCurrent_v2(context) }.result().map_err(failed("cuCtxPushCurrent"));
+            unsafe { sys::cuCtxPushCurrent_v2(context) }.result().map_err(call_failed("cuCtxPushCurrent"));
         let memory = pushed.and_then(|()| {
-            let memory = memory_of_current();
+            let memory = current_memory();
             let mut popped = ptr::null_mut();
             // SAFETY: removes the context that was pushed above.
             let done = unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) }.result();
-            done.map_err(failed("cuCtxPopCurrent")).and(memory)
+            done.map_err(call_failed("cuCtxPopCurrent")).and(memory)
         });
         // SAFETY: retained above, and not used from here on.
         let released = unsafe { result::primary_ctx::release(self.handle) };
-        released.map_err(failed("cuDevicePrimaryCtxRelease")).and(memory)
+        released.map_err(call_failed("cuDevicePrimaryCtxRelease")).and(memory)
     }
 
     fn is_current(self) -> bool {
@@ -186,11 +186,11 @@ impl Device {
         let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED;
         // SAFETY: the handle is a device's.
         let supported = unsafe { result::device::get_attribute(self.handle, attribute) };
-        if supported.map_err(failed("cuDeviceGetAttribute"))? == 0 {
+        if supported.map_err(call_failed("cuDeviceGetAttribute"))? == 0 {
             return Err(GpuError::NoPools { device: self.number });
         }
         // SAFETY: the handle is a device's.
-        unsafe { result::device::get_mem_pool(self.handle) }.map_err(failed("cuDeviceGetMemPool"))
+        unsafe { result::device::get_mem_pool(self.handle) }.map_err(call_failed("cuDeviceGetMemPool"))
     }
 
     /// Returns the statistics of the pool that `cuMemAllocAsync` uses.
@@ -201,7 +201,7 @@ impl Device {
             let mut bytes = 0u64;
             // SAFETY: the pool is the device's, and these attributes are 64-bit numbers.
             let done = unsafe { result::mem_pool::get_attribute(pool, attribute, (&raw mut bytes).cast()) };
-            done.map(|()| bytes).map_err(failed("cuMemPoolGetAttribute"))
+            done.map(|()| bytes).map_err(call_failed("cuMemPoolGetAttribute"))
         };
         Ok(PoolBytes {
             reserved: get(Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?,
@@ -212,7 +212,8 @@ impl Device {
         })
     }
 
-    /// Sets both peaks of that pool to its current values: the driver's meaning of setting them to 0.
+    /// Resets both peaks of the pool that `cuMemAllocAsync` uses: the driver sets them to the current values when they
+    /// are set to 0.
     pub(super) fn reset_pool_highs(self) -> Result<(), GpuError> {
         let pool = self.pool()?;
         let highs = [
@@ -223,12 +224,13 @@ impl Device {
             let mut zero = 0u64;
             // SAFETY: the pool is the device's, and these attributes are 64-bit numbers.
             let done = unsafe { result::mem_pool::set_attribute(pool, attribute, (&raw mut zero).cast()) };
-            done.map_err(failed("cuMemPoolSetAttribute"))
+            done.map_err(call_failed("cuMemPoolSetAttribute"))
         })
     }
 }
 
-fn memory_of_current() -> Result<(u64, u64), GpuError> {
-    let (free, total) = result::mem_get_info().map_err(failed("cuMemGetInfo"))?;
+/// Returns the free and total bytes of the device whose context is current.
+fn current_memory() -> Result<(u64, u64), GpuError> {
+    let (free, total) = result::mem_get_info().map_err(call_failed("cuMemGetInfo"))?;
     Ok((free as u64, total as u64))
 }

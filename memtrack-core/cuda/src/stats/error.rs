@@ -1,27 +1,27 @@
-//! Why a query to the driver or to NVML failed.
+//! The reason why a query to the driver or to NVML failed.
 
 use std::error::Error;
 use std::fmt;
 
-/// Why a query failed. Displays as one line.
+/// The reason why a query failed, displayed as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GpuError {
-    /// The CUDA driver is not installed: `libcuda.so.1` cannot be opened. Holds the loader's message.
+    /// The CUDA driver is not installed: `libcuda.so.1` cannot be opened. Contains the loader's message.
     NoDriver(String),
     /// The driver lacks a function: it is older than CUDA 11.4.
     OldDriver {
-        /// The function.
+        /// The missing function.
         missing: &'static str,
     },
-    /// The driver answered with an error.
+    /// The driver returned an error.
     Driver {
         /// The function that was called.
         call: &'static str,
         /// The driver's name for the error, such as `CUDA_ERROR_NO_DEVICE`.
         code: String,
     },
-    /// There is no device of this number.
+    /// There is no device with this number.
     NoSuchDevice {
         /// The requested number.
         device: u32,
@@ -30,12 +30,12 @@ pub enum GpuError {
     },
     /// The device has no memory pools.
     NoPools {
-        /// Its number.
+        /// The device's number.
         device: u32,
     },
-    /// NVML is not installed, or its driver is not loaded. Holds its message.
+    /// NVML is not installed, or its driver is not loaded. Contains NVML's message.
     NoNvml(String),
-    /// NVML answered with an error.
+    /// NVML returned an error. Contains its message.
     Nvml(String),
 }
 

@@ -1,9 +1,9 @@
-//! The machine's devices on one page: from NVML if it is installed, else from the driver.
+//! The machine's devices and their state: from NVML if it is installed, otherwise from the driver.
 
 use super::calls::{self, Device};
 use super::error::GpuError;
 use super::memory_info::{MemoryInfo, mem_get_info};
-use super::nvml::{explained, nvml};
+use super::nvml::{nvml, nvml_error};
 use super::pools::{PoolStatistics, pool_statistics};
 use super::processes::{self, DeviceProcess};
 
@@ -11,38 +11,38 @@ use super::processes::{self, DeviceProcess};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Gpu {
-    /// Its number in NVML, which `nvidia-smi` shows; none without NVML.
+    /// The device's number in NVML, which `nvidia-smi` shows; `None` without NVML.
     pub index: Option<u32>,
-    /// Its number for CUDA programs started as this one was; none where they may not use it.
+    /// The device's number for CUDA programs that are started in the same way; `None` where they may not use it.
     pub cuda_device: Option<u32>,
-    /// Its name.
+    /// The device's name.
     pub name: String,
-    /// Its identity, such as `GPU-6d656d74-…`.
+    /// The device's UUID, such as `GPU-6d656d74-…`.
     pub uuid: String,
-    /// Its memory.
+    /// The device's free and total memory.
     pub memory: MemoryInfo,
-    /// Its pool in this process; none where it has none or CUDA programs may not use it.
+    /// The device's pool in this process; `None` where the device has none or CUDA programs may not use it.
     pub pool: Option<PoolStatistics>,
-    /// The processes that compute on it; none where NVML does not report them.
+    /// The processes that compute on the device; `None` where NVML does not report them.
     pub processes: Option<Vec<DeviceProcess>>,
 }
 
-/// All devices, and what could not be queried.
+/// All devices of the machine, and the reason if some data is missing.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Gpus {
-    /// The driver's version, such as `575.57.08`; none without NVML.
+    /// The driver's version, such as `575.57.08`; `None` without NVML.
     pub driver_version: Option<String>,
-    /// The newest CUDA version that the driver supports, as major and minor; none if it does not start.
+    /// The newest CUDA version that the driver supports, as major and minor; `None` if the driver does not start.
     pub cuda_version: Option<(u32, u32)>,
-    /// The devices, in NVML's order, or else the driver's.
+    /// The devices, in NVML's order, or in the driver's order without NVML.
     pub gpus: Vec<Gpu>,
-    /// Why something of this is missing: the driver or NVML, one of them at most.
+    /// The reason why some data is missing: the error of the driver or of NVML.
     pub missing: Option<GpuError>,
 }
 
 impl Gpus {
-    /// Neither the driver nor NVML answered, and why.
+    /// Returns the result where neither the driver nor NVML answers, with the reason.
     #[must_use]
     pub const fn none(missing: GpuError) -> Self {
         Self { driver_version: None, cuda_version: None, gpus: Vec::new(), missing: Some(missing) }
@@ -52,7 +52,7 @@ impl Gpus {
 /// Returns the devices of this machine. NVML needs no context, so with it no device memory is used.
 ///
 /// # Errors
-/// Fails when neither the driver nor NVML answers (the error is the driver's), or a device fails meanwhile.
+/// Fails when neither the driver nor NVML answers (the error is the driver's), or a query of a device fails.
 pub fn gpus() -> Result<Gpus, GpuError> {
     let (driver, nvml) = (cuda_devices(), nvml());
     match (driver, nvml) {
@@ -62,14 +62,14 @@ pub fn gpus() -> Result<Gpus, GpuError> {
             cuda_version: calls::version().ok(),
             gpus: devices
                 .into_iter()
-                .map(|(number, uuid)| by_driver(number, uuid))
+                .map(|(number, uuid)| from_driver(number, uuid))
                 .collect::<Result<_, _>>()?,
             missing: Some(nvml),
         }),
         (driver, Ok(nvml)) => {
             let devices = driver.as_deref().unwrap_or_default();
-            let count = nvml.device_count().map_err(explained)?;
-            let gpus = (0..count).map(|index| by_nvml(nvml, index, devices)).collect::<Result<_, _>>()?;
+            let count = nvml.device_count().map_err(nvml_error)?;
+            let gpus = (0..count).map(|index| from_nvml(nvml, index, devices)).collect::<Result<_, _>>()?;
             Ok(Gpus {
                 driver_version: nvml.sys_driver_version().ok(),
                 cuda_version: calls::version().ok(),
@@ -80,12 +80,12 @@ pub fn gpus() -> Result<Gpus, GpuError> {
     }
 }
 
-/// Number and identity of each device that this process may use.
+/// Returns the number and UUID of each device that this process may use.
 fn cuda_devices() -> Result<Vec<(u32, String)>, GpuError> {
     (0..calls::count()?).map(|number| Ok((number, Device::new(number)?.uuid()?))).collect()
 }
 
-fn by_driver(number: u32, uuid: String) -> Result<Gpu, GpuError> {
+fn from_driver(number: u32, uuid: String) -> Result<Gpu, GpuError> {
     Ok(Gpu {
         index: None,
         cuda_device: Some(number),
@@ -97,19 +97,19 @@ fn by_driver(number: u32, uuid: String) -> Result<Gpu, GpuError> {
     })
 }
 
-fn by_nvml(nvml: &nvml_wrapper::Nvml, index: u32, devices: &[(u32, String)]) -> Result<Gpu, GpuError> {
-    let device = nvml.device_by_index(index).map_err(explained)?;
-    let uuid = device.uuid().map_err(explained)?;
-    let memory = device.memory_info().map_err(explained)?;
+fn from_nvml(nvml: &nvml_wrapper::Nvml, index: u32, devices: &[(u32, String)]) -> Result<Gpu, GpuError> {
+    let device = nvml.device_by_index(index).map_err(nvml_error)?;
+    let uuid = device.uuid().map_err(nvml_error)?;
+    let memory = device.memory_info().map_err(nvml_error)?;
     let cuda_device = devices.iter().find(|(_, known)| *known == uuid).map(|&(number, _)| number);
     Ok(Gpu {
         index: Some(index),
         cuda_device,
-        name: device.name().map_err(explained)?,
+        name: device.name().map_err(nvml_error)?,
         uuid,
         memory: MemoryInfo::new(memory.free, memory.total),
         pool: cuda_device.map(pool).transpose()?.flatten(),
-        processes: processes::of(&device).ok(),
+        processes: processes::on_device(&device).ok(),
     })
 }
 

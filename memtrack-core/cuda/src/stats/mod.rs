@@ -1,7 +1,7 @@
-//! Reports of the CUDA driver and NVML about devices, pools and processes. Both are loaded when they are first
-//! queried; on a machine without them, queries return an error that names what is missing.
+//! Queries to the CUDA driver and NVML about devices, pools and processes. Both libraries are loaded by the first query;
+//! on a machine without them, queries return an error that names the missing one.
 //!
-//! **Why a feature of its own?** Programs that only use the hook need not build cudarc and NVML: 16 s of one core in
+//! **Why a separate feature?** Programs that only use the hook need not build cudarc and NVML: 16 s of one core in
 //! debug, 36 s in release. The command has it by default.
 
 mod answer;

@@ -1,4 +1,4 @@
-//! NVML, loaded once where it is installed.
+//! Loads NVML once, where it is installed.
 
 use super::error::GpuError;
 use nvml_wrapper::Nvml;
@@ -6,21 +6,21 @@ use nvml_wrapper::error::NvmlError;
 use std::error::Error;
 use std::sync::OnceLock;
 
-/// Returns the library.
+/// Returns NVML, loaded by the first call.
 ///
 /// # Errors
-/// It is not installed, its driver is not loaded, or it fails.
+/// Fails when NVML is not installed or fails, or its driver is not loaded.
 pub(super) fn nvml() -> Result<&'static Nvml, GpuError> {
     static NVML: OnceLock<Result<Nvml, GpuError>> = OnceLock::new();
-    NVML.get_or_init(|| Nvml::init().map_err(explained)).as_ref().map_err(Clone::clone)
+    NVML.get_or_init(|| Nvml::init().map_err(nvml_error)).as_ref().map_err(Clone::clone)
 }
 
 /// Converts NVML's error.
-pub(super) fn explained(error: NvmlError) -> GpuError {
+pub(super) fn nvml_error(error: NvmlError) -> GpuError {
     match error {
-        // The loader's message, not which of the crates loaded it.
-        NvmlError::LibloadingError(why) => {
-            GpuError::NoNvml(why.source().map_or_else(|| why.to_string(), ToString::to_string))
+        // The source is the loader's own message.
+        NvmlError::LibloadingError(error) => {
+            GpuError::NoNvml(error.source().map_or_else(|| error.to_string(), ToString::to_string))
         }
         NvmlError::DriverNotLoaded | NvmlError::LibraryNotFound => GpuError::NoNvml(error.to_string()),
         _ => GpuError::Nvml(error.to_string()),

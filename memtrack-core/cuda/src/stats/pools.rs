@@ -1,42 +1,42 @@
-//! The driver's own memory pools: leak or cache?
+//! The driver's memory pools: the bytes in use, and the bytes that are only cached.
 
 use super::calls::Device;
 use super::error::GpuError;
 
-/// A number of bytes and the most it ever was.
+/// A number of bytes, and its peak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Watermark {
-    /// Bytes now.
+    /// The current bytes.
     pub current_bytes: u64,
-    /// The most bytes since the process began or the peaks were reset.
+    /// The peak since the process began or the peaks were reset.
     pub peak_bytes: u64,
 }
 
-/// The pool that `cuMemAllocAsync` takes from. Pools are a process's own.
+/// The statistics of the pool from which `cuMemAllocAsync` allocates. Each process has its own pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStatistics {
-    /// Bytes of the device that the pool holds.
+    /// Bytes of the device that the pool has reserved.
     pub reserved: Watermark,
-    /// The part of these bytes that the program holds. The rest is cache.
+    /// The reserved bytes that the program uses. The rest is cached.
     pub used: Watermark,
-    /// Bytes above this go back to the device when the program waits for it. 0 is the driver's default.
+    /// The pool releases reserved bytes above this number when the program synchronizes. The driver's default is 0.
     pub release_threshold_bytes: u64,
 }
 
 impl PoolStatistics {
-    /// Bytes that the pool keeps unused.
+    /// Returns the bytes that the pool has reserved and the program does not use.
     #[must_use]
     pub fn cached_bytes(&self) -> u64 {
         self.reserved.current_bytes.saturating_sub(self.used.current_bytes)
     }
 }
 
-/// Returns the current pool of a CUDA device, by the device's number in this process.
+/// Returns the statistics of a CUDA device's current pool, by the device's number in this process.
 ///
 /// # Errors
-/// Fails when there is no driver, it fails, there is no such device, or the device has no pools.
+/// Fails when there is no driver or no such device, the device has no pools, or the driver fails.
 pub fn pool_statistics(device: u32) -> Result<PoolStatistics, GpuError> {
     let bytes = Device::new(device)?.pool_bytes()?;
     Ok(PoolStatistics {
@@ -46,7 +46,7 @@ pub fn pool_statistics(device: u32) -> Result<PoolStatistics, GpuError> {
     })
 }
 
-/// Resets both peaks of that pool to its current numbers.
+/// Resets both peaks of a CUDA device's current pool to the current bytes.
 ///
 /// # Errors
 /// Those of [`pool_statistics`].

@@ -1,8 +1,8 @@
-//! Which processes use a device.
+//! The processes that use a device.
 
 use super::calls;
 use super::error::GpuError;
-use super::nvml::{explained, nvml};
+use super::nvml::{nvml, nvml_error};
 pub use memtrack_model::DeviceProcess;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use std::fmt::Write;
@@ -12,21 +12,21 @@ use std::fmt::Write;
 /// # Errors
 /// Fails when NVML is missing or fails, or there is no such device.
 pub fn gpu_processes(device: u32) -> Result<Vec<DeviceProcess>, GpuError> {
-    of(&in_nvml(device)?)
+    on_device(&nvml_device(device)?)
 }
 
-/// Returns the text of `torch.cuda.list_gpu_processes`: the device by NVML's number, then a line per process.
+/// Returns the text of `torch.cuda.list_gpu_processes`: the device's number in NVML, then a line per process.
 ///
 /// # Errors
-/// Fails when NVML fails, or there is no such device. If NVML or its driver is missing, the text contains that, as
-/// PyTorch's does.
+/// Fails when NVML fails, or there is no such device. If NVML or its driver is missing, the text
+/// reports that, like PyTorch's.
 pub fn list_gpu_processes(device: u32) -> Result<String, GpuError> {
-    let handle = match in_nvml(device) {
+    let handle = match nvml_device(device) {
         Err(GpuError::NoNvml(_)) => return Ok("cuda driver can't be loaded, is cuda enabled?".to_owned()),
         handle => handle?,
     };
-    let mut text = format!("GPU:{}", handle.index().map_err(explained)?);
-    let processes = of(&handle)?;
+    let mut text = format!("GPU:{}", handle.index().map_err(nvml_error)?);
+    let processes = on_device(&handle)?;
     if processes.is_empty() {
         text.push_str("\nno processes are running");
     }
@@ -41,8 +41,8 @@ pub fn list_gpu_processes(device: u32) -> Result<String, GpuError> {
 }
 
 /// Returns the processes of an NVML device.
-pub(super) fn of(device: &nvml_wrapper::Device<'_>) -> Result<Vec<DeviceProcess>, GpuError> {
-    let processes = device.running_compute_processes().map_err(explained)?;
+pub(super) fn on_device(device: &nvml_wrapper::Device<'_>) -> Result<Vec<DeviceProcess>, GpuError> {
+    let processes = device.running_compute_processes().map_err(nvml_error)?;
     Ok(processes
         .into_iter()
         .map(|process| {
@@ -55,19 +55,19 @@ pub(super) fn of(device: &nvml_wrapper::Device<'_>) -> Result<Vec<DeviceProcess>
         .collect())
 }
 
-/// Returns NVML's device for the driver's. They number differently under `CUDA_VISIBLE_DEVICES`, so the identity
-/// decides; if the driver does not start there is only the number.
-fn in_nvml(device: u32) -> Result<nvml_wrapper::Device<'static>, GpuError> {
+/// Returns the NVML device for a CUDA device. The two number devices differently under `CUDA_VISIBLE_DEVICES`, so the
+/// UUID decides, or the number if the driver does not start.
+fn nvml_device(device: u32) -> Result<nvml_wrapper::Device<'static>, GpuError> {
     let nvml = nvml()?;
     match calls::Device::new(device).and_then(calls::Device::uuid) {
-        Ok(uuid) => nvml.device_by_uuid(uuid).map_err(explained),
+        Ok(uuid) => nvml.device_by_uuid(uuid).map_err(nvml_error),
         Err(GpuError::NoSuchDevice { device, count }) => Err(GpuError::NoSuchDevice { device, count }),
         Err(_) => {
-            let count = nvml.device_count().map_err(explained)?;
+            let count = nvml.device_count().map_err(nvml_error)?;
             if device >= count {
                 return Err(GpuError::NoSuchDevice { device, count });
             }
-            nvml.device_by_index(device).map_err(explained)
+            nvml.device_by_index(device).map_err(nvml_error)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Containers and classes: the values that the machine makes from those on its stack.
+//! Containers and classes: the values that the machine makes from the values on its stack.
 
 use super::Global;
 use super::error::PickleErrorKind;
@@ -45,7 +45,7 @@ impl<R: Read> Machine<'_, R> {
         self.document.push_dict(factory).map(Value::Dict)
     }
 
-    /// Sets keys and values, which alternate in `items`.
+    /// Adds keys and values, which alternate in `items`, to a dictionary.
     pub(super) fn set_items(&mut self, dict: Value, items: &[Value]) -> Result<(), PickleErrorKind> {
         let Value::Dict(DictId(row)) = dict else { return Err(PickleErrorKind::WrongType("a dictionary")) };
         let (pairs, rest) = items.as_chunks::<2>();
@@ -60,7 +60,7 @@ impl<R: Read> Machine<'_, R> {
         Ok(())
     }
 
-    /// Makes the value of a Python name, if the caller allows it.
+    /// Makes the value of a class, if the caller allows the class.
     pub(super) fn global(&mut self, opcode: u8) -> Result<Value, PickleErrorKind> {
         let (module, name) = if opcode == op::GLOBAL {
             (self.line()?, self.line()?)
@@ -78,7 +78,7 @@ impl<R: Read> Machine<'_, R> {
         }
     }
 
-    /// Executes the few supported calls: they make empty dictionaries.
+    /// Executes the few supported calls, which make empty dictionaries.
     pub(super) fn reduce(&mut self) -> Result<Value, PickleErrorKind> {
         let arguments = self.stack.pop()?;
         let callable = self.stack.pop()?;

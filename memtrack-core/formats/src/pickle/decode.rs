@@ -1,111 +1,113 @@
 //! Tokens: instructions with the operands that follow them directly. Only this module contains the encoding of
 //! operands; readers of pickles take tokens from a [`Source`](super::source::Source) or from a slice of bytes.
 //!
-//! **Why one decoder for both machines and the fast path?** A token is at most ten bytes; where fewer are left,
-//! it is decoded from a copy padded with zeros, so that the window's edge needs no second decoder. The
-//! machines' use of tokens stays separate: one makes a document within small limits, the other folds cells into
-//! tables.
+//! **Why does one decoder suffice for both machines and the fast path?** A token is at most ten bytes; where fewer are
+//! left, it is decoded from a copy padded with zeros, so that the end of the window needs no second decoder. What the
+//! machines do with tokens is separate: one makes a document within small limits, the other folds cells into tables.
 
 use super::opcode as op;
 
 /// The length of the longest token, in bytes.
-pub(crate) const LONGEST: usize = 10;
+pub(crate) const MAX_TOKEN_BYTES: usize = 10;
 
-/// An instruction and its operand. Data with a length of its own follows the token: the bytes of strings and of long
-/// integers, and the lines of the text protocols.
+/// An instruction and its operand. Data of variable length follows the token: the bytes of strings and of long integers,
+/// and the lines of the text protocols.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Token {
     /// Pushes the value of a memo slot.
     Get(u32),
     /// An integer.
     Int(i64),
-    /// An instruction without an operand, or with lines; or no instruction at all.
+    /// An instruction without an operand or with lines, or a byte that is no instruction.
     Plain(u8),
     /// A token that is rare in large files.
-    Rare(Rare),
+    Rare(RareToken),
 }
 
 /// The tokens that are rare in large files.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Rare {
+pub(crate) enum RareToken {
     /// Stores the top value in a memo slot.
     Put(u32),
-    /// An integer of this many bytes, which follow.
+    /// An integer of this many bytes, which follow the token.
     Long(u64),
     /// A float.
     Float(f64),
-    /// A string of this many bytes, which follow.
+    /// A string of this many bytes, which follow the token.
     Text(u64),
-    /// This many bytes, which follow.
+    /// This many bytes, which follow the token.
     Bytes(u64),
     /// The version of the protocol.
     Protocol(u8),
-    /// A frame of this many bytes, which follow.
+    /// A frame of this many bytes, which follow the token.
     Frame(u64),
-    /// A length that Python reads with a sign, below 0; contains the name of the item with that length.
+    /// A negative length, which Python would reject too; contains the message for the error.
     Negative(&'static str),
 }
 
-/// Returns the token that `bytes` begin with, and its length; `None` when the token is incomplete.
+/// Returns the token at the start of `bytes`, and its length; `None` when the token is incomplete.
 #[inline(always)]
 pub(crate) fn first(bytes: &[u8]) -> Option<(Token, usize)> {
     match bytes.first_chunk() {
-        Some(head) => Some(of(head)),
-        None => copy_of(bytes, &mut [0; LONGEST]).map(of),
+        Some(head) => Some(decode_token(head)),
+        None => padded_copy(bytes, &mut [0; MAX_TOKEN_BYTES]).map(decode_token),
     }
 }
 
-/// Returns as many bytes as the longest token has, starting with the token at the start of `bytes`: those of `bytes`
-/// themselves, or where these are fewer a copy in `room`. `None` when the token is incomplete.
+/// Returns the first [`MAX_TOKEN_BYTES`] of `bytes`; if there are fewer, a copy in `room` that is padded with zeros.
+/// `None` when the token at the start is incomplete.
 #[inline(always)]
-pub(crate) fn head_of<'a>(bytes: &'a [u8], room: &'a mut [u8; LONGEST]) -> Option<&'a [u8; LONGEST]> {
-    bytes.first_chunk().or_else(|| copy_of(bytes, room))
+pub(crate) fn padded_head<'a>(
+    bytes: &'a [u8],
+    room: &'a mut [u8; MAX_TOKEN_BYTES],
+) -> Option<&'a [u8; MAX_TOKEN_BYTES]> {
+    bytes.first_chunk().or_else(|| padded_copy(bytes, room))
 }
 
 #[cold]
 #[inline(never)]
-fn copy_of<'a>(bytes: &[u8], room: &'a mut [u8; LONGEST]) -> Option<&'a [u8; LONGEST]> {
-    *room = [0; LONGEST];
+fn padded_copy<'a>(bytes: &[u8], room: &'a mut [u8; MAX_TOKEN_BYTES]) -> Option<&'a [u8; MAX_TOKEN_BYTES]> {
+    *room = [0; MAX_TOKEN_BYTES];
     room[..bytes.len()].copy_from_slice(bytes);
-    let (_, length) = of(room);
+    let (_, length) = decode_token(room);
     (length <= bytes.len()).then_some(room)
 }
 
-/// Returns the token that `head` begins with, and its length.
+/// Returns the token at the start of `head`, and its length.
 #[inline(always)]
-pub(crate) fn of(head: &[u8; LONGEST]) -> (Token, usize) {
+pub(crate) fn decode_token(head: &[u8; MAX_TOKEN_BYTES]) -> (Token, usize) {
     let &[opcode, a, b, c, d, e, f, g, h, i] = head;
     let word = || u32::from_le_bytes([a, b, c, d]);
     let wide = || u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-    let signed = |make: fn(u64) -> Rare, complaint| {
-        u64::try_from(word().cast_signed()).map_or(Rare::Negative(complaint), make)
+    let signed = |make: fn(u64) -> RareToken, complaint| {
+        u64::try_from(word().cast_signed()).map_or(RareToken::Negative(complaint), make)
     };
     match opcode {
         op::BINGET => (Token::Get(a.into()), 2),
         op::LONG_BINGET => (Token::Get(word()), 5),
-        op::BINPUT => (Token::Rare(Rare::Put(a.into())), 2),
-        op::LONG_BINPUT => (Token::Rare(Rare::Put(word())), 5),
+        op::BINPUT => (Token::Rare(RareToken::Put(a.into())), 2),
+        op::LONG_BINPUT => (Token::Rare(RareToken::Put(word())), 5),
         op::BININT1 => (Token::Int(a.into()), 2),
         op::BININT2 => (Token::Int(u16::from_le_bytes([a, b]).into()), 3),
         op::BININT => (Token::Int(word().cast_signed().into()), 5),
         op::LONG1 if a <= 8 => {
-            // Shifts out the bytes after the integer, and the sign in.
+            // Shifts the bytes after the integer out, and the sign in.
             let shift = 64 - 8 * u32::from(a);
             let number = i64::from_le_bytes([b, c, d, e, f, g, h, i]);
             (Token::Int(if a == 0 { 0 } else { number << shift >> shift }), 2 + usize::from(a))
         }
-        op::LONG1 => (Token::Rare(Rare::Long(a.into())), 2),
-        op::LONG4 => (Token::Rare(signed(Rare::Long, "integer: a negative length")), 5),
-        op::BINFLOAT => (Token::Rare(Rare::Float(f64::from_bits(wide().swap_bytes()))), 9),
-        op::SHORT_BINUNICODE | op::SHORT_BINSTRING => (Token::Rare(Rare::Text(a.into())), 2),
-        op::BINUNICODE => (Token::Rare(Rare::Text(word().into())), 5),
-        op::BINUNICODE8 => (Token::Rare(Rare::Text(wide())), 9),
-        op::BINSTRING => (Token::Rare(signed(Rare::Text, "string: a negative length")), 5),
-        op::SHORT_BINBYTES => (Token::Rare(Rare::Bytes(a.into())), 2),
-        op::BINBYTES => (Token::Rare(Rare::Bytes(word().into())), 5),
-        op::BINBYTES8 | op::BYTEARRAY8 => (Token::Rare(Rare::Bytes(wide())), 9),
-        op::PROTO => (Token::Rare(Rare::Protocol(a)), 2),
-        op::FRAME => (Token::Rare(Rare::Frame(wide())), 9),
+        op::LONG1 => (Token::Rare(RareToken::Long(a.into())), 2),
+        op::LONG4 => (Token::Rare(signed(RareToken::Long, "integer: a negative length")), 5),
+        op::BINFLOAT => (Token::Rare(RareToken::Float(f64::from_bits(wide().swap_bytes()))), 9),
+        op::SHORT_BINUNICODE | op::SHORT_BINSTRING => (Token::Rare(RareToken::Text(a.into())), 2),
+        op::BINUNICODE => (Token::Rare(RareToken::Text(word().into())), 5),
+        op::BINUNICODE8 => (Token::Rare(RareToken::Text(wide())), 9),
+        op::BINSTRING => (Token::Rare(signed(RareToken::Text, "string: a negative length")), 5),
+        op::SHORT_BINBYTES => (Token::Rare(RareToken::Bytes(a.into())), 2),
+        op::BINBYTES => (Token::Rare(RareToken::Bytes(word().into())), 5),
+        op::BINBYTES8 | op::BYTEARRAY8 => (Token::Rare(RareToken::Bytes(wide())), 9),
+        op::PROTO => (Token::Rare(RareToken::Protocol(a)), 2),
+        op::FRAME => (Token::Rare(RareToken::Frame(wide())), 9),
         // Listed individually, so that the compiler need not match the opcode twice.
         op::MARK => (Token::Plain(op::MARK), 1),
         op::MEMOIZE => (Token::Plain(op::MEMOIZE), 1),
@@ -123,12 +125,12 @@ pub(crate) fn of(head: &[u8; LONGEST]) -> (Token, usize) {
 mod tests {
     use super::*;
 
-    /// The bytes of tokens, and the tokens.
-    const SPELLED: [(&[u8], Token); 27] = [
+    /// Tokens and their bytes.
+    const TOKENS: [(&[u8], Token); 27] = [
         (b"h\xff", Token::Get(255)),
         (b"j\x01\x02\x03\xff", Token::Get(0xff03_0201)),
-        (b"q\x07", Token::Rare(Rare::Put(7))),
-        (b"r\x00\x00\x01\x00", Token::Rare(Rare::Put(65_536))),
+        (b"q\x07", Token::Rare(RareToken::Put(7))),
+        (b"r\x00\x00\x01\x00", Token::Rare(RareToken::Put(65_536))),
         (b"K\xff", Token::Int(255)),
         (b"M\xff\xff", Token::Int(65_535)),
         (b"J\xff\xff\xff\xff", Token::Int(-1)),
@@ -136,27 +138,27 @@ mod tests {
         (b"\x8a\x01\x80", Token::Int(-128)),
         (b"\x8a\x02\xff\x00", Token::Int(255)),
         (b"\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80", Token::Int(i64::MIN)),
-        (b"\x8a\x09", Token::Rare(Rare::Long(9))),
-        (b"\x8b\xff\xff\xff\x7f", Token::Rare(Rare::Long(0x7fff_ffff))),
-        (b"\x8b\xff\xff\xff\xff", Token::Rare(Rare::Negative("integer: a negative length"))),
-        (b"G\xbf\xf8\x00\x00\x00\x00\x00\x00", Token::Rare(Rare::Float(-1.5))),
-        (b"\x8c\xff", Token::Rare(Rare::Text(255))),
-        (b"U\x01", Token::Rare(Rare::Text(1))),
-        (b"X\xff\xff\xff\xff", Token::Rare(Rare::Text(0xffff_ffff))),
-        (b"\x8d\xff\xff\xff\xff\xff\xff\xff\xff", Token::Rare(Rare::Text(u64::MAX))),
-        (b"T\x00\x00\x00\x80", Token::Rare(Rare::Negative("string: a negative length"))),
-        (b"C\x02", Token::Rare(Rare::Bytes(2))),
-        (b"B\x00\x01\x00\x00", Token::Rare(Rare::Bytes(256))),
-        (b"\x8e\x00\x00\x00\x00\x01\x00\x00\x00", Token::Rare(Rare::Bytes(1 << 32))),
-        (b"\x80\x05", Token::Rare(Rare::Protocol(5))),
-        (b"\x95\x01\x00\x00\x00\x00\x00\x00\x01", Token::Rare(Rare::Frame(1 << 56 | 1))),
+        (b"\x8a\x09", Token::Rare(RareToken::Long(9))),
+        (b"\x8b\xff\xff\xff\x7f", Token::Rare(RareToken::Long(0x7fff_ffff))),
+        (b"\x8b\xff\xff\xff\xff", Token::Rare(RareToken::Negative("integer: a negative length"))),
+        (b"G\xbf\xf8\x00\x00\x00\x00\x00\x00", Token::Rare(RareToken::Float(-1.5))),
+        (b"\x8c\xff", Token::Rare(RareToken::Text(255))),
+        (b"U\x01", Token::Rare(RareToken::Text(1))),
+        (b"X\xff\xff\xff\xff", Token::Rare(RareToken::Text(0xffff_ffff))),
+        (b"\x8d\xff\xff\xff\xff\xff\xff\xff\xff", Token::Rare(RareToken::Text(u64::MAX))),
+        (b"T\x00\x00\x00\x80", Token::Rare(RareToken::Negative("string: a negative length"))),
+        (b"C\x02", Token::Rare(RareToken::Bytes(2))),
+        (b"B\x00\x01\x00\x00", Token::Rare(RareToken::Bytes(256))),
+        (b"\x8e\x00\x00\x00\x00\x01\x00\x00\x00", Token::Rare(RareToken::Bytes(1 << 32))),
+        (b"\x80\x05", Token::Rare(RareToken::Protocol(5))),
+        (b"\x95\x01\x00\x00\x00\x00\x00\x00\x01", Token::Rare(RareToken::Frame(1 << 56 | 1))),
         (b"(", Token::Plain(op::MARK)),
         (b"\xfe", Token::Plain(0xfe)),
     ];
 
     #[test]
-    fn a_token_is_read_with_its_operand_before_any_bytes() {
-        for (bytes, token) in SPELLED {
+    fn a_token_is_decoded_before_any_following_bytes() {
+        for (bytes, token) in TOKENS {
             for rest in [&b""[..], b"\0", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
                 assert_eq!(first(&[bytes, rest].concat()), Some((token, bytes.len())), "{bytes:x?}");
             }
@@ -165,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_truncated_token_is_none() {
-        for (bytes, _) in SPELLED {
+        for (bytes, _) in TOKENS {
             for length in 0..bytes.len() {
                 assert_eq!(first(&bytes[..length]), None, "{bytes:x?} cut at {length}");
             }

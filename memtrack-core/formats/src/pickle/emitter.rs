@@ -1,5 +1,5 @@
-//! The output of a pickle's instructions: gathered in frames as CPython does, and the memo's slots counted. Both
-//! writers, of values and of snapshots, write through this.
+//! The output of a pickle's instructions: it collects them in frames, as CPython does, and numbers the memo slots. The
+//! writers of values and of snapshots use it.
 
 use super::opcode as op;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ const FRAME_BYTES: usize = 64 << 10;
 pub(crate) struct Emitter<W> {
     out: W,
     frame: Vec<u8>,
-    /// Memo slots in use.
+    /// The number of memo slots in use.
     memo: u32,
 }
 
@@ -37,14 +37,14 @@ impl<W: Write> Emitter<W> {
         self.frame.extend_from_slice(bytes);
     }
 
-    /// Writes an instruction, or the end of one.
+    /// Writes an instruction, or the end of an instruction.
     #[inline]
     pub(crate) fn emit(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.frame.extend_from_slice(bytes);
         if self.frame.len() >= FRAME_BYTES { self.close_frame() } else { Ok(()) }
     }
 
-    /// Writes the frame. As in Python, a frame of fewer than four bytes gets no header.
+    /// Writes the frame. Like in Python, a frame of fewer than four bytes has no header.
     fn close_frame(&mut self) -> io::Result<()> {
         if self.frame.len() >= 4 {
             self.out.write_all(&[op::FRAME])?;
@@ -99,7 +99,7 @@ impl<W: Write> Emitter<W> {
         self.memoize()
     }
 
-    /// Puts the value just written into the next memo slot, whose number is below `u32::MAX`.
+    /// Stores the value just written in the next memo slot, and returns the slot's number, which is below `u32::MAX`.
     pub(crate) fn memoize(&mut self) -> io::Result<u32> {
         let slot = self.memo;
         let full = || io::Error::other("more than 4 G values in one pickle");

@@ -1,11 +1,11 @@
-//! The reasons why a pickle was not read: what, at which byte, and what to do about it.
+//! The errors of reading a pickle: each states what is wrong, at which byte, and what to do.
 
 use super::Global;
 use std::fmt;
 use std::io;
 
-/// A pickle that was refused or could not be read. Displays as one line with the reason; where reading the input
-/// failed, the error's source is that failure.
+/// The reason why a pickle was refused or could not be read, displayed as one line. If the input could not be read, the
+/// error's source is the I/O error.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct PickleError {
@@ -14,7 +14,7 @@ pub struct PickleError {
     pub(crate) kind: PickleErrorKind,
 }
 
-/// An error in a pickle, or in JSON in place of one.
+/// An error in a pickle, or in JSON.
 #[derive(Debug)]
 pub(crate) enum PickleErrorKind {
     /// The input ends before the pickle does.
@@ -27,14 +27,14 @@ pub(crate) enum PickleErrorKind {
     Protocol(u8),
     /// An instruction that would build objects, run code or reach outside the file.
     RefusedOpcode(&'static str),
-    /// A Python name that is not on the caller's list.
+    /// A Python class that the caller did not allow.
     RefusedGlobal {
         /// The module as spelled in the file, shortened.
         module: String,
         /// The name in the module, shortened.
         name: String,
     },
-    /// A call that is not one of the few understood, such as an empty `defaultdict`.
+    /// A call that is not one of the few supported calls, such as that of an empty `defaultdict`.
     RefusedCall(Option<Global>),
     /// An instruction that finds fewer values on the stack than it needs.
     StackUnderflow,
@@ -50,15 +50,15 @@ pub(crate) enum PickleErrorKind {
     UnhashableKey,
     /// A memo slot that is read before it is written.
     UnsetMemo(u64),
-    /// A memo slot far beyond those that the file can have filled.
+    /// A memo slot far beyond the slots that the file can have filled.
     MemoIndex(u64),
     /// A number, string or name that is not written as its instruction requires.
     Malformed(&'static str),
-    /// More of something than the reader accepts.
+    /// More of an item than the reader accepts.
     TooLarge {
         /// The item of which there are too many.
         what: &'static str,
-        /// The most that is accepted, in the unit `what` names.
+        /// The maximum, in the unit that `what` names.
         limit: u64,
     },
     /// Containers nested deeper than the limit.

@@ -1,5 +1,5 @@
-//! The Python classes a pickle may name. They are names only: memtrack gives each a meaning of its own and never
-//! imports one.
+//! The Python classes that a pickle may name. They are only names: memtrack never imports a class, and treats each of
+//! these as described here.
 
 use super::error::PickleErrorKind;
 use std::fmt;
@@ -7,9 +7,9 @@ use std::fmt;
 /// A Python class that a caller may allow in a pickle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Global {
-    /// `collections.defaultdict`: read as a dictionary.
+    /// `collections.defaultdict`, which is read as a dictionary.
     DefaultDict,
-    /// `collections.OrderedDict`: read as a dictionary.
+    /// `collections.OrderedDict`, which is read as a dictionary.
     OrderedDict,
     /// `builtins.int` (`__builtin__.int` or `__builtin__.long` in Python 2), the factory of a `defaultdict`.
     Int,
@@ -27,12 +27,12 @@ impl Global {
         }
     }
 
-    /// Returns the error for a name that is none of these, or is not allowed.
+    /// Returns the error for a class that is unknown or not allowed.
     pub(crate) fn refused(module: &[u8], name: &[u8]) -> PickleErrorKind {
         PickleErrorKind::RefusedGlobal { module: shorten(module), name: shorten(name) }
     }
 
-    /// Returns module and name, as Python 3 writes them.
+    /// Returns the module and the name, as Python 3 writes them.
     pub(super) const fn path(self) -> (&'static str, &'static str) {
         match self {
             Self::DefaultDict => ("collections", "defaultdict"),

@@ -1,4 +1,4 @@
-//! The text protocols, 0 and 1: operands that are lines.
+//! The text protocols, 0 and 1, whose operands are lines.
 
 use super::error::PickleErrorKind;
 use super::number::{self, Integer};
@@ -9,7 +9,7 @@ pub(crate) enum LineValue {
     Bool(bool),
     Integer(Integer),
     Float(f64),
-    /// UTF-8 that may hold lone surrogates.
+    /// UTF-8 that may contain lone surrogates.
     Text(Vec<u8>),
 }
 

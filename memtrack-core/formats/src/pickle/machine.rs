@@ -1,7 +1,7 @@
-//! The machine that reads a pickle: one instruction at a time, from any reader, into a [`Document`]. It understands
-//! data and refuses everything else by name; [`load`] runs it.
+//! The machine that reads a pickle: one instruction at a time, from any reader, into a [`Document`]. It accepts
+//! plain data and refuses everything else with its name; [`load`] runs it.
 
-use super::decode::{Rare, Token};
+use super::decode::{RareToken, Token};
 use super::error::{PickleError, PickleErrorKind};
 use super::opcode as op;
 use super::source::Source;
@@ -13,37 +13,37 @@ use std::io::Read;
 /// The limits on the cost of reading a pickle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Memory for the values, in bytes.
+    /// The maximum memory for the values, in bytes.
     pub memory_bytes: u64,
-    /// Levels of containers in containers.
+    /// The maximum number of levels of nested containers.
     pub depth: u32,
-    /// Length of one integer and of one line of the text protocols, in bytes.
+    /// The maximum length of an integer or of a line of the text protocols, in bytes.
     pub operand_bytes: u64,
 }
 
 impl Default for Limits {
-    /// 256 MiB of values, 500 levels, 1 MiB per integer or text line.
+    /// Returns the default limits: 256 MiB of values, 500 levels, 1 MiB per integer or text line.
     fn default() -> Self {
         Self { memory_bytes: 256 << 20, depth: 500, operand_bytes: 1 << 20 }
     }
 }
 
 impl Limits {
-    /// Returns the default limits, with more memory for an input of `input_bytes` that is large enough to need it:
-    /// valid files with many small tuples take about ten times their size.
+    /// Returns the default limits, with more memory for a large input: valid files with many small tuples take about ten
+    /// times their size.
     pub fn for_input(input_bytes: u64) -> Self {
         let limits = Self::default();
         Self { memory_bytes: limits.memory_bytes.max(input_bytes.saturating_mul(16)), ..limits }
     }
 }
 
-/// Reads one pickle of any protocol up to 5. The input after it is ignored (though it may be consumed from the
-/// reader). Only classes in `allowed` may be named, and `defaultdict` and `OrderedDict` may be made empty
-/// (`defaultdict` also with the factory `int`); nothing is ever imported or called.
+/// Reads a pickle of any protocol up to 5. Input after the pickle is ignored (though it may be consumed from the reader).
+/// Only the classes in `allowed` may occur, and the only supported calls are those that create an empty `defaultdict` or
+/// `OrderedDict` (`defaultdict` also with the factory `int`); nothing is ever imported or called.
 ///
 /// # Errors
-/// With the offset of the instruction, for anything but a valid pickle of plain data within `limits`, and for
-/// data that contains itself.
+/// Fails for anything but a valid pickle of plain data within `limits`, and for data that contains itself. The error
+/// contains the offset of the instruction.
 pub fn load(reader: impl Read, allowed: &[Global], limits: Limits) -> Result<Document, PickleError> {
     let mut machine = Machine {
         source: Source::new(reader),
@@ -68,7 +68,7 @@ pub fn load(reader: impl Read, allowed: &[Global], limits: Limits) -> Result<Doc
     }
 }
 
-/// The machine's state: `operand` reads the bytes after a token, `build` makes containers from it.
+/// The machine's state. The module `operand` reads the bytes after a token, and `build` makes containers.
 pub(super) struct Machine<'a, R> {
     pub(super) source: Source<R>,
     pub(super) document: Document,
@@ -76,15 +76,15 @@ pub(super) struct Machine<'a, R> {
     pub(super) memo: Memo,
     pub(super) allowed: &'a [Global],
     pub(super) limits: Limits,
-    /// The bytes of the document.
+    /// The bytes of the document so far.
     pub(super) charged_bytes: u64,
-    /// The end of the last frame according to its header. A frame only helps with buffering, but it may not claim
-    /// more than there is.
+    /// The end of the last frame according to its header. Frames only help with buffering, but a frame must
+    /// not be longer than the input.
     frame_end: u64,
 }
 
 impl<R: Read> Machine<'_, R> {
-    /// Executes one instruction; `false` after the last.
+    /// Executes an instruction; returns `false` after the last one.
     fn step(&mut self) -> Result<bool, PickleErrorKind> {
         let value = match self.source.token()? {
             Token::Get(slot) => Some(self.memo.get(slot.into())?),
@@ -97,8 +97,8 @@ impl<R: Read> Machine<'_, R> {
                     Ok(false)
                 };
             }
-            Token::Plain(opcode) => self.plain(opcode)?,
-            Token::Rare(token) => self.rare(token)?,
+            Token::Plain(opcode) => self.execute_plain(opcode)?,
+            Token::Rare(token) => self.execute_rare(token)?,
         };
         if let Some(value) = value {
             self.stack.push(value);
@@ -108,17 +108,17 @@ impl<R: Read> Machine<'_, R> {
     }
 
     /// Executes an instruction with a larger operand; `None` when it leaves no new value on the stack.
-    fn rare(&mut self, token: Rare) -> Result<Option<Value>, PickleErrorKind> {
+    fn execute_rare(&mut self, token: RareToken) -> Result<Option<Value>, PickleErrorKind> {
         Ok(Some(match token {
-            Rare::Long(length) => self.long(length)?,
-            Rare::Float(number) => Value::Float(number),
-            Rare::Text(length) => self.string(length)?,
-            Rare::Bytes(length) => Value::Bytes(self.raw(length)?),
-            Rare::Put(slot) => return self.put(slot.into()).map(|()| None),
-            Rare::Negative(what) => return Err(PickleErrorKind::Malformed(what)),
-            Rare::Protocol(version) if version > 5 => return Err(PickleErrorKind::Protocol(version)),
-            Rare::Protocol(_) => return Ok(None),
-            Rare::Frame(length) => {
+            RareToken::Long(length) => self.long(length)?,
+            RareToken::Float(number) => Value::Float(number),
+            RareToken::Text(length) => self.string(length)?,
+            RareToken::Bytes(length) => Value::Bytes(self.raw(length)?),
+            RareToken::Put(slot) => return self.put(slot.into()).map(|()| None),
+            RareToken::Negative(what) => return Err(PickleErrorKind::Malformed(what)),
+            RareToken::Protocol(version) if version > 5 => return Err(PickleErrorKind::Protocol(version)),
+            RareToken::Protocol(_) => return Ok(None),
+            RareToken::Frame(length) => {
                 self.frame_end = self.source.offset().saturating_add(length);
                 return Ok(None);
             }
@@ -126,7 +126,7 @@ impl<R: Read> Machine<'_, R> {
     }
 
     /// Executes an instruction without an operand or with lines; `None` when it leaves no new value on the stack.
-    fn plain(&mut self, opcode: u8) -> Result<Option<Value>, PickleErrorKind> {
+    fn execute_plain(&mut self, opcode: u8) -> Result<Option<Value>, PickleErrorKind> {
         Ok(Some(match opcode {
             op::NONE => Value::None,
             op::NEWTRUE => Value::Bool(true),
@@ -149,7 +149,7 @@ impl<R: Read> Machine<'_, R> {
                 let slot = line::slot(&self.line()?)?;
                 self.memo.get(slot)?
             }
-            _ => return self.act(opcode).map(|()| None),
+            _ => return self.execute_effect(opcode).map(|()| None),
         }))
     }
 
@@ -160,7 +160,7 @@ impl<R: Read> Machine<'_, R> {
     }
 
     /// Executes an instruction that leaves no new value on the stack.
-    fn act(&mut self, opcode: u8) -> Result<(), PickleErrorKind> {
+    fn execute_effect(&mut self, opcode: u8) -> Result<(), PickleErrorKind> {
         match opcode {
             op::MARK => self.stack.mark(),
             op::POP => self.stack.pop_value_or_mark()?,

@@ -1,9 +1,9 @@
-//! Numbers as pickle spells them. An integer is returned as 64 bits if it fits and as its two's complement bytes if
-//! not; every function here takes at most linear time in bytes, or quadratic in a few thousand digits.
+//! Numbers in pickles. An integer is returned as 64 bits if it fits, otherwise as its two's complement bytes. Every
+//! function takes at most linear time in the number of bytes, or quadratic time in a few thousand digits.
 
 use super::error::PickleErrorKind;
 
-/// The most decimal digits that are read, the same as Python's own limit.
+/// The maximum number of decimal digits of an integer, the same as Python's limit.
 const MAX_DIGITS: usize = 4300;
 
 /// An integer of any size.
@@ -14,7 +14,7 @@ pub(crate) enum Integer {
     Big(Vec<u8>),
 }
 
-/// Converts little-endian two's complement bytes to an integer; no bytes are 0.
+/// Converts little-endian two's complement bytes to an integer; an empty vector means 0.
 pub(crate) fn from_twos_complement(mut bytes: Vec<u8>) -> Integer {
     while let [.., before, last] = bytes[..] {
         let fill = if before & 0x80 == 0 { 0 } else { 0xff };
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_become_small_where_they_fit() {
+    fn integers_that_fit_into_64_bits_are_small() {
         assert_eq!(from_twos_complement(vec![]), Integer::Small(0));
         assert_eq!(from_twos_complement(vec![0xff]), Integer::Small(-1));
         assert_eq!(from_twos_complement(vec![0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0]), Integer::Small(255));

@@ -2,7 +2,7 @@
 
 use super::error::PickleErrorKind;
 
-/// Returns the error for a byte that no machine executes.
+/// Returns the error for a byte that is not a supported opcode.
 #[cold]
 pub(crate) fn refused(byte: u8) -> PickleErrorKind {
     name(byte).map_or(PickleErrorKind::NotAPickle(byte), PickleErrorKind::RefusedOpcode)

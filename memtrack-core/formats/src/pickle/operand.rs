@@ -1,5 +1,5 @@
-//! The bytes after a token: strings, long integers, lines of text. Everything is checked against the limits before it
-//! is stored.
+//! Reads the bytes after a token: strings, long integers, lines of text. Lengths are checked against the limits before
+//! anything is stored.
 
 use super::error::PickleErrorKind;
 use super::line::{self, LineValue};
@@ -24,8 +24,8 @@ impl<R: Read> Machine<'_, R> {
         self.document.span_from(start)
     }
 
-    /// Reads a string of `length` bytes. Byte strings of Python 2 come here too: they are text, and text is UTF-8
-    /// here.
+    /// Reads a string of `length` bytes. Byte strings of Python 2 are also read as text, which must be
+    /// UTF-8.
     pub(super) fn string(&mut self, length: u64) -> Result<Value, PickleErrorKind> {
         let span = self.raw(length)?;
         text::checked(self.document.bytes(span))?;
@@ -44,7 +44,7 @@ impl<R: Read> Machine<'_, R> {
         self.document.push_twos_complement(bytes)
     }
 
-    /// Reads a value of the text protocols: its operand is a line.
+    /// Reads a value of the text protocols, whose operand is a line.
     pub(super) fn text_line(&mut self, opcode: u8) -> Result<Value, PickleErrorKind> {
         let line = self.line()?;
         self.charge(line.len())?;

@@ -1,10 +1,10 @@
-//! The last check of a document before it is returned: no cycles, bounded depth. It takes one step per value and
-//! needs no recursion, however deep or shared the values are; code that uses the document may then recurse.
+//! The last check of a document before it is returned: it has no cycles, and its depth is bounded. The check takes one
+//! step per value and needs no recursion, however deep or shared the values are; code that uses the document may recurse.
 
 use super::error::PickleErrorKind;
 use super::value::{Document, Value};
 
-/// A container, as one number over all three tables.
+/// The number of a container, over the tables of tuples, lists and dictionaries.
 type Node = usize;
 
 /// The state of a container that was not entered yet.
@@ -12,16 +12,16 @@ const NEW: u32 = 0;
 /// The state of a container whose contents are being checked.
 const OPEN: u32 = u32::MAX;
 
-/// Checks everything the root refers to.
+/// Checks every value that the root refers to.
 ///
 /// # Errors
-/// [`PickleErrorKind::Cyclic`] or [`PickleErrorKind::TooDeep`].
+/// Fails with [`PickleErrorKind::Cyclic`] or [`PickleErrorKind::TooDeep`].
 pub(super) fn check(document: &Document, depth_limit: u32) -> Result<(), PickleErrorKind> {
     let Some(root) = node(document, document.root) else { return Ok(()) };
     let count = document.tuples.len() + document.lists.len() + document.dicts.len();
     // NEW, OPEN, or the number of levels in a finished container.
     let mut levels = vec![NEW; count];
-    // The open containers, with the next child to visit and the levels found below so far.
+    // The open containers, each with the next child to visit and the number of levels found below it so far.
     let mut path: Vec<(Node, usize, u32)> = vec![(root, 0, 0)];
     levels[root] = OPEN;
     while let Some((current, next, deepest)) = path.last_mut() {

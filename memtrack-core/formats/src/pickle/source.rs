@@ -1,4 +1,4 @@
-//! The bytes of a pickle through a bounded window. A length that a file claims costs nothing until the bytes arrive.
+//! Reads the bytes of a pickle through a bounded window. A length in a file costs nothing until the bytes arrive.
 //!
 //! **Why a window of 32 KiB?** It stays in the processor's cache: with 128 KiB, loading took 0.42 instead of 0.36 s of
 //! processor time. Reading ahead on a second thread took less time on two idle cores but more processor time, and gained
@@ -9,29 +9,29 @@ use super::error::PickleErrorKind;
 use std::io::{ErrorKind, Read};
 
 /// The number of bytes per read: small enough to stay in the cache while events are read, which saves a seventh of
-/// the time for a large file, and as much as a buffered file reads past its buffer, so that nothing is copied twice.
-const STEP: usize = 32 * 1024;
+/// the time for a large file, and large enough that a buffered reader passes it through without a second copy.
+const READ_BYTES: usize = 32 * 1024;
 
-/// The space before them for the beginning of a token that the previous read cut off: reads always go to the same
-/// place, to which the kernel copies faster than to any other.
-const ROOM: usize = 16;
+/// The space in front of the read bytes for the beginning of a token that the previous read cut off. So all reads go to
+/// the same address, to which the kernel copies faster than to changing addresses.
+const HEAD_ROOM: usize = 16;
 
 /// A reader with a position.
 #[derive(Debug)]
 pub(crate) struct Source<R> {
     reader: R,
     window: Box<[u8]>,
-    /// The unread part of the window is `start..end`.
+    /// The start of the unread part of the window, which is `start..end`.
     start: usize,
     end: usize,
-    /// Bytes of the input up to `end`.
+    /// The number of bytes of the input up to `end`.
     read: u64,
 }
 
 impl<R: Read> Source<R> {
     pub(crate) fn new(reader: R) -> Self {
-        let window = vec![0; ROOM + STEP].into_boxed_slice();
-        Self { reader, window, start: ROOM, end: ROOM, read: 0 }
+        let window = vec![0; HEAD_ROOM + READ_BYTES].into_boxed_slice();
+        Self { reader, window, start: HEAD_ROOM, end: HEAD_ROOM, read: 0 }
     }
 
     /// Returns the number of bytes consumed so far.
@@ -39,16 +39,16 @@ impl<R: Read> Source<R> {
         self.read - (self.end - self.start) as u64
     }
 
-    /// Reads more input when the window is empty, or contains only the beginning of a token; fails at the end of the
-    /// input.
+    /// Reads more input into the window, which must be empty or contain only the beginning of a token; fails at the end of
+    /// the input.
     #[cold]
-    pub(crate) fn read_on(&mut self) -> Result<(), PickleErrorKind> {
+    pub(crate) fn refill(&mut self) -> Result<(), PickleErrorKind> {
         let rest = self.start..self.end;
-        self.start = ROOM - rest.len();
+        self.start = HEAD_ROOM - rest.len();
         self.window.copy_within(rest, self.start);
-        self.end = ROOM;
+        self.end = HEAD_ROOM;
         loop {
-            match self.reader.read(&mut self.window[ROOM..]) {
+            match self.reader.read(&mut self.window[HEAD_ROOM..]) {
                 Ok(0) => return Err(PickleErrorKind::Truncated),
                 Ok(count) => {
                     self.end += count;
@@ -65,7 +65,7 @@ impl<R: Read> Source<R> {
     #[inline]
     pub(crate) fn byte(&mut self) -> Result<u8, PickleErrorKind> {
         if self.start == self.end {
-            self.read_on()?;
+            self.refill()?;
         }
         let byte = self.window[self.start];
         self.start += 1;
@@ -80,7 +80,7 @@ impl<R: Read> Source<R> {
                 self.start += length;
                 return Ok(token);
             }
-            self.read_on()?;
+            self.refill()?;
         }
     }
 
@@ -90,15 +90,15 @@ impl<R: Read> Source<R> {
         &self.window[self.start..self.end]
     }
 
-    /// Consumes the next `count` bytes, which [`Self::unread`] returned.
+    /// Consumes the next `count` bytes, which must be in the window.
     #[inline]
     pub(crate) fn skip(&mut self, count: usize) {
         self.start = (self.start + count).min(self.end);
     }
 
-    /// Consumes the next `length` bytes, if they are in the window.
+    /// Consumes and returns the next `length` bytes, if they are in the window.
     #[inline]
-    pub(crate) fn ready(&mut self, length: u64) -> Option<&[u8]> {
+    pub(crate) fn take_buffered(&mut self, length: u64) -> Option<&[u8]> {
         let length = usize::try_from(length).ok()?;
         let ready = self.window[self.start..self.end].get(..length)?;
         self.start += length;
@@ -110,7 +110,7 @@ impl<R: Read> Source<R> {
         let mut missing = length;
         while missing > 0 {
             if self.start == self.end {
-                self.read_on()?;
+                self.refill()?;
             }
             let ready = (self.end - self.start) as u64;
             let count = missing.min(ready) as usize;
@@ -121,12 +121,12 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    /// Reads the bytes up to the next line feed, which is consumed but not returned.
+    /// Reads a line; the line feed is consumed but not returned.
     pub(crate) fn line(&mut self, limit_bytes: u64) -> Result<Vec<u8>, PickleErrorKind> {
         let mut line = Vec::new();
         loop {
             if self.start == self.end {
-                self.read_on()?;
+                self.refill()?;
             }
             let ready = &self.window[self.start..self.end];
             let end = ready.iter().position(|&byte| byte == b'\n');

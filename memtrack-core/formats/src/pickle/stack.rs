@@ -1,14 +1,14 @@
-//! The machine's working memory: the stack with its marks, and the memo. A value below the innermost mark cannot be
-//! popped, as in Python, so that a damaged file fails at the damage.
+//! The machine's working memory: the stack with its marks, and the memo. Like in Python, a value below the innermost mark
+//! cannot be popped, so that a damaged file fails where it is damaged.
 
 use super::error::PickleErrorKind;
 use super::value::Value;
 
-/// Values waiting to be put into containers.
+/// The stack of values and marks.
 #[derive(Debug, Default)]
 pub(super) struct Stack {
     values: Vec<Value>,
-    /// Height of the stack at each mark.
+    /// The height of the stack at each mark.
     marks: Vec<usize>,
 }
 
@@ -32,14 +32,14 @@ impl Stack {
     }
 
     /// Returns the error when there is no value to pop.
-    fn missing(&self) -> PickleErrorKind {
+    fn no_value_error(&self) -> PickleErrorKind {
         if self.marks.is_empty() { PickleErrorKind::StackUnderflow } else { PickleErrorKind::UnexpectedMark }
     }
 
     /// Pops the top value.
     pub(super) fn pop(&mut self) -> Result<Value, PickleErrorKind> {
         if self.values.len() <= self.floor() {
-            return Err(self.missing());
+            return Err(self.no_value_error());
         }
         self.values.pop().ok_or(PickleErrorKind::StackUnderflow)
     }
@@ -47,12 +47,12 @@ impl Stack {
     /// Returns the top value without removing it.
     pub(super) fn top(&self) -> Result<Value, PickleErrorKind> {
         if self.values.len() <= self.floor() {
-            return Err(self.missing());
+            return Err(self.no_value_error());
         }
         self.values.last().copied().ok_or(PickleErrorKind::StackUnderflow)
     }
 
-    /// Pops the top value, or the mark when that is on top.
+    /// Pops the top value, or the mark if a mark is on top.
     pub(super) fn pop_value_or_mark(&mut self) -> Result<(), PickleErrorKind> {
         if self.marks.last() == Some(&self.values.len()) {
             self.marks.pop();
@@ -65,7 +65,7 @@ impl Stack {
     pub(super) fn last(&self, count: usize) -> Result<&[Value], PickleErrorKind> {
         match self.values.len().checked_sub(count) {
             Some(start) if start >= self.floor() => Ok(&self.values[start..]),
-            _ => Err(self.missing()),
+            _ => Err(self.no_value_error()),
         }
     }
 
@@ -74,7 +74,8 @@ impl Stack {
         self.values.truncate(self.values.len().saturating_sub(count));
     }
 
-    /// Removes the innermost mark and returns where its values start; the values stay until [`Self::truncate`].
+    /// Removes the innermost mark and returns the index of the first value above it; the values stay until
+    /// [`Self::truncate`].
     pub(super) fn pop_mark(&mut self) -> Result<usize, PickleErrorKind> {
         self.marks.pop().ok_or(PickleErrorKind::NoMark)
     }
@@ -84,11 +85,11 @@ impl Stack {
         &self.values[start..]
     }
 
-    /// Returns the value under `start`, which [`Self::pop_mark`] returned.
+    /// Returns the value below the index `start`, which [`Self::pop_mark`] returned.
     pub(super) fn below(&self, start: usize) -> Result<Value, PickleErrorKind> {
         match start.checked_sub(1) {
             Some(index) if index >= self.floor() => Ok(self.values[index]),
-            _ => Err(self.missing()),
+            _ => Err(self.no_value_error()),
         }
     }
 
@@ -98,7 +99,7 @@ impl Stack {
     }
 }
 
-/// The values to which a pickle refers again.
+/// The values to which a pickle refers by number.
 #[derive(Debug, Default)]
 pub(super) struct Memo {
     slots: Vec<Option<Value>>,
@@ -118,8 +119,8 @@ impl Memo {
         self.set(index, value);
     }
 
-    /// Sets slot `index`. A normal writer needs two bytes or more to fill a slot, so a slot beyond `offset` bytes of
-    /// input is refused instead of allocating a table of that size.
+    /// Sets slot `index`. A writer needs at least two bytes to fill a slot, so an index larger than `offset`, the number of
+    /// bytes read, is refused instead of allocating a table of that size.
     pub(super) fn put(&mut self, index: u64, value: Value, offset: u64) -> Result<(), PickleErrorKind> {
         match usize::try_from(index) {
             Ok(slot) if index <= offset => {

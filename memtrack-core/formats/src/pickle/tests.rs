@@ -1,9 +1,9 @@
-//! The machine and the writer against each other, and the machine against malformed files.
+//! The machine reads what the writer writes, and refuses malformed files.
 
 use super::*;
 use proptest::prelude::*;
 
-/// A tree of everything the writer can write.
+/// A tree of all kinds of values that the writer can write.
 #[derive(Clone, Debug)]
 enum Tree {
     None,
@@ -161,7 +161,7 @@ fn names_are_refused_with_their_offset() {
 }
 
 #[test]
-fn an_allowed_name_needs_the_callers_consent() {
+fn a_class_is_accepted_only_if_the_caller_allows_it() {
     assert!(load(&b"ccollections\ndefaultdict\n)R."[..], &[], Limits::default()).is_err());
     assert!(read(b"ccollections\ndefaultdict\n)R.").is_ok());
     assert!(matches!(refusal(b"cbuiltins\nint\n)R."), PickleErrorKind::RefusedCall(Some(Global::Int))));
@@ -169,7 +169,7 @@ fn an_allowed_name_needs_the_callers_consent() {
 }
 
 #[test]
-fn claimed_lengths_cost_nothing() {
+fn declared_lengths_cost_nothing() {
     assert!(matches!(refusal(b"\x8d\xff\xff\xff\xff\xff\xff\xff\x7f"), PickleErrorKind::Truncated));
     assert!(matches!(refusal(b"X\xff\xff\xff\xffabc"), PickleErrorKind::Truncated));
     assert!(matches!(refusal(b"\x95\xff\xff\xff\xff\xff\xff\xff\x7fN."), PickleErrorKind::Truncated));
@@ -177,12 +177,12 @@ fn claimed_lengths_cost_nothing() {
 }
 
 #[test]
-fn cycles_and_depth_are_refused_and_sharing_is_not() {
+fn cyclic_and_deep_values_are_refused_but_shared_ones_are_not() {
     assert!(matches!(refusal(b"]q\x00h\x00a."), PickleErrorKind::Cyclic));
     assert!(matches!(refusal(b"}q\x00U\x01ah\x00s."), PickleErrorKind::Cyclic));
     let deep = [&[b']'; 100_000][..], &[b'a'; 99_999], b"."].concat();
     assert!(matches!(refusal(&deep), PickleErrorKind::TooDeep(500)));
-    // Sixty lists, each with the one before in it twice: 2^60 paths.
+    // Sixty lists, each of which contains the previous one twice: 2^60 paths.
     let mut shared = b"]\x94".to_vec();
     for level in 0..60 {
         shared.extend_from_slice(&[b']', 0x94, b'(', b'h', level, b'h', level, b'e']);
@@ -192,7 +192,7 @@ fn cycles_and_depth_are_refused_and_sharing_is_not() {
 }
 
 #[test]
-fn the_budget_is_kept() {
+fn the_memory_limit_is_enforced() {
     let limits = Limits { memory_bytes: 1000, ..Limits::default() };
     let error = load(&[b']'; 100][..], ALL, limits).unwrap_err();
     assert!(matches!(error.kind, PickleErrorKind::TooLarge { limit: 1000, .. }));

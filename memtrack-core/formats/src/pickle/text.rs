@@ -1,9 +1,9 @@
-//! Strings as pickle spells them: UTF-8 that may contain lone surrogates, and the two text forms of protocol 0. All
-//! are returned as the bytes that Python's `surrogatepass` would write.
+//! Strings in pickles: UTF-8 that may contain lone surrogates, and the two text forms of protocol 0. All are returned as
+//! the bytes that Python would encode with `surrogatepass`.
 
 use super::error::PickleErrorKind;
 
-/// Returns `text`, if it is valid as a string.
+/// Returns `text` if it is a valid string.
 #[inline]
 pub(crate) fn checked<T: AsRef<[u8]>>(text: T) -> Result<T, PickleErrorKind> {
     if !memtrack_model::text::is_utf8_with_surrogates(text.as_ref()) {
@@ -48,7 +48,7 @@ pub(crate) fn raw_unicode_escape(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind
                 push_code_point(&mut text, hexadecimal(line.get(at + 2..end))?)?;
                 at = end;
             }
-            // In pairs, so that the second of two backslashes does not start an escape.
+            // Two bytes at once, so that the second of two backslashes does not start an escape.
             [b'\\', next, ..] => {
                 text.push(b'\\');
                 push_code_point(&mut text, next.into())?;

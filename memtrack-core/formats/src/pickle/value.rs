@@ -7,7 +7,7 @@ use super::error::PickleErrorKind;
 use super::number::{Integer, from_twos_complement};
 use memtrack_model::text::lossy;
 
-/// Bytes in the document: a string, bytes, or a big integer.
+/// A range of bytes of the document: a string, bytes, or a big integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
     start: u32,
@@ -26,20 +26,20 @@ pub struct ListId(pub(super) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DictId(pub(super) u32);
 
-/// One value of a pickle.
+/// A value of a pickle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
     /// `None`.
     None,
     /// `True` or `False`.
     Bool(bool),
-    /// An integer that fits into 64 bits with sign.
+    /// An integer that fits into 64 bits.
     Int(i64),
-    /// A wider integer: little-endian two's complement bytes.
+    /// A larger integer: little-endian two's complement bytes.
     BigInt(Span),
     /// A float.
     Float(f64),
-    /// A string: UTF-8 that may hold lone surrogates.
+    /// A string: UTF-8 that may contain lone surrogates.
     Str(Span),
     /// Bytes or a bytearray.
     Bytes(Span),
@@ -49,12 +49,12 @@ pub enum Value {
     List(ListId),
     /// A dictionary, `defaultdict` or `OrderedDict`.
     Dict(DictId),
-    /// A class the caller allowed.
+    /// A class that the caller allowed.
     Global(Global),
 }
 
-/// The entries of a dictionary, in the order they were set; a key that was set twice appears twice, and its last
-/// value counts.
+/// The entries of a dictionary, in the order in which they were set. A key that was set twice occurs twice, and its last
+/// value is the valid one.
 #[derive(Clone, Debug, Default)]
 pub struct Dict {
     /// Keys and values.
@@ -63,7 +63,7 @@ pub struct Dict {
     pub factory: Option<Global>,
 }
 
-/// A pickle that was read: its root and everything the root refers to. It holds no cycle.
+/// A pickle that was read: its root and every value that the root refers to. It contains no cycle.
 #[derive(Clone, Debug)]
 pub struct Document {
     /// The value of the whole pickle.
@@ -96,7 +96,7 @@ impl Document {
         &self.bytes[span.start as usize..][..span.length as usize]
     }
 
-    /// Returns a string for people: lone surrogates become U+FFFD.
+    /// Returns a string for display, with lone surrogates replaced by U+FFFD.
     ///
     /// # Panics
     /// Panics when the span is of another document.
@@ -138,8 +138,8 @@ impl Document {
         self.dict(id).entries.iter().rev().find(|entry| is_key(entry.0)).map(|entry| entry.1)
     }
 
-    /// Returns the value as an integer, as Python sees it: booleans are 0 and 1; `None` for other types and integers
-    /// that do not fit.
+    /// Returns the value as an integer; like in Python, booleans are 0 and 1. `None` for other types and for integers that
+    /// do not fit.
     pub fn as_i64(&self, value: Value) -> Option<i64> {
         match value {
             Value::Int(number) => Some(number),
@@ -148,7 +148,7 @@ impl Document {
         }
     }
 
-    /// Returns the value as a float: floats, integers and booleans, big integers rounded; `None` for other types.
+    /// Returns a float, integer or boolean as a float; big integers are rounded. `None` for other types.
     pub fn as_f64(&self, value: Value) -> Option<f64> {
         match value {
             Value::Float(number) => Some(number),

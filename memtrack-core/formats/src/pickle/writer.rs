@@ -1,5 +1,5 @@
-//! Writes pickles as CPython does: protocol 4 in frames of about 64 KiB, every container and string memoised, equal
-//! strings shared. Any Python since 3.4, and pytorch.org/memory_viz, read the result.
+//! Writes pickles as CPython does: protocol 4 in frames of about 64 KiB, with every container and string memoised, and
+//! equal strings shared. Any Python since 3.4 and pytorch.org/memory_viz can read the result.
 
 use super::Global;
 use super::emitter::Emitter;
@@ -10,15 +10,17 @@ use std::io::{self, Write};
 /// Entries of a dictionary or items of a list are set in batches of this size.
 const BATCH: usize = 1000;
 
-/// A writer of one pickle, value by value: a call per value, in the order in which Python reads them. Containers
-/// receive their contents through a closure, so that the nesting of the code is the nesting of the data.
+/// A writer of a pickle, with a call per value, in the order in which Python reads them. The contents of a container are
+/// written by a closure, so that the nesting of the code is the nesting of the data.
 ///
-/// A container's contents must be written by exactly one value per item (two per entry); the writer does not check.
+/// Each call of a closure must write exactly one value per item, or two per entry of a dictionary; the writer does not
+/// check that.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     out: Emitter<W>,
-    /// The memo slot of each string and class written so far.
+    /// The memo slots of the strings written so far.
     strings: HashMap<Box<str>, u32>,
+    /// The memo slots of the classes written so far.
     globals: HashMap<Global, u32>,
 }
 
@@ -71,7 +73,7 @@ impl<W: Write> Writer<W> {
         self.out.float(number)
     }
 
-    /// Writes a string; if it was written before, a reference to it.
+    /// Writes a string, or a reference if the same string was written before.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -135,7 +137,7 @@ impl<W: Write> Writer<W> {
         self.batches(entries, entry, op::SETITEM, op::SETITEMS)
     }
 
-    /// Writes a `collections.defaultdict`, with `int` as its factory or with none.
+    /// Writes a `collections.defaultdict`, with the factory `int` or without a factory.
     ///
     /// # Errors
     /// Fails when the output cannot be written.
@@ -156,7 +158,8 @@ impl<W: Write> Writer<W> {
         self.batches(entries, entry, op::SETITEM, op::SETITEMS)
     }
 
-    /// Writes the contents of a container: a batch of one with `single`, longer ones between a mark and `batched`.
+    /// Writes the contents of a container in batches: a batch of one item ends with `single`, a longer one begins with a
+    /// mark and ends with `batched`.
     fn batches<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,

@@ -1,18 +1,19 @@
-//! The recorder's data about a whole recording and its devices, in PyTorch's files: its start, the device that is the
-//! heap of the process, the sampling, the exact counts, and the items that did not fit the recorder's tables.
+//! The recorder's data about a whole recording and its devices, in PyTorch's files: the start of the recording, the
+//! device that is the heap of the process, the sampling, the exact counts, and the items that did not fit into the
+//! recorder's tables.
 //! `allocator_settings.memtrack.start_us` and `.heap` are numbers, `.sampling`, `.sampled` and `.folded` records, and
 //! `.counts` is a list of records with the names of [`DeviceStatistics`]' fields; pinned memory is device 65535.
-//! `.counted_peak` is one too, if the heap's peak was counted; its times are microseconds after the start.
-//! `.incomplete` is present if the recording was not ended.
+//! `.counted_peak` is a record too, if the heap's peak was counted; its times are microseconds after the start.
+//! `.incomplete` is present if the recording was not finished.
 
 use super::convert::LARGEST;
-use super::settings::{of_memtrack, read_record, record};
+use super::settings::{memtrack_part, read_record, record};
 use super::{Key, StringInterner};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{Clock, CountedPeak, DeviceStatistics, Folded, Meta, Snapshot, Value};
 use serde::{Deserialize, Serialize};
 
-/// The rule by which a heap was sampled.
+/// The parameters with which a heap was sampled.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Sampling {
@@ -22,7 +23,7 @@ struct Sampling {
     budget: f64,
 }
 
-/// The peak of the heap: [`CountedPeak`], with the moments as times and as numbers of the events before them.
+/// A [`CountedPeak`] in a file: each moment is a time, and the number of events before it.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct FilePeak {
@@ -58,7 +59,8 @@ impl FilePeak {
     }
 }
 
-/// Returns all these data of a recording, which was converted `to` a snapshot, by the names of the settings.
+/// Returns all of this data by the names of the settings: of the recording `from`, which was converted to the snapshot
+/// `to`.
 pub(super) fn values(
     from: &Snapshot,
     to: &Snapshot,
@@ -67,7 +69,7 @@ pub(super) fn values(
     strings: &mut StringInterner,
 ) -> [(&'static str, Option<Value>); 8] {
     let number = |number: u64| Value::integer(number.min(LARGEST).into());
-    let high = to.counted_peak.zip(start_us).and_then(|(peak, start)| FilePeak::of(&peak, start));
+    let peak = to.counted_peak.zip(start_us).and_then(|(peak, start)| FilePeak::of(&peak, start));
     let is_folded = from.folded != Folded::default();
     [
         ("start_us", start_us.map(number)),
@@ -75,13 +77,13 @@ pub(super) fn values(
         ("heap", heap.map(|heap| number(heap.0.into()))),
         ("sampling", sampling(&from.meta, strings)),
         ("sampled", from.sampling.as_ref().map(|sampling| record(sampling, LARGEST, strings))),
-        ("counted_peak", high.map(|high| record(&high, LARGEST, strings))),
+        ("counted_peak", peak.map(|peak| record(&peak, LARGEST, strings))),
         ("folded", is_folded.then(|| record(&from.folded, LARGEST, strings))),
         ("counts", counts(&to.devices, strings)),
     ]
 }
 
-/// Returns the sampling; none where every block was recorded.
+/// Returns the parameters of sampling; `None` if every block was recorded.
 fn sampling(meta: &Meta, strings: &mut StringInterner) -> Option<Value> {
     let sampling = Sampling {
         threshold_bytes: meta.sample_threshold_bytes,
@@ -92,19 +94,19 @@ fn sampling(meta: &Meta, strings: &mut StringInterner) -> Option<Value> {
     (sampling.threshold_bytes > 0).then(|| record(&sampling, LARGEST, strings))
 }
 
-/// Returns the counts, by the devices' numbers in the file; none if they were not counted.
+/// Returns the counts, with the devices' numbers in the file; `None` if nothing was counted.
 fn counts(devices: &[DeviceStatistics], strings: &mut StringInterner) -> Option<Value> {
     let counted = devices.iter().filter(|row| row.counted);
     let counts: Vec<Value> = counted.map(|row| record(row, LARGEST, strings)).collect();
     (!counts.is_empty()).then(|| Value::List(counts.into()))
 }
 
-/// Restores all these data in a snapshot that memtrack wrote.
+/// Restores all of this data in a snapshot that memtrack wrote.
 pub(super) fn restore(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.as_deref_mut() else { return };
     let strings = &snapshot.strings;
     let Some(settings) = pytorch.root_value(Key::AllocatorSettings) else { return };
-    let part = |name| of_memtrack(settings, name, strings);
+    let part = |name| memtrack_part(settings, name, strings);
     let number = |name| part(name).and_then(Value::as_i128).and_then(|number| u64::try_from(number).ok());
     let sampling = part("sampling").and_then(|value| read_record::<Sampling>(value, strings));
     if let Some(sampling) = sampling {
@@ -128,12 +130,12 @@ pub(super) fn restore(snapshot: &mut Snapshot) {
     let heap = heap.filter(|&heap| usize::from(heap) < pytorch.traces.len());
     // A start after an event is invalid.
     let start = number("start_us").filter(|&start| snapshot.events.ticks.iter().all(|&ticks| start <= ticks));
-    let high = part("counted_peak").and_then(|value| read_record::<FilePeak>(value, strings));
+    let peak = part("counted_peak").and_then(|value| read_record::<FilePeak>(value, strings));
     pytorch.heap = heap.map(DeviceId);
     snapshot.counted_peak = None;
     if let Some(start) = start {
         pytorch.start_us = Some(start);
-        snapshot.counted_peak = high.filter(|_| heap.is_some()).map(|high| high.peak(start));
+        snapshot.counted_peak = peak.filter(|_| heap.is_some()).map(|peak| peak.peak(start));
         snapshot.clock = Clock::of_microseconds(start);
     }
 }

@@ -1,11 +1,11 @@
-//! The CUDA driver's reports about its devices, in PyTorch's files: `allocator_settings.memtrack.driver`, a list of
-//! readings, each a list of `[name, value]` with the names of [`DriverReading`]'s fields.
+//! The readings of the CUDA driver, in PyTorch's files: `allocator_settings.memtrack.driver`, a list of readings, each a
+//! list of `[name, value]` with the names of [`DriverReading`]'s fields.
 
-use super::settings::{of_memtrack, read_record, record};
+use super::settings::{memtrack_part, read_record, record};
 use super::{Key, StringInterner};
 use memtrack_model::snapshot::{DriverReading, Snapshot, Value};
 
-/// Returns the readings as a value; none where the list is empty.
+/// Returns the readings as a value; `None` if there are none.
 pub(super) fn value(readings: &[DriverReading], strings: &mut StringInterner) -> Option<Value> {
     let readings: Vec<Value> = readings.iter().map(|reading| record(reading, u64::MAX, strings)).collect();
     (!readings.is_empty()).then(|| Value::List(readings.into()))
@@ -16,9 +16,10 @@ pub(super) fn restore(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
     let strings = &snapshot.strings;
     let setting =
-        pytorch.root_value(Key::AllocatorSettings).and_then(|all| of_memtrack(all, "driver", strings));
+        pytorch.root_value(Key::AllocatorSettings).and_then(|all| memtrack_part(all, "driver", strings));
     let Some(Value::List(readings)) = setting else { return };
-    let read = readings.iter().take(DriverReading::MAX_COUNT).filter_map(|one| read_record(one, strings));
+    let read =
+        readings.iter().take(DriverReading::MAX_COUNT).filter_map(|reading| read_record(reading, strings));
     let read = read.filter(|reading: &DriverReading| reading.device.is_accelerator());
     snapshot.driver = read.collect();
 }

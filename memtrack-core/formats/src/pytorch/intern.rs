@@ -1,5 +1,5 @@
-//! Interning while a file is read: each table with an index that finds equal rows. The index is dropped with the
-//! reader; the tables go into the snapshot.
+//! Interning while a file is read: each table has an index that finds equal rows. The indexes are dropped with the
+//! reader; the tables become part of the snapshot.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
@@ -8,13 +8,14 @@ use memtrack_model::snapshot::pytorch::vocabulary;
 use memtrack_model::snapshot::{FrameId, NamedStacks, StringId, StringTable};
 use std::hash::{BuildHasher, Hash};
 
-/// Hashes with a fixed seed: hostile files are bounded by their size, and equal files must produce equal tables.
+/// Hashes with a fixed seed, because equal files must produce equal tables. The cost of a file made to collide is bounded
+/// by its size.
 #[inline]
 pub(super) fn hash_of(value: impl Hash) -> u64 {
     FixedState::with_seed(0x6d65_6d74_7261_636b).hash_one(value)
 }
 
-/// Returns the bytes that an index takes: seven of eight places may be filled, and each has a byte beside it.
+/// Returns the size of an index in bytes: at most seven of eight slots are filled, and each has a control byte.
 pub(super) fn table_bytes<T>(table: &HashTable<T>) -> u64 {
     (table.capacity() * 8 / 7 * (size_of::<T>() + 1)) as u64
 }
@@ -31,23 +32,23 @@ impl Default for StringInterner {
     fn default() -> Self {
         let mut interner = Self { table: StringTable::default(), index: HashTable::new() };
         for word in vocabulary() {
-            // `snapshot` and `free` may occur twice: an id per occurrence, and look-ups find the first one.
+            // `snapshot` and `free` may occur twice: each occurrence has an id, and look-ups find the first one.
             let id = interner.table.push(word.as_bytes());
-            interner.enter(word.as_bytes(), id);
+            interner.add_to_index(word.as_bytes(), id);
         }
         interner
     }
 }
 
 impl StringInterner {
-    /// Returns the id of `bytes`, new or not.
+    /// Returns the id of `bytes`, which are added if they are new.
     #[inline]
     pub fn intern(&mut self, bytes: &[u8]) -> StringId {
         if bytes.is_empty() {
             return StringId::EMPTY;
         }
         let hash = hash_of(bytes);
-        // The half of the hash beside each row avoids comparing different strings.
+        // Half of the hash is stored with each id, to avoid comparing different strings.
         let (table, short) = (&self.table, (hash >> 32) as u32);
         let found =
             self.index.find(hash, |&(id, other)| other == short && table.bytes(StringId(id)) == bytes);
@@ -55,11 +56,11 @@ impl StringInterner {
             return StringId(id);
         }
         let id = self.table.push(bytes);
-        self.enter(bytes, id);
+        self.add_to_index(bytes, id);
         id
     }
 
-    fn enter(&mut self, bytes: &[u8], id: StringId) {
+    fn add_to_index(&mut self, bytes: &[u8], id: StringId) {
         let hash = hash_of(bytes);
         let table = &self.table;
         self.index
@@ -80,7 +81,7 @@ pub(super) struct StackInterner {
 }
 
 impl StackInterner {
-    /// Returns the id of a stack, new or not.
+    /// Returns the id of a stack, which is added if it is new.
     #[inline]
     pub(super) fn intern(&mut self, frames: &[FrameId]) -> StackId {
         if frames.is_empty() {

@@ -20,8 +20,8 @@ pub use write::{Encoding, write};
 
 use memtrack_model::snapshot::pytorch::{ExactValue, Key, Part, PyTorch, Records, Shape, known};
 
-/// Restores from a snapshot's settings what memtrack wrote there: scopes, samples, counts, the driver's readings. For
-/// callers that have changed the settings of a snapshot after reading it.
+/// Restores the data that memtrack wrote to a snapshot's settings: scopes, samples, counts, the driver's readings. For
+/// callers that have changed the settings after reading the snapshot.
 pub fn restore_settings(snapshot: &mut memtrack_model::Snapshot) {
     samples::restore(snapshot);
     scopes::restore(snapshot);

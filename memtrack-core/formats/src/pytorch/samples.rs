@@ -1,19 +1,20 @@
-//! Samples in PyTorch's files: their texts are written with a file, and recognised when it is read.
+//! Samples in PyTorch's files: each sampled block has a text in its metadata, by which it is recognised when the file is
+//! read.
 
 use super::StringInterner;
-use super::settings::of_memtrack;
+use super::settings::memtrack_part;
 use memtrack_model::snapshot::pytorch::{Key, PyTorch, Sample, Samples};
 use memtrack_model::snapshot::{Snapshot, StringId, StringTable, Value, WeighedBlock};
 use std::collections::HashMap;
 
 /// The texts of samples while a file is being written.
 #[derive(Default)]
-pub(super) struct Texts {
-    known: HashMap<(StringId, u64, u64), StringId>,
-    all: Vec<(StringId, Sample)>,
+pub(super) struct SampleTexts {
+    by_sample: HashMap<(StringId, u64, u64), StringId>,
+    entries: Vec<(StringId, Sample)>,
 }
 
-impl Texts {
+impl SampleTexts {
     /// Returns the metadata of a sampled block in the scope with that `path`.
     pub(super) fn text(
         &mut self,
@@ -22,20 +23,20 @@ impl Texts {
         strings: &mut StringInterner,
     ) -> StringId {
         let WeighedBlock { size_bytes, blocks, .. } = weighed;
-        let all = &mut self.all;
-        *self.known.entry((path, size_bytes, blocks.to_bits())).or_insert_with(|| {
+        let entries = &mut self.entries;
+        *self.by_sample.entry((path, size_bytes, blocks.to_bits())).or_insert_with(|| {
             let scope = strings.table.get(path).into_owned();
             let between = if scope.is_empty() { "" } else { " " };
             let label = format!("{scope}{between}[sample of {size_bytes} B, stands for {blocks:.2} blocks]");
             let text = strings.intern(label.as_bytes());
-            all.push((text, Sample { path, size_bytes, weight: blocks }));
+            entries.push((text, Sample { path, size_bytes, weight: blocks }));
             text
         })
     }
 
-    /// Returns the meanings of the texts, as a value; none where there are no samples.
+    /// Returns the samples that the texts stand for, as a value; `None` if there are no samples.
     pub(super) fn value(&self) -> Option<Value> {
-        let one = |(text, sample): &(StringId, Sample)| {
+        let entry = |(text, sample): &(StringId, Sample)| {
             let parts = [
                 Value::Str(*text),
                 Value::Str(sample.path),
@@ -44,7 +45,7 @@ impl Texts {
             ];
             Value::List(parts.into_iter().collect())
         };
-        (!self.all.is_empty()).then(|| Value::List(self.all.iter().map(one).collect()))
+        (!self.entries.is_empty()).then(|| Value::List(self.entries.iter().map(entry).collect()))
     }
 }
 
@@ -52,10 +53,10 @@ impl Texts {
 pub(super) fn restore(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.as_deref_mut() else { return };
     let settings = pytorch.root_value(Key::AllocatorSettings);
-    let setting = settings.and_then(|settings| of_memtrack(settings, "samples", &snapshot.strings));
+    let setting = settings.and_then(|settings| memtrack_part(settings, "samples", &snapshot.strings));
     let Some(Value::List(entries)) = setting else { return };
     let by_text: HashMap<StringId, Sample> = entries.iter().filter_map(read).collect();
-    let by_block = of_blocks(pytorch, &snapshot.strings, &by_text);
+    let by_block = live_samples(pytorch, &snapshot.strings, &by_text);
     pytorch.samples = Samples::new(by_text, by_block);
 }
 
@@ -70,8 +71,8 @@ fn read(entry: &Value) -> Option<(StringId, Sample)> {
     (weight.is_finite() && weight >= 1.0).then_some((*text, Sample { path: *path, size_bytes, weight }))
 }
 
-/// Returns the samples among the live blocks.
-fn of_blocks(
+/// Returns the samples among the live blocks, by the blocks' positions.
+fn live_samples(
     pytorch: &PyTorch,
     strings: &StringTable,
     by_text: &HashMap<StringId, Sample>,
@@ -81,7 +82,7 @@ fn of_blocks(
     rows.filter_map(|(place, row)| Some((place, *sample(row)?))).collect()
 }
 
-/// Returns the rows of the blocks that are in use or not free yet: those of [`Snapshot::blocks`], in their order.
+/// Returns the rows of the blocks that are allocated or not free yet, in the order of [`Snapshot::blocks`].
 pub(super) fn active_blocks<'a>(
     pytorch: &'a PyTorch,
     strings: &'a StringTable,
@@ -91,7 +92,7 @@ pub(super) fn active_blocks<'a>(
     rows.filter(|&row| is_active(strings.bytes(blocks.text(row, Key::State))))
 }
 
-/// Returns whether a block in that state is allocated, or not free yet.
+/// Returns whether a block in this state is allocated or not free yet.
 fn is_active(state: &[u8]) -> bool {
     matches!(state, b"active_allocated" | b"active_pending_free" | b"active_awaiting_free")
 }

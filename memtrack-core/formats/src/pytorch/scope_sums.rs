@@ -1,9 +1,9 @@
 //! The exact sums of scopes in PyTorch's files: `allocator_settings.memtrack.scope_sums = [time in microseconds, folded,
-//! [[device, path, bytes, blocks], …]]`, with the devices' numbers in the file and the paths of scopes. Scopes with the same
-//! path share their sums, as they share their blocks.
+//! [[device, path, bytes, blocks], …]]`, with the devices' numbers in the file and the paths of scopes. Scopes with the
+//! same path have common sums, because their blocks cannot be distinguished either.
 
 use super::Key;
-use super::settings::of_memtrack;
+use super::settings::memtrack_part;
 use memtrack_model::event::{DeviceId, ScopeId};
 use memtrack_model::snapshot::{ScopeSum, ScopeSums, Snapshot, StringId, Value};
 use std::collections::{BTreeMap, HashMap};
@@ -27,7 +27,7 @@ pub(super) fn value(
 pub(super) fn restore(snapshot: &mut Snapshot, paths: &HashMap<StringId, ScopeId>) {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
     let settings = pytorch.root_value(Key::AllocatorSettings);
-    let setting = settings.and_then(|settings| of_memtrack(settings, "scope_sums", &snapshot.strings));
+    let setting = settings.and_then(|settings| memtrack_part(settings, "scope_sums", &snapshot.strings));
     snapshot.scope_sums = setting.and_then(|setting| read(setting, paths));
 }
 

@@ -1,21 +1,21 @@
 //! Scopes in PyTorch's files. An event's scope is a path in its `user_metadata`, which the viewer shows. The parts
-//! cannot be derived from the path (a module's name may contain dots, an operator's may be `forward`), so they are
-//! stored once for each path in the settings, which only memtrack reads: `allocator_settings.memtrack.scopes =
+//! cannot be derived from the path (a module's name may contain dots, and an operator may be called `forward`), so they
+//! are stored once for each path in the settings, which only memtrack reads: `allocator_settings.memtrack.scopes =
 //! [[path, [[kind, name], …]], …]`, outermost first. (Lists, because a dictionary with a key such as `action` would
 //! be read as an event.)
 //!
-//! **What if two scopes have one path?** The parts are those of the first.
+//! **What if two scopes have the same path?** The parts of the first one are stored.
 
 use super::samples::active_blocks;
 use super::scope_sums;
-use super::settings::of_memtrack;
+use super::settings::memtrack_part;
 use super::{Key, PyTorch, StringInterner};
 use memtrack_model::ScopeStep;
 use memtrack_model::event::ScopeId;
 use memtrack_model::snapshot::{Scope, ScopeKind, ScopeTable, Snapshot, StringId, StringTable, Value};
 use std::collections::HashMap;
 
-/// The kinds as they are written.
+/// The kinds of scopes, and their names in a file.
 const KINDS: [(ScopeKind, &str); 5] = [
     (ScopeKind::Operator, "operator"),
     (ScopeKind::Module, "module"),
@@ -23,12 +23,12 @@ const KINDS: [(ScopeKind, &str); 5] = [
     (ScopeKind::Backward, "backward"),
     (ScopeKind::Optimizer, "optimizer"),
 ];
-/// The most nested scopes that are read back.
+/// The maximum depth of nested scopes that are read.
 const MAX_DEPTH: usize = 256;
-/// The most bytes of scopes' names that are read back: a file may refer to one huge name any number of times.
+/// The maximum size of all scopes' names that are read: a file may refer to the same huge name any number of times.
 const MAX_NAME_BYTES: usize = 64 << 20;
 
-/// Returns the parts of each path, as a value; none where there are no paths.
+/// Returns the parts of each path, as a value; `None` if there are no paths.
 pub(super) fn value<'a>(
     paths: impl Iterator<Item = (StringId, Vec<ScopeStep<'a>>)>,
     strings: &mut StringInterner,
@@ -40,7 +40,7 @@ pub(super) fn value<'a>(
     };
     let scopes: Vec<Value> = paths
         .map(|(path, steps)| {
-            let steps = steps.iter().map(|one| step(one, strings)).collect();
+            let steps = steps.iter().map(|part| step(part, strings)).collect();
             Value::List([Value::Str(path), Value::List(steps)].into())
         })
         .collect();
@@ -75,7 +75,7 @@ pub(super) fn restore(snapshot: &mut Snapshot) {
 fn scopes_of(pytorch: &PyTorch, strings: &StringTable) -> (ScopeTable, HashMap<StringId, ScopeId>) {
     let (mut table, mut paths, mut known) = (ScopeTable::default(), HashMap::new(), HashMap::new());
     let settings = pytorch.root_value(Key::AllocatorSettings);
-    let setting = settings.and_then(|settings| of_memtrack(settings, "scopes", strings));
+    let setting = settings.and_then(|settings| memtrack_part(settings, "scopes", strings));
     let Some(Value::List(entries)) = setting else {
         return (table, paths);
     };

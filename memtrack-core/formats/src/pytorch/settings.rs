@@ -1,5 +1,4 @@
-//! The settings that memtrack adds to a PyTorch snapshot, and which no other program reads:
-//! `allocator_settings.memtrack`.
+//! The settings that memtrack adds to a PyTorch snapshot, `allocator_settings.memtrack`. No other program reads them.
 
 use super::StringInterner;
 use memtrack_model::snapshot::{StringTable, Value};
@@ -9,7 +8,7 @@ use serde_json::{Map, Value as Json};
 
 const MEMTRACK: &str = "memtrack";
 
-/// Returns the settings with these parts; empty where there are none.
+/// Returns settings with these parts; empty settings if there are none.
 pub(super) fn with_parts<'a>(
     parts: impl IntoIterator<Item = (&'a str, Option<Value>)>,
     strings: &mut StringInterner,
@@ -23,12 +22,12 @@ pub(super) fn with_parts<'a>(
     Value::Dict([(text(MEMTRACK), Value::Dict(present.into()))].into())
 }
 
-/// Returns one of the parts.
-pub(super) fn of_memtrack<'a>(settings: &'a Value, part: &str, strings: &StringTable) -> Option<&'a Value> {
-    under(under(settings, MEMTRACK, strings)?, part, strings)
+/// Returns a part of the settings that memtrack added.
+pub(super) fn memtrack_part<'a>(settings: &'a Value, part: &str, strings: &StringTable) -> Option<&'a Value> {
+    value_of(value_of(settings, MEMTRACK, strings)?, part, strings)
 }
 
-/// The most fields of a record that are read back.
+/// The maximum number of fields of a record that are read.
 const MAX_FIELDS: usize = 64;
 
 /// Converts a record of numbers and words to a list of `[name, value]`: a dictionary with a key such as `action`
@@ -47,7 +46,7 @@ pub(super) fn record(fields: &impl Serialize, largest: u64, strings: &mut String
     Value::List(pairs.collect())
 }
 
-/// Reads such a record back; `None` where it is invalid. Unknown names are ignored here and stay in the file.
+/// Reads a record that [`record`] has written; `None` if it is invalid. Unknown names are ignored, and stay in the file.
 pub(super) fn read_record<T: DeserializeOwned>(value: &Value, strings: &StringTable) -> Option<T> {
     let Value::List(pairs) = value else { return None };
     let mut fields = Map::new();
@@ -64,9 +63,9 @@ pub(super) fn read_record<T: DeserializeOwned>(value: &Value, strings: &StringTa
     serde_json::from_value(Json::Object(fields)).ok()
 }
 
-/// Returns a dictionary's value under a name that is not in the vocabulary.
-fn under<'a>(dictionary: &'a Value, name: &str, strings: &StringTable) -> Option<&'a Value> {
+/// Returns the value of a string key in a dictionary.
+fn value_of<'a>(dictionary: &'a Value, name: &str, strings: &StringTable) -> Option<&'a Value> {
     let Value::Dict(entries) = dictionary else { return None };
-    let is_it = |key: &Value| matches!(key, Value::Str(id) if strings.bytes(*id) == name.as_bytes());
-    entries.iter().find(|(key, _)| is_it(key)).map(|(_, value)| value)
+    let is_name = |key: &Value| matches!(key, Value::Str(id) if strings.bytes(*id) == name.as_bytes());
+    entries.iter().find(|(key, _)| is_name(key)).map(|(_, value)| value)
 }

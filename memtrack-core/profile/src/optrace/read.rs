@@ -10,7 +10,7 @@ use super::error::TraceError;
 use super::line::{Kind, TraceLine};
 use super::resolve::Builder;
 use crate::repairs::{Repair, Repairs};
-use memtrack_formats::{Counted, Stored, unpack};
+use memtrack_formats::{CountingReader, InputState, unpack};
 use memtrack_model::optrace::{Header, OperatorTrace};
 use std::io::{self, BufRead, Read};
 
@@ -63,8 +63,8 @@ const MEMORY_ALLOWANCE: u64 = 64 << 20;
 /// cycle. [`Mode::Compat`] also rejects damage that [`Mode::Tolerant`] repairs (docs/FILES.md in the
 /// repository).
 pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, TraceError> {
-    let count = Stored::default();
-    let (reader, _) = unpack(Counted { inner: input, count: &count })?;
+    let count = InputState::default();
+    let (reader, _) = unpack(CountingReader { inner: input, count: &count })?;
     let mut lines = Lines {
         reader,
         line: Vec::new(),
@@ -152,7 +152,7 @@ struct Lines<'a, R> {
     number: u64,
     remaining_bytes: u64,
     unpacked: u64,
-    stored: &'a Stored,
+    stored: &'a InputState,
 }
 
 impl<R: BufRead> Lines<'_, R> {

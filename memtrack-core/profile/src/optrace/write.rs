@@ -1,7 +1,7 @@
 //! Writes operator traces, one JSON object per line.
 
 use memtrack_file::ReplacingFile;
-use memtrack_formats::{Compression, packed};
+use memtrack_formats::{Compression, write_compressed};
 use memtrack_model::optrace::{
     Arg, Memory, NamedTensor, OpKind, OperatorTrace, OptimizedParam, Param, Record, RecordId, Tensor,
     TensorId, TracePhase, What,
@@ -23,7 +23,9 @@ pub fn save(trace: &OperatorTrace, path: &Path) -> io::Result<()> {
     let mut file = ReplacingFile::create(path)?;
     let suffix = path.extension().unwrap_or_default().to_string_lossy();
     let compression = Compression::named(&suffix).unwrap_or_default();
-    packed(&mut file, compression, |output| write(trace, BufWriter::with_capacity(1 << 16, output)))?;
+    write_compressed(&mut file, compression, |output| {
+        write(trace, BufWriter::with_capacity(1 << 16, output))
+    })?;
     file.commit()
 }
 

@@ -3,7 +3,7 @@
 use super::{PRODUCER, ROOT, RecordedTrace, lacks_records};
 use crate::interner::Interner;
 use foldhash::fast::RandomState;
-use memtrack_file::operators::{Entry, LoggedLine, LoggedTensor, Owned};
+use memtrack_file::operators::{Entry, LoggedLine, LoggedTensor, Registration};
 use memtrack_model::Phase;
 use memtrack_model::event::{Action, DeviceId, ScopeId, ThreadId};
 use memtrack_model::operators::TensorInfo;
@@ -250,7 +250,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn registered_module(&mut self, ticks: u64, thread: ThreadId, owned: Owned<'_>) -> &mut Module {
+    fn registered_module(&mut self, ticks: u64, thread: ThreadId, owned: Registration<'_>) -> &mut Module {
         let record = match self.modules.get(&owned.owner) {
             Some(&record) => record,
             None => {
@@ -272,7 +272,7 @@ impl<'a> Builder<'a> {
         &mut self,
         ticks: u64,
         thread: ThreadId,
-        owned: Owned<'_>,
+        owned: Registration<'_>,
         (parameter, state): (&LoggedTensor, &LoggedTensor),
     ) {
         let (parameter, state) = (self.tensor(&parameter.info), self.tensor(&state.info));

@@ -4,7 +4,7 @@
 
 use super::fork::ForkCell;
 use super::{Options, fork};
-use memtrack_file::tagged;
+use memtrack_file::tagged_path;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -47,7 +47,7 @@ pub(super) fn inherited_options() -> Option<Options> {
             name.push(format!(".{}", std::process::id()));
             PathBuf::from(name)
         };
-        let own_dump = |path: &PathBuf| tagged(path, &std::process::id().to_string());
+        let own_dump = |path: &PathBuf| tagged_path(path, &std::process::id().to_string());
         let mut inherited = options.clone();
         inherited.output = options.output.as_ref().map(own);
         inherited.dump_on_oom = options.dump_on_oom.as_ref().map(own_dump);

@@ -9,8 +9,8 @@
 //! Each part has all tables again, so it is an eighth of the bound, or twice its head where that is more.
 
 use crate::guarded_file::{GuardedFile, Identity, identity, is_locked, try_lock, unlock};
-use memtrack_file::part::{is_unfinished, numbers_beside, older_parts, part_path};
-use memtrack_file::tagged;
+use memtrack_file::part::{is_unfinished, older_parts, part_numbers, part_path};
+use memtrack_file::tagged_path;
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -171,7 +171,7 @@ impl Destination {
             Err(why) => why,
         };
         for number in 2..MAX_UNFINISHED + 2 {
-            let beside = tagged(path, &number.to_string());
+            let beside = tagged_path(path, &number.to_string());
             match memtrack_file::create_new_file(&beside) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -264,5 +264,5 @@ fn is_unfinished_at(path: &Path) -> io::Result<bool> {
 
 /// Returns a number for a stream's first part such that no file has its name or that of a later one.
 pub(super) fn free_number(path: &Path) -> u64 {
-    numbers_beside(path).into_iter().max().map_or(1, |most| most + 1)
+    part_numbers(path).into_iter().max().map_or(1, |most| most + 1)
 }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::host::reserve;
 use crate::{message, reentry, scope, signals, stack, switch};
-use memtrack_file::{ReplacingFile, tagged};
+use memtrack_file::{ReplacingFile, tagged_path};
 use memtrack_model::snapshot::Snapshot;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -232,7 +232,7 @@ pub(super) fn dump_on_oom(many: u64) -> Option<(Snapshot, PathBuf)> {
 fn dump_path(path: &Path, earlier: u64, many: u64) -> PathBuf {
     match earlier {
         0 => path.to_owned(),
-        count => tagged(path, &((count - 1) % (many - 1) + 1).to_string()),
+        count => tagged_path(path, &((count - 1) % (many - 1) + 1).to_string()),
     }
 }
 

@@ -288,7 +288,7 @@ impl Stream {
             self.writer.modules(&binaries::known_or_loaded())?;
         }
         self.written.write_new(recorder, events, &mut self.writer)?;
-        self.writer.together(|writer| {
+        self.writer.write_together(|writer| {
             writer.events(events)?;
             writer.clock(clock::reading())
         })?;

@@ -221,7 +221,7 @@ impl Scrub {
     }
 
     fn operator_line(&mut self, entry: &Entry<'_>) -> OperatorLine {
-        let mut scrub_owned = |owned: &memtrack_file::operators::Owned<'_>| {
+        let mut scrub_owned = |owned: &memtrack_file::operators::Registration<'_>| {
             (owned.owner, self.label("class", owned.class), self.label("state", owned.name))
         };
         let (mut line, tensors): (OperatorLine, Vec<&LoggedTensor>) = match entry {

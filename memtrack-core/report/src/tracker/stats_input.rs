@@ -3,7 +3,7 @@
 
 use super::StatsError;
 use memtrack_formats::pickle::{Document, Global, Limits, Value, load};
-use memtrack_formats::{Compression, Counted, Stored, unpack};
+use memtrack_formats::{Compression, CountingReader, InputState, unpack};
 use std::io::{Cursor, Read};
 
 /// The maximum ratio of unpacked to stored size that the limits allow for.
@@ -14,8 +14,8 @@ pub(super) fn pickle(
     reader: impl Read,
     limits: impl FnOnce(Compression) -> Limits,
 ) -> Result<Document, StatsError> {
-    let stored = Stored::default();
-    let (mut reader, compression) = unpack(Counted { inner: reader, count: &stored })?;
+    let stored = InputState::default();
+    let (mut reader, compression) = unpack(CountingReader { inner: reader, count: &stored })?;
     let mut head = Vec::with_capacity(8);
     reader.by_ref().take(8).read_to_end(&mut head)?;
     let other = match head[..] {

@@ -1,4 +1,4 @@
-//! Arrays, which are identified by a handle and not an address. Their size is that of their elements: the
+//! Arrays, which are identified by a handle instead of an address. The size of an array is that of its elements: the
 //! driver does not report the additional bytes for tiling.
 
 use super::memory::PLAIN;
@@ -32,7 +32,7 @@ const LAYERED: u32 = 0x01;
 const MAPPED_LATER: u32 = 0x40 | 0x80;
 
 impl ArrayDescriptor3d {
-    /// Bytes of the elements at a mipmap level.
+    /// Returns the bytes of the elements at a mipmap level.
     fn bytes(&self, level: u32) -> u64 {
         if self.flags & MAPPED_LATER != 0 {
             return 0;
@@ -59,7 +59,7 @@ pub(in crate::hook) unsafe fn create(
     out: *mut u64,
     descriptor: *const ArrayDescriptor,
 ) -> CuResult {
-    // SAFETY: the driver reads it too, and nothing is read if it is null.
+    // SAFETY: the driver reads the descriptor too; a null descriptor is not read.
     let size = unsafe { descriptor.as_ref() }.map_or(0, |flat| {
         let ArrayDescriptor { width, height, format, channels } = *flat;
         ArrayDescriptor3d { width, height, depth: 0, format, channels, flags: 0 }.bytes(0)

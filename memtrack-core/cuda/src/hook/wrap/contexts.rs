@@ -1,4 +1,4 @@
-//! The ends of contexts, which end all their memory.
+//! The functions that destroy contexts, and with them all of their memory.
 
 use super::{CuResult, SUCCESS, ipc, pools};
 use crate::hook::watch::HookedCall;
@@ -6,10 +6,10 @@ use memtrack_recorder::recorder::driver_memory::Teardown;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The primary contexts by device; 0: not known.
+/// The primary contexts by device; 0 if unknown.
 static PRIMARY: [AtomicU64; 32] = [const { AtomicU64::new(0) }; 32];
 
-type OnDevice = unsafe extern "C" fn(i32) -> CuResult;
+type DeviceFunction = unsafe extern "C" fn(i32) -> CuResult;
 
 fn primary_of(device: i32) -> Option<&'static AtomicU64> {
     usize::try_from(device).ok().and_then(|device| PRIMARY.get(device))
@@ -37,41 +37,41 @@ pub(in crate::hook) unsafe fn retain(
 }
 
 /// `cuDevicePrimaryCtxReset_v2`.
-pub(in crate::hook) unsafe fn reset(real: OnDevice, device: i32) -> CuResult {
+pub(in crate::hook) unsafe fn reset(real: DeviceFunction, device: i32) -> CuResult {
     // SAFETY: the caller's argument, passed on.
     let call = || unsafe { real(device) };
     let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
-    watch.before_the_end();
-    let freed = watch.tear_down(teardown_of(device));
+    watch.read_before_teardown();
+    let freed = watch.before_teardown(teardown_of(device));
     let result = call();
-    watch.all_freed(result, freed);
+    watch.record_free_results(result, freed);
     if result == SUCCESS {
         forget(teardown_of(device));
     }
     result
 }
 
-/// `cuDevicePrimaryCtxRelease_v2`: mostly other code still holds the context, so the effect is checked afterwards.
-/// Its addresses cannot have been allocated again by then: that would require a new context.
-pub(in crate::hook) unsafe fn release(real: OnDevice, device: i32) -> CuResult {
+/// `cuDevicePrimaryCtxRelease_v2`: other code usually still retains the context, so whether it was destroyed is checked
+/// afterwards. Its addresses cannot have been allocated again by then: that would require a new context.
+pub(in crate::hook) unsafe fn release(real: DeviceFunction, device: i32) -> CuResult {
     // SAFETY: the caller's argument, passed on.
     let call = || unsafe { real(device) };
     let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
-    watch.before_the_end();
+    watch.read_before_teardown();
     let result = call();
-    if result == SUCCESS && !watch.driver.primary_is_alive(device) {
-        let freed = watch.tear_down(teardown_of(device));
-        watch.all_freed(result, freed);
+    if result == SUCCESS && !watch.driver.primary_context_is_alive(device) {
+        let freed = watch.before_teardown(teardown_of(device));
+        watch.record_free_results(result, freed);
         forget(teardown_of(device));
     }
     result
 }
 
-/// Drops the handles that ended with a context.
+/// Removes the handles that were destroyed with a context.
 fn forget(teardown: Teardown) {
-    ipc::ended(teardown);
+    ipc::remove_allocations_of(teardown);
     if let Teardown::Primary { device, .. } = teardown {
-        pools::ended(device);
+        pools::remove_pools_of(device);
     }
 }
 
@@ -80,10 +80,10 @@ pub(in crate::hook) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> CuResul
     // SAFETY: the caller's argument, passed on.
     let call = || unsafe { real(context) };
     let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
-    watch.before_the_end();
-    let freed = watch.tear_down(Teardown::Context(context));
+    watch.read_before_teardown();
+    let freed = watch.before_teardown(Teardown::Context(context));
     let result = call();
-    watch.all_freed(result, freed);
+    watch.record_free_results(result, freed);
     if result == SUCCESS {
         forget(Teardown::Context(context));
     }

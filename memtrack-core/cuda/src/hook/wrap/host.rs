@@ -1,4 +1,4 @@
-//! Pinned host memory: the driver's own, and memory of the program that is registered with it.
+//! Pinned host memory: allocated by the driver, or allocated by the program and registered with the driver.
 
 use super::{CuResult, SUCCESS, allocate, free_by};
 use crate::hook::watch::{AllocationDevice, HookedCall, Kind};
@@ -39,7 +39,7 @@ pub(in crate::hook) unsafe fn register(
     let call = || unsafe { real(address, size, flags) };
     let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
     let result = call();
-    watch.allocated(result, PINNED, if result == SUCCESS { address } else { 0 }, size as u64);
+    watch.record_alloc_result(result, PINNED, if result == SUCCESS { address } else { 0 }, size as u64);
     result
 }
 

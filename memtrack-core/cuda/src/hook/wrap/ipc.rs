@@ -1,5 +1,5 @@
-//! Allocations of other processes that the program opens. Their memory is counted where it was allocated, so here
-//! they are no segments; each reading of the device includes how many are open, and their size.
+//! Allocations of other processes that the program opens. Their memory is counted where it was allocated, so they
+//! are not segments here; each reading of a device includes the number of open allocations, and their total size.
 
 use super::{CuResult, SUCCESS};
 use crate::hook::watch::HookedCall;
@@ -17,15 +17,15 @@ pub(in crate::hook) struct Handle([u8; 64]);
 
 /// An open allocation.
 #[derive(Clone, Copy)]
-struct Opened {
+struct OpenAllocation {
     device: u16,
-    /// The context that it ends with; 0 for a mapping, which ends with none.
+    /// The context whose destruction closes the allocation; 0 for a mapping, which belongs to no context.
     context: u64,
     bytes: u64,
 }
 
 /// The open allocations, by address.
-static OPENED: ForkCell<Mutex<HashMap<u64, Opened>>> = ForkCell::new(Mutex::default);
+static OPEN_ALLOCATIONS: ForkCell<Mutex<HashMap<u64, OpenAllocation>>> = ForkCell::new(Mutex::default);
 
 /// `cuIpcOpenMemHandle_v2`.
 pub(in crate::hook) unsafe fn open(
@@ -39,12 +39,14 @@ pub(in crate::hook) unsafe fn open(
     let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
     let result = call();
     if result == SUCCESS && !out.is_null() {
-        // SAFETY: the driver has just written there.
+        // SAFETY: the driver has just written `out`.
         let address = unsafe { out.read() };
-        let place = watch.driver.place();
-        let device = watch.driver.device_of(address).unwrap_or(place.device);
+        let current = watch.driver.current_context();
+        let device = watch.driver.device_of(address).unwrap_or(current.device);
         let bytes = watch.driver.size_of(address);
-        with_opened(|opened| opened.insert(address, Opened { device, context: place.context, bytes }));
+        with_open_allocations(|opened| {
+            opened.insert(address, OpenAllocation { device, context: current.context, bytes })
+        });
     }
     result
 }
@@ -54,29 +56,29 @@ pub(in crate::hook) unsafe fn close(real: unsafe extern "C" fn(u64) -> CuResult,
     // SAFETY: the caller's argument, passed on.
     let call = || unsafe { real(address) };
     let Some(_watch) = HookedCall::enter(real as *const c_void) else { return call() };
-    let before = with_opened(|opened| opened.remove(&address));
+    let before = with_open_allocations(|opened| opened.remove(&address));
     let result = call();
     if let Some(before) = before.filter(|_| result != SUCCESS) {
-        with_opened(|opened| opened.insert(address, before));
+        with_open_allocations(|opened| opened.insert(address, before));
     }
     result
 }
 
-/// Notes that memory of another process was mapped.
-pub(super) fn mapped(address: u64, device: u16, bytes: u64) {
-    with_opened(|opened| opened.insert(address, Opened { device, context: 0, bytes }));
+/// Records that memory of another process was mapped.
+pub(super) fn add_mapping(address: u64, device: u16, bytes: u64) {
+    with_open_allocations(|opened| opened.insert(address, OpenAllocation { device, context: 0, bytes }));
 }
 
-/// Notes that mappings that begin in these addresses were unmapped.
-pub(super) fn unmapped(addresses: std::ops::Range<u64>) {
-    with_opened(|opened| {
+/// Records that the mappings that begin in this address range were unmapped.
+pub(super) fn remove_mappings(addresses: std::ops::Range<u64>) {
+    with_open_allocations(|opened| {
         opened.retain(|address, opened| opened.context != 0 || !addresses.contains(address));
     });
 }
 
-/// Removes the allocations that were open in a context that has ended.
-pub(super) fn ended(teardown: Teardown) {
-    with_opened(|opened| {
+/// Removes the allocations that were open in a destroyed context.
+pub(super) fn remove_allocations_of(teardown: Teardown) {
+    with_open_allocations(|opened| {
         opened.retain(|_, opened| match teardown {
             Teardown::Context(context) => opened.context != context,
             Teardown::Primary { device, context } => {
@@ -88,15 +90,15 @@ pub(super) fn ended(teardown: Teardown) {
     });
 }
 
-/// Returns how many are open on a device, and their bytes.
-pub(in crate::hook) fn opened_on(device: u16) -> (u32, u64) {
-    with_opened(|opened| {
+/// Returns the number of open allocations on a device, and their total bytes.
+pub(in crate::hook) fn open_allocations_on(device: u16) -> (u32, u64) {
+    with_open_allocations(|opened| {
         let of_device = opened.values().filter(|opened| opened.device == device);
         of_device.fold((0, 0), |(count, bytes), opened| (count + 1, opened.bytes.saturating_add(bytes)))
     })
 }
 
-fn with_opened<R>(act: impl FnOnce(&mut HashMap<u64, Opened>) -> R) -> R {
+fn with_open_allocations<R>(act: impl FnOnce(&mut HashMap<u64, OpenAllocation>) -> R) -> R {
     let _inside = reentry::enter();
-    act(&mut OPENED.get().lock().unwrap_or_else(PoisonError::into_inner))
+    act(&mut OPEN_ALLOCATIONS.get().lock().unwrap_or_else(PoisonError::into_inner))
 }

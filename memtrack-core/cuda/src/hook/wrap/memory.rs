@@ -29,7 +29,7 @@ pub(in crate::hook) unsafe fn alloc_managed(
     unsafe { allocate(real as *const c_void, out, size as u64, PLAIN, || real(out, size, flags)) }
 }
 
-/// `cuMemAllocPitch_v2`: its size is known when the driver has chosen the pitch.
+/// `cuMemAllocPitch_v2`: the size is known only after the driver has chosen the pitch.
 pub(in crate::hook) unsafe fn alloc_pitch(
     real: unsafe extern "C" fn(*mut u64, *mut usize, usize, usize, u32) -> CuResult,
     out: *mut u64,
@@ -47,7 +47,7 @@ pub(in crate::hook) unsafe fn alloc_pitch(
         // SAFETY: the driver has just written both.
         (address, row) = unsafe { (out.read(), pitch.read()) };
     }
-    watch.allocated(result, PLAIN, address, (row as u64).saturating_mul(height as u64));
+    watch.record_alloc_result(result, PLAIN, address, (row as u64).saturating_mul(height as u64));
     result
 }
 

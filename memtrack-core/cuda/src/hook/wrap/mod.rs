@@ -21,7 +21,7 @@ pub(super) const SUCCESS: CuResult = 0;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(super) const OUT_OF_MEMORY: CuResult = 2;
 
-/// Requests memory from the driver by `call`, which on success leaves an address at `out`.
+/// Requests memory from the driver by `call`, which on success writes an address to `out`.
 ///
 /// # Safety
 /// `out` must be the pointer that the caller passed to the driver: the driver accepts only a pointer that can
@@ -38,7 +38,7 @@ unsafe fn allocate(
     let result = call();
     // SAFETY: the driver has just written it.
     let address = if result == SUCCESS && !out.is_null() { unsafe { out.read() } } else { 0 };
-    watch.allocated(result, kind, address, size);
+    watch.record_alloc_result(result, kind, address, size);
     result
 }
 
@@ -46,13 +46,13 @@ unsafe fn allocate(
 #[inline(always)]
 fn free_by(real: *const c_void, address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
     let Some(watch) = HookedCall::enter(real) else { return call() };
-    let freed = watch.free(address);
+    let freed = watch.before_free(address);
     let result = call();
-    watch.freed(result, freed);
+    watch.record_free_result(result, freed);
     result
 }
 
-/// A location in the driver's form, a type and an id: a device, or a place of the host (`CUmemLocation`).
+/// `CUmemLocation`: a device, or a part of the host's memory.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(in crate::hook) struct Location {

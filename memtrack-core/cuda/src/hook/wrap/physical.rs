@@ -1,6 +1,6 @@
 //! Physical memory that the program maps itself, as PyTorch's expandable segments do. It counts while it is mapped: a
-//! mapping into part of a reserved range is a `segment_map` of an expandable segment, one that fills its range is an
-//! ordinary segment. Reserving addresses takes no memory.
+//! mapping into part of a reserved range is a `segment_map` of an expandable segment, a mapping that fills its range is
+//! an ordinary segment. Reserving addresses takes no memory.
 
 use super::{CuResult, Location, SUCCESS, ipc};
 use crate::hook::watch::{AllocationDevice, HookedCall, Kind};
@@ -11,24 +11,24 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
-/// The owner of the memory behind a handle.
+/// The memory behind a handle.
 #[derive(Clone, Copy)]
 enum Memory {
-    /// This process, and the memory's location.
+    /// Memory that this process created, on this device.
     Created(AllocationDevice),
-    /// Another process, or memory of this one that is known already.
+    /// Memory of another process.
     Imported,
 }
 
-/// The program's physical memory and reserved addresses.
+/// The handles of the program's physical memory, and its reserved addresses.
 #[derive(Default)]
-struct Known {
+struct Tables {
     handles: HashMap<u64, Memory>,
-    /// Reserved ranges: sizes by address.
+    /// The sizes of the reserved ranges, by address.
     ranges: BTreeMap<u64, u64>,
 }
 
-static KNOWN: ForkCell<Mutex<Known>> = ForkCell::new(Mutex::default);
+static TABLES: ForkCell<Mutex<Tables>> = ForkCell::new(Mutex::default);
 
 /// The beginning of `CUmemAllocationProp`.
 #[repr(C)]
@@ -42,10 +42,11 @@ fn kind(device: AllocationDevice, origin: Origin) -> Kind {
     Kind { origin, stream: 0, device }
 }
 
-/// Returns the kind of a mapping: one that fills the range that was reserved for it cannot grow.
+/// Returns the origin of a mapping: a mapping that fills its reserved range cannot grow.
 fn origin_of(address: u64, size: u64) -> Origin {
-    let around =
-        with_known(|known| known.ranges.range(..=address).next_back().map(|(&start, &size)| (start, size)));
+    let around = with_tables(|tables| {
+        tables.ranges.range(..=address).next_back().map(|(&start, &size)| (start, size))
+    });
     if around == Some((address, size)) { Origin::WholeRange } else { Origin::Mapping }
 }
 
@@ -63,7 +64,7 @@ pub(in crate::hook) unsafe fn reserve(
     if result == SUCCESS && !out.is_null() {
         // SAFETY: the driver has just written it.
         let address = unsafe { out.read() };
-        with_known(|known| known.ranges.insert(address, size as u64));
+        with_tables(|tables| tables.ranges.insert(address, size as u64));
     }
     result
 }
@@ -74,11 +75,11 @@ pub(in crate::hook) unsafe fn unreserve(
     address: u64,
     size: usize,
 ) -> CuResult {
-    let before = with_known(|known| known.ranges.remove(&address));
+    let before = with_tables(|tables| tables.ranges.remove(&address));
     // SAFETY: the caller's arguments, passed on.
     let result = unsafe { real(address, size) };
     if let Some(before) = before.filter(|_| result != SUCCESS) {
-        with_known(|known| known.ranges.insert(address, before));
+        with_tables(|tables| tables.ranges.insert(address, before));
     }
     result
 }
@@ -95,9 +96,9 @@ pub(in crate::hook) unsafe fn import(
     if result == SUCCESS && !out.is_null() {
         // SAFETY: the driver has just written it.
         let handle = unsafe { out.read() };
-        // An importer may receive a handle that it has already: then it still is its own memory.
-        with_known(|known| {
-            known.handles.entry(handle).or_insert(Memory::Imported);
+        // A process that imports its own memory may receive the handle that it already has.
+        with_tables(|tables| {
+            tables.handles.entry(handle).or_insert(Memory::Imported);
         });
     }
     result
@@ -118,26 +119,26 @@ pub(in crate::hook) unsafe fn create(
     if out.is_null() || properties.is_null() {
         return result;
     }
-    // SAFETY: the driver has just read it.
-    let place =
+    // SAFETY: the driver has just read `properties`.
+    let device =
         unsafe { (*properties).location }.device().map_or(AllocationDevice::Pinned, AllocationDevice::Device);
     if result == SUCCESS {
         // SAFETY: the driver has just written it.
         let handle = unsafe { out.read() };
-        with_known(|known| known.handles.insert(handle, Memory::Created(place)));
+        with_tables(|tables| tables.handles.insert(handle, Memory::Created(device)));
     } else {
-        watch.allocated(result, kind(place, Origin::Mapping), 0, size as u64);
+        watch.record_alloc_result(result, kind(device, Origin::Mapping), 0, size as u64);
     }
     result
 }
 
 /// `cuMemRelease`: mapped memory stays mapped.
 pub(in crate::hook) unsafe fn release(real: unsafe extern "C" fn(u64) -> CuResult, handle: u64) -> CuResult {
-    let before = with_known(|known| known.handles.remove(&handle));
+    let before = with_tables(|tables| tables.handles.remove(&handle));
     // SAFETY: the caller's argument, passed on.
     let result = unsafe { real(handle) };
     if let Some(memory) = before.filter(|_| result != SUCCESS) {
-        with_known(|known| known.handles.insert(handle, memory));
+        with_tables(|tables| tables.handles.insert(handle, memory));
     }
     result
 }
@@ -154,24 +155,29 @@ pub(in crate::hook) unsafe fn map(
     // SAFETY: the caller's arguments, passed on.
     let call = || unsafe { real(address, size, offset, handle, flags) };
     let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
-    let memory = with_known(|known| known.handles.get(&handle).copied());
+    let memory = with_tables(|tables| tables.handles.get(&handle).copied());
     let result = call();
-    let place = match memory {
+    let device = match memory {
         Some(Memory::Imported) => {
             if result == SUCCESS {
-                ipc::mapped(address, watch.driver.place().device, size as u64);
+                ipc::add_mapping(address, watch.driver.current_context().device, size as u64);
             }
             return result;
         }
-        Some(Memory::Created(place)) => place,
+        Some(Memory::Created(device)) => device,
         None => AllocationDevice::Current,
     };
     let origin = origin_of(address, size as u64);
-    watch.allocated(result, kind(place, origin), if result == SUCCESS { address } else { 0 }, size as u64);
+    watch.record_alloc_result(
+        result,
+        kind(device, origin),
+        if result == SUCCESS { address } else { 0 },
+        size as u64,
+    );
     result
 }
 
-/// `cuMemUnmap`: may end several mappings at once.
+/// `cuMemUnmap`, which may remove several mappings at once.
 pub(in crate::hook) unsafe fn unmap(
     real: unsafe extern "C" fn(u64, usize) -> CuResult,
     address: u64,
@@ -180,16 +186,16 @@ pub(in crate::hook) unsafe fn unmap(
     // SAFETY: the caller's arguments, passed on.
     let call = || unsafe { real(address, size) };
     let Some(watch) = HookedCall::enter(real as *const c_void) else { return call() };
-    let freed = watch.unmap(address, size as u64);
+    let freed = watch.before_unmap(address, size as u64);
     let result = call();
-    watch.all_freed(result, freed);
+    watch.record_free_results(result, freed);
     if result == SUCCESS {
-        ipc::unmapped(address..address.saturating_add(size as u64));
+        ipc::remove_mappings(address..address.saturating_add(size as u64));
     }
     result
 }
 
-fn with_known<R>(act: impl FnOnce(&mut Known) -> R) -> R {
+fn with_tables<R>(act: impl FnOnce(&mut Tables) -> R) -> R {
     let _inside = reentry::enter();
-    act(&mut KNOWN.get().lock().unwrap_or_else(PoisonError::into_inner))
+    act(&mut TABLES.get().lock().unwrap_or_else(PoisonError::into_inner))
 }

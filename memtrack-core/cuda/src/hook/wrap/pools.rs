@@ -1,5 +1,5 @@
 //! Stream-ordered memory from the driver's pools. A free counts as completed when it is called: the driver does not
-//! notify when the stream reaches it.
+//! report when the stream reaches the free.
 
 use super::{CuResult, Location, SUCCESS, allocate, free_by};
 use crate::hook::driver::Driver;
@@ -14,11 +14,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: u64 = 2;
 
-/// The devices of the program's own pools; the devices' own pools are not here.
+/// The devices of the pools that the program created; the default pools of the devices are not included.
 static POOLS: ForkCell<Mutex<HashMap<u64, AllocationDevice>>> = ForkCell::new(Mutex::default);
 
-/// Held while the program's pools are queried for their attributes, and before one is destroyed: so none ends
-/// meanwhile. Nothing else is done under it, since the driver is called.
+/// Locked while the attributes of the program's pools are queried, and before a pool is destroyed, so that no pool is
+/// destroyed during a query. Nothing else is done under this lock, since the driver is called.
 static QUERYING: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
 
 /// The beginning of `CUmemPoolProps`.
@@ -34,19 +34,20 @@ type AllocFromPool = unsafe extern "C" fn(*mut u64, usize, u64, u64) -> CuResult
 
 /// `cuMemAllocAsync`.
 pub(in crate::hook) unsafe fn alloc(real: AllocAsync, out: *mut u64, size: usize, stream: u64) -> CuResult {
-    let kind = Kind { origin: Origin::Pool, stream, device: AllocationDevice::OfStream };
+    let kind = Kind { origin: Origin::Pool, stream, device: AllocationDevice::StreamDevice };
     // SAFETY: the caller's arguments, passed on.
     unsafe { allocate(real as *const c_void, out, size as u64, kind, || real(out, size, stream)) }
 }
 
-/// `cuMemAllocAsync_ptsz`: without a stream it means the thread's.
+/// `cuMemAllocAsync_ptsz`: stream 0 means the per-thread default stream.
 pub(in crate::hook) unsafe fn alloc_per_thread(
     real: AllocAsync,
     out: *mut u64,
     size: usize,
     stream: u64,
 ) -> CuResult {
-    let kind = Kind { origin: Origin::Pool, stream: per_thread(stream), device: AllocationDevice::OfStream };
+    let kind =
+        Kind { origin: Origin::Pool, stream: per_thread(stream), device: AllocationDevice::StreamDevice };
     // SAFETY: the caller's arguments, passed on.
     unsafe { allocate(real as *const c_void, out, size as u64, kind, || real(out, size, stream)) }
 }
@@ -59,7 +60,7 @@ pub(in crate::hook) unsafe fn alloc_from(
     pool: u64,
     stream: u64,
 ) -> CuResult {
-    let kind = Kind { origin: Origin::Pool, stream, device: place(pool) };
+    let kind = Kind { origin: Origin::Pool, stream, device: device_of(pool) };
     // SAFETY: the caller's arguments, passed on.
     unsafe { allocate(real as *const c_void, out, size as u64, kind, || real(out, size, pool, stream)) }
 }
@@ -72,7 +73,7 @@ pub(in crate::hook) unsafe fn alloc_from_per_thread(
     pool: u64,
     stream: u64,
 ) -> CuResult {
-    let kind = Kind { origin: Origin::Pool, stream: per_thread(stream), device: place(pool) };
+    let kind = Kind { origin: Origin::Pool, stream: per_thread(stream), device: device_of(pool) };
     // SAFETY: the caller's arguments, passed on.
     unsafe { allocate(real as *const c_void, out, size as u64, kind, || real(out, size, pool, stream)) }
 }
@@ -96,10 +97,10 @@ pub(in crate::hook) unsafe fn create(
     // SAFETY: the caller's arguments, passed on.
     let result = unsafe { real(out, properties) };
     if result == SUCCESS && !out.is_null() && !properties.is_null() {
-        // SAFETY: the driver has just read the one and written the other.
+        // SAFETY: the driver has just read `properties` and written `out`.
         let (pool, location) = unsafe { (out.read(), (*properties).location) };
-        let place = location.device().map_or(AllocationDevice::Pinned, AllocationDevice::Device);
-        with_pools(|pools| pools.insert(pool, place));
+        let device = location.device().map_or(AllocationDevice::Pinned, AllocationDevice::Device);
+        with_pools(|pools| pools.insert(pool, device));
     }
     result
 }
@@ -112,16 +113,16 @@ pub(in crate::hook) unsafe fn destroy(real: unsafe extern "C" fn(u64) -> CuResul
     };
     // SAFETY: the caller's argument, passed on.
     let result = unsafe { real(pool) };
-    if let Some(place) = before.filter(|_| result != SUCCESS) {
-        with_pools(|pools| pools.insert(pool, place));
+    if let Some(device) = before.filter(|_| result != SUCCESS) {
+        with_pools(|pools| pools.insert(pool, device));
     }
     result
 }
 
-/// Calls `visit` with each known pool of a device: its own ones, and those that the program made there.
+/// Calls `visit` with each known pool of a device: its default and current pools, and those that the program created.
 pub(in crate::hook) fn with_pools_of(driver: &Driver, device: u16, mut visit: impl FnMut(u64)) {
     let _inside = reentry::enter();
-    let _none_is_destroyed = lock_queries();
+    let _no_destruction = lock_queries();
     let is_here = |place: &AllocationDevice| matches!(place, AllocationDevice::Device(of) if *of == device);
     let mut known: Vec<u64> =
         with_pools(|pools| pools.iter().filter(|(_, place)| is_here(place)).map(|(&pool, _)| pool).collect());
@@ -131,8 +132,8 @@ pub(in crate::hook) fn with_pools_of(driver: &Driver, device: u16, mut visit: im
     known.into_iter().for_each(&mut visit);
 }
 
-/// Drops the pools of a device whose primary context has ended.
-pub(in crate::hook) fn ended(device: u16) {
+/// Removes the pools of a device whose primary context was destroyed.
+pub(in crate::hook) fn remove_pools_of(device: u16) {
     with_pools(|pools| {
         pools.retain(|_, place| !matches!(place, AllocationDevice::Device(of) if *of == device))
     });
@@ -143,8 +144,8 @@ fn lock_queries() -> MutexGuard<'static, ()> {
     QUERYING.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn place(pool: u64) -> AllocationDevice {
-    with_pools(|pools| pools.get(&pool).copied()).unwrap_or(AllocationDevice::OfStream)
+fn device_of(pool: u64) -> AllocationDevice {
+    with_pools(|pools| pools.get(&pool).copied()).unwrap_or(AllocationDevice::StreamDevice)
 }
 
 fn per_thread(stream: u64) -> u64 {

@@ -1,5 +1,5 @@
-//! `cuGetProcAddress`, by which cudart and newer programs find the driver's functions: the result is replaced by a
-//! wrapper.
+//! `cuGetProcAddress`, with which cudart and newer programs find the driver's functions: the function found is replaced
+//! by its wrapper.
 
 use super::{CuResult, SUCCESS};
 use crate::hook::table;
@@ -18,7 +18,7 @@ pub(in crate::hook) unsafe fn get(
 ) -> CuResult {
     // SAFETY: the caller's arguments, passed on.
     let result = unsafe { real(name, out, version, flags) };
-    // SAFETY: as promised.
+    // SAFETY: the driver's arguments and result.
     unsafe { replace(result, name, out, version, flags) };
     result
 }
@@ -34,24 +34,24 @@ pub(in crate::hook) unsafe fn get_v2(
 ) -> CuResult {
     // SAFETY: the caller's arguments, passed on.
     let result = unsafe { real(name, out, version, flags, status) };
-    // SAFETY: as promised.
+    // SAFETY: the driver's arguments and result.
     unsafe { replace(result, name, out, version, flags) };
     result
 }
 
-/// Replaces the function that was found by its wrapper.
+/// Writes the wrapper of the function that the driver found to `out`.
 ///
 /// # Safety
-/// The arguments are those that the driver has just received, and its result.
+/// `result` must be the driver's result, and the other arguments those that the driver has just received.
 unsafe fn replace(result: CuResult, name: *const c_char, out: *mut *mut c_void, version: i32, flags: u64) {
-    // cudart also requests the empty name, and its `out` is unknown then.
+    // cudart also requests the empty name; it is unknown what the driver writes to `out` then.
     if result != SUCCESS || name.is_null() || out.is_null() {
         return;
     }
-    // SAFETY: the driver has read the name and, for one that it knows, written the address.
+    // SAFETY: the driver has read the name and, if it knows the name, written the address.
     unsafe {
         let name = CStr::from_ptr(name).to_bytes();
-        let Some(hooked) = table::by_base(name, version, flags & PER_THREAD != 0) else { return };
+        let Some(hooked) = table::find_by_base(name, version, flags & PER_THREAD != 0) else { return };
         let found = out.read();
         if !found.is_null() {
             out.write(table::wrap(hooked, found).cast_mut());

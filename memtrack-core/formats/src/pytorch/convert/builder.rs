@@ -1,8 +1,8 @@
-//! The builder of a snapshot in PyTorch's form from an allocator's own tables: the same keys in the same order as
-//! PyTorch's own.
+//! The builder of a snapshot in PyTorch's form from an allocator's tables. The keys and their order are the same as in
+//! PyTorch's own snapshots.
 
 use super::segments::{block_shapes, segment_shapes};
-use super::{Convert, event_shapes};
+use super::{Converter, event_shapes};
 use crate::pytorch::StringInterner;
 use memtrack_model::NameFrames;
 use memtrack_model::event::{Event, EventFlags, ScopeId};
@@ -13,14 +13,14 @@ use memtrack_model::snapshot::{LiveBlock, Segment, Snapshot, StringId, Value};
 
 /// A builder of a snapshot in PyTorch's form.
 pub struct Builder<'a> {
-    convert: Convert<'a>,
+    convert: Converter<'a>,
     settings: Option<Value>,
 }
 
 impl<'a> Builder<'a> {
     /// Creates a builder whose events and blocks refer to the stacks and scopes of `tables`, with names from `names`.
     pub fn new(tables: &'a Snapshot, names: &'a mut dyn NameFrames) -> Self {
-        let mut convert = Convert::new(tables, names);
+        let mut convert = Converter::new(tables, names);
         convert.to.meta.max_entries = u64::MAX;
         convert.to.meta.complete = true;
         convert.pytorch.events.shapes = event_shapes();
@@ -29,12 +29,12 @@ impl<'a> Builder<'a> {
         Self { convert, settings: None }
     }
 
-    /// Returns the strings of the snapshot.
+    /// Returns the string table of the snapshot.
     pub fn strings(&mut self) -> &mut StringInterner {
         &mut self.convert.names.strings
     }
 
-    /// Appends the trace of the next device: its events with their pools. Ticks are those of the tables' clock.
+    /// Appends the trace of the next device: its events with their pools. The events' ticks count by the clock of the tables.
     pub fn trace(&mut self, events: impl IntoIterator<Item = (Event, MempoolId)>) {
         let start = self.convert.to.events.len();
         for (event, pool) in events {
@@ -113,19 +113,20 @@ impl<'a> Builder<'a> {
                 *part = Part::Value(settings.clone());
             }
         }
-        PytorchSnapshot::try_from(snapshot).expect("it was given that form")
+        PytorchSnapshot::try_from(snapshot).expect("it has that form")
     }
 }
 
-/// The position of the pool among an event's keys, and among a segment's.
+/// The position of the pool among the keys of an event.
 const EVENT_POOL: u16 = 7;
+/// The position of the pool among the keys of a segment.
 const SEGMENT_POOL: u16 = 8;
 
 fn set_pool(records: &mut Records, row: usize, key: Key, pool: MempoolId, place: u16) {
     if let Some(number) = records.pool_number(pool) {
         return records.set(row, key, number);
     }
-    // More pools than fit into the column.
+    // There are more pools than the column can number.
     let pair = [Value::integer(pool.0.into()), Value::integer(pool.1.into())];
     records.odd.push(ExactValue { row: row as u32, place, value: Value::Tuple(pair.into_iter().collect()) });
     records.set(row, key, 0);

@@ -1,9 +1,9 @@
-//! A recording as a PyTorch snapshot: addresses become named frames, a `free` becomes `free_requested` and
-//! `free_completed`, scopes are stored in `user_metadata`, live blocks and held segments become segments with blocks.
+//! Converts a recording to a PyTorch snapshot: addresses become named frames, a `free` becomes `free_requested` and
+//! `free_completed`, scopes are stored in `user_metadata`, and live blocks and segments become segments with blocks.
 //!
-//! **What happens to integers beyond 63 bits?** Pickle has no unsigned ones, and the viewer gives nine bytes
-//! another type. Addresses and handles keep their bits as negative numbers, as in PyTorch's C++ writer; sizes
-//! are capped. The content of a PyTorch file is written unchanged.
+//! **What happens to integers of more than 63 bits?** Pickle has no unsigned integers, and PyTorch's viewer reads an
+//! integer of nine bytes as another type. Addresses and handles keep their bits as negative numbers, as in PyTorch's C++
+//! writer; sizes are capped. The content of a PyTorch file is written unchanged.
 
 mod builder;
 mod names;
@@ -12,7 +12,7 @@ mod segments;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use super::samples::{self, Texts};
+use super::samples::{self, SampleTexts};
 use super::{
     ExactValue, Key, Part, PyTorch, Records, Shape, counts, driver_readings, known, scope_sums, scopes,
     settings,
@@ -31,7 +31,7 @@ use places::Places;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-/// The keys of an event in PyTorch's order; those that only events with a stack have are last.
+/// The keys of an event in PyTorch's order; the key that only events with a stack have is last.
 const EVENT: [Key; 9] = [
     Key::Action,
     Key::Addr,
@@ -44,20 +44,20 @@ const EVENT: [Key; 9] = [
     Key::Frames,
 ];
 
-/// Returns the shapes of events: with an address or as an `oom`, each without and with a stack; and those with an
-/// address and a category, without and with a stack.
+/// Returns the shapes of events: events with an address, `oom` events, and events with an address and a category, each
+/// without and with a stack.
 fn event_shapes() -> Vec<Shape> {
     let oom = EVENT.map(|key| if key == Key::Addr { Key::DeviceFree } else { key });
     let (without, with) = ([&EVENT[..8], &[Key::Category]].concat(), [&EVENT[..], &[Key::Category]].concat());
     [&EVENT[..8], &EVENT, &oom[..8], &oom, &without, &with].map(Shape::of).into()
 }
 
-/// The first of the shapes with a category.
+/// The index of the first shape with a category.
 const WITH_CATEGORY: u32 = 4;
 
 /// Converts a recording to PyTorch's form.
 pub fn convert(snapshot: &Snapshot, names: &mut dyn NameFrames) -> PytorchSnapshot {
-    let mut convert = Convert::new(snapshot, names);
+    let mut convert = Converter::new(snapshot, names);
     convert.to.meta = Meta { max_entries: u64::MAX, ..snapshot.meta.clone() };
     convert.to.sampling = snapshot.sampling;
     convert.to.counted_peak = snapshot.counted_peak;
@@ -68,7 +68,7 @@ pub fn convert(snapshot: &Snapshot, names: &mut dyn NameFrames) -> PytorchSnapsh
     convert.finish()
 }
 
-struct Convert<'a> {
+struct Converter<'a> {
     from: &'a Snapshot,
     names: Names<'a>,
     to: Snapshot,
@@ -77,12 +77,12 @@ struct Convert<'a> {
     scopes: HashMap<ScopeId, StringId>,
     ordinals: Ordinals,
     /// The metadata of sampled blocks.
-    samples: Texts,
-    /// The places of blocks on devices that were sampled.
+    samples: SampleTexts,
+    /// The places of blocks, for each device that was sampled.
     places: HashMap<DeviceId, Places>,
 }
 
-impl<'a> Convert<'a> {
+impl<'a> Converter<'a> {
     fn new(from: &'a Snapshot, symbols: &'a mut dyn NameFrames) -> Self {
         Self {
             from,
@@ -91,7 +91,7 @@ impl<'a> Convert<'a> {
             pytorch: PyTorch::default(),
             scopes: HashMap::new(),
             ordinals: from.ordinals(),
-            samples: Texts::default(),
+            samples: SampleTexts::default(),
             places: HashMap::new(),
         }
     }
@@ -113,40 +113,40 @@ impl<'a> Convert<'a> {
         self.pytorch.host_trace = self.trace(Some(DeviceId::PINNED), DeviceId::HOST);
     }
 
-    /// Converts the events of a device, under its number in PyTorch's file.
-    fn trace(&mut self, of: Option<DeviceId>, device: DeviceId) -> Range<usize> {
+    /// Converts the events of the device `recorded`, whose number in PyTorch's file is `device`; returns their rows.
+    fn trace(&mut self, recorded: Option<DeviceId>, device: DeviceId) -> Range<usize> {
         let from = self.from;
         let start = self.to.events.len();
-        let mut places = of.and_then(|device| Places::of(from, device));
-        let peak = from.counted_peak.filter(|_| of.is_some_and(|device| device.is_host()));
+        let mut places = recorded.and_then(|device| Places::of(from, device));
+        let peak = from.counted_peak.filter(|_| recorded.is_some_and(|device| device.is_host()));
         let moments = peak.map(|peak| [peak.ticks, peak.since_ticks, peak.until_ticks]);
         let mut before = [0; 3];
-        for row in of.into_iter().flat_map(|device| from.events.rows_of(device)) {
+        for row in recorded.into_iter().flat_map(|device| from.events.rows_of(device)) {
             let event = Event { device, ..from.events.get(row) };
             let category = self.category(row);
             let mut address = event.address;
             if let Some(places) = &mut places {
                 if event.action == Action::Alloc
-                    && let Some(before) = places.unfreed_at(&event)
+                    && let Some(before) = places.live_alloc_at(&event)
                 {
                     let (ticks, stack) = (event.ticks, StackId::NONE);
                     let free = Event { action: Action::Free, ticks, stack, ..before };
-                    let address = places.place(&free);
-                    self.whole_event(&Event { address, ..free }, None);
+                    let address = places.address_of(&free);
+                    self.event_or_pair(&Event { address, ..free }, None);
                 }
-                address = places.place(&event);
+                address = places.address_of(&event);
             }
-            // The first of a free's two events is the one that counts.
+            // Of the two events of a free, the first one is counted.
             let place = (self.to.events.len() - start + 1) as u64;
             for (moment, before) in moments.iter().flatten().zip(&mut before) {
                 if event.ticks <= *moment {
                     *before = place;
                 }
             }
-            self.whole_event(&Event { address, ..event }, category);
+            self.event_or_pair(&Event { address, ..event }, category);
         }
-        if let (Some(of), Some(places)) = (of, places) {
-            self.places.insert(of, places);
+        if let (Some(recorded), Some(places)) = (recorded, places) {
+            self.places.insert(recorded, places);
         }
         if let (Some(peak), Some(moments)) = (peak, moments) {
             let [ticks, since_ticks, until_ticks] = moments.map(|ticks| from.clock.time_ns(ticks) / 1000);
@@ -157,8 +157,8 @@ impl<'a> Convert<'a> {
         start..self.to.events.len()
     }
 
-    /// Converts an event, to the two that PyTorch has for a free.
-    fn whole_event(&mut self, event: &Event, category: Option<StringId>) {
+    /// Converts an event; a free becomes the two events that PyTorch has for it.
+    fn event_or_pair(&mut self, event: &Event, category: Option<StringId>) {
         if event.action == Action::Free {
             self.event(&Event { action: Action::FreeRequested, ..*event }, category);
             self.event(&Event { action: Action::FreeCompleted, ..*event }, category);
@@ -173,8 +173,8 @@ impl<'a> Convert<'a> {
         Some(self.names.strings.intern(category.as_bytes()))
     }
 
-    /// Returns the device's number in PyTorch's file. There, the host's own number stands for pinned memory, and the
-    /// host's heap is one more device.
+    /// Returns the device's number in PyTorch's file, where the number of the host means pinned memory, and the host's heap
+    /// is an additional device.
     fn device(&self, device: DeviceId) -> DeviceId {
         if device.is_pinned() { DeviceId::HOST } else { DeviceId(self.ordinals.of(device)) }
     }
@@ -213,7 +213,7 @@ impl<'a> Convert<'a> {
         self.to.events.push(&Event { ticks: time_us, address, size_bytes, stack, scope, flags, ..*event });
     }
 
-    /// Returns the path of a scope: `encoder.forward.matmul`; empty outside.
+    /// Returns the path of a scope, such as `encoder.forward.matmul`; empty for no scope.
     fn scope(&mut self, scope: ScopeId) -> StringId {
         let (table, strings) = (&self.from.scopes, &mut self.names.strings);
         *self.scopes.entry(scope).or_insert_with(|| {
@@ -224,7 +224,7 @@ impl<'a> Convert<'a> {
     }
 
     /// Returns the settings that memtrack adds: the parts of the scopes' paths, the driver's readings, the recorder's
-    /// counts, and the weights of sampled blocks. If several scopes have one path, the parts are those of the first.
+    /// counts, and the weights of sampled blocks. If several scopes have the same path, the parts are those of the first.
     fn settings(&mut self) -> Value {
         let sums = self.scope_sums();
         let mut scopes: Vec<(ScopeId, StringId)> = self.scopes.drain().collect();
@@ -251,7 +251,7 @@ impl<'a> Convert<'a> {
         settings::with_parts(parts.into_iter().chain(known), strings)
     }
 
-    /// Returns the exact sums of scopes; none where they were not recorded.
+    /// Returns the exact sums of scopes; `None` if they were not recorded.
     fn scope_sums(&mut self) -> Option<Value> {
         let from = self.from;
         let sums = from.scope_sums.as_ref()?;
@@ -263,7 +263,7 @@ impl<'a> Convert<'a> {
     }
 
     fn finish(self) -> PytorchSnapshot {
-        PytorchSnapshot::try_from(self.into_snapshot()).expect("it was given that form")
+        PytorchSnapshot::try_from(self.into_snapshot()).expect("it has that form")
     }
 
     fn into_snapshot(mut self) -> Snapshot {
@@ -301,15 +301,15 @@ impl<'a> Convert<'a> {
 
 /// The largest integer that is written.
 ///
-/// Pickle's integers have a sign, so 2^63 and more would take nine bytes. Viewers refused those at first (PyTorch's
-/// issue 115234), and today give them another type than all other numbers. A size that large is not real and becomes
-/// this one. An address or handle may be real (tagged pointers), and its bits matter: see [`keep_bits`]. Values from
-/// a file of PyTorch's are not changed by this: Python's own pickler would write them unchanged, and so does
+/// Pickle's integers are signed, so 2^63 and more would take nine bytes. PyTorch's viewer refused such integers at first
+/// (PyTorch's issue 115234), and today reads them as another type than all other numbers. A size that large cannot be
+/// real and is replaced by this number. An address or handle may be real (tagged pointers), and its bits matter: see
+/// [`keep_bits`]. Values from a PyTorch file are not changed: Python's own pickler would write them unchanged, and so does
 /// memtrack.
 pub(super) const LARGEST: u64 = i64::MAX as u64;
 
-/// Keeps the bits of an address or handle of 2^63 and more: it is written as the negative number with its bits, as
-/// PyTorch's C++ writer does; the column, and readers of the file, have it unchanged.
+/// Keeps the bits of an address or handle of 2^63 or more: it is written as the negative number with the same bits, as
+/// PyTorch's C++ writer does. The column contains it unchanged, and so do the tables of memtrack's reader.
 fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
     if bits > LARGEST
         && let Some(place) = records.shape_of(row).keys.iter().position(|name| known(name) == Some(key))
@@ -318,7 +318,7 @@ fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
     }
 }
 
-/// Removes the flag of a sampled block: its size is already the bytes that it represents.
+/// Removes the flag of a sampled block, whose size is already that of all the blocks that it represents.
 fn without_sampling(flags: EventFlags) -> EventFlags {
     let others = [EventFlags::UNKNOWN_BLOCK, EventFlags::WHOLE_SEGMENT, EventFlags::SUPERSEDED];
     let kept = others.into_iter().filter(|&other| flags.contains(other));

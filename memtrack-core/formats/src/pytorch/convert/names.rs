@@ -1,4 +1,4 @@
-//! The names of a recording's stacks: each address is symbolised once, and stacks with equal names become one.
+//! The names of a recording's stacks: each address is symbolized once, and stacks with equal names become one stack.
 
 use crate::pytorch::StringInterner;
 use crate::pytorch::intern::StackInterner;
@@ -8,14 +8,14 @@ use memtrack_model::snapshot::{FrameId, FrameTable, Snapshot, StringId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The tables of names, and the names found so far.
+/// The tables of names, and the addresses, frames and stacks that are known so far.
 pub(super) struct Names<'a> {
     from: &'a Snapshot,
     symbols: &'a mut dyn NameFrames,
     pub(super) strings: StringInterner,
     pub(super) frames: FrameTable,
     pub(super) stacks: StackInterner,
-    /// The frames at an address, inlined ones included.
+    /// The frames at an address, including inlined ones.
     known_addresses: HashMap<u64, Box<[FrameId]>>,
     known_frames: HashMap<(StringId, StringId, u64), FrameId>,
     known_stacks: HashMap<StackId, StackId>,
@@ -35,7 +35,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Returns the named stack of a recorded one.
+    /// Returns the named stack of a recorded stack.
     pub(super) fn stack(&mut self, stack: StackId) -> StackId {
         if let Some(&known) = self.known_stacks.get(&stack) {
             return known;

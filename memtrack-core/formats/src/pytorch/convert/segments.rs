@@ -1,7 +1,7 @@
-//! Held segments and live blocks as PyTorch's segments with their blocks. The memory between live blocks of a segment
-//! is an inactive block; a live block outside all segments is a segment of its own.
+//! Converts segments and live blocks to PyTorch's segments with their blocks. The memory between live blocks of a segment
+//! becomes an inactive block; a live block outside all segments becomes a segment with one block.
 
-use super::{Convert, LARGEST, keep_bits, set_default_pool, without_sampling};
+use super::{Converter, LARGEST, keep_bits, set_default_pool, without_sampling};
 use memtrack_model::event::{ScopeId, StackId, StreamId};
 use memtrack_model::snapshot::pytorch::{BlockInfo, BlockState, Key, PoolKind, Records, Shape};
 use memtrack_model::snapshot::{LiveBlock, Segment, StringId, WeighedBlock};
@@ -20,6 +20,7 @@ pub(super) const SEGMENT: [Key; 12] = [
     Key::Frames,
     Key::Blocks,
 ];
+
 /// Returns the shapes of segments: without and with a stack, which PyTorch adds last.
 pub(super) fn segment_shapes() -> Vec<Shape> {
     let mut with_stack = SEGMENT;
@@ -29,22 +30,23 @@ pub(super) fn segment_shapes() -> Vec<Shape> {
 
 const BLOCK: [Key; 6] =
     [Key::Address, Key::Size, Key::RequestedSize, Key::State, Key::Frames, Key::UserMetadata];
-/// Returns the shapes of blocks: without and with their scopes, and the text of sampled ones.
+
+/// Returns the shapes of blocks: without and with metadata.
 pub(super) fn block_shapes() -> Vec<Shape> {
     [&BLOCK[..5], &BLOCK].map(Shape::of).into()
 }
 
-/// The largest size in bytes of segments that PyTorch calls small.
+/// The maximum size of a segment that PyTorch calls small.
 const SMALL_SEGMENT_BYTES: u64 = 2 << 20;
 
-/// A live block as the file contains it.
+/// A live block in its form in the file.
 struct FileBlock {
     block: LiveBlock,
-    /// Its scope, and the text of a sampled one; usually empty.
+    /// The block's scope, and the text of a sampled block; usually empty.
     metadata: StringId,
 }
 
-/// Sums over the blocks of a segment, in bytes.
+/// The sums over the blocks of a segment, in bytes.
 #[derive(Default)]
 struct Sums {
     allocated: u64,
@@ -52,15 +54,15 @@ struct Sums {
     requested: u64,
 }
 
-impl Convert<'_> {
+impl Converter<'_> {
     pub(super) fn segments(&mut self) {
         self.pytorch.segments.shapes = segment_shapes();
         self.pytorch.blocks.shapes = block_shapes();
         let (from, ordinals) = (self.from, self.ordinals);
         let mut blocks: Vec<FileBlock> = from.blocks.iter().map(|block| self.file_block(block)).collect();
         blocks.sort_by_key(|FileBlock { block, .. }| (ordinals.of(block.device), block.address));
-        let real = |segment: &Segment| Segment { size_bytes: segment.size_bytes.min(LARGEST), ..*segment };
-        let mut segments: Vec<Segment> = from.segments.iter().map(real).collect();
+        let capped = |segment: &Segment| Segment { size_bytes: segment.size_bytes.min(LARGEST), ..*segment };
+        let mut segments: Vec<Segment> = from.segments.iter().map(capped).collect();
         segments.sort_by_key(|segment| (ordinals.of(segment.device), segment.address));
         let mut segments = segments.into_iter().peekable();
         let mut next = 0;
@@ -68,11 +70,11 @@ impl Convert<'_> {
             let place = |device, address| (ordinals.of(device), address);
             let block = blocks.get(next).map(|FileBlock { block, .. }| place(block.device, block.address));
             let segment = segments.peek().map(|segment| place(segment.device, segment.address));
-            // In order of the address; a block outside all segments gets one of its own.
+            // In the order of addresses. A block outside all segments gets its own segment.
             if block.is_some_and(|block| segment.is_none_or(|segment| block < segment)) {
                 let alone = &blocks[next..=next];
                 next += 1;
-                self.segment(&around(&alone[0].block), alone);
+                self.segment(&segment_of_block(&alone[0].block), alone);
             } else if let Some(segment) = segments.next() {
                 let within = |FileBlock { block, .. }: &&FileBlock| {
                     let inside = block.address.checked_sub(segment.address);
@@ -87,9 +89,9 @@ impl Convert<'_> {
         }
     }
 
-    /// Returns a block with the bytes that it represents, at its address in the file.
+    /// Returns a block with the size of all the blocks that it represents, at its address in the file.
     fn file_block(&mut self, block: &LiveBlock) -> FileBlock {
-        let block = self.places.get(&block.device).map_or(*block, |places| places.live(block));
+        let block = self.places.get(&block.device).map_or(*block, |places| places.live_block(block));
         let weighed = WeighedBlock::of(block.size_bytes, block.flags, &self.from.meta);
         let mut metadata = self.scope(block.scope);
         if weighed.estimated {
@@ -137,7 +139,7 @@ impl Convert<'_> {
         let kind = if total <= SMALL_SEGMENT_BYTES { PoolKind::Small } else { PoolKind::Large };
         let kind = self.names.strings.intern(kind.name().as_bytes());
         let device = self.device(segment.device);
-        // The host has no ordinal.
+        // The host has no device number.
         let number = if device.is_host() { -1_i64 as u64 } else { device.0.into() };
         let segments = &mut self.pytorch.segments;
         let row = segments.push((!stack.is_none()).into());
@@ -197,7 +199,7 @@ impl Convert<'_> {
 }
 
 /// Returns a segment that consists of one block.
-fn around(block: &LiveBlock) -> Segment {
+fn segment_of_block(block: &LiveBlock) -> Segment {
     Segment {
         device: block.device,
         address: block.address,

@@ -1,5 +1,5 @@
-//! Reading: a machine (pickle or JSON) makes cells, folds dictionaries into tables on the way, and [`finish`] makes
-//! the snapshot. Memory is bounded by the size of the file; nothing in a file is ever executed.
+//! Reads snapshots: a machine (for pickle or JSON) produces cells and folds dictionaries into tables meanwhile, and
+//! [`finish`] makes the snapshot. Memory is bounded by the size of the file; nothing in a file is ever executed.
 
 mod fast;
 mod finish;
@@ -12,16 +12,16 @@ use crate::pickle::source::Source;
 use crate::pickle::{PickleError, PickleErrorKind};
 use crate::{Format, JsonError, LoadError};
 use finish::whole::{Refusal, finish};
-use fold::rows::Folder;
+use fold::rows::TableBuilder;
 use machine::core::Machine;
-use machine::json::Json;
-use machine::watch::Watch;
+use machine::json::JsonReader;
+use machine::watch::CostMonitor;
 use memtrack_model::snapshot::Snapshot;
 use std::cell::Cell;
 use std::io::Read;
 
-/// Reads the pickle of a snapshot. `stored` counts the bytes of the file behind `reader`; without `events` they are
-/// recognised and dropped.
+/// Reads the pickle of a snapshot. `stored` is the number of bytes that `reader` has read from the file. Without `events`,
+/// events are recognised but not kept.
 pub(crate) fn pickle(
     reader: impl Read,
     max_input: u64,
@@ -29,36 +29,37 @@ pub(crate) fn pickle(
     progress: &mut dyn FnMut(u64),
     events: bool,
 ) -> Result<Snapshot, LoadError> {
-    let folder = Folder { skips_events: !events, ..Folder::default() };
+    let builder = TableBuilder { skips_events: !events, ..TableBuilder::default() };
     let mut source = Source::new(reader);
-    let mut machine = Machine::new(Watch::new(max_input, stored, progress), folder);
+    let mut machine = Machine::new(CostMonitor::new(max_input, stored, progress), builder);
     let failed = |(offset, kind)| LoadError::Pickle(PickleError { offset, kind });
-    let root =
-        machine.run(&mut source).map_err(|error| cut(error, Format::Pickle, &machine.folder, failed))?;
+    let root = machine
+        .run(&mut source)
+        .map_err(|error| load_error(error, Format::Pickle, &machine.builder, failed))?;
     let offset = source.offset();
-    let Machine { heap, folder, .. } = machine;
-    finish(heap, folder, root).map_err(|refusal| match refusal {
+    let Machine { heap, builder, .. } = machine;
+    finish(heap, builder, root).map_err(|refusal| match refusal {
         Refusal::Kind(kind) => failed((offset, kind)),
         Refusal::Shape(error) => error,
     })
 }
 
-/// Returns the error of a machine, with the position if its input ended.
-fn cut(
+/// Converts the error of a machine; an error because the input ended becomes [`LoadError::Cut`].
+fn load_error(
     error: (u64, PickleErrorKind),
     format: Format,
-    folder: &Folder,
+    builder: &TableBuilder,
     other: impl Fn((u64, PickleErrorKind)) -> LoadError,
 ) -> LoadError {
     match error {
         (offset, PickleErrorKind::Truncated) => {
-            LoadError::Cut { offset, format, events: folder.events.len() }
+            LoadError::Cut { offset, format, events: builder.events.len() }
         }
         error => other(error),
     }
 }
 
-/// Reads the JSON of a snapshot, as [`pickle`] does.
+/// Reads the JSON of a snapshot, like [`pickle`].
 pub(crate) fn json(
     reader: impl Read,
     max_input: u64,
@@ -66,13 +67,13 @@ pub(crate) fn json(
     progress: &mut dyn FnMut(u64),
     events: bool,
 ) -> Result<Snapshot, LoadError> {
-    let folder = Folder { lists_are_tuples: true, skips_events: !events, ..Folder::default() };
-    let mut json = Json::new(reader, Watch::new(max_input, stored, progress), folder);
+    let builder = TableBuilder { lists_are_tuples: true, skips_events: !events, ..TableBuilder::default() };
+    let mut json = JsonReader::new(reader, CostMonitor::new(max_input, stored, progress), builder);
     let failed = |(offset, kind)| LoadError::Json(JsonError { offset, kind });
-    let root = json.run().map_err(|error| cut(error, Format::Json, &json.folder, failed))?;
+    let root = json.run().map_err(|error| load_error(error, Format::Json, &json.builder, failed))?;
     let offset = json.offset();
-    let Json { heap, folder, .. } = json;
-    finish(heap, folder, root).map_err(|refusal| match refusal {
+    let JsonReader { heap, builder, .. } = json;
+    finish(heap, builder, root).map_err(|refusal| match refusal {
         Refusal::Kind(kind) => failed((offset, kind)),
         Refusal::Shape(error) => error,
     })

@@ -1,9 +1,9 @@
-//! Hand-made pickles, for cases that no writer produces and the fast path must handle correctly.
+//! Hand-made pickles, for cases that no normal writer produces but the fast path must handle correctly.
 
 use crate::LoadError;
-use crate::pytorch::read::fold::rows::Folder;
+use crate::pytorch::read::fold::rows::TableBuilder;
 use crate::pytorch::read::machine::core::Machine;
-use crate::pytorch::read::machine::watch::Watch;
+use crate::pytorch::read::machine::watch::CostMonitor;
 use memtrack_model::snapshot::Snapshot;
 use std::cell::Cell;
 
@@ -11,13 +11,13 @@ fn text(text: &str) -> Vec<u8> {
     [&[0x8c, text.len() as u8], text.as_bytes()].concat()
 }
 
-/// Writes a frame of that name into a memo slot.
+/// Writes a frame with this name into a memo slot.
 fn frame(slot: u8, name: &str) -> Vec<u8> {
     let items = [text("filename"), text("a.py"), text("name"), text(name), text("line"), b"K\x01".to_vec()];
     [b"}q", &[slot][..], b"(", &items.concat(), b"u0"].concat()
 }
 
-/// Writes an event whose stack the instructions in `frames` make, appended to the trace.
+/// Writes an event whose stack is made by the instructions in `frames`, and appends it to the trace.
 fn event(frames: &[u8]) -> Vec<u8> {
     let head = [text("action"), text("alloc"), text("addr"), b"K\x01".to_vec(), text("frames")];
     [b"}(", &head.concat()[..], frames, b"ua"].concat()
@@ -58,11 +58,12 @@ fn a_list_that_grows_after_a_run_of_frames_is_one_stack() {
     assert_eq!(names(&read(&trace, true)), ["fg", "fgg", "fgf", "fg"]);
 }
 
-/// Python would change the events that have the list already. No writer does that, and here they are folded.
+/// Python would change the events that already have the list. No writer does that, and here such events are already
+/// folded.
 #[test]
-fn a_list_that_grows_by_its_memo_slot_may_do_so_until_an_event_has_it() {
+fn a_list_may_grow_by_its_memo_slot_until_an_event_has_it() {
     let frames = [frame(0, "f"), frame(1, "g")].concat();
-    // A list in slot 2 without an owner, and its growth: APPENDS to a value pushed by a reference, then POP.
+    // A list in slot 2 that no event has, and instructions that extend it: APPENDS to the referenced list, then POP.
     let (list, grow) = (b"]q\x02(h\x00h\x01e0".to_vec(), b"h\x02(h\x01h\x00e0".to_vec());
     let used = event(b"h\x02");
     let before = [frames.clone(), list.clone(), grow.clone(), used.clone(), used.clone()];
@@ -76,7 +77,7 @@ fn a_list_that_grows_by_its_memo_slot_may_do_so_until_an_event_has_it() {
 }
 
 #[test]
-fn a_run_is_another_stack_once_a_slot_was_set_again() {
+fn a_run_means_another_stack_after_a_slot_was_set_again() {
     let run = b"](h\x00h\x01e";
     let trace =
         [frame(0, "f"), frame(1, "g"), event(run), event(run), frame(0, "h"), event(run), event(b"](h\x00e")];
@@ -84,30 +85,30 @@ fn a_run_is_another_stack_once_a_slot_was_set_again() {
 }
 
 #[test]
-fn without_events_there_are_as_many_traces_and_nothing_in_them() {
+fn without_events_traces_are_empty() {
     let snapshot = read(&[frame(0, "f"), event(b"](h\x00e"), event(b"]")], false);
     let traces = snapshot.pytorch.unwrap().traces;
     assert_eq!((traces.len(), traces[0].len()), (1, 0));
     assert_eq!(snapshot.events.len(), 0);
 }
 
-/// Without this, the other tests would pass even if no event were ever read by a stencil.
+/// Checks that stencils are used at all: the other tests would pass without them.
 #[test]
-fn events_spelled_alike_are_learnt_from_once() {
+fn one_stencil_reads_all_events_with_the_same_encoding() {
     let keys = [(1, "action"), (2, "alloc"), (3, "addr"), (4, "frames")];
     let words: Vec<u8> =
         keys.iter().flat_map(|(slot, word)| [&text(word)[..], b"q", &[*slot], b"0"].concat()).collect();
     let event = |address: u8| [b"}\x94(h\x01h\x02h\x03K", &[address][..], b"h\x04]\x94(h\x00eua"].concat();
     let trace = [frame(0, "f"), words, (0..9).flat_map(event).collect()].concat();
     for skips_events in [false, true] {
-        let folder = Folder { skips_events, ..Folder::default() };
+        let builder = TableBuilder { skips_events, ..TableBuilder::default() };
         let count = Cell::new(0);
         let mut quiet = |_| {};
         let pickle = [&b"\x80\x04]"[..], &trace, b".", &[0; 32]].concat();
-        let mut machine = Machine::new(Watch::new(u64::MAX, &count, &mut quiet), folder);
+        let mut machine = Machine::new(CostMonitor::new(u64::MAX, &count, &mut quiet), builder);
         machine.run(&mut crate::pickle::source::Source::new(&pickle[..])).unwrap();
         assert_eq!((machine.stencils.known.len(), machine.stencils.misses), (1, 0));
         let events = if skips_events { 0..0 } else { 0..9 };
-        assert!(machine.folder.events.address.iter().copied().eq(events));
+        assert!(machine.builder.events.address.iter().copied().eq(events));
     }
 }

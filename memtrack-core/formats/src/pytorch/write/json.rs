@@ -1,26 +1,27 @@
-//! The snapshot as JSON, which pytorch.org/memory_viz also reads. JSON cannot share values, so it is larger; values
-//! that JSON cannot represent are refused, as Python does.
+//! Writes a snapshot as JSON, which pytorch.org/memory_viz also reads. JSON cannot share values, so it is larger than a
+//! pickle. Values that JSON cannot represent are refused, as in Python.
 
-use super::{Container, Shared, Sink};
+use super::{Container, SharedId, Sink};
 use memtrack_model::snapshot::{StringId, Value};
 use memtrack_model::text::lossy;
 use std::io::{self, Write};
 
-/// A writer of one JSON document.
+/// A writer of a JSON document.
 pub(super) struct JsonSink<W> {
     out: W,
     buffer: Vec<u8>,
-    /// The open containers: their kinds, and whether an item was written.
+    /// The open containers, each with its kind and whether an item was written.
     open: Vec<(Container, bool)>,
     /// Whether the next value is a key.
-    key: bool,
+    is_key: bool,
 }
 
+/// The buffer is written to the output once it has this many bytes.
 const FLUSH_BYTES: usize = 64 << 10;
 
 impl<W: Write> JsonSink<W> {
     pub(super) fn new(out: W) -> Self {
-        Self { out, buffer: Vec::new(), open: Vec::new(), key: false }
+        Self { out, buffer: Vec::new(), open: Vec::new(), is_key: false }
     }
 
     pub(super) fn finish(mut self) -> io::Result<W> {
@@ -30,16 +31,16 @@ impl<W: Write> JsonSink<W> {
         Ok(self.out)
     }
 
-    /// Writes a number or word, in quotes where it is a key, as Python does.
+    /// Writes a number or word; as a key it is quoted, as in Python.
     fn plain(&mut self, text: &str) -> io::Result<()> {
-        let quote: &[u8] = if self.key { b"\"" } else { b"" };
+        let quote: &[u8] = if self.is_key { b"\"" } else { b"" };
         for part in [quote, text.as_bytes(), quote] {
             self.buffer.extend_from_slice(part);
         }
-        self.drain()
+        self.flush_if_full()
     }
 
-    fn drain(&mut self) -> io::Result<()> {
+    fn flush_if_full(&mut self) -> io::Result<()> {
         if self.buffer.len() >= FLUSH_BYTES {
             self.out.write_all(&self.buffer)?;
             self.buffer.clear();
@@ -48,7 +49,7 @@ impl<W: Write> JsonSink<W> {
     }
 }
 
-fn no_form(what: &str) -> io::Error {
+fn unsupported(what: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
         format!("{what} in the snapshot: JSON has none; write a pickle"),
@@ -70,7 +71,7 @@ impl<W: Write> Sink for JsonSink<W> {
 
     fn big(&mut self, bytes: &[u8]) -> io::Result<()> {
         let number = Value::Big(bytes.into()).as_i128();
-        let number = number.ok_or_else(|| no_form("an integer of more than 128 bits"))?;
+        let number = number.ok_or_else(|| unsupported("an integer of more than 128 bits"))?;
         self.plain(&number.to_string())
     }
 
@@ -93,7 +94,7 @@ impl<W: Write> Sink for JsonSink<W> {
             self.buffer.extend_from_slice(ready);
             rest = after;
             match *rest {
-                // A lone surrogate; other characters may begin with this byte too.
+                // A lone surrogate; other characters may begin with the byte 0xed too.
                 [0xed, second @ 0xa0..=0xbf, third, ..] => {
                     let unit = 0xd000 | u32::from(second & 0x3f) << 6 | u32::from(third & 0x3f);
                     write!(self.buffer, "\\u{unit:04x}")?;
@@ -115,23 +116,23 @@ impl<W: Write> Sink for JsonSink<W> {
             }
         }
         self.buffer.push(b'"');
-        self.drain()
+        self.flush_if_full()
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        Err(no_form(&format!("bytes ({})", lossy(&bytes[..bytes.len().min(20)]).escape_debug())))
+        Err(unsupported(&format!("bytes ({})", lossy(&bytes[..bytes.len().min(20)]).escape_debug())))
     }
 
-    fn recall(&mut self, _: Shared) -> io::Result<bool> {
+    fn recall(&mut self, _: SharedId) -> io::Result<bool> {
         Ok(false)
     }
 
-    fn begin(&mut self, container: Container, _: usize, _: Option<Shared>) -> io::Result<()> {
+    fn begin(&mut self, container: Container, _: usize, _: Option<SharedId>) -> io::Result<()> {
         match container {
-            _ if self.key => return Err(no_form("a tuple as a key")),
+            _ if self.is_key => return Err(unsupported("a tuple as a key")),
             Container::List | Container::Tuple => self.buffer.push(b'['),
             Container::Dict => self.buffer.push(b'{'),
-            Container::Set | Container::FrozenSet => return Err(no_form("a set")),
+            Container::Set | Container::FrozenSet => return Err(unsupported("a set")),
         }
         self.open.push((container, false));
         Ok(())
@@ -142,13 +143,13 @@ impl<W: Write> Sink for JsonSink<W> {
             if std::mem::replace(written, true) {
                 self.buffer.extend_from_slice(b", ");
             }
-            self.key = *container == Container::Dict;
+            self.is_key = *container == Container::Dict;
         }
         Ok(())
     }
 
     fn colon(&mut self) -> io::Result<()> {
-        self.key = false;
+        self.is_key = false;
         self.buffer.extend_from_slice(b": ");
         Ok(())
     }
@@ -161,6 +162,6 @@ impl<W: Write> Sink for JsonSink<W> {
         if let Some((container, _)) = self.open.pop() {
             self.buffer.push(if container == Container::Dict { b'}' } else { b']' });
         }
-        self.drain()
+        self.flush_if_full()
     }
 }

@@ -1,15 +1,15 @@
-//! The length of a snapshot if nothing can be shared, computed without writing it: shared values are measured once.
+//! Computes the length of a snapshot whose values are not shared, without writing it: shared values are measured once.
 
-use super::{Container, Shared, Sink};
+use super::{Container, SharedId, Sink};
 use memtrack_model::snapshot::StringId;
 use memtrack_model::text::lossy;
 use std::collections::HashMap;
 use std::io;
 
-/// The highest allowed ratio of that length to the length with everything shared. Real snapshots, with a hundred
-/// frames for each event, become 100 times as long.
+/// The maximum ratio of the length without sharing to the length with sharing. For real snapshots, with a hundred frames
+/// for each event, the ratio is about 100.
 const MAX_EXPANSION: u64 = 4096;
-/// Documents up to this length are never refused.
+/// Snapshots up to this length are never refused.
 const SMALL_BYTES: u64 = 16 << 20;
 /// The approximate length of a reference to a value that was written before.
 const REFERENCE_BYTES: u64 = 3;
@@ -17,31 +17,33 @@ const REFERENCE_BYTES: u64 = 3;
 /// A sink that counts bytes instead of writing them.
 #[derive(Default)]
 pub(super) struct MeasureSink {
-    /// The bytes with every value written at each use.
+    /// The length if every value is written at each use.
     expanded: u64,
-    /// The bytes with every shared value written once.
-    once: u64,
-    /// The open containers: their sharing, and `expanded` at their start.
-    open: Vec<(Option<Shared>, u64)>,
-    /// The lengths of shared values, 0 where a value was not seen yet.
+    /// The length if every shared value is written once.
+    shared: u64,
+    /// The open containers: their ids if they are shared, and `expanded` at their start.
+    open: Vec<(Option<SharedId>, u64)>,
+    /// The lengths of the stacks by row, 0 for a stack that was not measured yet; likewise for frames and other values.
     stacks: Vec<u64>,
     frames: Vec<u64>,
-    others: HashMap<Shared, u64>,
-    /// Whether a string was seen.
+    others: HashMap<SharedId, u64>,
+    /// Whether a string was measured, by row.
     strings: Vec<bool>,
-    /// The last string, the root's key that is being written, and `expanded` at the start of its value.
-    last: Vec<u8>,
+    /// The last string at the top level.
+    last_string: Vec<u8>,
+    /// The key of the root whose value is being measured.
     root_key: Vec<u8>,
+    /// `expanded` at the start of that value.
     root_start: u64,
-    /// The root's key whose value is the longest, and its length.
+    /// The key of the root that has the longest value, and the length of the value.
     longest: (Vec<u8>, u64),
 }
 
 impl MeasureSink {
-    /// Refuses a snapshot whose text would be practically endless.
+    /// Refuses a snapshot that would be extremely long without sharing.
     pub(super) fn finish(self) -> io::Result<()> {
-        let Self { expanded, once, longest: (key, _), .. } = self;
-        if expanded <= SMALL_BYTES.saturating_add(once.saturating_mul(MAX_EXPANSION)) {
+        let Self { expanded, shared, longest: (key, _), .. } = self;
+        if expanded <= SMALL_BYTES.saturating_add(shared.saturating_mul(MAX_EXPANSION)) {
             return Ok(());
         }
         let place = match &key[..] {
@@ -49,20 +51,20 @@ impl MeasureSink {
             key => format!(", most of it under `{}`", lossy(key).escape_debug()),
         };
         let length = if expanded < u64::MAX / 2 { expanded.to_string() } else { "2^63 or more".into() };
-        let why = format!(
+        let message = format!(
             "as JSON, which cannot share values, the snapshot would take {length} bytes{place}, instead of about \
-             {once}: it repeats its values more than any snapshot of PyTorch's; write a pickle"
+             {shared}: it repeats its values more than any snapshot of PyTorch's; write a pickle"
         );
-        Err(io::Error::new(io::ErrorKind::InvalidData, why))
+        Err(io::Error::new(io::ErrorKind::InvalidData, message))
     }
 
     fn add(&mut self, bytes: u64) -> io::Result<()> {
         self.expanded = self.expanded.saturating_add(bytes);
-        self.once = self.once.saturating_add(bytes);
+        self.shared = self.shared.saturating_add(bytes);
         Ok(())
     }
 
-    fn length_of(&mut self, shared: Shared) -> &mut u64 {
+    fn length_of(&mut self, shared: SharedId) -> &mut u64 {
         fn at(lengths: &mut Vec<u64>, row: u32) -> &mut u64 {
             let row = row as usize;
             if lengths.len() <= row {
@@ -71,8 +73,8 @@ impl MeasureSink {
             &mut lengths[row]
         }
         match shared {
-            Shared::Stack(row) => at(&mut self.stacks, row),
-            Shared::Frame(row) => at(&mut self.frames, row),
+            SharedId::Stack(row) => at(&mut self.stacks, row),
+            SharedId::Frame(row) => at(&mut self.frames, row),
             other => self.others.entry(other).or_default(),
         }
     }
@@ -107,10 +109,10 @@ impl Sink for MeasureSink {
         let bytes = text.len() as u64 + 2;
         self.expanded = self.expanded.saturating_add(bytes);
         let seen = std::mem::replace(&mut self.strings[row], true);
-        self.once = self.once.saturating_add(if seen { REFERENCE_BYTES } else { bytes });
+        self.shared = self.shared.saturating_add(if seen { REFERENCE_BYTES } else { bytes });
         if self.open.len() == 1 {
-            self.last.clear();
-            self.last.extend_from_slice(&text[..text.len().min(40)]);
+            self.last_string.clear();
+            self.last_string.extend_from_slice(&text[..text.len().min(40)]);
         }
         Ok(())
     }
@@ -119,16 +121,16 @@ impl Sink for MeasureSink {
         self.add(bytes.len() as u64)
     }
 
-    fn recall(&mut self, shared: Shared) -> io::Result<bool> {
+    fn recall(&mut self, shared: SharedId) -> io::Result<bool> {
         let length = *self.length_of(shared);
         if length > 0 {
             self.expanded = self.expanded.saturating_add(length);
-            self.once = self.once.saturating_add(REFERENCE_BYTES);
+            self.shared = self.shared.saturating_add(REFERENCE_BYTES);
         }
         Ok(length > 0)
     }
 
-    fn begin(&mut self, _: Container, _: usize, shared: Option<Shared>) -> io::Result<()> {
+    fn begin(&mut self, _: Container, _: usize, shared: Option<SharedId>) -> io::Result<()> {
         self.open.push((shared, self.expanded));
         self.add(2)
     }
@@ -139,7 +141,7 @@ impl Sink for MeasureSink {
 
     fn colon(&mut self) -> io::Result<()> {
         if self.open.len() == 1 {
-            self.root_key.clone_from(&self.last);
+            self.root_key.clone_from(&self.last_string);
             self.root_start = self.expanded;
         }
         self.add(2)
@@ -155,7 +157,7 @@ impl Sink for MeasureSink {
 
     fn end(&mut self) -> io::Result<()> {
         if let Some((Some(shared), start)) = self.open.pop() {
-            // Never 0, which means that it was not seen: the sum may have saturated.
+            // Never 0, which means "not measured": the sum may have saturated.
             let length = (self.expanded - start).max(1);
             *self.length_of(shared) = length;
         }

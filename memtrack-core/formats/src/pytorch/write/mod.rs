@@ -1,5 +1,5 @@
-//! Writing: one traversal of the tables ([`walk`]), two kinds of output ([`Sink`]). The keys come in the order of the
-//! records' shapes, so that a snapshot from a file is written unchanged.
+//! Writes snapshots: one traversal of the tables ([`walk`]) serves both encodings ([`Sink`]). Keys are written in the
+//! order of the records' shapes, so that a snapshot from a file is written unchanged.
 
 mod json;
 mod measure;
@@ -20,9 +20,9 @@ enum Container {
     FrozenSet,
 }
 
-/// A value that may be written once and referred to afterwards.
+/// The identity of a value that may be written once and referred to afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Shared {
+enum SharedId {
     Stack(u32),
     Frame(u32),
     Pool(u64, u64),
@@ -30,22 +30,22 @@ enum Shared {
     Value(usize),
 }
 
-/// A receiver of a snapshot's values, one call each, in order. A container is begun with its number of items; each
-/// item (of a dictionary: a key and a value) comes between [`Sink::item`] and [`Sink::item_end`].
+/// A receiver of a snapshot's values, with one call per value, in order. A container is begun with its number of items;
+/// each item (in a dictionary, a key and a value) is between [`Sink::item`] and [`Sink::item_end`].
 trait Sink {
     fn none(&mut self) -> io::Result<()>;
     fn bool(&mut self, truth: bool) -> io::Result<()>;
     fn int(&mut self, number: i64) -> io::Result<()>;
-    /// Writes an integer of more than 64 bits: little-endian two's complement.
+    /// Writes an integer of more than 64 bits, given as little-endian two's complement bytes.
     fn big(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn float(&mut self, number: f64) -> io::Result<()>;
     fn string(&mut self, id: StringId, text: &[u8]) -> io::Result<()>;
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// Refers to a value that was written before; `false` when it must be written (again).
-    fn recall(&mut self, shared: Shared) -> io::Result<bool>;
-    fn begin(&mut self, container: Container, items: usize, shared: Option<Shared>) -> io::Result<()>;
+    /// Writes a reference to a value that was written before; returns `false` when the value must be written.
+    fn recall(&mut self, shared: SharedId) -> io::Result<bool>;
+    fn begin(&mut self, container: Container, items: usize, shared: Option<SharedId>) -> io::Result<()>;
     fn item(&mut self) -> io::Result<()>;
-    /// Separates the key and the value of an item; the key is a string unless `key` is set.
+    /// Separates the key and the value of an item.
     fn colon(&mut self) -> io::Result<()>;
     fn item_end(&mut self) -> io::Result<()>;
     fn end(&mut self) -> io::Result<()>;
@@ -54,18 +54,18 @@ trait Sink {
 /// The encoding of a snapshot in PyTorch's form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
-    /// A pickle, as PyTorch's own.
+    /// A pickle, like PyTorch's own.
     Pickle,
-    /// The same as text.
+    /// The same values as JSON.
     Json,
 }
 
-/// Writes a snapshot in PyTorch's form to `output` and returns it.
+/// Writes a snapshot in PyTorch's form to `output` and returns `output`.
 /// [`SnapshotFiles::as_pytorch`](crate::SnapshotFiles::as_pytorch) converts a recording to that form.
 ///
 /// # Errors
-/// Fails when `output` cannot be written, or the snapshot holds a value that the encoding cannot represent
-/// (bytes in JSON; values that share each other so often that their text would be endless).
+/// Fails when `output` cannot be written, or the snapshot contains a value that the encoding cannot represent (bytes
+/// in JSON; shared values that would be extremely long without sharing).
 pub fn write<W: Write>(snapshot: &PytorchSnapshot, output: W, encoding: Encoding) -> io::Result<W> {
     write_tables(snapshot, output, encoding)
 }

@@ -1,35 +1,34 @@
-//! The snapshot as a pickle of protocol 4, as CPython's writer makes it: frames of 64 KiB, containers memoised,
-//! shared values written once. It uses only instructions that pytorch.org/memory_viz supports, as long as the values
-//! do.
+//! Writes a snapshot as a pickle of protocol 4, as CPython does: frames of 64 KiB, containers memoised, shared values
+//! written once. For the values of PyTorch's snapshots, it uses only instructions that pytorch.org/memory_viz supports.
 
-use super::{Container, Shared, Sink};
+use super::{Container, SharedId, Sink};
 use crate::pickle::emitter::Emitter;
 use crate::pickle::opcode as op;
 use memtrack_model::snapshot::StringId;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// The size of the batches in which items are put into their container.
+/// The number of items that are added to their container at once.
 const BATCH: usize = 1000;
-/// The mark of a value without a memo slot.
+/// The memo slot of a value that has none.
 const UNSET: u32 = u32::MAX;
 
-/// A writer of one pickle.
+/// A writer of a pickle.
 pub(super) struct PickleSink<W> {
     out: Emitter<W>,
     strings: Vec<u32>,
     stacks: Vec<u32>,
     frames: Vec<u32>,
-    others: HashMap<Shared, u32>,
-    open: Vec<Open>,
+    others: HashMap<SharedId, u32>,
+    open: Vec<OpenContainer>,
 }
 
 /// A container that is being written.
-struct Open {
+struct OpenContainer {
     container: Container,
     items: usize,
     done: usize,
-    shared: Option<Shared>,
+    shared: Option<SharedId>,
 }
 
 impl<W: Write> PickleSink<W> {
@@ -48,19 +47,19 @@ impl<W: Write> PickleSink<W> {
         self.out.finish()
     }
 
-    fn slot_of(&self, shared: Shared) -> Option<u32> {
+    fn slot_of(&self, shared: SharedId) -> Option<u32> {
         let slot = match shared {
-            Shared::Stack(row) => self.stacks.get(row as usize).copied(),
-            Shared::Frame(row) => self.frames.get(row as usize).copied(),
+            SharedId::Stack(row) => self.stacks.get(row as usize).copied(),
+            SharedId::Frame(row) => self.frames.get(row as usize).copied(),
             other => self.others.get(&other).copied(),
         };
         slot.filter(|&slot| slot != UNSET)
     }
 
-    fn remember(&mut self, shared: Shared, slot: u32) {
+    fn remember(&mut self, shared: SharedId, slot: u32) {
         match shared {
-            Shared::Stack(row) => put(&mut self.stacks, row, slot),
-            Shared::Frame(row) => put(&mut self.frames, row, slot),
+            SharedId::Stack(row) => set_slot(&mut self.stacks, row, slot),
+            SharedId::Frame(row) => set_slot(&mut self.frames, row, slot),
             other => {
                 self.others.insert(other, slot);
             }
@@ -68,7 +67,7 @@ impl<W: Write> PickleSink<W> {
     }
 }
 
-fn put(slots: &mut Vec<u32>, row: u32, slot: u32) {
+fn set_slot(slots: &mut Vec<u32>, row: u32, slot: u32) {
     let row = row as usize;
     if slots.len() <= row {
         slots.resize(row + 1, UNSET);
@@ -110,7 +109,7 @@ impl<W: Write> Sink for PickleSink<W> {
             return self.out.refer(slot);
         }
         let slot = self.out.string(text)?;
-        put(&mut self.strings, id.0, slot);
+        set_slot(&mut self.strings, id.0, slot);
         Ok(())
     }
 
@@ -125,14 +124,14 @@ impl<W: Write> Sink for PickleSink<W> {
         self.out.memoize().map(|_| ())
     }
 
-    fn recall(&mut self, shared: Shared) -> io::Result<bool> {
+    fn recall(&mut self, shared: SharedId) -> io::Result<bool> {
         match self.slot_of(shared) {
             Some(slot) => self.out.refer(slot).map(|()| true),
             None => Ok(false),
         }
     }
 
-    fn begin(&mut self, container: Container, items: usize, shared: Option<Shared>) -> io::Result<()> {
+    fn begin(&mut self, container: Container, items: usize, shared: Option<SharedId>) -> io::Result<()> {
         let opcode = match container {
             Container::List => Some(op::EMPTY_LIST),
             Container::Dict => Some(op::EMPTY_DICT),
@@ -149,12 +148,12 @@ impl<W: Write> Sink for PickleSink<W> {
                 self.remember(shared, slot);
             }
         }
-        self.open.push(Open { container, items, done: 0, shared });
+        self.open.push(OpenContainer { container, items, done: 0, shared });
         Ok(())
     }
 
     fn item(&mut self) -> io::Result<()> {
-        if let Some(Open { container, items, done, .. }) = self.open.last() {
+        if let Some(OpenContainer { container, items, done, .. }) = self.open.last() {
             let alone = items - done == 1 && *container != Container::Set;
             let batched = !matches!(container, Container::Tuple | Container::FrozenSet);
             if batched && !alone && done % BATCH == 0 {
@@ -170,7 +169,7 @@ impl<W: Write> Sink for PickleSink<W> {
 
     fn item_end(&mut self) -> io::Result<()> {
         let Some(open) = self.open.last_mut() else { return Ok(()) };
-        // A batch of one, the last, has no mark.
+        // A batch of one item, which can only be the last, has no mark.
         let alone = open.done.is_multiple_of(BATCH) && open.items - open.done == 1;
         open.done += 1;
         let full = open.done == open.items || open.done.is_multiple_of(BATCH);

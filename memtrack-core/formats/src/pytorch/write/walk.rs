@@ -1,6 +1,6 @@
-//! The traversal of a PyTorch snapshot, from the root down, in the order of the file it came from.
+//! The traversal of a PyTorch snapshot from the root down, in the order of the file from which it was read.
 
-use super::{Container, Shared, Sink};
+use super::{Container, SharedId, Sink};
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::pytorch::{Key, Kind, Part, PyTorch, Records, event_value_at, known};
 use memtrack_model::snapshot::{FrameId, Snapshot, StringId, Value};
@@ -12,16 +12,16 @@ pub(super) fn walk(snapshot: &Snapshot, sink: &mut impl Sink) -> io::Result<()> 
     let pytorch = snapshot.pytorch.as_deref();
     let pytorch = pytorch
         .ok_or_else(|| io::Error::other("a recording must be converted to a PyTorch snapshot first"))?;
-    Walk { snapshot, pytorch, sink }.root()
+    Walker { snapshot, pytorch, sink }.root()
 }
 
-struct Walk<'a, S> {
+struct Walker<'a, S> {
     snapshot: &'a Snapshot,
     pytorch: &'a PyTorch,
     sink: &'a mut S,
 }
 
-/// The location of a record's columns.
+/// The location of a record's columns: those of events are partly in the snapshot's own table.
 #[derive(Clone, Copy)]
 enum Table {
     Events,
@@ -32,7 +32,7 @@ fn list_or_tuple(is_tuple: bool) -> Container {
     if is_tuple { Container::Tuple } else { Container::List }
 }
 
-impl<S: Sink> Walk<'_, S> {
+impl<S: Sink> Walker<'_, S> {
     fn root(&mut self) -> io::Result<()> {
         let pytorch = self.pytorch;
         if pytorch.list_only {
@@ -102,7 +102,7 @@ impl<S: Sink> Walk<'_, S> {
         records: &Records,
         row: usize,
         table: Table,
-        shared: Option<Shared>,
+        shared: Option<SharedId>,
     ) -> io::Result<()> {
         let keys = &records.shape_of(row).keys;
         let mut odd = records.odd_of(row).iter().peekable();
@@ -168,7 +168,7 @@ impl<S: Sink> Walk<'_, S> {
     }
 
     fn pool(&mut self, pool: (u64, u64)) -> io::Result<()> {
-        let shared = Shared::Pool(pool.0, pool.1);
+        let shared = SharedId::Pool(pool.0, pool.1);
         if self.sink.recall(shared)? {
             return Ok(());
         }
@@ -182,7 +182,7 @@ impl<S: Sink> Walk<'_, S> {
     }
 
     fn stack(&mut self, stack: StackId) -> io::Result<()> {
-        let shared = Shared::Stack(stack.0);
+        let shared = SharedId::Stack(stack.0);
         // Empty lists are as long as references to them, and no reader expects them to be shared.
         if !stack.is_none() && self.sink.recall(shared)? {
             return Ok(());
@@ -198,7 +198,7 @@ impl<S: Sink> Walk<'_, S> {
     }
 
     fn frame(&mut self, frame: FrameId) -> io::Result<()> {
-        let shared = Shared::Frame(frame.0);
+        let shared = SharedId::Frame(frame.0);
         if self.sink.recall(shared)? {
             return Ok(());
         }
@@ -221,7 +221,7 @@ impl<S: Sink> Walk<'_, S> {
             Value::Stack(stack) => self.stack(*stack),
             Value::Frame(frame) => self.frame(*frame),
             Value::Dict(entries) => {
-                let shared = Shared::Value(entries.as_ptr() as usize);
+                let shared = SharedId::Value(entries.as_ptr() as usize);
                 if !entries.is_empty() && self.sink.recall(shared)? {
                     return Ok(());
                 }
@@ -244,12 +244,12 @@ impl<S: Sink> Walk<'_, S> {
 
     fn values(&mut self, container: Container, items: &[Value]) -> io::Result<()> {
         let shared = match (container, items) {
-            // The reader keeps small pairs by value, so their sharing is unknown: all equal ones are shared.
+            // The reader stores small pairs by value, so their sharing is unknown: all equal pairs are shared.
             (Container::Tuple, &[Value::Int(first @ 0..), Value::Int(second @ 0..)]) => {
-                Some(Shared::Pool(first as u64, second as u64))
+                Some(SharedId::Pool(first as u64, second as u64))
             }
-            // Empty ones all have the same address, without being the same.
-            _ => Some(Shared::Value(items.as_ptr() as usize)).filter(|_| !items.is_empty()),
+            // All empty containers have the same address, but are not the same value.
+            _ => Some(SharedId::Value(items.as_ptr() as usize)).filter(|_| !items.is_empty()),
         };
         if let Some(shared) = shared
             && self.sink.recall(shared)?

@@ -1,8 +1,8 @@
-//! The fast path of the [`Machine`]: the tokens that events are made of, straight from the window. An event that is
-//! spelled like one before it, and a list of frames, are consumed as a whole.
+//! The fast path of the [`Machine`]: it executes the tokens that events consist of, straight from the window. An event
+//! that is encoded like an earlier one, and a list of frames, are consumed as a whole.
 
 use crate::pickle::PickleErrorKind;
-use crate::pickle::decode::{self, Rare, Token};
+use crate::pickle::decode::{self, RareToken, Token};
 use crate::pickle::opcode as op;
 use crate::pytorch::read::fast::runs::{self, Run};
 use crate::pytorch::read::machine::cell::{self, Cell};
@@ -10,30 +10,32 @@ use crate::pytorch::read::machine::core::Machine;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::FrameId;
 
-/// The end of a burst.
-pub(crate) enum End {
-    /// The window ends before the next token does.
+/// The reason why a burst ended.
+pub(crate) enum BurstEnd {
+    /// The next token is not completely in the window.
     Cut,
-    /// Another instruction of one byte, which may have lines behind it.
+    /// The next token is another instruction of one byte, which may be followed by lines.
     Plain(u8),
-    /// Another token, and its length.
-    Rare(Rare, usize),
+    /// The next token is rare; with its length.
+    Rare(RareToken, usize),
 }
 
 impl Machine<'_> {
-    /// Executes as many tokens of `ready` as it can; `next` is the offset of the token that ends the burst, or that
-    /// failed.
+    /// Executes as many tokens of `ready` as possible. Afterwards `next` is the offset of the token that ended the burst, or
+    /// that failed.
     ///
     /// # Errors
     /// Fails when a token cannot be executed.
     #[inline(always)]
-    pub(crate) fn burst(&mut self, ready: &[u8], next: &mut usize) -> Result<End, PickleErrorKind> {
-        // The position after the last mark, as long as no container was closed.
+    pub(crate) fn burst(&mut self, ready: &[u8], next: &mut usize) -> Result<BurstEnd, PickleErrorKind> {
+        // The position after the last mark, unless a container was closed since.
         let mut marked = None;
-        let mut room = [0; decode::LONGEST];
+        let mut room = [0; decode::MAX_TOKEN_BYTES];
         loop {
-            let Some(head) = decode::head_of(&ready[*next..], &mut room) else { return Ok(End::Cut) };
-            let (token, length) = decode::of(head);
+            let Some(head) = decode::padded_head(&ready[*next..], &mut room) else {
+                return Ok(BurstEnd::Cut);
+            };
+            let (token, length) = decode::decode_token(head);
             let value = match token {
                 Token::Get(slot) => self.recall(slot.into())?,
                 Token::Int(number) => self.heap.int(number),
@@ -73,16 +75,16 @@ impl Machine<'_> {
                     }
                     continue;
                 }
-                Token::Plain(opcode) => return Ok(End::Plain(opcode)),
-                Token::Rare(token) => return Ok(End::Rare(token, length)),
+                Token::Plain(opcode) => return Ok(BurstEnd::Plain(opcode)),
+                Token::Rare(token) => return Ok(BurstEnd::Rare(token, length)),
             };
             self.stack.push(value);
             *next += length;
         }
     }
 
-    /// Turns the list on top of the stack, which must be new, into the stack of frames that `ready` begins with.
-    /// Returns the length of the consumed bytes, or `None` when there is no such list or run.
+    /// Turns the new list on top of the stack into the stack of frames at the start of `ready`. Returns the number of
+    /// consumed bytes, or `None` when there is no new list or no run of frames.
     #[inline]
     fn stack_in(&mut self, ready: &[u8]) -> Option<usize> {
         let list = self.top().ok().filter(|list| list.tag() == cell::LIST)?;
@@ -95,14 +97,14 @@ impl Machine<'_> {
         Some(run.length + 1)
     }
 
-    /// Returns the loose stack of the run that `ready` begins with; `None` when not all of it are frames.
+    /// Returns the loose stack of the run at the start of `ready`; `None` when not all of its values are frames.
     #[inline]
     pub(crate) fn loose_stack(&mut self, run: Run, ready: &[u8]) -> Option<StackId> {
-        run.stack.or_else(|| self.spell_out(&ready[..run.length]))
+        run.stack.or_else(|| self.intern_run(&ready[..run.length]))
     }
 
     /// Returns the loose stack of a run that was not seen before.
-    fn spell_out(&mut self, run: &[u8]) -> Option<StackId> {
+    fn intern_run(&mut self, run: &[u8]) -> Option<StackId> {
         if !self.runs.has_room(run) {
             return None;
         }
@@ -112,8 +114,8 @@ impl Machine<'_> {
             (folded.tag() == cell::FRAME).then(|| FrameId(folded.payload() as u32))
         };
         let frames: Vec<FrameId> = runs::slots(run).map(frame).collect::<Option<_>>()?;
-        let stack = self.folder.loose.intern(&frames);
-        self.runs.keep(run, stack);
+        let stack = self.builder.loose.intern(&frames);
+        self.runs.insert(run, stack);
         Some(stack)
     }
 }

@@ -1,4 +1,4 @@
-//! The fast path of the machine: the spelling of events and stacks in nearly all files.
+//! The fast path of the machine, for the encoding of events and stacks in nearly all files.
 
 pub(super) mod burst;
 pub(super) mod runs;

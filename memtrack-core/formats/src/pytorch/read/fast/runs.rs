@@ -1,5 +1,5 @@
-//! Stacks by the bytes that spell them. Frames are shared, so a list of frames is a run of memo slots, and the same
-//! run is the same stack as long as no slot is set again: it need not be parsed a second time.
+//! Stacks by the bytes that encode them. Frames are shared, so a list of frames is a run of references to memo slots, and
+//! equal runs mean the same stack as long as no slot is set again: a run need not be parsed a second time.
 
 use crate::pickle::decode::{self, Token};
 use crate::pickle::opcode as op;
@@ -7,14 +7,14 @@ use crate::pytorch::intern::{hash_of, table_bytes};
 use hashbrown::HashTable;
 use memtrack_model::event::StackId;
 
-/// The longest run that is kept, in bytes.
+/// The maximum length of a run that is stored, in bytes.
 const MAX_RUN_BYTES: usize = 4096;
-/// The most bytes of runs. A file with more distinct stacks is still read, without this shortcut.
+/// The maximum size of all runs. A file with more distinct stacks is read too, without this shortcut.
 const MAX_BYTES: usize = 16 << 20;
 
-/// The number of first bytes by which runs are guessed: enough to get past the frames of the allocator.
+/// The number of first bytes by which runs are guessed: more than the frames of the allocator take.
 const HEAD_BYTES: usize = 32;
-/// The number of guesses that are kept; a power of two.
+/// The number of guesses that are stored; a power of two.
 const GUESSES: usize = 4096;
 const NO_ENTRY: u32 = u32::MAX;
 
@@ -24,9 +24,10 @@ pub(crate) struct Runs {
     index: HashTable<u32>,
     entries: Vec<Entry>,
     bytes: Vec<u8>,
-    /// The last entry seen.
+    /// The index of the entry that was found last.
     last: u32,
-    /// The last entry seen with such a head, if any: comparing it is cheaper than measuring a run and looking it up.
+    /// The entry that was found last, by the hash of its first bytes: to compare it is cheaper than to measure a run and
+    /// look it up.
     by_head: Box<[u32]>,
 }
 
@@ -36,16 +37,16 @@ struct Entry {
     start: u32,
     length: u32,
     stack: StackId,
-    /// The entry that came after this one the last time: programs repeat themselves.
+    /// The entry that followed this one the last time: programs repeat themselves.
     next: u32,
 }
 
-/// A run at the start of some bytes, with APPENDS after it.
+/// A run at the start of some bytes, followed by APPENDS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// Its length in bytes, without APPENDS.
+    /// The length of the run in bytes, without APPENDS.
     pub(crate) length: usize,
-    /// Its stack, if it was seen before.
+    /// The stack of the run, if the run is known.
     pub(crate) stack: Option<StackId>,
 }
 
@@ -56,9 +57,9 @@ impl Default for Runs {
     }
 }
 
-/// Returns the index of the guess for such bytes; `None` when they are fewer than a head.
+/// Returns the index of the guess for bytes that begin like `ready`; `None` when there are too few bytes.
 #[inline]
-fn head_of(ready: &[u8]) -> Option<usize> {
+fn guess_index(ready: &[u8]) -> Option<usize> {
     let head: &[u8; HEAD_BYTES] = ready.first_chunk()?;
     let words = head.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
     let mixed =
@@ -66,7 +67,7 @@ fn head_of(ready: &[u8]) -> Option<usize> {
     Some((mixed >> 52) as usize % GUESSES)
 }
 
-/// Returns the length of the run that `ready` begins with, if APPENDS ends it.
+/// Returns the length of the run at the start of `ready`, if APPENDS follows it.
 #[inline]
 pub(crate) fn length_of(ready: &[u8]) -> Option<usize> {
     let mut length = 0;
@@ -89,11 +90,11 @@ pub(crate) fn slots(mut run: &[u8]) -> impl Iterator<Item = usize> {
 }
 
 impl Runs {
-    fn spelled(&self, entry: &Entry) -> &[u8] {
+    fn run_of(&self, entry: &Entry) -> &[u8] {
         &self.bytes[entry.start as usize..][..entry.length as usize]
     }
 
-    /// Returns the run that `ready` begins with, if there is one.
+    /// Returns the run at the start of `ready`, if there is one.
     #[inline(always)]
     pub(crate) fn find(&mut self, ready: &[u8]) -> Option<Run> {
         let next = self.entries.get(self.last as usize).map_or(NO_ENTRY, |last| last.next);
@@ -104,9 +105,9 @@ impl Runs {
         self.search(ready)
     }
 
-    /// Searches for a run that does not follow the run before as it did the last time.
+    /// Searches for a run that is not the one that followed the previous run the last time.
     fn search(&mut self, ready: &[u8]) -> Option<Run> {
-        let head = head_of(ready);
+        let head = guess_index(ready);
         let known = head.map_or(NO_ENTRY, |head| self.by_head[head]);
         if let Some(run) = self.guess(known, ready) {
             self.follow(known);
@@ -117,7 +118,7 @@ impl Runs {
         let hash = hash_of(run);
         let equal = |&at: &u32| {
             let entry = &self.entries[at as usize];
-            entry.hash == hash && self.spelled(entry) == run
+            entry.hash == hash && self.run_of(entry) == run
         };
         let Some(&at) = self.index.find(hash, equal) else { return Some(Run { length, stack: None }) };
         if let Some(head) = head {
@@ -127,16 +128,16 @@ impl Runs {
         Some(Run { length, stack: Some(self.entries[at as usize].stack) })
     }
 
-    /// Returns the run of an entry, if `ready` begins with it.
+    /// Returns the run of an entry, if it is at the start of `ready`.
     #[inline]
     fn guess(&self, at: u32, ready: &[u8]) -> Option<Run> {
         let entry = self.entries.get(at as usize)?;
         let length = entry.length as usize;
-        let same = ready.get(length) == Some(&op::APPENDS) && ready[..length] == *self.spelled(entry);
+        let same = ready.get(length) == Some(&op::APPENDS) && ready[..length] == *self.run_of(entry);
         same.then_some(Run { length, stack: Some(entry.stack) })
     }
 
-    /// Records that an entry came after the last one.
+    /// Records that an entry followed the last one.
     #[inline]
     fn follow(&mut self, at: u32) {
         if let Some(last) = self.entries.get_mut(self.last as usize) {
@@ -145,13 +146,13 @@ impl Runs {
         self.last = at;
     }
 
-    /// Returns whether one more run can be kept.
+    /// Returns whether another run can be stored.
     pub(crate) fn has_room(&self, run: &[u8]) -> bool {
         self.bytes.len() + run.len() <= MAX_BYTES
     }
 
-    /// Keeps a run that is not in the table yet.
-    pub(crate) fn keep(&mut self, run: &[u8], stack: StackId) {
+    /// Stores a run that is not in the table yet.
+    pub(crate) fn insert(&mut self, run: &[u8], stack: StackId) {
         let (hash, start) = (hash_of(run), self.bytes.len() as u32);
         self.bytes.extend_from_slice(run);
         let at = self.entries.len() as u32;
@@ -161,9 +162,9 @@ impl Runs {
         self.index.insert_unique(hash, at, |&at| entries[at as usize].hash);
     }
 
-    /// Forgets everything after a memo slot was set again: the runs may be other stacks now.
+    /// Removes all runs after a memo slot was set again: they may mean other stacks now.
     #[cold]
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.index.clear();
         self.entries.clear();
         self.bytes.clear();
@@ -188,16 +189,16 @@ mod tests {
         assert_eq!(length_of(ready), Some(9));
         assert_eq!(slots(&ready[..9]).collect::<Vec<_>>(), [7, 513, 9]);
         let mut runs = Runs::default();
-        runs.keep(&ready[..9], StackId(5));
-        runs.keep(&ready[..2], StackId(6));
+        runs.insert(&ready[..9], StackId(5));
+        runs.insert(&ready[..2], StackId(6));
         let find = |runs: &mut Runs, ready: &[u8]| runs.find(ready).map(|run| (run.length, run.stack));
-        // Found, then guessed after the one before; with APPENDS removed it is another.
+        // Each run is found, and then guessed as the one that follows the previous run. A longer run is a different one.
         for _ in 0..2 {
             assert_eq!(find(&mut runs, ready), Some((9, Some(StackId(5)))));
             assert_eq!(find(&mut runs, b"h\x07e..."), Some((2, Some(StackId(6)))));
             assert_eq!(find(&mut runs, b"h\x07h\x07e"), Some((4, None)));
         }
-        runs.forget();
+        runs.clear();
         assert_eq!(find(&mut runs, ready), Some((9, None)));
     }
 
@@ -206,8 +207,8 @@ mod tests {
         let run = |tail: &[u8]| [&b"h\x01".repeat(20)[..], tail, b"e"].concat();
         let (one, other) = (run(b"h\x02"), run(b"h\x03"));
         let mut runs = Runs::default();
-        runs.keep(&one[..42], StackId(1));
-        runs.keep(&other[..42], StackId(2));
+        runs.insert(&one[..42], StackId(1));
+        runs.insert(&other[..42], StackId(2));
         for (ready, stack) in [(&one, 1), (&one, 1), (&other, 2), (&one, 1), (&other, 2), (&other, 2)] {
             assert_eq!(runs.find(ready), Some(Run { length: 42, stack: Some(StackId(stack)) }));
         }

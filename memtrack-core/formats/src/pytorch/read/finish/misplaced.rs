@@ -1,16 +1,16 @@
-//! Values in the place of a list: a report would treat such a value as an empty list, and print a zero for data that
-//! the file contains in an unknown form. All other unusual values are kept as they are.
+//! Refuses other values in the place of a list: a report would treat such a value as an empty list, and print a zero for
+//! data that the file contains in an unknown form. All other unusual values are kept unchanged.
 
-use crate::pytorch::read::finish::whole::{Refusal, shape};
+use crate::pytorch::read::finish::whole::{Refusal, shape_error};
 use crate::pytorch::read::fold::rows::Table;
-use crate::pytorch::read::fold::shapes::Sort;
+use crate::pytorch::read::fold::shapes::RecordTable;
 use memtrack_model::snapshot::Value;
 use memtrack_model::snapshot::pytorch::{Key, Records};
 
-/// A value that is not the required list.
+/// A value in the place of a list.
 #[derive(Debug)]
-pub(super) struct Misplaced {
-    /// The position, below the record that was checked.
+pub(super) struct WrongValue {
+    /// The position of the value, relative to the record that was checked.
     path: String,
     found: &'static str,
     wanted: &'static str,
@@ -18,60 +18,60 @@ pub(super) struct Misplaced {
 
 const FRAMES: &str = "a list of frames";
 
-impl Misplaced {
+impl WrongValue {
     fn new(path: &str, value: &Value, wanted: &'static str) -> Self {
-        Self { path: path.to_owned(), found: name(value), wanted }
+        Self { path: path.to_owned(), found: type_name(value), wanted }
     }
 
-    fn below(mut self, path: &str) -> Self {
+    fn within(mut self, path: &str) -> Self {
         self.path.insert_str(0, path);
         self
     }
 
-    /// Returns the error, for the record at `path`.
-    pub(super) fn at(self, path: &str) -> Refusal {
-        shape(&format!("{path}{}", self.path), self.found, self.wanted)
+    /// Returns the error for the record at `path`.
+    pub(super) fn in_record(self, path: &str) -> Refusal {
+        shape_error(&format!("{path}{}", self.path), self.found, self.wanted)
     }
 }
 
 /// Checks an event.
-pub(super) fn in_event(sorts: &[Sort; 5], row: usize) -> Result<(), Misplaced> {
-    frames(&sorts[Table::Events as usize].records, row)
+pub(super) fn check_event(tables: &[RecordTable; 5], row: usize) -> Result<(), WrongValue> {
+    check_frames(&tables[Table::Events as usize].records, row)
 }
 
 /// Checks a segment and its blocks.
-pub(super) fn in_segment(sorts: &[Sort; 5], row: usize) -> Result<(), Misplaced> {
-    let [segments, blocks] = [Table::Segments, Table::Blocks].map(|table| &sorts[table as usize].records);
-    frames(segments, row)?;
+pub(super) fn check_segment(tables: &[RecordTable; 5], row: usize) -> Result<(), WrongValue> {
+    let [segments, blocks] = [Table::Segments, Table::Blocks].map(|table| &tables[table as usize].records);
+    check_frames(segments, row)?;
     if let Some(odd) = segments.odd_under(row, Key::Blocks) {
-        return Err(Misplaced::new(".blocks", odd, "a list of blocks"));
+        return Err(WrongValue::new(".blocks", odd, "a list of blocks"));
     }
     for (index, block) in segments.rows(row, Key::Blocks).enumerate() {
-        let path = |found: Misplaced| found.below(&format!(".blocks[{index}]"));
-        frames(blocks, block).map_err(path)?;
+        let path = |found: WrongValue| found.within(&format!(".blocks[{index}]"));
+        check_frames(blocks, block).map_err(path)?;
         if let Some(odd) = blocks.odd_under(block, Key::History) {
-            history(odd).map_err(path)?;
+            check_history(odd).map_err(path)?;
         }
     }
     Ok(())
 }
 
 /// Checks the tenants of a block.
-fn history(value: &Value) -> Result<(), Misplaced> {
+fn check_history(value: &Value) -> Result<(), WrongValue> {
     let tenants = match value {
         Value::None => return Ok(()),
         Value::List(tenants) => tenants,
-        _ => return Err(Misplaced::new(".history", value, "a list of tenants")),
+        _ => return Err(WrongValue::new(".history", value, "a list of tenants")),
     };
     for (index, tenant) in tenants.iter().enumerate() {
         let path = format!(".history[{index}]");
         let Value::Dict(entries) = tenant else {
-            return Err(Misplaced::new(&path, tenant, "the dictionary of a tenant"));
+            return Err(WrongValue::new(&path, tenant, "the dictionary of a tenant"));
         };
         let frames = Value::Str(Key::Frames.id());
         match entries.iter().find(|(key, _)| *key == frames) {
             Some((_, value)) if !are_frames(value) => {
-                return Err(Misplaced::new(&format!("{path}.frames"), value, FRAMES));
+                return Err(WrongValue::new(&format!("{path}.frames"), value, FRAMES));
             }
             _ => {}
         }
@@ -79,14 +79,14 @@ fn history(value: &Value) -> Result<(), Misplaced> {
     Ok(())
 }
 
-fn frames(records: &Records, row: usize) -> Result<(), Misplaced> {
+fn check_frames(records: &Records, row: usize) -> Result<(), WrongValue> {
     match records.odd_under(row, Key::Frames) {
-        Some(odd) if !are_frames(odd) => Err(Misplaced::new(".frames", odd, FRAMES)),
+        Some(odd) if !are_frames(odd) => Err(WrongValue::new(".frames", odd, FRAMES)),
         _ => Ok(()),
     }
 }
 
-/// Returns whether a value that is not a stack yet is a valid description of frames: a stack, or none at all.
+/// Returns whether a value without a column is a valid list of frames: a stack, an empty list, or `None`.
 fn are_frames(value: &Value) -> bool {
     match value {
         Value::None | Value::Stack(_) => true,
@@ -95,7 +95,7 @@ fn are_frames(value: &Value) -> bool {
     }
 }
 
-fn name(value: &Value) -> &'static str {
+fn type_name(value: &Value) -> &'static str {
     match value {
         Value::None => "None",
         Value::Bool(_) => "a boolean",

@@ -1,11 +1,11 @@
-//! The order of the table's events in the traces.
+//! The order of events in the traces.
 
-/// Rows of events, in the order of the traces.
+/// The rows of events in the table, in the order of the traces.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// The number of rows at the start that are in place; mostly that is all of them.
+    /// The number of rows at the start that are in place, which is usually all of them.
     in_place: u32,
-    /// All rows, once one was out of place.
+    /// All rows, once a row was out of place.
     rows: Vec<u32>,
 }
 
@@ -27,8 +27,8 @@ impl Order {
         if self.rows.is_empty() { self.in_place as usize } else { self.rows.len() }
     }
 
-    /// Returns whether it is the order of a table of `length` rows itself.
-    pub(crate) fn is_that_of(&self, length: usize) -> bool {
+    /// Returns whether the order is that of the rows of a table with `length` rows.
+    pub(crate) fn is_order_of_table(&self, length: usize) -> bool {
         self.rows.is_empty() && self.in_place as usize == length
     }
 
@@ -43,14 +43,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_kept_only_when_they_are_out_of_place() {
+    fn rows_are_stored_only_when_they_are_out_of_place() {
         let mut order = Order::default();
-        assert!(order.is_that_of(0));
+        assert!(order.is_order_of_table(0));
         (0..3).for_each(|row| order.push(row));
-        assert!(order.is_that_of(3) && !order.is_that_of(4) && order.rows.is_empty());
+        assert!(order.is_order_of_table(3) && !order.is_order_of_table(4) && order.rows.is_empty());
         order.push(1);
         order.push(4);
-        assert!(!order.is_that_of(5));
+        assert!(!order.is_order_of_table(5));
         assert_eq!((order.len(), order.into_rows()), (5, vec![0, 1, 2, 1, 4]));
         let mut late = Order::default();
         late.push(2);

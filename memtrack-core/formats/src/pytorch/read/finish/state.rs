@@ -1,4 +1,4 @@
-//! Computation of the parts of every snapshot (segments, live blocks, counts per device) from PyTorch's tables.
+//! Computes the tables that every snapshot has (segments, live blocks, counts per device) from PyTorch's tables.
 
 use memtrack_model::event::{DeviceId, EventFlags, ScopeId, StreamId};
 use memtrack_model::snapshot::pytorch::{Key, PyTorch};
@@ -64,7 +64,7 @@ pub(crate) fn fill(snapshot: &mut Snapshot) {
     snapshot.pytorch = Some(pytorch);
 }
 
-/// Returns the device of a segment; one without a device is on device 0.
+/// Returns the device of a segment; a segment without a device is on device 0.
 fn device(pytorch: &PyTorch, segment: usize) -> DeviceId {
     if segment >= pytorch.device_segments {
         return DeviceId::HOST;

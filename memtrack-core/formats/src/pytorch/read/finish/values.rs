@@ -1,8 +1,7 @@
-//! Conversion of cells to [`Value`]s: data without a column is kept in its Python form, shared where the file shared
-//! it.
+//! Converts cells to [`Value`]s: data without a column is kept in its Python form, and shared as in the file.
 
 use crate::pickle::PickleErrorKind;
-use crate::pytorch::read::fold::rows::{Folder, Table};
+use crate::pytorch::read::fold::rows::{Table, TableBuilder};
 use crate::pytorch::read::fold::shapes::without_duplicates;
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
@@ -10,11 +9,11 @@ use memtrack_model::snapshot::pytorch::{Key, event_value_at as value_at};
 use memtrack_model::snapshot::{FrameId, StringId, Value};
 use std::sync::Arc;
 
-/// Levels of containers in containers.
+/// The maximum number of levels of nested containers.
 pub(crate) const MAX_DEPTH: u32 = 500;
 
-impl Folder {
-    /// Converts a cell that lies `depth` levels down.
+impl TableBuilder {
+    /// Converts a cell at the level `depth`.
     pub(crate) fn value(
         &mut self,
         heap: &mut Heap,
@@ -46,7 +45,7 @@ impl Folder {
         if depth >= MAX_DEPTH {
             return Err(PickleErrorKind::TooDeep(MAX_DEPTH));
         }
-        if let Some(made) = self.made.get(&value) {
+        if let Some(made) = self.converted.get(&value) {
             return made.clone().ok_or(PickleErrorKind::Cyclic);
         }
         self.settle(heap, value)?;
@@ -65,24 +64,24 @@ impl Folder {
                 cell::EVENT if self.skips_events => return Ok(Value::Dict([].into())),
                 cell::EVENT => {
                     let event = self.event_as_value(folded.row());
-                    self.made.insert(value, Some(event.clone()));
+                    self.converted.insert(value, Some(event.clone()));
                     return Ok(event);
                 }
                 _ => {}
             }
         }
-        self.made.insert(value, None);
+        self.converted.insert(value, None);
         let mut items = match tag {
             cell::TUPLE => heap.tuple_items(value).to_vec(),
             cell::DICT => without_duplicates(heap.body(value)),
             _ => heap.body(value).to_vec(),
         };
         if tag == cell::DICT {
-            // Frames may be a tuple in any place.
+            // Frames may always be a tuple.
             let frames = Cell::new(cell::STR, Key::Frames.id().0.into());
             for [key, value] in items.as_chunks_mut::<2>().0 {
                 if *key == frames && value.tag() == cell::TUPLE && self.stack(heap, *value)?.is_some() {
-                    *value = self.listed(heap, *value)?.unwrap_or(*value);
+                    *value = self.as_list(heap, *value)?.unwrap_or(*value);
                 }
             }
         }
@@ -101,13 +100,13 @@ impl Folder {
                 Value::Dict(pairs.collect::<Vec<_>>().into())
             }
         };
-        self.made.insert(value, Some(made.clone()));
+        self.converted.insert(value, Some(made.clone()));
         Ok(made)
     }
 
-    /// Converts a dictionary with an `action` that is not in a trace.
+    /// Converts an event that is not in a trace.
     fn event_as_value(&self, row: usize) -> Value {
-        let records = &self.sorts[Table::Events as usize].records;
+        let records = &self.tables[Table::Events as usize].records;
         let keys = &records.shape_of(row).keys;
         let entries = keys.iter().enumerate().map(|(place, key)| {
             (key.clone(), value_at(&self.events, records, row, place).unwrap_or(Value::None))

@@ -1,12 +1,12 @@
-//! The last step of reading: from the root value to the snapshot. Events and frames are in their tables by now; here
-//! the lists become ranges of rows, segments and blocks become records, and the position of everything is checked.
+//! The last step of reading, from the root value to the snapshot. Events and frames are already in their tables; here
+//! lists become ranges of rows, segments and blocks become records, and the structure is checked.
 
 use crate::LoadError;
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::read::finish::misplaced;
 use crate::pytorch::read::finish::order::Order;
-use crate::pytorch::read::fold::again::Again;
-use crate::pytorch::read::fold::rows::{Folder, Table};
+use crate::pytorch::read::fold::again::RepeatedTraces;
+use crate::pytorch::read::fold::rows::{Table, TableBuilder};
 use crate::pytorch::read::fold::shapes::without_duplicates;
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
@@ -14,11 +14,11 @@ use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::pytorch::{Key, Part, PyTorch, Records};
 use memtrack_model::snapshot::{Clock, EventTable, FrameTable, Meta, Snapshot, StringId};
 
-/// The reason why reading stopped here.
+/// The reason why a snapshot was refused at the last step.
 pub(crate) enum Refusal {
-    /// A value cannot be kept.
+    /// A value cannot be represented.
     Kind(PickleErrorKind),
-    /// It is not a snapshot.
+    /// The value is not a snapshot.
     Shape(LoadError),
 }
 
@@ -29,30 +29,34 @@ impl From<PickleErrorKind> for Refusal {
 }
 
 /// Makes the snapshot.
-pub(crate) fn finish(heap: Heap, folder: Folder, root: Cell) -> Result<Snapshot, Refusal> {
-    let mut finish = Finish { heap, folder, pytorch: PyTorch::default(), order: Order::default() };
+pub(crate) fn finish(heap: Heap, builder: TableBuilder, root: Cell) -> Result<Snapshot, Refusal> {
+    let mut finish = Finisher { heap, builder, pytorch: PyTorch::default(), order: Order::default() };
     finish.root(root)?;
     Ok(finish.into_snapshot())
 }
 
-struct Finish {
+struct Finisher {
     heap: Heap,
-    folder: Folder,
+    builder: TableBuilder,
     pytorch: PyTorch,
     order: Order,
 }
 
-impl Finish {
+impl Finisher {
     fn root(&mut self, root: Cell) -> Result<(), Refusal> {
         if root.tag() == cell::LIST {
             self.refuse_snapshots(root)?;
             self.pytorch.list_only = true;
             self.segments(root, "the list")?;
-            self.pytorch.device_segments = self.folder.sorts[Table::Segments as usize].records.len();
+            self.pytorch.device_segments = self.builder.tables[Table::Segments as usize].records.len();
             return Ok(());
         }
         if root.tag() != cell::DICT {
-            return Err(shape("the top level", self.name(root), "a dictionary or a list of segments"));
+            return Err(shape_error(
+                "the top level",
+                self.type_name(root),
+                "a dictionary or a list of segments",
+            ));
         }
         let items = without_duplicates(self.heap.body(root));
         let pairs = items.as_chunks::<2>().0;
@@ -61,18 +65,18 @@ impl Finish {
         };
         let (segments, traces) = (find(Key::Segments), find(Key::DeviceTraces));
         if segments.is_none() && traces.is_none() {
-            return Err(shape(
+            return Err(shape_error(
                 "the top level",
                 "a dictionary with other keys",
                 "one with `segments` or `device_traces`",
             ));
         }
-        // Rows of devices come before those of the host, in any order of the keys.
+        // The rows of devices precede those of the host, whatever the order of the keys.
         if let Some(segments) = segments {
             self.pytorch.segments_are_a_tuple = segments.tag() == cell::TUPLE;
             self.segments(segments, "segments")?;
         }
-        self.pytorch.device_segments = self.folder.sorts[Table::Segments as usize].records.len();
+        self.pytorch.device_segments = self.builder.tables[Table::Segments as usize].records.len();
         if let Some(traces) = traces {
             self.pytorch.traces_are_a_tuple = traces.tag() == cell::TUPLE;
             self.traces(traces)?;
@@ -96,19 +100,19 @@ impl Finish {
                     Some(Key::ExternalAnnotations) if self.are_dictionaries(value) => {
                         for annotation in self.items(value, "external_annotations")? {
                             let items = self.heap.body(annotation).to_vec();
-                            self.folder.record(Table::Annotations, &mut self.heap, &items)?;
+                            self.builder.record(Table::Annotations, &mut self.heap, &items)?;
                         }
                         Part::Annotations
                     }
-                    _ => Part::Value(self.folder.value(&mut self.heap, value, 1)?),
+                    _ => Part::Value(self.builder.value(&mut self.heap, value, 1)?),
                 };
-            let key = self.folder.value(&mut self.heap, key, 1)?;
+            let key = self.builder.value(&mut self.heap, key, 1)?;
             self.pytorch.root.push((key, part));
         }
         Ok(())
     }
 
-    /// Refuses a list of complete snapshots, for example of all ranks: as a list of segments it would be an empty device.
+    /// Refuses a list of complete snapshots, such as those of all ranks: as a list of segments it would be an empty device.
     fn refuse_snapshots(&self, list: Cell) -> Result<(), Refusal> {
         let is_snapshot = |item: &Cell| {
             item.tag() == cell::DICT
@@ -119,8 +123,8 @@ impl Finish {
                         .any(|name| key == Cell::new(cell::STR, name.id().0.into()))
                 })
         };
-        match self.checked(list, "the list")?.iter().position(is_snapshot) {
-            Some(index) => Err(shape(
+        match self.items_of_list(list, "the list")?.iter().position(is_snapshot) {
+            Some(index) => Err(shape_error(
                 &format!("the list[{index}]"),
                 "a complete snapshot",
                 "the dictionary of a segment (write each snapshot into a file of its own)",
@@ -138,25 +142,25 @@ impl Finish {
         self.heap.containers[list.row()].tag() != cell::STACK && self.heap.body(list).iter().all(plain)
     }
 
-    /// Returns the list at `path`, which may be a tuple: Python iterates over both.
+    /// Returns the list at `path`; a tuple is converted, because Python iterates over both.
     fn list(&mut self, list: Cell, path: &str) -> Result<Cell, Refusal> {
-        match self.folder.listed(&mut self.heap, list)? {
+        match self.builder.as_list(&mut self.heap, list)? {
             Some(list) => Ok(list),
-            None => Err(shape(path, self.name(list), "a list")),
+            None => Err(shape_error(path, self.type_name(list), "a list")),
         }
     }
 
     /// Returns the items of the list at `path`.
     fn items(&mut self, list: Cell, path: &str) -> Result<Vec<Cell>, Refusal> {
         let list = self.list(list, path)?;
-        self.checked(list, path).map(<[Cell]>::to_vec)
+        self.items_of_list(list, path).map(<[Cell]>::to_vec)
     }
 
     /// Returns the items of a list without a copy.
-    fn checked(&self, list: Cell, path: &str) -> Result<&[Cell], Refusal> {
+    fn items_of_list(&self, list: Cell, path: &str) -> Result<&[Cell], Refusal> {
         match self.heap.containers[list.row()].tag() {
             cell::STACK if self.heap.containers[list.row()].payload() != 0 => {
-                Err(shape(path, "a list of frames", "something else"))
+                Err(shape_error(path, "a list of frames", "something else"))
             }
             _ => Ok(self.heap.body(list)),
         }
@@ -167,20 +171,20 @@ impl Finish {
             let folded = (segment.tag() == cell::DICT).then(|| self.heap.containers[segment.row()].tag());
             if !matches!(folded, Some(cell::BODY | cell::UNSET | cell::EMPTY)) {
                 let path = format!("{path}[{index}]");
-                return Err(shape(&path, self.name(segment), "the dictionary of a segment"));
+                return Err(shape_error(&path, self.type_name(segment), "the dictionary of a segment"));
             }
             let items = self.heap.body(segment).to_vec();
-            let row = self.folder.record(Table::Segments, &mut self.heap, &items)?;
-            misplaced::in_segment(&self.folder.sorts, row)
-                .map_err(|found| found.at(&format!("{path}[{index}]")))?;
-            self.place_blocks(row);
+            let row = self.builder.record(Table::Segments, &mut self.heap, &items)?;
+            misplaced::check_segment(&self.builder.tables, row)
+                .map_err(|found| found.in_record(&format!("{path}[{index}]")))?;
+            self.fill_addresses(row);
         }
         Ok(())
     }
 
-    /// Sets the running sum for the blocks of a segment that have no address.
-    fn place_blocks(&mut self, segment: usize) {
-        let [.., segments, blocks, _] = &mut self.folder.sorts;
+    /// Sets the addresses of blocks that have none: each follows the previous block of the segment.
+    fn fill_addresses(&mut self, segment: usize) {
+        let [.., segments, blocks, _] = &mut self.builder.tables;
         let mut address = segments.records.number(segment, Key::Address);
         for block in segments.records.rows(segment, Key::Blocks) {
             if blocks.records.has(block, Key::Address) {
@@ -197,11 +201,11 @@ impl Finish {
         if lists.len() >= usize::from(u16::MAX) {
             return Err(PickleErrorKind::TooLarge { what: "devices", limit: u16::MAX.into() }.into());
         }
-        let mut again = Again::default();
+        let mut repeated = RepeatedTraces::default();
         for (device, list) in lists.into_iter().enumerate() {
             let path = format!("device_traces[{device}]");
             let list = self.list(list, &path)?;
-            again.see(list, self.checked(list, &path)?.len())?;
+            repeated.add(list, self.items_of_list(list, &path)?.len())?;
             let start = self.order.len();
             self.trace(list, &path)?;
             self.pytorch.traces.push(start..self.order.len());
@@ -210,30 +214,30 @@ impl Finish {
     }
 
     fn trace(&mut self, list: Cell, path: &str) -> Result<(), Refusal> {
-        // By index: a copy of the list would be a tenth of all the memory that a load takes.
-        for index in 0..self.checked(list, path)?.len() {
+        // By index: a copy of the list would be a tenth of the memory that loading takes.
+        for index in 0..self.items_of_list(list, path)?.len() {
             let Some(&event) = self.heap.body(list).get(index) else { break };
-            // A dictionary of one key, or of a text protocol, was not folded when it was filled.
-            self.folder.settle_event(&mut self.heap, event)?;
+            // A dictionary with a single key, or in a text protocol, was not folded when it was filled.
+            self.builder.settle_event(&mut self.heap, event)?;
             let folded = if event.tag() == cell::DICT { self.heap.containers[event.row()] } else { event };
             if folded.tag() != cell::EVENT {
                 let found = if event.tag() == cell::DICT {
                     "a dictionary without `action`"
                 } else {
-                    self.name(event)
+                    self.type_name(event)
                 };
-                return Err(shape(&format!("{path}[{index}]"), found, "an event"));
+                return Err(shape_error(&format!("{path}[{index}]"), found, "an event"));
             }
-            if !self.folder.skips_events {
-                misplaced::in_event(&self.folder.sorts, folded.row())
-                    .map_err(|found| found.at(&format!("{path}[{index}]")))?;
+            if !self.builder.skips_events {
+                misplaced::check_event(&self.builder.tables, folded.row())
+                    .map_err(|found| found.in_record(&format!("{path}[{index}]")))?;
                 self.order.push(folded.payload() as u32);
             }
         }
         Ok(())
     }
 
-    fn name(&self, value: Cell) -> &'static str {
+    fn type_name(&self, value: Cell) -> &'static str {
         match value.tag() {
             cell::NONE => "None",
             cell::TRUE | cell::FALSE => "a boolean",
@@ -251,11 +255,11 @@ impl Finish {
 
     fn into_snapshot(mut self) -> Snapshot {
         let [frames, events, segments, blocks, annotations] =
-            std::mem::take(&mut self.folder.sorts).map(|sort| sort.records);
-        let mut table = std::mem::take(&mut self.folder.events);
+            std::mem::take(&mut self.builder.tables).map(|table| table.records);
+        let mut table = std::mem::take(&mut self.builder.events);
         let mut pytorch = self.pytorch;
-        // Mostly the rows are in the order of the traces already.
-        if self.order.is_that_of(table.len()) {
+        // Usually the rows are already in the order of the traces.
+        if self.order.is_order_of_table(table.len()) {
             pytorch.events = events;
         } else {
             let rows = self.order.into_rows();
@@ -282,7 +286,7 @@ impl Finish {
             events: table,
             strings: std::mem::take(&mut self.heap.strings.table),
             frames: FrameTable { records: frames, ..FrameTable::default() },
-            named: std::mem::take(&mut self.folder.stacks.table),
+            named: std::mem::take(&mut self.builder.stacks.table),
             pytorch: Some(Box::new(pytorch)),
             ..Snapshot::default()
         };
@@ -292,12 +296,12 @@ impl Finish {
     }
 }
 
-/// Returns a clock whose tick is a microsecond, and which starts at the first event that has a time.
+/// Returns a clock with microseconds as ticks, which starts at the earliest event that has a time.
 fn clock(events: &EventTable, records: &Records) -> Clock {
     let timed = (0..events.len()).filter(|&row| records.has(row, Key::TimeUs));
     Clock::of_microseconds(timed.map(|row| events.ticks[row]).min().unwrap_or(0))
 }
 
-pub(super) fn shape(path: &str, found: &'static str, wanted: &'static str) -> Refusal {
+pub(super) fn shape_error(path: &str, found: &'static str, wanted: &'static str) -> Refusal {
     Refusal::Shape(LoadError::Shape { path: path.to_owned(), found, wanted })
 }

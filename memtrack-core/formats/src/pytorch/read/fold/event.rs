@@ -1,9 +1,8 @@
-//! Folding of an event: the data that every event has goes into the snapshot's own columns, the rest into the records
-//! beside them.
+//! Folds an event: the data that every event has is stored in the snapshot's own columns, the rest in the records.
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::read::fold::numbers::{nearest, unsigned};
-use crate::pytorch::read::fold::rows::{Folder, Table};
+use crate::pytorch::read::fold::rows::{Table, TableBuilder};
 use crate::pytorch::read::fold::shapes::without_duplicates;
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
@@ -12,7 +11,7 @@ use memtrack_model::snapshot::StringId;
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::pytorch::action_of;
 
-impl Folder {
+impl TableBuilder {
     /// Folds an event.
     pub(crate) fn event(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
         const TABLE: Table = Table::Events;
@@ -25,18 +24,18 @@ impl Folder {
                 (shape.ok_or(PickleErrorKind::OddItems)?, &deduplicated[..])
             }
         };
-        self.event_of(heap, shape, items)
+        self.event_of_shape(heap, shape, items)
     }
 
-    /// Folds an event of that shape.
-    pub(crate) fn event_of(
+    /// Folds an event of the given shape.
+    pub(crate) fn event_of_shape(
         &mut self,
         heap: &mut Heap,
         shape: u32,
         items: &[Cell],
     ) -> Result<Cell, PickleErrorKind> {
         const TABLE: Table = Table::Events;
-        let has_address = self.sorts[TABLE as usize].records.shapes[shape as usize].has(Key::Addr);
+        let has_address = self.tables[TABLE as usize].records.shapes[shape as usize].has(Key::Addr);
         let mut fields = std::mem::take(&mut self.scratch_fields);
         let mut event = Event::BLANK;
         for (place, &[key, value]) in items.as_chunks::<2>().0.iter().enumerate() {
@@ -50,7 +49,7 @@ impl Folder {
                 Some(Key::Frames) => {
                     match self.stack(heap, value)? {
                         Some(stack) => event.stack = stack,
-                        None => self.keep(heap, &mut fields, place, [key, value])?,
+                        None => self.set_odd(heap, &mut fields, place, [key, value])?,
                     }
                     continue;
                 }
@@ -58,7 +57,7 @@ impl Folder {
                     let name = StringId(value.payload() as u32);
                     match (value.tag() == cell::STR).then(|| action_of(name)).flatten() {
                         Some(action) => event.action = action,
-                        None => self.keep(heap, &mut fields, place, [key, value])?,
+                        None => self.set_odd(heap, &mut fields, place, [key, value])?,
                     }
                     continue;
                 }
@@ -71,11 +70,11 @@ impl Folder {
                 Some(number) => *target = number,
                 None => {
                     *target = known.and_then(|key| nearest(heap, key, value)).unwrap_or(*target);
-                    self.keep(heap, &mut fields, place, [key, value])?;
+                    self.set_odd(heap, &mut fields, place, [key, value])?;
                 }
             }
         }
-        let row = self.enter(TABLE, shape, &mut fields);
+        let row = self.append_record(TABLE, shape, &mut fields);
         self.scratch_fields = fields;
         self.events.push(&event);
         Ok(Cell::new(cell::EVENT, row as u64))

@@ -1,12 +1,12 @@
-//! Folding: a dictionary becomes a row of a table as soon as it is filled. Its keys identify the dictionary: one with
-//! an `action` is an event, one with a `filename` a frame. Segments, blocks and annotations are few and are folded by
-//! [`crate::pytorch::read::finish::whole`].
+//! Folding: a dictionary becomes a row of a table as soon as it is complete. Its keys identify its kind: a dictionary with
+//! an `action` is an event, and one with a `filename` is a frame. Segments, blocks and annotations are few and are folded
+//! by [`crate::pytorch::read::finish::whole`].
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::intern::StackInterner;
-use crate::pytorch::read::fold::again::{BlockLists, Listed};
+use crate::pytorch::read::fold::again::{BlockLists, TupleLists};
 use crate::pytorch::read::fold::numbers::{nearest, unsigned};
-use crate::pytorch::read::fold::shapes::{Sort, without_duplicates};
+use crate::pytorch::read::fold::shapes::{RecordTable, without_duplicates};
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::event::StackId;
@@ -14,7 +14,7 @@ use memtrack_model::snapshot::pytorch::{ExactValue, Key, Kind};
 use memtrack_model::snapshot::{EventTable, FrameId, StringId, Value};
 use std::collections::HashMap;
 
-/// The most entries of an event or a frame.
+/// The maximum number of entries of an event or a frame.
 const MAX_ENTRIES: usize = 500;
 
 /// An event that is not kept.
@@ -24,9 +24,9 @@ const fn bit(key: Key) -> u64 {
     1 << key as u8
 }
 
-/// Keys of segments, blocks, annotations and the root: a dictionary with one of them is neither an event nor a frame,
-/// with any other keys.
-const NEITHER: u64 = bit(Key::Blocks)
+/// Keys of segments, blocks, annotations and the root: a dictionary with one of these keys is neither an event nor a
+/// frame, whatever its other keys are.
+const NOT_FOLDED: u64 = bit(Key::Blocks)
     | bit(Key::State)
     | bit(Key::TotalSize)
     | bit(Key::Stage)
@@ -35,7 +35,7 @@ const NEITHER: u64 = bit(Key::Blocks)
 /// Keys that frames do not have.
 const NOT_IN_FRAMES: u64 = bit(Key::Size) | bit(Key::Address) | bit(Key::Frames);
 
-/// The sorts of dictionaries that have a table.
+/// The kinds of dictionaries that have a table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Table {
     Frames,
@@ -45,7 +45,7 @@ pub(crate) enum Table {
     Annotations,
 }
 
-/// The destinations of one record's values, until all of them are known.
+/// The values of a record, until all of them are known: those with a column, and the others by position.
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
     columns: Vec<(Key, u64)>,
@@ -54,33 +54,33 @@ pub(crate) struct Fields {
 
 /// The tables while they grow.
 #[derive(Debug, Default)]
-pub(crate) struct Folder {
+pub(crate) struct TableBuilder {
     pub(crate) events: EventTable,
-    pub(crate) sorts: [Sort; 5],
+    pub(crate) tables: [RecordTable; 5],
     pub(crate) stacks: StackInterner,
-    /// Stacks that lists became before their first use, by numbers of their own: stacks are numbered as they are
-    /// used, so that equal snapshots have equal numbers however they were written.
+    /// Loose stacks: lists of frames that were not used yet, with separate ids. The ids in [`Self::stacks`] are assigned in
+    /// the order of use, so that equal snapshots have equal ids however they were written.
     pub(crate) loose: StackInterner,
-    /// The id of each of [`Self::loose`] in [`Self::stacks`]; `NONE` as long as it was not used.
-    pub(crate) used: Vec<StackId>,
-    /// Frames by their shape and values.
+    /// The id of each loose stack in [`Self::stacks`]; `NONE` until the stack is used.
+    pub(crate) used_ids: Vec<StackId>,
+    /// The rows of frames, by their keys and values.
     pub(crate) frames: HashMap<Box<[Cell]>, u32, foldhash::fast::FixedState>,
-    /// Values made from containers, `None` while one is being made.
-    pub(crate) made: HashMap<Cell, Option<Value>, foldhash::fast::FixedState>,
+    /// The values to which containers were converted; `None` during the conversion.
+    pub(crate) converted: HashMap<Cell, Option<Value>, foldhash::fast::FixedState>,
     pub(crate) block_lists: BlockLists,
-    pub(crate) listed: Listed,
-    /// Blocks in repeated lists.
-    pub(crate) blocks_again: u64,
+    pub(crate) tuple_lists: TupleLists,
+    /// The number of blocks in repeated lists.
+    pub(crate) repeated_blocks: u64,
     /// Whether the file is JSON, which has no tuples.
     pub(crate) lists_are_tuples: bool,
-    /// Whether events are recognised and dropped.
+    /// Whether events are recognised but not kept.
     pub(crate) skips_events: bool,
     pub(crate) scratch_fields: Fields,
     pub(crate) scratch_cells: Vec<Cell>,
     pub(crate) scratch_frames: Vec<FrameId>,
 }
 
-impl Folder {
+impl TableBuilder {
     /// Folds a dictionary whose keys and values alternate in `items`; `None` when it is neither an event nor a frame.
     #[inline]
     pub(crate) fn dictionary(
@@ -91,10 +91,10 @@ impl Folder {
         if items.len() > 2 * MAX_ENTRIES {
             return Ok(None);
         }
-        if let Some(shape) = self.sorts[Table::Events as usize].again(items, NEITHER)
+        if let Some(shape) = self.tables[Table::Events as usize].last_shape(items, NOT_FOLDED)
             && !self.skips_events
         {
-            return self.event_of(heap, shape, items).map(Some);
+            return self.event_of_shape(heap, shape, items).map(Some);
         }
         let mut seen = 0u64;
         for key in items.iter().step_by(2).filter(|key| key.tag() == cell::STR) {
@@ -102,7 +102,7 @@ impl Folder {
                 seen |= bit(key);
             }
         }
-        if seen & NEITHER != 0 {
+        if seen & NOT_FOLDED != 0 {
             return Ok(None);
         }
         if seen & bit(Key::Action) != 0 {
@@ -115,7 +115,7 @@ impl Folder {
         Ok(None)
     }
 
-    /// Makes a row of a table from a dictionary.
+    /// Appends a dictionary to a table; returns its row.
     pub(crate) fn record(
         &mut self,
         table: Table,
@@ -135,7 +135,7 @@ impl Folder {
         for (place, pair) in items.as_chunks::<2>().0.iter().enumerate() {
             self.set(table, heap, &mut fields, place, *pair)?;
         }
-        Ok(self.enter(table, shape, &mut fields))
+        Ok(self.append_record(table, shape, &mut fields))
     }
 
     /// Returns the number of the shape that a dictionary has; `None` when a key occurs twice.
@@ -145,7 +145,7 @@ impl Folder {
         heap: &mut Heap,
         items: &[Cell],
     ) -> Result<Option<u32>, PickleErrorKind> {
-        if let Some(shape) = self.sorts[table as usize].find(items) {
+        if let Some(shape) = self.tables[table as usize].find(items) {
             return Ok(Some(shape));
         }
         if without_duplicates(items).len() != items.len() {
@@ -155,10 +155,10 @@ impl Folder {
         for &key in items.iter().step_by(2) {
             keys.push(self.value(heap, key, 0)?);
         }
-        Ok(Some(self.sorts[table as usize].add(items, keys)))
+        Ok(Some(self.tables[table as usize].add(items, keys)))
     }
 
-    /// Stores one value of a record: in its column if it fits, beside it if not.
+    /// Stores a value of a record: in its column if it fits, otherwise beside the record.
     pub(crate) fn set(
         &mut self,
         table: Table,
@@ -169,7 +169,7 @@ impl Folder {
     ) -> Result<(), PickleErrorKind> {
         let [key, value] = pair;
         let known = (key.tag() == cell::STR).then(|| Key::of(StringId(key.payload() as u32))).flatten();
-        let Some(key) = known else { return self.keep(heap, fields, place, pair) };
+        let Some(key) = known else { return self.set_odd(heap, fields, place, pair) };
         let tag = value.tag();
         let fits = match key.kind() {
             Kind::Unsigned => unsigned(heap, value),
@@ -188,20 +188,20 @@ impl Folder {
         if let (Kind::Unsigned, Some(near)) = (key.kind(), nearest(heap, key, value)) {
             fields.columns.push((key, near));
         }
-        self.keep(heap, fields, place, pair)
+        self.set_odd(heap, fields, place, pair)
     }
 
-    /// Keeps a value beside its record.
-    pub(crate) fn keep(
+    /// Stores a value beside its record.
+    pub(crate) fn set_odd(
         &mut self,
         heap: &mut Heap,
         fields: &mut Fields,
         place: usize,
         [key, value]: [Cell; 2],
     ) -> Result<(), PickleErrorKind> {
-        // Python iterates over tenants too, so they may be a tuple.
-        let tuple = key == Cell::new(cell::STR, Key::History.id().0.into());
-        let value = if tuple { self.listed(heap, value)?.unwrap_or(value) } else { value };
+        // Python only iterates over tenants, so they may be a tuple.
+        let may_be_tuple = key == Cell::new(cell::STR, Key::History.id().0.into());
+        let value = if may_be_tuple { self.as_list(heap, value)?.unwrap_or(value) } else { value };
         let value = self.value(heap, value, 0)?;
         let place = u16::try_from(place)
             .map_err(|_| PickleErrorKind::TooLarge { what: "keys of one record", limit: u16::MAX.into() })?;
@@ -209,10 +209,10 @@ impl Folder {
         Ok(())
     }
 
-    /// Appends a record to its table, all at once: records that are inside its values were appended before.
+    /// Appends a record to its table once all of its values are known: records inside the values were appended before.
     #[inline]
-    pub(crate) fn enter(&mut self, table: Table, shape: u32, fields: &mut Fields) -> usize {
-        let records = &mut self.sorts[table as usize].records;
+    pub(crate) fn append_record(&mut self, table: Table, shape: u32, fields: &mut Fields) -> usize {
+        let records = &mut self.tables[table as usize].records;
         let row = records.push(shape);
         for (key, number) in fields.columns.drain(..) {
             records.set(row, key, number);
@@ -225,7 +225,7 @@ impl Folder {
         row
     }
 
-    /// Returns a pair of integers: a tuple, or in JSON a list.
+    /// Returns the number of a pool, which is a pair of integers: a tuple, or in JSON a list.
     fn pool(&mut self, table: Table, heap: &Heap, value: Cell) -> Option<u64> {
         let pair = match value.tag() {
             cell::PAIR => value.as_pair(),
@@ -235,13 +235,14 @@ impl Folder {
             }
             _ => return None,
         };
-        self.sorts[table as usize].records.pool_number(pair)
+        self.tables[table as usize].records.pool_number(pair)
     }
 
     /// Returns the bytes of memory in use.
     pub(crate) fn used_bytes(&self) -> u64 {
-        let tables: u64 = self.sorts.iter().map(|sort| sort.records.used_bytes()).sum();
-        let indexes = self.frames.capacity() * 96 + self.made.capacity() * 64 + self.listed.capacity() * 24;
+        let tables: u64 = self.tables.iter().map(|table| table.records.used_bytes()).sum();
+        let indexes =
+            self.frames.capacity() * 96 + self.converted.capacity() * 64 + self.tuple_lists.capacity() * 24;
         tables
             + self.stacks.used_bytes()
             + self.loose.used_bytes()

@@ -1,21 +1,21 @@
-//! Folding of dictionaries that were filled piece by piece, and the guard against values that contain themselves:
-//! while the contents of a container are taken out, it is a value that is being made.
+//! Folds dictionaries that were filled piece by piece, and detects values that contain themselves: while the contents of a
+//! container are taken out, the container counts as being converted.
 
 use crate::pickle::PickleErrorKind;
-use crate::pytorch::read::fold::rows::{Folder, SKIPPED};
+use crate::pytorch::read::fold::rows::{SKIPPED, TableBuilder};
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::snapshot::Value;
 use memtrack_model::snapshot::pytorch::Key;
 
-impl Folder {
+impl TableBuilder {
     /// Folds a dictionary that was filled piece by piece, if it is an event or a frame.
     pub(crate) fn settle(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
         if value.tag() != cell::DICT || heap.containers[value.row()].tag() != cell::BODY {
             return Ok(());
         }
         let items = heap.take_body(value);
-        let before = self.made.insert(value, None);
+        let before = self.converted.insert(value, None);
         let folded = self.dictionary(heap, &items)?;
         self.restore(value, before);
         match folded {
@@ -25,12 +25,12 @@ impl Folder {
         Ok(())
     }
 
-    /// Folds such a dictionary in the place of an event.
+    /// Folds a dictionary that was filled piece by piece and is in the place of an event.
     pub(crate) fn settle_event(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
         let action = Cell::new(cell::STR, Key::Action.id().0.into());
         if value.tag() == cell::DICT && heap.body(value).iter().step_by(2).any(|&key| key == action) {
             let items = heap.take_body(value);
-            let before = self.made.insert(value, None);
+            let before = self.converted.insert(value, None);
             let folded = if self.skips_events { SKIPPED } else { self.event(heap, &items)? };
             self.restore(value, before);
             heap.fold(value, folded, items);
@@ -38,12 +38,11 @@ impl Folder {
         Ok(())
     }
 
-    /// Puts an end to the state in which a container's contents are taken out, during which a reference to itself
-    /// inside it is a cycle.
+    /// Ends the state in which a container's contents are taken out, and in which a reference to the container is a cycle.
     pub(crate) fn restore(&mut self, container: Cell, before: Option<Option<Value>>) {
         match before {
-            Some(before) => self.made.insert(container, before),
-            None => self.made.remove(&container),
+            Some(before) => self.converted.insert(container, before),
+            None => self.converted.remove(&container),
         };
     }
 }

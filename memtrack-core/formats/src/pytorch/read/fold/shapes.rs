@@ -1,4 +1,4 @@
-//! The shape of a dictionary. Most dictionaries have the keys of the one before, so that shape is tried first.
+//! The shapes of dictionaries. Most dictionaries have the same keys as the previous one, so its shape is tried first.
 
 use crate::pytorch::read::machine::cell::Cell;
 use memtrack_model::snapshot::Value;
@@ -7,33 +7,34 @@ use std::collections::{HashMap, HashSet};
 
 /// A table of records with an index of its shapes.
 #[derive(Debug, Default)]
-pub(crate) struct Sort {
+pub(crate) struct RecordTable {
     pub(crate) records: Records,
-    /// The keys of each shape, as the file's cells.
+    /// The keys of each shape, as cells.
     keys: Vec<Box<[Cell]>>,
     index: HashMap<Box<[Cell]>, u32, foldhash::fast::FixedState>,
+    /// The shape of the previous dictionary.
     last: usize,
 }
 
-impl Sort {
-    /// Returns the shape of the dictionary before, if this one has it too, and none of the known keys in `barred`.
+impl RecordTable {
+    /// Returns the shape of the previous dictionary, if this dictionary has the same, and none of the keys in `barred`.
     #[inline]
-    pub(crate) fn again(&self, items: &[Cell], barred: u64) -> Option<u32> {
+    pub(crate) fn last_shape(&self, items: &[Cell], barred: u64) -> Option<u32> {
         let keys = self.keys.get(self.last)?;
         let same = keys.len() * 2 == items.len()
             && keys.iter().zip(items.as_chunks::<2>().0).all(|(known, pair)| *known == pair[0]);
         (same && !self.records.shapes[self.last].has_any(barred)).then_some(self.last as u32)
     }
 
-    /// Returns the shape of the dictionary before, if these are its keys.
-    pub(crate) fn last_if(&self, keys: &[Cell]) -> Option<u32> {
+    /// Returns the shape of the previous dictionary, if these are its keys.
+    pub(crate) fn last_shape_if(&self, keys: &[Cell]) -> Option<u32> {
         (*self.keys.get(self.last)?.as_ref() == *keys).then_some(self.last as u32)
     }
 
     /// Returns the shape of a dictionary whose keys and values alternate in `items`.
     #[inline]
     pub(crate) fn find(&mut self, items: &[Cell]) -> Option<u32> {
-        if let Some(shape) = self.again(items, 0) {
+        if let Some(shape) = self.last_shape(items, 0) {
             return Some(shape);
         }
         let keys: Box<[Cell]> = items.iter().step_by(2).copied().collect();
@@ -54,7 +55,7 @@ impl Sort {
     }
 }
 
-/// Removes repeated keys from a dictionary: as in Python, the first place and the last value count.
+/// Removes repeated keys from a dictionary: as in Python, a key keeps its first position and its last value.
 pub(crate) fn without_duplicates(items: &[Cell]) -> Vec<Cell> {
     let pairs = items.as_chunks::<2>().0;
     let mut seen = HashSet::with_capacity(pairs.len());

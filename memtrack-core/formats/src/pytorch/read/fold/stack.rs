@@ -1,14 +1,14 @@
-//! Folding of frames, and of the lists of frames that form stacks.
+//! Folds frames, and the lists of frames that are stacks.
 
 use crate::pickle::PickleErrorKind;
-use crate::pytorch::read::fold::rows::{Folder, Table};
+use crate::pytorch::read::fold::rows::{Table, TableBuilder};
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::FrameId;
 
-impl Folder {
-    /// Folds a frame, known or new.
+impl TableBuilder {
+    /// Folds a frame; equal frames have the same row.
     pub(crate) fn frame(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
         let mut key = std::mem::take(&mut self.scratch_cells);
         key.clear();
@@ -25,7 +25,7 @@ impl Folder {
         Ok(Cell::new(cell::FRAME, row.into()))
     }
 
-    /// Returns the stack of a list or tuple of frames; `None` when it is neither, or contains other values.
+    /// Returns the stack of a list or tuple of frames; `None` for other values, and when an item is not a frame.
     #[inline]
     pub(crate) fn stack(
         &mut self,
@@ -33,19 +33,22 @@ impl Folder {
         mut list: Cell,
     ) -> Result<Option<StackId>, PickleErrorKind> {
         if list.tag() != cell::LIST {
-            let Some(listed) = self.listed(heap, list)? else { return Ok(None) };
-            list = listed;
+            let Some(converted) = self.as_list(heap, list)? else { return Ok(None) };
+            list = converted;
         }
         match heap.containers[list.row()].tag() {
             cell::STACK => {
                 let folded = heap.containers[list.row()];
-                let stack =
-                    if folded.is_loose_stack() { self.used(folded.as_stack()) } else { folded.as_stack() };
+                let stack = if folded.is_loose_stack() {
+                    self.use_loose_stack(folded.as_stack())
+                } else {
+                    folded.as_stack()
+                };
                 heap.containers[list.row()] = Cell::new(cell::STACK, stack.0.into());
                 return Ok(Some(stack));
             }
             cell::UNSET => {
-                // From here on it stays empty.
+                // From here on the list must stay empty.
                 heap.containers[list.row()] = Cell::new(cell::STACK, 0);
                 return Ok(Some(StackId::NONE));
             }
@@ -61,7 +64,7 @@ impl Folder {
             }
             let mut folded = heap.containers[item.row()];
             if folded.tag() != cell::FRAME {
-                let before = self.made.insert(list, None);
+                let before = self.converted.insert(list, None);
                 self.settle(heap, item)?;
                 self.restore(list, before);
                 folded = heap.containers[item.row()];
@@ -81,19 +84,19 @@ impl Folder {
         Ok(stack)
     }
 
-    /// Returns the number of a loose stack that is used.
+    /// Returns the id of a loose stack that is used, in [`Self::stacks`].
     #[inline]
-    pub(crate) fn used(&mut self, loose: StackId) -> StackId {
-        if self.used.len() <= loose.index() {
-            self.used.resize(loose.index() + 1, StackId::NONE);
+    pub(crate) fn use_loose_stack(&mut self, loose: StackId) -> StackId {
+        if self.used_ids.len() <= loose.index() {
+            self.used_ids.resize(loose.index() + 1, StackId::NONE);
         }
-        if self.used[loose.index()] == StackId::NONE {
-            self.used[loose.index()] = self.stacks.intern(self.loose.table.get(loose));
+        if self.used_ids[loose.index()] == StackId::NONE {
+            self.used_ids[loose.index()] = self.stacks.intern(self.loose.table.get(loose));
         }
-        self.used[loose.index()]
+        self.used_ids[loose.index()]
     }
 
-    /// Turns a loose stack back into the list of frames.
+    /// Turns a loose stack back into a list of frames.
     #[cold]
     pub(crate) fn unfold(&self, heap: &mut Heap, list: Cell) -> Result<(), PickleErrorKind> {
         let frames = self.loose.table.get(heap.containers[list.row()].as_stack());

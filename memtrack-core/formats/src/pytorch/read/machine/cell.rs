@@ -1,9 +1,9 @@
-//! The reader's working value: eight bytes, so that the memo and the stack of a large file stay small. Numbers, short
-//! tuples and handles are in the cell itself; the rest is in the [`crate::pytorch::read::machine::heap::Heap`].
+//! The value with which the reader works: eight bytes, so that the memo and the stack of a large file stay small. Numbers
+//! and short tuples are in the cell itself; other data is in the [`crate::pytorch::read::machine::heap::Heap`].
 
 use memtrack_model::event::StackId;
 
-/// A value while it is read: a tag and 56 bits.
+/// A value during reading: a tag and 56 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Cell(u64);
 
@@ -12,27 +12,27 @@ macro_rules! tags {
 }
 
 tags! {
-    // No value: an unset memo slot, a container that is still empty.
+    // No value: an unset memo slot, or a container that is still empty.
     UNSET = 0,
     NONE = 1, FALSE = 2, TRUE = 3,
-    // An integer in the cell, one of more than 56 bits, one of more than 128.
+    // Integers: in the cell, of more than 56 bits, of more than 128 bits.
     INT = 4, WIDE = 5, BIG = 6,
     FLOAT = 7, STR = 8, BYTES = 9,
-    // A tuple of two integers below 2^28, and any other.
+    // A tuple of two integers below 2^28; any other tuple.
     PAIR = 10, TUPLE = 11,
     LIST = 12, DICT = 13, SET = 14, FROZENSET = 15,
     // A class.
     GLOBAL = 16,
-    // The later forms of lists and dictionaries: contents on the heap, a stack, a frame, an event.
+    // The forms of lists and dictionaries that are not empty: contents on the heap, a stack, a frame, an event.
     BODY = 17, STACK = 18, FRAME = 19, EVENT = 20,
     // A dictionary or set that was still empty when it was converted to a value: it must stay empty.
     EMPTY = 21,
 }
 
-/// The mark of a stack made from a list that was not used yet: the list may still grow.
+/// The flag of a loose stack: its list was not used yet, and may still grow.
 const LOOSE: u64 = 1 << 32;
 
-/// The bits of each integer of a `PAIR`.
+/// The number of bits of each integer of a `PAIR`.
 pub(crate) const PAIR_BITS: u32 = 28;
 const PAYLOAD: u64 = (1 << 56) - 1;
 
@@ -66,13 +66,13 @@ impl Cell {
         self.payload() as usize
     }
 
-    /// Returns the form of a list of frames before its first use.
+    /// Returns the form of a list of frames that was not used yet.
     #[inline]
     pub(crate) const fn loose_stack(stack: StackId) -> Self {
         Self::new(STACK, stack.0 as u64 | LOOSE)
     }
 
-    /// Returns whether this is a stack whose list may still grow.
+    /// Returns whether the cell is a stack whose list may still grow.
     #[inline]
     pub(crate) const fn is_loose_stack(self) -> bool {
         self.tag() == STACK && self.payload() & LOOSE != 0

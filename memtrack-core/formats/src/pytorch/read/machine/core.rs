@@ -1,18 +1,18 @@
-//! The pickle machine for snapshots. It understands the same instructions as [`crate::pickle`], but keeps values in
-//! eight-byte cells and folds dictionaries into tables as soon as they are filled, so that reading a file of a
-//! gigabyte takes less memory than that.
+//! The pickle machine for snapshots. It executes the same instructions as [`crate::pickle`], but keeps values in
+//! eight-byte cells and folds dictionaries into tables as soon as they are complete, so that reading a file takes less
+//! memory than the size of the file.
 
 use crate::pickle::PickleErrorKind;
 use crate::pickle::opcode as op;
 use crate::pickle::source::Source;
-use crate::pytorch::read::fast::burst::End;
+use crate::pytorch::read::fast::burst::BurstEnd;
 use crate::pytorch::read::fast::runs::Runs;
 use crate::pytorch::read::fast::stencil::Stencils;
-use crate::pytorch::read::fold::rows::Folder;
+use crate::pytorch::read::fold::rows::TableBuilder;
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
 use crate::pytorch::read::machine::memo::Memo;
-use crate::pytorch::read::machine::watch::Watch;
+use crate::pytorch::read::machine::watch::CostMonitor;
 use std::io::Read;
 
 type Result<T> = std::result::Result<T, PickleErrorKind>;
@@ -20,27 +20,27 @@ type Result<T> = std::result::Result<T, PickleErrorKind>;
 /// The machine's state.
 pub(crate) struct Machine<'a> {
     pub(crate) heap: Heap,
-    pub(crate) folder: Folder,
+    pub(crate) builder: TableBuilder,
     pub(crate) stack: Vec<Cell>,
-    /// Height of the stack at each mark.
+    /// The height of the stack at each mark.
     pub(crate) marks: Vec<usize>,
-    /// The height at the innermost mark: values below it cannot be popped.
+    /// The height of the stack at the innermost mark: values below it cannot be popped.
     pub(crate) floor: usize,
     pub(crate) memo: Memo,
     pub(crate) runs: Runs,
     pub(crate) stencils: Stencils,
     pub(crate) frame_end: u64,
     pub(crate) scratch: Vec<u8>,
-    pub(crate) watch: Watch<'a>,
+    pub(crate) watch: CostMonitor<'a>,
     /// The offset of the current instruction.
     pub(crate) at: u64,
 }
 
 impl<'a> Machine<'a> {
-    pub(crate) fn new(watch: Watch<'a>, folder: Folder) -> Self {
+    pub(crate) fn new(watch: CostMonitor<'a>, builder: TableBuilder) -> Self {
         Self {
             heap: Heap::default(),
-            folder,
+            builder,
             stack: Vec::new(),
             marks: Vec::new(),
             floor: 0,
@@ -54,10 +54,10 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Reads one pickle and returns its root.
+    /// Reads a pickle and returns its root.
     ///
     /// # Errors
-    /// With the offset of the instruction that failed.
+    /// Fails with the offset of the instruction that failed.
     pub(crate) fn run(
         &mut self,
         source: &mut Source<impl Read>,
@@ -75,24 +75,24 @@ impl<'a> Machine<'a> {
                 self.check_cost()?;
             }
             let value = match end {
-                End::Cut => {
+                BurstEnd::Cut => {
                     source.skip(next);
-                    source.read_on()?;
+                    source.refill()?;
                     continue;
                 }
-                End::Plain(op::STOP) => {
+                BurstEnd::Plain(op::STOP) => {
                     source.skip(next + 1);
                     let root = self.pop()?;
                     let cut = self.frame_end > source.offset();
                     return if cut { Err(PickleErrorKind::Truncated) } else { Ok(root) };
                 }
-                End::Plain(opcode) => {
+                BurstEnd::Plain(opcode) => {
                     source.skip(next + 1);
-                    self.plain(source, opcode)?
+                    self.execute_plain(source, opcode)?
                 }
-                End::Rare(token, length) => {
+                BurstEnd::Rare(token, length) => {
                     source.skip(next + length);
-                    self.rare(source, token)?
+                    self.execute_rare(source, token)?
                 }
             };
             self.stack.extend(value);
@@ -103,7 +103,7 @@ impl<'a> Machine<'a> {
     #[cold]
     fn check_cost(&mut self) -> Result<()> {
         let used = self.heap.used_bytes()
-            + self.folder.used_bytes()
+            + self.builder.used_bytes()
             + self.memo.used_bytes()
             + self.runs.used_bytes()
             + 8 * (self.stack.capacity() + self.marks.capacity()) as u64;
@@ -112,14 +112,14 @@ impl<'a> Machine<'a> {
 
     /// Returns the error when there is no value to pop.
     #[cold]
-    fn missing(&self) -> PickleErrorKind {
+    fn no_value_error(&self) -> PickleErrorKind {
         if self.marks.is_empty() { PickleErrorKind::StackUnderflow } else { PickleErrorKind::UnexpectedMark }
     }
 
     #[inline]
     pub(crate) fn pop(&mut self) -> Result<Cell> {
         if self.stack.len() <= self.floor {
-            return Err(self.missing());
+            return Err(self.no_value_error());
         }
         self.stack.pop().ok_or(PickleErrorKind::StackUnderflow)
     }
@@ -128,7 +128,7 @@ impl<'a> Machine<'a> {
     pub(crate) fn top(&self) -> Result<Cell> {
         match self.stack.last() {
             Some(&top) if self.stack.len() > self.floor => Ok(top),
-            _ => Err(self.missing()),
+            _ => Err(self.no_value_error()),
         }
     }
 
@@ -138,7 +138,7 @@ impl<'a> Machine<'a> {
         self.floor = self.stack.len();
     }
 
-    /// Removes the innermost mark and returns where its values start.
+    /// Removes the innermost mark and returns the index of the first value above it.
     #[inline]
     pub(crate) fn pop_mark(&mut self) -> Result<usize> {
         let start = self.marks.pop().ok_or(PickleErrorKind::NoMark)?;
@@ -146,13 +146,13 @@ impl<'a> Machine<'a> {
         Ok(start)
     }
 
-    /// Returns the value under `start`, a container of kind `tag`.
+    /// Returns the value below the index `start`, which must be a container of kind `tag`.
     #[inline]
     fn container_below(&self, start: usize, tag: u8, name: &'static str) -> Result<Cell> {
         match start.checked_sub(1) {
             Some(index) if index >= self.floor && self.stack[index].tag() == tag => Ok(self.stack[index]),
             Some(index) if index >= self.floor => Err(PickleErrorKind::WrongType(name)),
-            _ => Err(self.missing()),
+            _ => Err(self.no_value_error()),
         }
     }
 
@@ -166,25 +166,25 @@ impl<'a> Machine<'a> {
     #[inline]
     pub(crate) fn memoize(&mut self, value: Cell) {
         if self.memo.append(value) {
-            self.forget();
+            self.clear_fast_path();
         }
     }
 
-    /// Forgets the learnt spellings after a memo slot was set again: they may be wrong now.
+    /// Clears the runs and stencils after a memo slot was set again: they may be wrong now.
     #[cold]
-    fn forget(&mut self) {
-        self.runs.forget();
-        self.stencils.forget();
+    fn clear_fast_path(&mut self) {
+        self.runs.clear();
+        self.stencils.clear();
     }
 
-    /// Stores the top value in a memo slot that the file names. A normal writer needs two bytes or more to fill a
-    /// slot.
+    /// Stores the top value in a memo slot that the file names. A writer needs at least two bytes to fill a slot,
+    /// so an index larger than the offset is refused.
     pub(crate) fn memoize_at(&mut self, slot: u64) -> Result<()> {
         let value = self.top()?;
         match usize::try_from(slot) {
             Ok(index) if slot <= self.at => {
                 if self.memo.set(index, value) {
-                    self.forget();
+                    self.clear_fast_path();
                 }
                 Ok(())
             }
@@ -200,20 +200,20 @@ impl<'a> Machine<'a> {
                 self.stack.truncate(start);
                 Ok(tuple)
             }
-            _ => Err(self.missing()),
+            _ => Err(self.no_value_error()),
         }
     }
 
-    /// Sets the keys and values from `start` on in the dictionary below them.
+    /// Adds the keys and values from the index `start` on to the dictionary below them.
     #[inline]
     pub(crate) fn set_items(&mut self, start: usize) -> Result<()> {
         let dict = self.container_below(start, cell::DICT, "a dictionary")?;
         let items = &self.stack[start..];
         check_pairs(items)?;
         let fresh = self.heap.containers[dict.row()] == Cell::UNSET;
-        let folded = if fresh { self.folder.dictionary(&mut self.heap, items)? } else { None };
+        let folded = if fresh { self.builder.dictionary(&mut self.heap, items)? } else { None };
         match folded {
-            // A value inside it refers to it, and found it empty.
+            // A value inside the dictionary refers to it, and found it empty.
             Some(_) if self.heap.containers[dict.row()] != Cell::UNSET => {
                 return Err(PickleErrorKind::Cyclic);
             }
@@ -224,13 +224,13 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Appends the values from `start` on to the list or set below them.
+    /// Appends the values from the index `start` on to the list or set below them.
     #[inline]
     pub(crate) fn append(&mut self, start: usize, tag: u8) -> Result<()> {
         let name = if tag == cell::LIST { "a list" } else { "a set" };
         let container = self.container_below(start, tag, name)?;
         if self.heap.containers[container.row()].is_loose_stack() {
-            self.folder.unfold(&mut self.heap, container)?;
+            self.builder.unfold(&mut self.heap, container)?;
         }
         self.heap.extend(container, &self.stack[start..])?;
         self.stack.truncate(start);

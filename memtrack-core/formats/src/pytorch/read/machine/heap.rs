@@ -1,5 +1,5 @@
-//! The storage for values that do not fit a [`Cell`]. A list or dictionary is a cell that records its present form;
-//! the contents of those that were folded into tables are freed at once and reused.
+//! The storage for values that do not fit into a [`Cell`]. For each list or dictionary there is a cell with its current
+//! form; when it is folded into a table, its contents are freed at once and reused.
 
 use crate::pickle::PickleErrorKind;
 use crate::pickle::number::Integer;
@@ -16,16 +16,16 @@ pub(crate) struct Heap {
     bytes: Vec<Vec<u8>>,
     items: Vec<Cell>,
     tuples: Vec<(u64, u64)>,
-    /// Lists, dictionaries and sets: `UNSET` while empty, else their present form.
+    /// The current forms of lists, dictionaries and sets; `UNSET` while empty.
     pub(crate) containers: Vec<Cell>,
     bodies: Vec<Vec<Cell>>,
     free: Vec<u32>,
-    /// The bytes of data whose table does not measure them.
-    loose_bytes: u64,
+    /// The size of the data that [`Self::used_bytes`] cannot compute from the tables.
+    counted_bytes: u64,
 }
 
-/// The longest body that is kept for reuse, in cells.
-const KEEP_CELLS: usize = 4096;
+/// The maximum length of contents that are kept for reuse, in cells.
+const MAX_REUSED_CELLS: usize = 4096;
 
 impl Heap {
     pub(crate) fn integer(&mut self, integer: Integer) -> Cell {
@@ -38,7 +38,7 @@ impl Heap {
                 self.wide(i128::from_le_bytes(wide))
             }
             Integer::Big(bytes) => {
-                self.loose_bytes += bytes.len() as u64;
+                self.counted_bytes += bytes.len() as u64;
                 self.bigs.push(bytes);
                 Cell::new(cell::BIG, self.bigs.len() as u64 - 1)
             }
@@ -61,7 +61,7 @@ impl Heap {
     }
 
     pub(crate) fn raw(&mut self, bytes: Vec<u8>) -> Cell {
-        self.loose_bytes += bytes.len() as u64;
+        self.counted_bytes += bytes.len() as u64;
         self.bytes.push(bytes);
         Cell::new(cell::BYTES, self.bytes.len() as u64 - 1)
     }
@@ -84,14 +84,14 @@ impl Heap {
         Cell::new(cell::TUPLE, self.tuples.len() as u64 - 1)
     }
 
-    /// Creates an empty container with that tag.
+    /// Creates an empty container with this tag.
     #[inline]
     pub(crate) fn container(&mut self, tag: u8) -> Cell {
         self.containers.push(Cell::UNSET);
         Cell::new(tag, self.containers.len() as u64 - 1)
     }
 
-    /// Appends to a list, dictionary (keys and values alternate) or set.
+    /// Appends items to a list, a dictionary (whose keys and values alternate) or a set.
     #[inline]
     pub(crate) fn extend(&mut self, container: Cell, items: &[Cell]) -> Result<(), PickleErrorKind> {
         let body = self.containers[container.row()];
@@ -108,7 +108,7 @@ impl Heap {
             }
             _ => return Err(PickleErrorKind::Malformed("container: it is changed after it was used")),
         }
-        self.loose_bytes += size_of_val(items) as u64;
+        self.counted_bytes += size_of_val(items) as u64;
         Ok(())
     }
 
@@ -119,7 +119,7 @@ impl Heap {
         if body.tag() == cell::BODY { &self.bodies[body.row()] } else { &[] }
     }
 
-    /// Takes the contents out of a container for a moment: [`Self::fold`] or [`Self::put_back`] follows.
+    /// Takes the contents out of a container, until [`Self::fold`] or [`Self::put_back`] is called.
     #[inline]
     pub(crate) fn take_body(&mut self, container: Cell) -> Vec<Cell> {
         let body = self.containers[container.row()];
@@ -133,14 +133,14 @@ impl Heap {
         }
     }
 
-    /// Replaces a container by `folded`; its contents (as taken out) are not needed any more.
+    /// Replaces a container by `folded`; its contents `items`, which were taken out, are freed.
     #[inline]
     pub(crate) fn fold(&mut self, container: Cell, folded: Cell, mut items: Vec<Cell>) {
         let body = std::mem::replace(&mut self.containers[container.row()], folded);
         if body.tag() == cell::BODY {
-            self.loose_bytes -= size_of_val(items.as_slice()) as u64;
+            self.counted_bytes -= size_of_val(items.as_slice()) as u64;
             items.clear();
-            if items.capacity() <= KEEP_CELLS {
+            if items.capacity() <= MAX_REUSED_CELLS {
                 self.bodies[body.row()] = items;
             }
             self.free.push(body.payload() as u32);
@@ -169,11 +169,11 @@ impl Heap {
         &self.bytes[cell.row()]
     }
 
-    /// Returns the bytes of memory in use, without the slack in contents.
+    /// Returns the bytes of memory in use, without unused capacity in contents.
     pub(crate) fn used_bytes(&self) -> u64 {
         let cells = self.items.capacity() + self.containers.capacity();
         let rest = self.bodies.capacity() * 24 + self.floats.capacity() * 8 + self.wides.capacity() * 16;
         let lists = (self.tuples.capacity() + self.bigs.capacity() + self.bytes.capacity()) * 24;
-        (cells * 8 + rest + lists) as u64 + self.loose_bytes + self.strings.used_bytes()
+        (cells * 8 + rest + lists) as u64 + self.counted_bytes + self.strings.used_bytes()
     }
 }

@@ -1,42 +1,43 @@
-//! JSON as Python writes it, into the same cells as a pickle. Python's JSON has integers of any size, lone surrogates
-//! in escapes, and the words `NaN` and `Infinity`, and errors must contain the byte offset: that is why no library is
-//! used.
+//! Reads JSON as Python writes it, into the same cells as a pickle.
+//!
+//! **Why not a library?** Python's JSON has integers of any size, lone surrogates in escapes, and the words `NaN` and
+//! `Infinity`, and errors must contain the byte offset.
 
 use crate::pickle::source::Source;
 use crate::pickle::{PickleErrorKind, number, text};
 use crate::pytorch::read::finish::values::MAX_DEPTH;
-use crate::pytorch::read::fold::rows::Folder;
+use crate::pytorch::read::fold::rows::TableBuilder;
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::core::check_pairs;
 use crate::pytorch::read::machine::heap::Heap;
-use crate::pytorch::read::machine::watch::Watch;
+use crate::pytorch::read::machine::watch::CostMonitor;
 use std::io::Read;
 
 type Result<T> = std::result::Result<T, PickleErrorKind>;
 
-/// The length of the longest number, in bytes.
+/// The maximum length of a number, in bytes.
 const MAX_NUMBER_BYTES: usize = 8192;
 
-/// The reader's state.
-pub(crate) struct Json<'a, R> {
+/// A reader of JSON.
+pub(crate) struct JsonReader<'a, R> {
     source: Source<R>,
     pub(crate) heap: Heap,
-    pub(crate) folder: Folder,
-    watch: Watch<'a>,
-    /// The next byte, when it was peeked.
+    pub(crate) builder: TableBuilder,
+    watch: CostMonitor<'a>,
+    /// The next byte, if it was peeked.
     next: Option<u8>,
     stack: Vec<Cell>,
-    /// The open objects (`true`) and arrays, with the height of the stack at their start.
+    /// The open objects (`true`) and arrays (`false`), with the height of the stack at their start.
     open: Vec<(bool, usize)>,
     scratch: Vec<u8>,
 }
 
-impl<'a, R: Read> Json<'a, R> {
-    pub(crate) fn new(reader: R, watch: Watch<'a>, folder: Folder) -> Self {
+impl<'a, R: Read> JsonReader<'a, R> {
+    pub(crate) fn new(reader: R, watch: CostMonitor<'a>, builder: TableBuilder) -> Self {
         Self {
             source: Source::new(reader),
             heap: Heap::default(),
-            folder,
+            builder,
             watch,
             next: None,
             stack: Vec::new(),
@@ -45,12 +46,12 @@ impl<'a, R: Read> Json<'a, R> {
         }
     }
 
-    /// Reads one value, with only white space after it.
+    /// Reads a value, after which only white space may follow.
     ///
     /// # Errors
-    /// With the offset at which it failed.
+    /// Fails with the offset of the error.
     pub(crate) fn run(&mut self) -> std::result::Result<Cell, (u64, PickleErrorKind)> {
-        self.whole().map_err(|kind| (self.offset(), kind))
+        self.document().map_err(|kind| (self.offset(), kind))
     }
 
     /// Returns the number of bytes parsed so far.
@@ -58,18 +59,18 @@ impl<'a, R: Read> Json<'a, R> {
         self.source.offset() - u64::from(self.next.is_some())
     }
 
-    fn whole(&mut self) -> Result<Cell> {
+    fn document(&mut self) -> Result<Cell> {
         if self.peek()? == 0xef {
             self.expect(b"\xef\xbb\xbf", "byte order mark")?;
         }
         loop {
-            if self.begin()? {
+            if self.begin_value()? {
                 continue;
             }
-            // A value is on the stack: closes the containers that it ends, up to the start of another value.
+            // A value is on the stack. Closes the containers that end after it, until another value begins.
             while let Some(&(object, start)) = self.open.last() {
                 self.skip_space()?;
-                match (self.take()?, object) {
+                match (self.next_byte()?, object) {
                     (b',', false) => break,
                     (b',', true) => {
                         self.key()?;
@@ -91,19 +92,19 @@ impl<'a, R: Read> Json<'a, R> {
         }
     }
 
-    /// Begins a value; `true` when it is a container with a value in it.
-    fn begin(&mut self) -> Result<bool> {
+    /// Begins a value; returns `true` when it is a container that is not empty.
+    fn begin_value(&mut self) -> Result<bool> {
         self.skip_space()?;
         let value = match self.peek()? {
             b'{' | b'[' => {
-                let object = self.take()? == b'{';
+                let object = self.next_byte()? == b'{';
                 if self.open.len() >= MAX_DEPTH as usize {
                     return Err(PickleErrorKind::TooDeep(MAX_DEPTH));
                 }
                 let start = self.stack.len();
                 self.skip_space()?;
                 if self.peek()? == if object { b'}' } else { b']' } {
-                    self.take()?;
+                    self.next_byte()?;
                     self.heap.container(if object { cell::DICT } else { cell::LIST })
                 } else {
                     self.open.push((object, start));
@@ -124,30 +125,30 @@ impl<'a, R: Read> Json<'a, R> {
             _ => self.number()?,
         };
         self.stack.push(value);
-        self.watch_cost()?;
+        self.check_cost()?;
         Ok(false)
     }
 
-    /// Checks from time to time how much was read and the memory that it takes: after every value, because a list or
-    /// an object may contain any number of them before it ends.
+    /// Checks from time to time the number of bytes read and the memory in use. Called after every value, because a list or
+    /// an object may contain any number of values before it ends.
     #[inline]
-    fn watch_cost(&mut self) -> Result<()> {
+    fn check_cost(&mut self) -> Result<()> {
         let offset = self.source.offset();
         if !self.watch.is_due(offset) {
             return Ok(());
         }
-        let used = self.heap.used_bytes() + self.folder.used_bytes() + 8 * self.stack.capacity() as u64;
+        let used = self.heap.used_bytes() + self.builder.used_bytes() + 8 * self.stack.capacity() as u64;
         self.watch.check(offset, used)
     }
 
-    /// Ends a container.
+    /// Closes a container.
     fn close(&mut self, object: bool, start: usize) -> Result<()> {
         self.open.pop();
         let items = &self.stack[start..];
         let container = self.heap.container(if object { cell::DICT } else { cell::LIST });
         let folded = if object {
             check_pairs(items)?;
-            self.folder.dictionary(&mut self.heap, items)?
+            self.builder.dictionary(&mut self.heap, items)?
         } else {
             None
         };
@@ -157,7 +158,7 @@ impl<'a, R: Read> Json<'a, R> {
         }
         self.stack.truncate(start);
         self.stack.push(container);
-        self.watch_cost()
+        self.check_cost()
     }
 
     /// Reads a key and its colon.
@@ -178,7 +179,7 @@ impl<'a, R: Read> Json<'a, R> {
     }
 
     #[inline]
-    fn take(&mut self) -> Result<u8> {
+    fn next_byte(&mut self) -> Result<u8> {
         match self.next.take() {
             Some(byte) => Ok(byte),
             None => self.source.byte(),
@@ -212,7 +213,7 @@ impl<'a, R: Read> Json<'a, R> {
         let mut bytes = std::mem::take(&mut self.scratch);
         bytes.clear();
         loop {
-            match self.take()? {
+            match self.next_byte()? {
                 b'"' => break,
                 b'\\' => self.escape(&mut bytes)?,
                 byte => bytes.push(byte),
@@ -230,17 +231,17 @@ impl<'a, R: Read> Json<'a, R> {
     }
 
     fn escape(&mut self, bytes: &mut Vec<u8>) -> Result<()> {
-        let mut unit = match self.take()? {
+        let mut unit = match self.next_byte()? {
             b'n' => b'\n'.into(),
             b't' => b'\t'.into(),
             b'r' => b'\r'.into(),
             b'b' => 8,
             b'f' => 12,
             byte @ (b'"' | b'\\' | b'/') => byte.into(),
-            b'u' => self.unit()?,
+            b'u' => self.code_unit()?,
             _ => return Err(PickleErrorKind::Malformed("escape in a string")),
         };
-        // A high surrogate with a low one after it is one character; a lone one is kept.
+        // A high surrogate and a low surrogate after it are one character; a lone surrogate is kept.
         while (0xd800..0xdc00).contains(&unit) && self.peek()? == b'\\' {
             self.next = None;
             if self.peek()? != b'u' {
@@ -248,7 +249,7 @@ impl<'a, R: Read> Json<'a, R> {
                 return self.escape(bytes);
             }
             self.next = None;
-            let second = self.unit()?;
+            let second = self.code_unit()?;
             if (0xdc00..0xe000).contains(&second) {
                 unit = 0x10000 + ((unit - 0xd800) << 10) + (second - 0xdc00);
             } else {
@@ -259,11 +260,11 @@ impl<'a, R: Read> Json<'a, R> {
         text::push_code_point(bytes, unit)
     }
 
-    /// Reads four hexadecimal digits.
-    fn unit(&mut self) -> Result<u32> {
+    /// Reads a UTF-16 code unit of four hexadecimal digits.
+    fn code_unit(&mut self) -> Result<u32> {
         let mut unit = 0;
         for _ in 0..4 {
-            let digit = char::from(self.take()?).to_digit(16);
+            let digit = char::from(self.next_byte()?).to_digit(16);
             unit = unit << 4 | digit.ok_or(PickleErrorKind::Malformed("escape in a string"))?;
         }
         Ok(unit)

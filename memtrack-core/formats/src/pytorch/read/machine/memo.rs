@@ -1,13 +1,13 @@
-//! The memo: the values to which a pickle refers again, by number.
+//! The memo: the values to which a pickle refers by number.
 
 use crate::pytorch::read::machine::cell::Cell;
 
-/// Slots of the memo.
+/// The slots of the memo.
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
     slots: Vec<Cell>,
     /// The number of slots that were set, which is the slot that MEMOIZE fills next.
-    taken: usize,
+    count: usize,
 }
 
 impl Memo {
@@ -17,27 +17,27 @@ impl Memo {
         self.slots.get(slot).copied().filter(|&value| value != Cell::UNSET)
     }
 
-    /// Sets the next slot.
+    /// Sets the next slot. Returns whether it had a value before.
     #[inline]
     pub(crate) fn append(&mut self, value: Cell) -> bool {
-        self.set(self.taken, value)
+        self.set(self.count, value)
     }
 
-    /// Sets a slot. Returns whether it had a value before, which no normal writer does.
+    /// Sets a slot. Returns whether it had a value before, which does not happen in files of normal writers.
     #[inline]
     pub(crate) fn set(&mut self, slot: usize, value: Cell) -> bool {
         if slot >= self.slots.len() {
             self.slots.resize(slot + 1, Cell::UNSET);
         }
         let again = std::mem::replace(&mut self.slots[slot], value) != Cell::UNSET;
-        self.taken += usize::from(!again);
+        self.count += usize::from(!again);
         again
     }
 
-    /// Returns whether the next slots that MEMOIZE fills are empty.
+    /// Returns whether the next `slots` slots that MEMOIZE fills are empty.
     #[inline]
     pub(crate) fn has_room(&self, slots: usize) -> bool {
-        let behind = self.slots.get(self.taken..).unwrap_or_default();
+        let behind = self.slots.get(self.count..).unwrap_or_default();
         behind.iter().take(slots).all(|&value| value == Cell::UNSET)
     }
 

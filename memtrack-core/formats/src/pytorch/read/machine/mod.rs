@@ -1,4 +1,4 @@
-//! The readers of bytes: the pickle machine and JSON, the cells that both make, and the limits on their cost.
+//! The readers of bytes: the pickle machine and the JSON reader, the cells that they produce, and the limits on their cost.
 
 pub(super) mod cell;
 pub(super) mod core;

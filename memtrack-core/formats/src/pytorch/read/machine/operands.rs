@@ -1,4 +1,4 @@
-//! The data after a token of the [`Machine`]: long integers, strings, lines; and names of classes.
+//! Reads the data after a token of the [`Machine`]: long integers, strings, lines; and names of classes.
 
 use crate::pickle::line::{self, LineValue};
 use crate::pickle::number::from_twos_complement;
@@ -10,7 +10,7 @@ use std::io::Read;
 
 type Result<T> = std::result::Result<T, PickleErrorKind>;
 
-/// The length of the longest integer and the longest line of the text protocols, in bytes.
+/// The maximum length of an integer and of a line of the text protocols, in bytes.
 pub(crate) const MAX_OPERAND_BYTES: u64 = 1 << 20;
 
 impl Machine<'_> {
@@ -27,24 +27,24 @@ impl Machine<'_> {
     /// Reads a string of `length` bytes.
     #[inline]
     pub(crate) fn string(&mut self, source: &mut Source<impl Read>, length: u64) -> Result<Cell> {
-        if let Some(ready) = source.ready(length) {
+        if let Some(ready) = source.take_buffered(length) {
             return Ok(self.heap.string(text::checked(ready)?));
         }
         self.scratch.clear();
-        self.limited(source, length)?;
+        self.read_scratch(source, length)?;
         Ok(self.heap.string(text::checked(&self.scratch)?))
     }
 
     /// Reads `length` bytes.
     pub(crate) fn bytes(&mut self, source: &mut Source<impl Read>, length: u64) -> Result<Cell> {
         self.scratch.clear();
-        self.limited(source, length)?;
+        self.read_scratch(source, length)?;
         let bytes = self.scratch.clone();
         Ok(self.heap.raw(bytes))
     }
 
-    /// Reads `length` bytes into the scratch buffer, as long as there is memory for them.
-    fn limited(&mut self, source: &mut Source<impl Read>, length: u64) -> Result<()> {
+    /// Reads `length` bytes into the scratch buffer; fails when they exceed the memory limit.
+    fn read_scratch(&mut self, source: &mut Source<impl Read>, length: u64) -> Result<()> {
         let mut missing = length;
         while missing > 0 {
             let part = missing.min(1 << 20);
@@ -55,7 +55,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Reads a value of the text protocols: its operand is a line.
+    /// Reads a value of the text protocols, whose operand is a line.
     pub(crate) fn text_line(&mut self, source: &mut Source<impl Read>, opcode: u8) -> Result<Cell> {
         Ok(match line::value(opcode, &source.line(MAX_OPERAND_BYTES)?)? {
             LineValue::Bool(truth) => Cell::bool(truth),
@@ -65,7 +65,7 @@ impl Machine<'_> {
         })
     }
 
-    /// Returns the class `module.name`, if it is one that stands for plain data.
+    /// Returns the class `module.name`, if it is a class of plain data.
     pub(crate) fn class(module: &[u8], name: &[u8]) -> Result<Cell> {
         match Global::find(module, name) {
             Some(Global::DefaultDict) => Ok(Cell::new(cell::GLOBAL, 0)),

@@ -1,6 +1,6 @@
-//! The instructions that do not occur in events: text protocols, classes and the rest.
+//! Executes the instructions that do not occur in events: text protocols, classes and others.
 
-use crate::pickle::decode::Rare;
+use crate::pickle::decode::RareToken;
 use crate::pickle::source::Source;
 use crate::pickle::{PickleErrorKind, line, opcode as op};
 use crate::pytorch::read::machine::cell::{self, Cell};
@@ -12,17 +12,21 @@ type Result<T> = std::result::Result<T, PickleErrorKind>;
 
 impl Machine<'_> {
     /// Executes an instruction with a larger operand; `None` when it leaves no new value.
-    pub(crate) fn rare(&mut self, source: &mut Source<impl Read>, token: Rare) -> Result<Option<Cell>> {
+    pub(crate) fn execute_rare(
+        &mut self,
+        source: &mut Source<impl Read>,
+        token: RareToken,
+    ) -> Result<Option<Cell>> {
         Ok(Some(match token {
-            Rare::Text(length) => self.string(source, length)?,
-            Rare::Put(slot) => return self.memoize_at(slot.into()).map(|()| None),
-            Rare::Long(length) => self.long(source, length)?,
-            Rare::Float(number) => self.heap.float(number),
-            Rare::Bytes(length) => self.bytes(source, length)?,
-            Rare::Negative(what) => return Err(PickleErrorKind::Malformed(what)),
-            Rare::Protocol(version) if version > 5 => return Err(PickleErrorKind::Protocol(version)),
-            Rare::Protocol(_) => return Ok(None),
-            Rare::Frame(length) => {
+            RareToken::Text(length) => self.string(source, length)?,
+            RareToken::Put(slot) => return self.memoize_at(slot.into()).map(|()| None),
+            RareToken::Long(length) => self.long(source, length)?,
+            RareToken::Float(number) => self.heap.float(number),
+            RareToken::Bytes(length) => self.bytes(source, length)?,
+            RareToken::Negative(what) => return Err(PickleErrorKind::Malformed(what)),
+            RareToken::Protocol(version) if version > 5 => return Err(PickleErrorKind::Protocol(version)),
+            RareToken::Protocol(_) => return Ok(None),
+            RareToken::Frame(length) => {
                 self.frame_end = source.offset().saturating_add(length);
                 return Ok(None);
             }
@@ -30,7 +34,11 @@ impl Machine<'_> {
     }
 
     /// Executes an instruction without an operand or with lines; `None` when it leaves no new value.
-    pub(crate) fn plain(&mut self, source: &mut Source<impl Read>, opcode: u8) -> Result<Option<Cell>> {
+    pub(crate) fn execute_plain(
+        &mut self,
+        source: &mut Source<impl Read>,
+        opcode: u8,
+    ) -> Result<Option<Cell>> {
         Ok(Some(match opcode {
             op::NONE => Cell::NONE,
             op::INT | op::LONG | op::FLOAT | op::STRING | op::UNICODE => self.text_line(source, opcode)?,
@@ -38,7 +46,7 @@ impl Machine<'_> {
             op::TUPLE1 => self.tuple(1)?,
             op::TUPLE3 => self.tuple(3)?,
             op::EMPTY_SET => self.heap.container(cell::SET),
-            op::TUPLE | op::LIST | op::DICT | op::FROZENSET => self.since_mark(opcode)?,
+            op::TUPLE | op::LIST | op::DICT | op::FROZENSET => self.container_from_mark(opcode)?,
             op::GLOBAL => {
                 let (module, name) = (source.line(MAX_OPERAND_BYTES)?, source.line(MAX_OPERAND_BYTES)?);
                 Self::class(&module, &name)?
@@ -58,12 +66,12 @@ impl Machine<'_> {
                 let slot = line::slot(&source.line(MAX_OPERAND_BYTES)?)?;
                 self.recall(slot)?
             }
-            _ => return self.act(source, opcode).map(|()| None),
+            _ => return self.execute_effect(source, opcode).map(|()| None),
         }))
     }
 
     /// Executes an instruction that leaves no new value on the stack.
-    fn act(&mut self, source: &mut Source<impl Read>, opcode: u8) -> Result<()> {
+    fn execute_effect(&mut self, source: &mut Source<impl Read>, opcode: u8) -> Result<()> {
         match opcode {
             op::POP if self.marks.last() == Some(&self.stack.len()) => self.pop_mark().map(|_| ()),
             op::POP => self.pop().map(|_| ()),
@@ -83,8 +91,8 @@ impl Machine<'_> {
             op::APPEND => {
                 self.top()?;
                 let start = self.stack.len() - 1;
-                // The text protocol fills dictionaries piece by piece; inside a list they are complete.
-                self.folder.settle(&mut self.heap, self.stack[start])?;
+                // The text protocol fills dictionaries piece by piece; when they are appended to a list, they are complete.
+                self.builder.settle(&mut self.heap, self.stack[start])?;
                 self.append(start, cell::LIST)
             }
             op::ADDITEMS => {
@@ -102,7 +110,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Sets one key; the dictionary may get more, so it is not folded yet.
+    /// Adds a key and its value; more keys may follow, so the dictionary is not folded yet.
     fn set_item(&mut self, start: usize) -> Result<()> {
         check_pairs(&self.stack[start..])?;
         match start.checked_sub(1).filter(|&below| below >= self.floor).map(|below| self.stack[below]) {
@@ -115,7 +123,7 @@ impl Machine<'_> {
     }
 
     /// Makes a container of everything above the innermost mark.
-    fn since_mark(&mut self, opcode: u8) -> Result<Cell> {
+    fn container_from_mark(&mut self, opcode: u8) -> Result<Cell> {
         let start = self.pop_mark()?;
         let items = &self.stack[start..];
         let made = match opcode {
@@ -136,7 +144,7 @@ impl Machine<'_> {
         Ok(made)
     }
 
-    /// Executes the few supported calls: they make empty dictionaries.
+    /// Executes the few supported calls, which make empty dictionaries.
     fn reduce(&mut self) -> Result<Cell> {
         let (arguments, class) = (self.pop()?, self.pop()?);
         if class.tag() != cell::GLOBAL {
@@ -145,13 +153,17 @@ impl Machine<'_> {
         if arguments.tag() != cell::TUPLE {
             return Err(PickleErrorKind::WrongType("a tuple"));
         }
-        let fine = match (class.payload(), self.heap.tuple_items(arguments)) {
+        let is_supported = match (class.payload(), self.heap.tuple_items(arguments)) {
             (0 | 1, []) => true,
             (0, [factory]) => {
                 matches!((factory.tag(), factory.payload()), (cell::NONE, _) | (cell::GLOBAL, 2))
             }
             _ => false,
         };
-        if fine { Ok(self.heap.container(cell::DICT)) } else { Err(PickleErrorKind::RefusedCall(None)) }
+        if is_supported {
+            Ok(self.heap.container(cell::DICT))
+        } else {
+            Err(PickleErrorKind::RefusedCall(None))
+        }
     }
 }

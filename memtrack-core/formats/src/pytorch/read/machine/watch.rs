@@ -1,27 +1,27 @@
-//! The cost of reading, checked on the way: progress reports, and the bounds on input and memory.
+//! Monitors the cost of reading: progress reports, and the limits on input and memory.
 
 use crate::pickle::PickleErrorKind;
 use std::cell::Cell as Counter;
 
-/// The interval between two checks, in bytes of input.
+/// The interval between checks, in bytes of input.
 const STEP_BYTES: u64 = 64 << 10;
-/// The memory that every file may use, in bytes.
+/// The memory that reading any file may use, in bytes.
 const BASE_BYTES: u64 = 192 << 20;
-/// The further bytes of memory for each byte that was really read (before decompression). Valid files take less than
-/// ten; compressed ones up to their compression factor.
+/// The additional bytes of memory for each byte of the file that was read, before decompression. Valid files take less
+/// than ten; compressed files more, by their compression ratio.
 const BYTES_PER_BYTE: u64 = 64;
 
-/// The limits and progress of one load.
-pub(crate) struct Watch<'a> {
+/// The limits and progress of reading a file.
+pub(crate) struct CostMonitor<'a> {
     next: u64,
-    /// The most bytes of input, uncompressed.
+    /// The maximum size of the input, uncompressed.
     max_input: u64,
-    /// Bytes of the file that were read so far, as stored.
+    /// The number of bytes of the file that were read so far, before decompression.
     stored: &'a Counter<u64>,
     progress: &'a mut dyn FnMut(u64),
 }
 
-impl<'a> Watch<'a> {
+impl<'a> CostMonitor<'a> {
     pub(crate) fn new(max_input: u64, stored: &'a Counter<u64>, progress: &'a mut dyn FnMut(u64)) -> Self {
         Self { next: STEP_BYTES, max_input, stored, progress }
     }
@@ -32,7 +32,7 @@ impl<'a> Watch<'a> {
         offset >= self.next
     }
 
-    /// Reports the progress; refuses an input that is too large.
+    /// Reports the progress and checks the limits.
     ///
     /// # Errors
     /// Fails when more input was read than the limits allow, or too much memory is used for it.
