@@ -8,7 +8,7 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// All went well.
-    Fine,
+    Success,
     /// The command found something (leaks, differences).
     Finding,
     /// The command line cannot be carried out as written.
@@ -24,7 +24,7 @@ impl Exit {
     /// Returns the process's exit code.
     pub(crate) fn code(self) -> u8 {
         match self {
-            Self::Fine => 0,
+            Self::Success => 0,
             Self::Finding => 1,
             Self::Usage => 2,
             Self::Io => 3,
@@ -66,7 +66,7 @@ impl CliError {
             Self::Io(_) => Exit::Io,
             #[cfg(unix)]
             Self::Program(code, _) => Exit::Program(*code),
-            Self::ClosedPipe => Exit::Fine,
+            Self::ClosedPipe => Exit::Success,
         }
     }
 }

@@ -95,7 +95,7 @@ fn explain(refusal: &clap::Error, streams: &mut Streams<'_>) -> u8 {
     let (target, code): (&mut dyn Write, _) = if refusal.use_stderr() {
         (streams.stderr, error::Exit::Usage)
     } else {
-        (streams.stdout, error::Exit::Fine)
+        (streams.stdout, error::Exit::Success)
     };
     // `run` writes to any stream, which may be no terminal: plain text, no colours.
     let written: io::Result<()> = write!(target, "{text}").and_then(|()| target.flush());

@@ -1,6 +1,6 @@
-//! The JSON output of the verbs, a row for each. An answer is printed as one object that begins with the name and version
-//! of its schema; the schemas are generated from the types, and checked in under `schemas/`. docs/JSON.md is the
-//! contract.
+//! The JSON output of the verbs, one row per verb. An answer is printed as one object that begins with the name and
+//! version of its schema; the schemas are generated from the types, and checked in under `schemas/`. docs/JSON.md
+//! describes them to users.
 //!
 //! A new verb is a row here, a struct that derives `Serialize` and `JsonSchema`, and a file in `schemas/` (`memtrack
 //! schema VERB > memtrack-cli/schemas/VERB.json`).
@@ -64,22 +64,22 @@ pub(crate) struct Answer<T> {
     body: PhantomData<fn(&T)>,
 }
 
-/// The rows.
+/// Defines a constant for each row, and the list of all of them.
 macro_rules! answers {
     ($($(#[$attribute:meta])* $row:ident = $verb:literal $version:literal: $body:ty;)+) => {
         $($(#[$attribute])* pub(crate) const $row: Answer<$body> =
             Answer { verb: $verb, version: $version, body: PhantomData };)+
 
-        /// Returns all answers, in the order of their verbs.
-        pub(crate) fn all() -> &'static [&'static dyn Described] {
+        /// Returns all answers, sorted by verb.
+        pub(crate) fn all() -> &'static [&'static dyn AnswerSchema] {
             &[$($(#[$attribute])* &$row,)+]
         }
     };
 }
 use answers;
 
-/// The description of an answer of any type.
-pub(crate) trait Described {
+/// An answer without its type: the verb and the schema.
+pub(crate) trait AnswerSchema {
     /// Returns the verb.
     fn verb(&self) -> &'static str;
     /// Returns the schema's name and version: `memtrack/top/3`.
@@ -98,19 +98,18 @@ impl<T: Serialize + JsonSchema> Answer<T> {
     pub(crate) fn write(&self, body: &T, out: &mut dyn Write) -> io::Result<()> {
         /// The printed object.
         #[derive(Serialize)]
-        struct Whole<'a, T> {
+        struct WithSchema<'a, T> {
             schema: String,
             #[serde(flatten)]
             body: &'a T,
         }
-        serde_json::to_writer_pretty(&mut *out, &Whole { schema: self.name(), body })?;
+        serde_json::to_writer_pretty(&mut *out, &WithSchema { schema: self.name(), body })?;
         out.write_all(b"\n")
     }
 }
 
 impl Answer<WrittenAnswer> {
-    /// Reports the written file: as JSON if requested, on standard output or, if that has the data, on standard
-    /// error.
+    /// Reports the written file: as JSON if requested, on standard output or, if the data goes there, on standard error.
     pub(crate) fn report_written(
         &self,
         target: &Path,
@@ -140,7 +139,7 @@ impl Answer<WrittenAnswer> {
     }
 }
 
-impl<T: JsonSchema> Described for Answer<T> {
+impl<T: JsonSchema> AnswerSchema for Answer<T> {
     fn verb(&self) -> &'static str {
         self.verb
     }
@@ -150,7 +149,7 @@ impl<T: JsonSchema> Described for Answer<T> {
     }
 
     fn schema(&self) -> Schema {
-        // As it is written, so that a reader finds every required key.
+        // The schema for serialization: keys that are always written are required.
         let settings = SchemaSettings::draft2020_12().for_serialize();
         let mut schema = settings.into_generator().into_root_schema_for::<T>();
         let name = self.name();
@@ -162,13 +161,13 @@ impl<T: JsonSchema> Described for Answer<T> {
             Value::Array(required) => required.insert(0, "schema".into()),
             _ => unreachable!("what is required is a list"),
         }
-        RecursiveTransform(close).transform(&mut schema);
+        RecursiveTransform(forbid_other_keys).transform(&mut schema);
         schema
     }
 }
 
-/// Closes objects whose keys are listed: a key that is missing in the schema fails a test.
-fn close(schema: &mut Schema) {
+/// Forbids other keys in objects whose keys are listed, so that a key that the schema lacks fails a test.
+fn forbid_other_keys(schema: &mut Schema) {
     let lists_keys = schema.get("properties").is_some() && schema.get("additionalProperties").is_none();
     if lists_keys {
         schema.insert("additionalProperties".into(), false.into());

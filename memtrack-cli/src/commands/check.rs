@@ -14,7 +14,7 @@ use memtrack_core::analysis::diff::{Against, Diff, DiffAt, DiffBy, Side};
 use memtrack_core::analysis::ownership::Rules;
 use std::path::Path;
 
-/// Loads the snapshot, compares it with the limits, and prints which of them it exceeds.
+/// Loads the snapshot, compares it with the limits, and prints which limits it exceeds.
 pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&RulesArgs::default())?;
     let base = args.against.as_deref().map(|base| read_base(base, args, &rules, streams)).transpose()?;
@@ -60,11 +60,11 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
             writeln!(streams.stdout, "{verdict}: {line}")?;
         }
     }
-    // A result that may be beyond a limit does not pass: a gate is there to keep it.
-    Ok(if within { Exit::Fine } else { Exit::Finding })
+    // A result that may exceed a limit does not pass: the gate exists to enforce the limit.
+    Ok(if within { Exit::Success } else { Exit::Finding })
 }
 
-/// Reads the file to compare with, reduced to its groups.
+/// Reads the baseline, reduced to its groups.
 fn read_base(
     path: &Path,
     args: &CheckArgs,
@@ -77,7 +77,7 @@ fn read_base(
     Ok(reading(None, rules).reduce(path, &snapshot, streams)?.0)
 }
 
-/// Returns the compared values: the peaks, by lines where there are any.
+/// Returns how both files are reduced: to their peaks, by line where the file has lines.
 fn reading(by: Option<DiffBy>, rules: &Rules) -> Reading<'_> {
     Reading { by, at: DiffAt::Peak, device: None, symbols: &[], rules, stacks: false }
 }

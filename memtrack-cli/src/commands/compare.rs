@@ -14,10 +14,11 @@ use memtrack_core::snapshot::Snapshot;
 use memtrack_core::viz::{SegmentKey, Usage, compare_folded, compare_usage, only_in};
 use std::path::Path;
 
-/// The number of segments that are listed with their sizes, the largest.
-const SHOWN: usize = 20;
+/// The most segments, largest first, that are listed with their sizes.
+const MAX_LISTED: usize = 20;
 
-/// Loads both snapshots, prints the addresses, then draws the rest or prints what would be drawn.
+/// Loads both snapshots, prints the addresses of the segments that only one of them has, then draws those segments or
+/// prints the figure's data.
 pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let flame = &args.flame;
     if args.before == Path::new("-") && args.after == Path::new("-") {
@@ -38,7 +39,7 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
         let odd = compare_folded(&before, &after, &mut streams.stdout).map_err(refused)?;
         mention_odd(&odd, streams);
         mention_any_samples(&before, &after, streams);
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
     let gone = only_in(&before, &after);
     let new = only_in(&after, &before);
@@ -60,7 +61,7 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
             writeln!(streams.stdout, "{name} = [{}]", addresses.join(", "))?;
         }
         for (title, keys, usage) in [("Only before", &gone, &usage_gone), ("Only after", &new, &usage_new)] {
-            sizes(title, keys, usage, streams)?;
+            print_sizes(title, keys, usage, streams)?;
         }
         let lines = [usage_gone.lines("only_before;"), usage_new.lines("only_after;")].concat();
         let title = format!(
@@ -74,18 +75,18 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
     for usage in [&usage_gone, &usage_new] {
         mention_odd(&usage.odd, streams);
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
-/// Warns once that sizes are those of samples.
+/// Warns, once for both files, that sizes are estimates from samples.
 fn mention_any_samples(before: &Snapshot, after: &Snapshot, streams: &mut Streams<'_>) {
     if let Some(sampled) = [before, after].into_iter().find(|snapshot| snapshot.has_samples()) {
         mention_samples(sampled, streams);
     }
 }
 
-/// Prints the sum of segments, and the largest of them.
-fn sizes(
+/// Prints the total size of the segments, and the largest segments.
+fn print_sizes(
     title: &str,
     keys: &[SegmentKey],
     usage: &Usage<'_>,
@@ -97,11 +98,11 @@ fn sizes(
     writeln!(streams.stdout, "\n{title}: {count}, {}", usage.shown(total))?;
     let mut largest: Vec<&SegmentKey> = keys.iter().collect();
     largest.sort_by_key(|key| std::cmp::Reverse(size(key)));
-    for key in largest.iter().take(SHOWN) {
+    for key in largest.iter().take(MAX_LISTED) {
         let address = format!("{:#x}", key.address);
         writeln!(streams.stdout, "  {address:<18} {:>10}", human_bytes(size(key)))?;
     }
-    if let Some(rest) = largest.get(SHOWN..).filter(|rest| !rest.is_empty()) {
+    if let Some(rest) = largest.get(MAX_LISTED..).filter(|rest| !rest.is_empty()) {
         let bytes = rest.iter().fold(0u64, |sum, key| sum.saturating_add(size(key)));
         writeln!(streams.stdout, "  … and {} more, {}", rest.len(), human_bytes(bytes))?;
     }

@@ -15,10 +15,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// A compressed graph may unpack to this many times its size, and to a number of bytes more.
-const MOST_UNPACKED: u64 = 64;
-const UNPACKED_ANYWAY: u64 = 64 << 20;
-/// The interval of that check, in bytes.
+/// A compressed graph may unpack to this many times its size plus [`UNPACK_ALLOWANCE`].
+const MAX_UNPACK_RATIO: u64 = 64;
+/// Bytes that any compressed graph may unpack to.
+const UNPACK_ALLOWANCE: u64 = 64 << 20;
+/// The unpacked bytes between two checks of that limit.
 const STEP_BYTES: u64 = 1 << 20;
 
 /// Counts the bytes that are read.
@@ -44,7 +45,7 @@ enum Form {
     Json,
 }
 
-/// Returns the form that the name of an output selects.
+/// Returns the form that the suffix of the output's name selects.
 fn form(output: &Path) -> Result<Form, CliError> {
     match output.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase()).as_deref() {
         Some("html" | "htm") => Ok(Form::Page),
@@ -58,7 +59,7 @@ fn form(output: &Path) -> Result<Form, CliError> {
     }
 }
 
-/// Reads the graph, and prints it or writes the output.
+/// Reads the graph, then prints its findings or writes them to the output.
 pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let form = args.output.as_deref().map(form).transpose()?;
     check_targets(args.output.as_deref(), args.force)?;
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     let graph = whole.of_device_memory();
     if args.nodes {
         json::write_nodes(&graph, streams.stdout)?;
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
     let findings = Findings::of_part(&graph, &whole);
     let Some((form, output)) = form.zip(args.output.as_ref()) else {
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         } else {
             streams.stdout.write_all(text::text(&graph, &findings, rows).as_bytes())?;
         }
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     };
     let mut content = Vec::new();
     match form {
@@ -88,10 +89,10 @@ pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     write_files(&[(output.clone(), content)])?;
     // A hint; if it cannot be printed, the file is there all the same.
     let _ = writeln!(streams.stderr, "wrote {}", output.display());
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
-/// Reads the graph.
+/// Reads the graph of references, which may be compressed by gzip.
 pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>) -> Result<Graph, CliError> {
     let failed = |error: &dyn std::fmt::Display| CliError::input(path, error);
     let mut file;
@@ -103,7 +104,7 @@ pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>)
     };
     let most = max_input.saturating_add(1);
     let mut bytes = Vec::new();
-    // A file of another kind, perhaps endless, is not read whole.
+    // Only the beginning, since a file of another kind may be endless.
     input.take(HEAD).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
     if bytes.starts_with(&GZIP) {
         let head = std::mem::take(&mut bytes);
@@ -116,7 +117,7 @@ pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>)
             if read == 0 {
                 break;
             }
-            if bytes.len() as u64 > UNPACKED_ANYWAY + MOST_UNPACKED * stored.get() {
+            if bytes.len() as u64 > UNPACK_ALLOWANCE + MAX_UNPACK_RATIO * stored.get() {
                 return Err(failed(
                     &"it unpacks to too much for its size: it repeats the same data endlessly",
                 ));
@@ -134,5 +135,5 @@ pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>)
 
 /// The bytes of a file that are inspected to determine its kind.
 const HEAD: u64 = 4096;
-/// The first bytes of gzip files.
+/// The first bytes of every gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];

@@ -1,6 +1,6 @@
 //! `memtrack diff`: what changed between two files.
 
-use super::devices::chosen;
+use super::devices::select_devices;
 use super::top::mention_missing;
 use crate::Streams;
 use crate::answers::{self, DiffFileAnswer, FilesDiffAnswer};
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         // A hint; if it cannot be printed, the file is there all the same.
         let _ = writeln!(streams.stderr, "wrote {}", target.display());
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 /// The options for reducing files.
@@ -147,7 +147,7 @@ impl Reading<'_> {
         snapshot: &Snapshot,
         streams: &mut Streams<'_>,
     ) -> Result<(Side, Option<Side>), CliError> {
-        let devices = chosen(snapshot, self.device)?;
+        let devices = select_devices(snapshot, self.device)?;
         let by = self.by.unwrap_or_else(|| DiffBy::suited_to(snapshot));
         let mut symbols = self.symbols(snapshot);
         let mut side = |by| Side::of(snapshot, &mut symbols, &devices, by, self.at, self.rules);

@@ -44,11 +44,11 @@ pub(crate) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     let work = Work { args, options: options(args)?, alone: files.len() == 1, taken: Mutex::default() };
     let mut all: Vec<One> = read_all(&files, args.jobs, |file| export(file, &work));
     if work.alone && all.first().is_some_and(Result::is_err) {
-        return all.remove(0).map(|_| Exit::Fine);
+        return all.remove(0).map(|_| Exit::Success);
     }
     let mut answer =
         ExportAnswer { folder: args.parquet.to_string_lossy().into_owned(), ..Default::default() };
-    let mut exit = Exit::Fine;
+    let mut exit = Exit::Success;
     mention_key(&args.scrub, streams);
     // The messages are hints; if they cannot be printed, the files are there all the same.
     for (file, one) in files.iter().zip(all) {
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, 
             }
             Err(error) => {
                 let _ = writeln!(streams.stderr, "memtrack: {error}");
-                if exit == Exit::Fine {
+                if exit == Exit::Success {
                     exit = error.exit_code();
                 }
                 let file = file.to_string_lossy().into_owned();

@@ -23,5 +23,5 @@ pub(crate) fn run(args: &ExportScriptArgs, streams: &mut Streams<'_>) -> Result<
         }
     }
     answers::EXPORT_SCRIPT.report_written(target, "py", args.written, streams)?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

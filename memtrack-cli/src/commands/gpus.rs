@@ -26,5 +26,5 @@ pub(crate) fn run(args: &GpusArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     if let Some(missing) = &page.missing {
         writeln!(streams.stderr, "memtrack: {missing}")?;
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

@@ -1,7 +1,7 @@
 //! `memtrack leaks`: memory that grows and is never freed.
 
 use super::cycles::read_graph;
-use super::devices::chosen;
+use super::devices::select_devices;
 use super::top::mention_missing;
 use crate::Streams;
 use crate::answers::{LEAKS, LeaksAnswer};
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
             let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
             Err(CliError::Io(format!("cannot determine what leaks in {}: {why}", files.join(", "))))
         }
-        _ => Ok(if leaking || late { Exit::Finding } else { Exit::Fine }),
+        _ => Ok(if leaking || late { Exit::Finding } else { Exit::Success }),
     }
 }
 
@@ -145,7 +145,7 @@ fn read(
 ) -> Result<(Snapshot, Vec<DeviceId>, Symbolizer), CliError> {
     let mut snapshot = load_with(path, args.input, &args.symbols, streams)?.snapshot;
     mention_reordered(snapshot.order_by_time(), streams);
-    let devices = chosen(&snapshot, args.device.device)?;
+    let devices = select_devices(&snapshot, args.device.device)?;
     let symbols = Symbolizer::of(&snapshot);
     Ok((snapshot, devices, symbols))
 }

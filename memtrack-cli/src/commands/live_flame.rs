@@ -1,7 +1,7 @@
 //! `memtrack memory`: the contents of the segments, or with `--at` the memory live at a moment, as a flame graph.
 
-use super::devices::chosen;
-use super::moments::{keep_those_with, moment};
+use super::devices::select_devices;
+use super::moments::{keep_devices_with_moment, moment};
 use super::top::mention_missing;
 use super::usage;
 use crate::Streams;
@@ -47,8 +47,8 @@ fn at_a_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<E
     let loaded = load_file(&args.file, streams)?;
     let Loaded { mut snapshot, .. } = scrub::loaded(loaded, &args.scrub, &[], streams);
     mention_reordered(snapshot.order_by_time(), streams);
-    let mut devices = chosen(&snapshot, args.device.device)?;
-    keep_those_with(&snapshot, &mut devices, Some(at));
+    let mut devices = select_devices(&snapshot, args.device.device)?;
+    keep_devices_with_moment(&snapshot, &mut devices, Some(at));
     let mut symbols = Symbolizer::of(&snapshot);
     let mut flame = LiveFlame::new();
     for device in devices {
@@ -74,19 +74,19 @@ fn at_a_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<E
             let devices = Some(flame.rows().devices);
             answers::MEMORY.print(&MemoryAnswer { rows: None, devices }, streams)?;
             mention_missing(&symbols, streams);
-            return Ok(Exit::Fine);
+            return Ok(Exit::Success);
         }
         None => {
             streams.stdout.write_all(&folded())?;
             mention_missing(&symbols, streams);
-            return Ok(Exit::Fine);
+            return Ok(Exit::Success);
         }
     };
     mention_missing(&symbols, streams);
     write_files(&[(target.clone(), content)])?;
     // A hint; if it cannot be printed, the file is there all the same.
     let _ = writeln!(streams.stderr, "wrote {}", target.display());
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 /// Returns whether a file of that name is a picture; otherwise it has the folded lines.

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &ManArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     write_files(&pages)?;
     // A hint; if it cannot be printed, the pages are there all the same.
     let _ = writeln!(streams.stderr, "wrote {} pages to {}", pages.len(), args.folder.display());
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 /// Returns whether a verb has a page: a hidden verb is not built.

@@ -23,5 +23,5 @@ pub(crate) fn run(args: &ModulesArgs, streams: &mut Streams<'_>) -> Result<Exit,
         let width = layout(TextArgs { frames: 0, wide: args.wide }).width;
         streams.stdout.write_all(report.to_text(args.depth.unwrap_or(DEPTH), width).as_bytes())?;
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

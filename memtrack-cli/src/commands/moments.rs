@@ -25,7 +25,7 @@ pub(super) fn moment(snapshot: &Snapshot, device: DeviceId, at: At) -> Result<Mo
 }
 
 /// Leaves out devices that do not have the moment, as long as there are others that do.
-pub(super) fn keep_those_with(snapshot: &Snapshot, devices: &mut Vec<DeviceId>, at: Option<At>) {
+pub(super) fn keep_devices_with_moment(snapshot: &Snapshot, devices: &mut Vec<DeviceId>, at: Option<At>) {
     let has = |device: DeviceId| at.is_none_or(|at| moment(snapshot, device, at).is_ok());
     if devices.iter().any(|&device| has(device)) {
         devices.retain(|&device| has(device));

@@ -54,11 +54,11 @@ fn write(
     if to_stdout {
         page.write(BufWriter::new(&mut *streams.stdout))?;
         answer.report_written(output, "html", args.target.written, streams)?;
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
     save(&page, output)?;
     answer.report_written(output, "html", args.target.written, streams)?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 /// Writes a page to a file.
@@ -83,7 +83,7 @@ pub(crate) fn view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result<Exi
     streams.stdout.flush()?;
     let _ = writeln!(streams.stderr, "serving to this machine only; press Ctrl-C to end");
     server.run()?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 fn page_of(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Page, CliError> {

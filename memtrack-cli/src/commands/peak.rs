@@ -1,6 +1,6 @@
 //! `memtrack peak`: everything that was live at the peak.
 
-use super::devices::chosen;
+use super::devices::select_devices;
 use crate::Streams;
 use crate::answers::{self, PeakAnswer};
 use crate::args::{PeakArgs, PeakOf};
@@ -30,7 +30,8 @@ pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     // With every frame shown, stacks are distinguished by all of them.
     let options = options.fold_hidden(args.text.frames > 0);
     let find = |device| AtPeak::find_with(&snapshot, &mut symbols, device, of, &options);
-    let mut devices: Vec<AtPeak> = chosen(&snapshot, args.device.device)?.into_iter().map(find).collect();
+    let mut devices: Vec<AtPeak> =
+        select_devices(&snapshot, args.device.device)?.into_iter().map(find).collect();
     if args.device.device.is_none() && !devices.iter().all(AtPeak::is_empty) {
         devices.retain(|device| !device.is_empty());
     }
@@ -43,7 +44,7 @@ pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         };
         let devices = devices.iter().map(answer).collect();
         answers::PEAK.print(&PeakAnswer { devices }, streams)?;
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
     let texts: Vec<String> = devices.iter().map(|device| device.to_text(layout(args.text))).collect();
     print_devices(&texts, streams)?;
@@ -52,5 +53,5 @@ pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
             print_explained(&rules, &device.live.rows, layout(args.text), streams)?;
         }
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

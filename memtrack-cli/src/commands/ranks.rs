@@ -112,7 +112,7 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
             let _ = writeln!(streams.stderr, "wrote {pages} to {}", folder.display());
         }
     }
-    failed.map_or(Ok(Exit::Fine), Err)
+    failed.map_or(Ok(Exit::Success), Err)
 }
 
 fn options(args: &RanksArgs) -> Result<DigestOptions, CliError> {

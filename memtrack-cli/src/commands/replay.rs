@@ -1,6 +1,6 @@
 //! `memtrack replay`: recorded requests through PyTorch's allocator under other settings.
 
-use super::devices::chosen;
+use super::devices::select_devices;
 use crate::Streams;
 use crate::answers::{self, DevicesReplayAnswer};
 use crate::args::ReplayArgs;
@@ -17,7 +17,7 @@ pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     let requested = args.settings.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
     let snapshot = load_pytorch(&args.file, streams)?;
     let mut reports = Vec::new();
-    let devices = chosen(&snapshot, args.device.device)?;
+    let devices = select_devices(&snapshot, args.device.device)?;
     // PyTorch's caching allocator serves device memory; pinned memory has another allocator.
     let is_host = |&device: &DeviceId| snapshot.is_heap(device) || snapshot.is_pinned(device);
     if args.device.device.is_some() && devices.iter().any(is_host) {
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     } else {
         print_devices(&reports, streams)?;
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 fn parse(text: &str) -> Result<Settings, CliError> {

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &SimulateArgs, streams: &mut Streams<'_>) -> Result<Exit
         let target = args.output.as_deref().unwrap_or(Path::new("-"));
         answers::SIMULATE.report_written(target, "jsonl", args.written, streams)?;
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 fn read(path: &Path, max_input: u64, streams: &mut Streams<'_>) -> Result<Workload, CliError> {

@@ -25,7 +25,7 @@ mod with {
     pub(crate) fn run(args: &SqlArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
         if args.list {
             list(streams)?;
-            return Ok(Exit::Fine);
+            return Ok(Exit::Success);
         }
         let (sql, folder) = query_and_folder(args, streams)?;
         let jobs =
@@ -43,7 +43,7 @@ mod with {
             let width = (!args.wide).then(memtrack_core::__report_width);
             write_text(&result.schema, result.batches, args.rows.limit(), width, streams)?;
         }
-        Ok(Exit::Fine)
+        Ok(Exit::Success)
     }
 
     /// Returns the query and the folder.

@@ -20,5 +20,5 @@ pub(crate) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     }
     mention_odd(&stats.odd, streams);
     mention_samples(&snapshot, streams);
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

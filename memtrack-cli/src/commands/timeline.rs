@@ -139,7 +139,7 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
         content.push(b'\n');
         streams.stdout.write_all(&content)?;
         answers::TIMELINE.report_written(&args.output, &name, args.written, streams)?;
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
     let failed = |error| CliError::output(&args.output, error);
     if packed {
@@ -149,7 +149,7 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
     }
     write_files(&[(args.output.clone(), content)])?;
     answers::TIMELINE.report_written(&args.output, &name, args.written, streams)?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 /// Returns the most that was reserved on a device, in bytes; none where the recording does not have it.

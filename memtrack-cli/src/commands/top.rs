@@ -1,7 +1,7 @@
 //! `memtrack top`: what allocated the memory of a recording.
 
-use super::devices::chosen;
-use super::moments::{keep_those_with, moment};
+use super::devices::select_devices;
+use super::moments::{keep_devices_with_moment, moment};
 use crate::Streams;
 use crate::answers::{self, TopAnswer};
 use crate::args::RankArgs;
@@ -22,8 +22,8 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     let Loaded { mut snapshot, report, .. } = load_file(&args.file, streams)?;
     mention_reordered(snapshot.order_by_time(), streams);
     let complete = report.is_none_or(|report| report.complete);
-    let mut devices = chosen(&snapshot, args.device.device)?;
-    keep_those_with(&snapshot, &mut devices, args.at);
+    let mut devices = select_devices(&snapshot, args.device.device)?;
+    keep_devices_with_moment(&snapshot, &mut devices, args.at);
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
     let options = TopOptions::new().limit(args.rows.limit()).patterns(patterns).rules(rules.clone());
     // With every frame shown, stacks are distinguished by all of them.
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         }
         mention_missing(&symbols, streams);
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 /// Reports the binaries that would have named the unnamed frames.

@@ -1,7 +1,7 @@
 //! `memtrack trace`: every event as a line.
 
 use crate::Streams;
-use crate::answers::{self, Described};
+use crate::answers::{self, AnswerSchema};
 use crate::args::ViewArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_pytorch;
@@ -21,5 +21,5 @@ pub(crate) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     };
     mention_odd(&odd, streams);
     mention_samples(&snapshot, streams);
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &TrackerArgs, streams: &mut Streams<'_>) -> Result<Exit,
     } else {
         writeln!(streams.stdout, "{summary}")?;
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 /// Reads the statistics from a file or, for `-`, from standard input.

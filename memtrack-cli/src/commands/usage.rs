@@ -25,7 +25,7 @@ pub(crate) fn run(args: &UsageArgs, grouping: Grouping, streams: &mut Streams<'_
         };
         mention_odd(&folded.map_err(|error| refused(path, error))?, streams);
         mention_samples(&snapshot, streams);
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
     let usage = Usage::of(&snapshot, grouping);
     if flame.json {
@@ -40,5 +40,5 @@ pub(crate) fn run(args: &UsageArgs, grouping: Grouping, streams: &mut Streams<'_
         flame::write(&flame.output, &usage.title(grouping.title()), &usage.lines(""), streams)?;
     }
     mention_odd(&usage.odd, streams);
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
