@@ -15,11 +15,11 @@ use memtrack_core::stack::symbols::Symbolizer;
 /// Analyses the trace and prints the findings.
 pub(crate) fn run(args: &AdviseArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let source = optrace::load(&args.trace, streams)?;
-    let (profile, repairs) = optrace::analysed(&args.trace, &source, streams)?;
+    let (profile, repairs) = optrace::analyse_trace(&args.trace, &source, streams)?;
     let device = optrace::device(&args.trace, &profile)?;
     let mut advice = Advice::of(&profile, device, repairs);
     if let Some(recording) = &source.recording {
-        advice.device = optrace::called(&advice.device);
+        advice.device = optrace::report_name(&advice.device);
         if let Some(at_peak) = lines_at_peak(recording, &advice.device) {
             advice = advice.with_largest(&at_peak);
         }

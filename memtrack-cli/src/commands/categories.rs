@@ -27,7 +27,7 @@ pub(crate) fn run(args: &CategoriesArgs, streams: &mut Streams<'_>) -> Result<Ex
     }
     let Loaded { snapshot, .. } =
         load_with(&args.trace.path, args.trace.input, &args.trace.symbols, streams)?;
-    match optrace::of_recording(snapshot) {
+    match optrace::from_recording(snapshot) {
         Ok(source) => print_trace_categories(args, &source, streams),
         Err(snapshot) => categories_read::run(args, *snapshot, streams),
     }
@@ -40,7 +40,7 @@ fn print_trace_categories(
     source: &Source,
     streams: &mut Streams<'_>,
 ) -> Result<Exit, CliError> {
-    let (profile, repairs) = optrace::analysed(&args.trace, source, streams)?;
+    let (profile, repairs) = optrace::analyse_trace(&args.trace, source, streams)?;
     if args.tensors {
         return print_tensors(args, &profile, streams);
     }
@@ -53,7 +53,7 @@ fn print_trace_categories(
     };
     let mut report = CategoryReport::of(&profile, device, &moments, repairs);
     if source.recording.is_some() {
-        report.device = optrace::called(&report.device);
+        report.device = optrace::report_name(&report.device);
     }
     if args.format.json {
         let devices = vec![DeviceCategories::Traced(report.answer(args.rows.limit()))];

@@ -6,7 +6,7 @@ use crate::args::CompareArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_segments;
 use crate::plot::flame;
-use crate::report::{mention_odd, mention_samples, refused};
+use crate::report::{mention_oddities, mention_samples, refused};
 use crate::scrub;
 use memtrack_core::analysis::units::{counted, human_bytes};
 use memtrack_core::answer::WideAnswer;
@@ -27,17 +27,17 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
     if !flame.folded && !flame.json {
         flame::check_target(&flame.output, flame.force)?;
     }
-    let mut hiding = scrub::requested(&args.scrub);
+    let mut pseudonyms = scrub::requested(&args.scrub);
     let mut load = |path| {
         let snapshot = load_segments(path, args.input, &args.symbols, streams)?;
-        Ok::<_, CliError>(scrub::hidden_pytorch(snapshot, hiding.as_mut()))
+        Ok::<_, CliError>(scrub::pytorch_with(snapshot, pseudonyms.as_mut()))
     };
     let (before, after) = (load(&args.before)?, load(&args.after)?);
-    scrub::mention(&args.scrub, hiding.as_ref(), streams);
+    scrub::mention(&args.scrub, pseudonyms.as_ref(), streams);
     let refused = |error| refused(&args.before, error);
     if flame.folded {
         let odd = compare_folded(&before, &after, &mut streams.stdout).map_err(refused)?;
-        mention_odd(&odd, streams);
+        mention_oddities(&odd, streams);
         mention_any_samples(&before, &after, streams);
         return Ok(Exit::Success);
     }
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
         mention_any_samples(&before, &after, streams);
     }
     for usage in [&usage_gone, &usage_new] {
-        mention_odd(&usage.odd, streams);
+        mention_oddities(&usage.odd, streams);
     }
     Ok(Exit::Success)
 }

@@ -20,7 +20,7 @@ use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_core::viz::Grouping;
 use std::path::Path;
 
-/// Draws the segments, as PyTorch does, or a moment.
+/// Draws the segments, as PyTorch does, or the memory that was live at a moment.
 pub(crate) fn run(args: &MemoryArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     match (args.at, args.of_moments()) {
         (Some(at), _) => at_a_moment(args, at, streams),
@@ -35,11 +35,11 @@ pub(crate) fn run(args: &MemoryArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     }
 }
 
-/// Adds up the live memory, then draws or prints it.
+/// Adds up the memory that was live at the moment, then draws or prints the sums.
 fn at_a_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let to_file = !args.flame.folded && !args.flame.json;
     let target = &args.flame.output;
-    let drawn = if to_file { Some(is_drawn(target)?) } else { None };
+    let picture = if to_file { Some(is_picture(target)?) } else { None };
     if to_file {
         check_targets([target.as_path()], args.flame.force)?;
     }
@@ -56,14 +56,14 @@ fn at_a_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<E
         flame.add(&snapshot, &mut symbols, device, at, &rules);
     }
     let mut unmatched = Unmatched::new(&args.rules);
-    unmatched.look(&snapshot, &mut symbols);
+    unmatched.scan(&snapshot, &mut symbols);
     unmatched.mention(streams);
     if args.device.device.is_none() {
         flame.leave_out_empty();
     }
     let folded =
         || flame.folded().into_iter().flat_map(|line| (line + "\n").into_bytes()).collect::<Vec<u8>>();
-    let content = match drawn {
+    let content = match picture {
         Some(true) => {
             let mut svg = Vec::new();
             flame_graph(&flame, &mut svg).map_err(|error| CliError::output(target, error))?;
@@ -89,8 +89,8 @@ fn at_a_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<E
     Ok(Exit::Success)
 }
 
-/// Returns whether a file of that name is a picture; otherwise it has the folded lines.
-fn is_drawn(target: &Path) -> Result<bool, CliError> {
+/// Returns whether the suffix of `target` selects a picture; if not, it selects folded lines.
+fn is_picture(target: &Path) -> Result<bool, CliError> {
     let suffix = target.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase());
     match suffix.as_deref() {
         None | Some("svg") => Ok(true),

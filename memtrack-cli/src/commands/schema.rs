@@ -1,4 +1,4 @@
-//! `memtrack schema`: the JSON output of the verbs.
+//! `memtrack schema`: the JSON schemas of the verbs' output.
 
 use crate::Streams;
 use crate::answers;

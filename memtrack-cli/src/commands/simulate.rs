@@ -1,4 +1,4 @@
-//! `memtrack simulate`: a workload through PyTorch's allocator.
+//! `memtrack simulate`: runs a workload on a model of PyTorch's allocator.
 
 use crate::Streams;
 use crate::answers;
@@ -11,12 +11,12 @@ use memtrack_core::allocator::workload::{Workload, WorkloadError, simulate};
 use std::fs::File;
 use std::path::Path;
 
-/// Reads the workload, runs it, writes the results.
+/// Reads the workload, runs it, and writes the results.
 pub(crate) fn run(args: &SimulateArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_targets(args.output.as_deref(), args.force)?;
     let workload = read(&args.workload, args.input.max_input, streams)?;
     for hint in &workload.hints {
-        // A hint for people; the results are there all the same.
+        // A hint; if it cannot be printed, the results are there all the same.
         let _ = writeln!(streams.stderr, "memtrack: {}: {hint}", args.workload.display());
     }
     match &args.output {

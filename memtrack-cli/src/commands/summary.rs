@@ -17,7 +17,7 @@ use memtrack_core::event::Action;
 use memtrack_core::snapshot::Loaded;
 use memtrack_core::stack::symbols::Symbolizer;
 
-/// Returns who held the memory of a recording that was not ended, or in which memory ran out.
+/// Returns what held the memory, for a recording that was cut off or in which memory ran out.
 fn who_holds(loaded: &Loaded, rules: &Rules) -> Option<WhoHolds> {
     let snapshot = &loaded.snapshot;
     let is_cut = !loaded.report.as_ref()?.complete;
@@ -26,13 +26,13 @@ fn who_holds(loaded: &Loaded, rules: &Rules) -> Option<WhoHolds> {
     }
     let mut query = HoldsQuery::at_the_end(snapshot, is_cut).rules(rules.clone());
     if is_cut {
-        // The file does not state whether something killed the program.
+        // The file does not contain how the program ended.
         query.at = HeldAt::Cut;
     }
     WhoHolds::of_all(snapshot, &mut Symbolizer::of(snapshot), &query)
 }
 
-/// Loads the snapshot, prints the summary of each device.
+/// Loads the snapshot, and prints the summary of each device.
 pub(crate) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&args.ownership.rules)?;
     let loaded = load_file(&args.file, streams)?;
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit,
         .collect();
     let mut symbols = Symbolizer::of(&snapshot);
     let mut unmatched = Unmatched::new(&args.ownership.rules);
-    unmatched.look(&snapshot, &mut symbols);
+    unmatched.scan(&snapshot, &mut symbols);
     unmatched.mention(streams);
     let mut devices = summary_with(&snapshot, &mut symbols, &rules);
     devices.retain(|device| ordinals.contains(&device.device));

@@ -10,7 +10,7 @@ use crate::plot::FigureFiles;
 use memtrack_core::tracker::TrackerStats;
 use std::path::Path;
 
-/// Loads the statistics, writes the requested figures, prints the summary.
+/// Loads the statistics, writes the requested figures, and prints the summary.
 pub(crate) fn run(args: &TrackerArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let figures = args.output.output.as_deref().map(FigureFiles::for_output).transpose()?;
     if let Some(figures) = &figures {

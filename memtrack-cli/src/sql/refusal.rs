@@ -1,4 +1,4 @@
-//! The reason why a query failed, in one line: the problem, its place in the query or the file, and the remedy.
+//! Formats the error of a query as one line: the problem, the position in the query or the file, and the remedy.
 
 use super::tables::BadFile;
 use crate::error::CliError;
@@ -8,19 +8,19 @@ use memtrack_core::analysis::units::human_bytes;
 use memtrack_core::dataset::TABLES;
 use std::path::Path;
 
-/// The engine's text before the name of a column that may have been meant.
+/// The engine's text before the name of a column that it suggests.
 const POSSIBLE: &str = "possible column ";
 
-/// The cause of an error.
+/// What caused an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Blame {
-    /// The query's.
+pub(super) enum Cause {
+    /// The query.
     Query,
-    /// The query's or that of the files.
+    /// The query or a file of the data set.
     Unknown,
 }
 
-impl Blame {
+impl Cause {
     pub(super) fn of(error: &DataFusionError) -> Self {
         match error.find_root() {
             DataFusionError::SQL(..)
@@ -40,7 +40,7 @@ impl Blame {
     }
 }
 
-/// Returns the error that a file of the data set cannot be read.
+/// Returns the command's error for a file of the data set that cannot be read.
 pub(super) fn damaged(bad: &BadFile) -> CliError {
     CliError::input(
         &bad.path,
@@ -48,7 +48,7 @@ pub(super) fn damaged(bad: &BadFile) -> CliError {
     )
 }
 
-/// Converts the error of a query to the command's; `memory` is the engine's bound.
+/// Converts the error of a query to the command's; `memory` is the engine's memory limit.
 pub(super) fn refused(error: &DataFusionError, folder: &Path, memory: u64) -> CliError {
     match error.find_root() {
         DataFusionError::External(inner) if inner.is::<BadFile>() => {
@@ -60,13 +60,13 @@ pub(super) fn refused(error: &DataFusionError, folder: &Path, memory: u64) -> Cl
             human_bytes(memory)
         )),
         DataFusionError::ParquetError(_) | DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => {
-            CliError::input(folder, words(error))
+            CliError::input(folder, one_line(error))
         }
-        _ => CliError::Usage(words(error)),
+        _ => CliError::Usage(one_line(error)),
     }
 }
 
-/// Returns the file that an error is about, if that was found before it was read.
+/// Returns the file that an error is about, if [`RankTable`](super::tables::RankTable) found the file damaged.
 pub(super) fn bad_file(error: &DataFusionError) -> Option<&BadFile> {
     match error.find_root() {
         DataFusionError::External(inner) => inner.downcast_ref(),
@@ -74,11 +74,11 @@ pub(super) fn bad_file(error: &DataFusionError) -> Option<&BadFile> {
     }
 }
 
-/// Formats an error.
-pub(super) fn words(error: &DataFusionError) -> String {
+/// Formats an error as one line.
+pub(super) fn one_line(error: &DataFusionError) -> String {
     if let Some(diagnostic) = error.diagnostic() {
         let place = diagnostic.span.map(|span| (span.start.line, span.start.column));
-        let mut text = placed(place, &diagnostic.message);
+        let mut text = with_position(place, &diagnostic.message);
         let more = diagnostic
             .notes
             .iter()
@@ -100,9 +100,9 @@ pub(super) fn words(error: &DataFusionError) -> String {
             if text.starts_with("recursion limit") {
                 return "the query is nested too deeply".into();
             }
-            return match located(text) {
-                Some((what, place)) => placed(Some(place), what),
-                None => placed(None, text),
+            return match split_position(text) {
+                Some((what, place)) => with_position(Some(place), what),
+                None => with_position(None, text),
             };
         }
         DataFusionError::NotImplemented(text) if text.contains("single SQL statement") => {
@@ -121,7 +121,7 @@ pub(super) fn words(error: &DataFusionError) -> String {
 }
 
 /// Adds the position in the query to a message.
-fn placed(place: Option<(u64, u64)>, what: &str) -> String {
+fn with_position(place: Option<(u64, u64)>, what: &str) -> String {
     match place {
         Some((line, column)) => format!("line {line}, column {column} of the query: {what}"),
         None => format!("the query: {what}"),
@@ -129,13 +129,13 @@ fn placed(place: Option<(u64, u64)>, what: &str) -> String {
 }
 
 /// Splits the parser's message from the position at its end.
-fn located(text: &str) -> Option<(&str, (u64, u64))> {
+fn split_position(text: &str) -> Option<(&str, (u64, u64))> {
     let (what, place) = text.rsplit_once(" at Line: ")?;
     let (line, column) = place.split_once(", Column: ")?;
     Some((what, (line.parse().ok()?, column.parse().ok()?)))
 }
 
-/// Formats names of tables as they are written, and lists all of them where one does not exist.
+/// Formats names of tables as queries write them, and lists all tables if one does not exist.
 fn with_tables(text: String) -> String {
     let text = text.replace("memtrack.dataset.", "");
     if text.contains("table '") && text.contains("' not found") {
@@ -150,9 +150,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_of_an_error_comes_first() {
+    fn positions_are_split_from_messages() {
         let message = "Expected: an expression, found: FROM at Line: 2, Column: 8";
-        assert_eq!(located(message), Some(("Expected: an expression, found: FROM", (2, 8))));
-        assert_eq!(located("no place"), None);
+        assert_eq!(split_position(message), Some(("Expected: an expression, found: FROM", (2, 8))));
+        assert_eq!(split_position("no place"), None);
     }
 }

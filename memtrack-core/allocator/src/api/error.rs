@@ -1,4 +1,4 @@
-//! The errors of an allocator, with PyTorch's text where it has one.
+//! The errors of an allocator, with PyTorch's text where PyTorch has the same error.
 
 use crate::api::oom_rejection::OomRejection;
 use crate::memory::device_memory::DeviceError;
@@ -8,12 +8,11 @@ use crate::steps::oom::OutOfMemoryError;
 use memtrack_model::snapshot::pytorch::MempoolId;
 use std::fmt;
 
-/// The reason why the allocator refused a call. Its state is unchanged, except for memory that a failed
-/// allocation released.
+/// An error of the allocator, whose state is unchanged, except for memory that a failed allocation released.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum AllocatorError {
-    /// There is not enough memory, even after everything cached was released.
+    /// There is not enough memory, even after the whole cache was released.
     OutOfMemory(Box<OutOfMemoryError>),
     /// The request was rejected before a segment was requested from the device: `throw_on_cudamalloc_oom`.
     OomRejection(OomRejection),
@@ -23,7 +22,7 @@ pub enum AllocatorError {
     InvalidPointer(u64),
     /// There is no such device.
     InvalidDevice {
-        /// The device that was given.
+        /// The requested device.
         device: u16,
         /// The number of devices.
         devices: usize,
@@ -45,7 +44,7 @@ pub enum AllocatorError {
 }
 
 impl AllocatorError {
-    /// Returns whether there is no memory for a request, for any reason.
+    /// Returns whether a request failed for lack of memory or because of a limit.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::OutOfMemory(_) | Self::OomRejection(_) | Self::TooLarge)
     }

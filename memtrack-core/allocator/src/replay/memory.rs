@@ -1,13 +1,13 @@
-//! The device of a replay: a simulated one whose events are done when the trace shows that they were.
+//! The device of a replay: a simulated device whose events are done when they were done in the trace.
 
 use crate::{DeviceError, DeviceMemory, MemoryInfo, SimulatedMemory};
 use memtrack_model::event::StreamId;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The first of the streams that each represent the one block that waits for it.
+/// The first of the artificial streams. Each stands for the streams that one block waits for.
 const FIRST_STREAM: u64 = 1 << 63;
 
-/// A simulated device. Clones are the same device.
+/// A simulated device. Clones share one device.
 #[derive(Clone, Debug)]
 pub(super) struct ReplayMemory {
     memory: SimulatedMemory,
@@ -20,12 +20,12 @@ impl ReplayMemory {
         Self { memory: SimulatedMemory::new(0, total), done }
     }
 
-    /// Returns the stream that the block of a slot waits for.
+    /// Returns the artificial stream that the block of a slot waits for.
     pub(super) fn stream_of(slot: u32) -> StreamId {
         StreamId(FIRST_STREAM + u64::from(slot))
     }
 
-    /// Marks that stream as done.
+    /// Marks the artificial stream of a slot as done.
     pub(super) fn complete(&self, slot: u32) {
         self.done()[slot as usize] = true;
     }

@@ -1,10 +1,10 @@
-//! `expandable_segments_reserve`: the address space that an expandable range takes.
+//! `expandable_segments_reserve`: the address space that an expandable range reserves.
 //!
-//! **Why has a reserve by class no effect?** Only PyTorch's own C++ assigns streams to classes.
+//! **Why do reserves by class have no effect?** Only PyTorch's internal C++ assigns streams to classes.
 
 use super::numbers::leading_float;
 
-/// The size of an expandable range; never larger than the default.
+/// The size of an expandable range, which is never larger than the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Reserve {
@@ -38,7 +38,7 @@ impl Reserve {
             Self::Fraction(fraction) => fraction * total as f64,
             Self::Gib(gib) => gib * (1u64 << 30) as f64,
         };
-        // The cast saturates at the largest number.
+        // The cast saturates.
         Some((bytes as u64).min(Self::largest(total)))
     }
 

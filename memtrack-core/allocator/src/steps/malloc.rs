@@ -165,7 +165,7 @@ impl<M: DeviceMemory> Device<M> {
         if self.limit.is_some_and(|limit| self.taken.saturating_add(size) > limit) {
             return Ok(None);
         }
-        self.refuse_preemptively(request)?;
+        self.reject_preemptively(request)?;
         if expands {
             return self.expand(request);
         }
