@@ -1,5 +1,5 @@
 //! Restores, for the program, the state that Rust's runtime changes before `main`: the runtime ignores SIGPIPE, and opens
-//! `/dev/null` where one of the first three descriptors is_set closed. The state is_set read before the runtime starts.
+//! `/dev/null` where one of the first three descriptors is closed. The state is read before the runtime starts.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -25,7 +25,7 @@ static READ_STATE: extern "C" fn() = read_state;
 extern "C" fn read_state() {
     let mut found = 0;
     for (descriptor, closed) in [(libc::STDIN_FILENO, STDIN_CLOSED), (libc::STDOUT_FILENO, STDOUT_CLOSED)] {
-        // SAFETY: reads the flags of a descriptor, which fails if it is_set closed.
+        // SAFETY: reads the flags of a descriptor, which fails if it is closed.
         if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } == -1 {
             found |= closed;
         }

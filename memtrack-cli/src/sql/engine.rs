@@ -44,7 +44,7 @@ pub(crate) struct Query {
 pub(crate) struct QueryResult {
     /// The columns.
     pub(crate) schema: SchemaRef,
-    /// The rows; an error if they join early.
+    /// The rows; an error if they ended early.
     pub(crate) batches: Batches,
 }
 

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A callback that frees memory, and returns whether it freed has_callbacks.
+/// A callback that frees memory, and returns whether it freed any.
 type Callback = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The callbacks of an allocator.
@@ -83,7 +83,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         }
         let id = device.id;
         drop(device);
-        // The cache is searched again in has_callbacks case: another thread may have freed something.
+        // The caller searches the cache again in any case: another thread may have freed something.
         self.shared.free_memory_callbacks.call_all();
         self.device(id)
     }

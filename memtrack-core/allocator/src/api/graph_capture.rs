@@ -12,7 +12,7 @@ use crate::api::caching::CachingAllocator;
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
 use crate::state::caller::Caller;
-use crate::state::private_pools::Routed;
+use crate::state::private_pools::RouteFilter;
 use memtrack_model::event::{DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::MempoolId;
 use std::sync::atomic::Ordering;
@@ -41,7 +41,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         pool: MempoolId,
         is_captured: impl Fn(StreamId) -> bool + Send + 'static,
     ) -> Result<(), AllocatorError> {
-        self.device(device)?.begin_allocate_to_pool(pool, Routed::Capture(Box::new(is_captured)))
+        self.device(device)?.begin_allocate_to_pool(pool, RouteFilter::Capture(Box::new(is_captured)))
     }
 
     /// Ends the capture. The pool stays until [`Self::release_pool`].

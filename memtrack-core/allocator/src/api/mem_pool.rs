@@ -5,7 +5,7 @@ use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
 use crate::state::caller::Caller;
 use crate::state::pools::PoolAllocator;
-use crate::state::private_pools::Routed;
+use crate::state::private_pools::RouteFilter;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::pytorch::{MempoolId, SegmentInfo};
 use std::marker::PhantomData;
@@ -74,7 +74,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         let mut locked = self.device(device)?;
         let number = self.shared.pools_made.fetch_add(1, Ordering::Relaxed) + 1;
         let id = (0, number);
-        locked.create_or_keep_pool(id)?;
+        locked.create_or_retain_pool(id)?;
         if options.use_on_oom {
             locked.use_on_oom(id, true);
         }
@@ -136,7 +136,7 @@ impl<M: DeviceMemory> MemPool<M> {
     pub fn use_on(&self, device: DeviceId) -> Result<PoolRoute<M>, AllocatorError> {
         self.allocator
             .device(device)?
-            .begin_allocate_to_pool(self.id, Routed::Thread(thread::current().id()))?;
+            .begin_allocate_to_pool(self.id, RouteFilter::Thread(thread::current().id()))?;
         Ok(PoolRoute { allocator: self.allocator.clone(), device, id: self.id, _not_send: PhantomData })
     }
 

@@ -38,7 +38,7 @@ impl<M: DeviceMemory> Device<M> {
         }
         // Truncated as in PyTorch, which rounds the other limit.
         let allowed = (self.options.per_process_memory_fraction * self.total_memory as f64) as u64;
-        if self.taken.saturating_add(request.segment) <= allowed {
+        if self.reserved.saturating_add(request.segment) <= allowed {
             return Ok(());
         }
         self.stats.num_oom_rejections += 1;
@@ -46,7 +46,7 @@ impl<M: DeviceMemory> Device<M> {
             device: self.id,
             stream: request.stream,
             requested_bytes: request.requested,
-            reserved_bytes: self.taken,
+            reserved_bytes: self.reserved,
             device_total_bytes: self.total_memory,
         }))
     }

@@ -347,7 +347,7 @@ impl Drop for CudaMemory {
 impl Drop for CudaEvent {
     fn drop(&mut self) {
         let _ = with_context(self.context, || {
-            // SAFETY: `record_event` created the event. The driver retains_stream what it needs of an event that is not done
+            // SAFETY: `record_event` created the event. The driver keeps what it needs of an event that is not done
             // yet.
             check("cuEventDestroy", unsafe { sys::cuEventDestroy_v2(self.handle as sys::CUevent) })
         });

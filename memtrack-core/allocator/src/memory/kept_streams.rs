@@ -41,7 +41,7 @@ impl Device<CudaMemory> {
     /// Releases the idle streams without other references, with their cached memory. A stream whose memory cannot
     /// be released stays retained.
     fn release_idle_streams(&mut self) {
-        if self.private.capturing() {
+        if self.private.is_capturing() {
             return;
         }
         let context = Caller::of_free(&self.history);

@@ -52,12 +52,12 @@ fn refusal(report: &ReplayReport, best: &ReplayRow) -> Option<String> {
         return Some(format!("None of these settings fits: {place}{after}."));
     }
     if report.driver_calls {
-        let taken = report.recorded_peak_reserved_bytes.map_or(String::new(), |bytes| {
+        let reserved = report.recorded_peak_reserved_bytes.map_or(String::new(), |bytes| {
             format!(" The program itself took at most {} from the driver.", human_bytes(bytes))
         });
         return Some(format!(
             "No recommendation: the recording contains calls of the driver, one for each block. The table \
-             shows what PyTorch's caching allocator would have reserved instead.{taken}"
+             shows what PyTorch's caching allocator would have reserved instead.{reserved}"
         ));
     }
     if requests < MIN_REQUESTS {

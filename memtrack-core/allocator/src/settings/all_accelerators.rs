@@ -30,9 +30,9 @@ pub(super) fn option(
             options.garbage_collection_threshold = threshold;
         }
         "roundup_power2_divisions" => return roundup(tokens, value, &mut options.roundup).map(Some),
-        "expandable_segments" => options.expandable_segments = tokens.truth(value)?,
+        "expandable_segments" => options.expandable_segments = tokens.boolean(value)?,
         "pinned_use_background_threads" => {
-            tokens.truth(value)?;
+            tokens.boolean(value)?;
         }
         "pinned_max_round_threshold_mb" => {
             others.pinned_max_round_threshold = Some(tokens.integer(value)?.wrapping_mul(MIB));

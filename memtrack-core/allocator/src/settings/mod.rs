@@ -163,7 +163,7 @@ impl Settings {
     /// `PYTORCH_ALLOC_CONF`, else the defaults. The first variable that is set counts, even if it is empty.
     ///
     /// # Errors
-    /// Fails as [`Self::parse`] does.
+    /// The same as for [`Self::parse`].
     pub fn from_environment() -> Result<Self, SettingsError> {
         let named = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
         match named.into_iter().find_map(variable) {

@@ -30,17 +30,17 @@ pub(super) fn option(
             settings.options.per_process_memory_fraction = fraction;
         }
         "release_lock_on_cudamalloc" | "release_lock_on_hipmalloc" => {
-            others.release_lock_on_cudamalloc = tokens.truth(value)?;
+            others.release_lock_on_cudamalloc = tokens.boolean(value)?;
         }
         "graph_capture_record_stream_reuse" => {
-            others.graph_capture_record_stream_reuse = tokens.truth(value)?;
+            others.graph_capture_record_stream_reuse = tokens.boolean(value)?;
         }
-        "throw_on_cudamalloc_oom" => settings.options.throw_on_cudamalloc_oom = tokens.truth(value)?,
+        "throw_on_cudamalloc_oom" => settings.options.throw_on_cudamalloc_oom = tokens.boolean(value)?,
         "pinned_free_catch_all" => {
-            tokens.truth(value)?;
+            tokens.boolean(value)?;
         }
         "pinned_use_cuda_host_register" | "pinned_use_hip_host_register" => {
-            others.pinned_use_cuda_host_register = tokens.truth(value)?;
+            others.pinned_use_cuda_host_register = tokens.boolean(value)?;
         }
         "pinned_num_register_threads" => others.pinned_num_register_threads = Some(threads(tokens, value)?),
         "pinned_reserve_segment_size_mb" => {

@@ -55,7 +55,7 @@ impl<M: DeviceMemory> Device<M> {
         }
         while self.blocks[found].size < size {
             let missing = size - self.blocks[found].size;
-            let Some(next) = self.blocks[found].next.some() else { return Ok(None) };
+            let Some(next) = self.blocks[found].next.to_option() else { return Ok(None) };
             let part = self.blocks[next].size.min(missing);
             if !self.map(next, part, request.context)? {
                 return Ok(None);
@@ -73,7 +73,7 @@ impl<M: DeviceMemory> Device<M> {
         let unmapped = self.pool(pool).unmapped.range((stream, 0)..=(stream, u64::MAX));
         for (_, &id) in unmapped {
             let prev = self.blocks[id].prev;
-            let start = prev.some().filter(|&prev| self.blocks[prev].is_free()).unwrap_or(id);
+            let start = prev.to_option().filter(|&prev| self.blocks[prev].is_free()).unwrap_or(id);
             if self.has_room(start, size) {
                 return Ok(Some(start));
             }
@@ -85,7 +85,8 @@ impl<M: DeviceMemory> Device<M> {
         let mut bytes = 0;
         let mut at = start;
         while bytes < size {
-            let Some(block) = at.some().map(|id| &self.blocks[id]).filter(|block| block.is_free()) else {
+            let Some(block) = at.to_option().map(|id| &self.blocks[id]).filter(|block| block.is_free())
+            else {
                 return false;
             };
             bytes += block.size;
@@ -214,7 +215,7 @@ impl<M: DeviceMemory> Device<M> {
         (block.prev, block.next) = (id, next);
         let new = self.blocks.insert(block);
         self.blocks[id].next = new;
-        if let Some(next) = next.some() {
+        if let Some(next) = next.to_option() {
             self.blocks[next].prev = new;
         }
         new
@@ -225,7 +226,7 @@ impl<M: DeviceMemory> Device<M> {
         (block.prev, block.next) = (prev, id);
         let new = self.blocks.insert(block);
         self.blocks[id].prev = new;
-        if let Some(prev) = prev.some() {
+        if let Some(prev) = prev.to_option() {
             self.blocks[prev].next = new;
         }
         new

@@ -25,7 +25,7 @@ impl<M: DeviceMemory> Device<M> {
         if size >= self.options.max_split_size {
             self.stats.oversize_allocations.decrease(1);
         }
-        if used_elsewhere && self.private.capturing() {
+        if used_elsewhere && self.private.is_capturing() {
             self.deferred.defer(id);
         } else if used_elsewhere {
             // If this fails, it is tried again at the next request.
@@ -84,7 +84,7 @@ impl<M: DeviceMemory> Device<M> {
     /// `into`. Returns the neighbour's size, or 0.
     #[inline]
     pub(crate) fn merge(&mut self, into: BlockId, neighbour: BlockId) -> u64 {
-        let Some(neighbour) = neighbour.some() else { return 0 };
+        let Some(neighbour) = neighbour.to_option() else { return 0 };
         let other = &self.blocks[neighbour];
         if !other.is_free() || other.mapped != self.blocks[into].mapped {
             return 0;
@@ -99,12 +99,12 @@ impl<M: DeviceMemory> Device<M> {
             block.address = address;
             block.prev = prev;
             block.segment_stack = segment_stack;
-            if let Some(prev) = prev.some() {
+            if let Some(prev) = prev.to_option() {
                 self.blocks[prev].next = into;
             }
         } else {
             block.next = next;
-            if let Some(next) = next.some() {
+            if let Some(next) = next.to_option() {
                 self.blocks[next].prev = into;
             }
         }

@@ -127,7 +127,7 @@ impl<M: DeviceMemory> Device<M> {
     /// Returns the size that a block can grow to.
     fn room(&self, id: BlockId) -> u64 {
         let block = &self.blocks[id];
-        let next = block.next.some().map(|next| &self.blocks[next]).filter(|next| !next.mapped);
+        let next = block.next.to_option().map(|next| &self.blocks[next]).filter(|next| !next.mapped);
         block.size + next.map_or(0, |next| next.size)
     }
 
@@ -162,7 +162,7 @@ impl<M: DeviceMemory> Device<M> {
     /// Takes a segment from the device, or maps pages; returns `None` when there is not enough memory.
     fn new_segment(&mut self, request: &Request) -> Result<Option<BlockId>, AllocatorError> {
         let Request { segment: size, stream, pool, expands, context, .. } = *request;
-        if self.limit.is_some_and(|limit| self.taken.saturating_add(size) > limit) {
+        if self.limit.is_some_and(|limit| self.reserved.saturating_add(size) > limit) {
             return Ok(None);
         }
         self.reject_preemptively(request)?;
@@ -284,7 +284,7 @@ impl<M: DeviceMemory> Device<M> {
         let prev = front.prev;
         let id = self.blocks.insert(front);
         self.blocks[rest].prev = id;
-        if let Some(prev) = prev.some() {
+        if let Some(prev) = prev.to_option() {
             self.blocks[prev].next = id;
         }
         self.cache(rest);

@@ -1,4 +1,4 @@
-//! The steps of a request: memory is found, taken, waited for, released, or refused.
+//! The steps of a request: memory is found, reserved, waited for, released, or refused.
 
 pub(crate) mod deferred_frees;
 pub(crate) mod events;

@@ -14,11 +14,11 @@ const LARGE: PoolId = PoolId(1);
 
 impl<M: DeviceMemory> Device<M> {
     /// Releases cached blocks of the large pool that were not used for long, when more than the threshold's
-    /// share of the limit is taken. Rounds continue until enough is released; each releases all blocks of at
+    /// share of the limit is reserved. Rounds continue until enough is released; each releases all blocks of at
     /// least the mean age.
     pub(crate) fn collect_garbage(&mut self, context: Caller) -> Result<(), AllocatorError> {
         let threshold = self.options.garbage_collection_threshold * self.limit.unwrap_or(u64::MAX) as f64;
-        let target = self.taken.saturating_sub(threshold as u64);
+        let target = self.reserved.saturating_sub(threshold as u64);
         if target == 0 {
             return Ok(());
         }
@@ -97,7 +97,7 @@ impl<M: DeviceMemory> Device<M> {
         context: Caller,
     ) -> Result<(), AllocatorError> {
         // While a graph is captured, waiting is not allowed.
-        let capturing = self.private.capturing();
+        let capturing = self.private.is_capturing();
         if only.is_none() && !capturing {
             return self.release_all(context);
         }

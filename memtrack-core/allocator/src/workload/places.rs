@@ -11,7 +11,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Adds a segment that was taken from the device.
+    /// Adds a segment that was reserved from the device.
     pub(super) fn add(&mut self, base: u64) {
         let next = self.ordinals.len() as u64;
         self.ordinals.entry(base).or_insert(next);
