@@ -209,7 +209,7 @@ impl<M: DeviceMemory> Device<M> {
     }
 
     /// Removes a pool if it has no users and no memory.
-    pub(crate) fn forget_empty_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
+    pub(crate) fn remove_empty_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
         let Some(pair) = self.private.pools.get(&id).filter(|pool| pool.users == 0).map(|pool| pool.pair)
         else {
             return Ok(());

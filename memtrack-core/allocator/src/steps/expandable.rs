@@ -1,5 +1,5 @@
-//! Expandable segments: address space that is reserved once and gets memory page by page, so that a segment can grow
-//! where its last block ends.
+//! Expandable segments: address space that is reserved once, and into which memory is mapped page by page, so that a
+//! segment can grow at its end.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::{DeviceError, DeviceMemory};
@@ -11,7 +11,7 @@ use crate::state::pools::{PoolId, page_size};
 use crate::steps::malloc::Request;
 use memtrack_model::event::{Action, StackId, StreamId};
 
-/// A reserved range, in bytes.
+/// A reserved address range: its start, size and page size in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Range {
     base: u64,
@@ -19,7 +19,7 @@ struct Range {
     page: u64,
 }
 
-/// The reserved ranges, by number.
+/// The reserved address ranges, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
     slots: Vec<Range>,
@@ -42,8 +42,8 @@ impl Ranges {
 }
 
 impl<M: DeviceMemory> Device<M> {
-    /// Finds room for the request in a range, maps the missing pages and takes the block. Returns `None` when
-    /// there is not enough memory; pages mapped until then stay, free.
+    /// Finds room for the request in a range, maps the missing pages and returns the block. Returns `None` when
+    /// there is not enough memory; pages that were mapped by then stay, as free blocks.
     pub(crate) fn expand(&mut self, request: &Request) -> Result<Option<BlockId>, AllocatorError> {
         let Some(mut found) = self.find_room(request)? else { return Ok(None) };
         let size = request.size;
@@ -66,8 +66,8 @@ impl<M: DeviceMemory> Device<M> {
         Ok(Some(found))
     }
 
-    /// Returns the first place of the request's stream where consecutive free and unmapped blocks are large
-    /// enough, or a new range if there is none.
+    /// Returns the first block of the request's stream from which on consecutive free and unmapped blocks are large
+    /// enough, or the block of a new range if there is none.
     fn find_room(&mut self, request: &Request) -> Result<Option<BlockId>, AllocatorError> {
         let Request { size, stream, pool, .. } = *request;
         let unmapped = self.pool(pool).unmapped.range((stream, 0)..=(stream, u64::MAX));
@@ -95,7 +95,7 @@ impl<M: DeviceMemory> Device<M> {
         true
     }
 
-    /// Reserves a new range, if a block of `needed` bytes fits into one.
+    /// Reserves a new range, unless `needed` bytes exceed the size of a range.
     fn reserve_range(
         &mut self,
         needed: u64,
@@ -121,8 +121,8 @@ impl<M: DeviceMemory> Device<M> {
         Ok(Some(id))
     }
 
-    /// Maps memory for the first `size` bytes of an unmapped block, rounded up to pages, and makes them a
-    /// free block. Returns `false` when there is not enough.
+    /// Maps memory for the first `size` bytes of an unmapped block, rounded up to pages, which become a free
+    /// block. Returns `false` when there is not enough memory.
     fn map(&mut self, id: BlockId, size: u64, context: Caller) -> Result<bool, AllocatorError> {
         let block = &self.blocks[id];
         let (address, place, age) = (block.address, Self::place(block), block.age);
@@ -160,7 +160,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(true)
     }
 
-    /// Unmaps the whole pages inside a free block. The rest stays cached.
+    /// Unmaps the pages that a free block covers completely. The rest of the block stays cached.
     pub(crate) fn unmap(&mut self, id: BlockId, context: Caller) -> Result<(), AllocatorError> {
         let block = &self.blocks[id];
         let (address, end, place) = (block.address, block.address + block.size, Self::place(block));
@@ -199,7 +199,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Releases a range's address space; `id` is the one unmapped block that covers it.
+    /// Releases the address space of a range; `id` is the unmapped block that covers the whole range.
     pub(crate) fn release_range(&mut self, id: BlockId) -> Result<(), AllocatorError> {
         let range_id = self.blocks[id].range;
         let range = self.ranges.get(range_id);
