@@ -184,7 +184,13 @@ impl Pluggable {
     }
 
     /// Requests memory from the library; `None` if it returns null.
-    fn allocate_from_library(&self, size: u64, device: DeviceId, stream: StreamId, is_block: bool) -> Option<u64> {
+    fn allocate_from_library(
+        &self,
+        size: u64,
+        device: DeviceId,
+        stream: StreamId,
+        is_block: bool,
+    ) -> Option<u64> {
         let bytes = isize::try_from(size).ok()?;
         // SAFETY: the caller of `load` guaranteed the type.
         let address = unsafe { (self.alloc)(bytes, device.0.into(), stream.0 as *mut c_void) } as u64;
