@@ -30,7 +30,7 @@ pub(crate) fn load(path: &Path, input: InputArgs, streams: &mut Streams<'_>) -> 
     let loaded = read(path, input, true, streams)?;
     if let Some(why) = recording_was_off(&loaded.snapshot) {
         let name = if path == Path::new("-") { "standard input".into() } else { path.to_string_lossy() };
-        // A hint; if it cannot be printed, the report is right all the same.
+        // A failure to print this hint is ignored: the report is correct without it.
         let _ = writeln!(streams.stderr, "memtrack: {name}: {why}");
     }
     Ok(loaded)
@@ -66,7 +66,7 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     }
     let loaded = loaded.map_err(|error| refused(path, &head, &SNAPSHOT_KINDS, error))?;
     if let Some(warning) = warning(&loaded) {
-        // A warning; if it cannot be printed, the report is right all the same.
+        // A failure to print this warning is ignored: the report is correct without it.
         let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
         let _ = writeln!(streams.stderr, "memtrack: warning: {name}: {warning}");
     }

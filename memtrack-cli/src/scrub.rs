@@ -63,7 +63,7 @@ pub(crate) fn mention(args: &ScrubArgs, pseudonyms: Option<&Scrub>, streams: &mu
 /// Warns that pseudonyms without a key can be confirmed by guessing.
 pub(crate) fn mention_key(args: &ScrubArgs, streams: &mut Streams<'_>) {
     if args.scrub && args.scrub_key.is_none() {
-        // A hint; if it cannot be printed, the names are hidden all the same.
+        // A failure to print this hint is ignored: the names are replaced all the same.
         let _ =
             writeln!(streams.stderr, "hint: without --scrub-key, anyone who guesses a name can confirm it");
     }

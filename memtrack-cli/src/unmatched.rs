@@ -54,7 +54,7 @@ impl Unmatched {
     /// Reports the globs that no frame has matched.
     pub(crate) fn mention(&self, streams: &mut Streams<'_>) {
         for (option, _) in &self.open {
-            // A hint; if it cannot be printed, the report is right all the same.
+            // A failure to print this hint is ignored: the report is correct without it.
             let _ = writeln!(streams.stderr, "memtrack: warning: no frame matches {}", printable(option));
         }
     }

@@ -3,8 +3,8 @@
 //! nothing between a program and its heap. Since it comes first in `LD_PRELOAD`, memtrack-preload finds the program's
 //! allocator, or the C library's, as the next definition after itself.
 //!
-//! **Why is `pthread_getattr_np` here?** It allocates under a lock that the recorder needs to find out where a stack
-//! ends.
+//! **Why is `pthread_getattr_np` here?** That function allocates while it holds a lock, which the recorder needs too, to
+//! find the end of a stack.
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code)]
 

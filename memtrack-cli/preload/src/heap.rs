@@ -1,4 +1,4 @@
-//! C's heap, for `memtrack run --host`: the functions to which `malloc` and its siblings in the second library jump.
+//! C's heap, for `memtrack run --host`: the functions that `malloc` and its siblings in memtrack-preload-heap jump to.
 //! Each calls the allocator that the program would have called, and notifies the recorder. Without `--host` these
 //! functions are not called.
 

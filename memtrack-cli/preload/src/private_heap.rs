@@ -103,8 +103,8 @@ pub(super) fn prepare() {
     unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
 }
 
-/// If a signal handler that interrupted the allocator forks, this thread holds the lock already; both processes
-/// continue the interrupted work, and so release it.
+/// If a signal handler that interrupted the allocator forks, this thread holds the lock already; both processes then
+/// continue the interrupted allocation, which releases the lock.
 extern "C" fn before_fork() {
     if !IN_ALLOCATOR.get() {
         super::PRIVATE_HEAP.lock.acquire();

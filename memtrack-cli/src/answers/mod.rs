@@ -120,7 +120,7 @@ impl Answer<WrittenAnswer> {
         let to_stdout = target == Path::new("-");
         if !args.json {
             if !to_stdout {
-                // A hint; if it cannot be printed, the file is there all the same.
+                // A failure to print this hint is ignored: the file is complete without it.
                 let _ = writeln!(streams.stderr, "wrote {}", target.display());
             }
             return Ok(());
@@ -131,7 +131,7 @@ impl Answer<WrittenAnswer> {
             size_bytes: target.metadata().ok().filter(|_| !to_stdout).map(|data| data.len()),
         };
         if to_stdout {
-            // A hint; if it cannot be printed, the data is there all the same.
+            // A failure to print this hint is ignored: the data is complete without it.
             let _ = self.write(&answer, &mut *streams.stderr);
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! The command's own output around the answers of memtrack-core.
+//! The types of JSON output that only the command has; those of memtrack-core are imported.
 
 use memtrack_core::analysis::at_peak::AtPeakAnswer;
 use memtrack_core::analysis::diff::DiffAnswer;
@@ -120,7 +120,7 @@ pub(crate) struct DevicesReplayAnswer {
     pub(crate) devices: Vec<ReplayAnswer>,
 }
 
-/// The end of a program, and its recordings.
+/// The exit status of a program, and the recordings of its process and of child processes.
 #[cfg(unix)]
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct RunAnswer {

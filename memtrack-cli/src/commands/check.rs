@@ -42,7 +42,7 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         return Err(CliError::Io(format!("cannot check {}: {why}", args.file.path.display())));
     }
     for caveat in found.caveats(&limits) {
-        // A hint; if it cannot be printed, the verdict is there all the same.
+        // A failure to print this hint is ignored: the verdict is complete without it.
         let _ = writeln!(streams.stderr, "memtrack: warning: {caveat}");
     }
     if args.format.json {

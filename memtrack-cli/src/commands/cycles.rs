@@ -87,7 +87,7 @@ pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         Form::Json => json::write(&graph, &findings, &mut content)?,
     }
     write_files(&[(output.clone(), content)])?;
-    // A hint; if it cannot be printed, the file is there all the same.
+    // A failure to print this hint is ignored: the file is complete without it.
     let _ = writeln!(streams.stderr, "wrote {}", output.display());
     Ok(Exit::Success)
 }

@@ -37,7 +37,7 @@ pub(super) struct Reduced {
     complete: bool,
 }
 
-/// Reduces one file after the other to its groups, compares those, and prints the differences.
+/// Reduces both files to groups, one file after the other, compares the groups, and prints the differences.
 pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_inputs(&args.before, &args.after)?;
     check_places(&args.symbols)?;
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
             }
         }
         write_files(&[(target.clone(), content)])?;
-        // A hint; if it cannot be printed, the file is there all the same.
+        // A failure to print this hint is ignored: the file is complete without it.
         let _ = writeln!(streams.stderr, "wrote {}", target.display());
     }
     Ok(Exit::Success)

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         ExportAnswer { folder: args.parquet.to_string_lossy().into_owned(), ..Default::default() };
     let mut exit = Exit::Success;
     mention_key(&args.scrub, streams);
-    // The messages are hints; if they cannot be printed, the files are there all the same.
+    // Failures to print these hints are ignored: the files are complete without them.
     for (file, result) in files.iter().zip(all) {
         match result {
             Ok((rank, warnings)) => {

@@ -1,4 +1,4 @@
-//! `memtrack gpus`: the machine's NVIDIA devices, their free memory, and the processes that hold the rest.
+//! `memtrack gpus`: the machine's NVIDIA devices, their free memory, and the processes that use the rest.
 
 use crate::Streams;
 use crate::answers;

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         })
         .collect::<Result<_, CliError>>()?;
     for glob in report.iter().flat_map(|report| &report.unused_suppressions) {
-        // A hint; if it cannot be printed, the report is there all the same.
+        // A failure to print this hint is ignored: the report is complete without it.
         let _ =
             writeln!(streams.stderr, "memtrack: warning: no stack matches the pattern {}", printable(glob));
     }

@@ -84,7 +84,7 @@ fn at_a_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<E
     };
     mention_missing(&symbols, streams);
     write_files(&[(target.clone(), content)])?;
-    // A hint; if it cannot be printed, the file is there all the same.
+    // A failure to print this hint is ignored: the file is complete without it.
     let _ = writeln!(streams.stderr, "wrote {}", target.display());
     Ok(Exit::Success)
 }

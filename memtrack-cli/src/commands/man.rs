@@ -25,7 +25,7 @@ pub(crate) fn run(args: &ManArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
         pages.push((target, page(command, &commands)?));
     }
     write_files(&pages)?;
-    // A hint; if it cannot be printed, the pages are there all the same.
+    // A failure to print this hint is ignored: the pages are complete without it.
     let _ = writeln!(streams.stderr, "wrote {} pages to {}", pages.len(), args.folder.display());
     Ok(Exit::Success)
 }

@@ -152,7 +152,7 @@ pub(super) fn analyse_trace<'a>(
         let _ = writeln!(streams.stderr, "memtrack: warning: {what}");
     }
     for line in repairs.to_string().lines() {
-        // A warning; if it cannot be printed, the report is right all the same.
+        // A failure to print this warning is ignored: the report is correct without it.
         let _ = writeln!(streams.stderr, "memtrack: warning: {line}");
     }
     Ok((profile, repairs))

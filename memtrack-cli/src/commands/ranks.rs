@@ -104,7 +104,7 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     }
     if let Some(output) = &args.output {
         write_files(&[(output.clone(), html(&ranks, &links).into_bytes())])?;
-        // Hints; if they cannot be printed, the files are there all the same.
+        // Failures to print these hints are ignored: the files are complete without them.
         let _ = writeln!(streams.stderr, "wrote {}", output.display());
         let pages = links.iter().flatten().count();
         if let Some(folder) = args.pages.as_ref().filter(|_| pages > 0) {
@@ -132,7 +132,7 @@ fn pseudonyms(args: &RanksArgs) -> Option<Scrub> {
     scrub::requested(&args.scrub).map(keeping)
 }
 
-/// Reads a file, reduces it, and writes its page.
+/// Reads a file, reduces it to a digest, and writes the rank's page if requested.
 fn read(file: &Path, work: &Work<'_>) -> Result<RankResult, CliError> {
     let args = work.args;
     let (mut loaded, warning) = load_on_thread(file, args.input)?;
@@ -186,7 +186,7 @@ fn no_file_read(unread: &[(String, String)]) -> CliError {
 
 fn print_warnings(warnings: &[String], streams: &mut Streams<'_>) {
     for warning in warnings.iter().take(MAX_WARNINGS) {
-        // A warning; if it cannot be printed, the report is right all the same.
+        // A failure to print this warning is ignored: the report is correct without it.
         let _ = writeln!(streams.stderr, "memtrack: warning: {}", printable(warning));
     }
     let more = warnings.len().saturating_sub(MAX_WARNINGS);

@@ -32,7 +32,7 @@ pub(crate) fn write(
     let mut svg = Vec::new();
     flame_graph(title, lines, &mut svg).map_err(|error| CliError::output(target, error))?;
     write_files(&[(target.to_owned(), svg)])?;
-    // A hint; if it cannot be printed, the file is there all the same.
+    // A failure to print this hint is ignored: the file is complete without it.
     let _ = writeln!(streams.stderr, "wrote {}", target.display());
     Ok(())
 }

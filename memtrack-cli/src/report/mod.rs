@@ -41,7 +41,7 @@ pub(crate) fn print_devices<T: std::fmt::Display>(
 /// Reports on standard error the devices whose events had to be sorted by time.
 pub(crate) fn mention_reordered(devices: Vec<DeviceId>, streams: &mut Streams<'_>) {
     for device in devices {
-        // A hint; if it cannot be printed, the report is there all the same.
+        // A failure to print this hint is ignored: the report is complete without it.
         let _ = writeln!(
             streams.stderr,
             "memtrack: warning: the events of {device} are not in order of time (was the history's length changed?); \
@@ -53,7 +53,7 @@ pub(crate) fn mention_reordered(devices: Vec<DeviceId>, streams: &mut Streams<'_
 /// Reports the oddities of a file on standard error.
 pub(crate) fn mention_oddities(odd: &Oddities, streams: &mut Streams<'_>) {
     for line in odd.lines() {
-        // A warning; if it cannot be printed, the report is there all the same.
+        // A failure to print this warning is ignored: the report is correct without it.
         let _ = writeln!(streams.stderr, "memtrack: warning: {}", printable(&line));
     }
 }
@@ -61,7 +61,7 @@ pub(crate) fn mention_oddities(odd: &Oddities, streams: &mut Streams<'_>) {
 /// Reports on standard error that sums over the blocks of a file are estimates, for outputs that do not show errors.
 pub(crate) fn mention_samples(snapshot: &Snapshot, streams: &mut Streams<'_>) {
     if snapshot.has_samples() {
-        // A hint; if it cannot be printed, the report is there all the same.
+        // A failure to print this hint is ignored: the report is complete without it.
         let _ = writeln!(
             streams.stderr,
             "memtrack: warning: small blocks were sampled: each sample is shown as large as all the blocks \

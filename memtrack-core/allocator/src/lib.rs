@@ -1,5 +1,5 @@
-//! PyTorch's caching allocator for device memory, as a library: it makes the same decisions block for block, with the same
-//! statistics, history and messages.
+//! PyTorch's caching allocator for device memory, as a library that makes the same decisions for every block, with the
+//! same statistics, history and messages.
 //!
 //! ```
 //! use memtrack_core::allocator::{Backend, CachingAllocator, Settings};

@@ -18,7 +18,7 @@ pub enum AllocatorError {
     OomRejection(OomRejection),
     /// The request is 1 EiB or more.
     TooLarge,
-    /// The address is not an allocated block: it was freed already or never came from this allocator.
+    /// No allocated block begins at the address: the block was freed already, or is from another allocator.
     InvalidPointer(u64),
     /// There is no such device.
     InvalidDevice {
@@ -31,11 +31,11 @@ pub enum AllocatorError {
     InvalidFraction(f64),
     /// The settings string is invalid.
     Settings(SettingsError),
-    /// The pool was released; its live memory remains, but nothing more is allocated in it.
+    /// The pool was released; live blocks remain, but no more memory is allocated in the pool.
     PoolReleased(MempoolId),
-    /// Requests already go to the pool.
+    /// A route to the pool exists already.
     AlreadyRouted(MempoolId),
-    /// Requests do not go to the pool.
+    /// There is no route to the pool.
     NotRouted(MempoolId),
     /// The backend does not support the call; PyTorch's message.
     Unsupported(String),

@@ -28,7 +28,7 @@ impl fmt::Debug for FreeMemoryCallbacks {
 }
 
 thread_local! {
-    /// Whether the callbacks are running on this thread: their own allocations do not call them again.
+    /// Whether the callbacks are running on this thread, whose allocations then call no callbacks.
     static IN_CALLBACKS: Cell<bool> = const { Cell::new(false) };
 }
 

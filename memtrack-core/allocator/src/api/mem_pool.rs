@@ -132,7 +132,7 @@ impl<M: DeviceMemory> MemPool<M> {
     /// the newest applies.
     ///
     /// # Errors
-    /// Fails when there is no such device, a route to this pool exists there, or the pool was released on it.
+    /// Fails when there is no such device, or on that device a route to this pool exists or the pool was released.
     pub fn use_on(&self, device: DeviceId) -> Result<PoolRoute<M>, AllocatorError> {
         self.allocator
             .device(device)?

@@ -319,7 +319,7 @@ impl DeviceMemory for CudaMemory {
 impl Drop for CudaMemory {
     fn drop(&mut self) {
         let resources = std::mem::take(&mut *self.resources());
-        // A failure cannot be reported here, and at the end of the process the driver may be gone.
+        // A failure cannot be reported here, and at the end of the process the driver may be unloaded.
         let _ = self.with_context(|| {
             // SAFETY: this object allocated all these resources and did not release them; no other code can refer
             // to them any more.

@@ -29,7 +29,7 @@ impl fmt::Display for BufferError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Allocator(error) => error.fmt(f),
-            // cudarc's own text would query the driver, and panic if the driver is gone.
+            // cudarc's message would query the driver, and panic if the driver is unloaded.
             Self::Driver(error) => write!(f, "the CUDA driver failed: {:?}", error.0),
         }
     }
@@ -165,7 +165,7 @@ impl<T> DeviceBuffer<T> {
         if stream.cu_stream() == self.stream.cu_stream() {
             return (self.address, SyncOnDrop::Sync(None));
         }
-        // cudarc keeps the error for its next call, as it does for its own slices.
+        // cudarc returns this error from its next call, as for its own slices.
         stream.context().record_err(stream.join(&self.stream));
         (self.address, SyncOnDrop::sync_stream(stream))
     }

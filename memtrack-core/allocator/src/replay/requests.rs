@@ -29,7 +29,7 @@ pub(super) enum Request {
     EmptyCache,
     /// The program dropped a pool, which receives no more requests.
     DropPool { pool: u32 },
-    /// An allocation that failed when it was recorded.
+    /// An allocation that failed in the recorded program.
     Failed { size: u64, stream: StreamId, pool: u32 },
 }
 

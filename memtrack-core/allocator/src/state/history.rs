@@ -36,7 +36,7 @@ pub struct HistoryOptions {
     /// Whether events are kept. If not, only the stacks of live blocks and the newest event are kept, as with
     /// PyTorch's `enabled="state"`.
     pub events: bool,
-    /// The events whose stacks are kept: the modes of `torch.cuda.memory._record_memory_history`.
+    /// The events whose stacks are kept: one of the modes of `torch.cuda.memory._record_memory_history`.
     pub context: Context,
     /// The maximum number of events kept per device; the oldest are dropped first.
     pub max_entries: usize,

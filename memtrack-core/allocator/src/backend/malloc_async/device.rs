@@ -276,7 +276,7 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         let Some(Handles { freeing_stream, .. }) = self.handles else { return };
-        // A failure cannot be reported here, and at the end of the process the driver may be gone.
+        // A failure cannot be reported here, and at the end of the process the driver may be unloaded.
         let _ = self.with_context(|| {
             let freeing_stream = freeing_stream as sys::CUstream;
             if !self.live.is_empty() {

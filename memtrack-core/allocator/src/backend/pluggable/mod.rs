@@ -183,7 +183,7 @@ impl Pluggable {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests memory from the library; `None` if it returns null.
+    /// Allocates memory with the library's function; returns `None` if that returns null.
     fn allocate_from_library(
         &self,
         size: u64,
