@@ -4,7 +4,7 @@
 use crate::Streams;
 use crate::args::{FileArgs, InputArgs, SymbolsArgs};
 use crate::error::CliError;
-use crate::neighbours::{Kind, head_of, head_of_stdin, refused};
+use crate::neighbours::{Kind, head_of, head_of_stdin, unusable_file};
 use indicatif::{ProgressBar, ProgressStyle};
 use memtrack_core::analysis::not_recorded::recording_was_off;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -48,7 +48,7 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     };
     // The list of nodes in a graph of references would pass for a list of segments.
     if Kind::of(path, &head) == Some(Kind::Graph) {
-        return Err(refused(path, &head, &SNAPSHOT_KINDS, ""));
+        return Err(unusable_file(path, &head, &SNAPSHOT_KINDS, ""));
     }
     let loaded = {
         let mut report = |bytes| progress.show(bytes);
@@ -64,7 +64,7 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     if let Some(bar) = progress.bar {
         bar.finish_and_clear();
     }
-    let loaded = loaded.map_err(|error| refused(path, &head, &SNAPSHOT_KINDS, error))?;
+    let loaded = loaded.map_err(|error| unusable_file(path, &head, &SNAPSHOT_KINDS, error))?;
     if let Some(warning) = warning(&loaded) {
         // A failure to print this warning is ignored: the report is correct without it.
         let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
@@ -119,11 +119,11 @@ pub(crate) fn check_places(symbols: &SymbolsArgs) -> Result<(), CliError> {
 pub(crate) fn load_on_thread(path: &Path, input: InputArgs) -> Result<(Loaded, Option<String>), CliError> {
     let head = head_of(path);
     if Kind::of(path, &head) == Some(Kind::Graph) {
-        return Err(refused(path, &head, &SNAPSHOT_KINDS, ""));
+        return Err(unusable_file(path, &head, &SNAPSHOT_KINDS, ""));
     }
     let options = LoadOptions::new().max_input(input.max_input);
     let loaded =
-        Snapshot::open(path, options).map_err(|error| refused(path, &head, &SNAPSHOT_KINDS, error))?;
+        Snapshot::open(path, options).map_err(|error| unusable_file(path, &head, &SNAPSHOT_KINDS, error))?;
     let warning = warning(&loaded);
     Ok((loaded, warning))
 }

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn results_come_in_the_order_of_the_files() {
+    fn results_are_in_file_order() {
         let files: Vec<PathBuf> = (0..100).map(|number| PathBuf::from(number.to_string())).collect();
         for jobs in [None, NonZero::new(1), NonZero::new(7), NonZero::new(1000)] {
             let names = read_all(&files, jobs, |file| file.to_path_buf());

@@ -12,9 +12,9 @@ use std::io::{self, Read};
 use std::path::Path;
 
 /// The bytes of a file that are inspected, before decompression.
-const HEAD: usize = 64 << 10;
+const HEAD_BYTES: usize = 64 << 10;
 /// The bytes that are inspected after decompression.
-const UNPACKED_HEAD: usize = 4096;
+const UNPACKED_HEAD_BYTES: usize = 4096;
 
 /// The kinds of files that users may have next to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ const PROFILERS: [(&[u8], &str); 7] = [
 impl Kind {
     /// Returns the kind of a file by its first bytes, compressed or not; `None` if the kind is unknown.
     pub(crate) fn of(path: &Path, head: &[u8]) -> Option<Self> {
-        let unpacked = unpacked_head(head, UNPACKED_HEAD);
+        let unpacked = unpacked_head(head, UNPACKED_HEAD_BYTES);
         let text = unpacked.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&unpacked).trim_ascii_start();
         let has = |word: &str| unpacked.windows(word.len()).any(|window| window == word.as_bytes());
         let is_json = matches!(text.first(), Some(b'{' | b'['));
@@ -161,7 +161,7 @@ impl Kind {
 
 /// Returns the error for a file that a verb cannot use: a description of the file, unless its kind is one of `own`, the
 /// kinds that the verb reads; else `why`, the error of the verb's reader.
-pub(crate) fn refused(path: &Path, head: &[u8], own: &[Kind], why: impl fmt::Display) -> CliError {
+pub(crate) fn unusable_file(path: &Path, head: &[u8], own: &[Kind], why: impl fmt::Display) -> CliError {
     match Kind::of(path, head).filter(|kind| !own.contains(kind)) {
         Some(kind) => CliError::input(path, kind.description(path)),
         None => CliError::input(path, why),
@@ -175,7 +175,7 @@ pub(crate) fn head_of(path: &Path) -> Vec<u8> {
     if path.metadata().is_ok_and(|file| file.is_file())
         && let Ok(file) = File::open(path)
     {
-        let _ = file.take(HEAD as u64).read_to_end(&mut head);
+        let _ = file.take(HEAD_BYTES as u64).read_to_end(&mut head);
     }
     head
 }
@@ -186,7 +186,7 @@ pub(crate) fn head_of(path: &Path) -> Vec<u8> {
 /// Fails when standard input cannot be read.
 pub(crate) fn head_of_stdin<'a>(stdin: &'a mut dyn Read) -> Result<(Vec<u8>, impl Read + 'a), CliError> {
     let mut head = Vec::new();
-    let read = stdin.take(HEAD as u64).read_to_end(&mut head);
+    let read = stdin.take(HEAD_BYTES as u64).read_to_end(&mut head);
     read.map_err(|error| CliError::input(Path::new("-"), error))?;
     Ok((head.clone(), io::Cursor::new(head).chain(stdin)))
 }

@@ -22,7 +22,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The rules file that is read by default.
-const FILE: &str = "memtrack.toml";
+const DEFAULT_FILE: &str = "memtrack.toml";
 
 /// The largest rules file, in bytes: such files are short.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -50,7 +50,7 @@ struct Globs {
 pub(crate) fn rules(args: &RulesArgs) -> Result<Rules, CliError> {
     check(args)?;
     let given = with_globs(Rules::new(), &args.mine, &args.not_mine);
-    let path = args.rules.clone().unwrap_or_else(|| PathBuf::from(FILE));
+    let path = args.rules.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
     let text = match read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound && args.rules.is_none() => return Ok(given),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rules_file_equals_the_options() {
+    fn a_rules_file_has_the_same_effect_as_options() {
         let text =
             "[mine]\npaths = ['site-packages/ourlib']\n[not-mine]\nfunctions = ['app::generated::*']\n";
         let options = Rules::new().mine("site-packages/ourlib").not_mine("app::generated::*");

@@ -11,7 +11,7 @@ use memtrack_core::stack::symbols::Symbolizer;
 use std::path::{Path, PathBuf};
 
 /// Returns the generator of pseudonyms that `args` request, if any.
-pub(crate) fn requested(args: &ScrubArgs) -> Option<Scrub> {
+pub(crate) fn from_args(args: &ScrubArgs) -> Option<Scrub> {
     let scrub = args.scrub_key.iter().fold(Scrub::new(), |scrub, key| scrub.key(key));
     args.scrub.then(|| args.scrub_keep.iter().fold(scrub, |scrub, glob| scrub.keep(glob)))
 }
@@ -34,7 +34,7 @@ pub(crate) fn snapshot(
     folders: &[PathBuf],
     streams: &mut Streams<'_>,
 ) -> Snapshot {
-    let mut pseudonyms = requested(args);
+    let mut pseudonyms = from_args(args);
     let snapshot = snapshot_with(snapshot, pseudonyms.as_mut(), folders);
     mention(args, pseudonyms.as_ref(), streams);
     snapshot
@@ -71,7 +71,7 @@ pub(crate) fn mention_key(args: &ScrubArgs, streams: &mut Streams<'_>) {
 
 /// Scrubs a snapshot in PyTorch's form, if requested, and reports how secure the pseudonyms are.
 pub(crate) fn pytorch(from: PytorchSnapshot, args: &ScrubArgs, streams: &mut Streams<'_>) -> PytorchSnapshot {
-    let mut pseudonyms = requested(args);
+    let mut pseudonyms = from_args(args);
     let from = pytorch_with(from, pseudonyms.as_mut());
     mention(args, pseudonyms.as_ref(), streams);
     from
@@ -87,5 +87,5 @@ pub(crate) fn pytorch_with(from: PytorchSnapshot, pseudonyms: Option<&mut Scrub>
 
 /// Returns the name that a page shows for a file: a pseudonym, if requested.
 pub(crate) fn name(name: String, args: &ScrubArgs) -> String {
-    requested(args).map_or(name.clone(), |mut scrub| scrub.file(Path::new(&name)))
+    from_args(args).map_or(name.clone(), |mut scrub| scrub.file(Path::new(&name)))
 }

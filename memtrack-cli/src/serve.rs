@@ -38,9 +38,9 @@ impl Server {
     /// # Errors
     /// Fails when the port cannot be opened, or the system has no random numbers.
     pub(crate) fn new(page: Page, port: u16) -> Result<Self, CliError> {
-        let refused = |error| CliError::Io(format!("cannot serve on 127.0.0.1:{port}: {error}"));
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(refused)?;
-        let port = listener.local_addr().map_err(refused)?.port();
+        let failed = |error| CliError::Io(format!("cannot serve on 127.0.0.1:{port}: {error}"));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
+        let port = listener.local_addr().map_err(failed)?.port();
         let mut random = [0u8; 16];
         getrandom::fill(&mut random).map_err(|error| CliError::Io(format!("no random numbers: {error}")))?;
         let mut token = String::new();

@@ -179,13 +179,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_listed_once_in_the_order_of_their_verbs() {
+    fn answers_are_unique_and_sorted_by_verb() {
         let verbs: Vec<_> = all().iter().map(|answer| answer.verb()).collect();
         assert!(verbs.is_sorted_by(|a, b| a < b), "{verbs:?}");
     }
 
     #[test]
-    fn keys_that_a_schema_does_not_list_are_not_allowed() {
+    fn schemas_forbid_unlisted_keys() {
         let schema = TOP.schema();
         assert_eq!(schema.get("additionalProperties"), Some(&Value::Bool(false)));
         assert_eq!(schema.pointer("/properties/schema/const"), Some(&"memtrack/top/3".into()));

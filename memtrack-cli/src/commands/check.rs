@@ -1,7 +1,7 @@
 //! `memtrack check`: a gate for CI. `memtrack_core::analysis::check` compares the numbers with the limits; this module reads the
 //! files and prints the verdict.
 
-use super::diff::{Reading, check_common, check_inputs};
+use super::diff::{ReduceOptions, check_common, check_inputs};
 use crate::Streams;
 use crate::answers;
 use crate::args::{CheckArgs, RulesArgs};
@@ -22,7 +22,8 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     mention_reordered(snapshot.order_by_time(), streams);
     let against = match (&base, args.against.as_deref()) {
         (Some(base), Some(path)) => {
-            let (now, _) = reading(Some(base.by), &rules).reduce(&args.file.path, &snapshot, streams)?;
+            let (now, _) =
+                reduce_options(Some(base.by), &rules).reduce(&args.file.path, &snapshot, streams)?;
             let diff = Diff::of(base, &now, usize::MAX);
             check_common(&diff, [path, &args.file.path], [base, &now])?;
             Some(Against::of(&diff, args.tolerance))
@@ -74,10 +75,10 @@ fn read_base(
     check_inputs(path, &args.file.path)?;
     let mut snapshot = load_with(path, args.file.input, &args.file.symbols, streams)?.snapshot;
     mention_reordered(snapshot.order_by_time(), streams);
-    Ok(reading(None, rules).reduce(path, &snapshot, streams)?.0)
+    Ok(reduce_options(None, rules).reduce(path, &snapshot, streams)?.0)
 }
 
 /// Returns how both files are reduced: to their peaks, by line where the file has lines.
-fn reading(by: Option<DiffBy>, rules: &Rules) -> Reading<'_> {
-    Reading { by, at: DiffAt::Peak, device: None, symbols: &[], rules, stacks: false }
+fn reduce_options(by: Option<DiffBy>, rules: &Rules) -> ReduceOptions<'_> {
+    ReduceOptions { by, at: DiffAt::Peak, device: None, symbols: &[], rules, stacks: false }
 }

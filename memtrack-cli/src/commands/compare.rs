@@ -6,7 +6,7 @@ use crate::args::CompareArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_segments;
 use crate::plot::flame;
-use crate::report::{mention_oddities, mention_samples, refused};
+use crate::report::{mention_oddities, mention_samples, report_error};
 use crate::scrub;
 use memtrack_core::analysis::units::{counted, human_bytes};
 use memtrack_core::answer::WideAnswer;
@@ -27,16 +27,16 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
     if !flame.folded && !flame.json {
         flame::check_target(&flame.output, flame.force)?;
     }
-    let mut pseudonyms = scrub::requested(&args.scrub);
+    let mut pseudonyms = scrub::from_args(&args.scrub);
     let mut load = |path| {
         let snapshot = load_segments(path, args.input, &args.symbols, streams)?;
         Ok::<_, CliError>(scrub::pytorch_with(snapshot, pseudonyms.as_mut()))
     };
     let (before, after) = (load(&args.before)?, load(&args.after)?);
     scrub::mention(&args.scrub, pseudonyms.as_ref(), streams);
-    let refused = |error| refused(&args.before, error);
+    let report_error = |error| report_error(&args.before, error);
     if flame.folded {
-        let odd = compare_folded(&before, &after, &mut streams.stdout).map_err(refused)?;
+        let odd = compare_folded(&before, &after, &mut streams.stdout).map_err(report_error)?;
         mention_oddities(&odd, streams);
         mention_any_samples(&before, &after, streams);
         return Ok(Exit::Success);

@@ -5,7 +5,7 @@ use crate::Streams;
 use crate::answers;
 use crate::args::CyclesArgs;
 use crate::error::{CliError, Exit};
-use crate::neighbours::{Kind, refused};
+use crate::neighbours::{Kind, unusable_file};
 use crate::output::{check_targets, write_files};
 use flate2::read::MultiGzDecoder;
 use memtrack_core::analysis::units::human_bytes;
@@ -105,7 +105,7 @@ pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>)
     let most = max_input.saturating_add(1);
     let mut bytes = Vec::new();
     // Only the beginning, since a file of another kind may be endless.
-    input.take(HEAD).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+    input.take(HEAD_BYTES).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
     if bytes.starts_with(&GZIP) {
         let head = std::mem::take(&mut bytes);
         let stored = Cell::new(0);
@@ -124,16 +124,19 @@ pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>)
             }
         }
     } else if begins_like_graph(&bytes) {
-        input.take(most.saturating_sub(HEAD)).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+        input
+            .take(most.saturating_sub(HEAD_BYTES))
+            .read_to_end(&mut bytes)
+            .map_err(|error| failed(&error))?;
     }
     if bytes.len() as u64 > max_input {
         let most = human_bytes(max_input);
         return Err(failed(&format_args!("it is larger than {most}: --max-input allows more")));
     }
-    read(&bytes).map_err(|error| refused(path, &bytes, &[Kind::Graph], error))
+    read(&bytes).map_err(|error| unusable_file(path, &bytes, &[Kind::Graph], error))
 }
 
 /// The bytes of a file that are inspected to determine its kind.
-const HEAD: u64 = 4096;
+const HEAD_BYTES: u64 = 4096;
 /// The first bytes of every gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];

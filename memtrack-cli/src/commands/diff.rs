@@ -28,7 +28,7 @@ enum Picture {
 }
 
 /// A file that was reduced to its groups.
-pub(super) struct Reduced {
+pub(super) struct ReducedFile {
     /// The groups of the report.
     pub(super) side: Side,
     /// The groups by stack, for the picture.
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     let picture = args.output.as_deref().map(picture).transpose()?;
     check_targets(args.output.as_deref(), args.force)?;
     let rules = rules(&args.rules)?;
-    let mut reading = Reading {
+    let mut reduce_options = ReduceOptions {
         by: args.by,
         at: args.at,
         device: args.device.device,
@@ -53,16 +53,17 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         stacks: picture.is_some(),
     };
     let mut unmatched = Unmatched::new(&args.rules);
-    let mut pseudonyms = scrub::requested(&args.scrub);
-    let before = reading.read(&args.before, args.input, pseudonyms.as_mut(), &mut unmatched, streams)?;
-    reading.by = Some(before.side.by);
-    let after = reading.read(&args.after, args.input, pseudonyms.as_mut(), &mut unmatched, streams)?;
+    let mut pseudonyms = scrub::from_args(&args.scrub);
+    let before =
+        reduce_options.read(&args.before, args.input, pseudonyms.as_mut(), &mut unmatched, streams)?;
+    reduce_options.by = Some(before.side.by);
+    let after = reduce_options.read(&args.after, args.input, pseudonyms.as_mut(), &mut unmatched, streams)?;
     unmatched.mention(streams);
     scrub::mention(&args.scrub, pseudonyms.as_ref(), streams);
     let diff = Diff::of(&before.side, &after.side, args.rows.limit());
     check_common(&diff, [&args.before, &args.after], [&before.side, &after.side])?;
     if args.format.json {
-        let mut file = |path: &Path, file: &Reduced| DiffFileAnswer {
+        let mut file = |path: &Path, file: &ReducedFile| DiffFileAnswer {
             path: match &mut pseudonyms {
                 Some(scrub) => scrub.file(path),
                 None => path.to_string_lossy().into_owned(),
@@ -96,7 +97,7 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
 }
 
 /// The options for reducing files.
-pub(super) struct Reading<'a> {
+pub(super) struct ReduceOptions<'a> {
     /// The grouping; `None` for the default of the file.
     pub(super) by: Option<DiffBy>,
     /// The blocks that are counted.
@@ -111,7 +112,7 @@ pub(super) struct Reading<'a> {
     pub(super) stacks: bool,
 }
 
-impl Reading<'_> {
+impl ReduceOptions<'_> {
     /// Reads a file and reduces it to its groups, so that the rest can leave memory; with `pseudonyms`, names become pseudonyms.
     ///
     /// # Errors
@@ -123,14 +124,14 @@ impl Reading<'_> {
         pseudonyms: Option<&mut Scrub>,
         unmatched: &mut Unmatched,
         streams: &mut Streams<'_>,
-    ) -> Result<Reduced, CliError> {
+    ) -> Result<ReducedFile, CliError> {
         let Loaded { mut snapshot, report, .. } = load(path, input, streams)?;
         let complete = report.is_none_or(|report| report.complete);
         mention_reordered(snapshot.order_by_time(), streams);
         let snapshot = scrub::snapshot_with(snapshot, pseudonyms, self.symbols);
         let (side, stacks) = self.reduce(path, &snapshot, streams)?;
         unmatched.scan(&snapshot, &mut self.symbols(&snapshot));
-        Ok(Reduced { side, stacks, complete })
+        Ok(ReducedFile { side, stacks, complete })
     }
 
     fn symbols(&self, snapshot: &Snapshot) -> Symbolizer {

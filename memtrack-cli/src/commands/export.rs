@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// The state that the threads share.
-struct Work<'a> {
+struct SharedState<'a> {
     args: &'a ExportArgs,
     options: DigestOptions,
     /// Whether there is only one file.
@@ -41,9 +41,10 @@ pub(crate) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     if args.rank.is_some() && files.len() > 1 {
         return Err(CliError::Usage("--rank is for one file: each rank has its own".into()));
     }
-    let work = Work { args, options: options(args)?, alone: files.len() == 1, claimed: Mutex::default() };
-    let mut all: Vec<ExportResult> = read_all(&files, args.jobs, |file| export(file, &work));
-    if work.alone && all.first().is_some_and(Result::is_err) {
+    let shared =
+        SharedState { args, options: options(args)?, alone: files.len() == 1, claimed: Mutex::default() };
+    let mut all: Vec<ExportResult> = read_all(&files, args.jobs, |file| export(file, &shared));
+    if shared.alone && all.first().is_some_and(Result::is_err) {
         return all.remove(0).map(|_| Exit::Success);
     }
     let mut answer =
@@ -105,8 +106,8 @@ fn options(args: &ExportArgs) -> Result<DigestOptions, CliError> {
 }
 
 /// Exports one file.
-fn export(file: &Path, work: &Work<'_>) -> ExportResult {
-    let args = work.args;
+fn export(file: &Path, shared: &SharedState<'_>) -> ExportResult {
+    let args = shared.args;
     let (mut loaded, warning) = load_on_thread(file, args.input)?;
     let mut odd: Vec<String> =
         warning.map(|warning| format!("{}: {warning}", file.display())).into_iter().collect();
@@ -121,7 +122,7 @@ fn export(file: &Path, work: &Work<'_>) -> ExportResult {
     let mut name = RankName::of(&loaded.snapshot, &absolute_path(file));
     // Steps are found by the name in `--per`, so that name is kept.
     let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
-    let mut pseudonyms = scrub::requested(&args.scrub).map(keeping);
+    let mut pseudonyms = scrub::from_args(&args.scrub).map(keeping);
     loaded.snapshot = scrub::snapshot_with(loaded.snapshot, pseudonyms.as_mut(), &args.symbols.places);
     let mut hidden = |path: &Path| match &mut pseudonyms {
         Some(scrub) => scrub.file(path),
@@ -137,9 +138,9 @@ fn export(file: &Path, work: &Work<'_>) -> ExportResult {
     }
     let symbols = Symbolizer::of(snapshot);
     let mut symbols = args.symbols.places.iter().fold(symbols, Symbolizer::with_folder);
-    let mut digest = RankDigest::of(snapshot, &mut symbols, &canonical_path(file), complete, &work.options);
+    let mut digest = RankDigest::of(snapshot, &mut symbols, &canonical_path(file), complete, &shared.options);
     (digest.file, digest.name) = (hidden(&canonical_path(file)), name);
-    let rank = claim_rank(file, &job, digest.name.rank, work)?;
+    let rank = claim_rank(file, &job, digest.name.rank, shared)?;
     let folder = rank_folder(&args.parquet, &job, rank);
     let in_the_way = |why: &str| {
         CliError::Usage(format!(
@@ -170,15 +171,20 @@ fn export(file: &Path, work: &Work<'_>) -> ExportResult {
 }
 
 /// Determines the rank of a file in `job`, and reserves that rank for the file.
-fn claim_rank(file: &Path, job: &str, stated: Option<u64>, work: &Work<'_>) -> Result<u64, CliError> {
-    let rank = work.args.rank.or(stated).or((work.alone && !work.args.require_rank).then_some(0)).ok_or_else(|| {
+fn claim_rank(
+    file: &Path,
+    job: &str,
+    stated: Option<u64>,
+    shared: &SharedState<'_>,
+) -> Result<u64, CliError> {
+    let rank = shared.args.rank.or(stated).or((shared.alone && !shared.args.require_rank).then_some(0)).ok_or_else(|| {
         CliError::Usage(format!(
             "cannot determine the rank of {}: call it rank3.pickle, put it into a folder rank=3, or export \
              it alone with --rank",
             file.display()
         ))
     })?;
-    let mut claimed = work.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut claimed = shared.claimed.lock().unwrap_or_else(PoisonError::into_inner);
     match claimed.entry((job.to_owned(), rank)) {
         Entry::Vacant(free) => {
             free.insert(file.to_owned());

@@ -4,7 +4,7 @@ use crate::Streams;
 use crate::args::TraceArgs;
 use crate::error::CliError;
 use crate::load::check_places;
-use crate::neighbours::{Kind, head_of_stdin, refused};
+use crate::neighbours::{Kind, head_of_stdin, unusable_file};
 use memtrack_core::analysis::attribution::EventNames;
 use memtrack_core::analysis::units::printable;
 use memtrack_core::profile::Repairs;
@@ -27,16 +27,16 @@ use std::path::Path;
 pub(super) fn head(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Vec<u8>, CliError> {
     let mut head = Vec::new();
     let read = if args.path == Path::new("-") {
-        streams.stdin.take(HEAD).read_to_end(&mut head)
+        streams.stdin.take(HEAD_BYTES).read_to_end(&mut head)
     } else {
-        File::open(&args.path).and_then(|file| file.take(HEAD).read_to_end(&mut head))
+        File::open(&args.path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head))
     };
     read.map_err(|error| CliError::input(&args.path, error))?;
     Ok(head)
 }
 
 /// The bytes of a file that are inspected to determine its kind.
-const HEAD: u64 = 4096;
+const HEAD_BYTES: u64 = 4096;
 
 /// An operator trace, and the recording that it was made from, if any.
 #[derive(Default)]
@@ -63,7 +63,7 @@ pub(super) fn load(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Source
     // A recording is opened by its path, as it may consist of several files.
     let mut file = File::open(path).map_err(|error| failed(&error))?;
     let mut head = Vec::new();
-    file.by_ref().take(HEAD).read_to_end(&mut head).map_err(|error| failed(&error))?;
+    file.by_ref().take(HEAD_BYTES).read_to_end(&mut head).map_err(|error| failed(&error))?;
     if head.starts_with(&MAGIC) {
         let snapshot = crate::load::load_with(path, args.input, &args.symbols, streams)?.snapshot;
         return trace_from_recording(args, snapshot);
@@ -78,7 +78,7 @@ fn read(args: &TraceArgs, head: &[u8], input: impl Read) -> Result<Source, CliEr
         let read = optrace::read(input, mode(args), args.input.max_input);
         // For a snapshot, the error of the trace reader names the verbs that read snapshots.
         let own = [Kind::OperatorTrace, Kind::Recording, Kind::Snapshot];
-        let read = read.map_err(|error| refused(&args.path, head, &own, error))?;
+        let read = read.map_err(|error| unusable_file(&args.path, head, &own, error))?;
         return Ok(Source { read, ..Source::default() });
     }
     let options = LoadOptions::new().max_input(args.input.max_input);

@@ -27,7 +27,7 @@ use std::path::Path;
 const MAX_WARNINGS: usize = 5;
 
 /// The state that the threads share.
-struct Work<'a> {
+struct SharedState<'a> {
     args: &'a RanksArgs,
     options: DigestOptions,
     /// The path of each rank's page, if pages are requested.
@@ -49,8 +49,8 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     let options = options(args)?;
     check_page(args)?;
     let files = expand(&args.files, args.recursive)?;
-    let work = Work { args, options, pages: RankPages::plan(args, &files)? };
-    let all: Vec<Result<RankResult, CliError>> = read_all(&files, args.jobs, |file| read(file, &work));
+    let shared = SharedState { args, options, pages: RankPages::plan(args, &files)? };
+    let all: Vec<Result<RankResult, CliError>> = read_all(&files, args.jobs, |file| read(file, &shared));
     let (mut digests, mut unread, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
     let (mut links, mut failed) = (HashMap::new(), None);
     for (file, result) in files.iter().zip(all) {
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
                 digests.push(read.digest);
                 warnings.extend(read.warnings);
             }
-            Err(error) => unread.push((file.to_string_lossy().into_owned(), why(file, &error))),
+            Err(error) => unread.push((file.to_string_lossy().into_owned(), failure_reason(file, &error))),
         }
     }
     print_warnings(&warnings, streams);
@@ -129,12 +129,12 @@ fn options(args: &RanksArgs) -> Result<DigestOptions, CliError> {
 /// Returns the generator of pseudonyms, if requested. It keeps the name in `--per`, by which steps are found.
 fn pseudonyms(args: &RanksArgs) -> Option<Scrub> {
     let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
-    scrub::requested(&args.scrub).map(keeping)
+    scrub::from_args(&args.scrub).map(keeping)
 }
 
 /// Reads a file, reduces it to a digest, and writes the rank's page if requested.
-fn read(file: &Path, work: &Work<'_>) -> Result<RankResult, CliError> {
-    let args = work.args;
+fn read(file: &Path, shared: &SharedState<'_>) -> Result<RankResult, CliError> {
+    let args = shared.args;
     let (mut loaded, warning) = load_on_thread(file, args.input)?;
     let mut warnings: Vec<String> = Vec::new();
     // The report itself lists incomplete recordings.
@@ -149,27 +149,27 @@ fn read(file: &Path, work: &Work<'_>) -> Result<RankResult, CliError> {
     // Determined before names are replaced by pseudonyms: the rank may be part of a name.
     let rank = RankName::of(&loaded.snapshot, file);
     let snapshot = scrub::snapshot_with(loaded.snapshot, pseudonyms(args).as_mut(), &args.symbols.places);
-    let page = work.pages.of(file);
+    let page = shared.pages.of(file);
     if args.by == By::Category || page.is_some() {
         memtrack_core::profile::recorded::categories(&snapshot);
     }
     let symbols = Symbolizer::of(&snapshot);
     let mut symbols = args.symbols.places.iter().fold(symbols, Symbolizer::with_folder);
-    let mut digest = RankDigest::of(&snapshot, &mut symbols, file, complete, &work.options);
+    let mut digest = RankDigest::of(&snapshot, &mut symbols, file, complete, &shared.options);
     digest.name = rank;
     // The page of all ranks shows live memory, not reserved memory.
     digest.devices.iter_mut().for_each(|device| device.timeline.reserved_bytes = None);
     let page = page.map(|(target, link)| {
         let page =
             page_with_categories(&snapshot.into_pytorch(&mut symbols), &scrub::name(name(file), &args.scrub));
-        work.pages.make_folder()?;
+        shared.pages.make_folder()?;
         save(&page, target).map(|()| link.to_owned())
     });
     Ok(RankResult { digest, warnings, page })
 }
 
 /// Returns why a file could not be read, without the file's name, which the report prints next to the reason.
-fn why(file: &Path, error: &CliError) -> String {
+fn failure_reason(file: &Path, error: &CliError) -> String {
     let line = error.to_string();
     let named = format!("cannot read {}: ", file.display());
     line.strip_prefix(&named).map_or_else(|| line.clone(), str::to_owned)

@@ -150,11 +150,11 @@ fn relative_link(from: &Path, to: &Path) -> String {
     let (from, to) = (parts(from), parts(to));
     let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
     let up = std::iter::repeat_n("..".to_owned(), from.len() - common);
-    up.chain(to[common..].iter().map(|part| encoded(part))).collect::<Vec<_>>().join("/")
+    up.chain(to[common..].iter().map(|part| percent_encoded(part))).collect::<Vec<_>>().join("/")
 }
 
 /// Percent-encodes a part of a URL.
-fn encoded(part: &str) -> String {
+fn percent_encoded(part: &str) -> String {
     let letter = |byte: u8| match byte {
         byte if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) => char::from(byte).to_string(),
         byte => format!("%{byte:02X}"),

@@ -7,7 +7,7 @@ use crate::error::{CliError, Exit};
 use crate::output::{check_targets, write_files};
 use crate::run::census::Census;
 use crate::run::holds::who_held;
-use crate::run::wait::{self, Ended};
+use crate::run::wait::{self, ExitedProgram};
 use crate::run::{inherited, library, program};
 use clap::ValueEnum;
 use memtrack_core::snapshot::recording::older_parts;
@@ -61,9 +61,9 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
     // Like a shell: `argv[0]` is the name from the command line.
     std::os::unix::process::CommandExt::arg0(&mut command, name);
     inherited::pass_on(&mut command);
-    let ended = wait::run(&mut command).map_err(|error| program::refused(name, &error))?;
+    let ended = wait::run(&mut command).map_err(|error| program::exec_error(name, &error))?;
     // The exit status is the program's, so a failure to write to standard error is ignored.
-    let recorded = recorded(&output, started, ended.process);
+    let recorded = find_recordings(&output, started, ended.process);
     let _ = report_recordings(streams, name, args.host, &recorded, ended);
     let json_result = args.json.as_deref().map(|target| write_json(target, name, &recorded, ended, streams));
     if let Some(census) = census {
@@ -135,7 +135,7 @@ fn remove_replaced(path: &Path) -> io::Result<()> {
 }
 
 /// The recordings that were written.
-struct Recorded {
+struct Recordings {
     /// The program's recording, if it allocated recorded memory.
     own: Option<PathBuf>,
     /// The recordings of programs that the process executed later.
@@ -144,7 +144,7 @@ struct Recorded {
     children: Vec<PathBuf>,
 }
 
-impl Recorded {
+impl Recordings {
     /// Returns whether anything was recorded.
     fn is_any(&self) -> bool {
         self.own.is_some() || !self.later.is_empty() || !self.children.is_empty()
@@ -152,7 +152,7 @@ impl Recorded {
 }
 
 /// Finds the recordings that were written since `started`.
-fn recorded(output: &Path, started: SystemTime, process: u32) -> Recorded {
+fn find_recordings(output: &Path, started: SystemTime, process: u32) -> Recordings {
     let other_recordings = other_recordings(output, started);
     let own = format!("{}.{process}", output.to_string_lossy());
     let is_own = |path: &PathBuf| {
@@ -173,15 +173,15 @@ fn recorded(output: &Path, started: SystemTime, process: u32) -> Recorded {
         true if is_anothers() => (!later.is_empty()).then(|| later.remove(0)),
         is_there => is_there.then(|| output.to_owned()),
     };
-    Recorded { own, later, children }
+    Recordings { own, later, children }
 }
 
 /// Writes the program's exit status and the list of recordings as JSON to `target`.
 fn write_json(
     target: &Path,
     name: &OsStr,
-    recorded: &Recorded,
-    ended: Ended,
+    recorded: &Recordings,
+    ended: ExitedProgram,
     streams: &mut Streams<'_>,
 ) -> Result<(), CliError> {
     let file = |path: &Path| RecordingAnswer {
@@ -213,10 +213,10 @@ fn report_recordings(
     streams: &mut Streams<'_>,
     name: &OsStr,
     host: bool,
-    recorded: &Recorded,
-    ended: Ended,
+    recorded: &Recordings,
+    ended: ExitedProgram,
 ) -> io::Result<()> {
-    let Recorded { own, later, children } = recorded;
+    let Recordings { own, later, children } = recorded;
     let stderr = &mut streams.stderr;
     // The holders of memory come first, from one recording: that of the last program that the process executed, else the
     // program's, else that of the first child.

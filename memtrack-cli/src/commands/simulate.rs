@@ -4,7 +4,7 @@ use crate::Streams;
 use crate::answers;
 use crate::args::SimulateArgs;
 use crate::error::{CliError, Exit};
-use crate::neighbours::{Kind, head_of, head_of_stdin, refused};
+use crate::neighbours::{Kind, head_of, head_of_stdin, unusable_file};
 use crate::output::check_targets;
 use memtrack_core::__ReplacingFile as ReplacingFile;
 use memtrack_core::allocator::workload::{Workload, WorkloadError, simulate};
@@ -40,9 +40,9 @@ fn read(path: &Path, max_input: u64, streams: &mut Streams<'_>) -> Result<Worklo
     let own = [Kind::Workload];
     if path == Path::new("-") {
         let (head, stdin) = head_of_stdin(&mut *streams.stdin)?;
-        return Workload::read(stdin, max_input).map_err(|error| refused(path, &head, &own, error));
+        return Workload::read(stdin, max_input).map_err(|error| unusable_file(path, &head, &own, error));
     }
     let workload =
         File::open(path).map_err(WorkloadError::from).and_then(|file| Workload::read(file, max_input));
-    workload.map_err(|error| refused(path, &head_of(path), &own, error))
+    workload.map_err(|error| unusable_file(path, &head_of(path), &own, error))
 }

@@ -1,12 +1,12 @@
 //! `memtrack sql`: queries a data set of ranks in SQL.
 
-#[cfg(feature = "sql")]
-pub(crate) use with::run;
 #[cfg(not(feature = "sql"))]
-pub(crate) use without::run;
+pub(crate) use disabled::run;
+#[cfg(feature = "sql")]
+pub(crate) use enabled::run;
 
 #[cfg(feature = "sql")]
-mod with {
+mod enabled {
     use crate::Streams;
     use crate::answers::{self, SqlAnswer};
     use crate::args::SqlArgs;
@@ -126,7 +126,7 @@ mod with {
 }
 
 #[cfg(not(feature = "sql"))]
-mod without {
+mod disabled {
     use crate::Streams;
     use crate::args::{SqlArgs, sql_missing};
     use crate::error::{CliError, Exit};

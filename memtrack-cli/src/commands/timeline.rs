@@ -79,7 +79,7 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
         check_targets([args.output.as_path()], args.force)?;
     }
     let mut source = optrace::load(&args.trace, streams)?;
-    if let Some(scrub) = scrub::requested(&args.scrub) {
+    if let Some(scrub) = scrub::from_args(&args.scrub) {
         scrub.times(&mut source.read.trace);
     }
     let recording = source.recording.take();

@@ -5,17 +5,17 @@ use crate::answers::{self, AnswerSchema};
 use crate::args::ViewArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_pytorch;
-use crate::report::{mention_oddities, mention_samples, refused};
+use crate::report::{mention_oddities, mention_samples, report_error};
 use memtrack_core::viz::{trace, trace_json};
 
 /// Loads the snapshot, and prints the events.
 pub(crate) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let snapshot = load_pytorch(&args.file, streams)?;
-    let refused = |error| refused(&args.file.path, error);
+    let report_error = |error| report_error(&args.file.path, error);
     let odd = if args.format.json {
-        trace_json(&snapshot, &answers::TRACE.name(), &mut streams.stdout).map_err(refused)?
+        trace_json(&snapshot, &answers::TRACE.name(), &mut streams.stdout).map_err(report_error)?
     } else {
-        let odd = trace(&snapshot, &mut streams.stdout).map_err(refused)?;
+        let odd = trace(&snapshot, &mut streams.stdout).map_err(report_error)?;
         writeln!(streams.stdout)?;
         odd
     };

@@ -71,7 +71,7 @@ pub(crate) fn mention_samples(snapshot: &Snapshot, streams: &mut Streams<'_>) {
 }
 
 /// Returns the error for a report that failed: the file at `path` is unsuitable, or the output cannot be written.
-pub(crate) fn refused(path: &Path, error: io::Error) -> CliError {
+pub(crate) fn report_error(path: &Path, error: io::Error) -> CliError {
     match error.kind() {
         io::ErrorKind::InvalidData => CliError::input(path, error),
         _ => error.into(),

@@ -30,16 +30,16 @@ pub(crate) fn install_all(with_heap: bool) -> Result<Vec<PathBuf>, CliError> {
                    memtrack-cli's feature `run`, which is a default";
         return Err(CliError::Program(126, why.to_owned()));
     }
-    let mut refused = None;
+    let mut last_error = None;
     for folder in folders() {
         let paths = with_heap.then(|| install(&folder, "heap", HEAP)).into_iter();
         let paths: io::Result<Vec<PathBuf>> = paths.chain([install(&folder, "preload", LIBRARY)]).collect();
         match paths.and_then(|paths| paths.iter().map(|path| glibc_only_path(path)).collect()) {
             Ok(paths) => return Ok(paths),
-            Err(error) => refused = Some(CliError::output(&folder, error)),
+            Err(error) => last_error = Some(CliError::output(&folder, error)),
         }
     }
-    Err(refused.unwrap_or_else(|| {
+    Err(last_error.unwrap_or_else(|| {
         let why = "no folder for the preload library: set XDG_CACHE_HOME to one without spaces or colons in its path";
         CliError::Io(why.to_owned())
     }))

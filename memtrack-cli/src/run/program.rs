@@ -101,7 +101,7 @@ fn is_absent(file: &Path) -> bool {
 }
 
 /// Returns the error for a program that [`check`] accepted and the kernel did not run.
-pub(crate) fn refused(name: &OsStr, error: &io::Error) -> CliError {
+pub(crate) fn exec_error(name: &OsStr, error: &io::Error) -> CliError {
     let why = if error.raw_os_error() == Some(libc::ENOEXEC) {
         "is not an executable for this system, and has no `#!` line that names its interpreter".to_owned()
     } else {

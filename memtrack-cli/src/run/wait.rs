@@ -22,7 +22,7 @@ static EARLY: AtomicU64 = AtomicU64::new(0);
 
 /// The process id and exit status of a program that has ended.
 #[derive(Clone, Copy)]
-pub(crate) struct Ended {
+pub(crate) struct ExitedProgram {
     pub(crate) process: u32,
     pub(crate) status: ExitStatus,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Ended {
 ///
 /// # Errors
 /// Fails when the program cannot be started.
-pub(crate) fn run(command: &mut Command) -> io::Result<Ended> {
+pub(crate) fn run(command: &mut Command) -> io::Result<ExitedProgram> {
     EARLY.store(0, Ordering::SeqCst);
     let before = FORWARDED.map(forward);
     let previous_child_action = wait_for_children();
@@ -40,7 +40,7 @@ pub(crate) fn run(command: &mut Command) -> io::Result<Ended> {
         send_early(program.id() as i32);
         let ended = program.wait();
         PROGRAM.store(0, Ordering::SeqCst);
-        Ok(Ended { process: program.id(), status: ended? })
+        Ok(ExitedProgram { process: program.id(), status: ended? })
     });
     for (signal, before) in FORWARDED.into_iter().zip(before) {
         // SAFETY: restores an action that `sigaction` returned.

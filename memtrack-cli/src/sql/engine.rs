@@ -128,7 +128,7 @@ fn run(query: &Query, sender: &SyncSender<Message>) -> Result<(), CliError> {
         .enable_all()
         .build()
         .map_err(|error| CliError::Io(format!("cannot start threads for the query: {error}")))?;
-    let failed = |error: &DataFusionError| refusal::refused(error, folder, query.memory);
+    let failed = |error: &DataFusionError| refusal::query_error(error, folder, query.memory);
     let context = context(query, &dataset, files).map_err(|error| failed(&error))?;
     runtime.block_on(async {
         let Err(error) = send_rows(query, &context, sender).await else { return Ok(()) };
@@ -136,7 +136,7 @@ fn run(query: &Query, sender: &SyncSender<Message>) -> Result<(), CliError> {
             Cause::Query => None,
             Cause::Unknown => first_damaged_file(&context, &dataset).await,
         };
-        Err(bad.map_or_else(|| failed(&error), |bad| refusal::damaged(&bad)))
+        Err(bad.map_or_else(|| failed(&error), |bad| refusal::damaged_file(&bad)))
     })
 }
 

@@ -9,7 +9,7 @@ use memtrack_core::dataset::TABLES;
 use std::path::Path;
 
 /// The engine's text before the name of a column that it suggests.
-const POSSIBLE: &str = "possible column ";
+const SUGGESTION_PREFIX: &str = "possible column ";
 
 /// What caused an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Cause {
 }
 
 /// Returns the command's error for a file of the data set that cannot be read.
-pub(super) fn damaged(bad: &BadFile) -> CliError {
+pub(super) fn damaged_file(bad: &BadFile) -> CliError {
     CliError::input(
         &bad.path,
         format!("{}; export that rank again with --force, or remove its folder", bad.why),
@@ -49,10 +49,10 @@ pub(super) fn damaged(bad: &BadFile) -> CliError {
 }
 
 /// Converts the error of a query to the command's; `memory` is the engine's memory limit.
-pub(super) fn refused(error: &DataFusionError, folder: &Path, memory: u64) -> CliError {
+pub(super) fn query_error(error: &DataFusionError, folder: &Path, memory: u64) -> CliError {
     match error.find_root() {
         DataFusionError::External(inner) if inner.is::<BadFile>() => {
-            inner.downcast_ref().map_or_else(|| CliError::Io(inner.to_string()), damaged)
+            inner.downcast_ref().map_or_else(|| CliError::Io(inner.to_string()), damaged_file)
         }
         DataFusionError::ResourcesExhausted(_) => CliError::Usage(format!(
             "the query needs more than the {} of --memory and cannot spill to disk: allow more, or query \
@@ -84,8 +84,9 @@ pub(super) fn one_line(error: &DataFusionError) -> String {
             .iter()
             .map(|note| &note.message)
             .chain(diagnostic.helps.iter().map(|help| &help.message));
-        let (columns, others): (Vec<_>, Vec<_>) = more.partition(|more| more.starts_with(POSSIBLE));
-        let columns: Vec<_> = columns.iter().filter_map(|column| column.strip_prefix(POSSIBLE)).collect();
+        let (columns, others): (Vec<_>, Vec<_>) = more.partition(|more| more.starts_with(SUGGESTION_PREFIX));
+        let columns: Vec<_> =
+            columns.iter().filter_map(|column| column.strip_prefix(SUGGESTION_PREFIX)).collect();
         if !columns.is_empty() {
             text.push_str(&format!("; perhaps {}", columns.join(", ")));
         }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// The least number of characters that text is shortened to, however narrow the terminal is.
 const MIN_TEXT_WIDTH: usize = 16;
 /// The number of spaces between two columns.
-const GAP: usize = 2;
+const COLUMN_GAP: usize = 2;
 
 /// Makes the names of columns unique: of two columns with the same name the second becomes `NAME_2`.
 fn with_unique_names(schema: &SchemaRef) -> SchemaRef {
@@ -67,7 +67,7 @@ fn kind(kind: &DataType) -> String {
     }
 }
 
-fn renamed(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+fn with_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
     RecordBatch::try_new(Arc::clone(schema), batch.columns().to_vec())
 }
 
@@ -112,7 +112,7 @@ impl Serialize for SqlRows {
 /// Formats the rows of a batch as JSON, a line each.
 fn json(batch: &RecordBatch) -> Result<String, ArrowError> {
     let mut writer = JsonBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(Vec::new());
-    writer.write(&renamed(batch, &with_unique_names(&batch.schema()))?)?;
+    writer.write(&with_schema(batch, &with_unique_names(&batch.schema()))?)?;
     writer.finish()?;
     String::from_utf8(writer.into_inner()).map_err(|error| ArrowError::JsonError(error.to_string()))
 }
@@ -133,7 +133,7 @@ pub(crate) fn write_csv(
     };
     write(&RecordBatch::new_empty(Arc::clone(&schema)), true)?;
     for batch in batches {
-        let batch = renamed(&batch?, &schema).map_err(|error| unwritable(&error))?;
+        let batch = with_schema(&batch?, &schema).map_err(|error| unwritable(&error))?;
         write(&batch, false)?;
     }
     Ok(())
@@ -195,7 +195,7 @@ impl TextTable {
         let mut widths: Vec<usize> = (0..self.heads.len()).map(longest).collect();
         let Some(width) = width else { return widths };
         let shortest = |column: usize| MIN_TEXT_WIDTH.max(self.heads[column].chars().count());
-        let all = |widths: &[usize]| widths.iter().sum::<usize>() + widths.len() * GAP;
+        let all = |widths: &[usize]| widths.iter().sum::<usize>() + widths.len() * COLUMN_GAP;
         while all(&widths) > width {
             let can_shrink = |&column: &usize| !self.is_number[column] && widths[column] > shortest(column);
             let widest = (0..widths.len()).filter(can_shrink).max_by_key(|&column| widths[column]);

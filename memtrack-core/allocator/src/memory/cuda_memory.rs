@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The driver functions called below, in addition to those that statistics need.
-const NEEDED: &[&str] = &[
+const REQUIRED_FUNCTIONS: &[&str] = &[
     "cuCtxSynchronize",
     "cuMemAlloc_v2",
     "cuMemFree_v2",
@@ -76,7 +76,7 @@ impl CudaMemory {
     /// Fails when there is no such device or no driver, or the driver is too old or fails.
     pub fn new(ordinal: u16) -> Result<Self, GpuError> {
         Ok(Self {
-            context: Context::of(ordinal, NEEDED)?,
+            context: Context::of(ordinal, REQUIRED_FUNCTIONS)?,
             resources: Mutex::default(),
             streams: Mutex::default(),
         })
@@ -87,7 +87,7 @@ impl CudaMemory {
     /// # Errors
     /// The same as for [`Self::new`].
     pub fn all() -> Result<Vec<Self>, GpuError> {
-        (0..device_count(NEEDED)?).map(Self::new).collect()
+        (0..device_count(REQUIRED_FUNCTIONS)?).map(Self::new).collect()
     }
 
     fn resources(&self) -> MutexGuard<'_, Resources> {

@@ -161,7 +161,7 @@ impl<T> DeviceBuffer<T> {
 
     /// Makes `stream` wait for the work queued on the buffer's stream. The use on `stream` ends when the result
     /// is dropped.
-    fn ordered<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
+    fn ordered_pointer<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
         if stream.cu_stream() == self.stream.cu_stream() {
             return (self.address, SyncOnDrop::Sync(None));
         }
@@ -191,13 +191,13 @@ impl<T> DeviceSlice<T> for DeviceBuffer<T> {
 
 impl<T> DevicePtr<T> for DeviceBuffer<T> {
     fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
-        self.ordered(stream)
+        self.ordered_pointer(stream)
     }
 }
 
 impl<T> DevicePtrMut<T> for DeviceBuffer<T> {
     fn device_ptr_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
-        self.ordered(stream)
+        self.ordered_pointer(stream)
     }
 }
 

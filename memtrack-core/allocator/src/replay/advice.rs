@@ -26,7 +26,7 @@ impl Advice {
     pub(super) fn of(report: &ReplayReport) -> Option<Self> {
         let best = report.rows.first()?;
         let refusal = refusal(report, best);
-        Some(refusal.map_or_else(|| choice(report, best), |text| Self { recommended: None, text }))
+        Some(refusal.map_or_else(|| recommendation(report, best), |text| Self { recommended: None, text }))
     }
 }
 
@@ -88,7 +88,7 @@ fn refusal(report: &ReplayReport, best: &ReplayRow) -> Option<String> {
 }
 
 /// Returns the recommendation, given that the replays reproduce the recording.
-fn choice(report: &ReplayReport, best: &ReplayRow) -> Advice {
+fn recommendation(report: &ReplayReport, best: &ReplayRow) -> Advice {
     let none = |text: String| Advice { recommended: None, text };
     if best.recorded {
         return none("The recorded settings are as good as any of these.".to_owned());

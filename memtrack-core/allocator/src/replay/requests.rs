@@ -83,8 +83,8 @@ impl Requests {
             completed: Vec::new(),
             releases_memory: false,
         };
-        reader.existing(device, &rows);
-        reader.events(&rows, &releases);
+        reader.add_existing_blocks(device, &rows);
+        reader.add_events(&rows, &releases);
         reader.requests
     }
 
@@ -153,7 +153,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Adds allocations for the blocks that existed before the first event: those that are freed or live without
     /// an allocation in the trace.
-    fn existing(&mut self, device: DeviceId, rows: &[usize]) {
+    fn add_existing_blocks(&mut self, device: DeviceId, rows: &[usize]) {
         let events = &self.snapshot.events;
         let mut first: HashMap<u64, (), FixedState> = HashMap::default();
         let mut found: BTreeMap<u64, (u64, StreamId, MempoolId)> = BTreeMap::new();
@@ -181,7 +181,7 @@ impl Reader<'_> {
         }
     }
 
-    fn events(&mut self, rows: &[usize], releases: &Releases) {
+    fn add_events(&mut self, rows: &[usize], releases: &Releases) {
         let events = &self.snapshot.events;
         for (place, &row) in rows.iter().enumerate() {
             let (address, size, stream) = (events.address[row], events.size_bytes[row], events.stream[row]);

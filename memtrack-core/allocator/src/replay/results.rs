@@ -88,7 +88,7 @@ pub struct SettingsAnswer {
     pub fails_at_request: Option<u64>,
 }
 
-const HEAD: [&str; 7] =
+const HEADINGS: [&str; 7] =
     ["settings", "peak reserved", "peak allocated", "fragmentation", "retries", "fails at", "device calls"];
 
 impl ReplayReport {
@@ -154,7 +154,7 @@ impl fmt::Display for ReplayReport {
         };
         let requests = counted(self.requests as u64, "request");
         writeln!(f, "{}: {requests} replayed with {capacity}", capitalised(&self.device_name))?;
-        let rows: Vec<[String; 7]> = std::iter::once(HEAD.map(str::to_owned))
+        let rows: Vec<[String; 7]> = std::iter::once(HEADINGS.map(str::to_owned))
             .chain(self.rows.iter().map(|row| self.cells(row)))
             .collect();
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_that_are_not_reserves_are_ignored() {
+    fn invalid_reserves_are_rejected() {
         const GIB: u64 = 1 << 30;
         for (text, bytes) in
             [("0.5", 4 * GIB), ("2G", 2 * GIB), ("1.5g", 3 * GIB / 2), ("1e0G", GIB), ("1e20G", 9 * GIB)]

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_in_messages_change_units_after_the_power() {
+    fn format_size_switches_units_above_each_power() {
         for (size, text) in [
             (0, "0 bytes"),
             (1024, "1024 bytes"),

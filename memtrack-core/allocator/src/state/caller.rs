@@ -105,7 +105,7 @@ pub(crate) fn report_oom(error: &OutOfMemoryError) {
 impl Caller {
     /// Replaces the stack by `stack` if it was not captured.
     #[inline]
-    pub(crate) fn or(self, stack: StackId) -> Self {
+    pub(crate) fn or_stack(self, stack: StackId) -> Self {
         if self.stack.is_none() { Self { stack, ..self } } else { self }
     }
 

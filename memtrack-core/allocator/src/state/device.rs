@@ -162,7 +162,7 @@ impl<M: DeviceMemory> Device<M> {
 
     /// Returns the stream and pool of events about a block.
     #[inline]
-    pub(crate) fn place(block: &Block) -> (StreamId, PoolId) {
+    pub(crate) fn stream_and_pool(block: &Block) -> (StreamId, PoolId) {
         (block.stream, block.pool)
     }
 }

@@ -47,7 +47,7 @@ impl<K: Copy + Eq, V> HashOrder<K, V> {
 
     /// Inserts a key that is not in the table yet.
     pub(crate) fn insert(&mut self, hash: u64, key: K, value: V) {
-        self.place(Slot { distance: 0, hash, key, value });
+        self.insert_slot(Slot { distance: 0, hash, key, value });
     }
 
     /// Removes a key, and returns its value.
@@ -90,7 +90,7 @@ impl<K: Copy + Eq, V> HashOrder<K, V> {
         if self.length == 0 {
             return None;
         }
-        let desired = self.desired(hash);
+        let desired = self.desired_slot(hash);
         for (distance, slot) in self.slots[desired..].iter().enumerate() {
             match slot {
                 Some(slot) if slot.distance >= distance => {
@@ -104,7 +104,7 @@ impl<K: Copy + Eq, V> HashOrder<K, V> {
         None
     }
 
-    fn desired(&self, hash: u64) -> usize {
+    fn desired_slot(&self, hash: u64) -> usize {
         let bits = self.buckets.trailing_zeros();
         (hash.wrapping_mul(MULTIPLIER) >> (64 - bits)) as usize
     }
@@ -114,13 +114,13 @@ impl<K: Copy + Eq, V> HashOrder<K, V> {
         MIN_OVERFLOW.max(self.buckets.trailing_zeros() as usize)
     }
 
-    fn place(&mut self, mut slot: Slot<K, V>) {
+    fn insert_slot(&mut self, mut slot: Slot<K, V>) {
         slot.distance = 0;
         if 2 * (self.length + 1) > self.buckets {
             self.grow();
         }
         loop {
-            let mut at = self.desired(slot.hash);
+            let mut at = self.desired_slot(slot.hash);
             let mut unplaced = slot;
             unplaced.distance = 0;
             let mut new_slot = None;
@@ -156,7 +156,7 @@ impl<K: Copy + Eq, V> HashOrder<K, V> {
         self.length = 0;
         self.slots.resize_with(self.buckets + self.max_distance(), || None);
         for slot in old.into_iter().flatten() {
-            self.place(slot);
+            self.insert_slot(slot);
         }
     }
 }

@@ -125,7 +125,7 @@ impl<M: DeviceMemory> Device<M> {
     /// block. Returns `false` when there is not enough memory.
     fn map(&mut self, id: BlockId, size: u64, context: Caller) -> Result<bool, AllocatorError> {
         let block = &self.blocks[id];
-        let (address, place, age) = (block.address, Self::place(block), block.age);
+        let (address, place, age) = (block.address, Self::stream_and_pool(block), block.age);
         let range = self.ranges.get(block.range);
         // Unmapped blocks begin and end at page boundaries.
         let mapped = round_up(size, range.page);
@@ -163,9 +163,9 @@ impl<M: DeviceMemory> Device<M> {
     /// Unmaps the pages that a free block covers completely. The rest of the block stays cached.
     pub(crate) fn unmap(&mut self, id: BlockId, context: Caller) -> Result<(), AllocatorError> {
         let block = &self.blocks[id];
-        let (address, end, place) = (block.address, block.address + block.size, Self::place(block));
+        let (address, end, place) = (block.address, block.address + block.size, Self::stream_and_pool(block));
         let (age, base, range_id) = (block.age, block.base, block.range);
-        let context = context.or(block.segment_stack);
+        let context = context.or_stack(block.segment_stack);
         let range = self.ranges.get(range_id);
         let first = range.base + round_up(address - range.base, range.page);
         let last = range.base + (end - range.base) / range.page * range.page;

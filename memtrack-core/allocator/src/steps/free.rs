@@ -16,7 +16,7 @@ impl<M: DeviceMemory> Device<M> {
         let block = &mut self.blocks[id];
         block.allocated = false;
         let (size, requested, place, kind) =
-            (block.size, block.requested, Self::place(block), block.pool.kind());
+            (block.size, block.requested, Self::stream_and_pool(block), block.pool.kind());
         let used_elsewhere = block.uses.is_some();
         self.stats.allocation.decrease(kind, 1);
         self.stats.allocated_bytes.decrease(kind, size);
@@ -42,7 +42,7 @@ impl<M: DeviceMemory> Device<M> {
     #[inline]
     pub(crate) fn context_of_free(&self, id: BlockId, context: Caller) -> Caller {
         match self.history.stacks {
-            Context::Alloc | Context::All => context.or(self.blocks[id].stack),
+            Context::Alloc | Context::All => context.or_stack(self.blocks[id].stack),
             Context::None | Context::State => Caller { stack: StackId::NONE, ..context },
         }
     }
@@ -52,7 +52,7 @@ impl<M: DeviceMemory> Device<M> {
     pub(crate) fn complete(&mut self, id: BlockId, context: Caller) {
         let block = &mut self.blocks[id];
         let (size, requested) = (block.size, block.requested);
-        let (address, place, kind) = (block.address, Self::place(block), block.pool.kind());
+        let (address, place, kind) = (block.address, Self::stream_and_pool(block), block.pool.kind());
         let counts_as_split = !block.is_expandable();
         block.stack = StackId::NONE;
         self.deferred.forget(id);

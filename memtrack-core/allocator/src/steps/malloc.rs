@@ -258,7 +258,7 @@ impl<M: DeviceMemory> Device<M> {
         block.allocated = true;
         block.requested = request.requested;
         block.stack = request.context.stack;
-        let (address, size, place) = (block.address, block.size, Self::place(block));
+        let (address, size, place) = (block.address, block.size, Self::stream_and_pool(block));
         self.live.insert(address, id);
         self.record(Action::Alloc, address, request.requested, place, request.context);
         self.stats.allocation.increase(kind, 1);

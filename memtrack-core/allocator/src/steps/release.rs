@@ -10,7 +10,7 @@ use crate::steps::malloc::Request;
 use memtrack_model::event::{Action, StreamId};
 use memtrack_model::snapshot::pytorch::{MempoolId, PoolKind};
 
-const LARGE: PoolId = PoolId(1);
+const LARGE_POOL: PoolId = PoolId(1);
 
 impl<M: DeviceMemory> Device<M> {
     /// Releases the oldest cached blocks of the large pool, if reserved memory exceeds the threshold's share of the
@@ -21,7 +21,7 @@ impl<M: DeviceMemory> Device<M> {
         if target == 0 {
             return Ok(());
         }
-        let pool = self.pool(LARGE);
+        let pool = self.pool(LARGE_POOL);
         let age = |id: &BlockId| pool.age(&self.blocks[*id]);
         // Expandable blocks count for the mean age, although they are not released.
         let whole: Vec<(BlockId, u64)> =
@@ -168,8 +168,8 @@ impl<M: DeviceMemory> Device<M> {
     /// Releases a segment that consists of one free block.
     fn release_segment(&mut self, id: BlockId, context: Caller) -> Result<(), AllocatorError> {
         let block = &self.blocks[id];
-        let (address, size, place) = (block.address, block.size, Self::place(block));
-        let context = context.or(block.segment_stack);
+        let (address, size, place) = (block.address, block.size, Self::stream_and_pool(block));
+        let context = context.or_stack(block.segment_stack);
         self.stats.num_device_free += 1;
         self.record(Action::SegmentFree, address, size, place, context);
         match &self.pool(place.1).source {

@@ -16,7 +16,7 @@ use memtrack_model::event::{DeviceId, StreamId};
 use std::ptr;
 
 /// The driver functions called below, in addition to those for statistics.
-pub(super) const NEEDED: &[&str] = &[
+pub(super) const REQUIRED_FUNCTIONS: &[&str] = &[
     "cuCtxSynchronize",
     "cuDeviceGetDefaultMemPool",
     "cuEventCreate",
@@ -66,7 +66,7 @@ impl Device {
     pub(super) fn new(ordinal: u16) -> Result<Self, GpuError> {
         Ok(Self {
             id: DeviceId(ordinal),
-            context: Context::of(ordinal, NEEDED)?,
+            context: Context::of(ordinal, REQUIRED_FUNCTIONS)?,
             handles: None,
             used: 0,
             limit: u64::MAX,

@@ -9,7 +9,7 @@ use crate::memory::cuda_context::device_count;
 use crate::settings::sizes::TOO_LARGE;
 use crate::state::caller;
 use crate::{AllocatorError, DeviceStats, HistoryOptions, MemoryInfo};
-use device::{Device, NEEDED, UNKNOWN_POINTER};
+use device::{Device, REQUIRED_FUNCTIONS, UNKNOWN_POINTER};
 use memtrack_model::event::{Action, DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ impl CudaMallocAsync {
     /// Fails when there is no driver, or the driver has no stream-ordered allocation.
     pub fn new() -> Result<Self, AllocatorError> {
         let device = |ordinal| Ok(Mutex::new(Device::new(ordinal)?));
-        let devices: Result<_, AllocatorError> = (0..device_count(NEEDED)?).map(device).collect();
+        let devices: Result<_, AllocatorError> = (0..device_count(REQUIRED_FUNCTIONS)?).map(device).collect();
         Ok(Self { devices: devices? })
     }
 
