@@ -49,12 +49,12 @@ pub(crate) enum CliError {
 }
 
 impl CliError {
-    /// Returns the error that the input `path` cannot be read, with the reason.
+    /// Returns the error for an input that cannot be read, with the reason.
     pub(crate) fn input(path: &Path, why: impl fmt::Display) -> Self {
         Self::Io(format!("cannot read {}: {why}", display_input(path)))
     }
 
-    /// Returns the error that the output `path` cannot be written, with the reason.
+    /// Returns the error for an output that cannot be written, with the reason.
     pub(crate) fn output(path: &Path, why: impl fmt::Display) -> Self {
         Self::Io(format!("cannot write {}: {why}", path.display()))
     }

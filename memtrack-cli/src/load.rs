@@ -142,7 +142,7 @@ fn warning(loaded: &Loaded) -> Option<String> {
 /// The same as for [`load_file`].
 pub(crate) fn load_pytorch(file: &FileArgs, streams: &mut Streams<'_>) -> Result<PytorchSnapshot, CliError> {
     check_places(&file.symbols)?;
-    // Without the hint of `load`: verbs that PyTorch has too print only what PyTorch prints.
+    // Without the hint that `load` prints: verbs that PyTorch has too print only what PyTorch prints.
     let mut snapshot = read(&file.path, file.input, true, streams)?.snapshot;
     snapshot.symbol_folders.clone_from(&file.symbols.places);
     Ok(in_pytorch_form(snapshot))

@@ -13,10 +13,10 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The most bytes of a request; those of browsers have one or two thousand.
+/// The maximum size of a request in bytes; those of browsers have one or two thousand.
 const MAX_REQUEST_BYTES: usize = 16 << 10;
 const MAX_HEADERS: usize = 96;
-/// The most requests that are answered at a time; a browser makes six.
+/// The maximum number of requests that are answered at a time; a browser makes six.
 const MAX_CONCURRENT: usize = 32;
 /// The time limit for a request to arrive, and for a response to be received.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -80,7 +80,7 @@ impl Server {
                     continue;
                 }
                 let answer = move || {
-                    // An error means that the client is gone, so nobody could be notified.
+                    // An error means that the client closed the connection, so it cannot be reported to the client.
                     let _ = self.answer(stream);
                     self.busy.fetch_sub(1, Ordering::Relaxed);
                 };

@@ -36,7 +36,7 @@ macro_rules! jumps {
             /// The same as on x86-64, but never run so far.
             ///
             /// # Safety
-            /// The same as on x86-64.
+            /// The same as for C's function of that name, which has the same arguments and result.
             #[cfg(target_arch = "aarch64")]
             #[unsafe(no_mangle)]
             #[unsafe(naked)]

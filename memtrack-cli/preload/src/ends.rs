@@ -150,12 +150,12 @@ fn exec_descriptor_with_environment(&[file, _, environment, ..]: &Registers) {
 }
 
 fn spawn_path(&[_, path, .., environment]: &Registers) {
-    // SAFETY: as above.
+    // SAFETY: the arguments that the caller passed for the C library.
     unsafe { run::before_a_start(Started::Path(path.cast()), Some(environment.cast())) };
 }
 
 fn spawn_name(&[_, name, .., environment]: &Registers) {
-    // SAFETY: as above.
+    // SAFETY: the arguments that the caller passed for the C library.
     unsafe { run::before_a_start(Started::Name(name.cast()), Some(environment.cast())) };
 }
 

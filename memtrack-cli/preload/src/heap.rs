@@ -170,7 +170,7 @@ unsafe extern "C" fn memtrack_heap_free(block: Block) {
         // SAFETY: every thread has an `errno`.
         let errno = unsafe { *libc::__errno_location() };
         heap::will_be_freed(block, usable_size(block));
-        // SAFETY: as above.
+        // SAFETY: every thread has an `errno`.
         unsafe { *libc::__errno_location() = errno };
     }
     // SAFETY: the next allocator's `free`, and the caller's block.

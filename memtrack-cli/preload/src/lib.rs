@@ -53,7 +53,7 @@ extern "C" fn end() {
 #[used]
 #[cfg_attr(target_os = "linux", unsafe(link_section = ".init_array"))]
 static BEGIN: extern "C" fn() = begin;
-// SAFETY: as above.
+// SAFETY: the same as for `BEGIN`.
 #[used]
 #[cfg_attr(target_os = "linux", unsafe(link_section = ".fini_array"))]
 static END: extern "C" fn() = end;

@@ -24,7 +24,7 @@ unsafe extern "C" {
     fn __real___tls_get_addr(index: *const TlsIndex) -> *mut u8;
 }
 
-/// The distance from a thread's pointer to this library's variables; 0: not known yet.
+/// The distance from the thread pointer to this library's variables; 0 if it is not known yet.
 static DISTANCE: AtomicIsize = AtomicIsize::new(0);
 /// Whether the distance is computed from the loader's next result.
 static PREPARING: AtomicIsize = AtomicIsize::new(0);

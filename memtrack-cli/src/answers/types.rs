@@ -146,7 +146,7 @@ pub(crate) struct RunAnswer {
 pub(crate) struct RecordingAnswer {
     /// The recording's path.
     pub(crate) path: String,
-    /// The recording's size; null where the file is gone.
+    /// The recording's size; null if the file no longer exists.
     pub(crate) size_bytes: Option<u64>,
 }
 
@@ -256,9 +256,9 @@ pub(crate) struct ExportAnswer {
 pub(crate) struct ExportedRank {
     /// The file that the rank was read from.
     pub(crate) file: String,
-    /// The job.
+    /// The name of the job.
     pub(crate) job: String,
-    /// The rank.
+    /// The number of the rank.
     pub(crate) rank: u64,
     /// The rank's folder.
     pub(crate) folder: String,
@@ -272,9 +272,9 @@ pub(crate) struct ExportedRank {
 #[cfg(feature = "parquet")]
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct UnexportedFile {
-    /// The file.
+    /// The path of the file.
     pub(crate) file: String,
-    /// The reason.
+    /// The reason why the file was not exported.
     pub(crate) error: String,
 }
 

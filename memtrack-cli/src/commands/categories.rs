@@ -33,8 +33,8 @@ pub(crate) fn run(args: &CategoriesArgs, streams: &mut Streams<'_>) -> Result<Ex
     }
 }
 
-/// Analyses the trace and prints its categories. Operator traces name devices otherwise (`cuda:0`) than the reports about
-/// recordings.
+/// Analyses the trace and prints its categories. Reports about recordings name devices differently from operator traces
+/// (`cuda:0`).
 fn print_trace_categories(
     args: &CategoriesArgs,
     source: &Source,

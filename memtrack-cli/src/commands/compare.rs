@@ -1,4 +1,4 @@
-//! `memtrack compare`: which segments two snapshots do not share.
+//! `memtrack compare`: the segments that only one of two snapshots has.
 
 use crate::Streams;
 use crate::answers::{self, CompareAnswer, CompareSideAnswer, SegmentAnswer};
@@ -14,7 +14,7 @@ use memtrack_core::snapshot::Snapshot;
 use memtrack_core::viz::{SegmentKey, Usage, compare_folded, compare_usage, only_in};
 use std::path::Path;
 
-/// The most segments, largest first, that are listed with their sizes.
+/// The maximum number of segments, largest first, that are listed with their sizes.
 const MAX_LISTED: usize = 20;
 
 /// Loads both snapshots, prints the addresses of the segments that only one of them has, then draws those segments or

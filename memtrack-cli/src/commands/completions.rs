@@ -1,4 +1,4 @@
-//! `memtrack completions`: completion of the arguments in a shell.
+//! `memtrack completions`: prints a script that completes arguments in a shell.
 
 use crate::Streams;
 use crate::args::{Cli, CompletionsArgs};

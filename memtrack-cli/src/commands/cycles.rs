@@ -36,7 +36,7 @@ impl<R: Read> Read for CountingReader<'_, R> {
     }
 }
 
-/// A form of output.
+/// An output format.
 #[derive(Clone, Copy, Debug)]
 enum Form {
     Page,

@@ -140,7 +140,7 @@ pub(super) fn analyse_trace<'a>(
     let Source { read, attribution, only_sampled, .. } = source;
     let mut profile = analyse(&read.trace, mode(args))
         .map_err(|error: AnalysisError| CliError::input(&args.path, error))?;
-    // PyTorch's analysis knows no samples.
+    // PyTorch's analysis does not support samples.
     if let Some(attribution) = attribution.as_ref().filter(|_| !profile.is_compat()) {
         profile = profile.attributed(attribution);
     }

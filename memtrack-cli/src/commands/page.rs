@@ -30,7 +30,8 @@ pub(crate) fn trace_plot(args: &TracePlotArgs, streams: &mut Streams<'_>) -> Res
 }
 
 /// Writes the page of `memtrack profile-plot`: the memory of each category over time. PyTorch's command of that name
-/// stacks blocks in the colours of their categories; this is done for files without categories, with inferred ones.
+/// stacks blocks in the colours of their categories; files without recorded categories are shown like that, with
+/// inferred categories.
 pub(crate) fn profile_plot(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     write(args, answers::PROFILE_PLOT, streams, |page| {
         let view = if page.has_categories() { View::Categories } else { View::Timeline };

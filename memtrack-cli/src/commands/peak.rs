@@ -1,4 +1,4 @@
-//! `memtrack peak`: everything that was live at the peak.
+//! `memtrack peak`: all memory that was live at the peak.
 
 use super::devices::select_devices;
 use crate::Streams;

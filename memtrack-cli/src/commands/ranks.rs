@@ -1,4 +1,4 @@
-//! `memtrack ranks`: the ranks of a job, compared.
+//! `memtrack ranks`: compares the ranks of a job.
 
 use super::page::{name, page_with_categories, save};
 use super::ranks_pages::{RankPages, check_page};
@@ -23,7 +23,7 @@ use memtrack_core::stack::symbols::Symbolizer;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// The number of warnings that are printed one by one.
+/// The maximum number of warnings that are printed one by one.
 const MAX_WARNINGS: usize = 5;
 
 /// The state that the threads share.

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// The most characters in the name of a page; file systems limit names to 255 bytes.
+/// The maximum number of characters in the name of a page; file systems limit names to 255 bytes.
 const MAX_NAME_CHARS: usize = 60;
 
 /// The pages of single ranks.

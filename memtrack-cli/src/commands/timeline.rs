@@ -23,7 +23,7 @@ use memtrack_core::snapshot::pytorch::{self, Encoding};
 use std::io::Write;
 use std::path::Path;
 
-/// A form of output.
+/// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Coalesced,
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
     let recording = source.recording.take();
     let drawn = |error: String| CliError::output(&args.output, error);
     let (profile, _) = optrace::analyse_trace(&args.trace, &source, streams)?;
-    // A snapshot has room for all devices.
+    // These forms are snapshots, which contain all devices.
     let device = match (form, &args.trace.device) {
         (Form::Page | Form::Pickle, None) => profile.devices().first().copied().unwrap_or_default(),
         _ => optrace::device(&args.trace, &profile)?,

@@ -46,7 +46,7 @@ pub(crate) fn run(command: &mut Command) -> io::Result<ExitedProgram> {
         // SAFETY: restores an action that `sigaction` returned.
         unsafe { libc::sigaction(signal, &before, std::ptr::null_mut()) };
     }
-    // SAFETY: as above.
+    // SAFETY: restores an action that `sigaction` returned.
     unsafe { libc::sigaction(libc::SIGCHLD, &previous_child_action, std::ptr::null_mut()) };
     ended
 }

@@ -25,7 +25,7 @@ use std::thread::{Builder, JoinHandle};
 /// The stack size of an engine thread. The engine recurses into the parts of a query, and the longest query has some
 /// hundred thousand; only the used part of the stack takes memory.
 const STACK_BYTES: usize = 512 << 20;
-/// The most batches of rows that wait to be written.
+/// The maximum number of batches of rows that wait to be written.
 const MAX_WAITING_BATCHES: usize = 4;
 
 /// A query and its settings.
