@@ -31,8 +31,8 @@ pub(crate) struct Shared<M: DeviceMemory> {
     observers: Mutex<Vec<Observer>>,
     pub(crate) rejection_observers: Mutex<Vec<RejectionObserver>>,
     pub(crate) free_memory_callbacks: FreeMemoryCallbacks,
-    pub(crate) pools_made: AtomicU64,
-    pub(crate) captures_made: AtomicU64,
+    pub(crate) pools_created: AtomicU64,
+    pub(crate) captures_created: AtomicU64,
 }
 
 impl<M: DeviceMemory> Clone for CachingAllocator<M> {
@@ -93,8 +93,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
                 observers: Mutex::default(),
                 rejection_observers: Mutex::default(),
                 free_memory_callbacks: FreeMemoryCallbacks::default(),
-                pools_made: AtomicU64::new(0),
-                captures_made: AtomicU64::new(0),
+                pools_created: AtomicU64::new(0),
+                captures_created: AtomicU64::new(0),
             }),
         })
     }

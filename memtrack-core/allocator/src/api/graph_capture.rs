@@ -20,12 +20,12 @@ use std::sync::atomic::Ordering;
 impl<M: DeviceMemory> CachingAllocator<M> {
     /// Returns a new id for a pool that several graphs share: `torch.cuda.graph_pool_handle`.
     pub fn graph_pool_handle(&self) -> MempoolId {
-        (0, self.shared.pools_made.fetch_add(1, Ordering::Relaxed) + 1)
+        (0, self.shared.pools_created.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// Returns a new id for the pool of one graph.
     pub fn capture_pool_id(&self) -> MempoolId {
-        (self.shared.captures_made.fetch_add(1, Ordering::Relaxed) + 1, 0)
+        (self.shared.captures_created.fetch_add(1, Ordering::Relaxed) + 1, 0)
     }
 
     /// Begins a capture: requests for streams for which `is_captured` returns true are served from the pool,

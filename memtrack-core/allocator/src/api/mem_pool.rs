@@ -72,7 +72,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// Fails when there is no such device.
     pub fn mem_pool(&self, device: DeviceId, options: MemPoolOptions) -> Result<MemPool<M>, AllocatorError> {
         let mut locked = self.device(device)?;
-        let number = self.shared.pools_made.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = self.shared.pools_created.fetch_add(1, Ordering::Relaxed) + 1;
         let id = (0, number);
         locked.create_or_retain_pool(id)?;
         if options.use_on_oom {

@@ -16,7 +16,7 @@ use memtrack_model::{DeviceProcess, MemoryInfo};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The driver functions called below, in addition to those that statistics need.
+/// The driver functions called below, in addition to those for statistics.
 const REQUIRED_FUNCTIONS: &[&str] = &[
     "cuCtxSynchronize",
     "cuMemAlloc_v2",

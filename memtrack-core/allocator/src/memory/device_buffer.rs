@@ -209,7 +209,7 @@ unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b DeviceBuffer<T>> for LaunchArgs<'a>
     }
 }
 
-// SAFETY: as above.
+// SAFETY: the pushed pointer points to the buffer's address, which lives as long as the arguments.
 unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b mut DeviceBuffer<T>> for LaunchArgs<'a> {
     #[inline(always)]
     fn arg(&mut self, buffer: &'b mut DeviceBuffer<T>) -> &mut Self {

@@ -163,7 +163,7 @@ impl DeviceMemory for SimulatedMemory {
         Ok(())
     }
 
-    /// Returns the id that PyTorch would give the stream: they count through PyTorch's pool of streams.
+    /// Returns the id that PyTorch would assign to the stream, which PyTorch takes from a pool of streams.
     fn stream_number(&self, stream: StreamId) -> u64 {
         stream.0.checked_sub(1).map_or(0, |side| side.wrapping_mul(32).wrapping_add(3))
     }

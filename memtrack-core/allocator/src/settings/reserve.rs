@@ -11,9 +11,9 @@ pub enum Reserve {
     /// Nine eighths of the device's memory.
     #[default]
     Default,
-    /// This share of the device's memory.
+    /// A share of the device's memory.
     Fraction(f64),
-    /// This many GiB.
+    /// A size in GiB.
     Gib(f64),
 }
 

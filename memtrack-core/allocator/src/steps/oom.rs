@@ -10,7 +10,7 @@ use memtrack_model::event::Action;
 use memtrack_model::snapshot::pytorch::PoolKind;
 use memtrack_model::{DeviceProcess, OutOfMemory};
 
-/// An allocation that failed, even after cached memory was released. Sizes are in bytes.
+/// An allocation that failed for lack of memory. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutOfMemoryError {

@@ -16,7 +16,7 @@ const MAX_LINE_BYTES: usize = 1 << 20;
 /// The maximum number of streams. PyTorch creates 32 streams per priority and then reuses them; experiments may
 /// use more.
 const MAX_STREAMS: u64 = 1 << 20;
-/// The maximum number of devices: so many simulated devices have an address space.
+/// The maximum number of devices: there is no address space for more simulated devices.
 const MAX_DEVICES: u16 = 63;
 
 /// A workload: devices, and the operations on those devices.
