@@ -1,4 +1,4 @@
-//! Links the library without symbols that cannot be looked up: it is embedded in the command.
+//! Strips all symbols that are not exported, since the library is embedded in the command.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,12 +1,12 @@
-//! Links the library so that its names refer to itself, whatever the program exports, and without symbols that cannot
-//! be looked up: it is embedded in the command.
+//! Binds the library's references to its own symbols, whatever the program exports, and strips all symbols that are not
+//! exported, since the library is embedded in the command.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
         println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
         println!("cargo:rustc-cdylib-link-arg=-Wl,--strip-all");
-        // `tls` has the reason.
+        // The module `tls` explains why.
         if std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64") {
             println!("cargo:rustc-cdylib-link-arg=-Wl,--wrap=__tls_get_addr");
         }

@@ -1,4 +1,4 @@
-//! The end of a command: the exit codes, and errors that name the problem, the place and the remedy in one line.
+//! How a command ends: exit codes, and errors that name the problem, the place and the remedy in one line.
 
 use std::fmt;
 use std::io;
@@ -7,11 +7,11 @@ use std::path::Path;
 /// Exit codes of `memtrack`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// All went well.
-    Fine,
-    /// The command found something (leaks, differences).
+    /// The command succeeded.
+    Success,
+    /// The command succeeded, and its result is a failure for CI: leaks, an exceeded limit.
     Finding,
-    /// The command line cannot be carried out as written.
+    /// The command line is invalid.
     Usage,
     /// An input cannot be read or an output cannot be written.
     Io,
@@ -24,7 +24,7 @@ impl Exit {
     /// Returns the process's exit code.
     pub(crate) fn code(self) -> u8 {
         match self {
-            Self::Fine => 0,
+            Self::Success => 0,
             Self::Finding => 1,
             Self::Usage => 2,
             Self::Io => 3,
@@ -34,7 +34,7 @@ impl Exit {
     }
 }
 
-/// Why a command stopped. Displays as one line.
+/// The reason why a command failed. Displays as one line.
 #[derive(Debug)]
 pub(crate) enum CliError {
     /// Wrong usage: the line describes what to do instead.
@@ -49,12 +49,12 @@ pub(crate) enum CliError {
 }
 
 impl CliError {
-    /// Returns the error that the input `path` cannot be read, with the reason.
+    /// Returns the error for an input that cannot be read, with the reason.
     pub(crate) fn input(path: &Path, why: impl fmt::Display) -> Self {
         Self::Io(format!("cannot read {}: {why}", display_input(path)))
     }
 
-    /// Returns the error that the output `path` cannot be written, with the reason.
+    /// Returns the error for an output that cannot be written, with the reason.
     pub(crate) fn output(path: &Path, why: impl fmt::Display) -> Self {
         Self::Io(format!("cannot write {}: {why}", path.display()))
     }
@@ -66,7 +66,7 @@ impl CliError {
             Self::Io(_) => Exit::Io,
             #[cfg(unix)]
             Self::Program(code, _) => Exit::Program(*code),
-            Self::ClosedPipe => Exit::Fine,
+            Self::ClosedPipe => Exit::Success,
         }
     }
 }
@@ -74,7 +74,7 @@ impl CliError {
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Names from files may contain line breaks; an error stays one line.
+            // Names from files may contain line breaks, and an error must be one line.
             Self::Usage(line) | Self::Io(line) => f.write_str(&line.replace(['\n', '\r'], " ")),
             #[cfg(unix)]
             Self::Program(_, line) => f.write_str(&line.replace(['\n', '\r'], " ")),
@@ -83,7 +83,7 @@ impl fmt::Display for CliError {
     }
 }
 
-/// Writing to standard output failed.
+/// Converts a failure to write to standard output.
 impl From<io::Error> for CliError {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
@@ -94,7 +94,7 @@ impl From<io::Error> for CliError {
     }
 }
 
-/// Returns the name of an input for people.
+/// Returns the name that messages use for an input.
 fn display_input(path: &Path) -> String {
     if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
 }

@@ -1,18 +1,18 @@
 //! The `memtrack` command as a library: [`run()`] takes arguments and streams and returns an exit code, so that it can be
-//! tested and embedded. Commands are thin: parse, load, one call into memtrack-core, write. `run` starts a program
-//! instead.
+//! tested and embedded. Commands are thin: they load the input, make one call into memtrack-core, and write the result.
+//! Only `run` does something else: it starts a program.
 //!
 //! The modules:
 //!
 //! - `args`: the command line; `commands`: one file per verb; `answers`: the JSON output, a row for each verb
 //!   (`schemas/`).
-//! - `load`, `many`, `output`, `scrub`, `ownership`, `sizes`: shared by verbs: one input, many, files, pseudonyms, the
-//!   owners of code, sizes.
-//! - `error`, `tips`, `neighbours`, `unmatched`: the failures of a command, and suggestions.
-//! - `report`, `plot`, `serve`: text, figures and pages on their way out; `export/` has the Python scripts of `memtrack
+//! - Shared by verbs: `load` (one input), `many` (many inputs), `output` (files to write), `scrub` (pseudonyms),
+//!   `ownership` (the user's code), `sizes` (sizes on the command line).
+//! - `error`, `tips`, `neighbours`, `unmatched`: errors of a command, and suggestions.
+//! - `report`, `plot`, `serve`: the output of text, figures and pages; `export/` has the Python scripts of `memtrack
 //!   export-script`.
 //! - `run`: starts a program with the libraries of `preload/` and `preload-heap/`, which `build.rs` builds and embeds;
-//!   `c_heap`: glibc's heap.
+//!   `c_heap`: a setting of glibc's heap.
 //! - `sql`: `memtrack sql` over a data set; its queries are in `queries/`, the scripts for clusters in `spark/`.
 
 mod answers;
@@ -43,20 +43,20 @@ use error::CliError;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 
-/// The streams that a command may use besides the files it was given.
+/// The standard streams of a command.
 struct Streams<'a> {
-    /// Standard input, for the input named `-`.
+    /// Read for the input named `-`.
     stdin: &'a mut dyn Read,
-    /// Data and reports.
+    /// Receives data and reports.
     stdout: &'a mut dyn Write,
-    /// Hints and errors.
+    /// Receives hints and errors.
     stderr: &'a mut dyn Write,
 }
 
-/// Runs the command line `arguments` (the program's name first) and returns the exit code: 0 fine, 1 a finding,
-/// 2 wrong usage, 3 unreadable input or unwritable output. A closed output pipe ends the run quietly with 0.
+/// Runs the command line `arguments` (the program's name first) and returns the exit code: 0 success, 1 a finding,
+/// 2 wrong usage, 3 unreadable input or unwritable output. If the output pipe is closed, it returns 0 without a message.
 ///
-/// Errors go to `stderr` as one line; this function neither panics on them nor exits the process.
+/// Errors are written to `stderr` as one line; they neither cause a panic nor exit the process.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
     stdin: &mut dyn Read,
@@ -82,22 +82,22 @@ pub fn run(
     }
 }
 
-/// Returns why [`run`] would refuse a command line (the program's name first), without running it; `None` if it would
-/// not.
+/// Returns why [`run`] would reject a command line (the program's name first), without running it; `None` if the command
+/// line is valid.
 pub fn refusal(arguments: impl IntoIterator<Item = OsString>) -> Option<String> {
     let refusal = args::Cli::try_parse_from(arguments).err().filter(clap::Error::use_stderr);
     refusal.map(|refusal| refusal.to_string())
 }
 
-/// Prints clap's help, version or complaint where it belongs.
+/// Prints clap's help or version to standard output, or its error to standard error.
 fn explain(refusal: &clap::Error, streams: &mut Streams<'_>) -> u8 {
     let text = refusal.render();
     let (target, code): (&mut dyn Write, _) = if refusal.use_stderr() {
         (streams.stderr, error::Exit::Usage)
     } else {
-        (streams.stdout, error::Exit::Fine)
+        (streams.stdout, error::Exit::Success)
     };
-    // `run` writes to any stream, which may be no terminal: plain text, no colours.
+    // Without colours, since the stream may be anything but a terminal.
     let written: io::Result<()> = write!(target, "{text}").and_then(|()| target.flush());
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => error::Exit::Io.code(),

@@ -1,10 +1,10 @@
-//! Loads the snapshot of every verb: from a file of any kind or standard input, with a bound on its size, a progress
-//! bar, and a warning when a recording is incomplete.
+//! Loads the snapshot for every verb: from a file of any kind or standard input, with a size limit, a progress bar, and
+//! a warning if a recording is incomplete.
 
 use crate::Streams;
 use crate::args::{FileArgs, InputArgs, SymbolsArgs};
 use crate::error::CliError;
-use crate::neighbours::{Kind, head_of, head_of_stdin, refused};
+use crate::neighbours::{Kind, head_of, head_of_stdin, unusable_file};
 use indicatif::{ProgressBar, ProgressStyle};
 use memtrack_core::analysis::not_recorded::recording_was_off;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -16,21 +16,21 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Loads that take less time show no progress.
-const PATIENCE: Duration = Duration::from_millis(700);
+/// The time after which a load shows its progress.
+const PROGRESS_DELAY: Duration = Duration::from_millis(700);
 
-/// The kinds of files that this reads.
-const OWN: [Kind; 2] = [Kind::Recording, Kind::Snapshot];
+/// The kinds of files that can be loaded as a snapshot.
+const SNAPSHOT_KINDS: [Kind; 2] = [Kind::Recording, Kind::Snapshot];
 
 /// Reads the snapshot at `path`, or for `-` from standard input.
 ///
 /// # Errors
-/// Fails when it cannot be read, is larger than `--max-input`, or is no snapshot.
+/// Fails when the file cannot be read, is larger than `--max-input`, or is not a snapshot.
 pub(crate) fn load(path: &Path, input: InputArgs, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
     let loaded = read(path, input, true, streams)?;
     if let Some(why) = recording_was_off(&loaded.snapshot) {
         let name = if path == Path::new("-") { "standard input".into() } else { path.to_string_lossy() };
-        // A hint; the report is right without it.
+        // A failure to print this hint is ignored: the report is correct without it.
         let _ = writeln!(streams.stderr, "memtrack: {name}: {why}");
     }
     Ok(loaded)
@@ -46,9 +46,9 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
         true => head_of_stdin(&mut *streams.stdin).map(|(head, stdin)| (head, Some(stdin)))?,
         false => (head_of(path), None),
     };
-    // Its list of nodes looks like one of segments.
+    // The list of nodes in a graph of references would pass for a list of segments.
     if Kind::of(path, &head) == Some(Kind::Graph) {
-        return Err(refused(path, &head, &OWN, ""));
+        return Err(unusable_file(path, &head, &SNAPSHOT_KINDS, ""));
     }
     let loaded = {
         let mut report = |bytes| progress.show(bytes);
@@ -64,29 +64,29 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     if let Some(bar) = progress.bar {
         bar.finish_and_clear();
     }
-    let loaded = loaded.map_err(|error| refused(path, &head, &OWN, error))?;
+    let loaded = loaded.map_err(|error| unusable_file(path, &head, &SNAPSHOT_KINDS, error))?;
     if let Some(warning) = warning(&loaded) {
-        // A warning; if it cannot be printed, the report is right all the same.
+        // A failure to print this warning is ignored: the report is correct without it.
         let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
         let _ = writeln!(streams.stderr, "memtrack: warning: {name}: {warning}");
     }
-    // For a recording that has operators, every verb knows the categories of memory.
+    // Determines the categories of memory for every verb, if the recording has operators.
     memtrack_core::profile::recorded::categories(&loaded.snapshot);
     Ok(loaded)
 }
 
-/// Reads the snapshot of a verb's only file, and remembers where its binaries are.
+/// Reads the snapshot of a verb's only file; the snapshot also holds the places of binaries from `--symbols`.
 ///
 /// # Errors
-/// As [`load`]; a usage error where a place of binaries does not exist.
+/// The same as for [`load`]; a usage error if a place of binaries does not exist.
 pub(crate) fn load_file(file: &FileArgs, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
     load_with(&file.path, file.input, &file.symbols, streams)
 }
 
-/// Does the same for one of several files.
+/// Reads a snapshot like [`load_file`], for verbs with several files.
 ///
 /// # Errors
-/// As [`load_file`].
+/// The same as for [`load_file`].
 pub(crate) fn load_with(
     path: &Path,
     input: InputArgs,
@@ -99,10 +99,10 @@ pub(crate) fn load_with(
     Ok(loaded)
 }
 
-/// Refuses places of binaries that do not exist.
+/// Checks that the places of binaries exist.
 ///
 /// # Errors
-/// A usage error that names the first.
+/// A usage error that names the first missing place.
 pub(crate) fn check_places(symbols: &SymbolsArgs) -> Result<(), CliError> {
     match symbols.places.iter().find(|place| !place.exists()) {
         Some(missing) => {
@@ -112,22 +112,23 @@ pub(crate) fn check_places(symbols: &SymbolsArgs) -> Result<(), CliError> {
     }
 }
 
-/// Reads one of many files, on a separate thread: without a bar, and returns the warning.
+/// Reads one of many files, on a separate thread: shows no progress bar, and returns the warning instead of printing it.
 ///
 /// # Errors
-/// As [`load`].
-pub(crate) fn load_one(path: &Path, input: InputArgs) -> Result<(Loaded, Option<String>), CliError> {
+/// The same as for [`load`].
+pub(crate) fn load_on_thread(path: &Path, input: InputArgs) -> Result<(Loaded, Option<String>), CliError> {
     let head = head_of(path);
     if Kind::of(path, &head) == Some(Kind::Graph) {
-        return Err(refused(path, &head, &OWN, ""));
+        return Err(unusable_file(path, &head, &SNAPSHOT_KINDS, ""));
     }
     let options = LoadOptions::new().max_input(input.max_input);
-    let loaded = Snapshot::open(path, options).map_err(|error| refused(path, &head, &OWN, error))?;
+    let loaded =
+        Snapshot::open(path, options).map_err(|error| unusable_file(path, &head, &SNAPSHOT_KINDS, error))?;
     let warning = warning(&loaded);
     Ok((loaded, warning))
 }
 
-/// Returns remarks for a reader of a file that was read.
+/// Returns the warning about a loaded file: the recording is incomplete, or a checksum is wrong.
 fn warning(loaded: &Loaded) -> Option<String> {
     let warning = loaded.report.as_ref().and_then(|report| report.warning());
     let checksum_error =
@@ -135,22 +136,23 @@ fn warning(loaded: &Loaded) -> Option<String> {
     warning.or(checksum_error)
 }
 
-/// Reads a file as [`load_file`] does, in PyTorch's form, for any kind of file.
+/// Reads a file like [`load_file`], and converts the snapshot to PyTorch's form.
 ///
 /// # Errors
-/// As [`load_file`].
+/// The same as for [`load_file`].
 pub(crate) fn load_pytorch(file: &FileArgs, streams: &mut Streams<'_>) -> Result<PytorchSnapshot, CliError> {
     check_places(&file.symbols)?;
-    // Without the hint of `load`: PyTorch's verbs print what PyTorch prints.
+    // Without the hint that `load` prints: verbs that PyTorch has too print only what PyTorch prints.
     let mut snapshot = read(&file.path, file.input, true, streams)?.snapshot;
     snapshot.symbol_folders.clone_from(&file.symbols.places);
     Ok(in_pytorch_form(snapshot))
 }
 
-/// Does the same for the segments alone: a PyTorch file's events are skipped, which is most of the work.
+/// Reads only the segments of a file, in PyTorch's form: it skips the events of a PyTorch snapshot, which are most of
+/// the work.
 ///
 /// # Errors
-/// As [`load_file`].
+/// The same as for [`load_file`].
 pub(crate) fn load_segments(
     path: &Path,
     input: InputArgs,
@@ -163,13 +165,13 @@ pub(crate) fn load_segments(
     Ok(in_pytorch_form(snapshot))
 }
 
-/// Returns a snapshot in PyTorch's form, from any kind of file.
+/// Converts a snapshot from any kind of file to PyTorch's form.
 pub(crate) fn in_pytorch_form(snapshot: Snapshot) -> PytorchSnapshot {
     let mut symbols = Symbolizer::of(&snapshot);
     snapshot.into_pytorch(&mut symbols)
 }
 
-/// The bar that shows how far a load is, once it is worth one.
+/// The progress bar of a load, which is shown only if the load takes long.
 struct Progress {
     total: Option<u64>,
     start: Instant,
@@ -178,15 +180,15 @@ struct Progress {
 
 impl Progress {
     fn show(&mut self, bytes: u64) {
-        if self.bar.is_none() && self.start.elapsed() < PATIENCE {
+        if self.bar.is_none() && self.start.elapsed() < PROGRESS_DELAY {
             return;
         }
         self.bar.get_or_insert_with(|| bar(self.total)).set_position(bytes);
     }
 }
 
-/// Creates a bar of the bytes of a file, or a spinner where their number is unknown. It draws on standard error, a few
-/// times a second, and only on a terminal.
+/// Creates a bar for a file of `total` bytes, or a spinner if the size is unknown. Both are drawn on standard error, a
+/// few times a second, and only on a terminal.
 fn bar(total: Option<u64>) -> ProgressBar {
     let template = match total {
         Some(_) => "reading {wide_bar} {percent:>3} %  {bytes} of {total_bytes}",

@@ -1,4 +1,4 @@
-//! The `memtrack` command: wires the process to [`memtrack_cli::run`] and nothing else.
+//! The `memtrack` command: calls [`memtrack_cli::run`] with the process's arguments and streams.
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -11,8 +11,8 @@ fn main() -> ExitCode {
         &mut stdout,
         &mut io::stderr().lock(),
     );
-    // `run` has flushed. Data that is still buffered belongs to a pipe that was closed, and dropping it must
-    // stay quiet.
+    // `run` has flushed the output. Data that is still buffered belongs to a closed pipe, and dropping it must not
+    // print an error.
     let _ = stdout.flush();
     ExitCode::from(code)
 }

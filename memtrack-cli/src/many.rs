@@ -1,5 +1,5 @@
-//! Many files as one input: their selection (patterns, folders), and their reading: as many at a time as there are cores,
-//! each dropped before its core reads the next.
+//! Many files as one input: selects them (patterns, folders), and reads them, as many at a time as there are cores; each
+//! thread drops a file before it reads the next.
 //!
 //! **Why the crate `glob`?** It is maintained by the rust-lang organisation (MIT or Apache-2.0), has no dependencies, and
 //! does what shell users expect of a quoted pattern. The more general `globset` and `wax` bring in `regex`.
@@ -18,27 +18,28 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The formats of files in a folder that are read, by their names. Other JSON lies beside them too often.
+/// The formats of the files that are selected in a folder, by suffix. JSON is not one: folders often have unrelated JSON.
 const FORMATS: [Format; 2] = [Format::Pickle, Format::Recording];
-/// The depth to which folders are searched: links may form a circle.
-const DEEPEST: usize = 32;
-/// Readings that take less time show no progress.
-const PATIENCE: Duration = Duration::from_millis(700);
-/// The stack size of a thread: that of the main thread.
+/// The maximum depth of nested folders: links may form a cycle.
+const MAX_DEPTH: usize = 32;
+/// The time after which progress is shown.
+const PROGRESS_DELAY: Duration = Duration::from_millis(700);
+/// The stack size of a thread: the usual size for the main thread.
 const STACK_BYTES: usize = 8 << 20;
 
-/// Returns the selected files, each once, in the order in which they were given; those of a pattern or folder by name.
+/// Returns the selected files without duplicates, in the order of the arguments; the files of a pattern or folder are
+/// sorted by name.
 ///
 /// # Errors
-/// A usage error for a pattern that is invalid or matches nothing, and for a folder without such files; an input error
-/// for a file or folder that does not exist.
-pub(crate) fn expand(given: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>, CliError> {
+/// A usage error for a pattern that is invalid or matches nothing, and for a folder without snapshots and recordings; an
+/// input error for a file or folder that does not exist.
+pub(crate) fn expand(paths: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>, CliError> {
     let mut files = Vec::new();
-    for path in given {
+    for path in paths {
         if path == Path::new("-") {
             return Err(CliError::Usage("standard input is one file, and several are needed".into()));
         }
-        // An existing file takes precedence, with any name.
+        // An existing file takes precedence, even if its name contains wildcards.
         if path.symlink_metadata().is_ok() {
             add(path, recursive, &mut files)?;
             continue;
@@ -65,14 +66,14 @@ pub(crate) fn expand(given: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>,
     Ok(files)
 }
 
-/// Adds a file, or those in a folder.
+/// Adds a file, or the snapshots and recordings in a folder.
 fn add(path: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<(), CliError> {
     if !path.is_dir() {
         files.push(path.to_owned());
         return Ok(());
     }
     let mut found = Vec::new();
-    in_folder(path, if recursive { DEEPEST } else { 0 }, &mut found)?;
+    search_folder(path, if recursive { MAX_DEPTH } else { 0 }, &mut found)?;
     if found.is_empty() {
         let deeper = if recursive { "" } else { "; --recursive searches the folders in it" };
         let suffixes: Vec<String> =
@@ -85,7 +86,7 @@ fn add(path: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<(), Cli
         )));
     }
     found.sort();
-    // A recording in several files is read by its last, which reads the others.
+    // A recording in several files is opened by the last one, which leads to the others.
     let older: HashSet<PathBuf> =
         found.iter().filter(|file| is_recording(file)).flat_map(|file| older_parts(file)).collect();
     found.retain(|file| !older.contains(file));
@@ -93,7 +94,7 @@ fn add(path: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<(), Cli
     Ok(())
 }
 
-fn in_folder(folder: &Path, deep: usize, files: &mut Vec<PathBuf>) -> Result<(), CliError> {
+fn search_folder(folder: &Path, deep: usize, files: &mut Vec<PathBuf>) -> Result<(), CliError> {
     let entries = folder.read_dir().map_err(|error| CliError::input(folder, error))?;
     for entry in entries {
         let path = entry.map_err(|error| CliError::input(folder, error))?.path();
@@ -103,21 +104,21 @@ fn in_folder(folder: &Path, deep: usize, files: &mut Vec<PathBuf>) -> Result<(),
         }
         if path.is_dir() {
             if deep > 0 {
-                in_folder(&path, deep - 1, files)?;
+                search_folder(&path, deep - 1, files)?;
             }
-        } else if is_meant(&path) {
+        } else if is_selected(&path) {
             files.push(path);
         }
     }
     Ok(())
 }
 
-/// Returns whether a file in a folder is a snapshot or recording by its name.
-fn is_meant(path: &Path) -> bool {
+/// Returns whether the name of a file is that of a snapshot or recording.
+fn is_selected(path: &Path) -> bool {
     format_of(path).is_ok_and(|(format, _)| FORMATS.contains(&format))
 }
 
-/// Returns whether a file is a recording by its name, and not compressed.
+/// Returns whether the name of a file is that of an uncompressed recording.
 fn is_recording(path: &Path) -> bool {
     format_of(path) == Ok((Format::Recording, Compression::None))
 }
@@ -141,37 +142,37 @@ pub(crate) fn read_all<T: Send>(
         for _ in 0..threads {
             let sender = sender.clone();
             let work = move || {
-                while let Some((at, file)) = take(next, files) {
+                while let Some((at, file)) = claim_next(next, files) {
                     if sender.send((at, read(file))).is_err() {
                         break;
                     }
                 }
             };
-            // If a thread cannot be started, the others do its work; without any, this one does.
+            // If a thread cannot be started, the others do its work; if none can, the current thread does.
             let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
         }
         drop(sender);
         let mut progress = Progress::new(files.len());
         for (at, answer) in receiver {
             answers[at] = Some(answer);
-            progress.one_more();
+            progress.file_done();
         }
-        while let Some((at, file)) = take(next, files) {
+        while let Some((at, file)) = claim_next(next, files) {
             answers[at] = Some(read(file));
-            progress.one_more();
+            progress.file_done();
         }
-        progress.done();
+        progress.finish();
     });
     answers.into_iter().flatten().collect()
 }
 
-/// Returns the next file that no thread has taken.
-fn take<'a>(next: &AtomicUsize, files: &'a [PathBuf]) -> Option<(usize, &'a Path)> {
+/// Returns the next file, and its index, that no thread has claimed.
+fn claim_next<'a>(next: &AtomicUsize, files: &'a [PathBuf]) -> Option<(usize, &'a Path)> {
     let at = next.fetch_add(1, Ordering::Relaxed);
     files.get(at).map(|file| (at, &**file))
 }
 
-/// The bar that shows how many files are read, once it is worth one.
+/// The progress bar that counts files, which is shown only if reading takes long.
 struct Progress {
     files: usize,
     read: usize,
@@ -185,9 +186,9 @@ impl Progress {
         Self { files, read: 0, start: Instant::now(), watched: std::io::stderr().is_terminal(), bar: None }
     }
 
-    fn one_more(&mut self) {
+    fn file_done(&mut self) {
         self.read += 1;
-        if !self.watched || (self.bar.is_none() && self.start.elapsed() < PATIENCE) {
+        if !self.watched || (self.bar.is_none() && self.start.elapsed() < PROGRESS_DELAY) {
             return;
         }
         let files = self.files as u64;
@@ -198,7 +199,7 @@ impl Progress {
         bar.set_position(self.read as u64);
     }
 
-    fn done(self) {
+    fn finish(self) {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();
         }
@@ -223,12 +224,12 @@ mod tests {
             ("pickle", false),
             ("rank0.pickle.bz2", false),
         ] {
-            assert_eq!(is_meant(Path::new(name)), meant, "{name}");
+            assert_eq!(is_selected(Path::new(name)), meant, "{name}");
         }
     }
 
     #[test]
-    fn results_come_in_the_order_of_the_files() {
+    fn results_are_in_file_order() {
         let files: Vec<PathBuf> = (0..100).map(|number| PathBuf::from(number.to_string())).collect();
         for jobs in [None, NonZero::new(1), NonZero::new(7), NonZero::new(1000)] {
             let names = read_all(&files, jobs, |file| file.to_path_buf());

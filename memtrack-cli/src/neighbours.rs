@@ -1,4 +1,4 @@
-//! The kind of a file that a verb cannot use, and the verbs that can: an error that names them saves a search.
+//! Identifies a file that a verb cannot use, so that the error can name the verbs that can.
 
 use crate::error::CliError;
 use memtrack_core::cycles::is_graph;
@@ -11,35 +11,35 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// The bytes of a file that are inspected, compressed as it is.
-const HEAD: usize = 64 << 10;
-/// The same once it is unpacked.
-const UNPACKED: usize = 4096;
+/// The bytes of a file that are inspected, before decompression.
+const HEAD_BYTES: usize = 64 << 10;
+/// The bytes that are inspected after decompression.
+const UNPACKED_HEAD_BYTES: usize = 4096;
 
-/// The kinds of files that people have beside each other.
+/// The kinds of files that users may have next to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// memtrack's recording.
+    /// A recording by memtrack.
     Recording,
-    /// A snapshot from PyTorch, or its JSON.
+    /// A snapshot by PyTorch, or the same as JSON.
     Snapshot,
-    /// Statistics of a `MemoryTracker`.
+    /// Statistics of PyTorch's `MemoryTracker`.
     Statistics,
     /// An operator trace.
     OperatorTrace,
     /// A graph of references.
     Graph,
-    /// Requests for the allocator.
+    /// A workload of allocator requests.
     Workload,
-    /// A profiler's trace for Chrome and Perfetto.
+    /// A profiler's trace in the format of Chrome and Perfetto.
     ChromeTrace,
     /// Python source.
     Python,
     /// An executable or a library.
     Program,
-    /// A page such as `memtrack view` writes.
+    /// An HTML page, such as `memtrack view` writes.
     Page,
-    /// A file of `torch.save`, or another zip archive.
+    /// A file by `torch.save`, or another zip archive.
     Archive,
     /// An SQLite database, as `torch.cuda.memory._dump_snapshot_sqlite` writes.
     Database,
@@ -49,7 +49,7 @@ pub(crate) enum Kind {
     Text,
 }
 
-/// The first bytes of the files of other memory profilers once they are unpacked, and the profiler's name.
+/// The first bytes, after decompression, of files by other memory profilers, and the profilers' names.
 const PROFILERS: [(&[u8], &str); 7] = [
     (b"memray", "memray"),
     (b"desc: ", "Valgrind's massif"),
@@ -61,14 +61,14 @@ const PROFILERS: [(&[u8], &str); 7] = [
 ];
 
 impl Kind {
-    /// Returns the kind of the first bytes, compressed or not; none where they are of no known kind.
+    /// Returns the kind of a file by its first bytes, compressed or not; `None` if the kind is unknown.
     pub(crate) fn of(path: &Path, head: &[u8]) -> Option<Self> {
-        let unpacked = unpacked_head(head, UNPACKED);
+        let unpacked = unpacked_head(head, UNPACKED_HEAD_BYTES);
         let text = unpacked.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&unpacked).trim_ascii_start();
         let has = |word: &str| unpacked.windows(word.len()).any(|window| window == word.as_bytes());
         let is_json = matches!(text.first(), Some(b'{' | b'['));
         let is_pickle = unpacked.starts_with(b"\x80") || unpacked.starts_with(b"(");
-        // Letters of any encoding, but no bytes that do not occur in text.
+        // Text in any encoding has no control characters but white space.
         let is_control = |&byte: &u8| byte < b' ' && !byte.is_ascii_whitespace();
         let is_text = !unpacked.is_empty() && !is_pickle && !unpacked.iter().any(is_control);
         let is_page = text.get(..9).is_some_and(|start| start.eq_ignore_ascii_case(b"<!doctype"))
@@ -89,19 +89,19 @@ impl Kind {
             () if is_json && has("\"traceEvents\"") => Self::ChromeTrace,
             () if is_json && has("\"op\"") => Self::Workload,
             () if is_json && (has("\"segments\"") || has("\"device_traces\"")) => Self::Snapshot,
-            () if is_text && !is_json && is_source(path, text) => Self::Python,
+            () if is_text && !is_json && is_python(path, text) => Self::Python,
             () if is_text && !is_json && !may_be_pickle(path) => Self::Text,
             () => return None,
         })
     }
 }
 
-/// Returns the memory profiler that wrote a file which begins like this.
+/// Returns the memory profiler that wrote a file with this beginning.
 fn profiler(text: &[u8]) -> Option<&'static str> {
     PROFILERS.iter().find(|(start, _)| text.starts_with(start)).map(|&(_, name)| name)
 }
 
-/// Returns whether a text may be a pickle of protocol 0, whose reader reports its faults.
+/// Returns whether text may be a pickle of protocol 0, for which the pickle reader has better errors.
 fn may_be_pickle(path: &Path) -> bool {
     let suffix = path.extension().unwrap_or_default().to_string_lossy();
     path == Path::new("-")
@@ -111,7 +111,7 @@ fn may_be_pickle(path: &Path) -> bool {
 }
 
 /// Returns whether a text is a Python program.
-fn is_source(path: &Path, text: &[u8]) -> bool {
+fn is_python(path: &Path, text: &[u8]) -> bool {
     let first = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let begins = |word: &str| first.starts_with(word.as_bytes());
     path.extension().is_some_and(|suffix| suffix.eq_ignore_ascii_case("py"))
@@ -121,8 +121,8 @@ fn is_source(path: &Path, text: &[u8]) -> bool {
 }
 
 impl Kind {
-    /// Describes the file, and the verbs that take it.
-    fn words(self, path: &Path) -> String {
+    /// Describes this kind of file, and names the verbs that read it.
+    fn description(self, path: &Path) -> String {
         let name = if path == Path::new("-") { "FILE".into() } else { path.to_string_lossy() };
         match self {
             Self::Recording => "this is a recording of memtrack, for memtrack summary, top, peak, leaks, diff and view".into(),
@@ -159,34 +159,34 @@ impl Kind {
     }
 }
 
-/// Returns the error of a file that a verb cannot use: the kind of the file, if it is none of the verb's `own` kinds, or
-/// else the message of the verb's reader.
-pub(crate) fn refused(path: &Path, head: &[u8], own: &[Kind], why: impl fmt::Display) -> CliError {
+/// Returns the error for a file that a verb cannot use: a description of the file, unless its kind is one of `own`, the
+/// kinds that the verb reads; else `why`, the error of the verb's reader.
+pub(crate) fn unusable_file(path: &Path, head: &[u8], own: &[Kind], why: impl fmt::Display) -> CliError {
     match Kind::of(path, head).filter(|kind| !own.contains(kind)) {
-        Some(kind) => CliError::input(path, kind.words(path)),
+        Some(kind) => CliError::input(path, kind.description(path)),
         None => CliError::input(path, why),
     }
 }
 
-/// Returns the first bytes of a file; none where it cannot be read a second time.
+/// Returns the first bytes of a file; empty for pipes, which cannot be read twice.
 pub(crate) fn head_of(path: &Path) -> Vec<u8> {
     let mut head = Vec::new();
-    // From a pipe, other readers would miss the bytes read here.
+    // The bytes that are read from a pipe here would be missing in the load.
     if path.metadata().is_ok_and(|file| file.is_file())
         && let Ok(file) = File::open(path)
     {
-        let _ = file.take(HEAD as u64).read_to_end(&mut head);
+        let _ = file.take(HEAD_BYTES as u64).read_to_end(&mut head);
     }
     head
 }
 
-/// Returns the first bytes of standard input, and all of it.
+/// Returns the first bytes of standard input, and a reader of the whole input.
 ///
 /// # Errors
-/// Fails when it cannot be read.
+/// Fails when standard input cannot be read.
 pub(crate) fn head_of_stdin<'a>(stdin: &'a mut dyn Read) -> Result<(Vec<u8>, impl Read + 'a), CliError> {
     let mut head = Vec::new();
-    let read = stdin.take(HEAD as u64).read_to_end(&mut head);
+    let read = stdin.take(HEAD_BYTES as u64).read_to_end(&mut head);
     read.map_err(|error| CliError::input(Path::new("-"), error))?;
     Ok((head.clone(), io::Cursor::new(head).chain(stdin)))
 }

@@ -1,12 +1,12 @@
-//! Files a command writes: nothing is replaced without `--force`, and nothing is left half written. All targets of a
-//! command are checked before the first is written, and all are written before the first appears.
+//! The files that a command writes: no file is replaced without `--force`, and none is left half written. All targets of
+//! a command are checked before the first is written, and all are written before the first appears under its name.
 
 use crate::error::CliError;
 use memtrack_core::__ReplacingFile as ReplacingFile;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Refuses targets that exist, unless `force` is set.
+/// Rejects targets that exist, unless `force` is set.
 ///
 /// # Errors
 /// A usage error that names the first target in the way.
@@ -15,7 +15,7 @@ pub(crate) fn check_targets<'a>(
     force: bool,
 ) -> Result<(), CliError> {
     for target in targets {
-        // A dangling link counts as existing: writing through it would surprise.
+        // A dangling link counts as existing: writing through the link would be surprising.
         if !force && target.symlink_metadata().is_ok() {
             return Err(CliError::Usage(format!(
                 "{} exists: add --force to replace it, or choose another name",
@@ -26,10 +26,10 @@ pub(crate) fn check_targets<'a>(
     Ok(())
 }
 
-/// Writes `files`, each a target and its content.
+/// Writes `files`, which are pairs of a path and the content.
 ///
 /// # Errors
-/// Fails when a file cannot be written. Then none of them appears, unless the renaming itself fails half way.
+/// Fails when a file cannot be written. Then none of `files` appears, unless renaming fails after the first.
 pub(crate) fn write_files(files: &[(PathBuf, Vec<u8>)]) -> Result<(), CliError> {
     let mut written = Vec::with_capacity(files.len());
     for (target, content) in files {

@@ -1,5 +1,5 @@
-//! The rules for the user's code: the globs of the command line, then those of `memtrack.toml`, then the built-in rules. The file is
-//! looked for in the current folder only, or where `--rules` says:
+//! The rules that distinguish the user's code: the globs of the command line, then those of `memtrack.toml`, then the
+//! built-in rules. The file is read from the current folder, or from the path in `--rules`:
 //!
 //! ```toml
 //! [mine]
@@ -21,16 +21,16 @@ use serde::Deserialize;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The rules file that is read without being named.
-const FILE: &str = "memtrack.toml";
+/// The rules file that is read by default.
+const DEFAULT_FILE: &str = "memtrack.toml";
 
-/// A rules file is read only up to this many bytes: such files are short.
-const LONGEST_FILE: u64 = 1 << 20;
+/// The largest rules file, in bytes: such files are short.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The number of rows that are explained.
-const EXPLAINED: usize = 3;
+/// The number of rows that `--explain` explains.
+const EXPLAINED_ROWS: usize = 3;
 
-/// The contents of the file.
+/// The contents of a rules file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 struct File {
@@ -46,11 +46,11 @@ struct Globs {
     functions: Vec<String>,
 }
 
-/// Returns the requested rules.
+/// Returns the rules from the command line, the rules file, and the built-in rules.
 pub(crate) fn rules(args: &RulesArgs) -> Result<Rules, CliError> {
     check(args)?;
-    let given = with(Rules::new(), &args.mine, &args.not_mine);
-    let path = args.rules.clone().unwrap_or_else(|| PathBuf::from(FILE));
+    let given = with_globs(Rules::new(), &args.mine, &args.not_mine);
+    let path = args.rules.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
     let text = match read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound && args.rules.is_none() => return Ok(given),
@@ -67,34 +67,34 @@ fn parse(text: &str) -> Result<Rules, String> {
         format!("line {line}: {}", error.message().replace('\n', "; "))
     })?;
     let all = |globs: &Globs| [&globs.paths[..], &globs.functions].concat();
-    Ok(with(Rules::new(), &all(&file.mine), &all(&file.not_mine)))
+    Ok(with_globs(Rules::new(), &all(&file.mine), &all(&file.not_mine)))
 }
 
 /// Reads the text of a rules file.
 fn read(path: &Path) -> io::Result<String> {
-    if std::fs::metadata(path)?.len() > LONGEST_FILE {
+    if std::fs::metadata(path)?.len() > MAX_FILE_BYTES {
         return Err(io::Error::other("that is too long for a rules file"));
     }
     std::fs::read_to_string(path)
 }
 
-fn with(rules: Rules, mine: &[String], not_mine: &[String]) -> Rules {
+fn with_globs(rules: Rules, mine: &[String], not_mine: &[String]) -> Rules {
     let rules = mine.iter().fold(rules, |rules, glob| rules.mine(glob));
     not_mine.iter().fold(rules, |rules, glob| rules.not_mine(glob))
 }
 
-/// Returns the first rows that have a stack, explained.
-fn explained<'a>(rules: &'a Rules, rows: &'a [TopRow]) -> impl Iterator<Item = Explanation> + 'a {
-    let rows = rows.iter().filter(|row| !row.stack.is_empty()).take(EXPLAINED);
+/// Returns explanations of the first rows that have a stack.
+fn explanations<'a>(rules: &'a Rules, rows: &'a [TopRow]) -> impl Iterator<Item = Explanation> + 'a {
+    let rows = rows.iter().filter(|row| !row.stack.is_empty()).take(EXPLAINED_ROWS);
     rows.map(|row| rules.explain(row.stack.iter().map(|line| &line.frame)))
 }
 
-/// Returns the same for JSON.
+/// Returns explanations of the first rows that have a stack, for JSON output.
 pub(crate) fn explained_answers(rules: &Rules, rows: &[TopRow]) -> Vec<ExplainedAnswer> {
-    explained(rules, rows).map(|one| one.answer()).collect()
+    explanations(rules, rows).map(|explained| explained.answer()).collect()
 }
 
-/// Prints why the first rows name their lines.
+/// Prints why the first rows are attributed to their lines.
 pub(crate) fn print_explained(
     rules: &Rules,
     rows: &[TopRow],
@@ -102,10 +102,10 @@ pub(crate) fn print_explained(
     streams: &mut Streams<'_>,
 ) -> Result<(), CliError> {
     let mut none = true;
-    for one in explained(rules, rows) {
+    for explained in explanations(rules, rows) {
         none = false;
-        writeln!(streams.stdout, "\nOwners of frames: {}", one.owned)?;
-        for line in one.lines(layout.width.map(|width| width.saturating_sub(2))) {
+        writeln!(streams.stdout, "\nOwners of frames: {}", explained.owned)?;
+        for line in explained.lines(layout.width.map(|width| width.saturating_sub(2))) {
             writeln!(streams.stdout, "  {line}")?;
         }
     }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rules_file_equals_the_options() {
+    fn a_rules_file_has_the_same_effect_as_options() {
         let text =
             "[mine]\npaths = ['site-packages/ourlib']\n[not-mine]\nfunctions = ['app::generated::*']\n";
         let options = Rules::new().mine("site-packages/ourlib").not_mine("app::generated::*");

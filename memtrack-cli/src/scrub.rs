@@ -1,4 +1,4 @@
-//! `--scrub`: outputs have pseudonyms instead of names. Snapshots are scrubbed after reading, before anything else uses
+//! `--scrub`: replaces names in outputs by pseudonyms. Snapshots are scrubbed after reading, before anything else uses
 //! them.
 
 use crate::Streams;
@@ -10,13 +10,13 @@ use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::path::{Path, PathBuf};
 
-/// Returns what `args` request; none where they request nothing.
-pub(crate) fn requested(args: &ScrubArgs) -> Option<Scrub> {
+/// Returns the generator of pseudonyms that `args` request, if any.
+pub(crate) fn from_args(args: &ScrubArgs) -> Option<Scrub> {
     let scrub = args.scrub_key.iter().fold(Scrub::new(), |scrub, key| scrub.key(key));
     args.scrub.then(|| args.scrub_keep.iter().fold(scrub, |scrub, glob| scrub.keep(glob)))
 }
 
-/// Scrubs the loaded file, if requested; `folders` have binaries for its names.
+/// Scrubs a loaded file, if requested; `folders` have the binaries with the names of its frames.
 pub(crate) fn loaded(
     mut loaded: Loaded,
     args: &ScrubArgs,
@@ -27,61 +27,65 @@ pub(crate) fn loaded(
     loaded
 }
 
-/// Does the same for a snapshot.
+/// Scrubs a snapshot, if requested, and reports how secure the pseudonyms are.
 pub(crate) fn snapshot(
     snapshot: Snapshot,
     args: &ScrubArgs,
     folders: &[PathBuf],
     streams: &mut Streams<'_>,
 ) -> Snapshot {
-    let mut hiding = requested(args);
-    let snapshot = hidden(snapshot, hiding.as_mut(), folders);
-    mention(args, hiding.as_ref(), streams);
+    let mut pseudonyms = from_args(args);
+    let snapshot = snapshot_with(snapshot, pseudonyms.as_mut(), folders);
+    mention(args, pseudonyms.as_ref(), streams);
     snapshot
 }
 
-/// Does the same for one of several files, with `hiding`'s pseudonyms; unchanged where that is none.
-pub(crate) fn hidden(snapshot: Snapshot, hiding: Option<&mut Scrub>, folders: &[PathBuf]) -> Snapshot {
-    let Some(scrub) = hiding else { return snapshot };
+/// Scrubs one of several snapshots, which share pseudonyms; returns it unchanged if `pseudonyms` is `None`.
+pub(crate) fn snapshot_with(
+    snapshot: Snapshot,
+    pseudonyms: Option<&mut Scrub>,
+    folders: &[PathBuf],
+) -> Snapshot {
+    let Some(scrub) = pseudonyms else { return snapshot };
     let symbols = Symbolizer::of(&snapshot);
     let mut symbols = folders.iter().fold(symbols, |symbols, folder| symbols.with_folder(folder));
     scrub.snapshot(snapshot, &mut symbols)
 }
 
-/// Reports once how secure the pseudonyms of all files are.
-pub(crate) fn mention(args: &ScrubArgs, hiding: Option<&Scrub>, streams: &mut Streams<'_>) {
+/// Reports how secure the pseudonyms are: for several files, once after the last.
+pub(crate) fn mention(args: &ScrubArgs, pseudonyms: Option<&Scrub>, streams: &mut Streams<'_>) {
     mention_key(args, streams);
-    if let Some(longer) = hiding.map(Scrub::collisions).filter(|&longer| longer > 0) {
+    if let Some(longer) = pseudonyms.map(Scrub::collisions).filter(|&longer| longer > 0) {
         let _ = writeln!(streams.stderr, "hint: {longer} pseudonyms are longer, to be distinct");
     }
 }
 
-/// Reports how secure pseudonyms without a key are.
+/// Warns that pseudonyms without a key can be confirmed by guessing.
 pub(crate) fn mention_key(args: &ScrubArgs, streams: &mut Streams<'_>) {
     if args.scrub && args.scrub_key.is_none() {
-        // A hint; if it cannot be printed, the names are hidden all the same.
+        // A failure to print this hint is ignored: the names are replaced all the same.
         let _ =
             writeln!(streams.stderr, "hint: without --scrub-key, anyone who guesses a name can confirm it");
     }
 }
 
-/// Does the same for one in PyTorch's form.
+/// Scrubs a snapshot in PyTorch's form, if requested, and reports how secure the pseudonyms are.
 pub(crate) fn pytorch(from: PytorchSnapshot, args: &ScrubArgs, streams: &mut Streams<'_>) -> PytorchSnapshot {
-    let mut hiding = requested(args);
-    let from = hidden_pytorch(from, hiding.as_mut());
-    mention(args, hiding.as_ref(), streams);
+    let mut pseudonyms = from_args(args);
+    let from = pytorch_with(from, pseudonyms.as_mut());
+    mention(args, pseudonyms.as_ref(), streams);
     from
 }
 
-/// Does the same as [`hidden`] for one in PyTorch's form.
-pub(crate) fn hidden_pytorch(from: PytorchSnapshot, hiding: Option<&mut Scrub>) -> PytorchSnapshot {
-    if hiding.is_none() {
+/// Scrubs one of several snapshots in PyTorch's form, like [`snapshot_with`].
+pub(crate) fn pytorch_with(from: PytorchSnapshot, pseudonyms: Option<&mut Scrub>) -> PytorchSnapshot {
+    if pseudonyms.is_none() {
         return from;
     }
-    in_pytorch_form(hidden(from.into_snapshot(), hiding, &[]))
+    in_pytorch_form(snapshot_with(from.into_snapshot(), pseudonyms, &[]))
 }
 
-/// Returns the name of the file on a page.
+/// Returns the name that a page shows for a file: a pseudonym, if requested.
 pub(crate) fn name(name: String, args: &ScrubArgs) -> String {
-    requested(args).map_or(name.clone(), |mut scrub| scrub.file(Path::new(&name)))
+    from_args(args).map_or(name.clone(), |mut scrub| scrub.file(Path::new(&name)))
 }

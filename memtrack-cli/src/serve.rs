@@ -1,9 +1,9 @@
-//! `memtrack view --serve`: a page on this machine's own address, for files too big for one HTML file. The browser
-//! requests each table when it shows it.
+//! `memtrack view --serve`: serves a page on the loopback address, for snapshots too large for one HTML file. The browser
+//! requests each table when it is shown.
 //!
-//! Other programs of this machine, and pages of others in the same browser, can reach the port. So every address begins
-//! with a random word that only the printed address has, and requests that name another host (as those of a page that let
-//! its own name point here do) are refused.
+//! Other programs on this machine, and other sites' pages in the same browser, can reach the port. So every path begins
+//! with a random token that only the printed address contains, and requests with another `Host` are rejected, which
+//! prevents DNS rebinding.
 
 use crate::error::CliError;
 use memtrack_core::page::Page;
@@ -13,15 +13,15 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The bytes of a request that are read; a browser's take one or two thousand.
-const LONGEST_REQUEST: usize = 16 << 10;
-const MOST_HEADERS: usize = 96;
-/// The requests that are answered at a time; a browser makes six.
-const MOST_AT_A_TIME: usize = 32;
+/// The maximum size of a request in bytes; those of browsers have one or two thousand.
+const MAX_REQUEST_BYTES: usize = 16 << 10;
+const MAX_HEADERS: usize = 96;
+/// The maximum number of requests that are answered at a time; a browser makes six.
+const MAX_CONCURRENT: usize = 32;
 /// The time limit for a request to arrive, and for a response to be received.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A page that waits for a browser.
+/// A server for one page.
 pub(crate) struct Server {
     listener: TcpListener,
     port: u16,
@@ -33,14 +33,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Opens a port of the loopback address: `port`, or for 0 any that is free.
+    /// Listens on `port` of the loopback address, or on any free port if `port` is 0.
     ///
     /// # Errors
-    /// Fails when that port cannot be opened, or the system has no random numbers.
+    /// Fails when the port cannot be opened, or the system has no random numbers.
     pub(crate) fn new(page: Page, port: u16) -> Result<Self, CliError> {
-        let refused = |error| CliError::Io(format!("cannot serve on 127.0.0.1:{port}: {error}"));
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(refused)?;
-        let port = listener.local_addr().map_err(refused)?.port();
+        let failed = |error| CliError::Io(format!("cannot serve on 127.0.0.1:{port}: {error}"));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
+        let port = listener.local_addr().map_err(failed)?.port();
         let mut random = [0u8; 16];
         getrandom::fill(&mut random).map_err(|error| CliError::Io(format!("no random numbers: {error}")))?;
         let mut token = String::new();
@@ -52,21 +52,21 @@ impl Server {
         Ok(Self { listener, port, token, page, html, busy: AtomicUsize::new(0) })
     }
 
-    /// Returns the address to open.
+    /// Returns the address to open in a browser.
     pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/{}/", self.port, self.token)
     }
 
-    /// Answers until the process ends.
+    /// Answers requests until the process ends.
     ///
     /// # Errors
-    /// Fails when no more connections can be taken.
+    /// Fails when no more connections can be accepted.
     pub(crate) fn run(&self) -> Result<(), CliError> {
         std::thread::scope(|scope| {
             loop {
                 let stream = match self.listener.accept() {
                     Ok((stream, _)) => stream,
-                    // The other side gave up, or a signal came.
+                    // The client gave up, or a signal arrived.
                     Err(error)
                         if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) =>
                     {
@@ -74,13 +74,13 @@ impl Server {
                     }
                     Err(error) => break Err(CliError::Io(format!("cannot continue serving: {error}"))),
                 };
-                // A client with more requests than a browser makes is refused.
-                if self.busy.fetch_add(1, Ordering::Relaxed) >= MOST_AT_A_TIME {
+                // Closes the connection: no browser makes so many requests at a time.
+                if self.busy.fetch_add(1, Ordering::Relaxed) >= MAX_CONCURRENT {
                     self.busy.fetch_sub(1, Ordering::Relaxed);
                     continue;
                 }
                 let answer = move || {
-                    // Only the client could be notified, and it is gone.
+                    // An error means that the client closed the connection, so it cannot be reported to the client.
                     let _ = self.answer(stream);
                     self.busy.fetch_sub(1, Ordering::Relaxed);
                 };
@@ -91,10 +91,10 @@ impl Server {
         })
     }
 
-    /// Answers one request; the connection ends with it.
+    /// Answers one request, and closes the connection.
     fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         let mut request = Vec::new();
         let mut buffer = [0u8; 4096];
         let answer = loop {
@@ -105,24 +105,24 @@ impl Server {
                 Err(error) => return Err(error),
             };
             request.extend_from_slice(&buffer[..taken]);
-            if let Some(answer) = self.answer_to(&request) {
+            if let Some(answer) = self.respond(&request) {
                 break answer;
             }
-            if request.len() > LONGEST_REQUEST {
-                break Answer::refusal("431 Request Header Fields Too Large");
+            if request.len() > MAX_REQUEST_BYTES {
+                break Response::rejection("431 Request Header Fields Too Large");
             }
         };
         answer.write(&mut stream)
     }
 
-    /// Returns the response to a request; `None` as long as it is incomplete.
-    fn answer_to(&self, request: &[u8]) -> Option<Answer<'_>> {
-        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    /// Returns the response to a request; `None` while the request is incomplete.
+    fn respond(&self, request: &[u8]) -> Option<Response<'_>> {
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut parsed = httparse::Request::new(&mut headers);
         match parsed.parse(request) {
             Ok(httparse::Status::Partial) => return None,
             Ok(httparse::Status::Complete(_)) => {}
-            Err(_) => return Some(Answer::refusal("400 Bad Request")),
+            Err(_) => return Some(Response::rejection("400 Bad Request")),
         }
         let hosts: Vec<&[u8]> = parsed
             .headers
@@ -132,41 +132,41 @@ impl Server {
             .collect();
         let own = ["127.0.0.1", "localhost"].map(|name| format!("{name}:{}", self.port));
         if !matches!(hosts[..], [host] if own.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(host))) {
-            return Some(Answer::refusal("421 Misdirected Request"));
+            return Some(Response::rejection("421 Misdirected Request"));
         }
         let body = match parsed.method {
             Some("GET") => true,
             Some("HEAD") => false,
-            _ => return Some(Answer::refusal("405 Method Not Allowed")),
+            _ => return Some(Response::rejection("405 Method Not Allowed")),
         };
         let found = parsed.path.and_then(|path| self.find(path));
-        Some(found.map_or_else(|| Answer::refusal("404 Not Found"), |answer| Answer { body, ..answer }))
+        Some(found.map_or_else(|| Response::rejection("404 Not Found"), |answer| Response { body, ..answer }))
     }
 
-    fn find(&self, path: &str) -> Option<Answer<'_>> {
+    fn find(&self, path: &str) -> Option<Response<'_>> {
         let inside = path.strip_prefix('/')?.strip_prefix(&*self.token)?.strip_prefix('/')?;
         if inside.is_empty() {
-            return Some(Answer::of("text/html; charset=utf-8", &self.html));
+            return Some(Response::of("text/html; charset=utf-8", &self.html));
         }
         let number = inside.strip_prefix("section/")?.parse().ok()?;
-        Some(Answer::of("application/octet-stream", self.page.section(number)?))
+        Some(Response::of("application/octet-stream", self.page.section(number)?))
     }
 }
 
-struct Answer<'a> {
+struct Response<'a> {
     status: &'static str,
     kind: &'static str,
     content: &'a [u8],
-    /// Whether the content is sent, and not only its headers.
+    /// Whether the content is sent, and not only the headers.
     body: bool,
 }
 
-impl<'a> Answer<'a> {
+impl<'a> Response<'a> {
     fn of(kind: &'static str, content: &'a [u8]) -> Self {
         Self { status: "200 OK", kind, content, body: true }
     }
 
-    fn refusal(status: &'static str) -> Self {
+    fn rejection(status: &'static str) -> Self {
         Self { status, kind: "text/plain; charset=utf-8", content: status.as_bytes(), body: true }
     }
 

@@ -1,6 +1,6 @@
-//! Sizes as people write them on a command line.
+//! Parses sizes and shares from the command line.
 
-/// Units by their names in lower case.
+/// The units, by name in lower case.
 const UNITS: [(&str, u64); 13] = [
     ("", 1),
     ("b", 1),
@@ -17,10 +17,10 @@ const UNITS: [(&str, u64); 13] = [
     ("g", 1 << 30),
 ];
 
-/// Reads plain bytes, or a number with KiB, MiB, GiB, TiB or kB, MB, GB, TB.
+/// Parses a number of bytes, or a number with KiB, MiB, GiB, TiB or kB, MB, GB, TB.
 ///
 /// # Errors
-/// Fails when it is no such size, or not below 2^64.
+/// Fails when `text` is not a size, or the size is not below 2^64.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -38,10 +38,10 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     Ok(bytes.round() as u64)
 }
 
-/// Reads a share: 0 to 1, or 0% to 100%.
+/// Parses a share: 0 to 1, or 0% to 100%.
 ///
 /// # Errors
-/// Fails when it is no such share.
+/// Fails when `text` is not such a share.
 pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
     let text = text.trim();
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent.trim_end(), 100.0));
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_read_as_numbers_and_percentages() {
+    fn shares_are_numbers_or_percentages() {
         for (text, share) in [("0", 0.0), ("0.25", 0.25), ("25%", 0.25), ("100 %", 1.0), ("1", 1.0)] {
             assert_eq!(parse_share(text), Ok(share), "{text}");
         }
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read_in_both_families_of_units() {
+    fn sizes_have_binary_or_decimal_units() {
         for (text, bytes) in [
             ("0", 0),
             ("512", 512),

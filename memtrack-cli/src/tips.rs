@@ -1,4 +1,4 @@
-//! Suggestions for a refused command line.
+//! Suggestions for an invalid command line.
 
 use crate::args::Cli;
 use crate::neighbours::{Kind, head_of};
@@ -7,47 +7,51 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::path::Path;
 
-/// The verbs that take several files, and their use of them.
-const OF_SEVERAL: [(&str, &str); 4] = [
+/// The verbs that take several files, and how each uses them.
+const VERBS_WITH_SEVERAL_FILES: [(&str, &str); 4] = [
     ("diff", "memtrack diff BEFORE AFTER shows what changed between two files"),
     ("leaks", "memtrack leaks FILE... takes several snapshots of one process, in order"),
     ("ranks", "memtrack ranks FILE... compares the ranks of a job"),
     ("compare", "memtrack compare BEFORE AFTER lists the segments that two snapshots do not share"),
 ];
 
-/// Adds tips to clap's message: about a second file where a verb takes one, and about a file in place of a verb.
-pub(crate) fn add(refusal: &mut clap::Error) {
-    let given = |kind| match refusal.get(kind) {
+/// Adds suggestions to clap's message: for a second file where a verb takes one, and for a file in place of a verb.
+pub(crate) fn add(error: &mut clap::Error) {
+    let given = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         _ => None,
     };
-    let tips = match refusal.kind() {
-        ErrorKind::UnknownArgument => given(ContextKind::InvalidArg).map(|argument| of_second(&argument)),
-        ErrorKind::InvalidSubcommand => given(ContextKind::InvalidSubcommand).map(|word| of_file(&word)),
+    let tips = match error.kind() {
+        ErrorKind::UnknownArgument => {
+            given(ContextKind::InvalidArg).map(|argument| for_second_file(&argument))
+        }
+        ErrorKind::InvalidSubcommand => {
+            given(ContextKind::InvalidSubcommand).map(|word| for_file_without_verb(&word))
+        }
         _ => None,
     };
     let tips: Vec<StyledStr> = tips.unwrap_or_default().into_iter().map(StyledStr::from).collect();
     if !tips.is_empty() {
-        // clap itself suggests a verb or an option of a similar name.
+        // Replaces clap's suggestions, which are verbs and options of a similar name.
         for kind in [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg] {
-            refusal.remove(kind);
+            error.remove(kind);
         }
-        refusal.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
 }
 
-/// Returns the verbs that take several files, if the extra argument is a file.
-fn of_second(argument: &str) -> Vec<String> {
+/// Suggests the verbs that take several files, if the extra argument is a file.
+fn for_second_file(argument: &str) -> Vec<String> {
     if argument.starts_with('-') || !Path::new(argument).exists() {
         return Vec::new();
     }
     let command = Cli::command();
-    let there = OF_SEVERAL.iter().filter(|(verb, _)| command.find_subcommand(verb).is_some());
+    let there = VERBS_WITH_SEVERAL_FILES.iter().filter(|(verb, _)| command.find_subcommand(verb).is_some());
     there.map(|(_, tip)| (*tip).to_owned()).collect()
 }
 
-/// Returns what can be done with a file that was given without a verb.
-fn of_file(word: &str) -> Vec<String> {
+/// Suggests a verb for a file that was given without one.
+fn for_file_without_verb(word: &str) -> Vec<String> {
     let path = Path::new(word);
     if !path.is_file() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Globs of the command line that match no frame of a file: most likely they are misspelt.
+//! Warns about globs on the command line that match no frame of a file: most likely they are misspelt.
 
 use crate::Streams;
 use crate::args::RulesArgs;
@@ -11,19 +11,19 @@ use std::collections::HashSet;
 
 /// The globs that no frame has matched so far.
 pub(crate) struct Unmatched {
-    /// Each with its option, and as the only rule.
+    /// The option with the glob, and rules that consist of the glob alone.
     open: Vec<(String, Rules)>,
 }
 
 impl Unmatched {
-    /// Creates the list of all given globs.
+    /// Creates the list of all globs on the command line.
     pub(crate) fn new(args: &RulesArgs) -> Self {
         let mut open: Vec<(String, Rules)> = Vec::new();
         let mine = args.mine.iter().map(|glob| (format!("--mine {glob}"), Rules::new().mine(glob)));
         let not_mine =
             args.not_mine.iter().map(|glob| (format!("--not-mine {glob}"), Rules::new().not_mine(glob)));
         for (option, rule) in mine.chain(not_mine) {
-            // Once, however often it was given.
+            // A glob that is given twice is listed once.
             if !open.iter().any(|(known, _)| *known == option) {
                 open.push((option, rule));
             }
@@ -31,8 +31,8 @@ impl Unmatched {
         Self { open }
     }
 
-    /// Visits the frames of a file. Costs nothing where no glob is left.
-    pub(crate) fn look(&mut self, snapshot: &Snapshot, symbols: &mut Symbolizer) {
+    /// Removes the globs that match a frame of a file. Costs nothing if no glob is left.
+    pub(crate) fn scan(&mut self, snapshot: &Snapshot, symbols: &mut Symbolizer) {
         if self.open.is_empty() {
             return;
         }
@@ -51,16 +51,16 @@ impl Unmatched {
         }
     }
 
-    /// Reports the globs that are left.
+    /// Reports the globs that no frame has matched.
     pub(crate) fn mention(&self, streams: &mut Streams<'_>) {
         for (option, _) in &self.open {
-            // A hint; if it cannot be printed, nothing is lost.
+            // A failure to print this hint is ignored: the report is correct without it.
             let _ = writeln!(streams.stderr, "memtrack: warning: no frame matches {}", printable(option));
         }
     }
 }
 
-/// Refuses empty globs.
+/// Rejects empty globs.
 ///
 /// # Errors
 /// A usage error that names the option.

@@ -1,10 +1,10 @@
-//! The library that `memtrack run --host` preloads before the other one: `malloc` and its siblings, each a jump to
-//! the function of the other library that records it. It is a separate library so that without `--host` there is
-//! nothing between a program and its heap. Since it is the first in the list, the other library finds the next
-//! allocator, or the C library's, as the one after itself.
+//! The library that `memtrack run --host` preloads before memtrack-preload: `malloc` and its siblings, each a jump to
+//! the function in memtrack-preload that records the call. It is a separate library so that without `--host` there is
+//! nothing between a program and its heap. Since it comes first in `LD_PRELOAD`, memtrack-preload finds the program's
+//! allocator, or the C library's, as the next definition after itself.
 //!
-//! **Why is `pthread_getattr_np` here?** It allocates under a lock that the recorder needs to find out where a stack
-//! ends.
+//! **Why is `pthread_getattr_np` here?** That function allocates while it holds a lock, which the recorder needs too, to
+//! find the end of a stack.
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ use std::ffi::c_void;
 macro_rules! jumps {
     ($($name:ident to $target:ident;)*) => {
         unsafe extern "C" {
-            // The loader binds them when it has loaded both libraries, before it runs any code.
+            // The loader binds these functions once it has loaded both libraries, before it runs any code.
             $(fn $target() -> *mut c_void;)*
         }
 
@@ -21,7 +21,7 @@ macro_rules! jumps {
             /// Jumps to the function that records the call, for all code in the process.
             ///
             /// # Safety
-            /// As C's function of that name, with its arguments and result.
+            /// The same as for C's function of that name, which has the same arguments and result.
             #[cfg(target_arch = "x86_64")]
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
@@ -33,10 +33,10 @@ macro_rules! jumps {
                 )
             }
 
-            /// As on x86-64. Never run so far.
+            /// The same as on x86-64, but never run so far.
             ///
             /// # Safety
-            /// As on x86-64.
+            /// The same as for C's function of that name, which has the same arguments and result.
             #[cfg(target_arch = "aarch64")]
             #[unsafe(no_mangle)]
             #[unsafe(naked)]

@@ -1,33 +1,33 @@
-//! The calls that end a program without its exit handlers: `exec` functions and immediate exits. The recording is
-//! written to its file before; then the wrapper jumps to the C library's function, with everything as the caller left
-//! it, since some of these take any number of arguments. Functions that start another program are here too: programs
-//! that cannot be recorded are counted.
+//! The calls that end a program without its exit handlers: `exec` functions and immediate exits. Each wrapper first
+//! writes the recording to its file, then jumps to the C library's function with all registers and the stack as the
+//! caller left them, since some of these functions are variadic. Functions that start another program are here too, so
+//! that started programs that cannot be recorded are counted.
 
 use memtrack_cuda::run::{self, Environment, Started};
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Looks the C library's function up, unless that was done.
-fn find(real: &AtomicPtr<()>, name: &CStr) {
+/// Looks up the C library's function, unless it is known already.
+fn look_up(real: &AtomicPtr<()>, name: &CStr) {
     if real.load(Ordering::Relaxed).is_null() {
         real.store(run::next_symbol(name).cast(), Ordering::Relaxed);
     }
 }
 
-macro_rules! ends {
-    ($($name:ident $room:ident $symbol:literal $act:ident;)*) => {
+macro_rules! wrappers {
+    ($($name:ident $module:ident $symbol:literal $act:ident;)*) => {
         $(
-            mod $room {
-                use super::{AtomicPtr, Word, find};
+            mod $module {
+                use super::{AtomicPtr, Register, look_up};
 
                 static REAL: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
                 pub(super) fn prepare() {
-                    find(&REAL, $symbol);
+                    look_up(&REAL, $symbol);
                 }
 
-                /// Receives the contents of the argument registers, whether they are arguments or not.
-                extern "C" fn before(a: Word, b: Word, c: Word, d: Word, e: Word, f: Word) {
+                /// Receives the contents of the argument registers, whether or not the function has that many arguments.
+                extern "C" fn before_call(a: Register, b: Register, c: Register, d: Register, e: Register, f: Register) {
                     prepare();
                     super::$act(&[a, b, c, d, e, f]);
                 }
@@ -38,8 +38,8 @@ macro_rules! ends {
                 pub unsafe extern "C" fn $name() {
                     std::arch::naked_asm!(
                         "endbr64",
-                        // Seven words, so that the stack is aligned to 16 bytes at the call. `al` counts the vector
-                        // registers passed to a function with any number of arguments.
+                        // Seven words, so that the stack is aligned to 16 bytes at the call. `al` is the number of vector
+                        // registers passed to a variadic function.
                         "push rdi",
                         "push rsi",
                         "push rdx",
@@ -47,7 +47,7 @@ macro_rules! ends {
                         "push r8",
                         "push r9",
                         "push rax",
-                        "call {before}",
+                        "call {before_call}",
                         "pop rax",
                         "pop r9",
                         "pop r8",
@@ -56,12 +56,12 @@ macro_rules! ends {
                         "pop rsi",
                         "pop rdi",
                         "jmp qword ptr [rip + {real}]",
-                        before = sym before,
+                        before_call = sym before_call,
                         real = sym REAL,
                     )
                 }
 
-                /// As on x86-64. Assembled, but never run so far.
+                /// The same as on x86-64. Assembled, but never run so far.
                 #[cfg(target_arch = "aarch64")]
                 #[unsafe(no_mangle)]
                 #[unsafe(naked)]
@@ -74,7 +74,7 @@ macro_rules! ends {
                         "stp x2, x3, [sp, #32]",
                         "stp x4, x5, [sp, #48]",
                         "stp x6, x7, [sp, #64]",
-                        "bl {before}",
+                        "bl {before_call}",
                         "ldp x6, x7, [sp, #64]",
                         "ldp x4, x5, [sp, #48]",
                         "ldp x2, x3, [sp, #32]",
@@ -83,93 +83,93 @@ macro_rules! ends {
                         "adrp x16, {real}",
                         "ldr x16, [x16, :lo12:{real}]",
                         "br x16",
-                        before = sym before,
+                        before_call = sym before_call,
                         real = sym REAL,
                     )
                 }
             }
         )*
 
-        /// Looks all of them up: in the child of a fork, where they are mostly called, that is not allowed.
+        /// Looks up all these functions: most calls are in the child of a fork, where `dlsym` is not allowed.
         pub(super) fn prepare() {
-            $($room::prepare();)*
+            $($module::prepare();)*
         }
     };
 }
 
 /// The contents of an argument register.
-type Word = *const ();
-type Words = [Word; 6];
+type Register = *const ();
+type Registers = [Register; 6];
 
 unsafe extern "C" {
-    /// The process's own environment, which a program inherits if it is started without another one.
+    /// The process's environment, which a started program inherits unless the caller passes another.
     static environ: *const *const c_char;
 }
 
-fn own_environment() -> Environment {
-    // SAFETY: the C library's variable, read as its own functions do: code that changes it meanwhile breaks their
-    // rules.
+fn current_environment() -> Environment {
+    // SAFETY: the C library's variable, read as the C library reads it: changing `environ` at the same time is undefined
+    // there too.
     Some(unsafe { environ })
 }
 
-fn ends(_: &Words) {
+fn exit(_: &Registers) {
     run::before_the_end();
 }
 
-/// Notes that the process replaces its program by `exec`.
-fn becomes(program: Started, environment: Environment) {
-    // SAFETY: the caller's arguments for the C library.
+/// Reports the program that `exec` is about to run, and finishes the recording.
+fn exec(program: Started, environment: Environment) {
+    // SAFETY: the arguments that the caller passed for the C library.
     unsafe { run::before_a_start(program, environment) };
     run::before_the_end();
 }
 
-fn becomes_path(&[path, ..]: &Words) {
-    becomes(Started::Path(path.cast()), own_environment());
+fn exec_path(&[path, ..]: &Registers) {
+    exec(Started::Path(path.cast()), current_environment());
 }
 
-fn becomes_path_with(&[path, _, environment, ..]: &Words) {
-    becomes(Started::Path(path.cast()), Some(environment.cast()));
+fn exec_path_with_environment(&[path, _, environment, ..]: &Registers) {
+    exec(Started::Path(path.cast()), Some(environment.cast()));
 }
 
-/// The environment comes somewhere after the program's arguments.
-fn becomes_path_with_last(&[path, ..]: &Words) {
-    becomes(Started::Path(path.cast()), None);
+/// Handles `execle`, whose environment follows the variable arguments, so it is not known here.
+fn exec_path_with_trailing_environment(&[path, ..]: &Registers) {
+    exec(Started::Path(path.cast()), None);
 }
 
-fn becomes_name(&[name, ..]: &Words) {
-    becomes(Started::Name(name.cast()), own_environment());
+fn exec_name(&[name, ..]: &Registers) {
+    exec(Started::Name(name.cast()), current_environment());
 }
 
-fn becomes_name_with(&[name, _, environment, ..]: &Words) {
-    becomes(Started::Name(name.cast()), Some(environment.cast()));
+fn exec_name_with_environment(&[name, _, environment, ..]: &Registers) {
+    exec(Started::Name(name.cast()), Some(environment.cast()));
 }
 
-fn becomes_open_with(&[file, _, environment, ..]: &Words) {
-    // The register's lower half.
-    becomes(Started::Open(file.addr() as c_int), Some(environment.cast()));
+fn exec_descriptor_with_environment(&[file, _, environment, ..]: &Registers) {
+    // The descriptor is the lower half of the register.
+    exec(Started::Open(file.addr() as c_int), Some(environment.cast()));
 }
 
-fn starts_path_with(&[_, path, .., environment]: &Words) {
-    // SAFETY: as above.
+fn spawn_path(&[_, path, .., environment]: &Registers) {
+    // SAFETY: the arguments that the caller passed for the C library.
     unsafe { run::before_a_start(Started::Path(path.cast()), Some(environment.cast())) };
 }
 
-fn starts_name_with(&[_, name, .., environment]: &Words) {
-    // SAFETY: as above.
+fn spawn_name(&[_, name, .., environment]: &Registers) {
+    // SAFETY: the arguments that the caller passed for the C library.
     unsafe { run::before_a_start(Started::Name(name.cast()), Some(environment.cast())) };
 }
 
-ends! {
-    execve ends_execve c"execve" becomes_path_with;
-    execv ends_execv c"execv" becomes_path;
-    execvp ends_execvp c"execvp" becomes_name;
-    execvpe ends_execvpe c"execvpe" becomes_name_with;
-    execl ends_execl c"execl" becomes_path;
-    execlp ends_execlp c"execlp" becomes_name;
-    execle ends_execle c"execle" becomes_path_with_last;
-    fexecve ends_fexecve c"fexecve" becomes_open_with;
-    posix_spawn ends_posix_spawn c"posix_spawn" starts_path_with;
-    posix_spawnp ends_posix_spawnp c"posix_spawnp" starts_name_with;
-    _exit ends_exit c"_exit" ends;
-    _Exit ends_exit_of_c c"_Exit" ends;
+wrappers! {
+    execve ends_execve c"execve" exec_path_with_environment;
+    execv ends_execv c"execv" exec_path;
+    execvp ends_execvp c"execvp" exec_name;
+    execvpe ends_execvpe c"execvpe" exec_name_with_environment;
+    execl ends_execl c"execl" exec_path;
+    execlp ends_execlp c"execlp" exec_name;
+    execle ends_execle c"execle" exec_path_with_trailing_environment;
+    fexecve ends_fexecve c"fexecve" exec_descriptor_with_environment;
+    posix_spawn ends_posix_spawn c"posix_spawn" spawn_path;
+    posix_spawnp ends_posix_spawnp c"posix_spawnp" spawn_name;
+    _exit ends_exit c"_exit" exit;
+    _Exit ends_exit_of_c c"_Exit" exit;
 }

@@ -1,6 +1,6 @@
-//! C's heap, for `memtrack run --host`: the functions to which `malloc` and its siblings in the second library jump.
-//! Each calls the allocator that the program would have called, and notifies the recorder. Otherwise these functions
-//! are not called.
+//! C's heap, for `memtrack run --host`: the functions that `malloc` and its siblings in memtrack-preload-heap jump to.
+//! Each calls the allocator that the program would have called, and notifies the recorder. Without `--host` these
+//! functions are not called.
 
 use memtrack_cuda::run::{self, heap};
 use std::cell::Cell;
@@ -11,19 +11,20 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 type Block = *mut c_void;
 
-/// A function of the next allocator; null before it was looked up.
-struct Real {
+/// A function of the next allocator in the loader's search order.
+struct NextFunction {
     name: &'static CStr,
+    /// Null until the function has been looked up.
     found: AtomicPtr<c_void>,
 }
 
-impl Real {
+impl NextFunction {
     const fn new(name: &'static CStr) -> Self {
         Self { name, found: AtomicPtr::new(null_mut()) }
     }
 
-    /// Returns the function; `None` on a thread that is looking one up, for which the C library may allocate memory,
-    /// and if the allocator has no such function.
+    /// Returns the function; `None` if the allocator has no such function, and on a thread that is already looking one
+    /// up (the C library may allocate memory for that).
     #[inline(always)]
     fn get(&self) -> Option<*mut c_void> {
         let found = self.found.load(Ordering::Relaxed);
@@ -45,19 +46,19 @@ impl Real {
     }
 }
 
-static MALLOC: Real = Real::new(c"malloc");
-static CALLOC: Real = Real::new(c"calloc");
-static REALLOC: Real = Real::new(c"realloc");
-static FREE: Real = Real::new(c"free");
-static POSIX_MEMALIGN: Real = Real::new(c"posix_memalign");
-static ALIGNED_ALLOC: Real = Real::new(c"aligned_alloc");
-static MEMALIGN: Real = Real::new(c"memalign");
-static VALLOC: Real = Real::new(c"valloc");
-static PVALLOC: Real = Real::new(c"pvalloc");
-static GETATTR: Real = Real::new(c"pthread_getattr_np");
-static USABLE_SIZE: Real = Real::new(c"malloc_usable_size");
+static MALLOC: NextFunction = NextFunction::new(c"malloc");
+static CALLOC: NextFunction = NextFunction::new(c"calloc");
+static REALLOC: NextFunction = NextFunction::new(c"realloc");
+static FREE: NextFunction = NextFunction::new(c"free");
+static POSIX_MEMALIGN: NextFunction = NextFunction::new(c"posix_memalign");
+static ALIGNED_ALLOC: NextFunction = NextFunction::new(c"aligned_alloc");
+static MEMALIGN: NextFunction = NextFunction::new(c"memalign");
+static VALLOC: NextFunction = NextFunction::new(c"valloc");
+static PVALLOC: NextFunction = NextFunction::new(c"pvalloc");
+static GETATTR: NextFunction = NextFunction::new(c"pthread_getattr_np");
+static USABLE_SIZE: NextFunction = NextFunction::new(c"malloc_usable_size");
 
-/// Looks everything up, while the process has one thread.
+/// Looks up all functions, while the process has one thread.
 pub(super) fn prepare() {
     let all = [
         &MALLOC,
@@ -77,26 +78,26 @@ pub(super) fn prepare() {
     }
 }
 
-/// Memory for allocations while the allocator is being looked up: zeroed, and never freed.
+/// Memory for allocations while the allocator is being looked up: zeroed, and never reused.
 #[repr(align(16))]
-struct Early {
+struct EarlyMemory {
     _bytes: [u8; EARLY_BYTES],
 }
 const EARLY_BYTES: usize = 16 << 10;
-static mut EARLY: Early = Early { _bytes: [0; EARLY_BYTES] };
+static mut EARLY: EarlyMemory = EarlyMemory { _bytes: [0; EARLY_BYTES] };
 static EARLY_USED: AtomicUsize = AtomicUsize::new(0);
 
-fn early(size: usize) -> Block {
+fn allocate_early(size: usize) -> Block {
     let size = size.max(1).next_multiple_of(16);
     let start = EARLY_USED.fetch_add(size.min(EARLY_BYTES), Ordering::Relaxed);
     if size > EARLY_BYTES || start > EARLY_BYTES - size {
         return null_mut();
     }
-    // SAFETY: inside the array, and used by this call alone.
+    // SAFETY: the range is inside the array, and no other call returns it.
     unsafe { (&raw mut EARLY).cast::<u8>().add(start).cast() }
 }
 
-/// Returns the bytes from `block` to the end of the early memory in use; `None` for a block of the allocator.
+/// Returns the number of bytes from `block` to the end of the early memory; `None` for a block of the allocator.
 fn early_bytes(block: Block) -> Option<usize> {
     let offset = block.addr().checked_sub((&raw const EARLY).addr())?;
     EARLY_BYTES.checked_sub(offset).filter(|&rest| rest > 0)
@@ -104,9 +105,9 @@ fn early_bytes(block: Block) -> Option<usize> {
 
 /// Returns the usable size of a block.
 #[inline(always)]
-fn size_of(block: Block) -> usize {
+fn usable_size(block: Block) -> usize {
     let Some(usable) = USABLE_SIZE.get() else { return 0 };
-    // SAFETY: the function of that name, and a block of the same allocator, or null.
+    // SAFETY: `malloc_usable_size` of the allocator that `block` is from; null is allowed.
     unsafe { transmute::<*mut c_void, unsafe extern "C" fn(Block) -> usize>(usable)(block) }
 }
 
@@ -114,7 +115,7 @@ fn size_of(block: Block) -> usize {
 #[inline(always)]
 fn record(block: Block, size: usize) -> Block {
     if heap::is_on() {
-        heap::allocated(block, if block.is_null() { size } else { size_of(block) });
+        heap::allocated(block, if block.is_null() { size } else { usable_size(block) });
     }
     block
 }
@@ -124,8 +125,8 @@ macro_rules! allocators {
         $(#[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($argument: usize),*) -> Block {
             let size: usize = $size;
-            let Some(real) = $real.get() else { return early(size) };
-            // SAFETY: the function of that name, and the caller's arguments.
+            let Some(real) = $real.get() else { return allocate_early(size) };
+            // SAFETY: the next allocator's function of that name, and the caller's arguments.
             let block = unsafe {
                 transmute::<*mut c_void, unsafe extern "C" fn($(allocators!(@usize $argument)),*) -> Block>(real)($($argument),*)
             };
@@ -147,7 +148,7 @@ allocators! {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memtrack_heap_posix_memalign(out: *mut Block, alignment: usize, size: usize) -> c_int {
     let Some(real) = POSIX_MEMALIGN.get() else { return libc::ENOMEM };
-    // SAFETY: the function of that name, and the caller's arguments; on success it has written the block.
+    // SAFETY: the next allocator's function of that name, and the caller's arguments; on success it has written the block.
     unsafe {
         let real = transmute::<*mut c_void, unsafe extern "C" fn(*mut Block, usize, usize) -> c_int>(real);
         let result = real(out, alignment, size);
@@ -165,25 +166,25 @@ unsafe extern "C" fn memtrack_heap_free(block: Block) {
     }
     let Some(real) = FREE.get() else { return };
     if heap::is_on() {
-        // `free` preserves it.
-        // SAFETY: every thread has one.
+        // `free` must preserve `errno`.
+        // SAFETY: every thread has an `errno`.
         let errno = unsafe { *libc::__errno_location() };
-        heap::will_be_freed(block, size_of(block));
-        // SAFETY: as above.
+        heap::will_be_freed(block, usable_size(block));
+        // SAFETY: every thread has an `errno`.
         unsafe { *libc::__errno_location() = errno };
     }
-    // SAFETY: the function of that name, and the caller's block.
+    // SAFETY: the next allocator's `free`, and the caller's block.
     unsafe { transmute::<*mut c_void, unsafe extern "C" fn(Block)>(real)(block) };
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memtrack_heap_realloc(old: Block, size: usize) -> Block {
     if old.is_null() {
-        // SAFETY: the same by C's rules.
+        // SAFETY: C defines `realloc` of null as `malloc`.
         return unsafe { memtrack_heap_malloc(size) };
     }
     if let Some(rest) = early_bytes(old) {
-        // SAFETY: a new block of `size` bytes, and at most that many which can be read.
+        // SAFETY: the new block has `size` bytes, and the early memory has `rest` bytes from `old` on.
         unsafe {
             let new = memtrack_heap_malloc(size);
             if !new.is_null() {
@@ -193,32 +194,32 @@ unsafe extern "C" fn memtrack_heap_realloc(old: Block, size: usize) -> Block {
         }
     }
     let Some(real) = REALLOC.get() else { return null_mut() };
-    // SAFETY: the function of that name, and the caller's arguments.
+    // SAFETY: the next allocator's function of that name, and the caller's arguments.
     let real =
         || unsafe { transmute::<*mut c_void, unsafe extern "C" fn(Block, usize) -> Block>(real)(old, size) };
     if !heap::is_on() {
         return real();
     }
-    let old_size = size_of(old);
+    let old_size = usable_size(old);
     if size == 0 {
-        // A free; some allocators return an empty block then.
+        // A size of 0 frees the block; some allocators then return an empty one.
         heap::will_be_freed(old, old_size);
         let new = real();
         return if new.is_null() { new } else { record(new, 0) };
     }
     heap::reallocated(old, old_size, || {
         let new = real();
-        (new, if new.is_null() { size } else { size_of(new) })
+        (new, if new.is_null() { size } else { usable_size(new) })
     })
 }
 
-/// This function allocates while it holds a lock of the thread that it needs to find the stack, and the recorder
-/// calls it at a thread's first allocation: its own allocations are not recorded.
+/// The C library's function allocates while it holds the thread's lock, and the recorder calls it at a thread's first
+/// allocation to find the stack: to record the function's own allocations would deadlock.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memtrack_heap_pthread_getattr_np(thread: libc::pthread_t, out: *mut c_void) -> c_int {
     let Some(real) = GETATTR.get() else { return libc::ENOENT };
     heap::unrecorded(|| {
-        // SAFETY: the function of that name, and the caller's arguments.
+        // SAFETY: the next allocator's function of that name, and the caller's arguments.
         unsafe {
             transmute::<*mut c_void, unsafe extern "C" fn(libc::pthread_t, *mut c_void) -> c_int>(real)(
                 thread, out,

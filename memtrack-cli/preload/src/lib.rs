@@ -1,10 +1,10 @@
 //! The library that `memtrack run` preloads into a program: memtrack's CUDA hook and recorder, and nothing else.
-//! The hook starts recording at the first call of the driver that it sees; this crate only begins the library, and
-//! ends it and the program. Its `dlsym` and the driver's functions come from memtrack-cuda and are exported.
+//! The hook starts recording at the first driver call; this crate only initialises the library when it is loaded, and
+//! finishes the recording when the program ends. The exported `dlsym` and driver functions come from memtrack-cuda.
 //!
-//! **Why not the facade?** Each build of the command builds this library optimised: 27 s of processor time with reports
-//! that can never be requested here, 11 without. Of `memtrack-report` it has only what a running program reports about
-//! itself (no feature `all`).
+//! **Why does it not depend on memtrack-core?** Each build of the command builds this library optimised: that takes 27 s
+//! of processor time with reports that can never be requested here, 11 s without. It includes only the part of
+//! `memtrack-report` with which a running program reports about itself (no feature `all`).
 #![allow(unsafe_code)]
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -26,7 +26,7 @@ use memtrack_recorder::host::TrackingAllocator;
 /// Counts the memory that the recorder holds (`host::own_bytes`).
 #[cfg(target_os = "linux")]
 #[global_allocator]
-static OWN: TrackingAllocator<&private_heap::PrivateHeap> = TrackingAllocator::new(&PRIVATE_HEAP);
+static ALLOCATOR: TrackingAllocator<&private_heap::PrivateHeap> = TrackingAllocator::new(&PRIVATE_HEAP);
 #[cfg(target_os = "linux")]
 static PRIVATE_HEAP: private_heap::PrivateHeap = private_heap::PrivateHeap::new();
 
@@ -48,12 +48,12 @@ extern "C" fn end() {
     run::on_library_unload();
 }
 
-// SAFETY: the loader calls the entries of these sections, functions without arguments (those it passes are ignored),
-// after the libraries that this one needs were initialised, and before they are ended.
+// SAFETY: the loader calls the entries of these sections as functions (they ignore the arguments that it passes), after
+// it has initialised the libraries that this one needs, and before it finalises those.
 #[used]
 #[cfg_attr(target_os = "linux", unsafe(link_section = ".init_array"))]
 static BEGIN: extern "C" fn() = begin;
-// SAFETY: as above.
+// SAFETY: the same as for `BEGIN`.
 #[used]
 #[cfg_attr(target_os = "linux", unsafe(link_section = ".fini_array"))]
 static END: extern "C" fn() = end;

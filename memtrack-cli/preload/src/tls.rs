@@ -1,18 +1,18 @@
 //! Access to the library's thread-local variables without the loader. To find them, the loader may call the program's
 //! `malloc` (whenever a library with thread-locals was loaded since the thread's last access), and recording that
-//! allocation needs these variables: the thread would wait for itself, or call itself without end. A library that is
-//! loaded from the start has its variables at the same distance from every thread's pointer, so that one result of
-//! the loader is enough for all threads.
+//! allocation needs these variables: the thread would deadlock, or recurse endlessly. The variables of a library that
+//! is loaded at the start are at the same distance from every thread's thread pointer, so that one result of the
+//! loader is enough for all threads.
 //!
-//! On x86-64, where compilers have no other way for libraries, the linker redirects the call here
+//! On x86-64, where compilers always emit a call to the loader in libraries, the linker redirects that call here
 //! (`--wrap=__tls_get_addr`). On aarch64 the loader itself replaces the call by the distance.
 //!
-//! **Why not `initial-exec`?** The compiler's model would do the same, but is not stable.
+//! **Why not `initial-exec`?** That TLS model does the same, but selecting it is not stable in the compiler.
 
 use std::arch::asm;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-/// The argument from the compiler: a binary by its number, and an offset in its variables.
+/// The argument that compilers pass: the number of a binary, and an offset among the binary's variables.
 #[repr(C)]
 pub(super) struct TlsIndex {
     binary: usize,
@@ -20,53 +20,54 @@ pub(super) struct TlsIndex {
 }
 
 unsafe extern "C" {
-    /// The loader's function.
+    /// The loader's `__tls_get_addr`.
     fn __real___tls_get_addr(index: *const TlsIndex) -> *mut u8;
 }
 
-/// The distance from a thread's pointer to this library's variables; 0: not known yet.
+/// The distance from the thread pointer to this library's variables; 0 if it is not known yet.
 static DISTANCE: AtomicIsize = AtomicIsize::new(0);
-/// Whether the next result is kept.
+/// Whether the distance is computed from the loader's next result.
 static PREPARING: AtomicIsize = AtomicIsize::new(0);
-/// No program has more variables in front of a library's.
-const FARTHEST: isize = 64 << 20;
+/// The largest plausible distance: no program has so many variables in front of a library's.
+const MAX_DISTANCE: isize = 64 << 20;
 
 #[inline(always)]
 fn thread_pointer() -> usize {
     let pointer;
-    // SAFETY: a thread's pointer points to itself.
+    // SAFETY: the word at a thread pointer is that pointer itself.
     unsafe { asm!("mov {}, fs:0", out(reg) pointer, options(nostack, preserves_flags, readonly, pure)) };
     pointer
 }
 
-/// Called by all of this library for the address of a variable.
+/// Called wherever this library needs the address of a thread-local variable.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap___tls_get_addr(index: *const TlsIndex) -> *mut u8 {
-    // SAFETY: the compiler's own, which stays.
+    // SAFETY: the compiler passes a static.
     let offset = unsafe { (*index).offset };
     let distance = DISTANCE.load(Ordering::Relaxed);
     if distance != 0 {
         let variables = thread_pointer().wrapping_add_signed(distance);
         return std::ptr::with_exposed_provenance_mut(variables.wrapping_add(offset));
     }
-    // SAFETY: as the compiler would have called it.
+    // SAFETY: the call that the compiler emitted.
     let found = unsafe { __real___tls_get_addr(index) };
     if PREPARING.load(Ordering::Relaxed) != 0 {
         let distance = found.addr().wrapping_sub(offset).wrapping_sub(thread_pointer()) as isize;
-        // Below the pointer; variables of libraries that were loaded later are elsewhere.
-        if (-FARTHEST..0).contains(&distance) {
+        // Variables of libraries that are loaded at the start are below the thread pointer; others are elsewhere.
+        if (-MAX_DISTANCE..0).contains(&distance) {
             DISTANCE.store(distance, Ordering::Relaxed);
         }
     }
     found
 }
 
-/// Calls the loader once. The process has one thread, and the library was loaded with the program.
+/// Computes the distance from one call of the loader. The process has one thread, and the library was loaded with the
+/// program.
 pub(super) fn prepare() {
     thread_local! {
-        static ANY: std::cell::Cell<u8> = const { std::cell::Cell::new(1) };
+        static PROBE: std::cell::Cell<u8> = const { std::cell::Cell::new(1) };
     }
     PREPARING.store(1, Ordering::Relaxed);
-    ANY.set(std::hint::black_box(2));
+    PROBE.set(std::hint::black_box(2));
     PREPARING.store(0, Ordering::Relaxed);
 }

@@ -1,6 +1,6 @@
-//! The JSON output of the verbs, a row for each. An answer is printed as one object that begins with the name and version
-//! of its schema; the schemas are generated from the types, and checked in under `schemas/`. docs/JSON.md is the
-//! contract.
+//! The JSON output of the verbs, one row per verb. An answer is printed as one object that begins with the name and
+//! version of its schema; the schemas are generated from the types, and checked in under `schemas/`. docs/JSON.md
+//! describes them to users.
 //!
 //! A new verb is a row here, a struct that derives `Serialize` and `JsonSchema`, and a file in `schemas/` (`memtrack
 //! schema VERB > memtrack-cli/schemas/VERB.json`).
@@ -64,22 +64,22 @@ pub(crate) struct Answer<T> {
     body: PhantomData<fn(&T)>,
 }
 
-/// The rows.
+/// Defines a constant for each row, and the list of all of them.
 macro_rules! answers {
     ($($(#[$attribute:meta])* $row:ident = $verb:literal $version:literal: $body:ty;)+) => {
         $($(#[$attribute])* pub(crate) const $row: Answer<$body> =
             Answer { verb: $verb, version: $version, body: PhantomData };)+
 
-        /// Returns all answers, in the order of their verbs.
-        pub(crate) fn all() -> &'static [&'static dyn Described] {
+        /// Returns all answers, sorted by verb.
+        pub(crate) fn all() -> &'static [&'static dyn AnswerSchema] {
             &[$($(#[$attribute])* &$row,)+]
         }
     };
 }
 use answers;
 
-/// The description of an answer of any type.
-pub(crate) trait Described {
+/// An answer without its type: the verb and the schema.
+pub(crate) trait AnswerSchema {
     /// Returns the verb.
     fn verb(&self) -> &'static str;
     /// Returns the schema's name and version: `memtrack/top/3`.
@@ -98,19 +98,18 @@ impl<T: Serialize + JsonSchema> Answer<T> {
     pub(crate) fn write(&self, body: &T, out: &mut dyn Write) -> io::Result<()> {
         /// The printed object.
         #[derive(Serialize)]
-        struct Whole<'a, T> {
+        struct WithSchema<'a, T> {
             schema: String,
             #[serde(flatten)]
             body: &'a T,
         }
-        serde_json::to_writer_pretty(&mut *out, &Whole { schema: self.name(), body })?;
+        serde_json::to_writer_pretty(&mut *out, &WithSchema { schema: self.name(), body })?;
         out.write_all(b"\n")
     }
 }
 
 impl Answer<WrittenAnswer> {
-    /// Reports the written file: as JSON if requested, on standard output or, if that has the data, on standard
-    /// error.
+    /// Reports the written file: as JSON if requested, on standard output or, if the data goes there, on standard error.
     pub(crate) fn report_written(
         &self,
         target: &Path,
@@ -121,7 +120,7 @@ impl Answer<WrittenAnswer> {
         let to_stdout = target == Path::new("-");
         if !args.json {
             if !to_stdout {
-                // A hint; if it cannot be printed, the file is there all the same.
+                // A failure to print this hint is ignored: the file is complete without it.
                 let _ = writeln!(streams.stderr, "wrote {}", target.display());
             }
             return Ok(());
@@ -132,7 +131,7 @@ impl Answer<WrittenAnswer> {
             size_bytes: target.metadata().ok().filter(|_| !to_stdout).map(|data| data.len()),
         };
         if to_stdout {
-            // A hint; if it cannot be printed, the data is there all the same.
+            // A failure to print this hint is ignored: the data is complete without it.
             let _ = self.write(&answer, &mut *streams.stderr);
             return Ok(());
         }
@@ -140,7 +139,7 @@ impl Answer<WrittenAnswer> {
     }
 }
 
-impl<T: JsonSchema> Described for Answer<T> {
+impl<T: JsonSchema> AnswerSchema for Answer<T> {
     fn verb(&self) -> &'static str {
         self.verb
     }
@@ -150,7 +149,7 @@ impl<T: JsonSchema> Described for Answer<T> {
     }
 
     fn schema(&self) -> Schema {
-        // As it is written, so that a reader finds every required key.
+        // The schema for serialization: keys that are always written are required.
         let settings = SchemaSettings::draft2020_12().for_serialize();
         let mut schema = settings.into_generator().into_root_schema_for::<T>();
         let name = self.name();
@@ -162,13 +161,13 @@ impl<T: JsonSchema> Described for Answer<T> {
             Value::Array(required) => required.insert(0, "schema".into()),
             _ => unreachable!("what is required is a list"),
         }
-        RecursiveTransform(close).transform(&mut schema);
+        RecursiveTransform(forbid_other_keys).transform(&mut schema);
         schema
     }
 }
 
-/// Closes objects whose keys are listed: a key that is missing in the schema fails a test.
-fn close(schema: &mut Schema) {
+/// Forbids other keys in objects whose keys are listed, so that a key that the schema lacks fails a test.
+fn forbid_other_keys(schema: &mut Schema) {
     let lists_keys = schema.get("properties").is_some() && schema.get("additionalProperties").is_none();
     if lists_keys {
         schema.insert("additionalProperties".into(), false.into());
@@ -180,13 +179,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_listed_once_in_the_order_of_their_verbs() {
+    fn answers_are_unique_and_sorted_by_verb() {
         let verbs: Vec<_> = all().iter().map(|answer| answer.verb()).collect();
         assert!(verbs.is_sorted_by(|a, b| a < b), "{verbs:?}");
     }
 
     #[test]
-    fn keys_that_a_schema_does_not_list_are_not_allowed() {
+    fn schemas_forbid_unlisted_keys() {
         let schema = TOP.schema();
         assert_eq!(schema.get("additionalProperties"), Some(&Value::Bool(false)));
         assert_eq!(schema.pointer("/properties/schema/const"), Some(&"memtrack/top/3".into()));

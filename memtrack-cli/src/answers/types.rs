@@ -1,4 +1,4 @@
-//! The command's own output around the answers of memtrack-core.
+//! The types of JSON output that only the command has; those of memtrack-core are imported.
 
 use memtrack_core::analysis::at_peak::AtPeakAnswer;
 use memtrack_core::analysis::diff::DiffAnswer;
@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The leaks.
+/// The findings of `memtrack leaks`.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct LeaksAnswer {
     /// Whether something leaks: memory that grows, or a cycle that nothing else holds.
@@ -40,7 +40,7 @@ pub(crate) use memtrack_core::viz::{StatsAnswer, TraceAnswer};
 /// The categories of memory.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct CategoriesAnswer {
-    /// The devices; for an operator trace one.
+    /// The devices; only one for an operator trace.
     pub(crate) devices: Vec<DeviceCategories>,
 }
 
@@ -48,38 +48,38 @@ pub(crate) struct CategoriesAnswer {
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum DeviceCategories {
-    /// Those of an operator trace.
+    /// The categories of an operator trace.
     Traced(TracedCategoriesAnswer),
-    /// Those inferred from stacks and the order of events.
+    /// Categories inferred from stacks and the order of events.
     Read(Box<CategoryReading>),
 }
 
 /// The segments that two snapshots do not share.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct CompareAnswer {
-    /// The segments that only the earlier one has.
+    /// The segments that only the earlier snapshot has.
     pub(crate) only_before: CompareSideAnswer,
-    /// The segments that only the later one has.
+    /// The segments that only the later snapshot has.
     pub(crate) only_after: CompareSideAnswer,
 }
 
 /// Segments that only one snapshot has.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct CompareSideAnswer {
-    /// The bytes of their blocks.
+    /// The bytes of the segments' blocks.
     pub(crate) total_bytes: u64,
     /// The segments.
     pub(crate) segments: Vec<SegmentAnswer>,
-    /// Their contents.
+    /// The contents of the segments.
     pub(crate) usage: Vec<UsageAnswer>,
 }
 
 /// A segment.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SegmentAnswer {
-    /// Its address, as `0x…`.
+    /// The segment's address, as `0x…`.
     pub(crate) address: String,
-    /// Its bytes.
+    /// The segment's size in bytes.
     pub(crate) total_bytes: WideAnswer,
 }
 
@@ -95,14 +95,14 @@ pub(crate) struct FilesDiffAnswer {
     pub(crate) diff: DiffAnswer,
 }
 
-/// One of two files.
+/// One of the two compared files.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct DiffFileAnswer {
-    /// Its path; `-` for standard input.
+    /// The file's path; `-` for standard input.
     pub(crate) path: String,
-    /// Whether it is PyTorch's own.
+    /// Whether the file is a snapshot by PyTorch.
     pub(crate) is_pytorch: bool,
-    /// Whether it is complete.
+    /// Whether the file is complete.
     pub(crate) complete: bool,
 }
 
@@ -113,30 +113,30 @@ pub(crate) struct PeakAnswer {
     pub(crate) devices: Vec<AtPeakAnswer>,
 }
 
-/// The settings that were tried.
+/// The replays of each device under other settings.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct DevicesReplayAnswer {
     /// The devices.
     pub(crate) devices: Vec<ReplayAnswer>,
 }
 
-/// The end of a program, and its recordings.
+/// The exit status of a program, and the recordings of its process and of child processes.
 #[cfg(unix)]
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct RunAnswer {
-    /// The program.
+    /// The program's name.
     pub(crate) program: String,
-    /// The id of its process.
+    /// The id of the program's process.
     pub(crate) process: u32,
-    /// Its exit code; null where a signal ended it.
+    /// The exit code; null where a signal ended the process.
     pub(crate) exit_code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that ended the process; null where it exited.
     pub(crate) signal: Option<i32>,
-    /// Its recording; null where it allocated no recorded memory.
+    /// The program's recording; null where it allocated no recorded memory.
     pub(crate) recording: Option<RecordingAnswer>,
-    /// The recordings of programs that its process executed later.
+    /// The recordings of programs that the process executed later.
     pub(crate) became: Vec<RecordingAnswer>,
-    /// The recordings of its child processes.
+    /// The recordings of child processes.
     pub(crate) children: Vec<RecordingAnswer>,
 }
 
@@ -144,9 +144,9 @@ pub(crate) struct RunAnswer {
 #[cfg(unix)]
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct RecordingAnswer {
-    /// Its path.
+    /// The recording's path.
     pub(crate) path: String,
-    /// Its size; null where the file is gone.
+    /// The recording's size; null if the file no longer exists.
     pub(crate) size_bytes: Option<u64>,
 }
 
@@ -155,7 +155,7 @@ pub(crate) struct RecordingAnswer {
 pub(crate) struct SummaryAnswer {
     /// The devices.
     pub(crate) devices: Vec<DeviceSummaryAnswer>,
-    /// The holders of memory in a recording that was not ended, or that ran out of memory; null for others.
+    /// What held the memory, for a recording that was cut off or a program that ran out of memory; null otherwise.
     pub(crate) who_holds: Option<WhoHoldsAnswer>,
 }
 
@@ -186,8 +186,8 @@ pub(crate) struct TrackerAnswer {
 pub(crate) struct OperatorGrowthAnswer {
     /// The operator's full name.
     pub(crate) operator: String,
-    /// Allocated memory after the operator minus that before it; negative when it freed memory. Null where the file has
-    /// no number. Files have MiB as floating-point numbers, from which this is rounded.
+    /// Allocated memory after the operator minus allocated memory before the operator; negative when the operator freed
+    /// memory. Null where the file has no number. Rounded from the floating-point MiB in the file.
     pub(crate) growth_bytes: Option<i64>,
 }
 
@@ -214,14 +214,14 @@ impl TrackerAnswer {
 /// The contents of the segments.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct UsageRowsAnswer {
-    /// Bytes of each stream or segment, state, part and stack.
+    /// The bytes for each combination of stream or segment, state, part and stack.
     pub(crate) rows: Vec<UsageAnswer>,
 }
 
 /// The contents of the segments, or with `--at` the memory live at a moment.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct MemoryAnswer {
-    /// Bytes of each stream, state, part and stack; null with `--at`.
+    /// The bytes for each combination of stream, state, part and stack; null with `--at`.
     pub(crate) rows: Option<Vec<UsageAnswer>>,
     /// The memory live at the moment; null without `--at`.
     pub(crate) devices: Option<Vec<FlameDevice>>,
@@ -230,11 +230,11 @@ pub(crate) struct MemoryAnswer {
 /// A file that was written.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct WrittenAnswer {
-    /// Its path; null for standard output.
+    /// The file's path; null for standard output.
     pub(crate) path: Option<String>,
-    /// Its format: the suffix of such files.
+    /// The file's format, as a file name suffix.
     pub(crate) format: String,
-    /// Its size; null for standard output.
+    /// The file's size; null for standard output.
     pub(crate) size_bytes: Option<u64>,
 }
 
@@ -242,7 +242,7 @@ pub(crate) struct WrittenAnswer {
 #[cfg(feature = "parquet")]
 #[derive(Default, Serialize, JsonSchema)]
 pub(crate) struct ExportAnswer {
-    /// Its folder.
+    /// The folder of the data set.
     pub(crate) folder: String,
     /// The ranks that were written.
     pub(crate) ranks: Vec<ExportedRank>,
@@ -254,17 +254,17 @@ pub(crate) struct ExportAnswer {
 #[cfg(feature = "parquet")]
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct ExportedRank {
-    /// The file that it was made from.
+    /// The file that the rank was read from.
     pub(crate) file: String,
-    /// The job.
+    /// The name of the job.
     pub(crate) job: String,
-    /// The rank.
+    /// The number of the rank.
     pub(crate) rank: u64,
-    /// Its folder.
+    /// The rank's folder.
     pub(crate) folder: String,
-    /// Whether it replaced an earlier export.
+    /// Whether this export replaced an earlier one.
     pub(crate) replaced: bool,
-    /// Bytes of its files.
+    /// The size of the rank's files.
     pub(crate) size_bytes: u64,
 }
 
@@ -272,9 +272,9 @@ pub(crate) struct ExportedRank {
 #[cfg(feature = "parquet")]
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct UnexportedFile {
-    /// The file.
+    /// The path of the file.
     pub(crate) file: String,
-    /// The reason.
+    /// The reason why the file was not exported.
     pub(crate) error: String,
 }
 
@@ -291,15 +291,15 @@ pub(crate) struct SqlAnswer {
 /// A column of the rows.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SqlColumn {
-    /// Its name; of two columns with the same name the second is called `NAME_2`.
+    /// The column's name; of two columns with the same name the second is called `NAME_2`.
     pub(crate) name: String,
-    /// The SQL name of its type: `BIGINT`, `DOUBLE`, `STRING`, …
+    /// The SQL name of the column's type: `BIGINT`, `DOUBLE`, `STRING`, …
     #[serde(rename = "type")]
     pub(crate) kind: String,
 }
 
 #[cfg(feature = "sql")]
 use crate::sql::SqlRows;
-/// Builds without `sql` have no rows.
+/// A placeholder: builds without `sql` print no rows.
 #[cfg(not(feature = "sql"))]
 type SqlRows = ();

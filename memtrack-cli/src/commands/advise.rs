@@ -1,4 +1,4 @@
-//! `memtrack advise`: what would lower the peak.
+//! `memtrack advise`: suggestions that would lower the peak.
 
 use super::optrace;
 use crate::Streams;
@@ -15,11 +15,11 @@ use memtrack_core::stack::symbols::Symbolizer;
 /// Analyses the trace and prints the findings.
 pub(crate) fn run(args: &AdviseArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let source = optrace::load(&args.trace, streams)?;
-    let (profile, repairs) = optrace::analysed(&args.trace, &source, streams)?;
+    let (profile, repairs) = optrace::analyse_trace(&args.trace, &source, streams)?;
     let device = optrace::device(&args.trace, &profile)?;
     let mut advice = Advice::of(&profile, device, repairs);
     if let Some(recording) = &source.recording {
-        advice.device = optrace::called(&advice.device);
+        advice.device = optrace::report_name(&advice.device);
         if let Some(at_peak) = lines_at_peak(recording, &advice.device) {
             advice = advice.with_largest(&at_peak);
         }
@@ -31,11 +31,11 @@ pub(crate) fn run(args: &AdviseArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         let width = layout(TextArgs { frames: 0, wide: args.wide }).width;
         streams.stdout.write_all(advice.to_text(rows, width).as_bytes())?;
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
-/// Returns the memory of the program's own lines at the peak of the device that reports call `device`; `None` where no
-/// line is known.
+/// Returns the memory of each line of the user's code at the peak of the device that is named `device` in reports;
+/// `None` if no such line is known.
 fn lines_at_peak(recording: &Snapshot, device: &str) -> Option<TopReport> {
     let device = recording.device_ids().into_iter().find(|&id| recording.device_name(id) == device)?;
     let options = TopOptions::new().limit(Advice::MAX_LARGEST).at(Moment::Peak);

@@ -18,26 +18,31 @@ use std::io::Read;
 /// another recording or a snapshot.
 pub(crate) fn run(args: &CategoriesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let head = optrace::head(&args.trace, streams)?;
-    // The bytes read from standard input are put back.
+    // The bytes that were read from standard input are read once more.
     let mut stdin = head.as_slice().chain(&mut *streams.stdin);
     let streams =
         &mut Streams { stdin: &mut stdin, stdout: &mut *streams.stdout, stderr: &mut *streams.stderr };
     if looks_like_trace(&head) {
-        return of_trace(args, &optrace::load(&args.trace, streams)?, streams);
+        return print_trace_categories(args, &optrace::load(&args.trace, streams)?, streams);
     }
     let Loaded { snapshot, .. } =
         load_with(&args.trace.path, args.trace.input, &args.trace.symbols, streams)?;
-    match optrace::of_recording(snapshot) {
-        Ok(source) => of_trace(args, &source, streams),
+    match optrace::from_recording(snapshot) {
+        Ok(source) => print_trace_categories(args, &source, streams),
         Err(snapshot) => categories_read::run(args, *snapshot, streams),
     }
 }
 
-/// Analyses the trace and prints its categories. The trace of a recording names devices as traces do; reports do not.
-fn of_trace(args: &CategoriesArgs, source: &Source, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    let (profile, repairs) = optrace::analysed(&args.trace, source, streams)?;
+/// Analyses the trace and prints its categories. Reports about recordings name devices differently from operator traces
+/// (`cuda:0`).
+fn print_trace_categories(
+    args: &CategoriesArgs,
+    source: &Source,
+    streams: &mut Streams<'_>,
+) -> Result<Exit, CliError> {
+    let (profile, repairs) = optrace::analyse_trace(&args.trace, source, streams)?;
     if args.tensors {
-        return tensors(args, &profile, streams);
+        return print_tensors(args, &profile, streams);
     }
     let device = optrace::device(&args.trace, &profile)?;
     let moments = match args.at {
@@ -48,7 +53,7 @@ fn of_trace(args: &CategoriesArgs, source: &Source, streams: &mut Streams<'_>) -
     };
     let mut report = CategoryReport::of(&profile, device, &moments, repairs);
     if source.recording.is_some() {
-        report.device = optrace::called(&report.device);
+        report.device = optrace::report_name(&report.device);
     }
     if args.format.json {
         let devices = vec![DeviceCategories::Traced(report.answer(args.rows.limit()))];
@@ -57,11 +62,11 @@ fn of_trace(args: &CategoriesArgs, source: &Source, streams: &mut Streams<'_>) -
         let width = layout(TextArgs { frames: 0, wide: args.wide }).width;
         streams.stdout.write_all(report.to_text(args.rows.limit(), width).as_bytes())?;
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 /// Prints every version of every tensor.
-fn tensors(
+fn print_tensors(
     args: &CategoriesArgs,
     profile: &Profile<'_>,
     streams: &mut Streams<'_>,
@@ -110,5 +115,5 @@ fn tensors(
     if args.format.json {
         streams.stdout.write_all(b"]\n")?;
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

@@ -1,6 +1,6 @@
 //! `memtrack categories` of a snapshot or recording: the categories inferred from its stacks, scopes and order of events.
 
-use super::devices::chosen;
+use super::devices::select_devices;
 use crate::Streams;
 use crate::answers::{self, CategoriesAnswer, DeviceCategories};
 use crate::args::device::{DeviceSelector, parse_device};
@@ -12,7 +12,7 @@ use memtrack_core::profile::reading::{BlockCategories, CategoryReading, ReadingA
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::stack::symbols::Symbolizer;
 
-/// Reads the categories of each device, prints them.
+/// Infers the categories of each device and prints them.
 pub(super) fn run(
     args: &CategoriesArgs,
     mut snapshot: Snapshot,
@@ -24,7 +24,7 @@ pub(super) fn run(
         let why = "is not an operator trace; `memtrack export-script` prints the script that records one";
         return Err(CliError::Usage(format!("{option}: {path} {why}")));
     }
-    let requested = args.trace.device.as_deref().map(device).transpose()?;
+    let requested = args.trace.device.as_deref().map(device_selector).transpose()?;
     mention_reordered(snapshot.order_by_time(), streams);
     let moments = match args.at {
         None => vec![ReadingAt::Peak, ReadingAt::End],
@@ -43,7 +43,8 @@ pub(super) fn run(
         let blocks = BlockCategories::infer(&snapshot, &mut symbols, device);
         CategoryReading::of_named(&snapshot, device, &blocks, &moments, &names)
     };
-    let mut devices: Vec<CategoryReading> = chosen(&snapshot, requested)?.into_iter().map(read).collect();
+    let mut devices: Vec<CategoryReading> =
+        select_devices(&snapshot, requested)?.into_iter().map(read).collect();
     let is_used = |device: &CategoryReading| device.all.blocks > 0;
     if requested.is_none() && devices.iter().any(is_used) {
         devices.retain(is_used);
@@ -54,11 +55,11 @@ pub(super) fn run(
     } else {
         print_devices(&devices, streams)?;
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
-/// Parses the device in the words of either sort of file.
-fn device(text: &str) -> Result<DeviceSelector, CliError> {
+/// Parses a device as either reports (`0`) or operator traces (`cuda:0`) name it.
+fn device_selector(text: &str) -> Result<DeviceSelector, CliError> {
     let number = text.strip_prefix("cuda:").unwrap_or(text);
     parse_device(number).map_err(|error| CliError::Usage(format!("--device {text}: {error}")))
 }

@@ -1,7 +1,7 @@
 //! `memtrack check`: a gate for CI. `memtrack_core::analysis::check` compares the numbers with the limits; this module reads the
 //! files and prints the verdict.
 
-use super::diff::{Reading, check_common, check_inputs};
+use super::diff::{ReduceOptions, check_common, check_inputs};
 use crate::Streams;
 use crate::answers;
 use crate::args::{CheckArgs, RulesArgs};
@@ -14,7 +14,7 @@ use memtrack_core::analysis::diff::{Diff, DiffAt, DiffBy, PeakComparison, Side};
 use memtrack_core::analysis::ownership::Rules;
 use std::path::Path;
 
-/// Loads the snapshot, compares it with the limits, and prints which of them it exceeds.
+/// Loads the snapshot, compares it with the limits, and prints which limits it exceeds.
 pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&RulesArgs::default())?;
     let base = args.against.as_deref().map(|base| read_base(base, args, &rules, streams)).transpose()?;
@@ -22,7 +22,8 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     mention_reordered(snapshot.order_by_time(), streams);
     let against = match (&base, args.against.as_deref()) {
         (Some(base), Some(path)) => {
-            let (now, _) = reading(Some(base.by), &rules).reduce(&args.file.path, &snapshot, streams)?;
+            let (now, _) =
+                reduce_options(Some(base.by), &rules).reduce(&args.file.path, &snapshot, streams)?;
             let diff = Diff::of(base, &now, usize::MAX);
             check_common(&diff, [path, &args.file.path], [base, &now])?;
             Some(PeakComparison::of(&diff, args.tolerance))
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         return Err(CliError::Io(format!("cannot check {}: {why}", args.file.path.display())));
     }
     for caveat in found.caveats(&limits) {
-        // A hint; if it cannot be printed, the verdict is there all the same.
+        // A failure to print this hint is ignored: the verdict is complete without it.
         let _ = writeln!(streams.stderr, "memtrack: warning: {caveat}");
     }
     if args.format.json {
@@ -60,11 +61,11 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
             writeln!(streams.stdout, "{verdict}: {line}")?;
         }
     }
-    // A result that may be beyond a limit does not pass: a gate is there to keep it.
-    Ok(if within { Exit::Fine } else { Exit::Finding })
+    // A result that may exceed a limit does not pass: the gate exists to enforce the limit.
+    Ok(if within { Exit::Success } else { Exit::Finding })
 }
 
-/// Reads the file to compare with, reduced to its groups.
+/// Reads the baseline, reduced to its groups.
 fn read_base(
     path: &Path,
     args: &CheckArgs,
@@ -74,10 +75,10 @@ fn read_base(
     check_inputs(path, &args.file.path)?;
     let mut snapshot = load_with(path, args.file.input, &args.file.symbols, streams)?.snapshot;
     mention_reordered(snapshot.order_by_time(), streams);
-    Ok(reading(None, rules).reduce(path, &snapshot, streams)?.0)
+    Ok(reduce_options(None, rules).reduce(path, &snapshot, streams)?.0)
 }
 
-/// Returns the compared values: the peaks, by lines where there are any.
-fn reading(by: Option<DiffBy>, rules: &Rules) -> Reading<'_> {
-    Reading { by, at: DiffAt::Peak, device: None, symbols: &[], rules, stacks: false }
+/// Returns how both files are reduced: to their peaks, by line where the file has lines.
+fn reduce_options(by: Option<DiffBy>, rules: &Rules) -> ReduceOptions<'_> {
+    ReduceOptions { by, at: DiffAt::Peak, device: None, symbols: &[], rules, stacks: false }
 }

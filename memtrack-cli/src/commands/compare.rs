@@ -1,4 +1,4 @@
-//! `memtrack compare`: which segments two snapshots do not share.
+//! `memtrack compare`: the segments that only one of two snapshots has.
 
 use crate::Streams;
 use crate::answers::{self, CompareAnswer, CompareSideAnswer, SegmentAnswer};
@@ -6,7 +6,7 @@ use crate::args::CompareArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_segments;
 use crate::plot::flame;
-use crate::report::{mention_odd, mention_samples, refused};
+use crate::report::{mention_oddities, mention_samples, report_error};
 use crate::scrub;
 use memtrack_core::analysis::units::{counted, human_bytes};
 use memtrack_core::answer::WideAnswer;
@@ -14,10 +14,11 @@ use memtrack_core::snapshot::Snapshot;
 use memtrack_core::viz::{SegmentKey, Usage, compare_folded, compare_usage, only_in};
 use std::path::Path;
 
-/// The number of segments that are listed with their sizes, the largest.
-const SHOWN: usize = 20;
+/// The maximum number of segments, largest first, that are listed with their sizes.
+const MAX_LISTED: usize = 20;
 
-/// Loads both snapshots, prints the addresses, then draws the rest or prints what would be drawn.
+/// Loads both snapshots, prints the addresses of the segments that only one of them has, then draws those segments or
+/// prints the figure's data.
 pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let flame = &args.flame;
     if args.before == Path::new("-") && args.after == Path::new("-") {
@@ -26,19 +27,19 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
     if !flame.folded && !flame.json {
         flame::check_target(&flame.output, flame.force)?;
     }
-    let mut hiding = scrub::requested(&args.scrub);
+    let mut pseudonyms = scrub::from_args(&args.scrub);
     let mut load = |path| {
         let snapshot = load_segments(path, args.input, &args.symbols, streams)?;
-        Ok::<_, CliError>(scrub::hidden_pytorch(snapshot, hiding.as_mut()))
+        Ok::<_, CliError>(scrub::pytorch_with(snapshot, pseudonyms.as_mut()))
     };
     let (before, after) = (load(&args.before)?, load(&args.after)?);
-    scrub::mention(&args.scrub, hiding.as_ref(), streams);
-    let refused = |error| refused(&args.before, error);
+    scrub::mention(&args.scrub, pseudonyms.as_ref(), streams);
+    let report_error = |error| report_error(&args.before, error);
     if flame.folded {
-        let odd = compare_folded(&before, &after, &mut streams.stdout).map_err(refused)?;
-        mention_odd(&odd, streams);
+        let odd = compare_folded(&before, &after, &mut streams.stdout).map_err(report_error)?;
+        mention_oddities(&odd, streams);
         mention_any_samples(&before, &after, streams);
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
     let gone = only_in(&before, &after);
     let new = only_in(&after, &before);
@@ -60,7 +61,7 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
             writeln!(streams.stdout, "{name} = [{}]", addresses.join(", "))?;
         }
         for (title, keys, usage) in [("Only before", &gone, &usage_gone), ("Only after", &new, &usage_new)] {
-            sizes(title, keys, usage, streams)?;
+            print_sizes(title, keys, usage, streams)?;
         }
         let lines = [usage_gone.lines("only_before;"), usage_new.lines("only_after;")].concat();
         let title = format!(
@@ -72,20 +73,20 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
         mention_any_samples(&before, &after, streams);
     }
     for usage in [&usage_gone, &usage_new] {
-        mention_odd(&usage.odd, streams);
+        mention_oddities(&usage.odd, streams);
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
-/// Warns once that sizes are those of samples.
+/// Warns, once for both files, that sizes are estimates from samples.
 fn mention_any_samples(before: &Snapshot, after: &Snapshot, streams: &mut Streams<'_>) {
     if let Some(sampled) = [before, after].into_iter().find(|snapshot| snapshot.has_samples()) {
         mention_samples(sampled, streams);
     }
 }
 
-/// Prints the sum of segments, and the largest of them.
-fn sizes(
+/// Prints the total size of the segments, and the largest segments.
+fn print_sizes(
     title: &str,
     keys: &[SegmentKey],
     usage: &Usage<'_>,
@@ -97,11 +98,11 @@ fn sizes(
     writeln!(streams.stdout, "\n{title}: {count}, {}", usage.format_with_error(total))?;
     let mut largest: Vec<&SegmentKey> = keys.iter().collect();
     largest.sort_by_key(|key| std::cmp::Reverse(size(key)));
-    for key in largest.iter().take(SHOWN) {
+    for key in largest.iter().take(MAX_LISTED) {
         let address = format!("{:#x}", key.address);
         writeln!(streams.stdout, "  {address:<18} {:>10}", human_bytes(size(key)))?;
     }
-    if let Some(rest) = largest.get(SHOWN..).filter(|rest| !rest.is_empty()) {
+    if let Some(rest) = largest.get(MAX_LISTED..).filter(|rest| !rest.is_empty()) {
         let bytes = rest.iter().fold(0u64, |sum, key| sum.saturating_add(size(key)));
         writeln!(streams.stdout, "  … and {} more, {}", rest.len(), human_bytes(bytes))?;
     }

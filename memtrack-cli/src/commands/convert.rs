@@ -1,7 +1,7 @@
-//! `memtrack convert`: a snapshot in another format, memtrack's and PyTorch's or those of other tools.
+//! `memtrack convert`: converts a snapshot to another format, of memtrack, of PyTorch, or of another tool.
 
-use super::devices::chosen;
-use super::moments::{keep_those_with, moment};
+use super::devices::select_devices;
+use super::moments::{keep_devices_with_moment, moment};
 use super::top::mention_missing;
 use crate::Streams;
 use crate::answers;
@@ -20,7 +20,7 @@ use memtrack_core::stack::symbols::Symbolizer;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Loads the snapshot and writes it in the format of the output's name or of `--to`.
+/// Loads the snapshot and writes it in the format that the suffix of the output or `--to` selects.
 pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let (target, compression) = requested_target(args)?;
     check_fits(args, target)?;
@@ -30,12 +30,12 @@ pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit,
     }
     let loaded = load_with(&args.file, args.input, &args.symbols, streams)?;
     let mut snapshot = scrub::loaded(loaded, &args.scrub, &[], streams).snapshot;
-    let options = match target {
+    let export_options = match target {
         Target::Export(_) => Some(options(args, &mut snapshot, streams)?),
         Target::Snapshot(_) => None,
     };
     let mut symbols = Symbolizer::of(&snapshot);
-    let mut write = |output: &mut dyn Write| match (target, &options) {
+    let mut write = |output: &mut dyn Write| match (target, &export_options) {
         (Target::Export(export), Some(options)) => {
             export.write(&snapshot, &mut symbols, options, output, compression)
         }
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit,
     match target {
         Target::Export(_) => {
             if snapshot.has_samples() {
-                // A hint; if it cannot be printed, the file is there all the same.
+                // A failure to print this hint is ignored: the file is complete without it.
                 let _ = writeln!(
                     streams.stderr,
                     "memtrack: warning: small blocks were sampled: numbers in the file are estimates (`memtrack summary` reports \
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit,
         Target::Snapshot(_) if to_stdout => {}
         Target::Snapshot(_) => mention_samples(&snapshot, streams),
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 /// Returns the format to write.
@@ -89,7 +89,7 @@ fn requested_target(args: &ConvertArgs) -> Result<(Target, Compression), CliErro
     })
 }
 
-/// Refuses options that do not apply to the format.
+/// Rejects options that do not apply to the format.
 fn check_fits(args: &ConvertArgs, target: Target) -> Result<(), CliError> {
     if let Target::Export(Export { missing_feature: Some(feature), name, .. }) = target {
         return Err(CliError::Usage(format!(
@@ -114,7 +114,7 @@ fn check_fits(args: &ConvertArgs, target: Target) -> Result<(), CliError> {
     }
 }
 
-/// Returns the requested devices and moment.
+/// Returns the export options for the requested devices, moment and rules.
 fn options(
     args: &ConvertArgs,
     snapshot: &mut Snapshot,
@@ -122,8 +122,8 @@ fn options(
 ) -> Result<ExportOptions, CliError> {
     let rules = rules(&args.rules)?;
     mention_reordered(snapshot.order_by_time(), streams);
-    let mut devices = chosen(snapshot, args.device.device)?;
-    keep_those_with(snapshot, &mut devices, args.at);
+    let mut devices = select_devices(snapshot, args.device.device)?;
+    keep_devices_with_moment(snapshot, &mut devices, args.at);
     let at = args.at.unwrap_or(At::Peak);
     let with_moment = |device| Ok((device, moment(snapshot, device, at)?));
     let devices = devices.into_iter().map(with_moment).collect::<Result<Vec<_>, CliError>>()?;

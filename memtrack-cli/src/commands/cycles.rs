@@ -5,7 +5,7 @@ use crate::Streams;
 use crate::answers;
 use crate::args::CyclesArgs;
 use crate::error::{CliError, Exit};
-use crate::neighbours::{Kind, refused};
+use crate::neighbours::{Kind, unusable_file};
 use crate::output::{check_targets, write_files};
 use flate2::read::MultiGzDecoder;
 use memtrack_core::analysis::units::human_bytes;
@@ -15,10 +15,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// A compressed graph may unpack to this many times its size, and to a number of bytes more.
-const MOST_UNPACKED: u64 = 64;
-const UNPACKED_ANYWAY: u64 = 64 << 20;
-/// The interval of that check, in bytes.
+/// A compressed graph may unpack to this many times its size plus [`UNPACK_ALLOWANCE`].
+const MAX_UNPACK_RATIO: u64 = 64;
+/// Bytes that any compressed graph may unpack to.
+const UNPACK_ALLOWANCE: u64 = 64 << 20;
+/// The unpacked bytes between two checks of that limit.
 const STEP_BYTES: u64 = 1 << 20;
 
 /// Counts the bytes that are read.
@@ -35,7 +36,7 @@ impl<R: Read> Read for CountingReader<'_, R> {
     }
 }
 
-/// A form of output.
+/// An output format.
 #[derive(Clone, Copy, Debug)]
 enum Form {
     Page,
@@ -44,7 +45,7 @@ enum Form {
     Json,
 }
 
-/// Returns the form that the name of an output selects.
+/// Returns the form that the suffix of the output's name selects.
 fn form(output: &Path) -> Result<Form, CliError> {
     match output.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase()).as_deref() {
         Some("html" | "htm") => Ok(Form::Page),
@@ -58,7 +59,7 @@ fn form(output: &Path) -> Result<Form, CliError> {
     }
 }
 
-/// Reads the graph, and prints it or writes the output.
+/// Reads the graph, then prints its findings or writes them to the output.
 pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let form = args.output.as_deref().map(form).transpose()?;
     check_targets(args.output.as_deref(), args.force)?;
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     let graph = whole.device_memory_subgraph();
     if args.nodes {
         json::write_nodes(&graph, streams.stdout)?;
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
     let findings = Findings::of_subgraph(&graph, &whole);
     let Some((form, output)) = form.zip(args.output.as_ref()) else {
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         } else {
             streams.stdout.write_all(text::text(&graph, &findings, rows).as_bytes())?;
         }
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     };
     let mut content = Vec::new();
     match form {
@@ -86,12 +87,12 @@ pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         Form::Json => json::write(&graph, &findings, &mut content)?,
     }
     write_files(&[(output.clone(), content)])?;
-    // A hint; if it cannot be printed, the file is there all the same.
+    // A failure to print this hint is ignored: the file is complete without it.
     let _ = writeln!(streams.stderr, "wrote {}", output.display());
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
-/// Reads the graph.
+/// Reads the graph of references, which may be compressed by gzip.
 pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>) -> Result<Graph, CliError> {
     let failed = |error: &dyn std::fmt::Display| CliError::input(path, error);
     let mut file;
@@ -103,8 +104,8 @@ pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>)
     };
     let most = max_input.saturating_add(1);
     let mut bytes = Vec::new();
-    // A file of another kind, perhaps endless, is not read whole.
-    input.take(HEAD).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+    // Only the beginning, since a file of another kind may be endless.
+    input.take(HEAD_BYTES).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
     if bytes.starts_with(&GZIP) {
         let head = std::mem::take(&mut bytes);
         let stored = Cell::new(0);
@@ -116,23 +117,26 @@ pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>)
             if read == 0 {
                 break;
             }
-            if bytes.len() as u64 > UNPACKED_ANYWAY + MOST_UNPACKED * stored.get() {
+            if bytes.len() as u64 > UNPACK_ALLOWANCE + MAX_UNPACK_RATIO * stored.get() {
                 return Err(failed(
                     &"it unpacks to too much for its size: it repeats the same data endlessly",
                 ));
             }
         }
     } else if begins_like_graph(&bytes) {
-        input.take(most.saturating_sub(HEAD)).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+        input
+            .take(most.saturating_sub(HEAD_BYTES))
+            .read_to_end(&mut bytes)
+            .map_err(|error| failed(&error))?;
     }
     if bytes.len() as u64 > max_input {
         let most = human_bytes(max_input);
         return Err(failed(&format_args!("it is larger than {most}: --max-input allows more")));
     }
-    read(&bytes).map_err(|error| refused(path, &bytes, &[Kind::Graph], error))
+    read(&bytes).map_err(|error| unusable_file(path, &bytes, &[Kind::Graph], error))
 }
 
 /// The bytes of a file that are inspected to determine its kind.
-const HEAD: u64 = 4096;
-/// The first bytes of gzip files.
+const HEAD_BYTES: u64 = 4096;
+/// The first bytes of every gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];

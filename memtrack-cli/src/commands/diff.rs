@@ -1,6 +1,6 @@
 //! `memtrack diff`: what changed between two files.
 
-use super::devices::chosen;
+use super::devices::select_devices;
 use super::top::mention_missing;
 use crate::Streams;
 use crate::answers::{self, DiffFileAnswer, FilesDiffAnswer};
@@ -27,24 +27,24 @@ enum Picture {
     Folded,
 }
 
-/// A file of which only its groups are left.
-pub(super) struct Reduced {
+/// A file that was reduced to its groups.
+pub(super) struct ReducedFile {
     /// The groups of the report.
     pub(super) side: Side,
-    /// Those of the picture.
+    /// The groups by stack, for the picture.
     stacks: Option<Side>,
     /// Whether the file is complete.
     complete: bool,
 }
 
-/// Reduces one file after the other to its groups, compares those, and prints the differences.
+/// Reduces both files to groups, one file after the other, compares the groups, and prints the differences.
 pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_inputs(&args.before, &args.after)?;
     check_places(&args.symbols)?;
     let picture = args.output.as_deref().map(picture).transpose()?;
     check_targets(args.output.as_deref(), args.force)?;
     let rules = rules(&args.rules)?;
-    let mut reading = Reading {
+    let mut reduce_options = ReduceOptions {
         by: args.by,
         at: args.at,
         device: args.device.device,
@@ -53,17 +53,18 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         stacks: picture.is_some(),
     };
     let mut unmatched = Unmatched::new(&args.rules);
-    let mut hiding = scrub::requested(&args.scrub);
-    let before = reading.read(&args.before, args.input, hiding.as_mut(), &mut unmatched, streams)?;
-    reading.by = Some(before.side.by);
-    let after = reading.read(&args.after, args.input, hiding.as_mut(), &mut unmatched, streams)?;
+    let mut pseudonyms = scrub::from_args(&args.scrub);
+    let before =
+        reduce_options.read(&args.before, args.input, pseudonyms.as_mut(), &mut unmatched, streams)?;
+    reduce_options.by = Some(before.side.by);
+    let after = reduce_options.read(&args.after, args.input, pseudonyms.as_mut(), &mut unmatched, streams)?;
     unmatched.mention(streams);
-    scrub::mention(&args.scrub, hiding.as_ref(), streams);
+    scrub::mention(&args.scrub, pseudonyms.as_ref(), streams);
     let diff = Diff::of(&before.side, &after.side, args.rows.limit());
     check_common(&diff, [&args.before, &args.after], [&before.side, &after.side])?;
     if args.format.json {
-        let mut file = |path: &Path, file: &Reduced| DiffFileAnswer {
-            path: match &mut hiding {
+        let mut file = |path: &Path, file: &ReducedFile| DiffFileAnswer {
+            path: match &mut pseudonyms {
                 Some(scrub) => scrub.file(path),
                 None => path.to_string_lossy().into_owned(),
             },
@@ -89,65 +90,65 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
             }
         }
         write_files(&[(target.clone(), content)])?;
-        // A hint; if it cannot be printed, the file is there all the same.
+        // A failure to print this hint is ignored: the file is complete without it.
         let _ = writeln!(streams.stderr, "wrote {}", target.display());
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 /// The options for reducing files.
-pub(super) struct Reading<'a> {
-    /// The grouping; none: the default for the file.
+pub(super) struct ReduceOptions<'a> {
+    /// The grouping; `None` for the default of the file.
     pub(super) by: Option<DiffBy>,
-    /// Which blocks are counted.
+    /// The blocks that are counted.
     pub(super) at: DiffAt,
     /// The requested device.
     pub(super) device: Option<DeviceSelector>,
-    /// Folders with binaries.
+    /// Folders with the recorded program's binaries.
     pub(super) symbols: &'a [PathBuf],
-    /// The rules for the user's code.
+    /// The rules that distinguish the user's code.
     pub(super) rules: &'a Rules,
     /// Whether groups by stack are needed too.
     pub(super) stacks: bool,
 }
 
-impl Reading<'_> {
-    /// Reads a file, with `hiding`'s pseudonyms if there are any; when this returns, only its groups are in memory.
+impl ReduceOptions<'_> {
+    /// Reads a file and reduces it to its groups, so that the rest can leave memory; with `pseudonyms`, names become pseudonyms.
     ///
     /// # Errors
-    /// Fails when it cannot be read, holds nothing, or does not have the device.
+    /// Fails when the file cannot be read, has no memory and events, or does not have the device.
     fn read(
         &self,
         path: &Path,
         input: InputArgs,
-        hiding: Option<&mut Scrub>,
+        pseudonyms: Option<&mut Scrub>,
         unmatched: &mut Unmatched,
         streams: &mut Streams<'_>,
-    ) -> Result<Reduced, CliError> {
+    ) -> Result<ReducedFile, CliError> {
         let Loaded { mut snapshot, report, .. } = load(path, input, streams)?;
         let complete = report.is_none_or(|report| report.complete);
         mention_reordered(snapshot.order_by_time(), streams);
-        let snapshot = scrub::hidden(snapshot, hiding, self.symbols);
+        let snapshot = scrub::snapshot_with(snapshot, pseudonyms, self.symbols);
         let (side, stacks) = self.reduce(path, &snapshot, streams)?;
-        unmatched.look(&snapshot, &mut self.symbols(&snapshot));
-        Ok(Reduced { side, stacks, complete })
+        unmatched.scan(&snapshot, &mut self.symbols(&snapshot));
+        Ok(ReducedFile { side, stacks, complete })
     }
 
     fn symbols(&self, snapshot: &Snapshot) -> Symbolizer {
         self.symbols.iter().fold(Symbolizer::of(snapshot), |symbols, folder| symbols.with_folder(folder))
     }
 
-    /// Reduces a file that was read, and is in order of time.
+    /// Reduces a loaded file, whose events are in chronological order, to its groups.
     ///
     /// # Errors
-    /// Fails when it holds nothing, or does not have the device.
+    /// Fails when the file has no memory and events, or does not have the device.
     pub(super) fn reduce(
         &self,
         path: &Path,
         snapshot: &Snapshot,
         streams: &mut Streams<'_>,
     ) -> Result<(Side, Option<Side>), CliError> {
-        let devices = chosen(snapshot, self.device)?;
+        let devices = select_devices(snapshot, self.device)?;
         let by = self.by.unwrap_or_else(|| DiffBy::default_for(snapshot));
         let mut symbols = self.symbols(snapshot);
         let mut side = |by| Side::of(snapshot, &mut symbols, &devices, by, self.at, self.rules);
@@ -167,7 +168,7 @@ impl Reading<'_> {
     }
 }
 
-/// Refuses to read standard input twice.
+/// Rejects standard input for both files.
 ///
 /// # Errors
 /// A usage error when both files are standard input.
@@ -178,7 +179,7 @@ pub(super) fn check_inputs(before: &Path, after: &Path) -> Result<(), CliError> 
     }
 }
 
-/// Refuses files that have nothing in common to compare.
+/// Rejects files that have no device in common.
 ///
 /// # Errors
 /// A usage error that lists the devices.
@@ -193,7 +194,7 @@ pub(super) fn check_common(diff: &Diff, paths: [&Path; 2], sides: [&Side; 2]) ->
     Err(CliError::Usage(format!("the two files have no device in common: {}; {}", devices(0), devices(1))))
 }
 
-/// Returns the picture that a name selects.
+/// Returns the kind of picture that the suffix of a file name selects.
 fn picture(target: &Path) -> Result<Picture, CliError> {
     match target.extension().and_then(|suffix| suffix.to_str()) {
         Some("svg") => Ok(Picture::Svg),

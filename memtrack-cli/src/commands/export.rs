@@ -4,7 +4,7 @@ use crate::Streams;
 use crate::answers::{self, ExportAnswer, ExportedRank, UnexportedFile};
 use crate::args::ExportArgs;
 use crate::error::{CliError, Exit};
-use crate::load::{check_places, load_one};
+use crate::load::{check_places, load_on_thread};
 use crate::many::{expand, read_all};
 use crate::ownership::rules;
 use crate::scrub::{self, mention_key};
@@ -21,40 +21,41 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// The state that the threads share.
-struct Work<'a> {
+struct SharedState<'a> {
     args: &'a ExportArgs,
     options: DigestOptions,
     /// Whether there is only one file.
     alone: bool,
-    /// By job and rank: the file that this command takes for it.
-    taken: Mutex<HashMap<(String, u64), PathBuf>>,
+    /// The file that this command exports for each job and rank.
+    claimed: Mutex<HashMap<(String, u64), PathBuf>>,
 }
 
-/// A rank that was written, and the oddities of its file.
-type One = Result<(ExportedRank, Vec<String>), CliError>;
+/// The result of one file: the rank that was written, and warnings about the file.
+type ExportResult = Result<(ExportedRank, Vec<String>), CliError>;
 
-/// Exports the files, as many at a time as there are cores. One that fails is named, and the others are exported; the
-/// first failure is the command's.
+/// Exports the files, as many at a time as there are cores. A file that fails is reported and the others are still
+/// exported; the exit code is that of the first failure.
 pub(crate) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check(args)?;
     let files = expand(&args.files, args.recursive)?;
     if args.rank.is_some() && files.len() > 1 {
         return Err(CliError::Usage("--rank is for one file: each rank has its own".into()));
     }
-    let work = Work { args, options: options(args)?, alone: files.len() == 1, taken: Mutex::default() };
-    let mut all: Vec<One> = read_all(&files, args.jobs, |file| export(file, &work));
-    if work.alone && all.first().is_some_and(Result::is_err) {
-        return all.remove(0).map(|_| Exit::Fine);
+    let shared =
+        SharedState { args, options: options(args)?, alone: files.len() == 1, claimed: Mutex::default() };
+    let mut all: Vec<ExportResult> = read_all(&files, args.jobs, |file| export(file, &shared));
+    if shared.alone && all.first().is_some_and(Result::is_err) {
+        return all.remove(0).map(|_| Exit::Success);
     }
     let mut answer =
         ExportAnswer { folder: args.parquet.to_string_lossy().into_owned(), ..Default::default() };
-    let mut exit = Exit::Fine;
+    let mut exit = Exit::Success;
     mention_key(&args.scrub, streams);
-    // The messages are hints; if they cannot be printed, the files are there all the same.
-    for (file, one) in files.iter().zip(all) {
-        match one {
-            Ok((rank, odd)) => {
-                for line in odd {
+    // Failures to print these hints are ignored: the files are complete without them.
+    for (file, result) in files.iter().zip(all) {
+        match result {
+            Ok((rank, warnings)) => {
+                for line in warnings {
                     let _ = writeln!(streams.stderr, "memtrack: warning: {}", printable(&line));
                 }
                 if !args.format.json {
@@ -65,7 +66,7 @@ pub(crate) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, 
             }
             Err(error) => {
                 let _ = writeln!(streams.stderr, "memtrack: {error}");
-                if exit == Exit::Fine {
+                if exit == Exit::Success {
                     exit = error.exit_code();
                 }
                 let file = file.to_string_lossy().into_owned();
@@ -79,7 +80,7 @@ pub(crate) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     Ok(exit)
 }
 
-/// Refuses everything that can be refused before a file is read.
+/// Rejects invalid arguments before any file is read.
 fn check(args: &ExportArgs) -> Result<(), CliError> {
     check_places(&args.symbols)?;
     if args.job.as_deref() == Some("") {
@@ -105,9 +106,9 @@ fn options(args: &ExportArgs) -> Result<DigestOptions, CliError> {
 }
 
 /// Exports one file.
-fn export(file: &Path, work: &Work<'_>) -> One {
-    let args = work.args;
-    let (mut loaded, warning) = load_one(file, args.input)?;
+fn export(file: &Path, shared: &SharedState<'_>) -> ExportResult {
+    let args = shared.args;
+    let (mut loaded, warning) = load_on_thread(file, args.input)?;
     let mut odd: Vec<String> =
         warning.map(|warning| format!("{}: {warning}", file.display())).into_iter().collect();
     let complete = loaded.report.as_ref().is_none_or(|report| report.complete);
@@ -117,18 +118,18 @@ fn export(file: &Path, work: &Work<'_>) -> One {
             file.display()
         ));
     }
-    // The file's own rank is among the names that are hidden next.
-    let mut name = RankName::of(&loaded.snapshot, &called(file));
-    // Steps are found by the name that was given.
+    // Determined before names are replaced by pseudonyms: the rank may be part of a name.
+    let mut name = RankName::of(&loaded.snapshot, &absolute_path(file));
+    // Steps are found by the name in `--per`, so that name is kept.
     let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
-    let mut hiding = scrub::requested(&args.scrub).map(keeping);
-    loaded.snapshot = scrub::hidden(loaded.snapshot, hiding.as_mut(), &args.symbols.places);
-    let mut hidden = |path: &Path| match &mut hiding {
+    let mut pseudonyms = scrub::from_args(&args.scrub).map(keeping);
+    loaded.snapshot = scrub::snapshot_with(loaded.snapshot, pseudonyms.as_mut(), &args.symbols.places);
+    let mut hidden = |path: &Path| match &mut pseudonyms {
         Some(scrub) => scrub.file(path),
         None => path.to_string_lossy().into_owned(),
     };
     let job = args.job.clone().unwrap_or_else(|| {
-        let job = name.job.take().unwrap_or_else(|| job_of(file));
+        let job = name.job.take().unwrap_or_else(|| job_from_folder(file));
         hidden(Path::new(&job))
     });
     let snapshot = &loaded.snapshot;
@@ -137,9 +138,9 @@ fn export(file: &Path, work: &Work<'_>) -> One {
     }
     let symbols = Symbolizer::of(snapshot);
     let mut symbols = args.symbols.places.iter().fold(symbols, Symbolizer::with_folder);
-    let mut digest = RankDigest::of(snapshot, &mut symbols, &whole(file), complete, &work.options);
-    (digest.file, digest.name) = (hidden(&whole(file)), name);
-    let rank = place(file, &job, digest.name.rank, work)?;
+    let mut digest = RankDigest::of(snapshot, &mut symbols, &canonical_path(file), complete, &shared.options);
+    (digest.file, digest.name) = (hidden(&canonical_path(file)), name);
+    let rank = claim_rank(file, &job, digest.name.rank, shared)?;
     let folder = rank_folder(&args.parquet, &job, rank);
     let in_the_way = |why: &str| {
         CliError::Usage(format!(
@@ -147,7 +148,7 @@ fn export(file: &Path, work: &Work<'_>) -> One {
             folder.display()
         ))
     };
-    // Reported before writing, and decided when writing.
+    // Checked here to fail early; `write_rank` checks again.
     let refusal = rank_contents(&args.parquet, &job, rank).refusal(&digest.file);
     if let Some(why) = refusal.filter(|_| !args.force) {
         return Err(in_the_way(&why));
@@ -169,17 +170,22 @@ fn export(file: &Path, work: &Work<'_>) -> One {
     Ok((rank, odd))
 }
 
-/// Returns which rank of `job` a file is; no other file of this command is the same.
-fn place(file: &Path, job: &str, stated: Option<u64>, work: &Work<'_>) -> Result<u64, CliError> {
-    let rank = work.args.rank.or(stated).or((work.alone && !work.args.require_rank).then_some(0)).ok_or_else(|| {
+/// Determines the rank of a file in `job`, and reserves that rank for the file.
+fn claim_rank(
+    file: &Path,
+    job: &str,
+    stated: Option<u64>,
+    shared: &SharedState<'_>,
+) -> Result<u64, CliError> {
+    let rank = shared.args.rank.or(stated).or((shared.alone && !shared.args.require_rank).then_some(0)).ok_or_else(|| {
         CliError::Usage(format!(
             "cannot determine the rank of {}: call it rank3.pickle, put it into a folder rank=3, or export \
              it alone with --rank",
             file.display()
         ))
     })?;
-    let mut taken = work.taken.lock().unwrap_or_else(PoisonError::into_inner);
-    match taken.entry((job.to_owned(), rank)) {
+    let mut claimed = shared.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+    match claimed.entry((job.to_owned(), rank)) {
         Entry::Vacant(free) => {
             free.insert(file.to_owned());
             Ok(rank)
@@ -192,19 +198,21 @@ fn place(file: &Path, job: &str, stated: Option<u64>, work: &Work<'_>) -> Result
     }
 }
 
-/// Returns the file's whole path, which identifies it when it is exported again.
-fn whole(file: &Path) -> PathBuf {
+/// Returns the file's canonical path, which identifies the file when it is exported again.
+fn canonical_path(file: &Path) -> PathBuf {
     std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned())
 }
 
-/// Returns the path by which it was named, with its folders: a link's own name may contain the rank.
-fn called(file: &Path) -> PathBuf {
+/// Returns the file's absolute path without resolving links, since the name of a link may contain the rank.
+fn absolute_path(file: &Path) -> PathBuf {
     std::path::absolute(file).unwrap_or_else(|_| file.to_owned())
 }
 
-/// Returns the job of a file that does not state it: the name of its folder.
-fn job_of(file: &Path) -> String {
-    let folder =
-        whole(file).parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+/// Returns the job of a file that contains no job name: the name of the file's folder.
+fn job_from_folder(file: &Path) -> String {
+    let folder = canonical_path(file)
+        .parent()
+        .and_then(Path::file_name)
+        .map(|name| name.to_string_lossy().into_owned());
     folder.filter(|name| !name.is_empty()).unwrap_or_else(|| "run".into())
 }

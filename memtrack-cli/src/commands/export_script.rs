@@ -7,7 +7,7 @@ use crate::error::{CliError, Exit};
 use crate::output::{check_targets, write_files};
 use std::path::Path;
 
-// They are Python, so that they can inspect the profiler and the collector of the program that they run in.
+// The scripts are in Python, so that they can inspect the profiler and the garbage collector of the program that they run in.
 const OPERATOR_TRACE: &str = include_str!("../export/optrace.py");
 const CYCLES: &str = include_str!("../export/cycles.py");
 
@@ -23,5 +23,5 @@ pub(crate) fn run(args: &ExportScriptArgs, streams: &mut Streams<'_>) -> Result<
         }
     }
     answers::EXPORT_SCRIPT.report_written(target, "py", args.written, streams)?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

@@ -1,4 +1,4 @@
-//! `memtrack gpus`: the machine's NVIDIA devices, their free memory, and the processes that hold the rest.
+//! `memtrack gpus`: the machine's NVIDIA devices, their free memory, and the processes that use the rest.
 
 use crate::Streams;
 use crate::answers;
@@ -6,13 +6,13 @@ use crate::args::GpusArgs;
 use crate::error::{CliError, Exit};
 use memtrack_core::cuda::{Gpus, gpus};
 
-/// Queries the driver and NVML, prints the page. Failed queries are reported on standard error.
+/// Queries the driver and NVML, and prints the results. Failed queries are reported on standard error.
 pub(crate) fn run(args: &GpusArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let page: Gpus = match gpus() {
         Ok(page) => page,
         Err(error) => {
             if args.format.json {
-                // A script parses the output on any machine.
+                // Scripts expect JSON on any machine.
                 answers::GPUS.print(&Gpus::none(error.clone()).answer(), streams)?;
             }
             return Err(CliError::Io(error.to_string()));
@@ -26,5 +26,5 @@ pub(crate) fn run(args: &GpusArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     if let Some(missing) = &page.missing {
         writeln!(streams.stderr, "memtrack: {missing}")?;
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

@@ -1,7 +1,7 @@
 //! `memtrack leaks`: memory that grows and is never freed.
 
 use super::cycles::read_graph;
-use super::devices::chosen;
+use super::devices::select_devices;
 use super::top::mention_missing;
 use crate::Streams;
 use crate::answers::{LEAKS, LeaksAnswer};
@@ -25,10 +25,10 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A pattern file is read only up to this many bytes: such files are short.
-const LONGEST_PATTERNS: u64 = 1 << 20;
+/// The largest pattern file, in bytes: such files are short.
+const MAX_PATTERN_FILE_BYTES: u64 = 1 << 20;
 
-/// Reads the files, looks for leaks, and ends with 1 where there are any.
+/// Reads the files, prints the leaks, and returns exit code 1 if there are any.
 pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     if args.files.iter().filter(|file| *file == Path::new("-")).count() > 1 {
         return Err(CliError::Usage("only one of the files can be standard input".into()));
@@ -38,8 +38,8 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     let (graphs, files): (Vec<&PathBuf>, Vec<&PathBuf>) = args.files.iter().partition(|file| is_graph(file));
     let report = match &files[..] {
         [] => None,
-        [file] => Some(of_one(file, args, &options, streams)?),
-        files => Some(of_several(files, args, &options, streams)?),
+        [file] => Some(report_of_file(file, args, &options, streams)?),
+        files => Some(report_of_files(files, args, &options, streams)?),
     };
     let graphs: Vec<(Graph, Findings)> = graphs
         .into_iter()
@@ -51,12 +51,12 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         })
         .collect::<Result<_, CliError>>()?;
     for glob in report.iter().flat_map(|report| &report.unused_suppressions) {
-        // A hint; if it cannot be printed, the report is there all the same.
+        // A failure to print this hint is ignored: the report is complete without it.
         let _ =
             writeln!(streams.stderr, "memtrack: warning: no stack matches the pattern {}", printable(glob));
     }
     let blind = report.as_ref().and_then(LeakReport::blind);
-    // The memory that steps left behind is useful even if they are too few to find growth.
+    // The memory that each step left behind is useful even if there are too few steps to find growth.
     let is_uninformative = |report: &LeakReport| {
         blind.is_some() && report.devices.iter().all(|device| device.generations.is_none())
     };
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     } else {
         if let Some(report) = informative {
             let text = report.to_text(layout(args.text));
-            // The reason why leaks cannot be determined goes to stderr, once.
+            // The reason why leaks cannot be determined goes to standard error only.
             let answers = if blind.is_some() && !leaking { report.answer().len() } else { 0 };
             let text: String = text.split_inclusive('\n').skip(answers).collect();
             write!(streams.stdout, "{}", if answers > 0 { text.trim_start() } else { &text })?;
@@ -93,12 +93,12 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         }
     }
     match blind {
-        // A script must not take this for "nothing leaks".
+        // The exit code must not suggest that nothing leaks.
         Some(why) if !leaking => {
             let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
             Err(CliError::Io(format!("cannot determine what leaks in {}: {why}", files.join(", "))))
         }
-        _ => Ok(if leaking || late { Exit::Finding } else { Exit::Fine }),
+        _ => Ok(if leaking || late { Exit::Finding } else { Exit::Success }),
     }
 }
 
@@ -131,15 +131,16 @@ fn options(args: &LeaksArgs) -> Result<LeakOptions, CliError> {
 
 fn read_patterns(path: &Path) -> Result<String, CliError> {
     let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(LONGEST_PATTERNS + 1).read_to_string(&mut text));
+    let read =
+        File::open(path).and_then(|file| file.take(MAX_PATTERN_FILE_BYTES + 1).read_to_string(&mut text));
     read.map_err(|error| CliError::input(path, error))?;
-    if text.len() as u64 > LONGEST_PATTERNS {
+    if text.len() as u64 > MAX_PATTERN_FILE_BYTES {
         return Err(CliError::input(path, "a pattern file has at most a megabyte"));
     }
     Ok(text)
 }
 
-/// Reads a file, and puts it in order of time.
+/// Reads a file and sorts its events by time.
 fn read(
     path: &Path,
     args: &LeaksArgs,
@@ -147,12 +148,12 @@ fn read(
 ) -> Result<(Snapshot, Vec<DeviceId>, Symbolizer), CliError> {
     let mut snapshot = load_with(path, args.input, &args.symbols, streams)?.snapshot;
     mention_reordered(snapshot.order_by_time(), streams);
-    let devices = chosen(&snapshot, args.device.device)?;
+    let devices = select_devices(&snapshot, args.device.device)?;
     let symbols = Symbolizer::of(&snapshot);
     Ok((snapshot, devices, symbols))
 }
 
-fn of_one(
+fn report_of_file(
     path: &Path,
     args: &LeaksArgs,
     options: &LeakOptions,
@@ -160,7 +161,7 @@ fn of_one(
 ) -> Result<LeakReport, CliError> {
     let (snapshot, devices, mut symbols) = read(path, args, streams)?;
     let mut unmatched = Unmatched::new(&args.rules);
-    unmatched.look(&snapshot, &mut symbols);
+    unmatched.scan(&snapshot, &mut symbols);
     unmatched.mention(streams);
     let report = leaks(&snapshot, &mut symbols, &devices, options);
     let report = report.map_err(|error| CliError::Usage(format!("--per: {}: {error}", path.display())))?;
@@ -168,7 +169,7 @@ fn of_one(
     Ok(report)
 }
 
-fn of_several(
+fn report_of_files(
     files: &[&PathBuf],
     args: &LeaksArgs,
     options: &LeakOptions,
@@ -181,7 +182,7 @@ fn of_several(
     let mut unmatched = Unmatched::new(&args.rules);
     for path in files {
         let (snapshot, devices, mut symbols) = read(path, args, streams)?;
-        unmatched.look(&snapshot, &mut symbols);
+        unmatched.scan(&snapshot, &mut symbols);
         snaps.push(ReducedSnapshot::of(&snapshot, &mut symbols, &devices, path.to_string_lossy(), options));
         mention_missing(&symbols, streams);
     }

@@ -1,7 +1,7 @@
 //! `memtrack memory`: the contents of the segments, or with `--at` the memory live at a moment, as a flame graph.
 
-use super::devices::chosen;
-use super::moments::{keep_those_with, moment};
+use super::devices::select_devices;
+use super::moments::{keep_devices_with_moment, moment};
 use super::top::mention_missing;
 use super::usage;
 use crate::Streams;
@@ -20,7 +20,7 @@ use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_core::viz::Grouping;
 use std::path::Path;
 
-/// Draws the segments, as PyTorch does, or a moment.
+/// Draws the segments, as PyTorch does, or the memory that was live at a moment.
 pub(crate) fn run(args: &MemoryArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     match (args.at, args.of_moments()) {
         (Some(at), _) => at_a_moment(args, at, streams),
@@ -35,11 +35,11 @@ pub(crate) fn run(args: &MemoryArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     }
 }
 
-/// Adds up the live memory, then draws or prints it.
+/// Adds up the memory that was live at the moment, then draws or prints the sums.
 fn at_a_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let to_file = !args.flame.folded && !args.flame.json;
     let target = &args.flame.output;
-    let drawn = if to_file { Some(is_drawn(target)?) } else { None };
+    let picture = if to_file { Some(is_picture(target)?) } else { None };
     if to_file {
         check_targets([target.as_path()], args.flame.force)?;
     }
@@ -47,8 +47,8 @@ fn at_a_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<E
     let loaded = load_file(&args.file, streams)?;
     let Loaded { mut snapshot, .. } = scrub::loaded(loaded, &args.scrub, &[], streams);
     mention_reordered(snapshot.order_by_time(), streams);
-    let mut devices = chosen(&snapshot, args.device.device)?;
-    keep_those_with(&snapshot, &mut devices, Some(at));
+    let mut devices = select_devices(&snapshot, args.device.device)?;
+    keep_devices_with_moment(&snapshot, &mut devices, Some(at));
     let mut symbols = Symbolizer::of(&snapshot);
     let mut flame = LiveFlame::new();
     for device in devices {
@@ -56,14 +56,14 @@ fn at_a_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<E
         flame.add(&snapshot, &mut symbols, device, at, &rules);
     }
     let mut unmatched = Unmatched::new(&args.rules);
-    unmatched.look(&snapshot, &mut symbols);
+    unmatched.scan(&snapshot, &mut symbols);
     unmatched.mention(streams);
     if args.device.device.is_none() {
         flame.remove_empty_devices();
     }
     let folded =
         || flame.folded().into_iter().flat_map(|line| (line + "\n").into_bytes()).collect::<Vec<u8>>();
-    let content = match drawn {
+    let content = match picture {
         Some(true) => {
             let mut svg = Vec::new();
             flame_graph(&flame, &mut svg).map_err(|error| CliError::output(target, error))?;
@@ -74,23 +74,23 @@ fn at_a_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<E
             let devices = Some(flame.rows().devices);
             answers::MEMORY.print(&MemoryAnswer { rows: None, devices }, streams)?;
             mention_missing(&symbols, streams);
-            return Ok(Exit::Fine);
+            return Ok(Exit::Success);
         }
         None => {
             streams.stdout.write_all(&folded())?;
             mention_missing(&symbols, streams);
-            return Ok(Exit::Fine);
+            return Ok(Exit::Success);
         }
     };
     mention_missing(&symbols, streams);
     write_files(&[(target.clone(), content)])?;
-    // A hint; if it cannot be printed, the file is there all the same.
+    // A failure to print this hint is ignored: the file is complete without it.
     let _ = writeln!(streams.stderr, "wrote {}", target.display());
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
-/// Returns whether a file of that name is a picture; otherwise it has the folded lines.
-fn is_drawn(target: &Path) -> Result<bool, CliError> {
+/// Returns whether the suffix of `target` selects a picture; if not, it selects folded lines.
+fn is_picture(target: &Path) -> Result<bool, CliError> {
     let suffix = target.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase());
     match suffix.as_deref() {
         None | Some("svg") => Ok(true),

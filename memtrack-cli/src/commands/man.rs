@@ -10,7 +10,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Writes a page for the command and for each verb.
+/// Writes a page for the command itself and one for each verb.
 pub(crate) fn run(args: &ManArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let mut command = Cli::command();
     command.build();
@@ -25,12 +25,12 @@ pub(crate) fn run(args: &ManArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
         pages.push((target, page(command, &commands)?));
     }
     write_files(&pages)?;
-    // A hint; if it cannot be printed, the pages are there all the same.
+    // A failure to print this hint is ignored: the pages are complete without it.
     let _ = writeln!(streams.stderr, "wrote {} pages to {}", pages.len(), args.folder.display());
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
-/// Returns whether a verb has a page: a hidden verb is not built.
+/// Returns whether a verb has a page. Verbs that this build lacks are hidden, and have none.
 fn has_page(verb: &Command) -> bool {
     verb.get_name() != "help" && !verb.is_hide_set()
 }
@@ -73,7 +73,7 @@ fn page(command: &Command, all: &[Command]) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// Splits the end of `--help`: the examples, the explanations, and the exit codes.
+/// Splits the text at the end of `--help` into examples, explanations, and exit codes.
 fn parts(command: &Command) -> (String, String, String) {
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let (rest, codes) = help.split_once("Exit codes: ").unwrap_or((&help, ""));
@@ -82,7 +82,7 @@ fn parts(command: &Command) -> (String, String, String) {
     (examples.trim_end().to_owned(), notes.trim_end().to_owned(), codes.to_owned())
 }
 
-/// Formats a section of the page; `as_is` keeps its lines.
+/// Formats a section of the page; `as_is` preserves the line breaks of the text.
 fn section(title: &str, text: &str, as_is: bool, page: &mut Vec<u8>) -> io::Result<()> {
     if text.is_empty() {
         return Ok(());
@@ -92,9 +92,9 @@ fn section(title: &str, text: &str, as_is: bool, page: &mut Vec<u8>) -> io::Resu
         writeln!(page, ".nf")?;
     }
     for line in text.lines() {
-        // A line to type, within a text.
-        let is_kept = !as_is && line.starts_with("  ");
-        match is_kept {
+        // An indented line is a command to type.
+        let is_command = !as_is && line.starts_with("  ");
+        match is_command {
             true => writeln!(page, ".br\n{}", escaped(line))?,
             false => writeln!(page, "{}", escaped(line))?,
         }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_stays_text() {
+    fn lines_are_escaped_for_man() {
         assert_eq!(escaped(".TH --set 'a\\b'"), "\\&.TH \\-\\-set 'a\\eb'");
     }
 

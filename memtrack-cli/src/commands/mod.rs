@@ -1,5 +1,5 @@
-//! The verbs, a file each: parse, load, one call, write. A verb takes its arguments and the process's streams and
-//! returns how it ended.
+//! The verbs, one file each: load the input, make one call into memtrack-core, write the result. A verb receives its
+//! arguments and the process's streams, and returns the exit code.
 
 mod advise;
 mod categories;

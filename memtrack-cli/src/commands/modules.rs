@@ -1,4 +1,4 @@
-//! `memtrack modules`: memory module by module.
+//! `memtrack modules`: the memory of each module.
 
 use super::optrace;
 use crate::Streams;
@@ -8,14 +8,14 @@ use crate::error::{CliError, Exit};
 use crate::report::layout;
 use memtrack_core::profile::modules::{DEPTH, ModuleReport};
 
-/// Analyses the trace and prints its modules.
+/// Analyses the trace and prints the memory of its modules.
 pub(crate) fn run(args: &ModulesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let source = optrace::load(&args.trace, streams)?;
-    let (profile, repairs) = optrace::analysed(&args.trace, &source, streams)?;
+    let (profile, repairs) = optrace::analyse_trace(&args.trace, &source, streams)?;
     let device = optrace::device(&args.trace, &profile)?;
     let mut report = ModuleReport::of(&profile, device, repairs);
     if source.recording.is_some() {
-        report.device = optrace::called(&report.device);
+        report.device = optrace::report_name(&report.device);
     }
     if args.format.json {
         answers::MODULES.print(&report.answer(args.depth.unwrap_or(u32::MAX)), streams)?;
@@ -23,5 +23,5 @@ pub(crate) fn run(args: &ModulesArgs, streams: &mut Streams<'_>) -> Result<Exit,
         let width = layout(TextArgs { frames: 0, wide: args.wide }).width;
         streams.stdout.write_all(report.to_text(args.depth.unwrap_or(DEPTH), width).as_bytes())?;
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

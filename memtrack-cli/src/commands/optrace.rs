@@ -1,10 +1,10 @@
-//! Loads the trace for the verbs about operator traces, and chooses its device.
+//! Loads the trace for the verbs about operator traces, and selects the device.
 
 use crate::Streams;
 use crate::args::TraceArgs;
 use crate::error::CliError;
 use crate::load::check_places;
-use crate::neighbours::{Kind, head_of_stdin, refused};
+use crate::neighbours::{Kind, head_of_stdin, unusable_file};
 use memtrack_core::analysis::attribution::EventNames;
 use memtrack_core::analysis::units::printable;
 use memtrack_core::profile::Repairs;
@@ -23,36 +23,36 @@ use std::path::Path;
 /// Reads the first bytes of the file, which distinguish an operator trace from other files.
 ///
 /// # Errors
-/// Fails when it cannot be read.
+/// Fails when the file cannot be read.
 pub(super) fn head(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Vec<u8>, CliError> {
     let mut head = Vec::new();
     let read = if args.path == Path::new("-") {
-        streams.stdin.take(HEAD).read_to_end(&mut head)
+        streams.stdin.take(HEAD_BYTES).read_to_end(&mut head)
     } else {
-        File::open(&args.path).and_then(|file| file.take(HEAD).read_to_end(&mut head))
+        File::open(&args.path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head))
     };
     read.map_err(|error| CliError::input(&args.path, error))?;
     Ok(head)
 }
 
 /// The bytes of a file that are inspected to determine its kind.
-const HEAD: u64 = 4096;
+const HEAD_BYTES: u64 = 4096;
 
-/// A trace, and its recording, if it is from one.
+/// An operator trace, and the recording that it was made from, if any.
 #[derive(Default)]
 pub(super) struct Source {
     pub(super) read: ReadTrace,
     pub(super) recording: Option<Snapshot>,
-    /// The names of the recording's other reports for its allocations, and the exact sums over them.
+    /// For a recording: the names that other reports have for its allocations, and the exact sums over those.
     pub(super) attribution: Option<Attribution>,
-    /// Whether only small blocks are missing in the recording, for which samples stand.
+    /// Whether the recording lacks nothing but small blocks, which samples represent.
     only_sampled: bool,
 }
 
-/// Reads the trace, or that of a recording.
+/// Reads an operator trace, or derives it from a recording.
 ///
 /// # Errors
-/// Fails when it cannot be read, or is a recording without operators.
+/// Fails when the file cannot be read, or is a recording without operators.
 pub(super) fn load(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Source, CliError> {
     let path = &args.path;
     let failed = |error: &dyn std::fmt::Display| CliError::input(path, error);
@@ -60,13 +60,13 @@ pub(super) fn load(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Source
         let (head, stdin) = head_of_stdin(&mut *streams.stdin)?;
         return read(args, &head, stdin);
     }
-    // Opened by its path, as the recording may be in several files.
+    // A recording is opened by its path, as it may consist of several files.
     let mut file = File::open(path).map_err(|error| failed(&error))?;
     let mut head = Vec::new();
-    file.by_ref().take(HEAD).read_to_end(&mut head).map_err(|error| failed(&error))?;
+    file.by_ref().take(HEAD_BYTES).read_to_end(&mut head).map_err(|error| failed(&error))?;
     if head.starts_with(&MAGIC) {
         let snapshot = crate::load::load_with(path, args.input, &args.symbols, streams)?.snapshot;
-        return recorded(args, snapshot);
+        return trace_from_recording(args, snapshot);
     }
     read(args, &head, head.chain(file))
 }
@@ -76,9 +76,9 @@ fn read(args: &TraceArgs, head: &[u8], input: impl Read) -> Result<Source, CliEr
     let failed = |error: &dyn std::fmt::Display| CliError::input(&args.path, error);
     if !head.starts_with(&MAGIC) {
         let read = optrace::read(input, mode(args), args.input.max_input);
-        // For a snapshot, the trace's reader names the other verbs.
+        // For a snapshot, the error of the trace reader names the verbs that read snapshots.
         let own = [Kind::OperatorTrace, Kind::Recording, Kind::Snapshot];
-        let read = read.map_err(|error| refused(&args.path, head, &own, error))?;
+        let read = read.map_err(|error| unusable_file(&args.path, head, &own, error))?;
         return Ok(Source { read, ..Source::default() });
     }
     let options = LoadOptions::new().max_input(args.input.max_input);
@@ -86,18 +86,19 @@ fn read(args: &TraceArgs, head: &[u8], input: impl Read) -> Result<Source, CliEr
     check_places(&args.symbols)?;
     let mut snapshot = loaded.snapshot;
     snapshot.symbol_folders.clone_from(&args.symbols.places);
-    recorded(args, snapshot)
+    trace_from_recording(args, snapshot)
 }
 
-/// Returns the trace of a recording.
-fn recorded(args: &TraceArgs, snapshot: Snapshot) -> Result<Source, CliError> {
-    of_recording(snapshot).map_err(|_| {
+/// Derives the operator trace of a recording.
+fn trace_from_recording(args: &TraceArgs, snapshot: Snapshot) -> Result<Source, CliError> {
+    from_recording(snapshot).map_err(|_| {
         CliError::input(&args.path, "the recording has no operators: record with Options::operators()")
     })
 }
 
-/// Returns the trace of a recording with its names, or the recording if it has no operators.
-pub(super) fn of_recording(snapshot: Snapshot) -> Result<Source, Box<Snapshot>> {
+/// Derives the operator trace of a recording, and the names for its allocations; returns the recording if it has no
+/// operators.
+pub(super) fn from_recording(snapshot: Snapshot) -> Result<Source, Box<Snapshot>> {
     let Some(recorded) = operator_trace(&snapshot) else { return Err(Box::new(snapshot)) };
     let names = EventNames::of(&snapshot, &mut Symbolizer::of(&snapshot));
     let attribution = Some(Attribution::of(&snapshot, &recorded, names));
@@ -105,33 +106,33 @@ pub(super) fn of_recording(snapshot: Snapshot) -> Result<Source, Box<Snapshot>> 
     Ok(Source { read: recorded.trace.into(), recording: Some(snapshot), attribution, only_sampled })
 }
 
-/// Returns the name in reports for a device of a recording that its trace calls `name`.
-pub(super) fn called(name: &str) -> String {
-    match short(name) {
+/// Returns the name that reports use for a recording's device; `name` is the device's name in operator traces.
+pub(super) fn report_name(name: &str) -> String {
+    match short_name(name) {
         "host" => "host heap".to_owned(),
         "pinned" => "pinned host memory".to_owned(),
         number => format!("device {number}"),
     }
 }
 
-/// Returns the name for `--device` in other reports: a number, `host` or `pinned`.
-fn short(name: &str) -> &str {
+/// Returns the name that `--device` accepts for other reports: a number, `host` or `pinned`.
+fn short_name(name: &str) -> &str {
     match name {
         "cpu" => "host",
         name => name.strip_prefix("cuda:").unwrap_or(name),
     }
 }
 
-/// Returns how the trace is treated.
+/// Returns the requested mode of analysis.
 pub(super) fn mode(args: &TraceArgs) -> Mode {
     if args.compat { Mode::Compat } else { Mode::Tolerant }
 }
 
-/// Analyses the trace, and reports the repairs.
+/// Analyses the trace, and reports what had to be repaired.
 ///
 /// # Errors
-/// Fails when the trace has no allocations, or PyTorch would refuse it and is to be imitated.
-pub(super) fn analysed<'a>(
+/// Fails when the trace has no allocations, and with `--compat` when PyTorch would reject it.
+pub(super) fn analyse_trace<'a>(
     args: &TraceArgs,
     source: &'a Source,
     streams: &mut Streams<'_>,
@@ -139,19 +140,19 @@ pub(super) fn analysed<'a>(
     let Source { read, attribution, only_sampled, .. } = source;
     let mut profile = analyse(&read.trace, mode(args))
         .map_err(|error: AnalysisError| CliError::input(&args.path, error))?;
-    // PyTorch has no samples.
+    // PyTorch's analysis does not support samples.
     if let Some(attribution) = attribution.as_ref().filter(|_| !profile.is_compat()) {
         profile = profile.with_attribution(attribution);
     }
     let repairs = read.repairs.and(profile.repairs());
-    // Sums over samples are estimates with their error.
+    // Sums over samples are not too small: reports show them as estimates with an error.
     if read.trace.header.partial && (!only_sampled || profile.is_compat()) {
         let what =
             "the trace is partial: the program that wrote it left something out, so sums may be too small";
         let _ = writeln!(streams.stderr, "memtrack: warning: {what}");
     }
     for line in repairs.to_string().lines() {
-        // A warning; if it cannot be printed, the report is right all the same.
+        // A failure to print this warning is ignored: the report is correct without it.
         let _ = writeln!(streams.stderr, "memtrack: warning: {line}");
     }
     Ok((profile, repairs))
@@ -160,12 +161,12 @@ pub(super) fn analysed<'a>(
 /// Returns the requested device, or the only one with memory.
 ///
 /// # Errors
-/// A usage error that lists the devices when the trace has no such device, or several and none was named.
+/// A usage error that lists the devices, when the trace lacks the requested one, or has several and none was requested.
 pub(super) fn device(args: &TraceArgs, profile: &Profile<'_>) -> Result<DeviceIndex, CliError> {
     let devices = profile.devices();
     let name = |device: &DeviceIndex| profile.device_name(*device);
     let list = || {
-        // Names may contain anything, and there may be many.
+        // Device names may contain control characters, and there may be many.
         let mut names: Vec<String> = devices.iter().take(20).map(|device| printable(name(device))).collect();
         names.extend((devices.len() > 20).then(|| "…".to_owned()));
         names.join(", ")
@@ -174,7 +175,7 @@ pub(super) fn device(args: &TraceArgs, profile: &Profile<'_>) -> Result<DeviceIn
         (Some(requested), _) => devices
             .iter()
             .copied()
-            .find(|device| name(device) == requested || short(name(device)) == requested)
+            .find(|device| name(device) == requested || short_name(name(device)) == requested)
             .ok_or_else(|| {
                 CliError::Usage(format!("the trace has no device {requested}: it has {}", list()))
             }),

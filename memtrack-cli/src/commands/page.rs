@@ -16,12 +16,12 @@ use memtrack_core::stack::symbols::Symbolizer;
 use std::io::BufWriter;
 use std::path::Path;
 
-/// Loads the snapshot, and writes its page.
+/// Writes the page of `memtrack segment-plot`.
 pub(crate) fn segment_plot(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     write(args, answers::SEGMENT_PLOT, streams, |page| page.showing(View::State))
 }
 
-/// Does the same for PyTorch's verb, with its options.
+/// Writes the page of `memtrack trace-plot`, which has the options of PyTorch's command of that name.
 pub(crate) fn trace_plot(args: &TracePlotArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     write(&args.page, answers::TRACE_PLOT, streams, |page| {
         let page = page.showing(if args.segments { View::Segments } else { View::Timeline });
@@ -29,9 +29,9 @@ pub(crate) fn trace_plot(args: &TracePlotArgs, streams: &mut Streams<'_>) -> Res
     })
 }
 
-/// Does the same for a profile. PyTorch's verb stacks blocks, in the colours of their categories; it is used to see how
-/// much of each category there is. A file without categories is shown as PyTorch would, in the colours of the inferred
-/// ones.
+/// Writes the page of `memtrack profile-plot`: the memory of each category over time. PyTorch's command of that name
+/// stacks blocks in the colours of their categories; files without recorded categories are shown like that, with
+/// inferred categories.
 pub(crate) fn profile_plot(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     write(args, answers::PROFILE_PLOT, streams, |page| {
         let view = if page.has_categories() { View::Categories } else { View::Timeline };
@@ -43,28 +43,28 @@ fn write(
     args: &PageArgs,
     answer: Answer<WrittenAnswer>,
     streams: &mut Streams<'_>,
-    shown: impl FnOnce(Page) -> Page,
+    with_view: impl FnOnce(Page) -> Page,
 ) -> Result<Exit, CliError> {
     let output = &args.target.output;
     let to_stdout = output == Path::new("-");
     if !to_stdout {
         check_targets([output.as_path()], args.target.force)?;
     }
-    let page = shown(page_of(args, streams)?);
+    let page = with_view(page_of(args, streams)?);
     if to_stdout {
         page.write(BufWriter::new(&mut *streams.stdout))?;
         answer.report_written(output, "html", args.target.written, streams)?;
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
     save(&page, output)?;
     answer.report_written(output, "html", args.target.written, streams)?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 /// Writes a page to a file.
 ///
 /// # Errors
-/// Fails when it cannot be written; an existing file is then unchanged.
+/// Fails when the file cannot be written; an existing file is then unchanged.
 pub(super) fn save(page: &Page, target: &Path) -> Result<(), CliError> {
     let failed = |error| CliError::output(target, error);
     let mut file = ReplacingFile::create(target).map_err(failed)?;
@@ -72,7 +72,7 @@ pub(super) fn save(page: &Page, target: &Path) -> Result<(), CliError> {
     file.commit().map_err(failed)
 }
 
-/// Does the same, or serves the page until the process is ended.
+/// Writes the page of `memtrack view`, or serves it until the process is ended.
 pub(crate) fn view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     if !args.serve {
         return write(&args.page, answers::VIEW, streams, |page| page.showing(args.show.into()));
@@ -83,21 +83,21 @@ pub(crate) fn view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result<Exi
     streams.stdout.flush()?;
     let _ = writeln!(streams.stderr, "serving to this machine only; press Ctrl-C to end");
     server.run()?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 fn page_of(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Page, CliError> {
     let loaded = load_file(&args.file, streams)?;
     let snapshot = in_pytorch_form(scrub::snapshot(loaded.snapshot, &args.scrub, &[], streams));
-    Ok(with_categories(&snapshot, &scrub::name(name(&args.file.path), &args.scrub)))
+    Ok(page_with_categories(&snapshot, &scrub::name(name(&args.file.path), &args.scrub)))
 }
 
-/// Returns the page of a snapshot, with the categories that can be inferred for its blocks.
-pub(super) fn with_categories(snapshot: &PytorchSnapshot, name: &str) -> Page {
+/// Returns the page of a snapshot, with the inferred categories of its blocks.
+pub(super) fn page_with_categories(snapshot: &PytorchSnapshot, name: &str) -> Page {
     Page::with_inferred(snapshot, name, &inferred(snapshot, &mut Symbolizer::of(snapshot)))
 }
 
-/// Returns the name of the file on the page.
+/// Returns the name that the page shows for the file.
 pub(super) fn name(path: &Path) -> String {
     if path == Path::new("-") {
         return "standard input".to_owned();

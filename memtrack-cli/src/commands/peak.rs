@@ -1,6 +1,6 @@
-//! `memtrack peak`: everything that was live at the peak.
+//! `memtrack peak`: all memory that was live at the peak.
 
-use super::devices::chosen;
+use super::devices::select_devices;
 use crate::Streams;
 use crate::answers::{self, PeakAnswer};
 use crate::args::{PeakArgs, PeakOf};
@@ -13,7 +13,7 @@ use memtrack_core::analysis::at_peak::{self, AtPeak};
 use memtrack_core::analysis::top::TopOptions;
 use memtrack_core::stack::symbols::Symbolizer;
 
-/// Loads the snapshot, prints the memory that was live at the peak of each device.
+/// Loads the snapshot, and prints the memory that was live at the peak of each device.
 pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&args.ownership.rules)?;
     let mut snapshot = in_pytorch_form(load_file(&args.file, streams)?.snapshot);
@@ -24,13 +24,14 @@ pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     };
     let mut symbols = Symbolizer::of(&snapshot);
     let mut unmatched = Unmatched::new(&args.ownership.rules);
-    unmatched.look(&snapshot, &mut symbols);
+    unmatched.scan(&snapshot, &mut symbols);
     unmatched.mention(streams);
     let options = TopOptions::new().limit(args.rows.limit()).rules(rules.clone());
-    // With every frame shown, stacks are distinguished by all of them.
+    // If every frame is shown, stacks that differ in any frame are separate rows.
     let options = options.fold_hidden(args.text.frames > 0);
     let find = |device| AtPeak::find_with(&snapshot, &mut symbols, device, of, &options);
-    let mut devices: Vec<AtPeak> = chosen(&snapshot, args.device.device)?.into_iter().map(find).collect();
+    let mut devices: Vec<AtPeak> =
+        select_devices(&snapshot, args.device.device)?.into_iter().map(find).collect();
     if args.device.device.is_none() && !devices.iter().all(AtPeak::is_empty) {
         devices.retain(|device| !device.is_empty());
     }
@@ -43,7 +44,7 @@ pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         };
         let devices = devices.iter().map(answer).collect();
         answers::PEAK.print(&PeakAnswer { devices }, streams)?;
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
     let texts: Vec<String> = devices.iter().map(|device| device.to_text(layout(args.text))).collect();
     print_devices(&texts, streams)?;
@@ -52,5 +53,5 @@ pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
             print_explained(&rules, &device.live.rows, layout(args.text), streams)?;
         }
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

@@ -1,12 +1,12 @@
-//! `memtrack ranks`: the ranks of a job, compared.
+//! `memtrack ranks`: compares the ranks of a job.
 
-use super::page::{name, save, with_categories};
+use super::page::{name, page_with_categories, save};
 use super::ranks_pages::{RankPages, check_page};
 use crate::Streams;
 use crate::answers;
 use crate::args::RanksArgs;
 use crate::error::{CliError, Exit};
-use crate::load::{check_places, load_one};
+use crate::load::{check_places, load_on_thread};
 use crate::many::{expand, read_all};
 use crate::output::write_files;
 use crate::ownership::rules;
@@ -23,23 +23,23 @@ use memtrack_core::stack::symbols::Symbolizer;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// The most warnings that are printed one by one.
-const WARNINGS: usize = 5;
+/// The maximum number of warnings that are printed one by one.
+const MAX_WARNINGS: usize = 5;
 
 /// The state that the threads share.
-struct Work<'a> {
+struct SharedState<'a> {
     args: &'a RanksArgs,
     options: DigestOptions,
-    /// The path of each rank's own page, if it is to be written.
+    /// The path of each rank's page, if pages are requested.
     pages: RankPages,
 }
 
-/// The result of one file.
-struct Read {
+/// The result of reading one file.
+struct RankResult {
     digest: RankDigest,
-    /// The oddities of the file.
-    odd: Vec<String>,
-    /// The address of its page, or why that could not be written.
+    /// Warnings about the file.
+    warnings: Vec<String>,
+    /// The link to the rank's page, or why the page could not be written.
     page: Option<Result<String, CliError>>,
 }
 
@@ -49,32 +49,32 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     let options = options(args)?;
     check_page(args)?;
     let files = expand(&args.files, args.recursive)?;
-    let work = Work { args, options, pages: RankPages::plan(args, &files)? };
-    let all: Vec<Result<Read, CliError>> = read_all(&files, args.jobs, |file| read(file, &work));
+    let shared = SharedState { args, options, pages: RankPages::plan(args, &files)? };
+    let all: Vec<Result<RankResult, CliError>> = read_all(&files, args.jobs, |file| read(file, &shared));
     let (mut digests, mut unread, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
     let (mut links, mut failed) = (HashMap::new(), None);
-    for (file, one) in files.iter().zip(all) {
-        match one {
+    for (file, result) in files.iter().zip(all) {
+        match result {
             Ok(read) => {
                 match read.page {
                     Some(Ok(link)) => {
                         links.insert(read.digest.file.clone(), link);
                     }
-                    // The first one has the reason; the others mostly fail for the same one.
+                    // One error is enough: other pages mostly fail for the same reason.
                     Some(Err(error)) => {
                         failed.get_or_insert(error);
                     }
                     None => {}
                 }
                 digests.push(read.digest);
-                warnings.extend(read.odd);
+                warnings.extend(read.warnings);
             }
-            Err(error) => unread.push((file.to_string_lossy().into_owned(), why(file, &error))),
+            Err(error) => unread.push((file.to_string_lossy().into_owned(), failure_reason(file, &error))),
         }
     }
-    mention(&warnings, streams);
+    print_warnings(&warnings, streams);
     if digests.is_empty() {
-        return Err(none_read(&unread));
+        return Err(no_file_read(&unread));
     }
     let ranks = Ranks::of(digests, args.by, unread).map_err(|error| CliError::Usage(error.to_string()))?;
     if let Some(name) =
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         return Err(CliError::Usage(format!("--per {name}: no interval has this name in any of the files")));
     }
     let links: Vec<Option<String>> = ranks.ranks.iter().map(|rank| links.remove(&rank.file)).collect();
-    let ranks = match hiding(args) {
+    let ranks = match pseudonyms(args) {
         Some(mut scrub) => ranks.renamed(|name| scrub.file(Path::new(name))),
         None => ranks,
     };
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         write!(streams.stdout, "{}", ranks.to_text(width, args.rows.limit()))?;
     }
     if !ranks.unread.is_empty() {
-        // A script that reads standard output alone finds it there too.
+        // Standard output lists these files too, for scripts that read nothing else.
         let files = counted(ranks.unread.len() as u64, "file");
         let _ = writeln!(
             streams.stderr,
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     }
     if let Some(output) = &args.output {
         write_files(&[(output.clone(), html(&ranks, &links).into_bytes())])?;
-        // Hints; if they cannot be printed, the files are there all the same.
+        // Failures to print these hints are ignored: the files are complete without them.
         let _ = writeln!(streams.stderr, "wrote {}", output.display());
         let pages = links.iter().flatten().count();
         if let Some(folder) = args.pages.as_ref().filter(|_| pages > 0) {
@@ -112,13 +112,13 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
             let _ = writeln!(streams.stderr, "wrote {pages} to {}", folder.display());
         }
     }
-    failed.map_or(Ok(Exit::Fine), Err)
+    failed.map_or(Ok(Exit::Success), Err)
 }
 
 fn options(args: &RanksArgs) -> Result<DigestOptions, CliError> {
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
     let options = DigestOptions::new().by(args.by).rules(rules(&args.rules)?).patterns(patterns);
-    // Only the page shows the course over time.
+    // Only the page shows memory over time.
     let options = options.bins(if args.output.is_some() { MOST_COLUMNS } else { 1 });
     Ok(match &args.per {
         Some(name) => options.per(name),
@@ -126,57 +126,57 @@ fn options(args: &RanksArgs) -> Result<DigestOptions, CliError> {
     })
 }
 
-/// Returns the source of pseudonyms, if requested. Steps are found by the name that was given.
-fn hiding(args: &RanksArgs) -> Option<Scrub> {
+/// Returns the generator of pseudonyms, if requested. It keeps the name in `--per`, by which steps are found.
+fn pseudonyms(args: &RanksArgs) -> Option<Scrub> {
     let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
-    scrub::requested(&args.scrub).map(keeping)
+    scrub::from_args(&args.scrub).map(keeping)
 }
 
-/// Reads a file, reduces it, and writes its page.
-fn read(file: &Path, work: &Work<'_>) -> Result<Read, CliError> {
-    let args = work.args;
-    let (mut loaded, warning) = load_one(file, args.input)?;
-    let mut odd: Vec<String> = Vec::new();
-    // The report names recordings that were not ended.
+/// Reads a file, reduces it to a digest, and writes the rank's page if requested.
+fn read(file: &Path, shared: &SharedState<'_>) -> Result<RankResult, CliError> {
+    let args = shared.args;
+    let (mut loaded, warning) = load_on_thread(file, args.input)?;
+    let mut warnings: Vec<String> = Vec::new();
+    // The report itself lists incomplete recordings.
     let complete = loaded.report.as_ref().is_none_or(|report| report.complete);
-    odd.extend(warning.filter(|_| complete).map(|warning| format!("{}: {warning}", file.display())));
+    warnings.extend(warning.filter(|_| complete).map(|warning| format!("{}: {warning}", file.display())));
     if !loaded.snapshot.order_by_time().is_empty() {
-        odd.push(format!(
+        warnings.push(format!(
             "{}: its events are not in order of time; they are read in that order",
             file.display()
         ));
     }
-    // The file's own rank is among the names that are hidden next.
+    // Determined before names are replaced by pseudonyms: the rank may be part of a name.
     let rank = RankName::of(&loaded.snapshot, file);
-    let snapshot = scrub::hidden(loaded.snapshot, hiding(args).as_mut(), &args.symbols.places);
-    let page = work.pages.of(file);
+    let snapshot = scrub::snapshot_with(loaded.snapshot, pseudonyms(args).as_mut(), &args.symbols.places);
+    let page = shared.pages.of(file);
     if args.by == By::Category || page.is_some() {
         memtrack_core::profile::recorded::categories(&snapshot);
     }
     let symbols = Symbolizer::of(&snapshot);
     let mut symbols = args.symbols.places.iter().fold(symbols, Symbolizer::with_folder);
-    let mut digest = RankDigest::of(&snapshot, &mut symbols, file, complete, &work.options);
+    let mut digest = RankDigest::of(&snapshot, &mut symbols, file, complete, &shared.options);
     digest.name = rank;
-    // The page shows live memory.
+    // The page of all ranks shows live memory, not reserved memory.
     digest.devices.iter_mut().for_each(|device| device.timeline.reserved_bytes = None);
     let page = page.map(|(target, link)| {
         let page =
-            with_categories(&snapshot.into_pytorch(&mut symbols), &scrub::name(name(file), &args.scrub));
-        work.pages.make_folder()?;
+            page_with_categories(&snapshot.into_pytorch(&mut symbols), &scrub::name(name(file), &args.scrub));
+        shared.pages.make_folder()?;
         save(&page, target).map(|()| link.to_owned())
     });
-    Ok(Read { digest, odd, page })
+    Ok(RankResult { digest, warnings, page })
 }
 
-/// Returns why a file could not be read, without its name, which stands beside it.
-fn why(file: &Path, error: &CliError) -> String {
+/// Returns why a file could not be read, without the file's name, which the report prints next to the reason.
+fn failure_reason(file: &Path, error: &CliError) -> String {
     let line = error.to_string();
     let named = format!("cannot read {}: ", file.display());
     line.strip_prefix(&named).map_or_else(|| line.clone(), str::to_owned)
 }
 
-/// Returns the error that no file could be read.
-fn none_read(unread: &[(String, String)]) -> CliError {
+/// Returns the error for the case that no file could be read.
+fn no_file_read(unread: &[(String, String)]) -> CliError {
     let first = unread.first().map_or(String::new(), |(file, why)| format!("cannot read {file}: {why}"));
     CliError::Io(match unread.len() {
         0 | 1 => first,
@@ -184,12 +184,12 @@ fn none_read(unread: &[(String, String)]) -> CliError {
     })
 }
 
-fn mention(warnings: &[String], streams: &mut Streams<'_>) {
-    for warning in warnings.iter().take(WARNINGS) {
-        // A warning; if it cannot be printed, the report is right all the same.
+fn print_warnings(warnings: &[String], streams: &mut Streams<'_>) {
+    for warning in warnings.iter().take(MAX_WARNINGS) {
+        // A failure to print this warning is ignored: the report is correct without it.
         let _ = writeln!(streams.stderr, "memtrack: warning: {}", printable(warning));
     }
-    let more = warnings.len().saturating_sub(WARNINGS);
+    let more = warnings.len().saturating_sub(MAX_WARNINGS);
     if more > 0 {
         let _ = writeln!(streams.stderr, "memtrack: … and {}", counted(more as u64, "more warning"));
     }

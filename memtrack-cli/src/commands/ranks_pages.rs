@@ -1,5 +1,5 @@
-//! The paths of the pages of `memtrack ranks`: the one of all ranks, and with `--pages` one for each, its name, and its
-//! address on the first.
+//! The paths of the pages of `memtrack ranks`: the page of all ranks, and with `--pages` a page for each rank, with the
+//! links to those.
 
 use crate::args::RanksArgs;
 use crate::error::CliError;
@@ -10,21 +10,21 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// The most characters of a page's name, which folders limit to 255 bytes.
-const LONGEST: usize = 60;
+/// The maximum number of characters in the name of a page; file systems limit names to 255 bytes.
+const MAX_NAME_CHARS: usize = 60;
 
-/// Each rank's own page.
+/// The pages of single ranks.
 #[derive(Debug, Default)]
 pub(super) struct RankPages {
     folder: PathBuf,
-    /// For each input its page, and the page's address relative to that of all ranks.
+    /// For each input, the path of its page, and the link to that page from the page of all ranks.
     pages: HashMap<PathBuf, (PathBuf, String)>,
 }
 
-/// Checks where the page of all ranks goes.
+/// Checks the path of the page of all ranks.
 ///
 /// # Errors
-/// A usage error when its name is not a page's, or it exists already.
+/// A usage error when the name does not end in `.html` or `.htm`, or the file exists already.
 pub(super) fn check_page(args: &RanksArgs) -> Result<(), CliError> {
     let Some(output) = &args.output else { return Ok(()) };
     let is_page = output
@@ -37,10 +37,10 @@ pub(super) fn check_page(args: &RanksArgs) -> Result<(), CliError> {
 }
 
 impl RankPages {
-    /// Names the pages of `files`, if requested. Nothing is written yet.
+    /// Chooses the names of the pages of `files`, if pages are requested. Nothing is written yet.
     ///
     /// # Errors
-    /// A usage error when one of them exists already, or is the page of all ranks.
+    /// A usage error when a page exists already, or would replace the page of all ranks.
     pub(super) fn plan(args: &RanksArgs, files: &[PathBuf]) -> Result<Self, CliError> {
         let (Some(folder), Some(output)) = (&args.pages, &args.output) else { return Ok(Self::default()) };
         if folder.symlink_metadata().is_ok() && !folder.is_dir() {
@@ -49,18 +49,18 @@ impl RankPages {
                 folder.display()
             )));
         }
-        let from = whole(output.parent().unwrap_or(Path::new("")));
+        let from = absolute_path(output.parent().unwrap_or(Path::new("")));
         let mut pages = HashMap::new();
         for (file, name) in files.iter().zip(names(files, args.scrub.scrub)) {
             let target = folder.join(name);
-            if whole(&target) == whole(output) {
+            if absolute_path(&target) == absolute_path(output) {
                 return Err(CliError::Usage(format!(
                     "{} would be the page of all ranks and that of {}: choose another name",
                     output.display(),
                     file.display()
                 )));
             }
-            let link = address(&from, &whole(&target));
+            let link = relative_link(&from, &absolute_path(&target));
             pages.insert(file.clone(), (target, link));
         }
         let mut targets: Vec<&Path> = pages.values().map(|(target, _)| &**target).collect();
@@ -69,7 +69,7 @@ impl RankPages {
         Ok(Self { folder: folder.clone(), pages })
     }
 
-    /// Returns where the page of an input goes, and its address on the page of all ranks; none where it is not requested.
+    /// Returns the path of an input's page, and the link to it from the page of all ranks; `None` if no pages are requested.
     pub(super) fn of(&self, file: &Path) -> Option<(&Path, &str)> {
         self.pages.get(file).map(|(target, link)| (&**target, &**link))
     }
@@ -80,13 +80,13 @@ impl RankPages {
     }
 }
 
-/// Returns the names of the pages of files: as the file, with those of its folders in which the files differ. Numbers, if
-/// names are to be hidden.
+/// Returns the names of the pages: each is the name of its file after the folders in which the files differ; with
+/// `are_hidden`, names are numbered instead.
 fn names(files: &[PathBuf], are_hidden: bool) -> Vec<String> {
     if are_hidden {
         return (1..=files.len()).map(|number| format!("file-{number}.html")).collect();
     }
-    let parts: Vec<Vec<String>> = files.iter().map(|file| parts(&whole(file))).collect();
+    let parts: Vec<Vec<String>> = files.iter().map(|file| parts(&absolute_path(file))).collect();
     let common = |at: usize| parts.iter().all(|one| at + 1 < one.len() && one[at] == parts[0][at]);
     let from = (0..).take_while(|&at| !parts.is_empty() && common(at)).count();
     let mut taken = HashSet::new();
@@ -100,7 +100,7 @@ fn names(files: &[PathBuf], are_hidden: bool) -> Vec<String> {
     parts.iter().map(named).collect()
 }
 
-/// Returns a name without the suffixes of inputs, of characters that every file system allows.
+/// Returns a name without the suffixes of input formats, and with only characters that every file system allows.
 fn stem(name: &str) -> String {
     let mut stem = name;
     while let Some((shorter, end)) = stem.rsplit_once('.')
@@ -113,7 +113,7 @@ fn stem(name: &str) -> String {
         _ => '_',
     };
     // The end of a path is more informative than its beginning.
-    let surplus = stem.chars().count().saturating_sub(LONGEST);
+    let surplus = stem.chars().count().saturating_sub(MAX_NAME_CHARS);
     let stem: String = stem.chars().skip(surplus).map(plain).collect();
     match stem.trim_start_matches('.') {
         "" => "rank".into(),
@@ -130,31 +130,31 @@ fn parts(path: &Path) -> Vec<String> {
     path.components().filter_map(name).collect()
 }
 
-/// Returns a path from the root on, without `..`, as browsers resolve addresses.
-fn whole(path: &Path) -> PathBuf {
+/// Returns the absolute path without `.` and `..`, as browsers resolve links.
+fn absolute_path(path: &Path) -> PathBuf {
     // The empty path is the current folder.
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    let mut whole = PathBuf::new();
+    let mut absolute = PathBuf::new();
     for part in std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).components() {
         match part {
-            Component::ParentDir => drop(whole.pop()),
+            Component::ParentDir => drop(absolute.pop()),
             Component::CurDir => {}
-            part => whole.push(part),
+            part => absolute.push(part),
         }
     }
-    whole
+    absolute
 }
 
-/// Returns the address of `to` relative to the folder `from`, both whole.
-fn address(from: &Path, to: &Path) -> String {
+/// Returns the link from a page in the folder `from` to the file `to`; both paths must be absolute.
+fn relative_link(from: &Path, to: &Path) -> String {
     let (from, to) = (parts(from), parts(to));
     let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
     let up = std::iter::repeat_n("..".to_owned(), from.len() - common);
-    up.chain(to[common..].iter().map(|part| encoded(part))).collect::<Vec<_>>().join("/")
+    up.chain(to[common..].iter().map(|part| percent_encoded(part))).collect::<Vec<_>>().join("/")
 }
 
-/// Encodes a part of an address: all but letters, digits and a few signs as their bytes.
-fn encoded(part: &str) -> String {
+/// Percent-encodes a part of a URL.
+fn percent_encoded(part: &str) -> String {
     let letter = |byte: u8| match byte {
         byte if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) => char::from(byte).to_string(),
         byte => format!("%{byte:02X}"),
@@ -186,12 +186,12 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_relative_and_encoded() {
-        let at = |from: &str, to: &str| address(Path::new(from), Path::new(to));
+    fn links_are_relative_and_encoded() {
+        let at = |from: &str, to: &str| relative_link(Path::new(from), Path::new(to));
         assert_eq!(at("/a/b", "/a/b/pages/rank0.html"), "pages/rank0.html");
         assert_eq!(at("/a/b", "/a/c/rank0.html"), "../c/rank0.html");
         assert_eq!(at("/a", "/a/a b/ä#?%.html"), "a%20b/%C3%A4%23%3F%25.html");
         assert_eq!(at("/a", "/a/javascript:x.html"), "javascript%3Ax.html");
-        assert_eq!(whole(Path::new("/a/../b/./c")), Path::new("/b/c"));
+        assert_eq!(absolute_path(Path::new("/a/../b/./c")), Path::new("/b/c"));
     }
 }

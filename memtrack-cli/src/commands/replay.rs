@@ -1,6 +1,6 @@
-//! `memtrack replay`: recorded requests through PyTorch's allocator under other settings.
+//! `memtrack replay`: replays recorded requests in PyTorch's allocator under other settings.
 
-use super::devices::chosen;
+use super::devices::select_devices;
 use crate::Streams;
 use crate::answers::{self, DevicesReplayAnswer};
 use crate::args::ReplayArgs;
@@ -12,12 +12,12 @@ use memtrack_core::allocator::{AllocatorBackend, Settings};
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 
-/// Loads the snapshot, replays each device under each of the settings, prints the rankings.
+/// Loads the snapshot, replays each device under each of the settings, and prints the rankings.
 pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let requested = args.settings.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
     let snapshot = load_pytorch(&args.file, streams)?;
     let mut reports = Vec::new();
-    let devices = chosen(&snapshot, args.device.device)?;
+    let devices = select_devices(&snapshot, args.device.device)?;
     // PyTorch's caching allocator serves device memory; pinned memory has another allocator.
     let is_host = |&device: &DeviceId| snapshot.is_heap(device) || snapshot.is_pinned(device);
     if args.device.device.is_some() && devices.iter().any(is_host) {
@@ -37,14 +37,14 @@ pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     } else {
         print_devices(&reports, streams)?;
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 fn parse(text: &str) -> Result<Settings, CliError> {
     replayable(text).map_err(|error| CliError::Usage(format!("--set {text}: {error}")))
 }
 
-/// Parses settings of the allocator whose decisions are known.
+/// Parses settings, and rejects those of another allocator than the native one.
 fn replayable(text: &str) -> Result<Settings, String> {
     let settings = Settings::parse(text).map_err(|error| error.to_string())?;
     match settings.backend() {
@@ -68,7 +68,7 @@ fn report(
         None => {}
         Some(Ok(recorded)) => settings.push(recorded),
         Some(Err(error)) => {
-            // The grid is as good without it.
+            // The other settings can be replayed all the same.
             let _ = writeln!(
                 streams.stderr,
                 "memtrack: warning: the recorded settings cannot be replayed ({error}); they are left out"
@@ -82,7 +82,7 @@ fn report(
     } else {
         settings.extend_from_slice(requested);
     }
-    // Each once.
+    // Removes duplicates.
     let mut seen = std::collections::HashSet::new();
     settings.retain(|settings| seen.insert(settings.text().to_owned()));
     let capacity = capacity.or(requests.capacity);

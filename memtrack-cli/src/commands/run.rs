@@ -1,4 +1,4 @@
-//! `memtrack run`: a program with the preload library.
+//! `memtrack run`: runs a program with the preload libraries, and reports the recordings.
 
 use crate::Streams;
 use crate::answers::{self, RecordingAnswer, RunAnswer};
@@ -7,7 +7,7 @@ use crate::error::{CliError, Exit};
 use crate::output::{check_targets, write_files};
 use crate::run::census::Census;
 use crate::run::holds::who_held;
-use crate::run::wait::{self, Ended};
+use crate::run::wait::{self, ExitedProgram};
 use crate::run::{inherited, library, program};
 use clap::ValueEnum;
 use memtrack_core::snapshot::recording::older_parts;
@@ -26,20 +26,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-/// Checks everything that can be checked, runs the program, and reports where its recording is.
+/// Runs the program after checks that prevent most failures, and reports where the recording is.
 pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let (name, arguments) = args.program.split_first().expect("clap requires a program");
     let path = program::find(name)?;
     program::check(&path)?;
     check_targets(args.json.as_deref().filter(|&target| target != Path::new("-")), args.force)?;
-    let output = output_of(args, &path)?;
-    let libraries = library::installed(args.host)?;
+    let output = prepare_output(args, &path)?;
+    let libraries = library::install_all(args.host)?;
     let census = Census::begin();
     let started = SystemTime::now();
     let mut command = Command::new(&path);
     command
         .args(arguments)
-        .env("LD_PRELOAD", preloaded(&libraries))
+        .env("LD_PRELOAD", preload_list(&libraries))
         .env(protocol::OUTPUT, &output)
         .env(protocol::COMMAND_PID, std::process::id().to_string())
         .env(protocol::MAX_ENTRIES, args.max_entries.max(1).to_string())
@@ -58,18 +58,18 @@ pub(crate) fn run(args: &RunArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
         command.env(protocol::PROCESSES, &census.folder);
         command.env(protocol::MAX_PROCESSES, args.max_processes.to_string());
     }
-    // Like a shell: the program sees the name that it was called by.
+    // Like a shell: `argv[0]` is the name from the command line.
     std::os::unix::process::CommandExt::arg0(&mut command, name);
     inherited::pass_on(&mut command);
-    let ended = wait::run(&mut command).map_err(|error| program::refused(name, &error))?;
-    // The exit status is the program's; a failure to write to stderr is ignored.
-    let recorded = recorded(&output, started, ended.process);
+    let ended = wait::run(&mut command).map_err(|error| program::exec_error(name, &error))?;
+    // The exit status is the program's, so a failure to write to standard error is ignored.
+    let recorded = find_recordings(&output, started, ended.process);
     let _ = report_recordings(streams, name, args.host, &recorded, ended);
-    let answered = args.json.as_deref().map(|target| answer(target, name, &recorded, ended, streams));
+    let json_result = args.json.as_deref().map(|target| write_json(target, name, &recorded, ended, streams));
     if let Some(census) = census {
         let _ = census.report(streams, args, recorded.is_any());
     }
-    if let Some(Err(error)) = answered {
+    if let Some(Err(error)) = json_result {
         // The program's own exit status takes precedence over a failed report.
         let _ = writeln!(streams.stderr, "memtrack: {error}");
     }
@@ -80,15 +80,15 @@ fn value_of(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Returns the libraries before those that are preloaded already.
-fn preloaded(libraries: &[PathBuf]) -> OsString {
+/// Returns the value of `LD_PRELOAD`: memtrack's libraries, then those that are set already.
+fn preload_list(libraries: &[PathBuf]) -> OsString {
     let others = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty());
     let paths = libraries.iter().map(|path| path.as_os_str().to_owned());
     paths.chain(others).collect::<Vec<_>>().join(OsStr::new(":"))
 }
 
-/// Returns the recording's absolute path, which does not exist yet and can be written.
-fn output_of(args: &RunArgs, program: &Path) -> Result<PathBuf, CliError> {
+/// Returns the absolute path of the recording, after checking that it can be created, and removing a file to replace.
+fn prepare_output(args: &RunArgs, program: &Path) -> Result<PathBuf, CliError> {
     let output = args.output.clone().unwrap_or_else(|| {
         let name = program.file_name().unwrap_or_else(|| OsStr::new("program"));
         let mut own = OsString::from("memtrack-");
@@ -97,22 +97,23 @@ fn output_of(args: &RunArgs, program: &Path) -> Result<PathBuf, CliError> {
         own.into()
     });
     check_targets([output.as_path()], args.force)?;
-    // The program is not run then, for which a shell has a code.
+    // The program is not run, so the exit code is the one that shells use for that.
     let refuse = |error: io::Error| {
         CliError::Program(program::CANNOT_RUN, format!("cannot write {}: {error}", output.display()))
     };
     let absolute = std::path::absolute(&output).map_err(refuse)?;
-    make_way(&absolute).map_err(refuse)?;
-    // Beside it, and removed at once: another process may begin to record at its own path meanwhile.
+    remove_replaced(&absolute).map_err(refuse)?;
+    // Tests whether the folder is writable with another file, since another process may create the recording itself.
     ReplacingFile::create(&absolute).map(drop).map_err(refuse)?;
     Ok(absolute)
 }
 
-/// Removes the file to replace, unless another process records into it: then the program uses another name.
-fn make_way(path: &Path) -> io::Result<()> {
+/// Removes the file to replace, unless another process records into it: then the program's recorder chooses another
+/// name.
+fn remove_replaced(path: &Path) -> io::Result<()> {
     let Ok(data) = path.symlink_metadata() else { return Ok(()) };
-    // No process records into a file that cannot be written. It stays locked until it is removed, so that no other
-    // process begins to use it.
+    // No process records into a file that cannot be written. The file is locked until it is removed, so that no other
+    // process starts to record into it.
     let file = data.is_file().then(|| File::options().write(true).open(path).ok()).flatten();
     if let Some(file) = &file {
         let identity = |data: &fs::Metadata| (data.dev(), data.ino());
@@ -125,7 +126,7 @@ fn make_way(path: &Path) -> io::Result<()> {
             return Ok(());
         }
     }
-    // One that cannot be removed only takes space.
+    // An older part that cannot be removed only takes space.
     older_parts(path).iter().for_each(|part| drop(fs::remove_file(part)));
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -134,16 +135,16 @@ fn make_way(path: &Path) -> io::Result<()> {
 }
 
 /// The recordings that were written.
-struct Recorded {
-    /// The program's own, if it allocated recorded memory.
+struct Recordings {
+    /// The program's recording, if it allocated recorded memory.
     own: Option<PathBuf>,
-    /// Those of programs that it executed later.
+    /// The recordings of programs that the process executed later.
     later: Vec<PathBuf>,
-    /// Those of its children.
+    /// The recordings of child processes.
     children: Vec<PathBuf>,
 }
 
-impl Recorded {
+impl Recordings {
     /// Returns whether anything was recorded.
     fn is_any(&self) -> bool {
         self.own.is_some() || !self.later.is_empty() || !self.children.is_empty()
@@ -151,19 +152,19 @@ impl Recorded {
 }
 
 /// Finds the recordings that were written since `started`.
-fn recorded(output: &Path, started: SystemTime, process: u32) -> Recorded {
-    let of_others = of_others(output, started);
+fn find_recordings(output: &Path, started: SystemTime, process: u32) -> Recordings {
+    let other_recordings = other_recordings(output, started);
     let own = format!("{}.{process}", output.to_string_lossy());
     let is_own = |path: &PathBuf| {
         let rest = path.to_string_lossy().strip_prefix(&own).map(str::to_owned);
-        // A process that executes several programs counts them; its children's numbers are their processes'.
+        // The recordings of a process that executes several programs end with a count; those of children with a process id.
         let is_count = |rest: &str| {
             rest.strip_prefix('.').and_then(|count| count.parse().ok()).is_some_and(|count: u32| count < 1000)
         };
         rest.is_some_and(|rest| rest.is_empty() || is_count(&rest))
     };
-    let (mut later, children): (Vec<PathBuf>, Vec<PathBuf>) = of_others.into_iter().partition(is_own);
-    // If another process was there first, the program's own has the name of a later one.
+    let (mut later, children): (Vec<PathBuf>, Vec<PathBuf>) = other_recordings.into_iter().partition(is_own);
+    // If another process recorded to `output` first, the program's recording has the name of a later program's.
     let is_anothers = || {
         let by = File::open(output).ok().and_then(|file| read_meta(BufReader::new(file)));
         by.is_some_and(|by| by.pid != process)
@@ -172,15 +173,15 @@ fn recorded(output: &Path, started: SystemTime, process: u32) -> Recorded {
         true if is_anothers() => (!later.is_empty()).then(|| later.remove(0)),
         is_there => is_there.then(|| output.to_owned()),
     };
-    Recorded { own, later, children }
+    Recordings { own, later, children }
 }
 
-/// Writes the program's end and the list of its recordings to the requested file.
-fn answer(
+/// Writes the program's exit status and the list of recordings as JSON to `target`.
+fn write_json(
     target: &Path,
     name: &OsStr,
-    recorded: &Recorded,
-    ended: Ended,
+    recorded: &Recordings,
+    ended: ExitedProgram,
     streams: &mut Streams<'_>,
 ) -> Result<(), CliError> {
     let file = |path: &Path| RecordingAnswer {
@@ -200,7 +201,7 @@ fn answer(
     let mut content = Vec::new();
     answers::RUN.write(&answer, &mut content)?;
     if target == Path::new("-") {
-        // A failure to write to stderr is ignored: the exit status is the program's.
+        // The exit status is the program's, so a failure to write to standard error is ignored.
         let _ = streams.stderr.write_all(&content);
         return Ok(());
     }
@@ -212,12 +213,13 @@ fn report_recordings(
     streams: &mut Streams<'_>,
     name: &OsStr,
     host: bool,
-    recorded: &Recorded,
-    ended: Ended,
+    recorded: &Recordings,
+    ended: ExitedProgram,
 ) -> io::Result<()> {
-    let Recorded { own, later, children } = recorded;
+    let Recordings { own, later, children } = recorded;
     let stderr = &mut streams.stderr;
-    // About one file, before everything else: of the last program executed, or the program's own, or its first child's.
+    // The holders of memory come first, from one recording: that of the last program that the process executed, else the
+    // program's, else that of the first child.
     let own_file = later.last().or(own.as_ref()).map(PathBuf::as_path);
     if let Some(file) = own_file.or(children.first().map(PathBuf::as_path))
         && let Some(held) = who_held(file, own_file.is_some() && ended.status.signal().is_some())
@@ -268,7 +270,7 @@ fn report_recordings(
     }
 }
 
-/// Reports which children's recordings were not ended: most were killed.
+/// Reports which recordings of children are incomplete: most of those children were killed.
 fn report_cut_children(stderr: &mut dyn io::Write, children: &[PathBuf]) -> io::Result<()> {
     let is_cut =
         |path: &&PathBuf| File::open(path).and_then(|mut file| is_unfinished(&mut file)).unwrap_or(true);
@@ -291,9 +293,9 @@ fn report_cut_children(stderr: &mut dyn io::Write, children: &[PathBuf]) -> io::
     }
 }
 
-/// Returns the recordings of child processes, and of programs that a process executed: the output's name and a process
-/// id.
-fn of_others(output: &Path, started: SystemTime) -> Vec<PathBuf> {
+/// Returns the recordings of child processes, and of programs that a process executed later. Their names are the
+/// output's name and a process id.
+fn other_recordings(output: &Path, started: SystemTime) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (output.parent(), output.file_name()) else { return Vec::new() };
     let prefix = format!("{}.", name.to_string_lossy());
     let is_child = |path: &PathBuf| {

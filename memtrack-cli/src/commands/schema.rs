@@ -1,4 +1,4 @@
-//! `memtrack schema`: the JSON output of the verbs.
+//! `memtrack schema`: the JSON schemas of the verbs' output.
 
 use crate::Streams;
 use crate::answers;
@@ -12,7 +12,7 @@ pub(crate) fn run(args: &SchemaArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         for answer in answers::all() {
             writeln!(streams.stdout, "{:<14} {}", answer.verb(), answer.name())?;
         }
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     };
     let wanted = verb.replace('_', "-");
     let Some(answer) = answers::all().iter().find(|answer| answer.verb() == wanted) else {
@@ -20,5 +20,5 @@ pub(crate) fn run(args: &SchemaArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         return Err(CliError::Usage(format!("no schema for {verb}; there is one for: {}", known.join(", "))));
     };
     print_json(answer.schema().as_value(), streams)?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

@@ -1,22 +1,22 @@
-//! `memtrack simulate`: a workload through PyTorch's allocator.
+//! `memtrack simulate`: runs a workload on a model of PyTorch's allocator.
 
 use crate::Streams;
 use crate::answers;
 use crate::args::SimulateArgs;
 use crate::error::{CliError, Exit};
-use crate::neighbours::{Kind, head_of, head_of_stdin, refused};
+use crate::neighbours::{Kind, head_of, head_of_stdin, unusable_file};
 use crate::output::check_targets;
 use memtrack_core::__ReplacingFile as ReplacingFile;
 use memtrack_core::allocator::workload::{Workload, WorkloadError, simulate};
 use std::fs::File;
 use std::path::Path;
 
-/// Reads the workload, runs it, writes the results.
+/// Reads the workload, runs it, and writes the results.
 pub(crate) fn run(args: &SimulateArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_targets(args.output.as_deref(), args.force)?;
     let workload = read(&args.workload, args.input.max_input, streams)?;
     for hint in &workload.hints {
-        // A hint for people; the results are there all the same.
+        // A failure to print this hint is ignored: the results are complete without it.
         let _ = writeln!(streams.stderr, "memtrack: {}: {hint}", args.workload.display());
     }
     match &args.output {
@@ -33,16 +33,16 @@ pub(crate) fn run(args: &SimulateArgs, streams: &mut Streams<'_>) -> Result<Exit
         let target = args.output.as_deref().unwrap_or(Path::new("-"));
         answers::SIMULATE.report_written(target, "jsonl", args.written, streams)?;
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 fn read(path: &Path, max_input: u64, streams: &mut Streams<'_>) -> Result<Workload, CliError> {
     let own = [Kind::Workload];
     if path == Path::new("-") {
         let (head, stdin) = head_of_stdin(&mut *streams.stdin)?;
-        return Workload::read(stdin, max_input).map_err(|error| refused(path, &head, &own, error));
+        return Workload::read(stdin, max_input).map_err(|error| unusable_file(path, &head, &own, error));
     }
     let workload =
         File::open(path).map_err(WorkloadError::from).and_then(|file| Workload::read(file, max_input));
-    workload.map_err(|error| refused(path, &head_of(path), &own, error))
+    workload.map_err(|error| unusable_file(path, &head_of(path), &own, error))
 }

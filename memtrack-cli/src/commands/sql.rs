@@ -1,31 +1,31 @@
 //! `memtrack sql`: queries a data set of ranks in SQL.
 
-#[cfg(feature = "sql")]
-pub(crate) use with::run;
 #[cfg(not(feature = "sql"))]
-pub(crate) use without::run;
+pub(crate) use disabled::run;
+#[cfg(feature = "sql")]
+pub(crate) use enabled::run;
 
 #[cfg(feature = "sql")]
-mod with {
+mod enabled {
     use crate::Streams;
     use crate::answers::{self, SqlAnswer};
     use crate::args::SqlArgs;
     use crate::error::{CliError, Exit};
-    use crate::sql::{Query, READY, Ready, SqlRows, columns, execute, write_csv, write_text};
+    use crate::sql::{Query, READY_QUERIES, ReadyQuery, SqlRows, columns, execute, write_csv, write_text};
     use std::ffi::OsStr;
     use std::io::Read;
     use std::num::NonZero;
     use std::path::{Path, PathBuf};
     use std::{fs, thread};
 
-    /// The longest query: the engine descends into its nested parts, and takes time by the square of their number.
-    const LONGEST_QUERY: u64 = 64 << 10;
+    /// The longest query, in bytes: the engine recurses into nested parts, and needs time quadratic in their number.
+    const MAX_QUERY_BYTES: u64 = 64 << 10;
 
-    /// Runs the query, and prints the rows as they come.
+    /// Runs the query, and prints the rows as the engine yields them.
     pub(crate) fn run(args: &SqlArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
         if args.list {
             list(streams)?;
-            return Ok(Exit::Fine);
+            return Ok(Exit::Success);
         }
         let (sql, folder) = query_and_folder(args, streams)?;
         let jobs =
@@ -43,14 +43,14 @@ mod with {
             let width = (!args.wide).then(memtrack_core::__report_width);
             write_text(&result.schema, result.batches, args.rows.limit(), width, streams)?;
         }
-        Ok(Exit::Fine)
+        Ok(Exit::Success)
     }
 
-    /// Returns the query and the folder.
+    /// Returns the query and the folder of the data set.
     fn query_and_folder(args: &SqlArgs, streams: &mut Streams<'_>) -> Result<(String, PathBuf), CliError> {
         let words: Vec<&OsStr> =
             [&args.first, &args.second].into_iter().flatten().map(|word| &**word).collect();
-        // An unknown option was taken for the query.
+        // clap accepts an unknown option as the query.
         let is_option = |word: &&&OsStr| {
             word.to_str().is_some_and(|word| word.starts_with("--") && !word.contains([' ', '\n']))
         };
@@ -86,7 +86,7 @@ mod with {
             }
             (Some(sql), words) => (sql, PathBuf::from(words[0])),
         };
-        if sql.len() as u64 > LONGEST_QUERY {
+        if sql.len() as u64 > MAX_QUERY_BYTES {
             return Err(CliError::Usage("the query is longer than 64 KiB".into()));
         }
         Ok((sql, folder))
@@ -97,19 +97,19 @@ mod with {
         let mut text = String::new();
         let stdin = &mut *streams.stdin;
         let read = match file == Path::new("-") {
-            true => Read::take(stdin, LONGEST_QUERY + 1).read_to_string(&mut text),
+            true => Read::take(stdin, MAX_QUERY_BYTES + 1).read_to_string(&mut text),
             false => {
-                fs::File::open(file).and_then(|file| file.take(LONGEST_QUERY + 1).read_to_string(&mut text))
+                fs::File::open(file).and_then(|file| file.take(MAX_QUERY_BYTES + 1).read_to_string(&mut text))
             }
         };
         read.map_err(|error| CliError::input(file, error))?;
-        // Windows editors begin a file with it.
+        // Windows editors begin files with a byte order mark.
         Ok(text.strip_prefix('\u{feff}').map_or(text.clone(), str::to_owned))
     }
 
-    fn ready(name: &str) -> Result<&'static Ready, CliError> {
-        READY.iter().find(|ready| ready.name == name.trim_end_matches(".sql")).ok_or_else(|| {
-            let names: Vec<_> = READY.iter().map(|ready| ready.name).collect();
+    fn ready(name: &str) -> Result<&'static ReadyQuery, CliError> {
+        READY_QUERIES.iter().find(|ready| ready.name == name.trim_end_matches(".sql")).ok_or_else(|| {
+            let names: Vec<_> = READY_QUERIES.iter().map(|ready| ready.name).collect();
             CliError::Usage(format!(
                 "--query {name}: there is no such query; the ready ones are {}",
                 names.join(", ")
@@ -118,7 +118,7 @@ mod with {
     }
 
     fn list(streams: &mut Streams<'_>) -> Result<(), CliError> {
-        for ready in &READY {
+        for ready in &READY_QUERIES {
             writeln!(streams.stdout, "{:<10} {}", ready.name, ready.about())?;
         }
         Ok(())
@@ -126,7 +126,7 @@ mod with {
 }
 
 #[cfg(not(feature = "sql"))]
-mod without {
+mod disabled {
     use crate::Streams;
     use crate::args::{SqlArgs, sql_missing};
     use crate::error::{CliError, Exit};

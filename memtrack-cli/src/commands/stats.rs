@@ -5,10 +5,10 @@ use crate::answers;
 use crate::args::ViewArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_segments;
-use crate::report::{mention_odd, mention_samples};
+use crate::report::{mention_oddities, mention_samples};
 use memtrack_core::viz::Stats;
 
-/// Loads the snapshot, prints the statistics.
+/// Loads the snapshot, and prints the statistics.
 pub(crate) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let snapshot = load_segments(&args.file.path, args.file.input, &args.file.symbols, streams)?;
     let stats = Stats::of(&snapshot);
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         stats.write_text(&mut streams.stdout)?;
         writeln!(streams.stdout)?;
     }
-    mention_odd(&stats.odd, streams);
+    mention_oddities(&stats.odd, streams);
     mention_samples(&snapshot, streams);
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

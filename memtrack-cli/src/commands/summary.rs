@@ -1,6 +1,6 @@
 //! `memtrack summary`: one page about a snapshot.
 
-use super::devices::chosen;
+use super::devices::select_devices;
 use crate::Streams;
 use crate::answers::{self, SummaryAnswer};
 use crate::args::SummaryArgs;
@@ -17,7 +17,7 @@ use memtrack_core::event::Action;
 use memtrack_core::snapshot::Loaded;
 use memtrack_core::stack::symbols::Symbolizer;
 
-/// Returns who held the memory of a recording that was not ended, or in which memory ran out.
+/// Returns what held the memory, for a recording that was cut off or in which memory ran out.
 fn who_holds(loaded: &Loaded, rules: &Rules) -> Option<WhoHolds> {
     let snapshot = &loaded.snapshot;
     let is_cut = !loaded.report.as_ref()?.complete;
@@ -26,27 +26,29 @@ fn who_holds(loaded: &Loaded, rules: &Rules) -> Option<WhoHolds> {
     }
     let mut query = HoldsQuery::for_ended_run(snapshot, is_cut).rules(rules.clone());
     if is_cut {
-        // The file does not state whether something killed the program.
+        // The file does not record how the program ended.
         query.at = HeldAt::Cut;
     }
     WhoHolds::of_all(snapshot, &mut Symbolizer::of(snapshot), &query)
 }
 
-/// Loads the snapshot, prints the summary of each device.
+/// Loads the snapshot, and prints the summary of each device.
 pub(crate) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&args.ownership.rules)?;
     let loaded = load_file(&args.file, streams)?;
     let held = who_holds(&loaded, &rules);
     let mut snapshot = in_pytorch_form(loaded.snapshot);
     mention_reordered(snapshot.order_by_time(), streams);
-    let chosen: Vec<u16> =
-        chosen(&snapshot, args.device.device)?.into_iter().map(|device| snapshot.ordinal(device)).collect();
+    let ordinals: Vec<u16> = select_devices(&snapshot, args.device.device)?
+        .into_iter()
+        .map(|device| snapshot.ordinal(device))
+        .collect();
     let mut symbols = Symbolizer::of(&snapshot);
     let mut unmatched = Unmatched::new(&args.ownership.rules);
-    unmatched.look(&snapshot, &mut symbols);
+    unmatched.scan(&snapshot, &mut symbols);
     unmatched.mention(streams);
     let mut devices = summary_with(&snapshot, &mut symbols, &rules);
-    devices.retain(|device| chosen.contains(&device.device));
+    devices.retain(|device| ordinals.contains(&device.device));
     if args.format.json {
         let answer = |device: &DeviceSummary| {
             let mut answer = device.answer();
@@ -57,7 +59,7 @@ pub(crate) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit,
         let devices = devices.iter().map(answer).collect();
         let who_holds = held.as_ref().map(WhoHolds::answer);
         answers::SUMMARY.print(&SummaryAnswer { devices, who_holds }, streams)?;
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
     if let Some(held) = held.filter(|_| args.device.device.is_none()) {
         writeln!(streams.stdout, "{held}")?;
@@ -68,5 +70,5 @@ pub(crate) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit,
             print_explained(&rules, &device.peak.live.rows, Layout::default(), streams)?;
         }
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }

@@ -1,4 +1,4 @@
-//! `memtrack timeline`: the categories of memory over time, as PyTorch's exports.
+//! `memtrack timeline`: the categories of memory over time, in the formats of PyTorch's exports.
 
 use super::optrace;
 use super::page::name;
@@ -23,7 +23,7 @@ use memtrack_core::snapshot::pytorch::{self, Encoding};
 use std::io::Write;
 use std::path::Path;
 
-/// A form of output.
+/// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Coalesced,
@@ -35,7 +35,7 @@ enum Form {
 }
 
 impl Form {
-    /// Returns the suffix of files of that form.
+    /// Returns the suffix of files in this form.
     fn name(self) -> &'static str {
         match self {
             Self::Coalesced => "json",
@@ -48,7 +48,7 @@ impl Form {
     }
 }
 
-/// Returns the form that the name of an output selects, and whether it is compressed.
+/// Returns the form that the suffix of an output's name selects, and whether the file is compressed.
 fn form(output: &Path) -> Result<(Form, bool), CliError> {
     let name = output.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let forms = [
@@ -79,18 +79,18 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
         check_targets([args.output.as_path()], args.force)?;
     }
     let mut source = optrace::load(&args.trace, streams)?;
-    if let Some(scrub) = scrub::requested(&args.scrub) {
+    if let Some(scrub) = scrub::from_args(&args.scrub) {
         scrub.times(&mut source.read.trace);
     }
     let recording = source.recording.take();
     let drawn = |error: String| CliError::output(&args.output, error);
-    let (profile, _) = optrace::analysed(&args.trace, &source, streams)?;
-    // A snapshot has room for all devices.
+    let (profile, _) = optrace::analyse_trace(&args.trace, &source, streams)?;
+    // These forms are snapshots, which contain all devices.
     let device = match (form, &args.trace.device) {
         (Form::Page | Form::Pickle, None) => profile.devices().first().copied().unwrap_or_default(),
         _ => optrace::device(&args.trace, &profile)?,
     };
-    // PyTorch's forms of the data have no room for errors.
+    // PyTorch's formats have no field for errors.
     let estimate = profile.attribution().and_then(|attribution| attribution.peak_error(device));
     if let Some(peak) = estimate.filter(|_| !matches!(form, Form::Page | Form::Pickle)) {
         let _ = writeln!(
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
     let reserved = recording.as_ref().and_then(|recording| reserved(recording, profile.device_name(device)));
     let in_pytorch_form = |streams: &mut Streams<'_>| {
         let snapshot = match recording {
-            // A recording has its own stacks and segments.
+            // A recording has stacks and segments, which its operator trace lacks.
             Some(recording) if args.trace.device.is_none() => in_pytorch_form(recording),
             _ => snapshot(&profile, &devices),
         };
@@ -139,7 +139,7 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
         content.push(b'\n');
         streams.stdout.write_all(&content)?;
         answers::TIMELINE.report_written(&args.output, &name, args.written, streams)?;
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
     let failed = |error| CliError::output(&args.output, error);
     if packed {
@@ -149,10 +149,10 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
     }
     write_files(&[(args.output.clone(), content)])?;
     answers::TIMELINE.report_written(&args.output, &name, args.written, streams)?;
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
-/// Returns the most that was reserved on a device, in bytes; none where the recording does not have it.
+/// Returns the peak of reserved memory on a device, in bytes; `None` if the recording has no segments of the device.
 fn reserved(recording: &Snapshot, device: &str) -> Option<u64> {
     let number = device.rsplit_once(':').and_then(|(_, number)| number.parse().ok())?;
     Some(ReservedPeak::of(recording, DeviceId(number)).bytes).filter(|&bytes| bytes > 0)

@@ -1,7 +1,7 @@
-//! `memtrack top`: what allocated the memory of a recording.
+//! `memtrack top`: the code that allocated the most memory.
 
-use super::devices::chosen;
-use super::moments::{keep_those_with, moment};
+use super::devices::select_devices;
+use super::moments::{keep_devices_with_moment, moment};
 use crate::Streams;
 use crate::answers::{self, TopAnswer};
 use crate::args::RankArgs;
@@ -16,17 +16,17 @@ use memtrack_core::analysis::units::printable;
 use memtrack_core::snapshot::Loaded;
 use memtrack_core::stack::symbols::Symbolizer;
 
-/// Loads the recording, ranks each requested device, prints the rankings.
+/// Loads the recording, and prints a ranking for each requested device.
 pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&args.ownership.rules)?;
     let Loaded { mut snapshot, report, .. } = load_file(&args.file, streams)?;
     mention_reordered(snapshot.order_by_time(), streams);
     let complete = report.is_none_or(|report| report.complete);
-    let mut devices = chosen(&snapshot, args.device.device)?;
-    keep_those_with(&snapshot, &mut devices, args.at);
+    let mut devices = select_devices(&snapshot, args.device.device)?;
+    keep_devices_with_moment(&snapshot, &mut devices, args.at);
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
     let options = TopOptions::new().limit(args.rows.limit()).patterns(patterns).rules(rules.clone());
-    // With every frame shown, stacks are distinguished by all of them.
+    // If every frame is shown, stacks that differ in any frame are separate rows.
     let mut options = options.fold_hidden(args.text.frames > 0);
     let mut symbols = Symbolizer::of(&snapshot);
     let by = args.by.unwrap_or_else(|| By::default_for(&snapshot, &mut symbols, &options));
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         reports.push(top_with(&snapshot, &mut symbols, by, device, &options));
     }
     let mut unmatched = Unmatched::new(&args.ownership.rules);
-    unmatched.look(&snapshot, &mut symbols);
+    unmatched.scan(&snapshot, &mut symbols);
     unmatched.mention(streams);
     if args.format.json {
         let answer = |report: &TopReport| {
@@ -59,12 +59,12 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
         }
         mention_missing(&symbols, streams);
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
-/// Reports the binaries that would have named the unnamed frames.
+/// Reports the binaries that are missing to name frames.
 pub(super) fn mention_missing(symbols: &Symbolizer, streams: &mut Streams<'_>) {
-    // The loader's own modules (the vdso) are no files that could be found.
+    // Modules without a file, such as the vDSO, cannot be found anywhere.
     for module in symbols.missing().filter(|module| module.path.starts_with('/')) {
         let id = if module.build_id.is_empty() { "none" } else { &module.build_id };
         let _ = writeln!(

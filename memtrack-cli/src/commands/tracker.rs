@@ -1,16 +1,16 @@
-//! `memtrack tracker`: which operators made memory grow.
+//! `memtrack tracker`: the operators with which memory grew most.
 
 use crate::Streams;
 use crate::answers::{self, TrackerAnswer};
 use crate::args::TrackerArgs;
 use crate::error::{CliError, Exit};
-use crate::neighbours::{Kind, head_of, head_of_stdin, refused};
+use crate::neighbours::{Kind, head_of, head_of_stdin, unusable_file};
 use crate::output::{check_targets, write_files};
 use crate::plot::FigureFiles;
 use memtrack_core::tracker::TrackerStats;
 use std::path::Path;
 
-/// Loads the statistics, writes the requested figures, prints the summary.
+/// Loads the statistics, writes the requested figures, and prints the summary.
 pub(crate) fn run(args: &TrackerArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let figures = args.output.output.as_deref().map(FigureFiles::for_output).transpose()?;
     if let Some(figures) = &figures {
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &TrackerArgs, streams: &mut Streams<'_>) -> Result<Exit,
     if let Some(figures) = &figures {
         write_files(&figures.render(&stats)?)?;
         for target in figures.targets() {
-            // A hint; if it cannot be printed, the files are there all the same.
+            // A failure to print this hint is ignored: the files are complete without it.
             let _ = writeln!(streams.stderr, "wrote {}", target.display());
         }
     }
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &TrackerArgs, streams: &mut Streams<'_>) -> Result<Exit,
     } else {
         writeln!(streams.stdout, "{summary}")?;
     }
-    Ok(Exit::Fine)
+    Ok(Exit::Success)
 }
 
 /// Reads the statistics from a file or, for `-`, from standard input.
@@ -38,7 +38,7 @@ fn load(path: &Path, streams: &mut Streams<'_>) -> Result<TrackerStats, CliError
     let own = [Kind::Statistics];
     if path == Path::new("-") {
         let (head, stdin) = head_of_stdin(&mut *streams.stdin)?;
-        return TrackerStats::load_from(stdin).map_err(|error| refused(path, &head, &own, error));
+        return TrackerStats::load_from(stdin).map_err(|error| unusable_file(path, &head, &own, error));
     }
-    TrackerStats::load(path).map_err(|error| refused(path, &head_of(path), &own, error))
+    TrackerStats::load(path).map_err(|error| unusable_file(path, &head_of(path), &own, error))
 }

@@ -1,4 +1,4 @@
-//! `memtrack segments` and `memtrack memory`: the contents of the segments, each separately or by stream.
+//! `memtrack segments` and `memtrack memory`: the contents of the segments, by segment or by stream.
 
 use crate::Streams;
 use crate::answers::{self, MemoryAnswer, UsageRowsAnswer};
@@ -6,11 +6,11 @@ use crate::args::UsageArgs;
 use crate::error::{CliError, Exit};
 use crate::load::load_segments;
 use crate::plot::flame;
-use crate::report::{mention_odd, mention_samples, refused};
+use crate::report::{mention_oddities, mention_samples, report_error};
 use crate::scrub;
 use memtrack_core::viz::{Grouping, Usage, memory_folded, segments_folded};
 
-/// Loads the snapshot, then draws it or prints the data of the picture.
+/// Loads the snapshot, then draws the segments or prints the figure's data.
 pub(crate) fn run(args: &UsageArgs, grouping: Grouping, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let (path, flame) = (&args.file.path, &args.flame);
     if !flame.folded && !flame.json {
@@ -23,9 +23,9 @@ pub(crate) fn run(args: &UsageArgs, grouping: Grouping, streams: &mut Streams<'_
             Grouping::Segment => segments_folded(&snapshot, &mut streams.stdout),
             Grouping::Stream => memory_folded(&snapshot, &mut streams.stdout),
         };
-        mention_odd(&folded.map_err(|error| refused(path, error))?, streams);
+        mention_oddities(&folded.map_err(|error| report_error(path, error))?, streams);
         mention_samples(&snapshot, streams);
-        return Ok(Exit::Fine);
+        return Ok(Exit::Success);
     }
     let usage = Usage::of(&snapshot, grouping);
     if flame.json {
@@ -39,6 +39,6 @@ pub(crate) fn run(args: &UsageArgs, grouping: Grouping, streams: &mut Streams<'_
     } else {
         flame::write(&flame.output, &usage.title(grouping.title()), &usage.lines(""), streams)?;
     }
-    mention_odd(&usage.odd, streams);
-    Ok(Exit::Fine)
+    mention_oddities(&usage.odd, streams);
+    Ok(Exit::Success)
 }

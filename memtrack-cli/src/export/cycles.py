@@ -1,39 +1,39 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What keeps device memory alive in a Python program: the reference cycles that hold tensors, as graphs for `memtrack
-cycles`. One file, which needs nothing but PyTorch (2.1 or newer) and Python's standard library (3.8 or newer);
-`memtrack export-script --cycles` prints it.
+"""Finds what keeps device memory alive in a Python program: the reference cycles that hold tensors, as graphs for
+`memtrack cycles`. This is a single file that needs nothing but PyTorch (2.1 or newer) and Python's standard library (3.8
+or newer); `memtrack export-script --cycles` prints it.
 
-An object that nobody holds is freed at once, but not if it leads back to itself: then it waits for Python's collector,
-which counts objects and knows nothing of the gigabytes on the device behind them. This script looks at what the
-collector finds. A whole program, without changing it:
+An object without references is freed at once, unless it is in a reference cycle: then it waits for Python's garbage
+collector, which counts objects and does not consider the gigabytes of device memory behind them. This script inspects
+the garbage that the collector finds. To run a whole program without changing it:
 
     memtrack export-script --cycles -o memtrack_cycles.py
     python memtrack_cycles.py train.py --epochs 1
     memtrack cycles cycles-1.json -o cycles-1.html
 
-A part of a program. Each new finding becomes a file, and a line on standard error says which:
+To observe a part of a program. Each new finding is written to a file, and reported on standard error:
 
     import memtrack_cycles
     disarm = memtrack_cycles.warn_tensor_cycles()
     train()
     disarm()
 
-With a function of your own, which is called with the nodes of the graph; and now, in one go:
+To call a function with the nodes of each graph, or to write a graph of the current garbage:
 
     disarm = memtrack_cycles.observe(lambda nodes: print(len(nodes), "objects"))
     memtrack_cycles.write("cycles.json")
 
-To try it without a GPU, count tensors on the processor too: `--cpu`, or `cpu=True`.
+To try this without a GPU, include tensors on the CPU: `--cpu`, or `cpu=True`.
 
-What it costs: each full collection that finds anything is followed by a second one. A collection of young objects leads
-to two full ones if it finds device tensors, unless some that found nothing new took more than a tenth of the time
-lately: what is freed then is not looked at, nor what a thread collects while another is looking. Garbage without tensors
-may lie a little longer. The program must not change gc.DEBUG_SAVEALL meanwhile. Processes that are forked are not
-watched.
+The cost: each full collection that finds garbage is followed by a second one. A collection of young objects that finds
+device tensors leads to two full collections. If such collections found nothing new and took more than a tenth of the
+time recently, some are skipped: their garbage is not inspected, nor is garbage that a thread collects while another
+thread inspects some. Garbage without tensors may be freed a little later. The program must not change gc.DEBUG_SAVEALL
+meanwhile. Forked processes are not observed.
 
-Files hold names of types, functions, files and attributes, and short texts and numbers that containers hold, but
-nothing of what tensors contain.
+Files contain names of types, functions, files and attributes, and short strings and numbers in containers, but no
+contents of tensors.
 """
 import argparse
 import atexit
@@ -51,43 +51,43 @@ import weakref
 from array import array
 from collections import Counter
 
-# How much is looked at, kept and written.
-OBJECTS = 1_000_000  # objects of one collection; of more, a part that leads to tensors
-SECONDS = 3.0  # for finding that part, after a first look at each object
+# Limits for what is inspected, remembered and written.
+OBJECTS = 1_000_000  # objects of one collection; of more objects, only some that lead to tensors are inspected
+SECONDS = 3.0  # the time to find those, after each object has been visited once
 NODES = 20_000  # objects in a graph
 EDGES = 200_000  # references in a graph
-NAMES = 8  # descriptions of one object's references to another
-ITEMS = 100_000  # items of one container whose places are told
-LENGTH = 200  # characters of a label or a description
-SHAPES = 10_000  # findings that are remembered, to count the same ones
-FILES = 20  # files, unless the caller says otherwise
-# The largest part of the time that may be spent on collections of young objects.
+NAMES = 8  # names for the references of one object to another
+ITEMS = 100_000  # items of one container that are named by index or key
+LENGTH = 200  # characters of a label or a name
+SHAPES = 10_000  # findings that are remembered, so that repetitions are counted
+FILES = 20  # files, by default
+# The largest share of the time that may be spent on collections of young objects.
 SHARE = 0.1
-LYING = 100_000  # objects that lie until there is time to free them
+MAX_DELAYED = 100_000  # objects whose free may be delayed
 
 OLDEST = 2
 
 
 def warn_tensor_cycles(folder=".", files=FILES, cpu=False, history=True):
-    """Writes a graph of each new finding to `folder`, and reports it on standard error. Returns a function that ends it.
+    """Writes a graph of each new finding to `folder`, and reports it on standard error. Returns a function that stops this.
 
-    A finding is a group of objects that hold each other and device tensors, which nothing else held any more. The files
-    are called cycles-1.json and so on, and replace none. A finding with the labels and references of one before is
-    counted, not written again.
+    A finding is a group of objects that hold each other and device tensors, and that nothing else holds any more. The
+    files are named cycles-1.json and so on, and replace no existing file. A finding with the same labels and references as
+    an earlier one is counted, but not written again.
 
-    files: how many files to write at most.
-    cpu: whether tensors on the processor count too.
-    history: whether to have CUDA's allocator remember where memory is allocated, if it does not yet.
+    files: the maximum number of files to write.
+    cpu: whether to include tensors on the CPU.
+    history: whether to make CUDA's allocator record where memory is allocated, if it does not yet.
     """
     found = _Findings(folder, files)
-    return _observe(_Observer(found.look, cpu), history, found.say_counts)
+    return _observe(_Observer(found.look, cpu), history, found.report_counts)
 
 
 def observe(callback, cpu=False, history=True):
-    """Calls `callback(nodes)` when garbage held device tensors, before it is freed. Returns a function that ends it.
+    """Calls `callback(nodes)` when garbage holds device tensors, before it is freed. Returns a function that stops this.
 
-    The nodes are those of `graph`, of all garbage. They hold no objects. It is called outside the collector, in the
-    thread that collected, at its next call of a function.
+    The nodes are those of `graph` for all garbage, and hold no references to objects. The callback is called outside the
+    collector, in the thread that ran the collection, at that thread's next function call.
     """
     shapes = set()
 
@@ -103,9 +103,10 @@ def observe(callback, cpu=False, history=True):
 
 
 def write(path, cpu=False):
-    """Collects all garbage now and writes its graph to `path`, replacing a file of that name.
+    """Collects all garbage now and writes its graph to `path`; an existing file is replaced.
 
-    Returns how many device tensors were in it; if none, nothing is written. Raises OSError if it cannot be written.
+    Returns the number of device tensors in the graph; if there are none, nothing is written. Raises OSError if the file
+cannot be written.
     """
     found = []
 
@@ -120,9 +121,9 @@ def write(path, cpu=False):
 
 
 def save(nodes, path):
-    """Writes nodes as a file for `memtrack cycles`, which appears when it is complete and replaces one of that name."""
+    """Writes nodes as a file for `memtrack cycles`; the file appears when it is complete, and replaces an existing one."""
     path = os.fspath(path)
-    part = _written(nodes, path)
+    part = _write_part(nodes, path)
     try:
         os.replace(part, path)
     except BaseException:
@@ -133,16 +134,15 @@ def save(nodes, path):
 def graph(objects, cpu=False, context=None):
     """Returns the graph of these objects: a list of nodes, each a dictionary with
 
-    label: what it is; context: where a device tensor's memory was allocated, or None; root: whether it is a device
-    tensor; references: lists of a text and the index of the node that it leads to. Device tensors also have device,
-    bytes (of the storage) and storage (its address): tensors with one storage share those bytes.
+    label: a description of the object; context: where a device tensor's memory was allocated, or None; root: whether the
+    object is a device tensor; references: lists of a name and the index of the target node. Device tensors also have
+    device, bytes (of the storage) and storage (its address): tensors with the same storage share those bytes.
 
-    If there are too many objects, the nodes nearest to the largest tensors are kept, and a last node says how many are
-    missing: left_out.
+    If there are too many objects, the nodes nearest to the largest tensors are kept, and a last node has the number of
+    missing objects: left_out.
 
-    context: a function that is called with a device tensor and returns a text or None; without it, CUDA's allocator is
-    asked. Objects that are in use elsewhere are not changed in what they hold, but Python may make dictionaries of
-    their attributes.
+    context: a function that returns the context of a device tensor, or None; without it, contexts come from CUDA's
+    allocator. The objects are not changed, except that Python may create the dictionaries of their attributes.
     """
     tensors = _Tensors(cpu)
     nodes = _graph(objects, tensors, context)
@@ -152,7 +152,7 @@ def graph(objects, cpu=False, context=None):
 
 
 def add_contexts(nodes):
-    """Finds where the memory of device tensors was allocated. Only while they exist: later it may be used again."""
+    """Finds where the memory of device tensors was allocated. The tensors must still exist, or the memory may be reused."""
     for kind in {node["device"].split(":")[0] for node in nodes if node.get("storage")}:
         wanted = {}
         for node in nodes:
@@ -167,58 +167,58 @@ def add_contexts(nodes):
 
 
 class _Collector:
-    """Makes Python's collector keep the garbage that it would free, shows it to observers, and then lets it be freed.
+    """Makes Python's collector keep the garbage that it would free, passes it to observers, and then frees it.
 
-    In the collector itself no code may run that could use what it is about to free. So its callback only asks for a
-    call at the next event of the thread, by the profiler's hook.
+    Inside the collector no code may run that could use objects that are about to be freed. So the collector's callback
+    only installs a profiler hook, which is called at the thread's next function call.
 
-    What was kept has become older, and only a full collection frees it, which takes long in a large program. So a
-    collection of young objects is left alone unless there are device tensors among them; and after one that led to
-    nothing new, all are left alone for a while. What was kept and holds no tensors may lie until there is time.
+    Garbage that was kept belongs to an older generation, so only a full collection frees it, which takes long in a large
+    program. So a collection of young objects is skipped unless there are device tensors among them; and after one without
+    a new finding, all are skipped for a while. Freeing kept garbage without tensors may be delayed.
     """
 
     def __init__(self):
         self.observers = []
         self._process = None
-        # From where on the list of garbage holds what is kept for us; None if nothing is. And whether it may be shown:
-        # not while a thread is in the collection.
+        # The index in gc.garbage from which on objects are kept for the observers, or None; and whether these objects may
+        # be passed on, which is false while a thread is in the collection.
         self._kept_from, self._ready = None, False
         self._keeping = self._user_keeps = False
-        self._looking = None  # the thread that looks
+        self._looking = None  # The thread that inspects garbage.
         self._busy = self._ran = False
-        # How many collections were left alone that might have found device tensors; and of them those for a profiler.
+        # The number of skipped collections that might have found device tensors; and of those that a profiler prevented.
         self.left_alone = self.profiled = 0
-        # How many objects lie that should be free, and until when the lines above hold.
-        self._lying = 0
+        # The number of objects whose free is delayed; until when frees may be delayed, and young collections are skipped.
+        self._delayed = 0
         self._free_later_until = self._alone_until = 0.0
 
     def add(self, observer):
         if self._process != os.getpid():
-            # A forked process is not observed, unless it registers itself.
+            # A forked process is not observed unless it adds an observer itself.
             self.__init__()
             self._process = os.getpid()
-        if self._called not in gc.callbacks:
-            gc.callbacks.append(self._called)
+        if self._on_collection not in gc.callbacks:
+            gc.callbacks.append(self._on_collection)
             self.left_alone = self.profiled = 0
         self.observers.append(observer)
 
     def remove(self, observer):
-        """Removes an observer, after showing it the garbage that it has not seen yet. Returns whether it was registered."""
+        """Passes the remaining garbage to an observer and removes it. Returns whether it was registered."""
         if self._process != os.getpid() or observer not in self.observers:
             return False
         self._look(0)
         self.observers.remove(observer)
         if not self.observers:
-            gc.callbacks.remove(self._called)
-            self._lying = 0
+            gc.callbacks.remove(self._on_collection)
+            self._delayed = 0
             self._stop_keeping()
             if self._kept_from is not None and not self._user_keeps:
-                del gc.garbage[self._kept_from:]  # Of a collection in another thread.
+                del gc.garbage[self._kept_from:]  # Garbage of a collection in another thread.
             self._kept_from, self._ready = None, False
         return True
 
     def look_now(self, observer):
-        """Shows all current garbage to one observer. An exception of the observer goes to the caller."""
+        """Passes all current garbage to one observer. Exceptions of the observer are raised here."""
         self._look(0)
         busy, self._busy, self._looking = self._busy, True, threading.get_ident()
         begin = len(gc.garbage)
@@ -232,8 +232,8 @@ class _Collector:
             self._free(begin)
             self._busy = busy
 
-    def _called(self, phase, info):
-        """Called when the collector begins or ends."""
+    def _on_collection(self, phase, info):
+        """Handles the beginning and the end of a collection; the collector calls it."""
         self._ran = True
         if self._process != os.getpid():
             return
@@ -243,18 +243,18 @@ class _Collector:
         try:
             if phase == "stop":
                 self._end(info["generation"])
-            elif self._kept_from is None and self._is_worth_it(info["generation"]):
+            elif self._kept_from is None and self._should_keep(info["generation"]):
                 self._keep()
                 self._kept_from, self._ready = len(gc.garbage), False
-        except Exception as failure:  # The program must not notice.
+        except Exception as failure:  # The program must not be affected.
             _say(f"{type(failure).__name__}: {failure}")
 
-    def _is_worth_it(self, generation):
+    def _should_keep(self, generation):
         previous = sys.getprofile()
         if previous is not None and not callable(previous):
             self.left_alone += 1
             self.profiled += 1
-            return False  # A profiler in C, which could not be put back.
+            return False  # A profiler in C, which could not be restored.
         if generation >= OLDEST:
             return True
         if time.monotonic() < self._alone_until:
@@ -266,7 +266,7 @@ class _Collector:
         return False
 
     def _concerns(self, objects):
-        # No inner function may share the variable: its cell may be one of the objects, and that would be a cycle.
+        # No inner function may capture a variable here: its cell may be one of the objects, which would create a cycle.
         for observer in self.observers:
             if observer.concerns(objects):
                 return True
@@ -283,8 +283,8 @@ class _Collector:
         if type(sys.getprofile()) is not _Hook:
             sys.setprofile(_Hook(self, generation, sys.getprofile()))
 
-    def is_out(self):
-        """Returns whether this thread is outside the collector. Inside it, collecting does nothing."""
+    def is_outside(self):
+        """Returns whether this thread is outside the collector: inside it, gc.collect does nothing."""
         if self._busy or not self._ready:
             return True
         self._looking = threading.get_ident()
@@ -294,10 +294,10 @@ class _Collector:
         return self._ran
 
     def look(self, generation):
-        """Shows the garbage to all observers outside the collector, and frees it. Never fails."""
+        """Passes the garbage to all observers, outside the collector, and frees it. Never fails."""
         try:
             self._look(generation)
-        except Exception as failure:  # The program must not notice.
+        except Exception as failure:  # The program must not be affected.
             _say(f"{type(failure).__name__}: {failure}")
 
     def _look(self, generation):
@@ -309,12 +309,12 @@ class _Collector:
         try:
             if generation < OLDEST:
                 garbage = gc.garbage[begin:]
-                if not self._concerns(garbage) and self._may_lie(len(garbage)):
+                if not self._concerns(garbage) and self._may_delay(len(garbage)):
                     self._stop_keeping()
                     if not self._user_keeps:
                         del gc.garbage[begin:]
                     return
-                # To free this is to free all that is old, which must not go unseen.
+                # Freeing this also frees old garbage, which must be inspected first.
                 gc.collect()
             self._stop_keeping()
             garbage = gc.garbage[begin:]
@@ -326,7 +326,7 @@ class _Collector:
             concerned = self._concerns(garbage)
             del garbage
             self._free(begin)
-            self._lying = 0
+            self._delayed = 0
             now = time.monotonic()
             self._free_later_until = now + (now - start) / SHARE
             if concerned and not new:
@@ -335,15 +335,15 @@ class _Collector:
             self._stop_keeping()
             self._busy = False
 
-    def _may_lie(self, objects):
-        """Returns whether garbage without tensors need not be freed at once."""
-        self._lying += objects
-        return time.monotonic() < self._free_later_until and self._lying <= LYING
+    def _may_delay(self, objects):
+        """Returns whether freeing this garbage, which has no tensors, may be delayed."""
+        self._delayed += objects
+        return time.monotonic() < self._free_later_until and self._delayed <= MAX_DELAYED
 
     def _free(self, begin):
         if not self._user_keeps:
             del gc.garbage[begin:]
-            # Does nothing while another thread collects. Then it is freed later, and may have been seen once more.
+            # Does nothing while another thread collects. Then the garbage is freed later, and may be inspected twice.
             gc.collect()
 
     def _keep(self):
@@ -360,14 +360,14 @@ class _Collector:
 
 
 class _Hook:
-    """Replaces a profiler until the thread is outside the collector."""
+    """A profiler hook that waits until the thread is outside the collector, and then restores the previous hook."""
 
     def __init__(self, collector, generation, previous):
         self._collector, self._generation, self._previous = collector, generation, previous
 
     def __call__(self, frame, _event, _argument):
-        # The collector may go on to the callbacks of others.
-        if frame.f_globals is not globals() and self._collector.is_out():
+        # The collector may still call other callbacks.
+        if frame.f_globals is not globals() and self._collector.is_outside():
             sys.setprofile(self._previous)
             self._collector.look(self._generation)
 
@@ -376,7 +376,7 @@ _collector = _Collector()
 
 
 class _Observer:
-    """Receives the graph of garbage that has device tensors. `callback` returns whether it is something new."""
+    """Receives the graph of garbage that has device tensors. `callback` returns whether the graph has a new finding."""
 
     def __init__(self, callback, cpu):
         self._callback, self._tensors = callback, _Tensors(cpu)
@@ -392,7 +392,7 @@ class _Observer:
 
 
 class _Disarm:
-    """Ends an observer, when it is called or at the end of the program. A function that refers to itself would be a cycle."""
+    """Removes an observer when called or at exit. This is a class, since a function that refers to itself is a cycle."""
 
     def __init__(self, observer, at_end):
         self._observer, self._at_end = observer, at_end
@@ -408,7 +408,7 @@ def _observe(observer, history, at_end=None):
         _remember_allocations()
     _collector.add(observer)
     disarm = _Disarm(observer, at_end)
-    # Before modules go away, which they do in any order.
+    # Called at exit before modules are destroyed, which happens in any order.
     atexit.register(disarm)
     return disarm
 
@@ -417,17 +417,17 @@ def _observe(observer, history, at_end=None):
 
 
 class _Findings:
-    """Writes a file for each finding that was not there before, and counts the others."""
+    """Writes a file for each new finding, and counts repetitions."""
 
     def __init__(self, folder, files):
         self._folder, self._files = os.path.abspath(os.fspath(folder)), files
         self._number = 0
-        # By shape: the file, or None, and how many times it was found.
+        # For each shape: the file, or None, and the number of times that it was found.
         self._found = {}
         self._failed = self._full = False
 
     def look(self, nodes):
-        """Returns whether something was new."""
+        """Handles the findings of a graph, and returns whether one is new."""
         before = len(self._found)
         for finding in findings(nodes):
             shape = _shape(finding)
@@ -439,7 +439,7 @@ class _Findings:
         return len(self._found) > before
 
     def _new(self, nodes):
-        """Writes a file and returns its path; None if it is not written."""
+        """Writes a file and returns its path; None if no file is written."""
         if self._failed:
             return None
         if self._files <= 0:
@@ -462,18 +462,18 @@ class _Findings:
 
     def _save(self, nodes):
         os.makedirs(self._folder, exist_ok=True)
-        part = _written(nodes, os.path.join(self._folder, "cycles.json"))
+        part = _write_part(nodes, os.path.join(self._folder, "cycles.json"))
         try:
             while True:
                 self._number += 1
                 path = os.path.join(self._folder, f"cycles-{self._number}.json")
-                if _moved(part, path):
+                if _rename_new(part, path):
                     return path
         except BaseException:
             os.unlink(part)
             raise
 
-    def say_counts(self):
+    def report_counts(self):
         """Reports how often findings recurred, and which were not inspected."""
         least = "at least " if _collector.left_alone else ""
         if _collector.profiled:
@@ -487,24 +487,24 @@ class _Findings:
 
 
 def findings(nodes):
-    """Splits a graph into the parts that hold device tensors and have nothing to do with each other.
+    """Splits a graph into independent parts that hold device tensors.
 
-    Each has the objects that lead to its tensors, and what these refer to.
+    Each part has the objects that lead to its tensors, and all objects that those refer to.
     """
     holders = _holders(nodes)
     leading = _leading(nodes, holders)
-    # What leads to a tensor belongs to the tensor's part, in both directions.
+    # A part contains all objects that lead to tensors and are connected by references in either direction.
     left_out = [node for node in nodes if "left_out" in node]
     parts, placed = [], set()
     for start in range(len(nodes)):
         if start not in leading or start in placed:
             continue
 
-        def beside(index):
+        def neighbours(index):
             below = [target for _, target in nodes[index]["references"] if target in leading]
             return holders[index] + below
 
-        part = _reached([start], beside)
+        part = _reached([start], neighbours)
         placed |= part
         below = _reached(part, lambda index: [target for _, target in nodes[index]["references"]])
         parts.append(_renumbered(nodes, sorted(below)) + left_out)
@@ -520,15 +520,15 @@ def _holders(nodes):
 
 
 def _leading(nodes, holders):
-    """Returns the indices of everything that leads to a device tensor."""
+    """Returns the indices of all nodes that lead to a device tensor."""
     return _reached([index for index, node in enumerate(nodes) if node["root"]], holders.__getitem__)
 
 
-def _reached(starts, beside):
-    """Returns the indices that can be reached."""
+def _reached(starts, neighbours):
+    """Returns the indices that can be reached from `starts`; `neighbours` returns those next to an index."""
     reached, todo = set(starts), list(starts)
     while todo:
-        for index in beside(todo.pop()):
+        for index in neighbours(todo.pop()):
             if index not in reached:
                 reached.add(index)
                 todo.append(index)
@@ -544,11 +544,11 @@ def _renumbered(nodes, kept):
 
 
 def _shape(nodes):
-    """Returns a key that is equal for findings with the same labels and references, in whatever order their nodes are.
+    """Returns a key that is equal for findings with the same labels and references, in any order of nodes.
 
-    Only of what leads to tensors: the rest may have a number that counts steps.
+    Only nodes that lead to tensors count: the label of another node may contain a number that counts steps.
     """
-    # An address identifies nothing.
+    # The address of a weak reference's target differs each time.
     labels = ["weakref" if node["label"].startswith("weakref to id ") else node["label"] for node in nodes]
     leading = _leading(nodes, _holders(nodes))
     count = Counter(labels[index] for index in leading)
@@ -563,7 +563,7 @@ def _shape(nodes):
 
 
 def _held(nodes):
-    """Describes what a finding holds."""
+    """Describes the tensors that a finding holds."""
     roots = [node for node in nodes if node["root"]]
     storages = {(node["device"], node["storage"]): node["bytes"] for node in roots if node.get("storage")}
     devices = sorted({node["device"] for node in roots})
@@ -571,9 +571,9 @@ def _held(nodes):
     size = f" with {_bytes(sum(storages.values()))}" if known else ""
     objects = sum("left_out" not in node for node in nodes)
     tensors = "1 tensor" if len(roots) == 1 else f"{len(roots)} tensors"
-    told = f"garbage of {objects} objects held {tensors}{size} on {', '.join(devices[:4])}"
+    text = f"garbage of {objects} objects held {tensors}{size} on {', '.join(devices[:4])}"
     left_out = sum(node.get("left_out", 0) for node in nodes)
-    return f"{told} ({left_out} more objects of this collection left out)" if left_out else told
+    return f"{text} ({left_out} more objects of this collection left out)" if left_out else text
 
 
 def _bytes(size):
@@ -586,8 +586,8 @@ def _bytes(size):
     return f"{size / 1024:.2f} TiB"
 
 
-def _written(nodes, path):
-    """Writes nodes beside `path` and returns the file's name."""
+def _write_part(nodes, path):
+    """Writes nodes to a temporary file next to `path` and returns its name."""
     part = f"{path}.{os.getpid()}.part"
     with open(part, "x", encoding="ascii", newline="\n") as out:
         try:
@@ -602,13 +602,13 @@ def _written(nodes, path):
     return part
 
 
-def _moved(part, path):
-    """Gives a file its name, unless there is a file of that name."""
+def _rename_new(part, path):
+    """Renames a file, unless a file of that name exists."""
     try:
         os.link(part, path)
     except FileExistsError:
         return False
-    except OSError:  # A file system without links.
+    except OSError:  # The file system has no hard links.
         if os.path.lexists(path):
             return False
         os.rename(part, path)
@@ -621,16 +621,16 @@ def _say(text):
     try:
         print(f"memtrack_cycles: {text}", file=sys.stderr)
     except (AttributeError, OSError, ValueError):
-        pass  # Nobody listens.
+        pass  # Standard error is closed.
 
 
 # ---- The graph -------------------------------------------------------------------------------------------------------
 
 
 def _graph(objects, tensors, context=None, roots_only=False):
-    """Returns the nodes of `graph`. With `roots_only`, none if there are no roots."""
+    """Returns the nodes of `graph`. With `roots_only`, the list is empty if there are no roots."""
     enabled = gc.isenabled()
-    gc.disable()  # What is made here is no garbage, but much.
+    gc.disable()  # The many objects that are created here are no garbage, but would trigger collections.
     try:
         with tensors.looking():
             return _Graph(objects, tensors).nodes(context, roots_only)
@@ -645,9 +645,9 @@ class _Graph:
         count = len(objects)
         if count > OBJECTS:
             roots = itertools.islice(tensors.roots(objects), NODES // 2)
-            objects = _towards(objects, {id(objects[index]) for index in roots})
+            objects = _leading_to_wanted(objects, {id(objects[index]) for index in roots})
         self._not_seen = count - len(objects)
-        # Proxies that are dead answer everything with an exception.
+        # Dead proxies raise an exception at any access.
         proxy, callable_proxy = weakref.ProxyTypes
         self._objects = [held for held in objects if type(held) is not proxy and type(held) is not callable_proxy]
 
@@ -656,7 +656,7 @@ class _Graph:
         roots = list(tensors.roots(objects))
         if roots_only and not roots:
             return []
-        # All references before all names: looking for a name may make objects.
+        # All references are read before names are: finding a name may create objects.
         starts, targets = self._references()
         facts = {index: tensors.facts(objects[index]) for index in roots}
         if len(objects) > NODES:
@@ -686,7 +686,7 @@ class _Graph:
         return nodes
 
     def _references(self):
-        """Returns for each object where its references begin, and the indices that they lead to, in one sequence."""
+        """Returns the indices of all references' targets in one array, and where the references of each object begin in it."""
         index = {id(held): number for number, held in enumerate(self._objects)}
         starts, targets, of = array("Q", [0]), array("I"), gc.get_referents
         for held in self._objects:
@@ -695,13 +695,13 @@ class _Graph:
                 if number is not None:
                     targets.append(number)
                 elif type(target) is dict and _own_attributes(held) is target:
-                    # It was made when the object was inspected after the collection, and stands for its values.
+                    # This dictionary was created when the object was inspected after the collection: use its values.
                     targets.extend(index[id(value)] for value in of(target) if id(value) in index)
             starts.append(len(targets))
         return starts, targets
 
     def _nearest(self, roots, facts, starts, targets):
-        """Returns the indices of the objects to keep: the largest tensors first, each with what leads to it, nearest first."""
+        """Returns the indices of the objects to keep: the largest tensors, each with the nearest objects that lead to it."""
         holders = {}
         for index in range(len(self._objects)):
             for target in targets[starts[index]:starts[index + 1]]:
@@ -728,10 +728,10 @@ class _Graph:
         return sorted(kept)
 
 
-def _towards(objects, wanted):
-    """Returns, of very many objects, those with the wanted ids and some that lead to them, in their order.
+def _leading_to_wanted(objects, wanted):
+    """Selects from very many objects those with the wanted ids and some that lead to those, in order.
 
-    Needs no memory for the others.
+    Needs no memory for the other objects.
     """
     end = time.monotonic() + SECONDS
     order, referents = objects, gc.get_referents
@@ -744,12 +744,12 @@ def _towards(objects, wanted):
                     break
         if len(wanted) in (before, OBJECTS // 10) or time.monotonic() > end:
             return [held for held in objects if id(held) in wanted]
-        # A chain that was followed by one step a turn is now followed to its end.
+        # A chain of references that gained one object per pass is followed to its end in the other direction.
         order = objects[::-1] if order is objects else objects
 
 
 class _Tensors:
-    """Finds device tensors and facts about them, without running a tensor class's own code."""
+    """Finds device tensors and their properties, without running code of tensor classes."""
 
     def __init__(self, cpu):
         import torch
@@ -760,20 +760,20 @@ class _Tensors:
         self._host = ("meta",) if cpu else ("cpu", "meta")
 
     def looking(self):
-        """Inside it, no code of tensor classes runs."""
+        """Returns a context manager inside which no code of tensor classes runs."""
         return self._torch._C.DisableTorchFunctionSubclass()
 
     def attribute(self, tensor, name):
-        """Returns an attribute as PyTorch itself defines it."""
+        """Returns an attribute as the base class of tensors defines it."""
         return getattr(self._own, name).__get__(tensor)
 
     def is_tensor(self, kind):
         return any(base is self._tensor for base in kind.__mro__)
 
     def kinds(self, objects):
-        """Returns the ids of these objects' classes that are tensors with memory."""
+        """Returns the ids of those classes of these objects that are tensors with memory."""
         kinds = list(map(type, objects))
-        # By id: the class of a class may say what is equal.
+        # By id, because a metaclass may define equality.
         kinds = {id(kind): kind for kind in kinds}
         fake = getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensor", None)
         return {
@@ -801,7 +801,7 @@ class _Tensors:
             return False
 
     def facts(self, tensor):
-        """Returns shape, device, bytes and storage, as far as they are known."""
+        """Returns shape, device, bytes and storage, as far as those are known."""
         facts = {"shape": "?", "device": str(self.attribute(tensor, "device"))}
         try:
             facts["shape"] = str(self.attribute(tensor, "shape"))
@@ -816,13 +816,13 @@ class _Tensors:
             if address:
                 facts["storage"] = address
         except Exception:
-            pass  # Made of several, or of none.
+            pass  # The tensor has several storages, or none.
         return facts
 
     def _is_copied_on_write(self, tensor):
-        """Returns whether reading the address would make a copy."""
-        ask = getattr(self._torch._C, "_is_cow_tensor", None)
-        return ask is not None and ask(tensor)
+        """Returns whether reading the address would copy the tensor."""
+        is_cow = getattr(self._torch._C, "_is_cow_tensor", None)
+        return is_cow is not None and is_cow(tensor)
 
 
 # ---- Names of references ---------------------------------------------------------------------------------------------
@@ -831,7 +831,7 @@ _TEXTS = (str, bytes)
 _NUMBERS = (int, float, complex)
 _BASIC = (*_NUMBERS, type(None), *_TEXTS)
 
-# Attributes that C code answers with what the object holds, besides those that are called members.
+# Attributes implemented in C that return objects which the object holds, in addition to member descriptors.
 _ATTRIBUTES = {
     id(types.FunctionType): ("__defaults__", "__kwdefaults__", "__code__", "__name__", "__qualname__", "__type_params__"),
     id(types.BuiltinFunctionType): ("__self__",),
@@ -848,7 +848,7 @@ _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 class _Names:
-    """Descriptions of what an object holds, for the requested objects."""
+    """The names of an object's references, for the requested targets."""
 
     def __init__(self, wanted):
         self._wanted = wanted
@@ -868,23 +868,23 @@ class _Names:
 
 
 class _Namer:
-    """Finds the names of what objects hold. Runs no code of the program."""
+    """Finds the names of references between objects. Runs no code of the program."""
 
     def __init__(self, tensors):
         self._tensors = tensors
-        # By class: itself, so that it stays, and its attributes that C code answers.
+        # For each class: the class itself, so that its id is not reused, and its attributes that are implemented in C.
         self._attributes = {}
 
     def names(self, held, wanted):
-        """Texts for the objects with these ids, which are known to be held.
+        """Returns the names of the references to the objects with these ids, which `held` is known to refer to.
 
-        They are known before, so nothing is lost if looking at an attribute makes Python move all attributes of the
-        holder to a dictionary.
+        The references are known before, so none is lost if reading an attribute makes Python move all attributes of
+        `held` to a dictionary.
         """
         names, kind = _Names(wanted), type(held)
         names.say("__class__", kind)
         for base in kind.__mro__:
-            _contained(held, base, names)
+            _add_items(held, base, names)
         for base, name in self._of(kind):
             _attribute(held, base, name, name, names)
         if not names.complete() and self._tensors.is_tensor(kind):
@@ -895,7 +895,7 @@ class _Namer:
                     pass
         if not names.complete():
             if kind is types.FunctionType:
-                # Would be made by looking at it, so only if something is without a name.
+                # Reading this attribute creates it, so it is read only if a name is still missing.
                 _attribute(held, kind, "__annotations__", "__annotations__", names)
             if issubclass(kind, type):
                 for attributes in gc.get_referents(_attributes_of(held)):
@@ -922,17 +922,17 @@ class _Namer:
 
 
 def _attributes_of(kind):
-    """Returns a class's own attributes, whatever its metaclass returns."""
+    """Returns the attributes that a class itself defines, whatever its metaclass returns."""
     return type.__dict__["__dict__"].__get__(kind)
 
 
 def _attribute(held, base, name, text, names):
-    """Returns one attribute, looked up by its own class and no other."""
+    """Adds the name of the attribute that the class `base` defines."""
     descriptor = _attributes_of(base).get(name)
     try:
         names.say(text, descriptor.__get__(held))
     except Exception:
-        pass  # A slot that is empty, or an attribute that this version of Python does not have.
+        pass  # An empty slot, or an attribute that this version of Python does not have.
 
 
 def _own_attributes(held):
@@ -947,8 +947,8 @@ def _own_attributes(held):
     return None
 
 
-def _contained(held, base, names):
-    """Returns the contents of built-in containers, by their own methods, not those of a derived class."""
+def _add_items(held, base, names):
+    """Adds the names of items in built-in containers, read by the methods of the built-in class, not of a subclass."""
     if base is list or base is tuple:
         for index, item in enumerate(itertools.islice(base.__iter__(held), ITEMS)):
             names.say(f"[{index}]", item)
@@ -979,7 +979,7 @@ def _locals(frame, names):
     for name, value in itertools.islice(variables.items(), ITEMS):
         names.say(f"local {name}", value)
         if name in shared:
-            # What functions share lies in cells, and the frame holds those.
+            # Variables that functions share are in cells, and the frame refers to the cells.
             for cell in gc.get_referents(frame):
                 if type(cell) is types.CellType and any(inner is value for inner in gc.get_referents(cell)):
                     names.say(f"local {name}", cell)
@@ -1045,7 +1045,7 @@ def _sequence(begin, base, held, end):
 
 
 def _basic(held):
-    """Formats numbers and texts as Python writes them; only the beginning of long ones."""
+    """Formats numbers and strings as Python does; only the beginning of long ones."""
     for base in _TEXTS:
         if issubclass(type(held), base):
             if base.__len__(held) > LENGTH:
@@ -1061,7 +1061,7 @@ def _basic(held):
 
 
 def _key(held, depth=3):
-    """Formats a key of a dictionary. Only basic ones are shown; others by their type: their own text would run program code."""
+    """Formats the key of a dictionary; only basic keys by value, others by type: formatting those would run program code."""
     kind = type(held)
     if issubclass(kind, _BASIC):
         return _basic(held)
@@ -1075,13 +1075,13 @@ def _key(held, depth=3):
 
 def _cut(text):
     text = text if len(text) <= LENGTH else text[:LENGTH - 3] + "..."
-    # What UTF-8 cannot express, JSON should not.
+    # Lone surrogates, which UTF-8 cannot encode, are escaped.
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 # ---- Where memory was allocated --------------------------------------------------------------------------------------
 
-# Parts of names of functions and files that belong to the interpreter and PyTorch's dispatcher.
+# Substrings of the names of functions and files that belong to the interpreter and PyTorch's dispatcher.
 _NOISE = (
     "unwind::unwind", "CapturedTraceback::gather", "gather_with_cpp", "_start", "__libc_start_main", "PyEval_",
     "PyObject_", "PyFunction_",
@@ -1093,18 +1093,18 @@ _NOISY_FILES = (
 
 
 def _remember_allocations():
-    """Makes CUDA's allocator remember where blocks that are in use were allocated, in Python."""
+    """Makes CUDA's allocator record the Python stacks of live blocks."""
     import torch
 
     try:
         if torch.cuda.is_available() and not torch._C._cuda_isHistoryEnabled():
             torch.cuda.memory._record_memory_history("state", context="state", stacks="python")
-    except Exception as failure:  # Another allocator, or an old version.
+    except Exception as failure:  # Another allocator, or an old version of PyTorch.
         _say(f"where memory is allocated is not known: {failure}")
 
 
 def _contexts(kind, wanted):
-    """Returns (address, text) for those of the addresses whose allocation the allocator of that kind of device remembers."""
+    """Yields (address, stack) for those addresses whose allocation the allocator of a kind of device has recorded."""
     import torch
 
     snapshot = getattr(getattr(torch, kind, None), "memory_snapshot", None)
@@ -1140,7 +1140,7 @@ def _stack(frames):
 
 
 def main(arguments):
-    """Runs the command: watches a script from its first line to its last. Returns the script's exit code."""
+    """Runs the command: observes a script from start to end. Returns the script's exit code."""
     parser = argparse.ArgumentParser(
         description="Runs a Python script and writes which reference cycles held device tensors.",
         epilog="Then: memtrack cycles cycles-1.json -o cycles-1.html",
@@ -1167,22 +1167,22 @@ def main(arguments):
     sys.path[0] = os.path.dirname(os.path.abspath(options.script))
     code = None
     try:
-        # What the script's module holds is no garbage, so it must be held.
+        # Objects in the script's module are no garbage, so the module must stay alive.
         module = runpy.run_path(options.script, run_name="__main__")
-        _look_at_the_rest(module)
+        _collect_rest(module)
     except SystemExit as end:
         code = end.code
-        _look_at_the_rest(end)
+        _collect_rest(end)
     except BaseException as failure:
-        _look_at_the_rest(failure)
+        _collect_rest(failure)
         raise
     finally:
         disarm()
     return code
 
 
-def _look_at_the_rest(_held):
-    """Collects the garbage that the collector did not reach."""
+def _collect_rest(_held):
+    """Collects the garbage that no collection has found yet. The argument keeps the script's objects alive."""
     for observer in list(_collector.observers):
         try:
             _collector.look_now(observer)
@@ -1191,6 +1191,6 @@ def _look_at_the_rest(_held):
 
 
 if __name__ == "__main__":
-    # The script may import this one under its name.
+    # The script may import this module under its usual name.
     sys.modules.setdefault("memtrack_cycles", sys.modules["__main__"])
     sys.exit(main(sys.argv[1:]))

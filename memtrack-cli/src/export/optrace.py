@@ -1,33 +1,33 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Operator traces from PyTorch: what `torch.profiler` recorded, in a file that `memtrack timeline` and `memtrack
-categories` read. One file, which needs nothing but PyTorch (2.1 or newer) and Python's standard library (3.8 or newer);
-`memtrack export-script` prints it.
+"""Writes operator traces from PyTorch: what `torch.profiler` recorded, in a file that `memtrack timeline` and `memtrack
+categories` read. This is a single file that needs nothing but PyTorch (2.1 or newer) and Python's standard library (3.8
+or newer); `memtrack export-script` prints it.
 
-A whole script, without changing it. The profiler keeps every event until the end, so let it be a short run:
+To trace a whole script without changing it. The profiler keeps every event until the end, so the run should be short:
 
     memtrack export-script -o memtrack_export.py
     python memtrack_export.py run.optrace.jsonl.gz train.py --epochs 1
     memtrack timeline run.optrace.jsonl.gz -o memory.html
 
-A part of a program. What ran is also written when it fails, out of memory for example:
+To trace a part of a program. The trace is also written if that part fails, for example out of memory:
 
     import memtrack_export
     with memtrack_export.operator_trace("step.optrace.jsonl.gz", model):
         train_step()
 
-A profile that a program makes itself, with these three options, after it has ended or in `on_trace_ready`:
+To export a profile that a program creates itself, with these three options, after it has ended or in `on_trace_ready`:
 
     with torch.profiler.profile(record_shapes=True, profile_memory=True, with_stack=True) as prof:
         train_step()
     memtrack_export.export_operator_trace(prof, "step.optrace.jsonl.gz", model)
 
-The model may be left out. It tells where in it a module is; without it, a module has only its class in the third way,
-and in the others the place below the outermost module that was called. Buffers are known in the first two ways.
+The model is optional, and determines the paths of modules. Without it, the third way records only the class of a
+module, and the other ways its path below the outermost module that was called. Only the first two ways record buffers.
 
-A name that ends with .gz is compressed. The file appears when it is complete, and replaces one of that name, unless the
-script is run as a command, without --force. It holds the machine's name, names of functions and files, and numbers that
-operators were called with, but nothing of what tensors contain.
+A file whose name ends with .gz is compressed. The file appears when it is complete, and replaces an existing file, except
+when this script runs as a command without --force. It contains the machine's name, names of functions and files, and
+numbers that operators were called with, but no contents of tensors.
 """
 import argparse
 import contextlib
@@ -46,33 +46,33 @@ import warnings
 FORMAT, VERSION = "memtrack-optrace", 1
 OPTIONS = {"record_shapes": True, "profile_memory": True, "with_stack": True}
 
-# PyTorch's names of element types -> the trace's. Others are declared in the trace.
+# PyTorch's names of element types -> the names in traces. Traces declare other types.
 DTYPES = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "f8e4m3",
     "float8_e5m2": "f8e5m2", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint64": "u64",
     "uint32": "u32", "uint16": "u16", "uint8": "u8", "bool": "bool", "complex32": "c32", "complex64": "c64",
     "complex128": "c128",
 }
-# The profiler's scopes of an operator -> the trace's kinds. All others are "other".
+# The profiler's scopes of an operator -> the kinds in traces. All other scopes are "other".
 KINDS = {"FUNCTION": "op", "BACKWARD_FUNCTION": "backward", "USER_SCOPE": "user"}
 BACKWARD = "autograd::engine::evaluate_function: "
 OPTIMIZER = "Optimizer.step#"
 ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"
-# How many tensors and stacks are remembered. Beyond that they are described again.
-REMEMBERED = 1 << 18
-# A call that had not ended has a time near the end of its type.
-NEVER = 1 << 62
+# The maximum number of tensors and of stacks that are remembered. Forgotten ones are written again.
+MAX_REMEMBERED = 1 << 18
+# A call that had not ended has an end time near the maximum of the integer type.
+NOT_ENDED = 1 << 62
 
 _CALL = re.compile(r"(.*)\((\d+)\): (.*)", re.S)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def export_operator_trace(prof, path, model=None, stacks=True):
-    """Writes what a profile recorded to `path`, and returns the number of records.
+    """Writes the trace of a profile to `path`, and returns the number of records.
 
     prof: a `torch.profiler.profile` that has ended, or the argument of `on_trace_ready`.
-    model: the `torch.nn.Module` that ran, to name the places of modules in it, or the `Modules` that watched it.
-    stacks: whether to write where memory was allocated and operators were called.
+    model: the `torch.nn.Module` that ran, which determines the paths of modules, or the `Modules` that observed it.
+    stacks: whether to write the stacks of allocations and operators.
 
     Raises ValueError if the profile lacks shapes or memory, or is empty, and OSError if the file cannot be written.
     """
@@ -82,13 +82,13 @@ def export_operator_trace(prof, path, model=None, stacks=True):
     devices = _devices(roots)
     if not devices:
         raise ValueError("the profile has no allocations: nothing was allocated in it, or on threads that it does not see")
-    with _appearing(path) as out:
+    with _replacing_file(path) as out:
         return _Writer(out, modules, stacks).write(roots, devices)
 
 
 @contextlib.contextmanager
 def operator_trace(path, *models, stacks=True):
-    """Profiles the block inside `with`, and writes it to `path`, even if it ends with an exception."""
+    """Profiles the body of a `with` statement, and writes the trace to `path`, even if the body raises an exception."""
     import torch
 
     modules = Modules(*models)
@@ -99,24 +99,24 @@ def operator_trace(path, *models, stacks=True):
     except BaseException:
         try:
             export_operator_trace(prof, path, modules, stacks)
-        except Exception as second:  # What happened first is what the program has to hear of.
+        except Exception as second:  # The first exception is the one to raise.
             warnings.warn(f"no operator trace of what failed: {second}")
         raise
     export_operator_trace(prof, path, modules, stacks)
 
 
 class Modules:
-    """Where modules are in their models. Inside `with`, also learns of other modules when they are first called, and
-    which buffers they have then: the moment in which the profiler looks at their parameters.
+    """The paths of modules in their models. Inside `with`, it also records other modules when they are first called, and
+    the buffers of modules at that moment, when the profiler records their parameters.
     """
 
     def __init__(self, *models):
-        # Both by the module's address. The class distinguishes a module from a later one at the same address.
+        # Both are by the module's address. The class distinguishes a module from a later one at the same address.
         self._paths = {}
         self._buffers = {}
         self._hook = None
         for model in models:
-            self._learn(model)
+            self._add_model(model)
 
     def __enter__(self):
         from torch.nn.modules.module import register_module_forward_pre_hook
@@ -137,21 +137,21 @@ class Modules:
         buffers, of_class = self._buffers.get(address, ((), class_address))
         return buffers if of_class == class_address else ()
 
-    def _learn(self, model):
+    def _add_model(self, model):
         for path, module in model.named_modules():
             self._paths.setdefault(id(module), (path, id(type(module))))
 
     def _called(self, module, _inputs):
-        # A module may answer in any way. The program must not notice.
+        # A module's attributes may raise any exception. The program must not be affected.
         with contextlib.suppress(Exception):
             if id(module) not in self._paths:
-                self._learn(module)
+                self._add_model(module)
             if id(module) not in self._buffers:
                 self._buffers[id(module)] = (_buffers(module), id(type(module)))
 
 
 def _results(prof):
-    """Returns the profiler's results, if they suffice."""
+    """Returns the profiler's results, after checking that they suffice."""
     missing = [name for name in OPTIONS if not getattr(prof, name, True)]
     wanted = ", ".join(f"{name}=True" for name in OPTIONS)
     if "record_shapes" in missing or "profile_memory" in missing:
@@ -168,7 +168,7 @@ def _results(prof):
 
 
 def _devices(roots):
-    """Returns the names of the devices on which something was allocated or freed."""
+    """Returns the names of the devices on which memory was allocated or freed."""
     devices, todo = set(), [iter(roots)]
     while todo:
         event = next(todo[-1], None)
@@ -184,8 +184,8 @@ def _devices(roots):
 
 
 @contextlib.contextmanager
-def _appearing(path):
-    """A text file that appears under its name when it is complete, and not at all if writing it fails."""
+def _replacing_file(path):
+    """Opens a text file that appears under its name when it is complete, and not at all if writing fails."""
     path = os.fspath(path)
     part = f"{path}.{os.getpid()}.part"
     raw = open(part, "xb")
@@ -201,12 +201,12 @@ def _appearing(path):
 
 
 class _Tensor:
-    """The properties of a tensor at one point."""
+    """The properties of a tensor at one moment."""
 
     __slots__ = ("key", "bytes_per_element")
 
     def __init__(self, impl, storage, device, dtype, sizes, strides, layout):
-        # Equal keys are equal `tensor` records.
+        # Tensors with equal keys have the same `tensor` record.
         strides = tuple(strides) if layout == "strided" else None
         name = str(dtype).replace("torch.", "")
         self.key = (impl, storage, str(device), DTYPES.get(name, name), tuple(sizes), strides, layout)
@@ -214,7 +214,7 @@ class _Tensor:
 
     @classmethod
     def recorded(cls, seen):
-        """Creates it from the profiler's description."""
+        """Creates a tensor from the profiler's description."""
         layout = str(seen.layout).replace("torch.", "")
         return cls(seen.impl_ptr, seen.storage_data_ptr, seen.device, seen.dtype, seen.sizes, seen.strides, layout)
 
@@ -227,12 +227,12 @@ class _Tensor:
 
 
 def _buffers(module):
-    """Returns a module's own buffers. Nothing here may disturb the program, so a tensor that raises is left out."""
+    """Returns a module's own buffers. The program must not be affected, so a tensor that raises an exception is left out."""
     import torch
 
     buffers = []
     for name, tensor in getattr(module, "_buffers", {}).items():
-        # As the profiler does with parameters: tensors of other classes may be made of several.
+        # Like the profiler for parameters: tensors of other classes may consist of several tensors.
         if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
             continue
         with contextlib.suppress(RuntimeError, NotImplementedError):
@@ -247,18 +247,19 @@ def _is_tensor(value):
 
 
 def _is_identified(value):
-    """Returns whether the profiler identifies the tensor."""
+    """Returns whether the profiler has assigned ids to the tensor."""
     return _is_tensor(value) and None not in (value.id, value.storage_data_ptr, value.allocation_id)
 
 
 class _Schemas:
     """Finds which arguments an operator writes, from PyTorch's registry.
 
-    The profile says neither the overload nor what is written. So every schema of that name counts that accepts the
-    arguments, and an argument is written if any of them writes it: the rule of PyTorch's own memory profile.
+    The profile contains neither the overload nor which arguments are written. So all schemas of that name that accept
+    the arguments count, and an argument is written if any of those schemas writes it. This is the rule of PyTorch's own
+    memory profile.
     """
 
-    # The type of an argument -> what it accepts.
+    # The type of an argument -> a function that returns whether it accepts a value.
     ACCEPTS = {
         "AnyType": lambda value: True,
         "TensorType": _is_tensor,
@@ -278,7 +279,7 @@ class _Schemas:
         schemas = self._of.get(name)
         if schemas is None:
             schemas = self._of[name] = self._schemas(name)
-        # A tensor that is not identified, for want of memory, is no argument at all to PyTorch's rule.
+        # In PyTorch's rule a tensor without ids, because it has no memory, counts as a missing argument.
         values = [None if _is_tensor(value) and not _is_identified(value) else value for value in inputs]
         found = [
             writes for accepts, writes in schemas
@@ -287,7 +288,7 @@ class _Schemas:
         return [any(writes) for writes in zip(*found)] if found else None
 
     def _schemas(self, name):
-        """Returns what each schema of an operator accepts and writes, by argument."""
+        """Returns for each schema of an operator which values its arguments accept, and whether they are written."""
         import torch
 
         if "::" not in name:
@@ -311,12 +312,12 @@ class _Schemas:
             return lambda value: value is None or inner(value)
         if kind == "ListType" and type_.getElementType().kind() == "TensorType":
             return lambda value: isinstance(value, list) and all(_is_identified(item) for item in value)
-        # Of lists of numbers, texts and devices the profiler records nothing.
+        # The profiler does not record lists of numbers, strings and devices.
         return self.ACCEPTS.get(kind, self.ACCEPTS["NoneType"])
 
 
-class _Calls:
-    """A Python or C function that is being called, and the one that called it."""
+class _Call:
+    """A call of a Python or C function, and its caller."""
 
     __slots__ = ("name", "caller", "stack")
 
@@ -325,12 +326,12 @@ class _Calls:
 
 
 def _by_time(events):
-    """Returns an iterator over events by their start: with a GPU, PyTorch lists calls of CUDA before an operator's other children."""
+    """Returns an iterator over events by start time: with a GPU, PyTorch lists CUDA calls before an operator's other children."""
     return iter(sorted(events, key=lambda event: event.start_time_ns))
 
 
-class _Inside:
-    """The context for the events inside an event."""
+class _EventContext:
+    """The context of the events inside an event."""
 
     __slots__ = ("record", "calls", "phase", "in_operator", "first_must_stay")
 
@@ -340,9 +341,9 @@ class _Inside:
 
 
 class _Writer:
-    """Writes records in the order of time, each definition before its first use.
+    """Writes records in chronological order, each definition before its first use.
 
-    Only the events that are open at a time are held, besides what the profiler holds itself.
+    Only open events are kept in memory, besides the profiler's results.
     """
 
     def __init__(self, out, modules, stacks):
@@ -351,7 +352,7 @@ class _Writer:
         self._schemas = _Schemas()
         self._lines = self._next_id = self._next_tensor = self._next_stack = 0
         self._tensors, self._stacks, self._declared = {}, {}, set()
-        # The optimizer steps that are open, by thread: the optimizer's class, and the end of the step.
+        # The open optimizer steps of each thread: the optimizer's class, and the end of the step.
         self._steps = {}
 
     def write(self, roots, devices):
@@ -372,103 +373,103 @@ class _Writer:
 
     def _events(self, roots):
         """Writes all events, and returns the time of the last."""
-        # Entries are (time, order, event or record, its siblings or None for an end, what is around it). Of entries with
-        # one time the newest comes first, so that an event is followed by what is inside it, its end, and its sibling.
+        # Entries are (time, order, event or record, its siblings or None for an end, the enclosing context). Of entries with
+        # the same time the newest comes first, so that an event is followed by the events inside it, its end, and its sibling.
         heap, self._unfinished = [], []
         order = latest = 0
 
-        def push(time, what, siblings, around):
+        def push(time, what, siblings, enclosing):
             nonlocal order
             order -= 1
-            heapq.heappush(heap, (time, order, what, siblings, around))
+            heapq.heappush(heap, (time, order, what, siblings, enclosing))
 
-        def push_next(siblings, around):
+        def push_next(siblings, enclosing):
             event = next(siblings, None)
             if event is not None:
-                push(event.start_time_ns, event, siblings, around)
+                push(event.start_time_ns, event, siblings, enclosing)
 
-        push_next(_by_time(roots), _Inside())
+        push_next(_by_time(roots), _EventContext())
         while heap:
-            time, _, event, siblings, around = heapq.heappop(heap)
+            time, _, event, siblings, enclosing = heapq.heappop(heap)
             latest = max(latest, time)
             if siblings is None:
                 self._line({"ev": "end", "id": event, "ts": latest})
                 continue
-            push_next(siblings, around)
-            inside = self._begin(event, latest, around)
-            if inside is None:
+            push_next(siblings, enclosing)
+            inner = self._begin(event, latest, enclosing)
+            if inner is None:
                 continue
-            if inside.record is not around.record:
+            if inner.record is not enclosing.record:
                 end = _end(event)
-                if end >= NEVER:
-                    self._unfinished.append(inside.record)
+                if end >= NOT_ENDED:
+                    self._unfinished.append(inner.record)
                 else:
-                    push(max(end, latest), inside.record, None, None)
-            # PyTorch takes the first in its list for the gradient.
-            push_next(iter(event.children) if inside.first_must_stay else _by_time(event.children), inside)
+                    push(max(end, latest), inner.record, None, None)
+            # PyTorch treats the first child in its list as the gradient.
+            push_next(iter(event.children) if inner.first_must_stay else _by_time(event.children), inner)
         return latest
 
-    def _begin(self, event, time, around):
-        """Writes an event, or leaves it out. Returns the context of the events in it, or None if it cannot have any."""
+    def _begin(self, event, time, enclosing):
+        """Writes an event, or omits it. Returns the context of the events inside it, or None if it cannot have any."""
         kind, fields = event.typed
-        must_stay, around.first_must_stay = around.first_must_stay, False
+        must_stay, enclosing.first_must_stay = enclosing.first_must_stay, False
         if kind.name == "Allocation":
-            self._memory(event, fields, time, around)
+            self._memory(event, fields, time, enclosing)
             return None
         if kind.name == "TorchOp":
-            return self._operator(event, fields, time, around)
-        calls = _Calls(event.name, around.calls) if kind.name in ("PyCall", "PyCCall") else around.calls
-        inside = _Inside(around.record, calls, around.phase, around.in_operator)
+            return self._operator(event, fields, time, enclosing)
+        calls = _Call(event.name, enclosing.calls) if kind.name in ("PyCall", "PyCCall") else enclosing.calls
+        inner = _EventContext(enclosing.record, calls, enclosing.phase, enclosing.in_operator)
         if kind.name == "PyCall" and fields.module is not None:
-            # A step may be given a function that calls the model.
-            phase = self._phase(event, time, around)
-            inside.phase = "forward" if phase == "optimizer" else phase
-            inside.record = self._module(event, fields.module, time, around, inside.phase)
+            # A closure that is passed to an optimizer's step may call the model.
+            phase = self._phase(event, time, enclosing)
+            inner.phase = "forward" if phase == "optimizer" else phase
+            inner.record = self._module(event, fields.module, time, enclosing, inner.phase)
         elif kind.name == "PyCall" and fields.optimizer is not None:
-            inside.record = self._optimizer(event, fields.optimizer, time, around)
+            inner.record = self._optimizer(event, fields.optimizer, time, enclosing)
         elif must_stay:
-            # Left out, it would leave its place to the next event, which would then be taken for a gradient.
+            # If this event were omitted, the next event would come first, and be treated as the gradient.
             more = {"name": event.name, "kind": "other", "schema": False, "args": []}
-            inside.record = self._open("op", event, time, around, more)
-        return inside
+            inner.record = self._open("op", event, time, enclosing, more)
+        return inner
 
-    def _open(self, ev, event, time, around, fields):
-        """Writes the beginning of something that has an end, and returns its id."""
+    def _open(self, ev, event, time, enclosing, fields):
+        """Writes the beginning of a record that has an end, and returns its id."""
         record, self._next_id = self._next_id, self._next_id + 1
-        self._line({"ev": ev, "id": record, "parent": around.record, "ts": time, "thread": event.start_tid, **fields})
+        self._line({"ev": ev, "id": record, "parent": enclosing.record, "ts": time, "thread": event.start_tid, **fields})
         return record
 
     def _step(self, event, time):
-        """Returns the class of the optimizer that makes a step in this thread, or None.
+        """Returns the class of the optimizer whose step is open in this thread, or None.
 
-        By time, because the step's annotation is made by a Python call that has ended, and with stacks the profiler puts
-        nothing into an event whose own caller has ended.
+        This is determined by time, because the Python call that creates the step's annotation ends at once, and with stacks
+        the profiler puts no events inside an event whose caller has ended.
         """
         steps = self._steps.get(event.start_tid, [])
         while steps and steps[-1][1] < time:
             steps.pop()
         return steps[-1][0] if steps else None
 
-    def _phase(self, event, time, around):
-        """Returns the phase of an event that does not state one."""
-        return "optimizer" if around.phase is None and self._step(event, time) is not None else around.phase
+    def _phase(self, event, time, enclosing):
+        """Returns the phase of an event that has none of its own."""
+        return "optimizer" if enclosing.phase is None and self._step(event, time) is not None else enclosing.phase
 
-    def _memory(self, event, fields, time, around):
+    def _memory(self, event, fields, time, enclosing):
         size = fields.alloc_size
         if size == 0:
             return
         record = {
-            "ev": "alloc" if size > 0 else "free", "parent": around.record, "ts": time, "thread": event.start_tid,
+            "ev": "alloc" if size > 0 else "free", "parent": enclosing.record, "ts": time, "thread": event.start_tid,
             "dev": str(fields.device), "ptr": hex(fields.ptr), "bytes": abs(size),
         }
-        phase = self._phase(event, time, around)
-        if phase != around.phase:
+        phase = self._phase(event, time, enclosing)
+        if phase != enclosing.phase:
             record["phase"] = phase
         if size > 0:
-            record.update(self._stack(around.calls))
+            record.update(self._stack(enclosing.calls))
         self._line(record)
 
-    def _operator(self, event, fields, time, around):
+    def _operator(self, event, fields, time, enclosing):
         name, scope = event.name, fields.scope.name
         written = self._schemas.written(name, fields.inputs)
         writes = written or [None] * len(fields.inputs)
@@ -480,23 +481,23 @@ class _Writer:
         more["args"] = [self._argument(value, write) for value, write in zip(fields.inputs, writes)]
         if fields.sequence_number >= 0:
             more["seq"] = fields.sequence_number
-        phase = self._phase(event, time, around)
+        phase = self._phase(event, time, enclosing)
         if name.startswith(BACKWARD):
             phase = "backward"
         elif name.startswith(OPTIMIZER) and name.endswith(".step"):
             phase = "optimizer"
             self._steps.setdefault(event.start_tid, []).append((name[len(OPTIMIZER):-len(".step")], _end(event)))
-        if phase != around.phase:
+        if phase != enclosing.phase:
             more["phase"] = phase
-        if not around.in_operator:
-            more.update(self._stack(around.calls))
-        record = self._open("op", event, time, around, more)
-        # Annotations have stacks of their own, and so have the operators in them.
-        inside = _Inside(record, around.calls, phase, around.in_operator or scope != "USER_SCOPE")
-        inside.first_must_stay = scope == "BACKWARD_FUNCTION" and name == ACCUMULATE_GRAD
-        return inside
+        if not enclosing.in_operator:
+            more.update(self._stack(enclosing.calls))
+        record = self._open("op", event, time, enclosing, more)
+        # Annotations have stacks, and so have the operators inside them.
+        inner = _EventContext(record, enclosing.calls, phase, enclosing.in_operator or scope != "USER_SCOPE")
+        inner.first_must_stay = scope == "BACKWARD_FUNCTION" and name == ACCUMULATE_GRAD
+        return inner
 
-    def _module(self, event, module, time, around, phase):
+    def _module(self, event, module, time, enclosing, phase):
         more = {"self": hex(module.self_ptr), "class": module.cls_name}
         path = self._modules.path(module.self_ptr, module.cls_ptr)
         if path:
@@ -508,11 +509,11 @@ class _Writer:
         buffers = self._modules.buffers(module.self_ptr, module.cls_ptr)
         if buffers:
             more["buffers"] = [{"name": name, "t": self._handle(tensor)} for name, tensor in buffers]
-        if phase != around.phase:
+        if phase != enclosing.phase:
             more["phase"] = phase
-        return self._open("module", event, time, around, more)
+        return self._open("module", event, time, enclosing, more)
 
-    def _optimizer(self, event, optimizer, time, around):
+    def _optimizer(self, event, optimizer, time, enclosing):
         more = {"self": hex(optimizer.self_ptr)}
         step = self._step(event, time)
         if step is not None:
@@ -524,20 +525,20 @@ class _Writer:
             }
             for tensor, grad, state in optimizer.parameters
         ]
-        return self._open("optimizer", event, time, around, more)
+        return self._open("optimizer", event, time, enclosing, more)
 
     def _argument(self, value, write):
         if _is_tensor(value):
             return {"t": self._tensor(value), "w": write}
         if isinstance(value, list):
-            # Lists of anything else than tensors are not recorded, or not by all versions.
+            # Lists of other values than tensors are not recorded, or not by all versions of PyTorch.
             return {"ts": [self._tensor(item) for item in value], "w": write} if all(map(_is_tensor, value)) else None
         if isinstance(value, (bool, int, float, complex)):
             return {"v": _scalar(value)}
         return None
 
     def _tensor(self, seen):
-        """Returns the number of a tensor that the profiler saw."""
+        """Returns the number of a tensor that the profiler recorded."""
         return None if seen is None else self._handle(_Tensor.recorded(seen))
 
     def _handle(self, tensor):
@@ -553,7 +554,7 @@ class _Writer:
         return number
 
     def _stack(self, calls):
-        """Returns the field for a stack; none if there is none to write."""
+        """Returns the field for a stack; empty if there is no stack to write."""
         if calls is None or not self._with_stacks:
             return {}
         if calls.stack is None:
@@ -571,14 +572,14 @@ class _Writer:
 
 
 def _end(event):
-    """Returns when an event ended, or NEVER."""
+    """Returns the time at which an event ended, or NOT_ENDED."""
     end = event.end_time_ns
-    return NEVER if end is None else min(end, NEVER)
+    return NOT_ENDED if end is None else min(end, NOT_ENDED)
 
 
 def _remember(known, key, number):
-    """Keeps a number, and forgets all others when they have become too many."""
-    if len(known) >= REMEMBERED:
+    """Remembers a number; if there are too many, the others are forgotten."""
+    if len(known) >= MAX_REMEMBERED:
         known.clear()
     known[key] = number
 
@@ -598,7 +599,7 @@ def _header(devices):
 
 
 def _scalar(value):
-    """Returns a number that every JSON reader understands."""
+    """Returns a number in a form that every JSON reader can represent: as a string if it is not finite or too large."""
     exact = isinstance(value, float) and math.isfinite(value) or isinstance(value, int) and abs(value) <= 1 << 53
     return value if exact else str(value)
 
@@ -612,7 +613,7 @@ def _frame(name):
 
 
 def main(arguments):
-    """Runs the command: profiles a script from its first line to its last. Returns the script's exit code."""
+    """Runs the command: profiles a script from start to end. Returns the script's exit code."""
     parser = argparse.ArgumentParser(
         description="Runs a Python script under torch.profiler and writes what it did as an operator trace.",
         epilog="Then: memtrack timeline OUT -o memory.html, or memtrack categories OUT.",
@@ -627,7 +628,7 @@ def main(arguments):
         parser.error(f"{options.out} exists: add --force to replace it, or choose another name")
     if not os.path.isfile(options.script):
         parser.error(f"{options.script}: no such file")
-    # The script may change the folder.
+    # The script may change the current folder.
     out = os.path.abspath(options.out)
     if not os.path.isdir(os.path.dirname(out)):
         parser.error(f"{options.out}: there is no such folder")
@@ -642,7 +643,7 @@ def main(arguments):
                 code = end.code
             ended = True
     except (OSError, ValueError) as failure:
-        if not ended:  # The script's own.
+        if not ended:  # An exception of the script.
             raise
         print(f"memtrack_export: {failure}", file=sys.stderr)
         return code or 3

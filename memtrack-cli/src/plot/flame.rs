@@ -1,4 +1,4 @@
-//! Flame graphs as files: memtrack-core draws them.
+//! Writes the flame graphs that memtrack-core draws to files.
 
 use crate::Streams;
 use crate::error::CliError;
@@ -6,10 +6,10 @@ use crate::output::{check_targets, write_files};
 use memtrack_core::viz::flame_graph;
 use std::path::Path;
 
-/// Checks whether a flame graph may be written to `target`.
+/// Checks that a flame graph may be written to `target`.
 ///
 /// # Errors
-/// Fails when the name requests another format than SVG, or the file exists and `force` is not set.
+/// Fails when the suffix is not that of an SVG file, or the file exists and `force` is not set.
 pub(crate) fn check_target(target: &Path, force: bool) -> Result<(), CliError> {
     match target.extension() {
         Some(suffix) if suffix != "svg" => {
@@ -19,7 +19,7 @@ pub(crate) fn check_target(target: &Path, force: bool) -> Result<(), CliError> {
     }
 }
 
-/// Draws `lines` (`frame;frame bytes`) to `target`, and reports it.
+/// Draws `lines` (`frame;frame bytes`) to `target`, and reports the written file.
 ///
 /// # Errors
 /// Fails when the file cannot be written.
@@ -32,7 +32,7 @@ pub(crate) fn write(
     let mut svg = Vec::new();
     flame_graph(title, lines, &mut svg).map_err(|error| CliError::output(target, error))?;
     write_files(&[(target.to_owned(), svg)])?;
-    // A hint; if it cannot be printed, the file is there all the same.
+    // A failure to print this hint is ignored: the file is complete without it.
     let _ = writeln!(streams.stderr, "wrote {}", target.display());
     Ok(())
 }

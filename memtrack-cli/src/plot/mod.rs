@@ -1,5 +1,5 @@
-//! Figures as files: which files an output name stands for, and their content. SVG and HTML come from memtrack-core;
-//! PNG is made here, because it needs a font.
+//! Writes the figures of a tracker to files, whose names derive from the output's name. memtrack-core draws SVG and HTML;
+//! PNG is drawn here, because it needs a font.
 
 pub(crate) mod flame;
 pub(crate) mod png;
@@ -9,7 +9,7 @@ use memtrack_core::tracker::TrackerStats;
 use memtrack_core::tracker::figures::{Figure, FigureError, render_html, render_svg};
 use std::path::{Path, PathBuf};
 
-/// The kinds of figure files, by suffix.
+/// The kinds of figure files, which the suffix distinguishes.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Html,
@@ -17,19 +17,19 @@ enum Kind {
     Png,
 }
 
-/// The files that the figures of a tracker go to.
+/// The files that the figures of a tracker are written to.
 #[derive(Debug)]
 pub(crate) struct FigureFiles {
     kind: Kind,
-    /// One file for a page, else one for each of [`Figure::EACH`].
+    /// One file for an HTML page, otherwise one file for each of [`Figure::EACH`].
     targets: Vec<PathBuf>,
 }
 
 impl FigureFiles {
-    /// Returns the files that `output` stands for.
+    /// Returns the files for the output name `output`.
     ///
     /// # Errors
-    /// A usage error when its suffix is unknown.
+    /// A usage error when the suffix of `output` is unknown.
     pub(crate) fn for_output(output: &Path) -> Result<Self, CliError> {
         let suffix = output.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase());
         let kind = match suffix.as_deref() {
@@ -50,12 +50,12 @@ impl FigureFiles {
         Ok(Self { kind, targets })
     }
 
-    /// Returns the files that will be written.
+    /// Returns the paths of the files to write.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &Path> {
         self.targets.iter().map(PathBuf::as_path)
     }
 
-    /// Returns the files with their content.
+    /// Draws the figures, and returns the path and content of each file.
     ///
     /// # Errors
     /// Fails when a figure cannot be drawn.

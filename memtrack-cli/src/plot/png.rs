@@ -1,4 +1,4 @@
-//! Figures as PNG images: memtrack-core draws them into a bitmap, with a font that the executable carries, so that
+//! Figures as PNG images: memtrack-core draws them into a bitmap, with a font that is embedded in the executable, so that
 //! they look the same on every machine.
 
 use memtrack_core::tracker::TrackerStats;
@@ -17,7 +17,7 @@ static BOLD: &[u8] = include_bytes!("../../assets/DejaVuSans-Bold.subset.ttf");
 /// Returns a figure of a tracker as the bytes of a PNG file.
 ///
 /// # Errors
-/// None in practice: drawing goes to memory.
+/// None in practice, since the figure is drawn to memory.
 pub(super) fn render(stats: &TrackerStats, figure: Figure) -> Result<Vec<u8>, FigureError> {
     image(WIDTH, HEIGHT, |root, scale| draw(stats, figure, root, scale).map_err(|error| error.to_string()))
         .map_err(FigureError::Draw)
@@ -26,7 +26,8 @@ pub(super) fn render(stats: &TrackerStats, figure: Figure) -> Result<Vec<u8>, Fi
 /// The drawing area.
 type Root<'a> = DrawingArea<BitMapBackend<'a>, Shift>;
 
-/// Runs `draw` on an area of that size times the scale passed to it, and returns the bytes of a PNG file.
+/// Returns the bytes of a PNG file that `draw` draws. Its arguments are an area of the size `width` × `height` times a
+/// scale, and that scale.
 ///
 /// # Errors
 /// Fails when `draw` fails.
@@ -47,7 +48,7 @@ fn register_fonts() {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
         for (style, font) in [(FontStyle::Normal, NORMAL), (FontStyle::Bold, BOLD)] {
-            // The embedded fonts are sound; with a broken one, drawing would report that the font is unavailable.
+            // The embedded fonts are valid; if one were not, drawing would fail for lack of a font.
             let _ = register_font("sans-serif", style, font);
         }
     });

@@ -11,7 +11,7 @@ use memtrack_core::viz::Oddities;
 use std::io;
 use std::path::Path;
 
-/// Returns how much of names and stacks a report shows: by `COLUMNS`, or the width of the terminal, or a usual page.
+/// Returns the layout of a report: its width, from `COLUMNS` or the terminal or else a default, and the number of frames.
 pub(crate) fn layout(text: TextArgs) -> Layout {
     Layout::new().width((!text.wide).then(memtrack_core::__report_width)).frames(text.frames)
 }
@@ -23,7 +23,7 @@ pub(crate) fn print_json(value: &impl serde::Serialize, streams: &mut Streams<'_
     Ok(())
 }
 
-/// Prints a report per device, with an empty line between two, or that there is none.
+/// Prints a report per device, separated by empty lines, or a line if there is no device.
 pub(crate) fn print_devices<T: std::fmt::Display>(
     devices: &[T],
     streams: &mut Streams<'_>,
@@ -38,10 +38,10 @@ pub(crate) fn print_devices<T: std::fmt::Display>(
     Ok(())
 }
 
-/// Reports on standard error the devices whose events had to be put in order of time.
+/// Reports on standard error the devices whose events had to be sorted by time.
 pub(crate) fn mention_reordered(devices: Vec<DeviceId>, streams: &mut Streams<'_>) {
     for device in devices {
-        // A hint; if it cannot be printed, the report is there all the same.
+        // A failure to print this hint is ignored: the report is complete without it.
         let _ = writeln!(
             streams.stderr,
             "memtrack: warning: the events of {device} are not in order of time (was the history's length changed?); \
@@ -51,17 +51,17 @@ pub(crate) fn mention_reordered(devices: Vec<DeviceId>, streams: &mut Streams<'_
 }
 
 /// Reports the oddities of a file on standard error.
-pub(crate) fn mention_odd(odd: &Oddities, streams: &mut Streams<'_>) {
+pub(crate) fn mention_oddities(odd: &Oddities, streams: &mut Streams<'_>) {
     for line in odd.lines() {
-        // A warning; if it cannot be printed, the report is there all the same.
+        // A failure to print this warning is ignored: the report is correct without it.
         let _ = writeln!(streams.stderr, "memtrack: warning: {}", printable(&line));
     }
 }
 
-/// Reports on standard error that sums over the blocks of a file are estimates, for outputs that do not show it.
+/// Reports on standard error that sums over the blocks of a file are estimates, for outputs that do not show errors.
 pub(crate) fn mention_samples(snapshot: &Snapshot, streams: &mut Streams<'_>) {
     if snapshot.has_samples() {
-        // A hint; if it cannot be printed, the report is there all the same.
+        // A failure to print this hint is ignored: the report is complete without it.
         let _ = writeln!(
             streams.stderr,
             "memtrack: warning: small blocks were sampled: each sample is shown as large as all the blocks \
@@ -70,8 +70,8 @@ pub(crate) fn mention_samples(snapshot: &Snapshot, streams: &mut Streams<'_>) {
     }
 }
 
-/// Returns why a report ended: the file at `path` is unsuitable, or the output cannot be written.
-pub(crate) fn refused(path: &Path, error: io::Error) -> CliError {
+/// Returns the error for a report that failed: the file at `path` is unsuitable, or the output cannot be written.
+pub(crate) fn report_error(path: &Path, error: io::Error) -> CliError {
     match error.kind() {
         io::ErrorKind::InvalidData => CliError::input(path, error),
         _ => error.into(),

@@ -1,4 +1,5 @@
-//! The programs that were started and are not recorded. They leave a byte each in files of a folder of this command.
+//! Counts the programs that the process started and that are not recorded: each appends a byte to a file in a temporary
+//! folder of the command.
 
 use crate::Streams;
 use crate::args::RunArgs;
@@ -8,14 +9,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::{env, fs, process};
 
-/// The folder, which is removed when the command ends.
+/// The folder with the counts, which is removed when the command ends.
 pub(crate) struct Census {
     pub(crate) folder: PathBuf,
 }
 
 impl Census {
-    /// Creates the folder; `None` if there is no memory for it: then all are recorded, and nothing is reported about the
-    /// others.
+    /// Creates the folder; `None` if that fails: then the number of recorded programs has no limit, and unrecorded programs
+    /// are not reported.
     pub(crate) fn begin() -> Option<Self> {
         let folder = (0..100)
             .map(|number| env::temp_dir().join(format!("memtrack-processes-{}-{number}", process::id())));
@@ -27,12 +28,12 @@ impl Census {
         Some(census)
     }
 
-    /// Returns how many there are of a kind so far.
+    /// Returns the number of programs of a kind so far.
     fn count(&self, name: &str) -> u64 {
         self.folder.join(name).metadata().map_or(0, |data| data.len())
     }
 
-    /// Reports which programs are not recorded, whether or not others were.
+    /// Reports the programs that were not recorded; `was_recorded` is whether the run has any recording.
     pub(crate) fn report(
         &self,
         streams: &mut Streams<'_>,
@@ -49,8 +50,8 @@ impl Census {
             )?,
         }
         // The driver's library needs glibc, so programs into which nothing can be preloaded have allocated no device
-        // memory. The others may have; where something was recorded, they are mostly tools that a library runs to query
-        // the system.
+        // memory. Programs without memtrack's environment may have; but if something was recorded, they are mostly tools
+        // that a library runs to query the system.
         if args.host {
             let why = "into which no library can be preloaded: statically linked, using a C library other \
                        than glibc, built for another kind of processor, or setuid";

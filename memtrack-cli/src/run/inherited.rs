@@ -1,6 +1,5 @@
-//! The state that the command was started with and that Rust's runtime changes before `main`: it ignores SIGPIPE, and
-//! opens `/dev/null` where one of the first three descriptors is closed. It is read earlier, and restored for the
-//! program.
+//! Restores, for the program, the state that Rust's runtime changes before `main`: the runtime ignores SIGPIPE, and opens
+//! `/dev/null` where one of the first three descriptors is closed. The state is read before the runtime starts.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -8,25 +7,25 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The state found, a bit each.
-static FOUND: AtomicU8 = AtomicU8::new(0);
+/// The state before the runtime started, as bits.
+static STATE: AtomicU8 = AtomicU8::new(0);
 const STDIN_CLOSED: u8 = 1;
 const STDOUT_CLOSED: u8 = 2;
 const PIPE_IGNORED: u8 = 4;
 const CHILD_IGNORED: u8 = 8;
 
-/// Called before the runtime begins.
-// SAFETY: the section holds pointers to functions, which the loader calls before `main`; this one needs no argument.
+/// Calls [`read_state`] before the runtime starts.
+// SAFETY: the section holds pointers to functions, which the loader calls before `main`; `read_state` ignores arguments.
 #[cfg(target_os = "linux")]
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = look;
+static READ_STATE: extern "C" fn() = read_state;
 
 #[cfg(target_os = "linux")]
-extern "C" fn look() {
+extern "C" fn read_state() {
     let mut found = 0;
     for (descriptor, closed) in [(libc::STDIN_FILENO, STDIN_CLOSED), (libc::STDOUT_FILENO, STDOUT_CLOSED)] {
-        // SAFETY: reads a number's flags, which fails for one that is no descriptor.
+        // SAFETY: reads the flags of a descriptor, which fails if it is closed.
         if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } == -1 {
             found |= closed;
         }
@@ -36,47 +35,47 @@ extern "C" fn look() {
             found |= ignored;
         }
     }
-    FOUND.store(found, Ordering::Relaxed);
+    STATE.store(found, Ordering::Relaxed);
 }
 
 #[cfg(target_os = "linux")]
 fn is_ignored(signal: libc::c_int) -> bool {
-    // SAFETY: zeros are an action; the kernel fills it in.
+    // SAFETY: all zeros are a valid action; the kernel overwrites it.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
     }
 }
 
-/// Makes the program begin with the state that the command began with.
+/// Makes the program start with the state that the command was started with.
 ///
-/// A closed standard error stays `/dev/null`: memtrack's messages inside the program go there, and would go into the
-/// first file that the program opens.
+/// A closed standard error stays `/dev/null`, since messages of memtrack in the program would otherwise go into the first
+/// file that the program opens.
 pub(crate) fn pass_on(command: &mut Command) {
-    let found = FOUND.load(Ordering::Relaxed);
+    let found = STATE.load(Ordering::Relaxed);
     if found == 0 {
         return;
     }
-    let as_it_was = move || {
-        let is = |what| found & what != 0;
-        // SAFETY: all three calls are allowed between fork and exec, and nothing uses the descriptors until the program
-        // runs: what std keeps for itself has higher numbers.
+    let restore = move || {
+        let is_set = |what| found & what != 0;
+        // SAFETY: all calls are allowed between fork and exec, and nothing uses these descriptors until the program runs:
+        // std's descriptors have higher numbers.
         unsafe {
             for (ignored, signal) in [(PIPE_IGNORED, libc::SIGPIPE), (CHILD_IGNORED, libc::SIGCHLD)] {
-                if is(ignored) && libc::signal(signal, libc::SIG_IGN) == libc::SIG_ERR {
+                if is_set(ignored) && libc::signal(signal, libc::SIG_IGN) == libc::SIG_ERR {
                     return Err(io::Error::last_os_error());
                 }
             }
             for (closed, descriptor) in
                 [(STDIN_CLOSED, libc::STDIN_FILENO), (STDOUT_CLOSED, libc::STDOUT_FILENO)]
             {
-                if is(closed) {
+                if is_set(closed) {
                     libc::close(descriptor);
                 }
             }
         }
         Ok(())
     };
-    // SAFETY: the closure is what may run there: no lock, no memory, three system calls.
-    unsafe { command.pre_exec(as_it_was) };
+    // SAFETY: the closure may run after a fork: it takes no lock, allocates no memory, and only makes system calls.
+    unsafe { command.pre_exec(restore) };
 }

@@ -1,10 +1,10 @@
-//! The preload libraries as files that the loader can find. They are embedded in the command and lie in the user's cache
-//! folder under names that hold their contents' checksums: they stay there, because children of the program may outlive
-//! the command.
+//! The preload libraries as files that the loader can find. They are embedded in the command, which writes them to the
+//! user's cache folder, under names with checksums of their contents. The files stay there, because children of the
+//! program may outlive the command.
 //!
-//! Their path has the loader's token `$LIB` in it, which only glibc replaces, by the name of the folder that libraries lie
-//! in. To musl's loader it is a folder that is not there, so it leaves the libraries out; it would load them otherwise,
-//! miss what only glibc has, and end the program.
+//! Their path contains the token `$LIB`, which only glibc's loader replaces (by the name of the system's library folder).
+//! musl's loader finds no folder of that name and skips the libraries; otherwise it would load them, not find symbols
+//! that only glibc has, and end the program.
 #![allow(unsafe_code)]
 
 use crate::error::CliError;
@@ -17,35 +17,36 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
-/// The library that redirects the program's heap to the other one.
+/// The library that redirects the program's heap functions to [`LIBRARY`].
 static HEAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload_heap.so"));
 
-/// Returns the libraries' paths in the order in which they are to be loaded.
+/// Installs the libraries, and returns their paths in the order in which they must be loaded.
 ///
 /// # Errors
-/// Fails when this command was built without the libraries, or no folder takes them.
-pub(crate) fn installed(with_heap: bool) -> Result<Vec<PathBuf>, CliError> {
+/// Fails when this command was built without the libraries, or they cannot be written to any folder.
+pub(crate) fn install_all(with_heap: bool) -> Result<Vec<PathBuf>, CliError> {
     if LIBRARY.is_empty() || HEAP.is_empty() {
         let why = "this memtrack was built without its preload libraries: `run` needs Linux with glibc, and \
                    memtrack-cli's feature `run`, which is a default";
         return Err(CliError::Program(126, why.to_owned()));
     }
-    let mut refused = None;
+    let mut last_error = None;
     for folder in folders() {
         let paths = with_heap.then(|| install(&folder, "heap", HEAP)).into_iter();
         let paths: io::Result<Vec<PathBuf>> = paths.chain([install(&folder, "preload", LIBRARY)]).collect();
-        match paths.and_then(|paths| paths.iter().map(|path| glibcs_only(path)).collect()) {
+        match paths.and_then(|paths| paths.iter().map(|path| glibc_only_path(path)).collect()) {
             Ok(paths) => return Ok(paths),
-            Err(error) => refused = Some(CliError::output(&folder, error)),
+            Err(error) => last_error = Some(CliError::output(&folder, error)),
         }
     }
-    Err(refused.unwrap_or_else(|| {
+    Err(last_error.unwrap_or_else(|| {
         let why = "no folder for the preload library: set XDG_CACHE_HOME to one without spaces or colons in its path";
         CliError::Io(why.to_owned())
     }))
 }
 
-/// Returns where it may lie. The loader's list of libraries is separated by spaces and colons.
+/// Returns the folders that the libraries may be written to: those without spaces and colons, which separate paths in
+/// `LD_PRELOAD`.
 fn folders() -> impl Iterator<Item = PathBuf> {
     let set = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
@@ -56,23 +57,23 @@ fn folders() -> impl Iterator<Item = PathBuf> {
     own.into_iter().chain([temporary]).filter(nameable)
 }
 
-/// The values of `$LIB` in loaders of glibc's: distributions choose one of these.
-const USUAL: [&str; 3] = ["lib", "lib64", concat!("lib/", env!("MEMTRACK_MULTIARCH"))];
+/// The values that `$LIB` has with glibc: each distribution uses one of these.
+const LIB_VALUES: [&str; 3] = ["lib", "lib64", concat!("lib/", env!("MEMTRACK_MULTIARCH"))];
 
-/// A file that is no library.
+/// The name of an empty file, which shows whether the loader replaces `$LIB`.
 const PROBE: &str = "probe";
 
-/// Returns a path of the library that leads to it in programs with glibc, and nowhere in others.
-fn glibcs_only(library: &Path) -> io::Result<PathBuf> {
+/// Returns a path that leads to the library in programs with glibc, and to no file in others.
+fn glibc_only_path(library: &Path) -> io::Result<PathBuf> {
     let (Some(folder), Some(file)) = (library.parent(), library.file_name()) else {
         return Ok(library.to_owned());
     };
-    // All of them: programs may bring a loader of another distribution.
-    for name in USUAL {
+    // All values are linked, since a program may come with the loader of another distribution.
+    for name in LIB_VALUES {
         let mut at = folder.to_owned();
         for part in Path::new(name) {
             at.push(part);
-            own_folder(&at)?;
+            ensure_private_folder(&at)?;
         }
         match symlink(library, at.join(file)) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -83,13 +84,14 @@ fn glibcs_only(library: &Path) -> io::Result<PathBuf> {
         }
     }
     let everywhere = folder.join("$LIB");
-    Ok(if leads_somewhere(&everywhere.join(PROBE)) { everywhere.join(file) } else { library.to_owned() })
+    Ok(if loader_finds(&everywhere.join(PROBE)) { everywhere.join(file) } else { library.to_owned() })
 }
 
-/// Returns whether this command's loader finds the file, which it refuses then, since it is empty.
-fn leads_somewhere(probe: &Path) -> bool {
+/// Returns whether this command's loader finds the empty file `probe`: then it reports that the file is too short.
+fn loader_finds(probe: &Path) -> bool {
     let Ok(path) = CString::new(probe.as_os_str().as_bytes()) else { return false };
-    // SAFETY: a C string of a file that cannot be loaded. The loader's text is the thread's until the next request.
+    // SAFETY: the argument is a C string, and an empty file runs no code. The loader's message stays valid until this thread
+    // calls the loader again.
     let message = unsafe {
         libc::dlopen(path.as_ptr(), libc::RTLD_LAZY);
         let message = libc::dlerror();
@@ -101,8 +103,8 @@ fn leads_somewhere(probe: &Path) -> bool {
     message.ends_with(b"file too short")
 }
 
-/// Ensures that there is a folder that no other user can write to.
-fn own_folder(folder: &Path) -> io::Result<()> {
+/// Ensures that the folder exists, and that no other user can write to it.
+fn ensure_private_folder(folder: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -119,7 +121,7 @@ fn install(folder: &Path, name: &str, library: &[u8]) -> io::Result<PathBuf> {
     if let Some(above) = folder.parent() {
         fs::create_dir_all(above)?;
     }
-    own_folder(folder)?;
+    ensure_private_folder(folder)?;
     let path = folder.join(format!("{name}-{:08x}.so", crc32fast::hash(library)));
     if fs::read(&path).is_ok_and(|there| there == library) {
         return Ok(path);

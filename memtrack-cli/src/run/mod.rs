@@ -1,4 +1,4 @@
-//! Starting a program with the preload library, and waiting for its end.
+//! Starts a program with the preload libraries, and waits until it ends.
 
 pub(crate) mod census;
 pub(crate) mod holds;

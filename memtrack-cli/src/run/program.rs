@@ -1,9 +1,8 @@
-//! The program to run: where it is, and whether a library can be preloaded into it. Cases that the loader would ignore
-//! silently are refused here with a reason.
+//! Finds the program to run, and checks that a library can be preloaded into it. Where the loader would silently preload
+//! nothing, this fails with the reason.
 //!
-//! **Why not the crate `which`?** It only reports whether there is a program. A shell distinguishes a name that is not
-//! found (exit code 127) from one that is a folder or may not be executed (126), and so do the command's error and its
-//! exit code.
+//! **Why not the crate `which`?** It only reports whether a program exists. Shells distinguish a name that is not found
+//! (exit code 127) from a folder or a file that may not be executed (126), and so does the command.
 
 use crate::error::CliError;
 use crate::neighbours::{self, head_of};
@@ -17,14 +16,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The shell's exit codes.
+/// The exit code of shells for a program that is not found.
 const NOT_FOUND: u8 = 127;
+/// The exit code of shells for a program that cannot be executed.
 pub(crate) const CANNOT_RUN: u8 = 126;
 
-/// Returns where the shell would find `name`.
+/// Returns the path at which a shell would find the program `name`.
 ///
 /// # Errors
-/// Fails when it is not there (127), or cannot be executed (126).
+/// Fails when the program is not found (127), or cannot be executed (126).
 pub(crate) fn find(name: &OsStr) -> Result<PathBuf, CliError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let candidates: Vec<PathBuf> = if name.as_bytes().contains(&b'/') {
@@ -53,20 +53,20 @@ pub(crate) fn find(name: &OsStr) -> Result<PathBuf, CliError> {
     })
 }
 
-/// Checks whether a library can be preloaded into the program, or into its interpreter.
+/// Checks that a library can be preloaded into the program, or into the interpreter of a script.
 ///
 /// # Errors
-/// Fails when it cannot, with the reason.
+/// Fails with the reason why no library can be preloaded.
 pub(crate) fn check(path: &Path) -> Result<(), CliError> {
     let mut at = path.to_owned();
-    // An interpreter may be a script as well; the kernel follows a few.
+    // An interpreter may be a script as well; the kernel follows only a few.
     for _ in 0..5 {
         let refuse = |why: &str| Err(CliError::Program(CANNOT_RUN, format!("{}: {why}", at.display())));
         let absent = |what: &str, file: &Path| {
             let name = file.to_string_lossy().escape_debug().to_string();
             refuse(&format!("its {what} {name} does not exist"))
         };
-        // A program that may be run but not read is left to the kernel.
+        // A program that may be run but not read cannot be checked here.
         let Ok(mut file) = File::open(&at) else { return Ok(()) };
         let privileged = file
             .metadata()
@@ -95,13 +95,13 @@ pub(crate) fn check(path: &Path) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Returns whether the kernel would find no file of this name.
+/// Returns whether there is no file of this name.
 fn is_absent(file: &Path) -> bool {
     file.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Returns why the kernel did not run a program that [`check`] accepted.
-pub(crate) fn refused(name: &OsStr, error: &io::Error) -> CliError {
+/// Returns the error for a program that [`check`] accepted and the kernel did not run.
+pub(crate) fn exec_error(name: &OsStr, error: &io::Error) -> CliError {
     let why = if error.raw_os_error() == Some(libc::ENOEXEC) {
         "is not an executable for this system, and has no `#!` line that names its interpreter".to_owned()
     } else {
@@ -119,8 +119,8 @@ enum Kind {
     Unknown,
 }
 
-/// Longer names are not loaders.
-const LONGEST_NAME: u64 = 4096;
+/// The longest path of a loader or interpreter, in bytes.
+const MAX_NAME_BYTES: u64 = 4096;
 
 fn kind(file: &mut (impl Read + Seek)) -> Kind {
     let mut head = [0_u8; 2];
@@ -135,7 +135,7 @@ fn kind(file: &mut (impl Read + Seek)) -> Kind {
     }
 }
 
-/// Returns the kind of a 64-bit ELF file; an error where it is damaged.
+/// Returns the kind of a 64-bit ELF file; an error if the file is damaged.
 fn elf<'data>(data: impl ReadRef<'data>) -> object::Result<Kind> {
     let header = FileHeader64::<Endianness>::parse(data)?;
     let endian = header.endian()?;
@@ -144,7 +144,7 @@ fn elf<'data>(data: impl ReadRef<'data>) -> object::Result<Kind> {
         return Ok(Kind::Foreign);
     }
     for segment in header.program_headers(endian, data)? {
-        if segment.p_type(endian) == PT_INTERP && segment.p_filesz(endian) > LONGEST_NAME {
+        if segment.p_type(endian) == PT_INTERP && segment.p_filesz(endian) > MAX_NAME_BYTES {
             return Ok(Kind::Unknown);
         }
         if let Some(name) = segment.interpreter(endian, data)? {
@@ -154,12 +154,12 @@ fn elf<'data>(data: impl ReadRef<'data>) -> object::Result<Kind> {
     Ok(Kind::Static)
 }
 
-/// Returns the interpreter that a script's first line names; `None` where the line names none.
+/// Returns the interpreter that a script's first line names, if any.
 fn script(file: &mut (impl Read + Seek)) -> Option<PathBuf> {
     file.seek(SeekFrom::Start(2)).ok()?;
     let mut line = Vec::new();
-    BufReader::new(file.take(LONGEST_NAME)).read_until(b'\n', &mut line).ok()?;
-    // The kernel ends the name at these. A carriage return is part of the name, and so no such file exists.
+    BufReader::new(file.take(MAX_NAME_BYTES)).read_until(b'\n', &mut line).ok()?;
+    // The kernel ends the name at these bytes. A carriage return is part of the name, so such an interpreter is not found.
     let name = line.split(|byte| b" \t\n\0".contains(byte)).find(|word| !word.is_empty())?;
     Some(OsString::from_vec(name.to_vec()).into())
 }

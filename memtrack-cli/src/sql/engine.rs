@@ -1,7 +1,7 @@
-//! Runs a query: DataFusion on separate threads, which passes batches of rows on as they come. Its memory is bounded, and
-//! only read-only queries are allowed.
+//! Runs a query with DataFusion, on separate threads that send batches of rows as the engine yields them. The engine's
+//! memory is limited, and only read-only queries are allowed.
 
-use super::refusal::{self, Blame};
+use super::refusal::{self, Cause};
 use super::tables::{BadFile, Dataset, RankTable, ranks_of};
 use crate::error::CliError;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -22,40 +22,41 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// The stack size of an engine thread. It descends into the parts of a query, of which the longest has some hundred
-/// thousand; only the used part is ever memory.
+/// The stack size of an engine thread. The engine recurses into the parts of a query, and the longest query has some
+/// hundred thousand; only the used part of the stack takes memory.
 const STACK_BYTES: usize = 512 << 20;
-/// The batches of rows that may wait for the writer.
-const WAITING: usize = 4;
+/// The maximum number of batches of rows that wait to be written.
+const MAX_WAITING_BATCHES: usize = 4;
 
 /// A query and its settings.
 pub(crate) struct Query {
-    /// The query.
+    /// The query in SQL.
     pub(crate) sql: String,
     /// The folder of the data set.
     pub(crate) folder: PathBuf,
-    /// Bytes that the engine's operators may hold together.
+    /// The memory limit for all operators of the engine, in bytes.
     pub(crate) memory: u64,
-    /// Threads.
+    /// The number of threads.
     pub(crate) jobs: NonZero<usize>,
 }
 
-/// A result.
+/// The result of a query.
 pub(crate) struct QueryResult {
-    /// Its columns.
+    /// The columns.
     pub(crate) schema: SchemaRef,
-    /// The rows, or why there are no more of them.
+    /// The rows; an error if they ended early.
     pub(crate) batches: Batches,
 }
 
-/// Rows as they come. Dropped, it ends the query and waits for its threads, so that they remove their files.
+/// An iterator over the rows. Dropping it ends the query and waits for the engine's threads, so that they remove their
+/// temporary files.
 pub(crate) struct Batches {
-    receiver: Option<Receiver<Sent>>,
+    receiver: Option<Receiver<Message>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A message of the engine's thread: the columns first.
-enum Sent {
+/// A message from the engine's thread, which sends the columns first.
+enum Message {
     Columns(SchemaRef),
     Rows(RecordBatch),
     Failed(CliError),
@@ -66,17 +67,17 @@ impl Iterator for Batches {
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.receiver.as_ref()?.recv() {
-            Ok(Sent::Rows(batch)) => Some(Ok(batch)),
-            Ok(Sent::Failed(error)) => Some(Err(error)),
-            Ok(Sent::Columns(_)) => None,
-            Err(_) => self.ended().map(Err),
+            Ok(Message::Rows(batch)) => Some(Ok(batch)),
+            Ok(Message::Failed(error)) => Some(Err(error)),
+            Ok(Message::Columns(_)) => None,
+            Err(_) => self.join().map(Err),
         }
     }
 }
 
 impl Batches {
-    /// Returns why the thread has ended, if that was not the end of the rows.
-    fn ended(&mut self) -> Option<CliError> {
+    /// Waits for the thread, and returns an error if it panicked.
+    fn join(&mut self) -> Option<CliError> {
         self.receiver = None;
         self.thread.take()?.join().err().map(|_| CliError::Io("the engine has failed on this query".into()))
     }
@@ -84,36 +85,36 @@ impl Batches {
 
 impl Drop for Batches {
     fn drop(&mut self) {
-        self.ended();
+        self.join();
     }
 }
 
-/// Runs a query. Returns with the first rows, so that earlier errors are known before anything is written.
+/// Runs a query. Returns once the first rows exist, so that earlier errors are known before anything is written.
 ///
 /// # Errors
-/// Fails when the data set cannot be read, or the query cannot be result.
+/// Fails when the data set cannot be read, or the query fails before its first rows.
 pub(crate) fn execute(query: Query) -> Result<QueryResult, CliError> {
-    let (sender, receiver) = sync_channel(WAITING);
+    let (sender, receiver) = sync_channel(MAX_WAITING_BATCHES);
     let thread = Builder::new()
         .name("memtrack-sql".into())
         .stack_size(STACK_BYTES)
         .spawn(move || {
             if let Err(error) = run(&query, &sender) {
                 // The receiver may be gone.
-                let _ = sender.send(Sent::Failed(error));
+                let _ = sender.send(Message::Failed(error));
             }
         })
         .map_err(|error| CliError::Io(format!("cannot start a thread for the query: {error}")))?;
     let mut batches = Batches { receiver: Some(receiver), thread: Some(thread) };
     match batches.receiver.as_ref().map(Receiver::recv) {
-        Some(Ok(Sent::Columns(schema))) => Ok(QueryResult { schema, batches }),
-        Some(Ok(Sent::Failed(error))) => Err(error),
-        _ => Err(batches.ended().unwrap_or_else(|| CliError::Io("the engine returned no result".into()))),
+        Some(Ok(Message::Columns(schema))) => Ok(QueryResult { schema, batches }),
+        Some(Ok(Message::Failed(error))) => Err(error),
+        _ => Err(batches.join().unwrap_or_else(|| CliError::Io("the engine returned no result".into()))),
     }
 }
 
-/// Runs the engine's thread.
-fn run(query: &Query, sender: &SyncSender<Sent>) -> Result<(), CliError> {
+/// Runs the query on the engine's thread.
+fn run(query: &Query, sender: &SyncSender<Message>) -> Result<(), CliError> {
     let folder = &query.folder;
     let ranks = ranks_of(folder).map_err(|bad| CliError::input(&bad.path, bad.why))?;
     let (store, files) = store(folder).map_err(|error| CliError::input(folder, error))?;
@@ -121,31 +122,31 @@ fn run(query: &Query, sender: &SyncSender<Sent>) -> Result<(), CliError> {
     let jobs = query.jobs.get();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(jobs)
-        // For waiting for files.
+        // These threads wait for files.
         .max_blocking_threads(2 * jobs)
         .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build()
         .map_err(|error| CliError::Io(format!("cannot start threads for the query: {error}")))?;
-    let failed = |error: &DataFusionError| refusal::refused(error, folder, query.memory);
+    let failed = |error: &DataFusionError| refusal::query_error(error, folder, query.memory);
     let context = context(query, &dataset, files).map_err(|error| failed(&error))?;
     runtime.block_on(async {
-        let Err(error) = answer(query, &context, sender).await else { return Ok(()) };
-        let bad = match Blame::of(&error) {
-            Blame::Query => None,
-            Blame::Unknown => damaged(&context, &dataset).await,
+        let Err(error) = send_rows(query, &context, sender).await else { return Ok(()) };
+        let bad = match Cause::of(&error) {
+            Cause::Query => None,
+            Cause::Unknown => first_damaged_file(&context, &dataset).await,
         };
-        Err(bad.map_or_else(|| failed(&error), |bad| refusal::damaged(&bad)))
+        Err(bad.map_or_else(|| failed(&error), |bad| refusal::damaged_file(&bad)))
     })
 }
 
-/// Returns the data set's folder, as the engine names it and opens its files.
+/// Returns the URL by which the engine refers to the data set's folder, and the store that opens files there.
 fn store(folder: &Path) -> Result<(ObjectStoreUrl, LocalFileSystem)> {
     let files = LocalFileSystem::new_with_prefix(folder)?;
     Ok((ObjectStoreUrl::parse("memtrack://dataset")?, files))
 }
 
-/// Creates an engine that knows the tables.
+/// Creates a session in which the tables are registered.
 fn context(query: &Query, dataset: &Arc<Dataset>, files: LocalFileSystem) -> Result<SessionContext> {
     let memory = usize::try_from(query.memory).unwrap_or(usize::MAX);
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(FairSpillPool::new(memory)));
@@ -153,7 +154,7 @@ fn context(query: &Query, dataset: &Arc<Dataset>, files: LocalFileSystem) -> Res
         .with_target_partitions(query.jobs.get())
         .with_default_catalog_and_schema("memtrack", "dataset")
         .with_information_schema(true)
-        // The rows of each file are counted where it is checked.
+        // The rows of each file are counted when the file is checked.
         .with_collect_statistics(false);
     // Keeps the position of an error in the query.
     config.options_mut().sql_parser.collect_spans = true;
@@ -165,23 +166,23 @@ fn context(query: &Query, dataset: &Arc<Dataset>, files: LocalFileSystem) -> Res
     Ok(context)
 }
 
-/// Runs the query.
-async fn answer(query: &Query, context: &SessionContext, sender: &SyncSender<Sent>) -> Result<()> {
-    let questions =
+/// Runs the query, and sends the columns and rows until the receiver is gone.
+async fn send_rows(query: &Query, context: &SessionContext, sender: &SyncSender<Message>) -> Result<()> {
+    let read_only =
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-    let frame = context.sql_with_options(&query.sql, questions).await?;
+    let frame = context.sql_with_options(&query.sql, read_only).await?;
     let mut stream = frame.execute_stream().await?;
     let mut next = stream.next().await.transpose()?;
-    let mut wanted = sender.send(Sent::Columns(stream.schema())).is_ok();
-    while let (true, Some(batch)) = (wanted, next.take()) {
-        wanted = sender.send(Sent::Rows(batch)).is_ok();
+    let mut is_connected = sender.send(Message::Columns(stream.schema())).is_ok();
+    while let (true, Some(batch)) = (is_connected, next.take()) {
+        is_connected = sender.send(Message::Rows(batch)).is_ok();
         next = stream.next().await.transpose()?;
     }
     Ok(())
 }
 
-/// Returns the first of the query's files that cannot be read to its end.
-async fn damaged(context: &SessionContext, dataset: &Arc<Dataset>) -> Option<BadFile> {
+/// Returns the first file of the query that cannot be read to the end.
+async fn first_damaged_file(context: &SessionContext, dataset: &Arc<Dataset>) -> Option<BadFile> {
     let scanned = std::mem::take(&mut *dataset.scanned.lock().unwrap_or_else(PoisonError::into_inner));
     for (table, place) in scanned {
         let alone: Arc<dyn TableProvider> = Arc::new(RankTable::new(Arc::clone(dataset), table, Some(place)));
@@ -193,7 +194,7 @@ async fn damaged(context: &SessionContext, dataset: &Arc<Dataset>) -> Option<Bad
         if let Err(error) = read.await {
             let located = refusal::bad_file(&error).cloned();
             let path = dataset.path(table, &dataset.ranks[place]);
-            return Some(located.unwrap_or_else(|| BadFile { path, why: refusal::words(&error) }));
+            return Some(located.unwrap_or_else(|| BadFile { path, why: refusal::one_line(&error) }));
         }
     }
     None

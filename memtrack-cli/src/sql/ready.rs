@@ -1,25 +1,25 @@
-//! The queries in `queries/`, which every engine runs unchanged.
+//! The queries in `queries/`, which come with memtrack and which every engine runs unchanged.
 
-/// A ready query.
-pub(crate) struct Ready {
-    /// Its name: its file's name.
+/// A query that comes with memtrack.
+pub(crate) struct ReadyQuery {
+    /// The query's name: the name of its file without the suffix.
     pub(crate) name: &'static str,
-    /// The query. It begins with a comment that describes it.
+    /// The query in SQL, after a comment that describes it.
     pub(crate) sql: &'static str,
 }
 
 macro_rules! ready {
     ($($name:literal)+) => {
-        [$(Ready { name: $name, sql: include_str!(concat!("../../queries/", $name, ".sql")) }),+]
+        [$(ReadyQuery { name: $name, sql: include_str!(concat!("../../queries/", $name, ".sql")) }),+]
     };
 }
 
-/// All of them, in the order in which docs/RANKS.md lists them.
-pub(crate) static READY: [Ready; 8] =
+/// The queries, in the order of docs/RANKS.md.
+pub(crate) static READY_QUERIES: [ReadyQuery; 8] =
     ready!["ranks" "usual" "outliers" "why" "skew" "timeline" "stacks" "lifetimes"];
 
-impl Ready {
-    /// Returns its description.
+impl ReadyQuery {
+    /// Returns the description of the query.
     pub(crate) fn about(&self) -> String {
         let comment = self.sql.lines().map_while(|line| line.strip_prefix("--"));
         comment.map(str::trim).collect::<Vec<_>>().join(" ")
@@ -38,10 +38,10 @@ mod tests {
         let mut queries: Vec<String> =
             names.filter(|name| !name.starts_with("tables.")).map(|name| name.replace(".sql", "")).collect();
         queries.sort();
-        let mut known: Vec<_> = READY.iter().map(|ready| ready.name).collect();
+        let mut known: Vec<_> = READY_QUERIES.iter().map(|ready| ready.name).collect();
         known.sort_unstable();
         assert_eq!(known, queries);
-        for ready in &READY {
+        for ready in &READY_QUERIES {
             assert!(
                 ready.about().len() > 20 && ready.about().ends_with('.'),
                 "{}: {}",

@@ -1,4 +1,4 @@
-//! The reason why a query failed, in one line: the problem, its place in the query or the file, and the remedy.
+//! Formats the error of a query as one line: the problem, the position in the query or the file, and the remedy.
 
 use super::tables::BadFile;
 use crate::error::CliError;
@@ -8,19 +8,19 @@ use memtrack_core::analysis::units::human_bytes;
 use memtrack_core::dataset::TABLES;
 use std::path::Path;
 
-/// The engine's text before the name of a column that may have been meant.
-const POSSIBLE: &str = "possible column ";
+/// The engine's text before the name of a column that it suggests.
+const SUGGESTION_PREFIX: &str = "possible column ";
 
-/// The cause of an error.
+/// What caused an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Blame {
-    /// The query's.
+pub(super) enum Cause {
+    /// The query.
     Query,
-    /// The query's or that of the files.
+    /// The query or a file of the data set.
     Unknown,
 }
 
-impl Blame {
+impl Cause {
     pub(super) fn of(error: &DataFusionError) -> Self {
         match error.find_root() {
             DataFusionError::SQL(..)
@@ -40,19 +40,19 @@ impl Blame {
     }
 }
 
-/// Returns the error that a file of the data set cannot be read.
-pub(super) fn damaged(bad: &BadFile) -> CliError {
+/// Returns the command's error for a file of the data set that cannot be read.
+pub(super) fn damaged_file(bad: &BadFile) -> CliError {
     CliError::input(
         &bad.path,
         format!("{}; export that rank again with --force, or remove its folder", bad.why),
     )
 }
 
-/// Converts the error of a query to the command's; `memory` is the engine's bound.
-pub(super) fn refused(error: &DataFusionError, folder: &Path, memory: u64) -> CliError {
+/// Converts the error of a query to the command's; `memory` is the engine's memory limit.
+pub(super) fn query_error(error: &DataFusionError, folder: &Path, memory: u64) -> CliError {
     match error.find_root() {
         DataFusionError::External(inner) if inner.is::<BadFile>() => {
-            inner.downcast_ref().map_or_else(|| CliError::Io(inner.to_string()), damaged)
+            inner.downcast_ref().map_or_else(|| CliError::Io(inner.to_string()), damaged_file)
         }
         DataFusionError::ResourcesExhausted(_) => CliError::Usage(format!(
             "the query needs more than the {} of --memory and cannot spill to disk: allow more, or query \
@@ -60,13 +60,13 @@ pub(super) fn refused(error: &DataFusionError, folder: &Path, memory: u64) -> Cl
             human_bytes(memory)
         )),
         DataFusionError::ParquetError(_) | DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => {
-            CliError::input(folder, words(error))
+            CliError::input(folder, one_line(error))
         }
-        _ => CliError::Usage(words(error)),
+        _ => CliError::Usage(one_line(error)),
     }
 }
 
-/// Returns the file that an error is about, if that was found before it was read.
+/// Returns the file that an error is about, if [`RankTable`](super::tables::RankTable) found the file damaged.
 pub(super) fn bad_file(error: &DataFusionError) -> Option<&BadFile> {
     match error.find_root() {
         DataFusionError::External(inner) => inner.downcast_ref(),
@@ -74,18 +74,19 @@ pub(super) fn bad_file(error: &DataFusionError) -> Option<&BadFile> {
     }
 }
 
-/// Formats an error.
-pub(super) fn words(error: &DataFusionError) -> String {
+/// Formats an error as one line.
+pub(super) fn one_line(error: &DataFusionError) -> String {
     if let Some(diagnostic) = error.diagnostic() {
         let place = diagnostic.span.map(|span| (span.start.line, span.start.column));
-        let mut text = placed(place, &diagnostic.message);
+        let mut text = with_position(place, &diagnostic.message);
         let more = diagnostic
             .notes
             .iter()
             .map(|note| &note.message)
             .chain(diagnostic.helps.iter().map(|help| &help.message));
-        let (columns, others): (Vec<_>, Vec<_>) = more.partition(|more| more.starts_with(POSSIBLE));
-        let columns: Vec<_> = columns.iter().filter_map(|column| column.strip_prefix(POSSIBLE)).collect();
+        let (columns, others): (Vec<_>, Vec<_>) = more.partition(|more| more.starts_with(SUGGESTION_PREFIX));
+        let columns: Vec<_> =
+            columns.iter().filter_map(|column| column.strip_prefix(SUGGESTION_PREFIX)).collect();
         if !columns.is_empty() {
             text.push_str(&format!("; perhaps {}", columns.join(", ")));
         }
@@ -100,9 +101,9 @@ pub(super) fn words(error: &DataFusionError) -> String {
             if text.starts_with("recursion limit") {
                 return "the query is nested too deeply".into();
             }
-            return match located(text) {
-                Some((what, place)) => placed(Some(place), what),
-                None => placed(None, text),
+            return match split_position(text) {
+                Some((what, place)) => with_position(Some(place), what),
+                None => with_position(None, text),
             };
         }
         DataFusionError::NotImplemented(text) if text.contains("single SQL statement") => {
@@ -121,7 +122,7 @@ pub(super) fn words(error: &DataFusionError) -> String {
 }
 
 /// Adds the position in the query to a message.
-fn placed(place: Option<(u64, u64)>, what: &str) -> String {
+fn with_position(place: Option<(u64, u64)>, what: &str) -> String {
     match place {
         Some((line, column)) => format!("line {line}, column {column} of the query: {what}"),
         None => format!("the query: {what}"),
@@ -129,13 +130,13 @@ fn placed(place: Option<(u64, u64)>, what: &str) -> String {
 }
 
 /// Splits the parser's message from the position at its end.
-fn located(text: &str) -> Option<(&str, (u64, u64))> {
+fn split_position(text: &str) -> Option<(&str, (u64, u64))> {
     let (what, place) = text.rsplit_once(" at Line: ")?;
     let (line, column) = place.split_once(", Column: ")?;
     Some((what, (line.parse().ok()?, column.parse().ok()?)))
 }
 
-/// Formats names of tables as they are written, and lists all of them where one does not exist.
+/// Formats names of tables as queries write them, and lists all tables if one does not exist.
 fn with_tables(text: String) -> String {
     let text = text.replace("memtrack.dataset.", "");
     if text.contains("table '") && text.contains("' not found") {
@@ -150,9 +151,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_of_an_error_comes_first() {
+    fn positions_are_split_from_messages() {
         let message = "Expected: an expression, found: FROM at Line: 2, Column: 8";
-        assert_eq!(located(message), Some(("Expected: an expression, found: FROM", (2, 8))));
-        assert_eq!(located("no place"), None);
+        assert_eq!(split_position(message), Some(("Expected: an expression, found: FROM", (2, 8))));
+        assert_eq!(split_position("no place"), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Writes rows: as a table, as CSV, as JSON. They are written as they come, so that memory is that of a few batches; a
-//! table needs the widths of its columns, and holds the rows that it shows.
+//! Writes rows as a table, as CSV or as JSON. CSV and JSON are written while the query runs, so that only a few batches
+//! are in memory; a table needs the widths of its columns, so it keeps the rows that it shows.
 
 use super::engine::Batches;
 use crate::Streams;
@@ -22,13 +22,13 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Texts are never shortened below this many characters, however narrow the terminal.
-const SHORTEST_TEXT: usize = 16;
-/// Characters between two columns.
-const GAP: usize = 2;
+/// The least number of characters that text is shortened to, however narrow the terminal is.
+const MIN_TEXT_WIDTH: usize = 16;
+/// The number of spaces between two columns.
+const COLUMN_GAP: usize = 2;
 
-/// Returns the columns of a result with unique names: of two columns with the same name the second is `NAME_2`.
-fn named(schema: &SchemaRef) -> SchemaRef {
+/// Makes the names of columns unique: of two columns with the same name the second becomes `NAME_2`.
+fn with_unique_names(schema: &SchemaRef) -> SchemaRef {
     let mut taken = HashSet::new();
     let fields = schema.fields().iter().map(|field| {
         let mut name = field.name().clone();
@@ -45,7 +45,7 @@ fn named(schema: &SchemaRef) -> SchemaRef {
 /// Returns the columns of a result for JSON.
 pub(crate) fn columns(schema: &SchemaRef) -> Vec<SqlColumn> {
     let column = |field: &Arc<Field>| SqlColumn { name: field.name().clone(), kind: kind(field.data_type()) };
-    named(schema).fields().iter().map(column).collect()
+    with_unique_names(schema).fields().iter().map(column).collect()
 }
 
 /// Returns the SQL name of a type.
@@ -67,23 +67,23 @@ fn kind(kind: &DataType) -> String {
     }
 }
 
-fn renamed(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+fn with_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
     RecordBatch::try_new(Arc::clone(schema), batch.columns().to_vec())
 }
 
-/// Returns the error of a value that cannot be written in the requested format.
+/// Returns the error for a value that cannot be written in the requested format.
 fn unwritable(error: &ArrowError) -> CliError {
     CliError::Usage(format!("the answer cannot be written: {error}"))
 }
 
-/// The rows of a result as JSON, each an object, in one line. They are consumed as they are written.
+/// The rows of a result as JSON, each an object on one line. Serialization consumes the rows.
 pub(crate) struct SqlRows {
     batches: RefCell<Batches>,
     failed: Rc<RefCell<Option<CliError>>>,
 }
 
 impl SqlRows {
-    /// Returns the rows, and the slot for the reason why they ended.
+    /// Returns the rows, and a cell that contains the error after serialization failed.
     pub(crate) fn of(batches: Batches) -> (Self, Rc<RefCell<Option<CliError>>>) {
         let failed = Rc::default();
         (Self { batches: RefCell::new(batches), failed: Rc::clone(&failed) }, failed)
@@ -109,10 +109,10 @@ impl Serialize for SqlRows {
     }
 }
 
-/// Formats the rows of a batch, a line each.
+/// Formats the rows of a batch as JSON, a line each.
 fn json(batch: &RecordBatch) -> Result<String, ArrowError> {
     let mut writer = JsonBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(Vec::new());
-    writer.write(&renamed(batch, &named(&batch.schema()))?)?;
+    writer.write(&with_schema(batch, &with_unique_names(&batch.schema()))?)?;
     writer.finish()?;
     String::from_utf8(writer.into_inner()).map_err(|error| ArrowError::JsonError(error.to_string()))
 }
@@ -123,8 +123,8 @@ pub(crate) fn write_csv(
     batches: Batches,
     streams: &mut Streams<'_>,
 ) -> Result<(), CliError> {
-    let schema = named(schema);
-    // Through a buffer: its writer reports errors only as text.
+    let schema = with_unique_names(schema);
+    // Through a buffer, because arrow's writer reports I/O errors only as text.
     let mut write = |batch: &RecordBatch, with_head| {
         let mut text = Vec::new();
         let written = CsvBuilder::new().with_header(with_head).build(&mut text).write(batch);
@@ -133,7 +133,7 @@ pub(crate) fn write_csv(
     };
     write(&RecordBatch::new_empty(Arc::clone(&schema)), true)?;
     for batch in batches {
-        let batch = renamed(&batch?, &schema).map_err(|error| unwritable(&error))?;
+        let batch = with_schema(&batch?, &schema).map_err(|error| unwritable(&error))?;
         write(&batch, false)?;
     }
     Ok(())
@@ -147,8 +147,8 @@ pub(crate) fn write_text(
     width: Option<usize>,
     streams: &mut Streams<'_>,
 ) -> Result<(), CliError> {
-    let schema = named(schema);
-    let mut shown = Shown {
+    let schema = with_unique_names(schema);
+    let mut shown = TextTable {
         heads: schema.fields().iter().map(|field| printable(field.name())).collect(),
         is_number: schema.fields().iter().map(|field| field.data_type().is_numeric()).collect(),
         rows: Vec::new(),
@@ -167,14 +167,14 @@ pub(crate) fn write_text(
     Ok(())
 }
 
-/// The rows of a table.
-struct Shown {
+/// A table in memory.
+struct TextTable {
     heads: Vec<String>,
     is_number: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
 
-impl Shown {
+impl TextTable {
     fn add(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
         let options = FormatOptions::new().with_null("—").with_display_error(true);
         let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column, &options));
@@ -185,8 +185,8 @@ impl Shown {
         Ok(())
     }
 
-    /// Returns how wide each column is in `width` characters: texts are shortened, the widest first. Columns at the end
-    /// for which there is no room at all have no width.
+    /// Distributes `width` characters over the columns: columns of text are narrowed, the widest first. The result has
+    /// fewer columns if there is no room for the last ones.
     fn widths(&self, width: Option<usize>) -> Vec<usize> {
         let longest = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].chars().count());
@@ -194,8 +194,8 @@ impl Shown {
         };
         let mut widths: Vec<usize> = (0..self.heads.len()).map(longest).collect();
         let Some(width) = width else { return widths };
-        let shortest = |column: usize| SHORTEST_TEXT.max(self.heads[column].chars().count());
-        let all = |widths: &[usize]| widths.iter().sum::<usize>() + widths.len() * GAP;
+        let shortest = |column: usize| MIN_TEXT_WIDTH.max(self.heads[column].chars().count());
+        let all = |widths: &[usize]| widths.iter().sum::<usize>() + widths.len() * COLUMN_GAP;
         while all(&widths) > width {
             let can_shrink = |&column: &usize| !self.is_number[column] && widths[column] > shortest(column);
             let widest = (0..widths.len()).filter(can_shrink).max_by_key(|&column| widths[column]);

@@ -1,6 +1,6 @@
-//! The tables of a data set for the engine: their columns are those of `memtrack_core::dataset::TABLES`, with `job` and
-//! `rank` from the names of the folders. The engine's own listing of folders is not used: it does not decode the names
-//! (`a%20job`), and reads the rest of a damaged file without naming it.
+//! The tables of a data set for the engine: the columns of `memtrack_core::dataset::TABLES`, and `job` and `rank` from the
+//! names of the folders. DataFusion's `ListingTable` is not used: it does not decode the names (`a%20job`), and its errors
+//! do not name a damaged file.
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -22,16 +22,15 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The bytes of a file that are read before the position of its parts is known: more than the end of any rank's table
-/// takes.
-const END_BYTES: usize = 64 << 10;
+/// The number of bytes at the end of a file that are read first: more than the metadata of any rank's table.
+const METADATA_BYTES: usize = 64 << 10;
 
 /// A file of a data set that cannot be read.
 #[derive(Clone, Debug)]
 pub(super) struct BadFile {
-    /// Its path.
+    /// The file's path.
     pub(super) path: PathBuf,
-    /// Its fault.
+    /// The reason why the file cannot be read.
     pub(super) why: String,
 }
 
@@ -43,13 +42,13 @@ impl fmt::Display for BadFile {
 
 impl std::error::Error for BadFile {}
 
-/// A data set.
+/// A data set that is queried.
 #[derive(Debug)]
 pub(super) struct Dataset {
     pub(super) folder: PathBuf,
     pub(super) ranks: Vec<RankFolder>,
     pub(super) store: ObjectStoreUrl,
-    /// The files that the query has read, each with its table.
+    /// The files that the query has read, each by its table and the index of its rank.
     pub(super) scanned: Mutex<Vec<(&'static dataset::Table, usize)>>,
 }
 
@@ -59,12 +58,12 @@ impl Dataset {
     }
 }
 
-/// A table of it: that of all ranks, or of one.
+/// A table of the data set, with the rows of all ranks or of one.
 #[derive(Debug)]
 pub(super) struct RankTable {
     dataset: Arc<Dataset>,
     table: &'static dataset::Table,
-    /// The index of the rank.
+    /// The index of the only rank; `None` for all ranks.
     only: Option<usize>,
     schema: TableSchema,
 }
@@ -89,8 +88,8 @@ impl RankTable {
         Self { dataset, table, only, schema }
     }
 
-    /// Returns a rank's file for the engine; none where the table has no rows. The engine itself would not name the file
-    /// that it cannot read, so its end is checked here.
+    /// Returns a rank's file for the engine; `None` if the file has no rows. The engine's errors would not name a damaged
+    /// file, so its metadata is checked here.
     fn file(&self, place: usize) -> Result<Option<(PartitionedFile, usize)>, BadFile> {
         let rank = &self.dataset.ranks[place];
         let path = self.dataset.path(self.table, rank);
@@ -103,7 +102,7 @@ impl RankTable {
         let name = rank.folder.join(self.table.file_name());
         let name = name.to_str().ok_or_else(|| bad("its name is not UTF-8".into()))?;
         let mut file = PartitionedFile::new("", size);
-        // As it is written: a path made from a string is encoded.
+        // The path is parsed, because a conversion from a string would encode it.
         file.object_meta.location =
             object_store::path::Path::parse(name).map_err(|error| bad(error.to_string()))?;
         let rank_number = i64::try_from(rank.rank).unwrap_or(i64::MAX);
@@ -115,7 +114,7 @@ impl RankTable {
                 ScalarValue::Utf8(Some(rank.job.clone())),
                 ScalarValue::Int64(Some(rank_number)),
             ])
-            .with_metadata_size_hint(END_BYTES)
+            .with_metadata_size_hint(METADATA_BYTES)
             .with_statistics(Arc::new(statistics));
         Ok(Some((file, rows as usize)))
     }
@@ -174,7 +173,7 @@ impl TableProvider for RankTable {
 /// Returns the ranks of the data set in `folder`.
 ///
 /// # Errors
-/// A description of the folder's actual kind, and of the remedy.
+/// Fails with what the folder actually is, and the remedy.
 pub(super) fn ranks_of(folder: &Path) -> Result<Vec<RankFolder>, BadFile> {
     let bad = |why: String| BadFile { path: folder.to_owned(), why };
     let ranks = dataset::ranks(folder).map_err(|error| bad(error.to_string()))?;

@@ -1,5 +1,5 @@
-//! PyTorch's caching allocator for device memory, as a library: it makes the same decisions block for block, with the same
-//! statistics, history and messages.
+//! PyTorch's caching allocator for device memory, as a library that makes the same decisions for every block, with the
+//! same statistics, history and messages.
 //!
 //! ```
 //! use memtrack_core::allocator::{Backend, CachingAllocator, Settings};
@@ -11,31 +11,31 @@
 //! let block = allocator.caching_allocator_alloc(100 << 20, device, stream)?;
 //! assert_eq!(allocator.memory_allocated(device)?, 100 << 20);
 //! allocator.caching_allocator_delete(block)?;
-//! // The memory is cached: the next request that fits gets it without a call to the driver.
+//! // The memory is cached: the next request that fits reuses it without a call to the driver.
 //! assert_eq!(allocator.memory_reserved(device)?, 100 << 20);
 //! allocator.empty_cache()?;
 //! assert_eq!(allocator.memory_reserved(device)?, 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **How it works.** Memory is taken from the device in segments and cut into blocks. A request is rounded (`sizes`),
-//! given the best-fitting free block of its stream and pool (`free_blocks`), and the remainder of the block is split off
-//! (`malloc`). A block that is freed merges with its free neighbours (`free`), or if other streams use it, once they are
-//! done (`events`). When the device has no more memory, cached segments are released in a fixed order (`release`) before the
-//! request fails (`oom`). With expandable segments, memory is mapped page by page into reserved address space
-//! (`expandable`). Private pools keep their memory separate (`private_pools`).
+//! **How it works.** Memory is allocated from the device in segments, which are split into blocks. The size of a request
+//! is rounded (`sizes`), the best-fitting free block of the request's stream and pool is chosen (`free_blocks`), and the
+//! rest of that block is split off (`malloc`). A freed block merges with its free neighbours (`free`); if other streams
+//! use the block, that happens once they are done (`events`). When the device has no more memory, cached segments are
+//! released in a fixed order (`release`) before the request fails (`oom`). With expandable segments, memory is mapped page
+//! by page into reserved address space (`expandable`). Private pools keep their memory separate (`private_pools`).
 //!
 //! The device itself is a [`DeviceMemory`]: [`SimulatedMemory`] needs no GPU; `CudaMemory` (feature
-//! `cuda-stats`) is a CUDA device. Other allocators have the same functions as a [`Backend`].
+//! `cuda-stats`) is a CUDA device. PyTorch's other allocators have the same functions, through [`Backend`].
 //!
 //! **Not available from `torch.cuda.memory`**: the statistics of pinned host memory (`host_memory_stats`), which is
-//! not allocated here; `caching_allocator_enable`, for which a program calls [`DeviceMemory::allocate`] itself; the deprecated
-//! names (`memory_cached` and `reset_max_*`). Instead of `change_current_allocator`, choose a [`Backend`] at the start.
+//! not allocated here; `caching_allocator_enable` (call [`DeviceMemory::allocate`] instead); the deprecated names
+//! (`memory_cached` and `reset_max_*`); `change_current_allocator` (choose a [`Backend`] at the start instead).
 //!
-//! **Where it differs from PyTorch.** PyTorch's allocator as it is is the reference (`tests/pytorch`), except where it
-//! fails. With `max_split_size_mb` lowered at run time it releases segments that still have live blocks, and the driver
-//! refuses or its heap is corrupted; here such segments stay. When a released private pool's range is unmapped in more
-//! pieces than it was mapped in, an assertion of PyTorch's ends the request; here the request continues.
+//! **Where it differs from PyTorch.** PyTorch's actual behaviour is the reference (`tests/pytorch`), except for two bugs.
+//! If `max_split_size_mb` is lowered at run time, PyTorch releases segments that still have live blocks, which fails in
+//! the driver or corrupts the heap; here such segments stay. If the address range of a released private pool is unmapped
+//! in more pieces than it was mapped in, an assertion fails in PyTorch; here the request continues.
 //!
 //! The modules:
 //!
@@ -43,7 +43,7 @@
 //!   implementations.
 //! - `state`: the memory of a device; `steps`: the steps of a request; `memory`: the sources of memory;
 //!   `settings`: the option strings.
-//! - `replay`: recorded requests under other settings; `workload`: the operations of `memtrack simulate`.
+//! - `replay`: replays recorded requests under other settings; `workload`: the operations of `memtrack simulate`.
 
 mod api;
 mod backend;

@@ -1,4 +1,4 @@
-//! The allocator of all devices: its locks, and its public methods.
+//! The allocator of all devices: locks and public methods.
 
 use crate::api::error::AllocatorError;
 use crate::api::free_memory_callbacks::FreeMemoryCallbacks;
@@ -15,12 +15,12 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Called when memory ran out.
+/// A callback for failed allocations.
 pub(crate) type Observer = Arc<dyn Fn(&OutOfMemoryError) + Send + Sync>;
 
-/// PyTorch's caching allocator for the devices of a process. Clones are the same allocator.
+/// PyTorch's caching allocator for the devices of a process. Clones share one allocator.
 ///
-/// Each device has its own lock, which is held while its memory is allocated or freed.
+/// Each device has a lock, which is held while memory of the device is allocated or freed.
 pub struct CachingAllocator<M: DeviceMemory> {
     pub(crate) shared: Arc<Shared<M>>,
 }
@@ -31,8 +31,8 @@ pub(crate) struct Shared<M: DeviceMemory> {
     observers: Mutex<Vec<Observer>>,
     pub(crate) rejection_observers: Mutex<Vec<RejectionObserver>>,
     pub(crate) free_memory_callbacks: FreeMemoryCallbacks,
-    pub(crate) pools_made: AtomicU64,
-    pub(crate) captures_made: AtomicU64,
+    pub(crate) pools_created: AtomicU64,
+    pub(crate) captures_created: AtomicU64,
 }
 
 impl<M: DeviceMemory> Clone for CachingAllocator<M> {
@@ -50,8 +50,8 @@ impl<M: DeviceMemory> fmt::Debug for CachingAllocator<M> {
     }
 }
 
-/// Locks, also after a panic elsewhere, which does not make the state inconsistent: the code below never panics in
-/// the middle of a change.
+/// Locks a mutex even if it is poisoned: the code below never panics in the middle of a change, so the state is
+/// consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -70,10 +70,10 @@ impl CachingAllocator<SimulatedMemory> {
 }
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// Creates an allocator over the memory of devices; the first is device 0.
+    /// Creates an allocator over the memory of devices; the first item of `memories` is device 0.
     ///
     /// # Errors
-    /// Fails when a device cannot report how much memory it has, or the settings name another backend (use
+    /// Fails when the total memory of a device cannot be queried, or the settings request another backend (use
     /// `cuda_backend`).
     pub fn new(memories: impl IntoIterator<Item = M>, settings: &Settings) -> Result<Self, AllocatorError> {
         if settings.backend() != AllocatorBackend::Native {
@@ -93,8 +93,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
                 observers: Mutex::default(),
                 rejection_observers: Mutex::default(),
                 free_memory_callbacks: FreeMemoryCallbacks::default(),
-                pools_made: AtomicU64::new(0),
-                captures_made: AtomicU64::new(0),
+                pools_created: AtomicU64::new(0),
+                captures_created: AtomicU64::new(0),
             }),
         })
     }
@@ -112,7 +112,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         devices.get(usize::from(device.0)).map(lock).ok_or_else(wrong)
     }
 
-    /// Returns each device in turn, locked.
+    /// Locks and returns each device in turn.
     pub(crate) fn devices(&self) -> impl Iterator<Item = MutexGuard<'_, Device<M>>> {
         self.shared.devices.iter().map(lock)
     }
@@ -125,18 +125,18 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         lock(&self.shared.observers)
     }
 
-    /// Allocates a block of at least `size` bytes for work on `stream`. No block is needed for 0 bytes: the
-    /// address is then 0, and it may be freed like any other.
+    /// Allocates a block of at least `size` bytes for work on `stream`. For 0 bytes it allocates nothing and
+    /// returns the address 0, which may be passed to [`Self::free`].
     ///
-    /// A stream is identified only by its handle here. It must live as long as the allocator has memory that
-    /// belongs to it, cached or allocated, or has recorded a use on it: the driver may give its handle to
-    /// another stream, which would then get memory that the first one's work still uses. (`DeviceBuffer`
-    /// ensures this itself.) If the driver detects that a stream is gone, the allocator waits for the whole
-    /// device.
+    /// A stream is identified only by its handle here. The stream must live as long as the allocator has cached
+    /// or allocated memory for it, or has recorded a use on it: otherwise the driver may reuse the handle for
+    /// another stream, which would then receive memory that work of the destroyed stream still uses.
+    /// (`DeviceBuffer` ensures this itself.) If the driver detects that a stream was destroyed, the allocator
+    /// waits for the whole device.
     ///
     /// # Errors
-    /// [`AllocatorError::OutOfMemory`] when there is not enough, even after the cache was released;
-    /// [`AllocatorError::OomRejection`] when the settings reject it; observers were called in both cases.
+    /// [`AllocatorError::OutOfMemory`] when there is not enough memory, even after the cache was released;
+    /// [`AllocatorError::OomRejection`] when the settings reject the request; observers were called in both cases.
     /// [`AllocatorError::TooLarge`] for 1 EiB and more.
     #[inline]
     pub fn allocate(
@@ -149,7 +149,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
             return Ok(Allocation { address: 0, size: 0 });
         }
         let mut locked = self.device(device)?;
-        if self.shared.free_memory_callbacks.any() {
+        if self.shared.free_memory_callbacks.should_call() {
             locked = self.request_memory(locked, size, stream)?;
         }
         let context = Caller::of_allocation(&locked.history);
@@ -169,15 +169,15 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         if reports {
             caller::report_oom(error);
         }
-        // An observer may attach another or take a snapshot, so no lock is held.
+        // An observer may attach another observer or take a snapshot, so no lock is held.
         let observers = self.observers().clone();
         for observer in observers {
             observer(error);
         }
     }
 
-    /// Frees a block. If other streams use it ([`Self::record_stream`]), its memory becomes free when they
-    /// are done.
+    /// Frees a block. If other streams use the block ([`Self::record_stream`]), its memory becomes free when
+    /// those streams are done.
     ///
     /// # Errors
     /// [`AllocatorError::InvalidPointer`] when no allocated block begins at `address`.
@@ -200,12 +200,12 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// reused before the work queued on `stream` at that time is done. An address that is not from this
     /// allocator is ignored, as in PyTorch.
     pub fn record_stream(&self, address: u64, stream: StreamId) {
-        // The first device that knows it ends the search.
+        // The search ends at the device that allocated the block.
         let _ = address != 0 && self.devices().any(|mut device| device.record_stream(address, stream));
     }
 
-    /// Returns the processes that use the device, as PyTorch's text: the device by NVML's number. Without
-    /// NVML, the text states that.
+    /// Returns PyTorch's text about the processes that use the device, which the text identifies by its NVML
+    /// index. If NVML is missing, the text states so.
     ///
     /// # Errors
     /// Fails when there is no such device, or NVML fails.
@@ -232,8 +232,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         self.settings().report()
     }
 
-    /// Attaches an observer that is called each time memory runs out, after all that were attached before it.
-    /// No lock is held during the call, so it may take a snapshot.
+    /// Attaches an observer that is called each time memory runs out, after all observers that were attached
+    /// before. No lock is held during the call, so the observer may take a snapshot.
     pub fn attach_out_of_memory_observer(
         &self,
         observer: impl Fn(&OutOfMemoryError) + Send + Sync + 'static,

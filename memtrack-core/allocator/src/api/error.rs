@@ -1,4 +1,4 @@
-//! The errors of an allocator, with PyTorch's text where it has one.
+//! The errors of an allocator, with PyTorch's text where PyTorch has the same error.
 
 use crate::api::oom_rejection::OomRejection;
 use crate::memory::device_memory::DeviceError;
@@ -8,22 +8,21 @@ use crate::steps::oom::OutOfMemoryError;
 use memtrack_model::snapshot::pytorch::MempoolId;
 use std::fmt;
 
-/// The reason why the allocator refused a call. Its state is unchanged, except for memory that a failed
-/// allocation released.
+/// An error of the allocator, whose state is unchanged, except for memory that a failed allocation released.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum AllocatorError {
-    /// There is not enough memory, even after everything cached was released.
+    /// There is not enough memory, even after the whole cache was released.
     OutOfMemory(Box<OutOfMemoryError>),
     /// The request was rejected before a segment was requested from the device: `throw_on_cudamalloc_oom`.
     OomRejection(OomRejection),
     /// The request is 1 EiB or more.
     TooLarge,
-    /// The address is not an allocated block: it was freed already or never came from this allocator.
+    /// No allocated block begins at the address: the block was freed already, or is from another allocator.
     InvalidPointer(u64),
     /// There is no such device.
     InvalidDevice {
-        /// The device that was given.
+        /// The requested device.
         device: u16,
         /// The number of devices.
         devices: usize,
@@ -32,11 +31,11 @@ pub enum AllocatorError {
     InvalidFraction(f64),
     /// The settings string is invalid.
     Settings(SettingsError),
-    /// The pool was released; its live memory remains, but nothing more is allocated in it.
+    /// The pool was released; live blocks remain, but no more memory is allocated in the pool.
     PoolReleased(MempoolId),
-    /// Requests already go to the pool.
+    /// A route to the pool exists already.
     AlreadyRouted(MempoolId),
-    /// Requests do not go to the pool.
+    /// There is no route to the pool.
     NotRouted(MempoolId),
     /// The backend does not support the call; PyTorch's message.
     Unsupported(String),
@@ -45,7 +44,7 @@ pub enum AllocatorError {
 }
 
 impl AllocatorError {
-    /// Returns whether there is no memory for a request, for any reason.
+    /// Returns whether a request failed for lack of memory or because of a limit.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::OutOfMemory(_) | Self::OomRejection(_) | Self::TooLarge)
     }

@@ -1,4 +1,4 @@
-//! Callbacks with which clients release spare memory, called before new memory is taken from the device.
+//! Callbacks with which clients release spare memory, called before new memory is allocated from the device.
 
 use crate::api::caching::{CachingAllocator, lock};
 use crate::api::error::AllocatorError;
@@ -11,32 +11,32 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A callback that frees memory and returns whether it did.
+/// A callback that frees memory, and returns whether it freed any.
 type Callback = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The callbacks of an allocator.
 #[derive(Default)]
 pub(crate) struct FreeMemoryCallbacks {
-    any: AtomicBool,
-    all: Mutex<Vec<Callback>>,
+    has_callbacks: AtomicBool,
+    callbacks: Mutex<Vec<Callback>>,
 }
 
 impl fmt::Debug for FreeMemoryCallbacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FreeMemoryCallbacks").field("count", &lock(&self.all).len()).finish()
+        f.debug_struct("FreeMemoryCallbacks").field("count", &lock(&self.callbacks).len()).finish()
     }
 }
 
 thread_local! {
-    /// Whether the callbacks are running on this thread: their own allocations do not call them again.
+    /// Whether the callbacks are running on this thread, whose allocations then call no callbacks.
     static IN_CALLBACKS: Cell<bool> = const { Cell::new(false) };
 }
 
 impl FreeMemoryCallbacks {
-    /// Returns whether there are any callbacks.
+    /// Returns whether callbacks have to be called: there are some, and they are not running on this thread.
     #[inline]
-    pub(crate) fn any(&self) -> bool {
-        self.any.load(Ordering::Relaxed) && !IN_CALLBACKS.get()
+    pub(crate) fn should_call(&self) -> bool {
+        self.has_callbacks.load(Ordering::Relaxed) && !IN_CALLBACKS.get()
     }
 
     /// Calls all callbacks.
@@ -47,10 +47,10 @@ impl FreeMemoryCallbacks {
                 IN_CALLBACKS.set(false);
             }
         }
-        let all = lock(&self.all).clone();
+        let callbacks = lock(&self.callbacks).clone();
         IN_CALLBACKS.set(true);
         let _in_callbacks = InCallbacks;
-        for callback in all {
+        for callback in callbacks {
             callback();
         }
     }
@@ -58,14 +58,14 @@ impl FreeMemoryCallbacks {
 
 impl<M: DeviceMemory> CachingAllocator<M> {
     /// Adds a callback that is called to free memory whenever the cache has no block for a request, before
-    /// anything is taken from the device: a client with its own cache empties it there. The cache is then
-    /// searched again. The callback returns whether it freed something, as PyTorch's do, but the result is
-    /// not used here. No lock is held during the call; all callbacks are called, in the order they were
-    /// added. PyTorch's `FreeMemoryCallback`.
+    /// memory is allocated from the device: a client with a cache of its own can empty that. The allocator's
+    /// cache is then searched again. The callback returns whether it freed something, as in PyTorch, but the
+    /// result is not used here. No lock is held during the call; all callbacks are called, in the order they
+    /// were added. This is PyTorch's `FreeMemoryCallback`.
     pub fn add_free_memory_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         let callbacks = &self.shared.free_memory_callbacks;
-        lock(&callbacks.all).push(Arc::new(callback));
-        callbacks.any.store(true, Ordering::Relaxed);
+        lock(&callbacks.callbacks).push(Arc::new(callback));
+        callbacks.has_callbacks.store(true, Ordering::Relaxed);
     }
 
     /// Calls the callbacks if the cache has no block for a request. The device is unlocked while they run.
@@ -83,7 +83,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         }
         let id = device.id;
         drop(device);
-        // The cache is searched again in any case: another thread may have freed something.
+        // The caller searches the cache again in any case: another thread may have freed something.
         self.shared.free_memory_callbacks.call_all();
         self.device(id)
     }

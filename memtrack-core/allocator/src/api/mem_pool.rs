@@ -5,7 +5,7 @@ use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
 use crate::state::caller::Caller;
 use crate::state::pools::PoolAllocator;
-use crate::state::private_pools::Routed;
+use crate::state::private_pools::RouteFilter;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::pytorch::{MempoolId, SegmentInfo};
 use std::marker::PhantomData;
@@ -17,9 +17,9 @@ use std::thread;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemPoolOptions {
-    /// Requests for the default pool may be served from this one before everything cached is released.
+    /// Requests for the default pool may be served from this pool before the whole cache is released.
     pub use_on_oom: bool,
-    /// Blocks are never split: each allocation takes a whole segment.
+    /// Blocks are never split: each allocation occupies a whole segment.
     pub no_split: bool,
 }
 
@@ -30,7 +30,7 @@ impl MemPoolOptions {
         Self { use_on_oom: false, no_split: false }
     }
 
-    /// Sets whether requests for the default pool may be served from this one before everything cached is
+    /// Sets whether requests for the default pool may be served from this pool before the whole cache is
     /// released.
     #[must_use]
     pub const fn use_on_oom(mut self, use_on_oom: bool) -> Self {
@@ -46,7 +46,7 @@ impl MemPoolOptions {
     }
 }
 
-/// A private pool. Dropping it releases its free memory at once; live blocks stay valid.
+/// A private pool. Dropping the pool releases its free memory at once; live blocks stay valid.
 #[derive(Debug)]
 pub struct MemPool<M: DeviceMemory> {
     allocator: CachingAllocator<M>,
@@ -54,15 +54,15 @@ pub struct MemPool<M: DeviceMemory> {
     id: MempoolId,
 }
 
-/// A guard that routes the calling thread's requests on a device to a pool while it exists.
+/// A guard that routes requests on a device to a pool, for the thread that created the guard, until it is dropped.
 #[derive(Debug)]
 #[must_use = "the route ends when the guard is dropped: bind it to a name such as `_route`"]
 pub struct PoolRoute<M: DeviceMemory> {
     allocator: CachingAllocator<M>,
     device: DeviceId,
     id: MempoolId,
-    /// It must be dropped on the thread that created it.
-    _here: PhantomData<*const ()>,
+    /// Makes the guard not `Send`: it must be dropped on the thread that created it.
+    _not_send: PhantomData<*const ()>,
 }
 
 impl<M: DeviceMemory> CachingAllocator<M> {
@@ -72,9 +72,9 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// Fails when there is no such device.
     pub fn mem_pool(&self, device: DeviceId, options: MemPoolOptions) -> Result<MemPool<M>, AllocatorError> {
         let mut locked = self.device(device)?;
-        let number = self.shared.pools_made.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = self.shared.pools_created.fetch_add(1, Ordering::Relaxed) + 1;
         let id = (0, number);
-        locked.create_or_keep_pool(id)?;
+        locked.create_or_retain_pool(id)?;
         if options.use_on_oom {
             locked.use_on_oom(id, true);
         }
@@ -86,9 +86,9 @@ impl<M: DeviceMemory> CachingAllocator<M> {
 }
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// Creates a pool whose segments come from `source`: `MemPool(allocator=…)`. This allocator still manages
-    /// its allocated and cached blocks and records its events; expandable segments are not used in such a
-    /// pool.
+    /// Creates a pool whose segments are allocated by `source`, like `MemPool(allocator=…)`. The caching
+    /// allocator still manages the pool's allocated and cached blocks and records its events; expandable
+    /// segments are not used in such a pool.
     ///
     /// # Errors
     /// Fails when there is no such device.
@@ -110,37 +110,38 @@ impl<M: DeviceMemory> MemPool<M> {
         self.id
     }
 
-    /// Returns its segments on all devices with their blocks, as [`CachingAllocator::memory_snapshot`] lists
-    /// those of all pools: `MemPool.snapshot()`.
+    /// Returns the pool's segments on all devices with their blocks, in the form of
+    /// [`CachingAllocator::memory_snapshot`]. This is `MemPool.snapshot()`.
     pub fn snapshot(&self) -> Vec<SegmentInfo> {
         let mut segments = self.allocator.memory_snapshot();
         segments.retain(|segment| segment.pool == self.id);
         segments
     }
 
-    /// Returns the device it was created for.
+    /// Returns the device that the pool was created for.
     pub fn device(&self) -> DeviceId {
         self.device
     }
 
-    /// Returns the number of routes and objects that keep it alive.
+    /// Returns the number of routes and objects that keep the pool alive.
     pub fn use_count(&self) -> u32 {
         self.allocator.device(self.device).map_or(0, |device| device.pool_users(self.id))
     }
 
-    /// Routes the calling thread's requests on `device` to this pool while the result exists. Routes nest;
+    /// Routes the calling thread's requests on `device` to this pool until the result is dropped. Routes nest;
     /// the newest applies.
     ///
     /// # Errors
-    /// Fails when there is no such device, a route to this pool exists there, or the pool was released on it.
+    /// Fails when there is no such device, or on that device a route to this pool exists or the pool was released.
     pub fn use_on(&self, device: DeviceId) -> Result<PoolRoute<M>, AllocatorError> {
         self.allocator
             .device(device)?
-            .begin_allocate_to_pool(self.id, Routed::Thread(thread::current().id()))?;
-        Ok(PoolRoute { allocator: self.allocator.clone(), device, id: self.id, _here: PhantomData })
+            .begin_allocate_to_pool(self.id, RouteFilter::Thread(thread::current().id()))?;
+        Ok(PoolRoute { allocator: self.allocator.clone(), device, id: self.id, _not_send: PhantomData })
     }
 
-    /// Does the same as [`Self::use_on`] for the pool's own device: `torch.cuda.use_mem_pool`.
+    /// Routes requests like [`Self::use_on`], on the device that the pool was created for. This is
+    /// `torch.cuda.use_mem_pool`.
     ///
     /// # Errors
     /// Fails when a route to this pool exists.
@@ -152,7 +153,7 @@ impl<M: DeviceMemory> MemPool<M> {
 impl<M: DeviceMemory> Drop for PoolRoute<M> {
     fn drop(&mut self) {
         if let Ok(mut device) = self.allocator.device(self.device) {
-            // Both were begun by `use_on`, so neither can fail.
+            // `use_on` began the route and the use, so ending them cannot fail.
             let _ = device.end_allocate_to_pool(self.id);
             let _ = device.release_pool(self.id);
         }
@@ -167,7 +168,7 @@ impl<M: DeviceMemory> Drop for MemPool<M> {
         }
         for mut device in self.allocator.devices() {
             let context = Caller::of_free(&device.history);
-            // A device that fails here keeps the memory; the error cannot be reported.
+            // If the device fails, the memory stays allocated; the error cannot be reported.
             let _ = device.release_cached(Some(self.id), context);
         }
     }

@@ -8,19 +8,19 @@ use crate::steps::malloc::Request;
 use memtrack_model::event::{DeviceId, StreamId};
 use std::sync::Arc;
 
-/// A request that was rejected because a new segment for it would have exceeded the device's share in the
-/// setting `per_process_memory_fraction`, as it was last set. As in PyTorch, neither histories nor memtrack's
-/// recorder have an event for it.
+/// A request that was rejected because a new segment for it would have exceeded the share of the device's memory
+/// in the setting `per_process_memory_fraction`. As in PyTorch, no event is recorded for a rejection, neither in
+/// histories nor by memtrack's recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OomRejection {
     /// The device.
     pub device: DeviceId,
-    /// The stream it was for.
+    /// The stream of the request.
     pub stream: StreamId,
-    /// Bytes that were requested.
+    /// The requested bytes.
     pub requested_bytes: u64,
-    /// Bytes that the allocator had taken from the device.
+    /// The bytes that the allocator had reserved from the device.
     pub reserved_bytes: u64,
     /// The total bytes of the device.
     pub device_total_bytes: u64,
@@ -30,14 +30,15 @@ pub struct OomRejection {
 pub(crate) type RejectionObserver = Arc<dyn Fn(&OomRejection) + Send + Sync>;
 
 impl<M: DeviceMemory> Device<M> {
-    /// Rejects a request for which the limit allows a segment, but the setting does not.
-    pub(crate) fn refuse_preemptively(&mut self, request: &Request) -> Result<(), AllocatorError> {
+    /// Rejects a request if a segment for it would exceed `per_process_memory_fraction`; the limit of
+    /// `set_per_process_memory_fraction` is checked elsewhere.
+    pub(crate) fn reject_preemptively(&mut self, request: &Request) -> Result<(), AllocatorError> {
         if !self.options.throw_on_cudamalloc_oom {
             return Ok(());
         }
-        // Truncated, not rounded as a limit is: PyTorch does so.
+        // Truncated as in PyTorch, which rounds the other limit.
         let allowed = (self.options.per_process_memory_fraction * self.total_memory as f64) as u64;
-        if self.taken.saturating_add(request.segment) <= allowed {
+        if self.reserved.saturating_add(request.segment) <= allowed {
             return Ok(());
         }
         self.stats.num_oom_rejections += 1;
@@ -45,7 +46,7 @@ impl<M: DeviceMemory> Device<M> {
             device: self.id,
             stream: request.stream,
             requested_bytes: request.requested,
-            reserved_bytes: self.taken,
+            reserved_bytes: self.reserved,
             device_total_bytes: self.total_memory,
         }))
     }

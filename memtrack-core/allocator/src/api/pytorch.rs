@@ -1,4 +1,4 @@
-//! The caching allocator's state in the form of PyTorch's own snapshots: the same keys in the same order.
+//! Converts the caching allocator's state to PyTorch's snapshots, with the same keys in the same order.
 
 use crate::{AllocatorSettings, TraceEntry};
 use memtrack_formats::pytorch::StringInterner;
@@ -8,7 +8,7 @@ use memtrack_model::snapshot::Value;
 use memtrack_model::snapshot::pytorch::{PytorchSnapshot, SegmentInfo};
 use memtrack_model::{NameFrames, Snapshot};
 
-/// An allocator at one moment.
+/// The state of an allocator at one moment.
 pub(crate) struct AllocatorState {
     /// The segments of all devices.
     pub(crate) segments: Vec<SegmentInfo>,
@@ -38,7 +38,7 @@ impl AllocatorState {
 
 fn event_of(device: DeviceId, entry: &TraceEntry) -> Event {
     Event {
-        // Ticks are in the recording's clock, which is in nanoseconds here.
+        // The clock of this snapshot ticks once per nanosecond.
         ticks: entry.time_ns,
         address: entry.address,
         size_bytes: entry.size,

@@ -1,5 +1,5 @@
-//! The history and the snapshots of an allocator: its recorded events, and its state as PyTorch's snapshots
-//! contain it.
+//! The history and the snapshots of an allocator: its recorded events, and its state in the form of PyTorch's
+//! snapshots.
 
 use crate::api::caching::CachingAllocator;
 use crate::api::error::AllocatorError;
@@ -16,8 +16,8 @@ use std::io;
 use std::path::Path;
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// Starts recording events, in addition to those that are kept already; `None` stops recording and
-    /// discards the recorded events. Blocks keep the stacks they have.
+    /// Starts recording events, and keeps those that were recorded before; `None` stops recording and discards
+    /// the recorded events. Blocks keep the stacks they have.
     pub fn record_memory_history(&self, options: Option<&HistoryOptions>) {
         Caller::prepare(options);
         for mut device in self.devices() {
@@ -41,8 +41,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         Ok(self.device(device)?.history.drain())
     }
 
-    /// Returns the segments of all devices with their blocks, by device and address. Adds a `snapshot` event
-    /// to each history.
+    /// Returns the segments of all devices with their blocks, sorted by device and address. Adds a `snapshot`
+    /// event to each history.
     pub fn memory_snapshot(&self) -> Vec<SegmentInfo> {
         let mut all = Vec::new();
         for mut device in self.devices() {
@@ -55,8 +55,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         all
     }
 
-    /// Returns the whole state, as `torch.cuda.memory._snapshot` does: the events of each device's history,
-    /// then its segments, then the settings.
+    /// Returns the whole state, like `torch.cuda.memory._snapshot`: the events of each device's history, the
+    /// segments, and the settings.
     pub fn snapshot(&self) -> PytorchSnapshot {
         let state = self.state();
         let mut symbols = Symbolizer::new(&state.names.modules);
@@ -71,8 +71,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         AllocatorState { segments, traces, settings, names: caller::names() }
     }
 
-    /// Writes [`Self::snapshot`] to a file that pytorch.org/memory_viz and memtrack open, replacing an
-    /// existing file.
+    /// Writes [`Self::snapshot`] to a file that pytorch.org/memory_viz and memtrack can open; an existing file
+    /// is replaced.
     ///
     /// # Errors
     /// Fails when the file cannot be written, or its suffix is not one of `.pickle`, `.json` and `.memtrack`.
@@ -82,8 +82,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         state.into_snapshot(&mut symbols).save_as(path, &mut symbols)
     }
 
-    /// Sets whether memtrack's recorder, while it is on, receives this allocator's events; by default it
-    /// does.
+    /// Sets whether memtrack's recorder, while it is on, receives this allocator's events. The default is
+    /// `true`.
     pub fn report_to_recorder(&self, reports: bool) {
         for mut device in self.devices() {
             device.reports = reports;

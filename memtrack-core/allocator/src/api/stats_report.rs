@@ -1,15 +1,15 @@
-//! Statistics as PyTorch's dictionaries: nested, and flat with dotted keys.
+//! Statistics in the form of PyTorch's dictionaries: nested, and flat with dotted keys.
 
 use crate::state::stats::{DeviceStats, Stat, StatArray};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Returns the four numbers of a value with their names, sorted by name.
+/// Returns the four numbers of a statistic with their names, sorted by name.
 fn numbers(stat: &Stat) -> [(&'static str, i64); 4] {
     [("allocated", stat.allocated), ("current", stat.current), ("freed", stat.freed), ("peak", stat.peak)]
 }
 
-/// Returns the three values of an array with their names, sorted by name.
+/// Returns the three statistics of an array with their names, sorted by name.
 fn kinds(array: &StatArray) -> [(&'static str, &Stat); 3] {
     [("all", &array.all), ("large_pool", &array.large_pool), ("small_pool", &array.small_pool)]
 }
@@ -33,7 +33,7 @@ fn nested_array(array: &StatArray) -> Value {
 }
 
 impl DeviceStats {
-    /// Returns `torch.cuda.memory_stats`: every number under its dotted key, sorted by key.
+    /// Returns the dictionary of `torch.cuda.memory_stats`: every number under a dotted key, sorted by key.
     pub fn flat(&self) -> BTreeMap<String, i64> {
         let mut flat = BTreeMap::new();
         for (name, array) in self.arrays() {
@@ -48,7 +48,8 @@ impl DeviceStats {
         flat
     }
 
-    /// Returns `torch.cuda.memory_stats_as_nested_dict`. Pool ids, tuples in Python, are written `a_b`.
+    /// Returns the dictionary of `torch.cuda.memory_stats_as_nested_dict`. Pool ids, which are tuples in Python, are
+    /// formatted as `a_b`.
     pub fn nested(&self) -> Value {
         let mut nested = Map::new();
         for (name, array) in self.arrays() {

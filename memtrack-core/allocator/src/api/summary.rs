@@ -1,4 +1,4 @@
-//! `torch.cuda.memory_summary`: the statistics as PyTorch's table, identical to the letter.
+//! `torch.cuda.memory_summary`: the statistics as PyTorch's table, character for character.
 
 use crate::state::stats::{DeviceStats, Stat, StatArray};
 use std::fmt::Write;
@@ -9,7 +9,7 @@ struct Scale {
     units: &'static [&'static str],
     /// The ratio of one unit to the next.
     divisor: i64,
-    /// A number is divided while it is not below the divisor times this.
+    /// A number is divided while it is at least the divisor times `keep`.
     keep: i64,
     /// The width of a number.
     width: usize,
@@ -20,7 +20,7 @@ const BYTES: Scale =
 const COUNTS: Scale = Scale { units: &["  ", "K ", "M "], divisor: 1000, keep: 750, width: 7 };
 
 impl Scale {
-    /// Formats `value` in the unit that suits `reference`.
+    /// Formats `value` in the unit that `reference` selects.
     fn cell(self, value: i64, reference: i64) -> String {
         let (mut value, mut reference, mut unit) = (value, reference as f64, 0);
         while reference >= (self.keep * self.divisor) as f64 && unit + 1 < self.units.len() {
@@ -55,7 +55,7 @@ fn group(text: &mut String, label: &str, array: &StatArray, scale: Scale, abbrev
     }
 }
 
-/// Formats the table of a device's statistics; abbreviated, without the rows of pools.
+/// Formats a device's statistics as a table; `abbreviated` leaves out the rows of the small and the large pool.
 pub fn memory_summary(stats: &DeviceStats, device: u16, abbreviated: bool) -> String {
     let mut text = String::with_capacity(4096);
     rule(&mut text, "=");

@@ -1,10 +1,10 @@
-//! The backends, as PyTorch calls the allocators that programs may choose between. [`Backend`] is their
-//! common interface; `native` is the caching allocator of this package, `malloc_async` uses the driver's own
-//! pool, and `pluggable` loads an allocator from a shared library. A backend refuses unsupported calls with
+//! The backends, which is PyTorch's name for the allocators that programs may choose between. [`Backend`] is the
+//! common interface; `native` is the caching allocator of this package, `malloc_async` uses the driver's pool,
+//! and `pluggable` loads an allocator from a shared library. Calls that a backend does not support fail with
 //! PyTorch's messages.
 //!
-//! **Why a trait and not a type?** So that a program can choose at run time. The caching allocator refuses nothing, so
-//! four functions also have inherent forms that cannot fail (`record_stream`, `record_memory_history`, `snapshot`,
+//! **Why a trait and not a type?** So that a program can choose at run time. The caching allocator supports all calls, so
+//! it has four of them also as inherent methods that cannot fail (`record_stream`, `record_memory_history`, `snapshot`,
 //! `attach_out_of_memory_observer`).
 
 #[cfg(feature = "cuda-stats")]
@@ -34,16 +34,16 @@ pub type OomObserver = Box<dyn Fn(&OutOfMemoryError) + Send + Sync>;
 
 /// An allocator behind `torch.cuda.memory`'s functions. All sizes are in bytes.
 ///
-/// Every method fails if there is no such device or the driver refuses, and with [`AllocatorError::Unsupported`]
-/// if the backend does not support the call at all.
+/// Every method fails if there is no such device or the driver fails, and with [`AllocatorError::Unsupported`] if the
+/// backend does not support the call at all.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// Returns PyTorch's name for it.
+    /// Returns PyTorch's name for the backend.
     fn get_allocator_backend(&self) -> &'static str;
 
     /// Allocates memory for work on `stream`; returns 0 for 0 bytes.
     ///
     /// # Errors
-    /// [`AllocatorError::OutOfMemory`] when there is not enough.
+    /// [`AllocatorError::OutOfMemory`] when there is not enough memory.
     fn caching_allocator_alloc(
         &self,
         size: u64,
@@ -60,7 +60,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Records that `stream` uses the memory at `address` too.
     ///
     /// # Errors
-    /// Fails when the backend needs to know the address but does not.
+    /// Fails when the address is unknown, for backends that check it.
     fn record_stream(&self, address: u64, stream: StreamId) -> Result<(), AllocatorError>;
 
     /// Releases cached memory to the devices.
@@ -105,7 +105,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// See [`Backend`].
     fn mem_get_info(&self, device: DeviceId) -> Result<MemoryInfo, AllocatorError>;
 
-    /// Starts recording events; `None` stops it.
+    /// Starts recording events; `None` stops recording.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -171,7 +171,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.statistics(device)?.reserved_bytes.all.peak as u64)
     }
 
-    /// Formats the statistics as PyTorch's table; abbreviated, without the rows of pools.
+    /// Formats the statistics as PyTorch's table; `abbreviated` leaves out the rows of the small and the large pool.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -180,11 +180,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     }
 }
 
-/// Creates the backend that the settings name, `backend:native` or `backend:cudaMallocAsync`, over all CUDA
+/// Creates the backend that the settings select, `backend:native` or `backend:cudaMallocAsync`, over all CUDA
 /// devices that this process may use.
 ///
 /// # Errors
-/// Fails without a CUDA driver, or when it fails.
+/// Fails when there is no CUDA driver, or the driver fails.
 #[cfg(feature = "cuda-stats")]
 pub fn cuda_backend(settings: &super::Settings) -> Result<Box<dyn Backend>, AllocatorError> {
     use super::{AllocatorBackend, CachingAllocator, CudaMemory};
@@ -194,7 +194,7 @@ pub fn cuda_backend(settings: &super::Settings) -> Result<Box<dyn Backend>, Allo
     })
 }
 
-/// Returns the fraction, if it is valid.
+/// Checks that the fraction is from 0 to 1, and returns it.
 fn checked_fraction(fraction: f64) -> Result<f64, AllocatorError> {
     if (0.0..=1.0).contains(&fraction) {
         Ok(fraction)
@@ -205,7 +205,7 @@ fn checked_fraction(fraction: f64) -> Result<f64, AllocatorError> {
 
 /// Returns the error for a call that a backend does not support, with PyTorch's message.
 #[cfg(feature = "cuda-stats")]
-fn not_yet<T>(backend: &str, what: &str) -> Result<T, AllocatorError> {
+fn unsupported<T>(backend: &str, what: &str) -> Result<T, AllocatorError> {
     Err(AllocatorError::Unsupported(format!(
         "{backend} does not yet support {what}. If you need it, please file an issue describing your use case."
     )))

@@ -1,4 +1,4 @@
-//! The caching allocator as one of the backends.
+//! Implements [`Backend`] for the caching allocator.
 
 use super::{Backend, OomObserver, checked_fraction};
 use crate::state::caller::Caller;
@@ -29,7 +29,7 @@ impl<M: DeviceMemory> Backend for CachingAllocator<M> {
         Ok(())
     }
 
-    /// Releases all cached memory to its device, except where live blocks prevent it.
+    /// Releases all cached memory to the devices, except in segments with live blocks.
     fn empty_cache(&self) -> Result<(), AllocatorError> {
         for mut device in self.devices() {
             let context = Caller::of_free(&device.history);

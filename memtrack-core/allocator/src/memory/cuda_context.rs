@@ -1,7 +1,7 @@
-//! A device's primary context, and driver calls in it: the shared part of everything that allocates there.
+//! A device's primary context, and driver calls in that context, for all code that allocates on the device.
 //!
-//! **Why the relaxed capture mode?** PyTorch makes its driver calls for memory and events in that mode too: in the
-//! default mode they would break a capture of the calling thread.
+//! **Why the relaxed capture mode?** Like PyTorch: in the default mode, calls for memory and events would break a capture
+//! on the calling thread.
 #![allow(unsafe_code)]
 
 use crate::memory::device_memory::DeviceError;
@@ -11,7 +11,7 @@ use memtrack_cuda::{GpuError, start_driver};
 use std::ffi::c_int;
 use std::ptr;
 
-/// A device's primary context, which this keeps alive.
+/// A reference to a device's primary context, which keeps the context alive.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) ordinal: u16,
@@ -31,18 +31,18 @@ pub(crate) fn check(call: &str, code: CUresult) -> Result<(), DeviceError> {
     if code == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failed(call, code)) }
 }
 
-/// Returns whether a call reports that its stream is invalid or destroyed. The driver need not detect this: a
-/// stream must live for as long as memory belongs to it. This handles the cases that it does detect.
-pub(crate) fn is_no_stream(code: CUresult) -> bool {
+/// Returns whether a call failed because its stream is invalid or destroyed. The driver does not always detect that,
+/// which is why a stream must live for as long as memory belongs to it.
+pub(crate) fn is_invalid_stream(code: CUresult) -> bool {
     code == CUresult::CUDA_ERROR_INVALID_HANDLE
 }
 
 /// Runs an action while a context is current.
-pub(crate) fn within<R>(
+pub(crate) fn with_context<R>(
     context: usize,
     action: impl FnOnce() -> Result<R, DeviceError>,
 ) -> Result<R, DeviceError> {
-    // SAFETY: the context is kept alive by its `Context`, which outlives every use of the memory.
+    // SAFETY: a `Context` keeps the driver's context alive, and outlives every use of the memory.
     check("cuCtxPushCurrent", unsafe { sys::cuCtxPushCurrent_v2(context as sys::CUcontext) })?;
     let result = action();
     let mut popped = ptr::null_mut();
@@ -51,16 +51,18 @@ pub(crate) fn within<R>(
     result
 }
 
-/// Runs an action that the driver does not allow on a thread that captures a graph, unless the thread
-/// declares that it is not a part of the capture. PyTorch's allocator declares this too.
-pub(crate) fn relaxed<R>(action: impl FnOnce() -> Result<R, DeviceError>) -> Result<R, DeviceError> {
+/// Runs an action in the relaxed capture mode, as PyTorch's allocator does: in other modes the driver does not allow
+/// the action on a thread that captures a graph.
+pub(crate) fn in_relaxed_capture_mode<R>(
+    action: impl FnOnce() -> Result<R, DeviceError>,
+) -> Result<R, DeviceError> {
     let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-    // SAFETY: the parameter is ours; it is the thread's former mode afterwards.
+    // SAFETY: the parameter is a local variable; afterwards it contains the thread's former mode.
     check("cuThreadExchangeStreamCaptureMode", unsafe {
         sys::cuThreadExchangeStreamCaptureMode(&raw mut mode)
     })?;
     let result = action();
-    // SAFETY: as above, the other way round.
+    // SAFETY: restores the former mode.
     let restored = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
     check("cuThreadExchangeStreamCaptureMode", restored).and(result)
 }
@@ -76,7 +78,7 @@ impl Context {
             return Err(GpuError::NoSuchDevice { device: ordinal.into(), count: count.unsigned_abs() });
         }
         let device = result::device::get(ordinal.into()).map_err(refused("cuDeviceGet"))?;
-        // SAFETY: the handle is a device's; `drop` releases the context that is retained here.
+        // SAFETY: the driver returned the device's handle; `drop` releases the context that is retained here.
         let handle = unsafe { result::primary_ctx::retain(device) };
         let handle = handle.map_err(refused("cuDevicePrimaryCtxRetain"))? as usize;
         Ok(Self { ordinal, device, handle })
@@ -84,11 +86,11 @@ impl Context {
 
     /// Returns the location of this device's memory.
     pub(crate) fn location(&self) -> sys::CUmemLocation {
-        // SAFETY: all parts are integers or enumerations that have 0.
+        // SAFETY: all fields are integers, or enumerations with a value 0.
         let mut location: sys::CUmemLocation = unsafe { std::mem::zeroed() };
         location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-        // SAFETY: in every version the device's number is an `int` right behind the type, also where it is part of a
-        // union, so that it has no name of its own.
+        // SAFETY: in every version of CUDA the device's number is an `int` right after the type; some versions have it in a
+        // union, where it cannot be accessed by name.
         unsafe { (&raw mut location).cast::<c_int>().add(1).write(self.device) };
         location
     }
@@ -96,14 +98,14 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: retained by `of`, and not used from here on. At the end of the process the driver may be gone, which
-        // it reports.
+        // SAFETY: `of` retained the context, and it is not used from here on. At the end of the process the driver may be
+        // unloaded, which is an error that is ignored.
         let _ = unsafe { result::primary_ctx::release(self.device) };
     }
 }
 
-/// Returns the number of devices that this process may use. Starts the driver, and looks up the functions
-/// that will be called.
+/// Returns the number of devices that this process may use. Initialises the driver, and looks up the `needed`
+/// functions.
 pub(crate) fn device_count(needed: &[&'static str]) -> Result<u16, GpuError> {
     start_driver(needed)?;
     let count = result::device::get_count()

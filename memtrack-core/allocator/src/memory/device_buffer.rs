@@ -1,5 +1,5 @@
-//! Typed device memory from the caching allocator, for code that works with cudarc: a buffer is a target and
-//! a source of copies and an argument of kernels, and returns to the cache when it is dropped.
+//! Typed device memory from the caching allocator, for code that uses cudarc: a buffer can be the source and
+//! destination of copies and an argument of kernels. Dropping a buffer returns its memory to the cache.
 #![allow(unsafe_code)]
 
 use crate::api::caching::CachingAllocator;
@@ -15,13 +15,13 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// The reason why a buffer could not be made.
+/// The reason why a buffer could not be created or copied.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum BufferError {
-    /// There is not enough memory for it.
+    /// The allocation failed.
     Allocator(AllocatorError),
-    /// The driver could not fill it.
+    /// The driver failed to fill or copy the buffer.
     Driver(cudarc::driver::DriverError),
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for BufferError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Allocator(error) => error.fmt(f),
-            // cudarc's own text would query the driver, and panic if the driver is gone.
+            // cudarc's message would query the driver, and panic if the driver is unloaded.
             Self::Driver(error) => write!(f, "the CUDA driver failed: {:?}", error.0),
         }
     }
@@ -51,11 +51,11 @@ impl From<cudarc::driver::DriverError> for BufferError {
 
 /// `length` values of `T` on a device, for work on one stream.
 ///
-/// Work on the buffer's own stream needs no synchronisation: it runs in order, and dropped memory is reused
-/// only by that stream, which lives as long as the allocator has memory that belongs to it. A copy queued on
-/// another stream first waits for the buffer's own stream, and the call returns when the copy is done.
-/// Ordering a kernel that is launched on another stream is up to the caller, like everything unsafe about a
-/// launch; [`Self::record_stream`] then keeps the memory until that stream is done.
+/// Work on the buffer's stream needs no synchronisation: it runs in order, and after the buffer is dropped,
+/// its memory is reused only for work on that stream, which lives as long as the allocator has memory for it.
+/// A copy queued on another stream first waits for the buffer's stream, and the call returns when the copy is
+/// done. The caller must order kernels that are launched on another stream; [`Self::record_stream`] then
+/// keeps the memory until that stream is done.
 pub struct DeviceBuffer<T> {
     allocator: CachingAllocator<CudaMemory>,
     stream: Arc<CudaStream>,
@@ -74,7 +74,7 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
     /// Allocates uninitialised memory for `length` values.
     ///
     /// # Safety
-    /// It must be written before it is read, unless every bit pattern is a `T`.
+    /// The memory must be written before it is read, unless every bit pattern is a valid `T`.
     ///
     /// # Errors
     /// Fails when there is not enough memory.
@@ -85,7 +85,7 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
     ) -> Result<Self, AllocatorError> {
         let bytes = (length as u64).checked_mul(size_of::<T>() as u64).ok_or(AllocatorError::TooLarge)?;
         let device = DeviceId(stream.context().ordinal() as u16);
-        allocator.keep_stream(device, stream)?;
+        allocator.retain_stream(device, stream)?;
         let address = allocator.allocate(bytes, device, StreamId(stream.cu_stream() as u64))?.address;
         let (allocator, stream) = (allocator.clone(), Arc::clone(stream));
         Ok(Self { allocator, stream, address, length, values: PhantomData })
@@ -103,7 +103,7 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
     where
         T: ValidAsZeroBits,
     {
-        // SAFETY: it is written next.
+        // SAFETY: the memory is written next.
         let mut buffer = unsafe { Self::uninit(allocator, stream, length)? };
         if length > 0 {
             stream.memset_zeros(&mut buffer)?;
@@ -111,7 +111,7 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// Copies host memory to the device.
+    /// Creates a buffer with a copy of `values`.
     ///
     /// # Errors
     /// Fails when there is not enough memory, or the driver fails.
@@ -120,7 +120,7 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
         stream: &Arc<CudaStream>,
         values: &[T],
     ) -> Result<Self, BufferError> {
-        // SAFETY: it is written next.
+        // SAFETY: the memory is written next.
         let mut buffer = unsafe { Self::uninit(allocator, stream, values.len())? };
         if !values.is_empty() {
             stream.memcpy_htod(values, &mut buffer)?;
@@ -128,7 +128,7 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// Copies the buffer to host memory, and waits for the copy.
+    /// Copies the buffer to host memory, and waits until the copy is done.
     ///
     /// # Errors
     /// Fails when the driver fails.
@@ -146,26 +146,26 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
 }
 
 impl<T> DeviceBuffer<T> {
-    /// Records that `stream` uses the buffer too: after it is dropped, its memory is kept until the work
-    /// queued on `stream` is done.
+    /// Records that `stream` uses the buffer too: after the buffer is dropped, its memory is not reused before
+    /// the work queued on `stream` is done.
     pub fn record_stream(&self, stream: &Arc<CudaStream>) {
         // The device that allocated the buffer exists.
-        let _ = self.allocator.keep_stream(DeviceId(self.stream.context().ordinal() as u16), stream);
+        let _ = self.allocator.retain_stream(DeviceId(self.stream.context().ordinal() as u16), stream);
         self.allocator.record_stream(self.address, StreamId(stream.cu_stream() as u64));
     }
 
-    /// Returns its device address.
+    /// Returns the buffer's device address.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Orders a use on another stream after the work queued on the buffer's own stream. The use ends when the
-    /// result is dropped.
-    fn ordered<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
+    /// Makes `stream` wait for the work queued on the buffer's stream. The use on `stream` ends when the result
+    /// is dropped.
+    fn ordered_pointer<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
         if stream.cu_stream() == self.stream.cu_stream() {
             return (self.address, SyncOnDrop::Sync(None));
         }
-        // cudarc keeps the error for its next call, as it does for its own slices.
+        // cudarc returns this error from its next call, as for its own slices.
         stream.context().record_err(stream.join(&self.stream));
         (self.address, SyncOnDrop::sync_stream(stream))
     }
@@ -173,7 +173,7 @@ impl<T> DeviceBuffer<T> {
 
 impl<T> Drop for DeviceBuffer<T> {
     fn drop(&mut self) {
-        // The block belongs to this buffer, so only a failing driver can refuse, and the error cannot be
+        // The block belongs to this buffer, so this fails only if the driver fails, and the error cannot be
         // reported.
         let _ = self.allocator.free(self.address);
     }
@@ -191,17 +191,17 @@ impl<T> DeviceSlice<T> for DeviceBuffer<T> {
 
 impl<T> DevicePtr<T> for DeviceBuffer<T> {
     fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
-        self.ordered(stream)
+        self.ordered_pointer(stream)
     }
 }
 
 impl<T> DevicePtrMut<T> for DeviceBuffer<T> {
     fn device_ptr_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
-        self.ordered(stream)
+        self.ordered_pointer(stream)
     }
 }
 
-// SAFETY: the pushed pointer leads to an address that lives as long as the arguments.
+// SAFETY: the pushed pointer points to the buffer's address, which lives as long as the arguments.
 unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b DeviceBuffer<T>> for LaunchArgs<'a> {
     #[inline(always)]
     fn arg(&mut self, buffer: &'b DeviceBuffer<T>) -> &mut Self {
@@ -209,7 +209,7 @@ unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b DeviceBuffer<T>> for LaunchArgs<'a>
     }
 }
 
-// SAFETY: as above.
+// SAFETY: the pushed pointer points to the buffer's address, which lives as long as the arguments.
 unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b mut DeviceBuffer<T>> for LaunchArgs<'a> {
     #[inline(always)]
     fn arg(&mut self, buffer: &'b mut DeviceBuffer<T>) -> &mut Self {

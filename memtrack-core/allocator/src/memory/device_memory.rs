@@ -1,14 +1,14 @@
-//! The interface of a device for the allocator: memory, events, and address space for expandable segments.
+//! The allocator's interface to a device: memory, events, and address space for expandable segments.
 
 use memtrack_model::event::{DeviceId, StreamId};
 use memtrack_model::{DeviceProcess, MemoryInfo};
 use std::fmt;
 
-/// The reason why a device refused a call.
+/// The reason why a call to a device failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// It does not have enough memory left. The allocator releases its cache and tries again.
+    /// The device does not have enough memory left. The allocator then releases its cache and tries again.
     OutOfMemory,
     /// Any other failure; the driver's message.
     Failed(String),
@@ -25,23 +25,23 @@ impl fmt::Display for DeviceError {
 
 impl std::error::Error for DeviceError {}
 
-/// The memory of one device. [`SimulatedMemory`](crate::SimulatedMemory) is an address space without memory.
+/// The memory of one device. [`SimulatedMemory`](crate::SimulatedMemory) has only addresses, no memory.
 ///
 /// The allocator calls these methods while it holds the device's lock. Addresses of different devices must differ.
 pub trait DeviceMemory: Send + 'static {
-    /// A point in a stream's work, released when it is dropped.
+    /// A point in a stream's work. Dropping an event releases it.
     type Event: Send;
 
-    /// Takes a segment of `size` bytes from the device.
+    /// Allocates a segment of `size` bytes from the device.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfMemory`] when there is not enough left.
+    /// [`DeviceError::OutOfMemory`] when there is not enough memory left.
     fn allocate(&self, size: u64) -> Result<u64, DeviceError>;
 
     /// Releases a segment.
     ///
     /// # Errors
-    /// Fails when the driver refuses.
+    /// Fails when the driver fails.
     fn release(&self, address: u64) -> Result<(), DeviceError>;
 
     /// Returns the total and the free memory.
@@ -50,10 +50,10 @@ pub trait DeviceMemory: Send + 'static {
     /// Fails when the driver fails.
     fn memory_info(&self) -> Result<MemoryInfo, DeviceError>;
 
-    /// Marks the current end of a stream's work.
+    /// Records an event after the work that is queued on a stream now.
     ///
     /// # Errors
-    /// Fails when the driver refuses.
+    /// Fails when the driver fails.
     fn record_event(&self, stream: StreamId) -> Result<Self::Event, DeviceError>;
 
     /// Returns whether the work before an event is done.
@@ -68,7 +68,7 @@ pub trait DeviceMemory: Send + 'static {
     /// Fails when that work has failed.
     fn wait(&self, event: &Self::Event) -> Result<(), DeviceError>;
 
-    /// Waits until all work of a stream is done: its pages are about to be unmapped.
+    /// Waits until all work of a stream is done. Called before the stream's pages are unmapped.
     ///
     /// # Errors
     /// Fails when that work has failed.
@@ -77,25 +77,25 @@ pub trait DeviceMemory: Send + 'static {
     /// Reserves address space without memory.
     ///
     /// # Errors
-    /// Fails when there is none, or the device does not support it.
+    /// Fails when there is no address space left, or the device does not support this.
     fn reserve(&self, size: u64) -> Result<u64, DeviceError>;
 
-    /// Maps memory at `address` for `size` bytes, in pages of `page` bytes each; all of it or nothing.
+    /// Maps `size` bytes of memory at `address`, in pages of `page` bytes each; on failure nothing is mapped.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfMemory`] when there is not enough left.
+    /// [`DeviceError::OutOfMemory`] when there is not enough memory left.
     fn map(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError>;
 
     /// Unmaps the memory of `size` bytes at `address`.
     ///
     /// # Errors
-    /// Fails when the driver refuses.
+    /// Fails when the driver fails.
     fn unmap(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError>;
 
     /// Releases address space.
     ///
     /// # Errors
-    /// Fails when the driver refuses.
+    /// Fails when the driver fails.
     fn unreserve(&self, address: u64, size: u64) -> Result<(), DeviceError>;
 
     /// Returns the processes that use the device, for messages; empty if unknown.
@@ -103,8 +103,7 @@ pub trait DeviceMemory: Send + 'static {
         Vec::new()
     }
 
-    /// Returns the text of `torch.cuda.list_gpu_processes` for this device, which the allocator calls
-    /// `device`.
+    /// Returns the text of `torch.cuda.list_gpu_processes` for this device; `device` is its id in the allocator.
     ///
     /// # Errors
     /// Fails when the driver fails.
@@ -122,14 +121,13 @@ pub trait DeviceMemory: Send + 'static {
         Ok(lines.join("\n"))
     }
 
-    /// Returns whether memtrack's recorder receives segments through a hook in the driver, so that the
-    /// allocator need not report them.
+    /// Returns whether memtrack's driver hook records segments, so that the allocator need not report them.
     fn segments_are_recorded(&self) -> bool {
         false
     }
 
     /// Returns the key by which PyTorch's hash tables order streams: the handle, as for streams that PyTorch
-    /// did not create. It only affects the order of events that complete together.
+    /// did not create. The key only affects the order of events that complete together.
     fn stream_number(&self, stream: StreamId) -> u64 {
         stream.0
     }

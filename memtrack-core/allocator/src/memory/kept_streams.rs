@@ -1,11 +1,11 @@
-//! Streams that live as long as memory belongs to them. Cached memory still belongs to its stream after the
-//! last buffer is gone: the stream's handle is waited for before its pages are unmapped, and another stream
-//! with the same handle would get the memory while work of the old stream uses it. So one reference is kept
-//! to each stream that buffers were on. When a buffer is created on a new stream, the idle streams without
-//! other references are released together with their memory.
+//! Retains streams for as long as memory belongs to them. Cached memory still belongs to its stream after the
+//! last buffer is dropped: the allocator waits for the stream's handle before it unmaps the pages, and a new
+//! stream with the same handle would receive the memory while work of the destroyed stream still uses it. So
+//! the allocator holds a reference to each stream of a buffer. When a buffer is created on a new stream, idle
+//! streams without other references are released together with their memory.
 //!
-//! **What if the allocator is given a handle and not the object?** Then the client promises to keep the stream, and where
-//! the driver notices that the stream is gone, the allocator waits for the device.
+//! **What if a client passes a handle instead of the object?** Then the client must keep the stream alive; if the driver
+//! detects that the stream was destroyed, the allocator waits for the whole device.
 
 use crate::api::caching::CachingAllocator;
 use crate::api::error::AllocatorError;
@@ -19,29 +19,29 @@ use memtrack_model::snapshot::pytorch::PoolKind;
 use std::sync::Arc;
 
 impl CachingAllocator<CudaMemory> {
-    /// Keeps a stream for as long as memory of the device belongs to the stream, or is used on it.
+    /// Retains a stream for as long as memory of the device belongs to the stream, or is used on it.
     ///
     /// # Errors
     /// Fails when there is no such device.
-    pub(crate) fn keep_stream(
+    pub(crate) fn retain_stream(
         &self,
         device: DeviceId,
         stream: &Arc<CudaStream>,
     ) -> Result<(), AllocatorError> {
         let mut device = self.device(device)?;
-        if !device.memory.keeps(stream) {
+        if !device.memory.retains_stream(stream) {
             device.release_idle_streams();
-            device.memory.keep(stream);
+            device.memory.retain_stream(stream);
         }
         Ok(())
     }
 }
 
 impl Device<CudaMemory> {
-    /// Releases the idle streams without other references, with their cached memory. A stream for which this
-    /// fails is kept.
+    /// Releases the idle streams without other references, with their cached memory. A stream whose memory cannot
+    /// be released stays retained.
     fn release_idle_streams(&mut self) {
-        if self.private.capturing() {
+        if self.private.is_capturing() {
             return;
         }
         let context = Caller::of_free(&self.history);
@@ -54,11 +54,11 @@ impl Device<CudaMemory> {
                 continue;
             }
             for kind in [PoolKind::Large, PoolKind::Small] {
-                // A segment that cannot be released stays, and its stream with it.
+                // If a segment cannot be released, its stream stays retained.
                 let _ = self.release_blocks_of(PoolId::of(0, kind), Some(stream), context);
             }
             if !self.has_memory_of(stream) {
-                self.memory.let_go(stream);
+                self.memory.release_stream(stream);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The sources of memory: the simulated device, and a real one.
+//! The devices that memory comes from: a simulated device, and CUDA devices.
 
 #[cfg(feature = "cuda-stats")]
 pub(crate) mod cuda_context;

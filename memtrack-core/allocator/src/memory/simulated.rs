@@ -1,5 +1,5 @@
-//! A device that is only an address space with a capacity: the allocator runs on it without a GPU, and
-//! recorded requests can be replayed on it under other settings.
+//! A simulated device, which is only an address space with a capacity: the allocator runs on it without a GPU,
+//! and recorded requests can be replayed on it under other settings.
 
 use crate::memory::device_memory::{DeviceError, DeviceMemory};
 use crate::settings::sizes::round_up;
@@ -9,17 +9,18 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The unit to which the device rounds sizes.
+/// The device rounds sizes up to a multiple of this.
 const GRANULARITY: u64 = 2 << 20;
-/// The start of the first device's address space; each further device has its own.
+/// The lowest address of device 0.
 const FIRST_ADDRESS: u64 = 0x0010_0000_0000_0000;
+/// The size of each device's address space.
 const ADDRESSES_PER_DEVICE: u64 = 1 << 58;
-/// The maximum bytes that a device can have (8 PiB), so that every offset in a range fits into a key.
+/// The maximum memory of a device in bytes (8 PiB), so that every offset in a range fits into a key.
 pub(crate) const MAX_TOTAL: u64 = 1 << 53;
 
-/// A device without memory: addresses are never reused, and later ones are higher.
+/// A device with addresses but no memory. Addresses are never reused, and increase.
 ///
-/// Clones are the same device, so that a test can keep one while the allocator has another.
+/// Clones share one device, so that a test can keep a clone while the allocator owns another.
 #[derive(Clone, Debug)]
 pub struct SimulatedMemory {
     shared: Arc<Shared>,
@@ -37,15 +38,15 @@ struct Space {
     used: u64,
     next: u64,
     end: u64,
-    /// The allocated segments: address and size.
+    /// The sizes of allocated segments, by address.
     segments: BTreeMap<u64, u64>,
-    /// All ranges that were ever reserved: address and size.
+    /// The sizes of all ranges that were ever reserved, by address.
     ranges: BTreeMap<u64, u64>,
 }
 
 impl SimulatedMemory {
-    /// Creates a device with `total` bytes, at most 8 PiB; the addresses of devices with different ordinals
-    /// differ.
+    /// Creates a device with `total` bytes, at most 8 PiB. Devices with different ordinals have different
+    /// addresses.
     ///
     /// # Panics
     /// Panics when `ordinal` is above 62.
@@ -58,13 +59,12 @@ impl SimulatedMemory {
         Self { shared: Arc::new(Shared { total, events_ready, space: Mutex::new(space) }) }
     }
 
-    /// Sets whether all streams' work counts as done from now on. Initially it does.
+    /// Sets whether the work of all streams counts as done from now on. The default is `true`.
     pub fn set_events_ready(&self, ready: bool) {
         self.shared.events_ready.store(ready, Ordering::Relaxed);
     }
 
-    /// Returns the start of the reserved range that contains an address, whether the range is still reserved
-    /// or not.
+    /// Returns the start of the range that contains an address, even if the range is no longer reserved.
     pub fn range_of(&self, address: u64) -> Option<u64> {
         let space = self.space();
         let (&start, &size) = space.ranges.range(..=address).next_back()?;
@@ -77,7 +77,7 @@ impl SimulatedMemory {
 }
 
 impl Space {
-    fn take_addresses(&mut self, size: u64) -> Result<u64, DeviceError> {
+    fn allocate_addresses(&mut self, size: u64) -> Result<u64, DeviceError> {
         let size = round_up(size, GRANULARITY);
         let address = self.next;
         if size > self.end - address {
@@ -87,7 +87,7 @@ impl Space {
         Ok(address)
     }
 
-    fn take_memory(&mut self, size: u64, total: u64) -> Result<(), DeviceError> {
+    fn allocate_memory(&mut self, size: u64, total: u64) -> Result<(), DeviceError> {
         if size > total - self.used {
             return Err(DeviceError::OutOfMemory);
         }
@@ -96,7 +96,7 @@ impl Space {
     }
 }
 
-/// Returns the memory that `size` bytes take in whole pages.
+/// Returns the memory that the pages of `size` bytes occupy.
 fn in_pages(size: u64, page: u64) -> u64 {
     size / page * round_up(page, GRANULARITY)
 }
@@ -106,8 +106,8 @@ impl DeviceMemory for SimulatedMemory {
 
     fn allocate(&self, size: u64) -> Result<u64, DeviceError> {
         let mut space = self.space();
-        space.take_memory(round_up(size, GRANULARITY), self.shared.total)?;
-        let address = space.take_addresses(size)?;
+        space.allocate_memory(round_up(size, GRANULARITY), self.shared.total)?;
+        let address = space.allocate_addresses(size)?;
         space.segments.insert(address, size);
         Ok(address)
     }
@@ -145,13 +145,13 @@ impl DeviceMemory for SimulatedMemory {
 
     fn reserve(&self, size: u64) -> Result<u64, DeviceError> {
         let mut space = self.space();
-        let address = space.take_addresses(size)?;
+        let address = space.allocate_addresses(size)?;
         space.ranges.insert(address, size);
         Ok(address)
     }
 
     fn map(&self, _address: u64, size: u64, page: u64) -> Result<(), DeviceError> {
-        self.space().take_memory(in_pages(size, page), self.shared.total)
+        self.space().allocate_memory(in_pages(size, page), self.shared.total)
     }
 
     fn unmap(&self, _address: u64, size: u64, page: u64) -> Result<(), DeviceError> {
@@ -163,7 +163,7 @@ impl DeviceMemory for SimulatedMemory {
         Ok(())
     }
 
-    /// Returns the stream's number in PyTorch's numbering of its pool of streams.
+    /// Returns the id that PyTorch would assign to the stream, which PyTorch takes from a pool of streams.
     fn stream_number(&self, stream: StreamId) -> u64 {
         stream.0.checked_sub(1).map_or(0, |side| side.wrapping_mul(32).wrapping_add(3))
     }

@@ -1,32 +1,32 @@
-//! The conclusion from a table of replays: whether to recommend other settings, and if not, the reason.
+//! The recommendation from a table of replays: the settings to use, or the reason why none are recommended.
 
 use super::results::{ReplayReport, ReplayRow};
 use memtrack_model::units::{counted, human_bytes, human_count, human_share, printable};
 
-/// The minimum number of requests within the trace: with fewer, the reserved memory depends on earlier
-/// requests.
+/// The minimum number of requests in the trace for a recommendation: with fewer, reserved memory depends mostly
+/// on earlier requests.
 const MIN_REQUESTS: usize = 20;
-/// The maximum relative difference of a replay under the recorded settings; a replay that differs more does
-/// not reproduce the recording.
+/// The maximum relative difference between the recording and a replay under the recorded settings; a replay
+/// that differs more does not reproduce the recording.
 const TOLERANCE: f64 = 0.02;
-/// The minimum gain that is worth a change.
+/// The minimum share of reserved memory that new settings must save.
 const MIN_GAIN: f64 = 0.01;
 
-/// The answer to "which settings should I use?".
+/// A recommendation of settings.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Advice {
     /// The settings to use; `None` if there is nothing to recommend.
     pub(super) recommended: Option<String>,
-    /// One line of text.
+    /// The recommendation, or the reason why there is none, in one line.
     pub(super) text: String,
 }
 
 impl Advice {
-    /// Draws the conclusion from a table of one device.
-    pub(super) fn on(report: &ReplayReport) -> Option<Self> {
+    /// Derives the recommendation for one device; `None` if it has no replays.
+    pub(super) fn of(report: &ReplayReport) -> Option<Self> {
         let best = report.rows.first()?;
         let refusal = refusal(report, best);
-        Some(refusal.map_or_else(|| choice(report, best), |text| Self { recommended: None, text }))
+        Some(refusal.map_or_else(|| recommendation(report, best), |text| Self { recommended: None, text }))
     }
 }
 
@@ -52,12 +52,12 @@ fn refusal(report: &ReplayReport, best: &ReplayRow) -> Option<String> {
         return Some(format!("None of these settings fits: {place}{after}."));
     }
     if report.driver_calls {
-        let taken = report.recorded_peak_reserved_bytes.map_or(String::new(), |bytes| {
+        let reserved = report.recorded_peak_reserved_bytes.map_or(String::new(), |bytes| {
             format!(" The program itself took at most {} from the driver.", human_bytes(bytes))
         });
         return Some(format!(
             "No recommendation: the recording contains calls of the driver, one for each block. The table \
-             shows what PyTorch's caching allocator would have reserved instead.{taken}"
+             shows what PyTorch's caching allocator would have reserved instead.{reserved}"
         ));
     }
     if requests < MIN_REQUESTS {
@@ -87,8 +87,8 @@ fn refusal(report: &ReplayReport, best: &ReplayRow) -> Option<String> {
     })
 }
 
-/// Returns the best settings, given replays that can be trusted.
-fn choice(report: &ReplayReport, best: &ReplayRow) -> Advice {
+/// Returns the recommendation, given that the replays reproduce the recording.
+fn recommendation(report: &ReplayReport, best: &ReplayRow) -> Advice {
     let none = |text: String| Advice { recommended: None, text };
     if best.recorded {
         return none("The recorded settings are as good as any of these.".to_owned());
@@ -101,17 +101,17 @@ fn choice(report: &ReplayReport, best: &ReplayRow) -> Advice {
         let gain = of.saturating_sub(best.outcome.peak_reserved_bytes);
         let share = if of == 0 { 0.0 } else { gain as f64 / of as f64 };
         let saved = format!("{} ({})", human_bytes(gain), human_share(share));
-        let trouble =
+        let has_fewer_failures =
             base.num_ooms > best.outcome.num_ooms || base.num_alloc_retries > best.outcome.num_alloc_retries;
         let off = match (report.reproduced_peak_reserved_bytes, report.recorded_peak_reserved_bytes) {
             (Some(replayed), Some(recorded)) => replayed.abs_diff(recorded),
             _ => 0,
         };
-        if trouble {
+        if has_fewer_failures {
             why = format!(
                 "{} instead of {}",
-                troubles(best),
-                troubles_of(base.num_ooms, base.num_alloc_retries)
+                row_failures_and_retries(best),
+                failures_and_retries(base.num_ooms, base.num_alloc_retries)
             );
         } else if share < MIN_GAIN {
             return none(format!("No recommendation: the best of these saves {saved}, not worth a change."));
@@ -133,12 +133,12 @@ fn choice(report: &ReplayReport, best: &ReplayRow) -> Advice {
     Advice { recommended: Some(settings.clone()), text: format!("Recommended: {name}{why}") }
 }
 
-fn troubles(row: &ReplayRow) -> String {
-    troubles_of(row.outcome.num_ooms, row.outcome.num_alloc_retries)
+fn row_failures_and_retries(row: &ReplayRow) -> String {
+    failures_and_retries(row.outcome.num_ooms, row.outcome.num_alloc_retries)
 }
 
-/// Describes failures and retries.
-fn troubles_of(failures: i64, retries: i64) -> String {
+/// Formats the numbers of failed and retried requests.
+fn failures_and_retries(failures: i64, retries: i64) -> String {
     let count = |number: i64| human_count(u64::try_from(number).unwrap_or(0));
     format!("{} failed and {} retried", count(failures), count(retries))
 }

@@ -1,4 +1,4 @@
-//! Replays under many settings, ranked.
+//! Replays requests under many settings, and ranks those.
 
 use super::requests::Requests;
 use super::results::{ReplayReport, ReplayRow};
@@ -7,7 +7,7 @@ use crate::{AllocatorError, Settings};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Settings that are worth trying.
+/// The settings that `memtrack replay` tries by default.
 pub const GRID: [&str; 10] = [
     "",
     "expandable_segments:True",
@@ -25,7 +25,7 @@ pub const GRID: [&str; 10] = [
 /// fewest retries, then least memory, then fewest calls to the device. Settings that are equally good keep their order.
 ///
 /// # Errors
-/// Fails as [`replay`] does.
+/// The same as for [`replay`].
 pub fn replay_grid(
     requests: &Requests,
     settings: &[Settings],
@@ -46,7 +46,7 @@ pub fn replay_grid(
     });
     let outcomes = outcomes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
-    // The recording's own memory may differ from the given capacity.
+    // To compare with the recording, the replay needs the capacity of the recording's device.
     let reference = requests.settings.as_deref().unwrap_or_default();
     let reproduced = match settings.iter().find(|settings| settings.text() == reference) {
         Some(settings) if capacity != requests.capacity => {

@@ -1,37 +1,37 @@
-//! The device of a replay: a simulated one whose events are done when the trace shows that they were.
+//! The device of a replay: a simulated device whose events are done when they were done in the trace.
 
 use crate::{DeviceError, DeviceMemory, MemoryInfo, SimulatedMemory};
 use memtrack_model::event::StreamId;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The first of the streams that each represent the one block that waits for it.
+/// The first of the artificial streams. Each stands for the streams that one block waits for.
 const FIRST_STREAM: u64 = 1 << 63;
 
-/// A simulated device. Clones are the same device.
+/// A simulated device. Clones share one device.
 #[derive(Clone, Debug)]
 pub(super) struct ReplayMemory {
     memory: SimulatedMemory,
-    done: Arc<Mutex<Vec<bool>>>,
+    completed_slots: Arc<Mutex<Vec<bool>>>,
 }
 
 impl ReplayMemory {
     pub(super) fn new(total: u64, slots: u32) -> Self {
-        let done = Arc::new(Mutex::new(vec![false; slots as usize]));
-        Self { memory: SimulatedMemory::new(0, total), done }
+        let completed_slots = Arc::new(Mutex::new(vec![false; slots as usize]));
+        Self { memory: SimulatedMemory::new(0, total), completed_slots }
     }
 
-    /// Returns the stream that the block of a slot waits for.
+    /// Returns the artificial stream that the block of a slot waits for.
     pub(super) fn stream_of(slot: u32) -> StreamId {
         StreamId(FIRST_STREAM + u64::from(slot))
     }
 
-    /// Marks that stream as done.
+    /// Marks the artificial stream of a slot as done.
     pub(super) fn complete(&self, slot: u32) {
-        self.done()[slot as usize] = true;
+        self.completed_slots()[slot as usize] = true;
     }
 
-    fn done(&self) -> std::sync::MutexGuard<'_, Vec<bool>> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    fn completed_slots(&self) -> std::sync::MutexGuard<'_, Vec<bool>> {
+        self.completed_slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -56,7 +56,7 @@ impl DeviceMemory for ReplayMemory {
 
     fn is_done(&self, event: &StreamId) -> Result<bool, DeviceError> {
         let slot = event.0.checked_sub(FIRST_STREAM).and_then(|slot| usize::try_from(slot).ok());
-        Ok(slot.and_then(|slot| self.done().get(slot).copied()).unwrap_or(true))
+        Ok(slot.and_then(|slot| self.completed_slots().get(slot).copied()).unwrap_or(true))
     }
 
     fn wait(&self, _event: &StreamId) -> Result<(), DeviceError> {

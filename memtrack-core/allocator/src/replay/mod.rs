@@ -1,12 +1,11 @@
-//! Replay: the requests in a snapshot or recording, run through the allocator again under other settings, to
-//! find how much would have been reserved, how fragmented it would have been, and whether it would have
-//! fitted.
+//! Replays the requests in a snapshot or recording in the allocator under other settings, to find how much memory
+//! would have been reserved, how fragmented it would have been, and whether the requests would have succeeded.
 //!
-//! Only requests that leave an event can be replayed. Settings and memory fractions that a program changes
-//! while it runs leave none: the replay has the same settings throughout, and a snapshot contains only the
-//! last ones. The same holds for resets of statistics, which do not affect the peaks of a replay, and for the
-//! flags of a `MemPool` (`use_on_oom`, `no_split`): its pools lend nothing and split their blocks. memtrack's
-//! own recordings do not distinguish pools at all: blocks of a `MemPool` are replayed in the default pool.
+//! Only requests that are recorded as events can be replayed. Changes of settings and memory fractions at run time
+//! are not recorded: a replay uses the same settings throughout, and a snapshot contains only the last ones. Resets
+//! of statistics are not recorded either, but do not affect the peaks of a replay. The same holds for the flags of a
+//! `MemPool` (`use_on_oom`, `no_split`): replays use the defaults. memtrack's recordings do not contain pools at all:
+//! blocks of a `MemPool` are replayed in the default pool.
 
 mod advice;
 mod grid;

@@ -1,5 +1,5 @@
-//! The causes of released segments: a trace shows releases, but not what requested them. A request that finds
-//! no memory releases cached memory and then takes a segment or fails; any other release was made explicitly
+//! The causes of released segments: a trace contains releases, but not their causes. A request that finds no
+//! memory releases cached memory, and then allocates a segment or fails; any other release was an explicit call
 //! by the program.
 
 use crate::settings::sizes::SMALL_BUFFER;
@@ -12,20 +12,21 @@ use std::collections::HashMap;
 /// The cause of released segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Release {
-    /// The next request needed the memory.
-    Own,
-    /// The cache was emptied.
-    Everything,
-    /// A private pool was dropped.
+    /// The next request released the segments to make room.
+    ForRequest,
+    /// The program emptied the cache.
+    EmptyCache,
+    /// The program dropped a private pool.
     Pool(MempoolId),
 }
 
 /// The releases of a trace.
 #[derive(Debug, Default)]
 pub(super) struct Releases {
-    /// By the index of a run of releases: [`Release::Own`] at its first, the others at its last.
-    by_place: HashMap<usize, Vec<Release>>,
-    /// The maximum that was held and free at once when memory ran out.
+    /// The causes of each series of releases, by an index in the trace: that of the first release for
+    /// [`Release::ForRequest`], that of the last for the others.
+    by_index: HashMap<usize, Vec<Release>>,
+    /// The maximum of reserved plus free memory when memory ran out, in bytes.
     pub(super) capacity: Option<u64>,
 }
 
@@ -34,7 +35,7 @@ fn is_release(action: Action) -> bool {
 }
 
 impl Releases {
-    /// Examines the `rows` of `device`, recorded under these settings if they are known.
+    /// Finds the causes of releases in the events `rows` of `device`, recorded under `settings` if those are known.
     pub(super) fn of(
         snapshot: &PytorchSnapshot,
         device: DeviceId,
@@ -44,11 +45,11 @@ impl Releases {
     ) -> Self {
         let settings = settings.and_then(|text| Settings::parse(text).ok()).unwrap_or_default();
         let threshold = settings.options().garbage_collection_threshold;
-        let held = held_before(snapshot, device, rows);
+        let reserved = reserved_before(snapshot, device, rows);
         let events = &snapshot.events;
-        let ooms = rows.iter().zip(&held).filter(|(row, _)| events.action[**row] == Action::Oom);
-        let seen = ooms.map(|(&row, held)| events.address[row].saturating_add(*held)).max();
-        let mut releases = Self { by_place: HashMap::new(), capacity: seen };
+        let ooms = rows.iter().zip(&reserved).filter(|(row, _)| events.action[**row] == Action::Oom);
+        let seen = ooms.map(|(&row, reserved)| events.address[row].saturating_add(*reserved)).max();
+        let mut releases = Self { by_index: HashMap::new(), capacity: seen };
         let capacity = capacity.or(seen);
         let last_use = last_uses(snapshot, rows);
         let mut place = 0;
@@ -59,7 +60,7 @@ impl Releases {
             }
             let start = place;
             let mut end = place;
-            // Waiting for other streams completes frees in between.
+            // A request that waits for other streams completes frees between its releases.
             while end < rows.len()
                 && (is_release(events.action[rows[end]]) || events.action[rows[end]] == Action::FreeCompleted)
             {
@@ -67,40 +68,40 @@ impl Releases {
             }
             let group = &rows[start..end];
             let garbage = threshold > 0.0
-                && capacity.is_some_and(|capacity| held[start] as f64 > threshold * capacity as f64)
+                && capacity.is_some_and(|capacity| reserved[start] as f64 > threshold * capacity as f64)
                 && group.iter().all(|&row| may_be_garbage(snapshot, row));
-            if own(snapshot, group, rows.get(end).copied(), held[start], capacity, garbage) {
-                releases.by_place.insert(start, vec![Release::Own]);
+            if is_for_request(snapshot, group, rows.get(end).copied(), reserved[start], capacity, garbage) {
+                releases.by_index.insert(start, vec![Release::ForRequest]);
             } else {
-                let by_hand = by_hand(snapshot, group, &last_use, end);
-                releases.by_place.insert(end - 1, by_hand);
+                let explicit_releases = explicit_releases(snapshot, group, &last_use, end);
+                releases.by_index.insert(end - 1, explicit_releases);
             }
             place = end;
         }
         releases
     }
 
-    /// Returns the releases at an index.
+    /// Returns the causes of the releases at an index in the trace.
     pub(super) fn at(&self, place: usize) -> &[Release] {
-        self.by_place.get(&place).map_or(&[], Vec::as_slice)
+        self.by_index.get(&place).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Returns whether garbage collection may have released a segment: it takes only large ones of the default
-/// pool.
+/// Returns whether garbage collection may have released a segment: it releases only large segments of the
+/// default pool.
 fn may_be_garbage(snapshot: &PytorchSnapshot, row: usize) -> bool {
     let pool = snapshot.details().events.pool(row, Key::PoolId);
     let events = &snapshot.events;
     events.action[row] == Action::SegmentFree && events.size_bytes[row] > SMALL_BUFFER && pool == (0, 0)
 }
 
-/// Returns whether a request released the group for itself; `next` is the event after it. The group may be
-/// `garbage` that a request collects long before memory runs out.
-fn own(
+/// Returns whether a request released the group to make room; `next` is the event after the group. With
+/// `garbage`, garbage collection may have released the group long before memory ran out.
+fn is_for_request(
     snapshot: &PytorchSnapshot,
     group: &[usize],
     next: Option<usize>,
-    held: u64,
+    reserved: u64,
     capacity: Option<u64>,
     garbage: bool,
 ) -> bool {
@@ -111,35 +112,35 @@ fn own(
         Action::SegmentAlloc | Action::SegmentMap => {}
         _ => return false,
     }
-    // Releases by a request carry its stack.
+    // Releases by a request have the stack of the request.
     let (freed, requested) = (events.stack[group[0]], events.stack[next]);
     if freed != StackId::NONE && requested != StackId::NONE {
         return freed == requested;
     }
-    garbage || capacity.is_some_and(|capacity| held.saturating_add(events.size_bytes[next]) > capacity)
+    garbage || capacity.is_some_and(|capacity| reserved.saturating_add(events.size_bytes[next]) > capacity)
 }
 
 /// Returns the explicit calls that released the group.
-fn by_hand(
+fn explicit_releases(
     snapshot: &PytorchSnapshot,
     group: &[usize],
     last_use: &HashMap<MempoolId, usize>,
     end: usize,
 ) -> Vec<Release> {
     let pytorch = snapshot.details();
-    let mut by_hand = Vec::new();
+    let mut explicit_releases = Vec::new();
     for &row in group.iter().filter(|&&row| is_release(snapshot.events.action[row])) {
         let pool = pytorch.events.pool(row, Key::PoolId);
         let release = if pool != (0, 0) && last_use.get(&pool).is_none_or(|&last| last < end) {
             Release::Pool(pool)
         } else {
-            Release::Everything
+            Release::EmptyCache
         };
-        if !by_hand.contains(&release) {
-            by_hand.push(release);
+        if !explicit_releases.contains(&release) {
+            explicit_releases.push(release);
         }
     }
-    by_hand
+    explicit_releases
 }
 
 /// Returns the index of each private pool's last allocation.
@@ -152,27 +153,27 @@ fn last_uses(snapshot: &PytorchSnapshot, rows: &[usize]) -> HashMap<MempoolId, u
         .collect()
 }
 
-/// Returns the bytes in segments before each event. They are known at the end, so the events are undone from
-/// there.
-fn held_before(snapshot: &PytorchSnapshot, device: DeviceId, rows: &[usize]) -> Vec<u64> {
+/// Returns the bytes in segments before each event. The snapshot contains the segments after the last event, so
+/// the events are undone in reverse order.
+fn reserved_before(snapshot: &PytorchSnapshot, device: DeviceId, rows: &[usize]) -> Vec<u64> {
     let at_end: u64 = snapshot
         .segments
         .iter()
         .filter(|segment| segment.device == device)
         .map(|segment| segment.size_bytes)
         .sum();
-    let mut held = i128::from(at_end);
+    let mut reserved = i128::from(at_end);
     let mut before: Vec<u64> = rows
         .iter()
         .rev()
         .map(|&row| {
             let size = i128::from(snapshot.events.size_bytes[row]);
             match snapshot.events.action[row] {
-                Action::SegmentAlloc | Action::SegmentMap => held -= size,
-                Action::SegmentFree | Action::SegmentUnmap => held += size,
+                Action::SegmentAlloc | Action::SegmentMap => reserved -= size,
+                Action::SegmentFree | Action::SegmentUnmap => reserved += size,
                 _ => {}
             }
-            u64::try_from(held).unwrap_or(0)
+            u64::try_from(reserved).unwrap_or(0)
         })
         .collect();
     before.reverse();

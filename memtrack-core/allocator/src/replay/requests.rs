@@ -1,4 +1,4 @@
-//! The requests of one device, extracted from its events.
+//! Extracts the requests of one device from its events.
 
 use super::releases::{Release, Releases};
 use crate::MempoolId;
@@ -11,25 +11,25 @@ use memtrack_model::snapshot::{Snapshot, Value};
 use memtrack_report::analysis::reserved::ReservedPeak;
 use std::collections::BTreeMap;
 
-/// The caching allocator takes multiples of this from the driver.
+/// The sizes that the caching allocator requests from the driver are multiples of this.
 const SEGMENT_UNIT: u64 = 2 << 20;
 
-/// One request of a program. A block is identified by its slot: the number of its allocation.
+/// One request of a program. A slot identifies a block: it is the number of the block's allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// Allocate.
+    /// An allocation.
     Alloc { slot: u32, size: u64, stream: StreamId, pool: u32 },
-    /// Free.
+    /// A free.
     Free { slot: u32 },
-    /// Free, while other streams still use it.
+    /// A free while other streams still use the block.
     FreePending { slot: u32 },
-    /// The streams that the block waits for are done.
+    /// The streams that use the freed block are done.
     Complete { slot: u32 },
-    /// `empty_cache`.
+    /// A call of `empty_cache`.
     EmptyCache,
-    /// The pool gets no more requests.
+    /// The program dropped a pool, which receives no more requests.
     DropPool { pool: u32 },
-    /// An allocation that failed when it was recorded.
+    /// An allocation that failed in the recorded program.
     Failed { size: u64, stream: StreamId, pool: u32 },
 }
 
@@ -37,29 +37,29 @@ pub(super) enum Request {
 #[derive(Clone, Debug, Default)]
 pub struct Requests {
     pub(super) list: Vec<Request>,
-    /// Private pools by number; number 0 is the default pool.
+    /// The ids of pools, by number; number 0 is the default pool.
     pub(super) pools: Vec<MempoolId>,
     pub(super) slots: u32,
     /// The device's ordinal in reports.
     pub(super) device: u16,
     /// The device's name.
     pub(super) device_name: String,
-    /// Blocks that were live before the first event, and their bytes. They are allocated first.
+    /// The number and the bytes of blocks that were live before the first event. Those are allocated first.
     pub existing: (u64, u64),
-    /// The bytes that the device could give this program, if memory ever ran out.
+    /// The bytes of the device that this program could use; `None` if memory never ran out.
     pub capacity: Option<u64>,
     /// The settings in the snapshot; `None` for a recording.
     pub settings: Option<String>,
-    /// The maximum bytes in segments that the trace shows, if it shows segments.
+    /// The maximum bytes in segments, if the trace contains segments.
     pub recorded_peak: Option<u64>,
-    /// Whether there was no allocator between the program and the driver.
+    /// Whether the requests are driver calls: there was no allocator between the program and the driver.
     pub driver_calls: bool,
 }
 
 impl Requests {
-    /// Extracts the requests of `device` from a snapshot. A trace does not show when the cache was emptied
-    /// explicitly: releases that no failing allocation explains are taken for that. `capacity`, the bytes of
-    /// the device that the program could use, helps to determine this if it is known.
+    /// Extracts the requests of `device` from a snapshot. A trace does not contain calls that empty the cache:
+    /// releases that no failing allocation explains count as such a call. `capacity`, the bytes of the device
+    /// that the program could use, helps to determine this if it is known.
     pub fn of(snapshot: &PytorchSnapshot, device: DeviceId, capacity: Option<u64>) -> Self {
         let pytorch = snapshot.details();
         let rows: Vec<usize> = snapshot.events.rows_of(device).collect();
@@ -80,11 +80,11 @@ impl Requests {
             },
             live: HashMap::default(),
             pending: HashMap::default(),
-            waiting: Vec::new(),
-            held: false,
+            completed: Vec::new(),
+            releases_memory: false,
         };
-        reader.existing(device, &rows);
-        reader.events(&rows, &releases);
+        reader.add_existing_blocks(device, &rows);
+        reader.add_events(&rows, &releases);
         reader.requests
     }
 
@@ -93,20 +93,20 @@ impl Requests {
         self.list.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no requests.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 }
 
-/// Returns whether each block of a trace is a separate segment that is released when it is freed, which no
-/// caching allocator does. If nothing is freed, as when the driver was recorded below such an allocator, the
-/// file must be one of PyTorch's (it names `settings`) with segments of PyTorch's sizes to be taken for
-/// requests to that allocator.
+/// Returns whether the requests went to the driver: each block is a separate segment that is released when the
+/// block is freed, which no caching allocator does. If nothing is freed, as when the driver was recorded below a
+/// caching allocator, the requests count as those to a caching allocator only if the file is a PyTorch snapshot
+/// (it has `settings`) and the segments have PyTorch's sizes.
 fn requests_from_driver(snapshot: &Snapshot, rows: &[usize], settings: bool) -> bool {
     let events = &snapshot.events;
     let mut segments: HashMap<u64, u64, FixedState> = HashMap::default();
-    let (mut blocks, mut frees, mut returned, mut odd_size) = (0, 0, 0, false);
+    let (mut blocks, mut frees, mut released, mut odd_size) = (0, 0, 0, false);
     for &row in rows {
         let (address, size) = (events.address[row], events.size_bytes[row]);
         match events.action[row] {
@@ -114,7 +114,7 @@ fn requests_from_driver(snapshot: &Snapshot, rows: &[usize], settings: bool) -> 
                 segments.insert(address, size);
                 odd_size |= size % SEGMENT_UNIT != 0;
             }
-            Action::SegmentFree => returned += 1,
+            Action::SegmentFree => released += 1,
             Action::Alloc if segments.get(&address) != Some(&size) => return false,
             Action::Alloc => blocks += 1,
             Action::Free | Action::FreeCompleted => frees += 1,
@@ -122,7 +122,7 @@ fn requests_from_driver(snapshot: &Snapshot, rows: &[usize], settings: bool) -> 
             _ => {}
         }
     }
-    blocks > 0 && returned >= frees && (frees > 0 || odd_size || !settings)
+    blocks > 0 && released >= frees && (frees > 0 || odd_size || !settings)
 }
 
 /// Returns the settings string in the snapshot.
@@ -140,20 +140,20 @@ struct Reader<'a> {
     snapshot: &'a Snapshot,
     pytorch: &'a PyTorch,
     requests: Requests,
-    /// Slots by address.
+    /// The slots of live blocks, by address.
     live: HashMap<u64, u32, FixedState>,
-    /// The same for blocks that were freed while other streams used them.
+    /// The slots of blocks that were freed while other streams used them, by address.
     pending: HashMap<u64, u32, FixedState>,
-    /// Slots that are complete.
-    waiting: Vec<u32>,
-    /// Whether the next allocation had to wait for them.
-    held: bool,
+    /// The slots of blocks whose free has completed, which are not in the list yet.
+    completed: Vec<u32>,
+    /// Whether the next allocation completed those frees, because it had to release memory.
+    releases_memory: bool,
 }
 
 impl Reader<'_> {
-    /// Allocates the memory that existed before the first event: blocks that are freed or live without an
-    /// allocation in the trace.
-    fn existing(&mut self, device: DeviceId, rows: &[usize]) {
+    /// Adds allocations for the blocks that existed before the first event: those that are freed or live without
+    /// an allocation in the trace.
+    fn add_existing_blocks(&mut self, device: DeviceId, rows: &[usize]) {
         let events = &self.snapshot.events;
         let mut first: HashMap<u64, (), FixedState> = HashMap::default();
         let mut found: BTreeMap<u64, (u64, StreamId, MempoolId)> = BTreeMap::new();
@@ -181,7 +181,7 @@ impl Reader<'_> {
         }
     }
 
-    fn events(&mut self, rows: &[usize], releases: &Releases) {
+    fn add_events(&mut self, rows: &[usize], releases: &Releases) {
         let events = &self.snapshot.events;
         for (place, &row) in rows.iter().enumerate() {
             let (address, size, stream) = (events.address[row], events.size_bytes[row], events.stream[row]);
@@ -201,16 +201,16 @@ impl Reader<'_> {
                     if at_once { self.free(address) } else { self.free_pending(address) }
                 }
                 Action::FreeCompleted => match self.pending.remove(&address) {
-                    Some(slot) => self.waiting.push(slot),
-                    // Its request lies just before, or before the trace began.
+                    Some(slot) => self.completed.push(slot),
+                    // The free was requested just before, or before the trace began.
                     None => self.free(address),
                 },
                 _ => {}
             }
             for release in releases.at(place) {
                 match release {
-                    Release::Own => self.held = true,
-                    Release::Everything => self.push(Request::EmptyCache),
+                    Release::ForRequest => self.releases_memory = true,
+                    Release::EmptyCache => self.push(Request::EmptyCache),
                     Release::Pool(id) => {
                         let pool = self.pool(*id);
                         self.push(Request::DropPool { pool });
@@ -222,7 +222,7 @@ impl Reader<'_> {
     }
 
     fn alloc(&mut self, address: u64, size: u64, stream: StreamId, pool: MempoolId) {
-        // Two blocks cannot have one address: the free of the first was not recorded.
+        // If a block is live at this address, its free was not recorded.
         self.free(address);
         let slot = self.requests.slots;
         self.requests.slots += 1;
@@ -244,10 +244,10 @@ impl Reader<'_> {
         }
     }
 
-    /// Adds a request for memory. If it first had to release some, blocks became complete only because it
-    /// waited for them.
+    /// Adds an allocation. If it had to release memory first, the completed frees come after it: they completed
+    /// only because the allocation waited for the streams.
     fn push_alloc(&mut self, request: Request) {
-        if !std::mem::take(&mut self.held) {
+        if !std::mem::take(&mut self.releases_memory) {
             self.flush();
         }
         self.requests.list.push(request);
@@ -259,13 +259,13 @@ impl Reader<'_> {
         self.requests.list.push(request);
     }
 
-    /// Adds the pending completions.
+    /// Adds the completed frees to the list.
     fn flush(&mut self) {
-        let waiting = self.waiting.drain(..);
-        self.requests.list.extend(waiting.map(|slot| Request::Complete { slot }));
+        let completed = self.completed.drain(..);
+        self.requests.list.extend(completed.map(|slot| Request::Complete { slot }));
     }
 
-    /// Returns the number of a pool.
+    /// Returns the number of a pool, which is added if it is new.
     fn pool(&mut self, id: MempoolId) -> u32 {
         let pools = &mut self.requests.pools;
         let found = pools.iter().rposition(|known| *known == id);

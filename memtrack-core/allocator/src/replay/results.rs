@@ -7,44 +7,44 @@ use memtrack_model::units::{capitalised, counted, human_bytes, human_count, huma
 use serde::Serialize;
 use std::fmt;
 
-/// A setting with its result.
+/// One of the settings, with the result of its replay.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReplayRow {
-    /// The result.
+    /// The result of the replay.
     pub outcome: Outcome,
-    /// Whether the snapshot was taken under these settings.
+    /// Whether the recorded program used these settings.
     pub recorded: bool,
 }
 
-/// All settings that were tried on the requests of one device, the recommended one first.
+/// The replays of one device's requests under several settings, the best settings first.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReplayReport {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// Its name: `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name: `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
-    /// The number of requests in the trace, including frees. Blocks that were live before it are not counted.
+    /// The number of requests in the trace, including frees. Blocks that were live before the trace are not counted.
     pub requests: usize,
-    /// Blocks that were live before the trace began.
+    /// The number of blocks that were live before the trace began.
     pub existing_blocks: u64,
-    /// Their bytes.
+    /// The bytes of the blocks that were live before the trace began.
     pub existing_bytes: u64,
     /// The device's memory in bytes; `None` if it was not limited.
     pub capacity_bytes: Option<u64>,
-    /// The most bytes reserved during the recording; `None` if the trace shows no segments.
+    /// The most bytes reserved during the recording; `None` if the trace contains no segments.
     pub recorded_peak_reserved_bytes: Option<u64>,
-    /// The maximum that the recorded settings reserve when they are replayed with the memory that was
-    /// available; the default settings if the file has none.
+    /// The most bytes reserved in a replay under the recorded settings (the defaults if the file has none), with
+    /// the memory that was available to the program.
     pub reproduced_peak_reserved_bytes: Option<u64>,
-    /// Whether the program requested each block from the driver, so that the replay uses another allocator than the program.
+    /// Whether the program requested each block from the driver, so that the replay uses an allocator that the program did not.
     pub driver_calls: bool,
     /// The settings, best first.
     pub rows: Vec<ReplayRow>,
 }
 
-/// The settings that were tried on the requests of one device, the best first.
+/// The replays of one device's requests under several settings, the best settings first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -53,21 +53,21 @@ pub struct ReplayAnswer {
     pub device: DeviceAnswer,
     /// The number of requests in the trace, including frees.
     pub requests: usize,
-    /// Blocks that were live before the trace began.
+    /// The number of blocks that were live before the trace began.
     pub existing_blocks: u64,
-    /// Their bytes.
+    /// The bytes of the blocks that were live before the trace began.
     pub existing_bytes: u64,
-    /// The device's memory; null: it was not limited.
+    /// The device's memory; null if it was not limited.
     pub capacity_bytes: Option<u64>,
-    /// The most bytes reserved during the recording; null if the trace shows no segments.
+    /// The most bytes reserved during the recording; null if the trace contains no segments.
     pub recorded_peak_reserved_bytes: Option<u64>,
-    /// The most bytes that the recorded settings reserve when they are replayed.
+    /// The most bytes reserved in a replay under the recorded settings.
     pub reproduced_peak_reserved_bytes: Option<u64>,
-    /// Whether the program requested each block from the driver, so that the replay uses another allocator than the program.
+    /// Whether the program requested each block from the driver, so that the replay uses an allocator that the program did not.
     pub driver_calls: bool,
-    /// The recommended settings; null: none are recommended.
+    /// The recommended settings; null if none are recommended.
     pub recommended: Option<String>,
-    /// The advice as a sentence.
+    /// The recommendation, or the reason why there is none, as a sentence.
     pub advice: Option<String>,
     /// The result of each of the settings.
     pub settings: Vec<SettingsAnswer>,
@@ -78,17 +78,17 @@ pub struct ReplayAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SettingsAnswer {
-    /// The result.
+    /// The result of the replay.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// Whether the snapshot was taken under these settings.
+    /// Whether the recorded program used these settings.
     pub recorded: bool,
-    /// The first request of the trace that failed, from 1; 0: the memory live before it did not fit; null: none
-    /// failed.
+    /// The number of the first request in the trace that failed, from 1; 0 if the memory that was live before the trace
+    /// did not fit; null if no request failed.
     pub fails_at_request: Option<u64>,
 }
 
-const HEAD: [&str; 7] =
+const HEADINGS: [&str; 7] =
     ["settings", "peak reserved", "peak allocated", "fragmentation", "retries", "fails at", "device calls"];
 
 impl ReplayReport {
@@ -99,7 +99,7 @@ impl ReplayReport {
             recorded: row.recorded,
             fails_at_request: self.fails_at(&row.outcome),
         };
-        let advice = Advice::on(self);
+        let advice = Advice::of(self);
         ReplayAnswer {
             device: DeviceAnswer::from_name(&self.device_name),
             requests: self.requests,
@@ -115,13 +115,13 @@ impl ReplayReport {
         }
     }
 
-    /// Returns the same as JSON.
+    /// Returns the report as a JSON value.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::to_value(self.answer()).unwrap_or_default()
     }
 
-    /// Returns the number of the first request of the trace that failed, from 1; 0 if even the memory live
-    /// before it did not fit.
+    /// Returns the number of the first request in the trace that failed, from 1; 0 if even the memory that was
+    /// live before the trace did not fit.
     pub(super) fn fails_at(&self, outcome: &Outcome) -> Option<u64> {
         outcome.first_oom.map(|number| (number as u64 + 1).saturating_sub(self.existing_blocks))
     }
@@ -154,7 +154,7 @@ impl fmt::Display for ReplayReport {
         };
         let requests = counted(self.requests as u64, "request");
         writeln!(f, "{}: {requests} replayed with {capacity}", capitalised(&self.device_name))?;
-        let rows: Vec<[String; 7]> = std::iter::once(HEAD.map(str::to_owned))
+        let rows: Vec<[String; 7]> = std::iter::once(HEADINGS.map(str::to_owned))
             .chain(self.rows.iter().map(|row| self.cells(row)))
             .collect();
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -180,7 +180,7 @@ impl fmt::Display for ReplayReport {
                 human_bytes(self.existing_bytes)
             )?;
         }
-        match Advice::on(self) {
+        match Advice::of(self) {
             Some(advice) => writeln!(f, "{}", advice.text),
             None => Ok(()),
         }

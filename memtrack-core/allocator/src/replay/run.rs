@@ -1,4 +1,4 @@
-//! One replay: the requests run through an allocator with given settings.
+//! One replay: runs requests on an allocator with given settings.
 
 use super::memory::ReplayMemory;
 use super::requests::{Request, Requests};
@@ -8,11 +8,11 @@ use serde::Serialize;
 use std::collections::HashMap;
 
 const DEVICE: DeviceId = DeviceId(0);
-/// The memory of a device that never runs out, 256 TiB: far more than any real one, yet small enough for
-/// thousands of address ranges.
+/// The capacity of a device whose memory never runs out, 256 TiB: far more than any real device has, yet small
+/// enough for thousands of address ranges.
 const UNLIMITED_BYTES: u64 = 1 << 48;
 
-/// The result of a replay. Sizes in bytes.
+/// The result of a replay. Sizes are in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -23,37 +23,37 @@ pub struct Outcome {
     pub peak_reserved_bytes: u64,
     /// The most bytes that were allocated.
     pub peak_allocated_bytes: u64,
-    /// The same, including blocks that waited for other streams.
+    /// The most bytes that were active: allocated, or freed while other streams still used them.
     pub peak_active_bytes: u64,
     /// The most bytes that were requested.
     pub peak_requested_bytes: u64,
-    /// The share of reserved memory that no active block used, at the moment when the most was reserved.
+    /// The share of reserved memory that no active block used, at the peak of reserved memory.
     pub fragmentation: f64,
     /// The number of times that all cached memory had to be released for a request.
     pub num_alloc_retries: i64,
     /// The number of requests that failed.
     pub num_ooms: i64,
-    /// The same in the replay, including requests that no device could meet. Most programs would not have continued after
-    /// the first, so the others mean little.
+    /// The number of requests that failed, including requests that are too large for any device. Most programs would not
+    /// have continued after the first failure, so later failures mean little.
     pub failed_requests: u64,
-    /// The number of the first request that failed, from 0, counting the blocks live before the trace first; none: all
-    /// were met. [`ReplayReport`](super::ReplayReport) counts only the trace's own requests.
+    /// The number of the first request that failed, from 0, where the blocks live before the trace are the first requests;
+    /// null if no request failed. [`ReplayReport`](super::ReplayReport) counts only requests in the trace.
     pub first_oom: Option<usize>,
     /// The number of allocations from the device, which are slow.
     pub num_device_alloc: i64,
     /// The number of frees to the device.
     pub num_device_free: i64,
-    /// Bytes reserved at the end.
+    /// The bytes reserved at the end of the replay.
     #[serde(rename = "at_end_reserved_bytes")]
     pub reserved_bytes_at_end: u64,
 }
 
-/// Runs the requests under `settings` on a device with `capacity` bytes; without a capacity, on one with
+/// Replays the requests under `settings` on a device with `capacity` bytes; without a capacity, on a device with
 /// unlimited memory.
 ///
 /// # Errors
-/// Fails when the simulated address space is not large enough: with expandable segments and some hundred
-/// thousand ranges.
+/// Fails when the simulated address space is exhausted: with expandable segments, by some hundred thousand
+/// ranges.
 pub fn replay(
     requests: &Requests,
     settings: &Settings,
@@ -67,7 +67,7 @@ pub fn replay(
         memory,
         addresses: vec![0; requests.slots as usize],
         pools: HashMap::new(),
-        most_reserved: 0,
+        peak_reserved: 0,
         outcome: Outcome { settings: settings.text().to_owned(), ..Outcome::default() },
     };
     for (number, request) in requests.list.iter().enumerate() {
@@ -79,10 +79,10 @@ pub fn replay(
 struct Run {
     allocator: CachingAllocator<ReplayMemory>,
     memory: ReplayMemory,
-    /// The address in each slot; 0 if there is none.
+    /// The address of the block in each slot; 0 if it is not live.
     addresses: Vec<u64>,
     pools: HashMap<u32, MemPool<ReplayMemory>>,
-    most_reserved: i64,
+    peak_reserved: i64,
     outcome: Outcome,
 }
 
@@ -93,7 +93,7 @@ impl Run {
                 self.addresses[slot as usize] = self.allocate(number, size, stream, pool)?;
             }
             Request::Failed { size, stream, pool } => {
-                // The lifetime that it would have had is unknown.
+                // The lifetime that the block would have had is unknown.
                 let address = self.allocate(number, size, stream, pool)?;
                 self.allocator.free(address)?;
             }
@@ -113,7 +113,7 @@ impl Run {
         Ok(())
     }
 
-    /// Returns the address, or 0 when there is not enough memory.
+    /// Allocates a block and returns its address, or 0 when there is not enough memory.
     fn allocate(
         &mut self,
         number: usize,
@@ -126,8 +126,8 @@ impl Run {
         drop(route);
         let stats = &self.allocator.device(DEVICE)?.stats;
         let reserved = stats.reserved_bytes.all.current;
-        if reserved > self.most_reserved {
-            self.most_reserved = reserved;
+        if reserved > self.peak_reserved {
+            self.peak_reserved = reserved;
             let active = stats.active_bytes.all.current;
             self.outcome.fragmentation = (reserved - active) as f64 / reserved as f64;
         }

@@ -1,11 +1,11 @@
-//! Options that PyTorch reads for all accelerators.
+//! Parses the options that PyTorch has for all accelerators.
 
 use super::grammar::MIB;
 use super::roundup::Roundup;
 use super::tokens::Tokens;
 use super::{Settings, SettingsError};
 
-/// Reads the value of `key`, if it is one of these. Returns the index of its last token.
+/// Parses the value of `key`, if that is an option for all accelerators. Returns the index of the value's last token.
 pub(super) fn option(
     key: &str,
     tokens: &Tokens,
@@ -30,9 +30,9 @@ pub(super) fn option(
             options.garbage_collection_threshold = threshold;
         }
         "roundup_power2_divisions" => return roundup(tokens, value, &mut options.roundup).map(Some),
-        "expandable_segments" => options.expandable_segments = tokens.truth(value)?,
+        "expandable_segments" => options.expandable_segments = tokens.boolean(value)?,
         "pinned_use_background_threads" => {
-            tokens.truth(value)?;
+            tokens.boolean(value)?;
         }
         "pinned_max_round_threshold_mb" => {
             others.pinned_max_round_threshold = Some(tokens.integer(value)?.wrapping_mul(MIB));
@@ -45,7 +45,7 @@ pub(super) fn option(
     Ok(Some(value))
 }
 
-/// Returns a size in MiB, which must not be too small, in bytes; a too large one is truncated.
+/// Converts a size from MiB to bytes, and checks that it is at least `smallest` MiB. A size that is too large is truncated.
 fn at_least(mib: u64, smallest: u64, key: &str) -> Result<u64, SettingsError> {
     if mib < smallest {
         return Err(SettingsError::value(format!(
@@ -55,8 +55,8 @@ fn at_least(mib: u64, smallest: u64, key: &str) -> Result<u64, SettingsError> {
     Ok(mib.min(u64::MAX / MIB) * MIB)
 }
 
-/// Reads one number for all intervals, or `[256:1,512:2,>:8]`: MiB and divisions, with `>` for everything
-/// above the last.
+/// Parses one number of divisions for all intervals, or a list such as `[256:1,512:2,>:8]` of MiB and divisions,
+/// where `>` stands for all sizes above the last.
 fn roundup(tokens: &Tokens, value: usize, roundup: &mut Roundup) -> Result<usize, SettingsError> {
     let mut place = value;
     if tokens.get(place)? != "[" {
@@ -84,7 +84,7 @@ fn roundup(tokens: &Tokens, value: usize, roundup: &mut Roundup) -> Result<usize
                 return Err(SettingsError::value("For roundups, the intervals have to be power of 2 "));
             }
             let interval = (boundary.ilog2() as usize).min(Roundup::INTERVALS - 1);
-            // Sizes below the first key are treated as the first.
+            // Sizes below the first key have the divisions of that key.
             roundup.fill(if last.is_none() { 0 } else { interval }..interval + 1, divisions);
             last = Some(interval);
         }

@@ -1,4 +1,4 @@
-//! Errors in a settings string, with PyTorch's messages, which programs may search for.
+//! Errors in a settings string, with PyTorch's messages, which programs may match.
 
 use std::fmt;
 
@@ -24,8 +24,8 @@ impl SettingsError {
         Self { kind: "RuntimeError", ..Self::value(text) }
     }
 
-    /// Records that the error happened while the value of `key` was read.
-    pub(super) fn of_key(mut self, key: &str) -> Self {
+    /// Records that the error is in the value of `key`.
+    pub(super) fn in_value_of(mut self, key: &str) -> Self {
         key.clone_into(&mut self.key);
         self
     }
@@ -35,12 +35,12 @@ impl SettingsError {
         self.kind
     }
 
-    /// Returns PyTorch's own text.
+    /// Returns PyTorch's message.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Returns the key whose value is invalid; empty if a key itself is.
+    /// Returns the key whose value is invalid; empty if a key itself is invalid.
     pub fn key(&self) -> &str {
         &self.key
     }

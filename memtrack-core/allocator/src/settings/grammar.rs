@@ -1,8 +1,8 @@
 //! The grammar of settings strings: `key:value,key:value`, where a value is a word or a list in brackets.
 //!
-//! A string is read three times, as in PyTorch: for the size of large segments, on which other values depend; for options
-//! of all accelerators; for those of CUDA only. So after an error in an option of the last kind all others apply,
-//! wherever they are in the string.
+//! As in PyTorch, a string is parsed three times: for the size of large segments, on which other values depend; for the
+//! options of all accelerators; for the options of CUDA only. So after an error in an option of CUDA only, all options of
+//! the first two kinds apply, wherever they are in the string.
 
 use super::tokens::Tokens;
 use super::{Settings, SettingsError, all_accelerators, only_cuda};
@@ -36,21 +36,21 @@ const KEYS: [&str; 22] = [
 
 const LARGE_SEGMENT_SIZE: &str = "large_segment_size_mb";
 
-/// Applies the string.
+/// Parses a string and applies its options.
 pub(super) fn parse(text: &str, settings: &mut Settings) -> Result<(), SettingsError> {
     let tokens = Tokens::of(text);
-    large_segment_size(&tokens, settings).map_err(|error| error.of_key(LARGE_SEGMENT_SIZE))?;
-    // The fallback if the option is not named.
+    large_segment_size(&tokens, settings).map_err(|error| error.in_value_of(LARGE_SEGMENT_SIZE))?;
+    // The default if the string does not contain the option.
     settings.options.max_non_split_rounding = settings.options.large_segment_size;
     pass("Accelerator", &tokens, settings, all_accelerators::option)?;
     pass("CUDA", &tokens, settings, only_cuda::option)
 }
 
-/// A function that reads the value of a key that belongs to a pass, at its index. Returns the index of the
-/// value's last token, or `None` for any other key.
+/// A function that parses the value of a key at an index, and returns the index of the value's last token; `None` if
+/// the key does not belong to the pass.
 type ReadOption = fn(&str, &Tokens, usize, &mut Settings) -> Result<Option<usize>, SettingsError>;
 
-/// Reads the tokens from left to right.
+/// Applies the options that belong to one pass.
 fn pass(
     name: &str,
     tokens: &Tokens,
@@ -71,12 +71,12 @@ fn pass(
             Some(last) => Ok(last),
             None => tokens.end_of_value(value),
         });
-        place = read.map_err(|error| error.of_key(key))? + 2;
+        place = read.map_err(|error| error.in_value_of(key))? + 2;
     }
     Ok(())
 }
 
-/// Reads the size of large segments, wherever its key is.
+/// Applies the size of large segments, wherever its key is.
 fn large_segment_size(tokens: &Tokens, settings: &mut Settings) -> Result<(), SettingsError> {
     for place in 0..tokens.len() {
         if tokens.get(place)? != LARGE_SEGMENT_SIZE {
@@ -87,7 +87,7 @@ fn large_segment_size(tokens: &Tokens, settings: &mut Settings) -> Result<(), Se
             let text = "CachingAllocator option large_segment_size_mb must be > 10 MB";
             return Err(SettingsError::value(text));
         }
-        // Larger sizes than a device can have would only overflow.
+        // Larger sizes, which no device has, would overflow.
         settings.options.large_segment_size = size.min(1 << 38) * MIB;
     }
     Ok(())

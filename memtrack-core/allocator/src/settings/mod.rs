@@ -1,7 +1,7 @@
-//! The allocator's options, as in PyTorch: their values ([`AllocatorOptions`]), the string that sets them (`grammar`), and
-//! its errors ([`SettingsError`]).
+//! The allocator's options, as in PyTorch: the values ([`AllocatorOptions`]), the parser of settings strings (`grammar`),
+//! and its errors ([`SettingsError`]).
 //!
-//! **Which options have no effect?** Those for locks, CUDA graphs and pinned memory are read and reported only.
+//! **Which options have no effect?** Those for locks, CUDA graphs and pinned memory are only parsed and reported.
 
 mod all_accelerators;
 mod error;
@@ -21,39 +21,39 @@ pub use snapshot_settings::AllocatorSettings;
 
 use crate::settings::sizes::LARGE_BUFFER;
 
-/// The options that the algorithm uses. Sizes in bytes.
+/// The options that the algorithm uses. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AllocatorOptions {
-    /// Blocks of this size and more are never split; `u64::MAX`: no limit.
+    /// Blocks of this size and more are never split; `u64::MAX` for no limit.
     pub max_split_size: u64,
-    /// The maximum excess of an unsplit block over a request.
+    /// The maximum excess of an unsplit block over the requested size.
     pub max_non_split_rounding: u64,
-    /// The share of the limit above which old cached blocks are released; 0: never.
+    /// The share of the limit above which old cached blocks are released; 0 to never release them.
     pub garbage_collection_threshold: f64,
     /// The rounding of requests between powers of two.
     pub roundup: Roundup,
-    /// Whether new memory is mapped into growing ranges instead of being taken in segments.
+    /// Whether new memory is mapped into growing ranges instead of being allocated as separate segments.
     pub expandable_segments: bool,
-    /// The size of the segments that the large pool takes from the device.
+    /// The size of the segments that the large pool allocates from the device.
     pub large_segment_size: u64,
     /// The address space that an expandable range reserves.
     pub reserve: Reserve,
-    /// The share of the device's memory that `throw_on_cudamalloc_oom` allows. It is a limit by itself only
-    /// for an allocator that is created with it.
+    /// The share of the device's memory that `throw_on_cudamalloc_oom` allows. Without that option it is a limit
+    /// only for an allocator that is created with it.
     pub per_process_memory_fraction: f64,
-    /// Whether a request that would exceed that share is rejected, instead of releasing memory for it. If a
-    /// limit that was set at run time is exceeded first, memory is released for that one.
+    /// Whether a request that would exceed `per_process_memory_fraction` is rejected, without releasing cached
+    /// memory first. If a request exceeds a limit that was set at run time, cached memory is released all the same.
     pub throw_on_cudamalloc_oom: bool,
 }
 
-/// Reads an environment variable, unless the program has more rights than its caller.
+/// Reads an environment variable, unless the program has more privileges than its caller (setuid).
 #[cfg(feature = "record")]
 fn variable(name: &str) -> Option<String> {
     memtrack_recorder::environment::text(name)
 }
 
-/// Reads an environment variable. Without the recorder, none of them names a file.
+/// Reads an environment variable, even in privileged programs: without the recorder no variable is a file name.
 #[cfg(not(feature = "record"))]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
@@ -87,7 +87,7 @@ pub enum AllocatorBackend {
 }
 
 impl AllocatorBackend {
-    /// Returns PyTorch's name for it.
+    /// Returns PyTorch's name for the allocator.
     pub fn name(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -96,35 +96,35 @@ impl AllocatorBackend {
     }
 }
 
-/// All options, including those that the algorithm does not use, and the string that set them last.
+/// All options, including those that the algorithm does not use, and the settings string that was applied last.
 ///
 /// ```
 /// use memtrack_core::allocator::Settings;
 ///
 /// let mut settings = Settings::parse("max_split_size_mb:64,expandable_segments:True").unwrap();
 /// assert_eq!(settings.options().max_split_size, 64 << 20);
-/// // As in PyTorch, an option that is not named falls back to its default, except for a few that stay.
+/// // As in PyTorch, an option that the string lacks is reset to its default, except for a few that stay.
 /// settings.apply("garbage_collection_threshold:0.8").unwrap();
 /// assert_eq!(settings.options().max_split_size, u64::MAX);
 /// assert!(settings.options().expandable_segments);
 /// ```
 ///
-/// **Without effect.** All of PyTorch's keys are read, checked and reported; these change nothing here:
+/// **Without effect.** All of PyTorch's keys are parsed, checked and reported; these change nothing here:
 /// `release_lock_on_cudamalloc` (a device is locked while the driver allocates a segment; other devices are not),
-/// `graph_capture_record_stream_reuse` (frees that other streams use wait for the end of a capture, as by default),
-/// `expandable_segments_reserve_by_class` (only PyTorch's own C++ assigns streams to classes), and `pinned_*`, since no host
-/// memory is allocated here.
+/// `graph_capture_record_stream_reuse` (blocks that other streams use become free after a capture, which is the default),
+/// `expandable_segments_reserve_by_class` (only PyTorch's internal C++ assigns streams to classes), and `pinned_*`, since
+/// no host memory is allocated here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     text: String,
     options: AllocatorOptions,
-    /// `None` while the first string is read, which is the only one that may choose.
+    /// `None` while the first string is parsed: only that string may select the backend.
     backend: Option<AllocatorBackend>,
     others: UnusedOptions,
     warnings: Vec<String>,
 }
 
-/// Options that are kept and reported but change nothing here: they concern pinned memory, CUDA graphs and locking.
+/// Options that are stored and reported but have no effect here: they concern pinned memory, CUDA graphs and locking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct UnusedOptions {
     release_lock_on_cudamalloc: bool,
@@ -151,7 +151,7 @@ impl Settings {
     /// Parses a string in the grammar of `PYTORCH_CUDA_ALLOC_CONF`.
     ///
     /// # Errors
-    /// Fails when a key is unknown or a value is not allowed.
+    /// Fails when a key is unknown or a value is invalid.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
         let mut settings = Self { backend: None, ..Self::default() };
         settings.apply(text)?;
@@ -160,10 +160,10 @@ impl Settings {
     }
 
     /// Reads the settings of the environment: `PYTORCH_CUDA_ALLOC_CONF`, else `PYTORCH_HIP_ALLOC_CONF`, else
-    /// `PYTORCH_ALLOC_CONF`, else the defaults. The first one that is set counts, even if it is empty.
+    /// `PYTORCH_ALLOC_CONF`, else the defaults. The first variable that is set counts, even if it is empty.
     ///
     /// # Errors
-    /// Fails as [`Self::parse`] does.
+    /// The same as for [`Self::parse`].
     pub fn from_environment() -> Result<Self, SettingsError> {
         let named = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
         match named.into_iter().find_map(variable) {
@@ -173,18 +173,18 @@ impl Settings {
     }
 
     /// Changes options at run time, as PyTorch does: `max_split_size_mb`, `garbage_collection_threshold` and
-    /// `roundup_power2_divisions` first fall back to their defaults, `max_non_split_rounding_mb` to the size of large segments;
-    /// the others stay.
+    /// `roundup_power2_divisions` are first reset to their defaults, and `max_non_split_rounding_mb` to the size of large
+    /// segments; other options stay.
     ///
     /// # Errors
-    /// Fails as [`Self::parse`] does. The options before the error then apply, as in PyTorch: the size of
-    /// large segments is read first, CUDA-only options last. [`Self::text`] is `text`.
+    /// The same as for [`Self::parse`]. As in PyTorch, the options that are parsed before the error then apply: the
+    /// size of large segments is parsed first, options of CUDA only last. [`Self::text`] then returns `text`.
     pub fn apply(&mut self, text: &str) -> Result<(), SettingsError> {
-        let fresh = AllocatorOptions::default();
-        self.options.max_split_size = fresh.max_split_size;
+        let defaults = AllocatorOptions::default();
+        self.options.max_split_size = defaults.max_split_size;
         self.options.max_non_split_rounding = self.options.large_segment_size;
-        self.options.garbage_collection_threshold = fresh.garbage_collection_threshold;
-        self.options.roundup = fresh.roundup;
+        self.options.garbage_collection_threshold = defaults.garbage_collection_threshold;
+        self.options.roundup = defaults.roundup;
         text.clone_into(&mut self.text);
         self.warnings.clear();
         grammar::parse(text, self)
@@ -205,13 +205,13 @@ impl Settings {
         &self.options
     }
 
-    /// Returns the allocator that was selected at the start: `backend`.
+    /// Returns the allocator that the option `backend` selected in the first settings string.
     pub fn backend(&self) -> AllocatorBackend {
         self.backend.unwrap_or_default()
     }
 
     /// Returns the share of a device's memory that an allocator created with these settings may use:
-    /// `per_process_memory_fraction` as it was set last.
+    /// the last value of `per_process_memory_fraction`.
     pub fn initial_fraction(&self) -> f64 {
         self.options.per_process_memory_fraction
     }

@@ -1,8 +1,8 @@
-//! Numbers as C++'s `stoull` and `stod` read them: the longest prefix that is a number; the rest is ignored.
+//! Parses numbers like C++'s `stoull` and `stod`: the longest prefix that is a number; the rest is ignored.
 
 use super::SettingsError;
 
-/// Reads an unsigned integer; a negative one wraps around.
+/// Parses an unsigned integer; a negative one wraps around.
 pub(super) fn leading_integer(text: &str) -> Result<u64, SettingsError> {
     let (negative, digits) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
@@ -17,9 +17,9 @@ pub(super) fn leading_integer(text: &str) -> Result<u64, SettingsError> {
     Ok(if negative { number.wrapping_neg() } else { number })
 }
 
-/// Reads a decimal number.
+/// Parses a decimal number.
 pub(super) fn leading_float(text: &str) -> Result<f64, SettingsError> {
-    // The longest prefix that Rust can read too; C++'s hexadecimal floats do not occur here.
+    // The longest prefix that Rust can parse; hexadecimal floats, which C++ accepts, do not occur here.
     let ends = text.char_indices().map(|(place, letter)| place + letter.len_utf8()).take(64);
     let longest = ends.filter_map(|end| text[..end].parse::<f64>().ok()).last();
     match longest {

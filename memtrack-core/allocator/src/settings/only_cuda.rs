@@ -1,9 +1,9 @@
-//! Options that PyTorch reads for CUDA only.
+//! Parses the options that PyTorch has for CUDA only.
 
 use super::tokens::Tokens;
 use super::{AllocatorBackend, Reserve, Settings, SettingsError};
 
-/// Reads the value of `key`, if it is one of these. Returns the index of its last token.
+/// Parses the value of `key`, if that is an option for CUDA only. Returns the index of the value's last token.
 pub(super) fn option(
     key: &str,
     tokens: &Tokens,
@@ -30,17 +30,17 @@ pub(super) fn option(
             settings.options.per_process_memory_fraction = fraction;
         }
         "release_lock_on_cudamalloc" | "release_lock_on_hipmalloc" => {
-            others.release_lock_on_cudamalloc = tokens.truth(value)?;
+            others.release_lock_on_cudamalloc = tokens.boolean(value)?;
         }
         "graph_capture_record_stream_reuse" => {
-            others.graph_capture_record_stream_reuse = tokens.truth(value)?;
+            others.graph_capture_record_stream_reuse = tokens.boolean(value)?;
         }
-        "throw_on_cudamalloc_oom" => settings.options.throw_on_cudamalloc_oom = tokens.truth(value)?,
+        "throw_on_cudamalloc_oom" => settings.options.throw_on_cudamalloc_oom = tokens.boolean(value)?,
         "pinned_free_catch_all" => {
-            tokens.truth(value)?;
+            tokens.boolean(value)?;
         }
         "pinned_use_cuda_host_register" | "pinned_use_hip_host_register" => {
-            others.pinned_use_cuda_host_register = tokens.truth(value)?;
+            others.pinned_use_cuda_host_register = tokens.boolean(value)?;
         }
         "pinned_num_register_threads" => others.pinned_num_register_threads = Some(threads(tokens, value)?),
         "pinned_reserve_segment_size_mb" => {
@@ -68,7 +68,7 @@ fn threads(tokens: &Tokens, value: usize) -> Result<u64, SettingsError> {
     Ok(threads)
 }
 
-/// Reads the backend: the first string chooses it; later ones can only name the same.
+/// Parses the backend: the first settings string selects it; later strings can only name the same backend.
 fn backend(name: &str, chosen: &mut Option<AllocatorBackend>) -> Result<(), SettingsError> {
     let backends = [AllocatorBackend::Native, AllocatorBackend::CudaMallocAsync];
     let Some(named) = backends.into_iter().find(|backend| backend.name() == name) else {
@@ -86,7 +86,7 @@ fn backend(name: &str, chosen: &mut Option<AllocatorBackend>) -> Result<(), Sett
     }
 }
 
-/// Reads a reserve; one that cannot be read is ignored, as in PyTorch.
+/// Parses a reserve; an invalid one is ignored with a warning, as in PyTorch.
 fn reserve(text: &str, warnings: &mut Vec<String>) -> Option<Reserve> {
     let read = Reserve::parse(text);
     if read.is_none() {
@@ -98,9 +98,9 @@ fn reserve(text: &str, warnings: &mut Vec<String>) -> Option<Reserve> {
     read
 }
 
-/// Reads `[name:reserve,name:reserve]`: reserves of streams of a class. Only PyTorch's own code assigns
-/// streams to classes, so there are none here and the values are only checked. Any token in place of the
-/// bracket and the colons is accepted.
+/// Parses `[name:reserve,name:reserve]`: reserves for classes of streams. Only PyTorch's internal code assigns
+/// streams to classes, so the values are only checked. As in PyTorch, any token is accepted in place of the bracket
+/// and the colons.
 fn reserve_by_class(
     tokens: &Tokens,
     value: usize,

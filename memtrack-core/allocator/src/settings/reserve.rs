@@ -1,19 +1,19 @@
-//! `expandable_segments_reserve`: the address space that an expandable range takes.
+//! `expandable_segments_reserve`: the address space that an expandable range reserves.
 //!
-//! **Why has a reserve by class no effect?** Only PyTorch's own C++ assigns streams to classes.
+//! **Why do reserves by class have no effect?** Only PyTorch's internal C++ assigns streams to classes.
 
 use super::numbers::leading_float;
 
-/// The size of an expandable range; never larger than the default.
+/// The size of an expandable range, which is never larger than the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Reserve {
     /// Nine eighths of the device's memory.
     #[default]
     Default,
-    /// This share of the device's memory.
+    /// A share of the device's memory.
     Fraction(f64),
-    /// This many GiB.
+    /// A size in GiB.
     Gib(f64),
 }
 
@@ -38,7 +38,7 @@ impl Reserve {
             Self::Fraction(fraction) => fraction * total as f64,
             Self::Gib(gib) => gib * (1u64 << 30) as f64,
         };
-        // The cast saturates at the largest number.
+        // The cast saturates.
         Some((bytes as u64).min(Self::largest(total)))
     }
 
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_that_are_not_reserves_are_ignored() {
+    fn invalid_reserves_are_rejected() {
         const GIB: u64 = 1 << 30;
         for (text, bytes) in
             [("0.5", 4 * GIB), ("2G", 2 * GIB), ("1.5g", 3 * GIB / 2), ("1e0G", GIB), ("1e20G", 9 * GIB)]

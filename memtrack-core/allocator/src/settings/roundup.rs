@@ -1,16 +1,16 @@
-//! `roundup_power2_divisions`: the number of steps between two powers of two.
+//! `roundup_power2_divisions`: the number of rounding steps between two powers of two.
 
-/// One number of divisions for each of 16 intervals, which begin at 1, 2, 4 … 32768 MiB; 0 and 1 mean none.
+/// The number of divisions for each of 16 intervals, which begin at 1, 2, 4 … 32768 MiB; 0 and 1 mean no rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Roundup {
     divisions: [u64; Self::INTERVALS],
-    /// Whether there is any; checked for each request.
-    any: bool,
+    /// Whether any interval has divisions; cached, since it is checked for each request.
+    has_divisions: bool,
 }
 
 impl Default for Roundup {
     fn default() -> Self {
-        Self { divisions: [0; Self::INTERVALS], any: false }
+        Self { divisions: [0; Self::INTERVALS], has_divisions: false }
     }
 }
 
@@ -21,7 +21,7 @@ impl Roundup {
     /// Returns the divisions for a request of `size` bytes; sizes below 1 MiB are in the first interval.
     #[inline]
     pub fn of(&self, size: u64) -> u64 {
-        if !self.any {
+        if !self.has_divisions {
             return 0;
         }
         let interval = (size.max(1).ilog2() as usize).saturating_sub(20);
@@ -33,9 +33,9 @@ impl Roundup {
         &self.divisions
     }
 
-    /// Sets a range of intervals.
+    /// Sets the divisions of a range of intervals.
     pub(super) fn fill(&mut self, intervals: std::ops::Range<usize>, divisions: u64) {
         self.divisions[intervals].fill(divisions);
-        self.any = self.divisions.iter().any(|&divisions| divisions > 1);
+        self.has_divisions = self.divisions.iter().any(|&divisions| divisions > 1);
     }
 }

@@ -1,29 +1,30 @@
-//! The sizes of blocks, and of segments taken from the device. All in bytes.
+//! The sizes of blocks and of segments. All are in bytes.
 
 use crate::settings::AllocatorOptions;
 
-/// Blocks are a multiple of this, and never smaller.
+/// The sizes of blocks are multiples of this.
 pub const MIN_BLOCK: u64 = 512;
-/// The maximum rounded size that comes from the small pool.
+/// The largest block of the small pool.
 pub const SMALL_LIMIT: u64 = 1 << 20;
 /// The size of the small pool's segments, and of the pages of its expandable ranges.
 pub const SMALL_BUFFER: u64 = 2 << 20;
 /// The default size of the large pool's segments for requests below [`MIN_LARGE`].
 pub const LARGE_BUFFER: u64 = 20 << 20;
-/// The size from which on a segment is as large as its first block,
+/// The smallest request whose segment is as large as its block, rounded up to [`LARGE_ROUND`].
 pub const MIN_LARGE: u64 = 10 << 20;
-/// rounded to this.
+/// Segments for requests of at least [`MIN_LARGE`] are a multiple of this.
 pub const LARGE_ROUND: u64 = 2 << 20;
-/// The size that requests must be below (1 EiB).
+/// The limit for requests, which must be smaller (1 EiB).
 pub const TOO_LARGE: u64 = 1 << 60;
 
-/// Rounds `size` up to a multiple of `step`. The caller has checked that it is below [`TOO_LARGE`].
+/// Rounds `size` up to a multiple of `step`. The caller must have checked that `size` is below [`TOO_LARGE`].
 #[inline]
 pub(crate) const fn round_up(size: u64, step: u64) -> u64 {
     size.div_ceil(step) * step
 }
 
-/// Returns the size of the block for a request of `size` bytes, before a remainder is left in it.
+/// Returns the size of the block for a request of `size` bytes. The actual block is larger if the rest of a free block
+/// is not split off.
 #[inline]
 pub fn block_size(size: u64, options: &AllocatorOptions) -> u64 {
     if size < MIN_BLOCK {
@@ -45,7 +46,7 @@ fn round_to_division(size: u64, divisions: u64) -> u64 {
     round_up(size, below / divisions)
 }
 
-/// Returns the size of the segment that is taken from the device for a block of `block_size` bytes.
+/// Returns the size of the segment that is allocated from the device for a block of `block_size` bytes.
 #[inline]
 pub fn segment_size(block_size: u64, options: &AllocatorOptions) -> u64 {
     if block_size <= SMALL_LIMIT {
@@ -57,7 +58,7 @@ pub fn segment_size(block_size: u64, options: &AllocatorOptions) -> u64 {
     }
 }
 
-/// Formats a size as PyTorch's messages do: `1024 bytes`, `1.50 KiB`, `20.00 MiB`, `1.07 GiB`.
+/// Formats a size like PyTorch's messages: `1024 bytes`, `1.50 KiB`, `20.00 MiB`, `1.07 GiB`.
 pub fn format_size(size: u64) -> String {
     let value = size as f64;
     if size <= 1024 {
@@ -75,9 +76,9 @@ pub fn format_size(size: u64) -> String {
 mod tests {
     use super::*;
 
-    /// Request, block, segment: the reference values of PyTorch 2.15 with default options.
+    /// Compares with PyTorch 2.15 under default options: the sizes of request, block, and segment.
     #[test]
-    fn sizes_are_those_of_pytorch() {
+    fn sizes_equal_those_of_pytorch() {
         const MIB: u64 = 1 << 20;
         let options = AllocatorOptions::default();
         for (request, block, segment) in [
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_in_messages_change_units_after_the_power() {
+    fn format_size_switches_units_above_each_power() {
         for (size, text) in [
             (0, "0 bytes"),
             (1024, "1024 bytes"),

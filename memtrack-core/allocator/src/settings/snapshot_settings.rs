@@ -1,24 +1,25 @@
-//! The settings as snapshots report them.
+//! The settings in the form in which snapshots contain them.
 
 use super::{Roundup, Settings};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
-/// The `allocator_settings` of a snapshot, with PyTorch's keys in PyTorch's order. Sizes in bytes, −1: none.
+/// The `allocator_settings` of a snapshot, with PyTorch's keys in PyTorch's order. Sizes are in bytes; −1 means no
+/// limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct AllocatorSettings {
-    /// The string that was applied last.
+    /// The settings string that was applied last.
     #[serde(rename = "PYTORCH_CUDA_ALLOC_CONF")]
     pub text: String,
     /// Blocks of this size and more are never split.
     pub max_split_size: i64,
-    /// Share of the limit above which garbage is collected.
+    /// The share of the limit above which old cached blocks are released.
     pub garbage_collection_threshold: f64,
     /// Whether new memory is mapped into growing ranges.
     pub expandable_segments: bool,
-    /// Threads that register pinned memory.
+    /// The number of threads that register pinned memory.
     pub pinned_num_register_threads: u64,
-    /// Whether the lock is dropped while the driver allocates.
+    /// Whether the allocator's lock is released while the driver allocates.
     pub release_lock_on_cudamalloc: bool,
     /// Whether pinned memory is registered instead of allocated.
     pub pinned_use_cuda_host_register: bool,
@@ -28,7 +29,7 @@ pub struct AllocatorSettings {
     pub max_round_threshold: i64,
     /// Pinned memory above this is not cached.
     pub max_cached_size: i64,
-    /// Divisions by the MiB at which an interval begins.
+    /// The rounding divisions of each interval, by the size in MiB at which the interval begins.
     #[serde(serialize_with = "by_interval")]
     pub roundup_power2_divisions: Roundup,
 }
@@ -41,18 +42,18 @@ fn by_interval<S: Serializer>(roundup: &Roundup, serializer: S) -> Result<S::Ok,
     map.end()
 }
 
-/// Converts a size as PyTorch's cast does: values that are too large wrap around.
+/// Converts a size like PyTorch's cast: values that are too large wrap around.
 fn signed(size: Option<u64>) -> i64 {
     size.map_or(-1, |size| size as i64)
 }
 
 impl Settings {
-    /// Returns the settings as snapshots report them.
+    /// Returns the settings in the form in which snapshots contain them.
     pub fn report(&self) -> AllocatorSettings {
         let Self { options, others, .. } = self;
         AllocatorSettings {
             text: self.text.clone(),
-            // No limit is all bits set, which PyTorch's cast converts to −1.
+            // No limit is `u64::MAX`, which PyTorch's cast converts to −1.
             max_split_size: options.max_split_size as i64,
             garbage_collection_threshold: options.garbage_collection_threshold,
             expandable_segments: options.expandable_segments,

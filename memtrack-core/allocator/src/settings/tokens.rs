@@ -1,9 +1,9 @@
-//! A settings string as tokens: `,` `:` `[` `]` and the words between them; white space is ignored.
+//! Splits a settings string into tokens: `,` `:` `[` `]` and the words between those; white space is ignored.
 
 use super::SettingsError;
 use super::numbers::{leading_float, leading_integer};
 
-/// The tokens of a string.
+/// The tokens of a settings string.
 pub(super) struct Tokens(Vec<String>);
 
 impl Tokens {
@@ -30,7 +30,7 @@ impl Tokens {
         self.0.len()
     }
 
-    /// Returns the token at an index, which must exist.
+    /// Returns the token at an index; an error if there is none.
     pub(super) fn get(&self, place: usize) -> Result<&str, SettingsError> {
         self.0.get(place).map(String::as_str).ok_or_else(|| {
             SettingsError::internal(
@@ -51,7 +51,7 @@ impl Tokens {
         )))
     }
 
-    /// Returns the index of the last token of an unused value: a word, or a list up to its bracket.
+    /// Returns the index of the last token of a value that is skipped: a word, or a list in brackets.
     pub(super) fn end_of_value(&self, place: usize) -> Result<usize, SettingsError> {
         if self.get(place)? != "[" {
             return Ok(place);
@@ -64,18 +64,18 @@ impl Tokens {
         })
     }
 
-    /// Returns the unsigned integer at an index, read as C++'s `stoull` reads it.
+    /// Parses the unsigned integer at an index, like C++'s `stoull`.
     pub(super) fn integer(&self, place: usize) -> Result<u64, SettingsError> {
         leading_integer(self.get(place)?)
     }
 
-    /// Returns the number at an index, read as C++'s `stod` reads it.
+    /// Parses the number at an index, like C++'s `stod`.
     pub(super) fn float(&self, place: usize) -> Result<f64, SettingsError> {
         leading_float(self.get(place)?)
     }
 
-    /// Returns the truth value at an index.
-    pub(super) fn truth(&self, place: usize) -> Result<bool, SettingsError> {
+    /// Parses the boolean at an index.
+    pub(super) fn boolean(&self, place: usize) -> Result<bool, SettingsError> {
         match self.get(place)? {
             "True" => Ok(true),
             "False" => Ok(false),

@@ -1,5 +1,5 @@
-//! Blocks: pieces of a segment, used or free, side by side without a gap. They are in one arena and refer to
-//! their neighbours by number.
+//! Blocks: the adjacent pieces, allocated or free, that a segment consists of. All blocks are in one arena, and
+//! refer to their neighbours by number.
 
 use crate::state::pools::PoolId;
 use crate::state::stream_uses::StreamUses;
@@ -10,11 +10,11 @@ use memtrack_model::event::{StackId, StreamId};
 pub(crate) struct BlockId(pub(crate) u32);
 
 impl BlockId {
-    /// No block.
+    /// The id that stands for no block.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
     #[inline]
-    pub(crate) fn some(self) -> Option<Self> {
+    pub(crate) fn to_option(self) -> Option<Self> {
         (self != Self::NONE).then_some(self)
     }
 }
@@ -24,43 +24,43 @@ impl BlockId {
 pub(crate) struct RangeId(pub(crate) u32);
 
 impl RangeId {
-    /// The value for blocks of ordinary segments.
+    /// The id for blocks that are not in an expandable range.
     pub(crate) const NONE: Self = Self(u32::MAX);
 }
 
-/// One block. Sizes in bytes.
+/// One block. Sizes are in bytes.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub(crate) address: u64,
     pub(crate) size: u64,
-    /// The size of the last request for it; stale while it is free.
+    /// The size of the last request for this block; meaningless while the block is free.
     pub(crate) requested: u64,
-    /// The start of its segment or range.
+    /// The start of the block's segment or range.
     pub(crate) base: u64,
     pub(crate) stream: StreamId,
-    /// The pool's count of searches when the block became free.
+    /// The pool's number of searches when the block became free.
     pub(crate) cached_at_search: u64,
-    /// Streams that must finish before it is free.
+    /// The other streams that use the block; it is not free before their work is done.
     pub(crate) uses: Option<Box<StreamUses>>,
     pub(crate) prev: BlockId,
     pub(crate) next: BlockId,
-    /// The creation order of the segment: the older of equal blocks is used first.
+    /// The number of the segment in creation order: of equal blocks, that of the oldest segment is used first.
     pub(crate) age: u32,
     pub(crate) range: RangeId,
-    /// The number of events that are not done yet.
+    /// The number of the block's events that are not done yet.
     pub(crate) events: u32,
-    /// The stack of its allocation.
+    /// The stack of the block's allocation.
     pub(crate) stack: StackId,
-    /// The stack of its segment's allocation.
+    /// The stack of the segment's allocation.
     pub(crate) segment_stack: StackId,
     pub(crate) pool: PoolId,
     pub(crate) allocated: bool,
-    /// Whether it is backed by memory.
+    /// Whether the block is backed by memory.
     pub(crate) mapped: bool,
 }
 
 impl Block {
-    /// Creates an unused block that is alone in its segment.
+    /// Creates a free block that covers a whole segment.
     pub(crate) fn new(
         address: u64,
         size: u64,
@@ -89,7 +89,7 @@ impl Block {
         }
     }
 
-    /// Returns whether it is only a part of its segment.
+    /// Returns whether the block is only a part of its segment.
     #[inline]
     pub(crate) fn is_split(&self) -> bool {
         self.prev != BlockId::NONE || self.next != BlockId::NONE
@@ -100,7 +100,7 @@ impl Block {
         self.range != RangeId::NONE
     }
 
-    /// Returns whether it is unused.
+    /// Returns whether the block is neither allocated nor used by a stream.
     #[inline]
     pub(crate) fn is_free(&self) -> bool {
         !self.allocated && self.events == 0 && self.uses.is_none()
@@ -111,14 +111,14 @@ impl Block {
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
     slots: Vec<Block>,
-    unused: Vec<BlockId>,
+    free_slots: Vec<BlockId>,
 }
 
 impl Blocks {
-    /// Adds a block.
+    /// Adds a block, and returns its id.
     #[inline(always)]
     pub(crate) fn insert(&mut self, block: Block) -> BlockId {
-        if let Some(id) = self.unused.pop() {
+        if let Some(id) = self.free_slots.pop() {
             self.slots[id.0 as usize] = block;
             return id;
         }
@@ -130,14 +130,14 @@ impl Blocks {
     /// Removes a block that no neighbour, pool or queue refers to any more.
     #[inline]
     pub(crate) fn remove(&mut self, id: BlockId) {
-        // A size of 0 marks it: no real block is empty.
+        // A size of 0 marks the slot as unused: no block is empty.
         self.slots[id.0 as usize].size = 0;
-        self.unused.push(id);
+        self.free_slots.push(id);
     }
 
-    /// Returns all blocks that exist.
+    /// Iterates over all blocks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (BlockId, &Block)> {
-        let numbered = self.slots.iter().enumerate().map(|(place, block)| (BlockId(place as u32), block));
+        let numbered = self.slots.iter().enumerate().map(|(index, block)| (BlockId(index as u32), block));
         numbered.filter(|(_, block)| block.size > 0)
     }
 }

@@ -1,4 +1,4 @@
-//! The caller of the allocator: its stack and scope, and memtrack's recorder, which receives the events too.
+//! The code that called the allocator, identified by stack and scope, and the reports to memtrack's recorder.
 
 use crate::state::history::{History, HistoryOptions};
 use crate::steps::oom::OutOfMemoryError;
@@ -8,14 +8,14 @@ use memtrack_model::snapshot::{Clock, Snapshot};
 #[cfg(not(feature = "record"))]
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The code that caused an event.
+/// The stack and scope of the code that caused an event.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Caller {
     pub(crate) stack: StackId,
     pub(crate) scope: ScopeId,
 }
 
-/// Returns the current ticks: of memtrack's clock if the recorder is built in, else nanoseconds.
+/// Returns the current time in ticks of memtrack's clock, or in nanoseconds if the recorder is not built in.
 #[inline]
 pub(crate) fn ticks() -> u64 {
     #[cfg(feature = "record")]
@@ -35,7 +35,7 @@ pub(crate) fn clock() -> Clock {
 /// Reports an event to memtrack's recorder, if it is on.
 #[inline(always)]
 pub(crate) fn report(action: Action, device: DeviceId, stream: StreamId, address: u64, size: u64) {
-    // Checked here, so that an allocator that is not observed makes no call.
+    // Checked inline, so that there is no call while the recorder is off.
     #[cfg(feature = "record")]
     if memtrack_recorder::switch::is_on(memtrack_recorder::switch::EVENTS) {
         report_event(action, device, stream, address, size);
@@ -56,13 +56,13 @@ fn report_event(action: Action, device: DeviceId, stream: StreamId, address: u64
         Action::SegmentFree => recorder::record_segment_free(device, stream, address, size),
         Action::SegmentMap => recorder::record_segment_map(device, stream, address, size),
         Action::SegmentUnmap => recorder::record_segment_unmap(device, stream, address, size),
-        // `report_oom` does it once no lock is held.
+        // `report_oom` reports it once no lock is held.
         _ => {}
     }
 }
 
-/// Returns the stacks and scopes that the ids in histories refer to, and the loaded binaries. Times of
-/// histories are in nanoseconds.
+/// Returns the stacks and scopes that the ids in histories refer to, the loaded binaries, and a clock whose
+/// ticks are nanoseconds, like the times in histories.
 pub(crate) fn names() -> Snapshot {
     #[cfg(feature = "record")]
     let names = Snapshot {
@@ -76,7 +76,8 @@ pub(crate) fn names() -> Snapshot {
     Snapshot { clock: Clock { first: (0, 0), last: (1, 1) }, ..names }
 }
 
-/// Reports to memtrack's recorder, if it is on, and its observers that memory ran out. No lock is held.
+/// Reports to memtrack's recorder, if it is on, and to the recorder's observers that memory ran out. Called without
+/// locks.
 #[cold]
 pub(crate) fn report_oom(error: &OutOfMemoryError) {
     #[cfg(feature = "record")]
@@ -102,45 +103,45 @@ pub(crate) fn report_oom(error: &OutOfMemoryError) {
 }
 
 impl Caller {
-    /// Returns the stack that caused it; or, if it was not captured, `stack`.
+    /// Replaces the stack by `stack` if it was not captured.
     #[inline]
-    pub(crate) fn or(self, stack: StackId) -> Self {
+    pub(crate) fn or_stack(self, stack: StackId) -> Self {
         if self.stack.is_none() { Self { stack, ..self } } else { self }
     }
 
-    /// Returns the caller of an allocation, as far as the history keeps it.
+    /// Captures the caller of an allocation, as far as the history's options require.
     #[inline]
     pub(crate) fn of_allocation(history: &History) -> Self {
-        Self::here(history, history.stacks != Context::None)
+        Self::capture_for(history, history.stacks != Context::None)
     }
 
-    /// Returns the caller of a free, as far as the history keeps it.
+    /// Captures the caller of a free, as far as the history's options require.
     #[inline]
     pub(crate) fn of_free(history: &History) -> Self {
-        Self::here(history, history.stacks == Context::All)
+        Self::capture_for(history, history.stacks == Context::All)
     }
 
     #[inline(always)]
-    fn here(history: &History, stack: bool) -> Self {
+    fn capture_for(history: &History, stack: bool) -> Self {
         if !history.enabled && !stack {
             return Self::default();
         }
-        Self::take(stack)
+        Self::capture(stack)
     }
 
     #[cfg(feature = "record")]
     #[inline]
-    fn take(stack: bool) -> Self {
+    fn capture(stack: bool) -> Self {
         let stack = if stack { memtrack_recorder::recorder::stack_here() } else { StackId::NONE };
         Self { stack, scope: memtrack_recorder::scope::current_id() }
     }
 
     #[cfg(not(feature = "record"))]
-    fn take(_stack: bool) -> Self {
+    fn capture(_stack: bool) -> Self {
         Self::default()
     }
 
-    /// Prepares for capturing stacks: reads the loaded binaries, and determines the best method.
+    /// Prepares for capturing stacks: reads the loaded binaries, and selects the best method.
     pub(crate) fn prepare(options: Option<&HistoryOptions>) {
         #[cfg(feature = "record")]
         if options.is_some_and(|options| options.context != Context::None) {

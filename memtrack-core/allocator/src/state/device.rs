@@ -1,5 +1,4 @@
-//! The allocator of one device: its state, and the parts shared by all operations. Each operation has its own
-//! file.
+//! The allocator of one device: the state, and code that all operations share. The operations are in `steps`.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -17,16 +16,16 @@ use crate::steps::expandable::Ranges;
 use memtrack_model::event::{Action, DeviceId, StackId, StreamId};
 use memtrack_model::options::Context;
 
-/// One device. Its methods are called with its lock held.
+/// One device. All methods are called with the device's lock held.
 #[derive(Debug)]
 pub(crate) struct Device<M: DeviceMemory> {
     pub(crate) id: DeviceId,
     pub(crate) options: AllocatorOptions,
     pub(crate) total_memory: u64,
-    /// The bytes that may be taken from the device; `None` if there is no limit.
+    /// The bytes that may be reserved from the device; `None` if there is no limit.
     pub(crate) limit: Option<u64>,
-    /// The bytes taken from the device.
-    pub(crate) taken: u64,
+    /// The bytes that are reserved from the device.
+    pub(crate) reserved: u64,
     pub(crate) blocks: Blocks,
     pub(crate) pools: Vec<Pool>,
     pub(crate) private: PrivatePools,
@@ -36,16 +35,16 @@ pub(crate) struct Device<M: DeviceMemory> {
     pub(crate) live: LiveBlocks,
     pub(crate) stats: DeviceStats,
     pub(crate) history: History,
-    /// Whether memtrack's recorder receives events too.
+    /// Whether events are reported to memtrack's recorder, too.
     pub(crate) reports: bool,
-    segments_made: u32,
-    /// Whether the recorder receives segments from the driver.
+    segments_created: u32,
+    /// Whether memtrack's driver hook records segments, so that they are not reported here.
     segments_are_recorded: bool,
-    /// The last field, so that it is dropped last: events need the context that it keeps alive.
+    /// The last field, so that it is dropped last: events need the context that `memory` keeps alive.
     pub(crate) memory: M,
 }
 
-fn is_of_segment(action: Action) -> bool {
+fn is_segment_action(action: Action) -> bool {
     use Action::{SegmentAlloc, SegmentFree, SegmentMap, SegmentUnmap};
     matches!(action, SegmentAlloc | SegmentFree | SegmentMap | SegmentUnmap)
 }
@@ -63,7 +62,7 @@ impl<M: DeviceMemory> Device<M> {
             options,
             total_memory,
             limit: None,
-            taken: 0,
+            reserved: 0,
             blocks: Blocks::default(),
             pools: vec![Pool::new((0, 0)), Pool::new((0, 0))],
             private: PrivatePools::default(),
@@ -74,7 +73,7 @@ impl<M: DeviceMemory> Device<M> {
             stats: DeviceStats { max_split_size, ..DeviceStats::default() },
             history: History::default(),
             reports: true,
-            segments_made: 0,
+            segments_created: 0,
         };
         device.set_fraction(settings.initial_fraction());
         Ok(device)
@@ -90,24 +89,24 @@ impl<M: DeviceMemory> Device<M> {
         &mut self.pools[id.0 as usize]
     }
 
-    /// Puts an unused block into its pool.
+    /// Adds a free block to the free blocks of its pool.
     #[inline(always)]
     pub(crate) fn cache(&mut self, id: BlockId) {
         let block = &mut self.blocks[id];
         self.pools[block.pool.0 as usize].insert(id, block);
     }
 
-    /// Removes a block from its pool.
+    /// Removes a block from the free or unmapped blocks of its pool.
     #[inline(always)]
     pub(crate) fn uncache(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         self.pools[block.pool.0 as usize].remove(block);
     }
 
-    /// Returns the age of a segment that is made now.
+    /// Returns the number of a new segment in creation order.
     pub(crate) fn next_age(&mut self) -> u32 {
-        self.segments_made = self.segments_made.checked_add(1).expect("more than 4 G segments");
-        self.segments_made
+        self.segments_created = self.segments_created.checked_add(1).expect("more than 4 G segments");
+        self.segments_created
     }
 
     /// Sets the share of the device's memory that may be used, from 0 to 1. As in PyTorch, the limit is the
@@ -116,9 +115,9 @@ impl<M: DeviceMemory> Device<M> {
         self.limit = (fraction < 1.0).then_some((fraction * self.total_memory as f64).round() as u64);
     }
 
-    /// Counts memory that was taken from the device or released to it.
+    /// Counts memory that was reserved from the device or released to it.
     pub(crate) fn count_reserved(&mut self, pool: PoolId, change: i64) {
-        self.taken = self.taken.wrapping_add_signed(change);
+        self.reserved = self.reserved.wrapping_add_signed(change);
         self.stats.reserved_bytes.change(pool.kind(), change);
         if !pool.is_default() {
             let owner = self.pool(pool).owner;
@@ -137,16 +136,16 @@ impl<M: DeviceMemory> Device<M> {
         place: (StreamId, PoolId),
         context: Caller,
     ) {
-        if self.reports && !(self.segments_are_recorded && is_of_segment(action)) {
+        if self.reports && !(self.segments_are_recorded && is_segment_action(action)) {
             crate::state::caller::report(action, self.id, place.0, address, size);
         }
         if self.history.enabled {
-            self.keep(action, address, size, place, context);
+            self.add_to_history(action, address, size, place, context);
         }
     }
 
     #[inline(never)]
-    fn keep(
+    fn add_to_history(
         &mut self,
         action: Action,
         address: u64,
@@ -155,7 +154,7 @@ impl<M: DeviceMemory> Device<M> {
         context: Caller,
     ) {
         let Caller { stack, scope } = context;
-        // Blocks keep their stacks in any case.
+        // The event has no stack unless the options require it; blocks keep their stacks in any case.
         let stack = if self.history.stacks >= Context::Alloc { stack } else { StackId::NONE };
         let (pool, time_ns) = (self.pool(pool).owner, crate::state::caller::ticks());
         self.history.push(TraceEntry { time_ns, address, size, stream, pool, stack, scope, action });
@@ -163,7 +162,7 @@ impl<M: DeviceMemory> Device<M> {
 
     /// Returns the stream and pool of events about a block.
     #[inline]
-    pub(crate) fn place(block: &Block) -> (StreamId, PoolId) {
+    pub(crate) fn stream_and_pool(block: &Block) -> (StreamId, PoolId) {
         (block.stream, block.pool)
     }
 }

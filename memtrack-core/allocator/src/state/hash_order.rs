@@ -1,15 +1,15 @@
-//! A hash table whose order is that of PyTorch's flat hash tables: open addressing with robin-hood insertion
-//! and backward-shift erase, filled to at most a half. The order in which events complete together depends on
-//! it.
+//! A hash table with the iteration order of PyTorch's flat hash tables: open addressing with robin-hood insertion
+//! and backward-shift deletion, and a load factor of at most one half. The order in which events complete together
+//! depends on the order of such a table.
 
-/// The minimum number of slots beyond a table's size, so that the last slots can overflow.
+/// The minimum number of extra slots at the end of a table, into which the last buckets overflow.
 const MIN_OVERFLOW: usize = 4;
-/// 2^64 divided by the golden ratio.
+/// 2^64 divided by the golden ratio, for Fibonacci hashing.
 const MULTIPLIER: u64 = 11_400_714_819_323_198_485;
 
-/// Keys with their hashes and values, in table order.
+/// A map from keys to values, in the order of PyTorch's tables.
 ///
-/// As in PyTorch's tables, there should be few keys of equal hash: for more than a handful the table grows
+/// As in PyTorch's tables, few keys should have the same hash: with more than a handful the table grows
 /// unnecessarily.
 #[derive(Debug)]
 pub(crate) struct HashOrder<K, V> {
@@ -21,7 +21,7 @@ pub(crate) struct HashOrder<K, V> {
 
 #[derive(Debug)]
 struct Slot<K, V> {
-    /// The distance from the slot that its hash selects.
+    /// The distance from the slot that the hash selects.
     distance: usize,
     hash: u64,
     key: K,
@@ -47,15 +47,15 @@ impl<K: Copy + Eq, V> HashOrder<K, V> {
 
     /// Inserts a key that is not in the table yet.
     pub(crate) fn insert(&mut self, hash: u64, key: K, value: V) {
-        self.place(Slot { distance: 0, hash, key, value });
+        self.insert_slot(Slot { distance: 0, hash, key, value });
     }
 
-    /// Removes a key.
+    /// Removes a key, and returns its value.
     pub(crate) fn remove(&mut self, hash: u64, key: K) -> Option<V> {
         self.find(hash, key).and_then(|place| self.remove_at(place))
     }
 
-    /// Returns the first occupied slot from `from` on.
+    /// Returns the index of the first occupied slot from `from` on.
     pub(crate) fn next(&self, from: usize) -> Option<usize> {
         (from..self.slots.len()).find(|&place| self.slots[place].is_some())
     }
@@ -65,7 +65,7 @@ impl<K: Copy + Eq, V> HashOrder<K, V> {
         self.slots.get_mut(place)?.as_mut().map(|slot| &mut slot.value)
     }
 
-    /// Removes the key in a slot. The next one in order is then in this slot or behind it.
+    /// Removes the key in a slot. The next key in order is then in this slot or after it.
     pub(crate) fn remove_at(&mut self, place: usize) -> Option<V> {
         let removed = self.slots.get_mut(place)?.take()?;
         self.length -= 1;
@@ -81,7 +81,7 @@ impl<K: Copy + Eq, V> HashOrder<K, V> {
         Some(removed.value)
     }
 
-    /// Returns the keys in order.
+    /// Iterates over the keys in table order.
     pub(crate) fn keys(&self) -> impl Iterator<Item = K> + '_ {
         self.slots.iter().flatten().map(|slot| slot.key)
     }
@@ -90,7 +90,7 @@ impl<K: Copy + Eq, V> HashOrder<K, V> {
         if self.length == 0 {
             return None;
         }
-        let desired = self.desired(hash);
+        let desired = self.desired_slot(hash);
         for (distance, slot) in self.slots[desired..].iter().enumerate() {
             match slot {
                 Some(slot) if slot.distance >= distance => {
@@ -104,23 +104,23 @@ impl<K: Copy + Eq, V> HashOrder<K, V> {
         None
     }
 
-    fn desired(&self, hash: u64) -> usize {
+    fn desired_slot(&self, hash: u64) -> usize {
         let bits = self.buckets.trailing_zeros();
         (hash.wrapping_mul(MULTIPLIER) >> (64 - bits)) as usize
     }
 
-    /// Returns the maximum distance of a key from its desired slot.
+    /// Returns the maximum distance of a key from the slot that its hash selects.
     fn max_distance(&self) -> usize {
         MIN_OVERFLOW.max(self.buckets.trailing_zeros() as usize)
     }
 
-    fn place(&mut self, mut slot: Slot<K, V>) {
+    fn insert_slot(&mut self, mut slot: Slot<K, V>) {
         slot.distance = 0;
         if 2 * (self.length + 1) > self.buckets {
             self.grow();
         }
         loop {
-            let mut at = self.desired(slot.hash);
+            let mut at = self.desired_slot(slot.hash);
             let mut unplaced = slot;
             unplaced.distance = 0;
             let mut new_slot = None;
@@ -131,7 +131,7 @@ impl<K: Copy + Eq, V> HashOrder<K, V> {
                         self.length += 1;
                         return;
                     }
-                    // The key that is further from its desired slot stays.
+                    // Of two keys, the one that is further from its desired slot is placed here.
                     Some(other) if other.distance < unplaced.distance => {
                         std::mem::swap(other, &mut unplaced);
                         new_slot.get_or_insert(at);
@@ -141,7 +141,7 @@ impl<K: Copy + Eq, V> HashOrder<K, V> {
                 unplaced.distance += 1;
                 at += 1;
             }
-            // The new key is inserted last, after all that were in the table.
+            // After growing, the new key is inserted after all other keys.
             if let Some(new) = new_slot.and_then(|at| self.slots[at].as_mut()) {
                 std::mem::swap(new, &mut unplaced);
             }
@@ -156,7 +156,7 @@ impl<K: Copy + Eq, V> HashOrder<K, V> {
         self.length = 0;
         self.slots.resize_with(self.buckets + self.max_distance(), || None);
         for slot in old.into_iter().flatten() {
-            self.place(slot);
+            self.insert_slot(slot);
         }
     }
 }
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(table.get_mut(3, 9), Some(&mut 18));
     }
 
-    /// The order of `empty_cache` over deleted pools, as observed in PyTorch 2.15.
+    /// The order in which `empty_cache` visits deleted pools, as observed in PyTorch 2.15.
     #[test]
     fn pools_are_visited_as_in_pytorch() {
         let mut table = HashOrder::default();

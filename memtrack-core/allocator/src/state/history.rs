@@ -1,4 +1,4 @@
-//! The history of a device: the newest of all events that PyTorch records.
+//! The history of a device: the newest events, of all kinds that PyTorch records.
 
 use crate::state::caller;
 use memtrack_model::event::{Action, ScopeId, StackId, StreamId};
@@ -6,24 +6,24 @@ use memtrack_model::options::Context;
 use memtrack_model::snapshot::pytorch::MempoolId;
 use std::collections::VecDeque;
 
-/// One event.
+/// One event of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TraceEntry {
-    /// Nanoseconds since the Unix epoch. In the ring these are ticks, which are converted to time when they
-    /// are read.
+    /// The time in nanoseconds since the Unix epoch. Inside a history these are ticks, which are converted when
+    /// the history is read.
     pub time_ns: u64,
     /// The address in bytes; for [`Action::Oom`] the device's free bytes.
     pub address: u64,
-    /// The size in bytes: requested for blocks, real for segments, active bytes for a snapshot.
+    /// The size in bytes: the requested size of a block, the size of a segment, the active bytes of a snapshot.
     pub size: u64,
     /// The stream that owns the block.
     pub stream: StreamId,
-    /// The pool it is in.
+    /// The pool that the block is in.
     pub pool: MempoolId,
     /// The stack of the caller.
     pub stack: StackId,
-    /// The scope that was open.
+    /// The innermost open scope.
     pub scope: ScopeId,
     /// The kind of event.
     pub action: Action,
@@ -33,10 +33,10 @@ pub struct TraceEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HistoryOptions {
-    /// Whether events are kept. If not, the stacks of live blocks and the newest event are kept, as with
+    /// Whether events are kept. If not, only the stacks of live blocks and the newest event are kept, as with
     /// PyTorch's `enabled="state"`.
     pub events: bool,
-    /// The events whose stacks are kept: the modes of `torch.cuda.memory._record_memory_history`.
+    /// The events whose stacks are kept: one of the modes of `torch.cuda.memory._record_memory_history`.
     pub context: Context,
     /// The maximum number of events kept per device; the oldest are dropped first.
     pub max_entries: usize,
@@ -47,7 +47,7 @@ pub struct HistoryOptions {
 }
 
 impl Default for HistoryOptions {
-    /// Returns PyTorch's default: everything, without a limit.
+    /// Returns PyTorch's default: all events and stacks, without a limit.
     fn default() -> Self {
         Self {
             events: true,
@@ -122,7 +122,7 @@ impl Default for History {
 }
 
 impl History {
-    /// Starts recording, or with `None` stops it and drops the events.
+    /// Starts recording; `None` stops recording and drops the events.
     pub(crate) fn set(&mut self, options: Option<&HistoryOptions>) {
         let Some(options) = options else {
             *self = Self::default();
@@ -153,16 +153,16 @@ impl History {
 
     /// Returns all entries, oldest first, with ticks converted to times.
     pub(crate) fn entries(&self) -> Vec<TraceEntry> {
-        in_time(self.entries.iter().copied())
+        with_times(self.entries.iter().copied())
     }
 
-    /// Removes and returns all entries.
+    /// Removes and returns all entries, oldest first, with ticks converted to times.
     pub(crate) fn drain(&mut self) -> Vec<TraceEntry> {
-        in_time(self.entries.drain(..))
+        with_times(self.entries.drain(..))
     }
 }
 
-fn in_time(entries: impl ExactSizeIterator<Item = TraceEntry>) -> Vec<TraceEntry> {
+fn with_times(entries: impl ExactSizeIterator<Item = TraceEntry>) -> Vec<TraceEntry> {
     if entries.len() == 0 {
         return Vec::new();
     }

@@ -5,18 +5,18 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
-/// A table that finds the block that a client frees. The newest block is not in the table: a block that is
-/// freed before another is allocated never touches it.
+/// A table of the allocated blocks, by address. The newest block is not in the table: a block that is freed before
+/// another block is allocated needs no table operation.
 #[derive(Debug)]
 pub(crate) struct LiveBlocks {
     table: HashTable<(u64, BlockId)>,
-    /// Address 0, which no block has, means none.
+    /// The newest block; [`Self::NONE`] if it was freed.
     newest: (u64, BlockId),
 }
 
 impl Default for LiveBlocks {
     fn default() -> Self {
-        Self { table: HashTable::new(), newest: Self::NOTHING }
+        Self { table: HashTable::new(), newest: Self::NONE }
     }
 }
 
@@ -26,9 +26,9 @@ fn hash(address: u64) -> u64 {
 }
 
 impl LiveBlocks {
-    const NOTHING: (u64, BlockId) = (0, BlockId::NONE);
+    const NONE: (u64, BlockId) = (0, BlockId::NONE);
 
-    /// Adds an allocated block; there was none at its address.
+    /// Adds an allocated block; no other block may be at its address.
     #[inline(always)]
     pub(crate) fn insert(&mut self, address: u64, id: BlockId) {
         let older = std::mem::replace(&mut self.newest, (address, id));
@@ -41,7 +41,7 @@ impl LiveBlocks {
     #[inline(always)]
     pub(crate) fn remove(&mut self, address: u64) -> Option<BlockId> {
         if address == self.newest.0 {
-            return std::mem::replace(&mut self.newest, Self::NOTHING).1.some();
+            return std::mem::replace(&mut self.newest, Self::NONE).1.to_option();
         }
         let found = self.table.find_entry(hash(address), |block| block.0 == address);
         found.ok().map(|entry| entry.remove().0.1)
@@ -50,7 +50,7 @@ impl LiveBlocks {
     /// Returns the block at an address.
     pub(crate) fn get(&self, address: u64) -> Option<BlockId> {
         if address == self.newest.0 {
-            return self.newest.1.some();
+            return self.newest.1.to_option();
         }
         self.table.find(hash(address), |block| block.0 == address).map(|block| block.1)
     }

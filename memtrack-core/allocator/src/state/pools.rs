@@ -1,4 +1,4 @@
-//! Pools: a small and a large default one, and two for each private pool.
+//! Pools of free blocks: a pool for small blocks and one for large blocks, by default and for each private pool.
 
 use crate::settings::sizes::{SMALL_BUFFER, SMALL_LIMIT};
 use crate::state::block::{Block, BlockId, Blocks};
@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The number of a pool: even ones are small, odd ones large; 0 and 1 are the default pools.
+/// The number of a pool: even numbers are small pools, odd numbers large pools; 0 and 1 are the default pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PoolId(pub(crate) u32);
 
 impl PoolId {
-    /// Returns the pool of that kind in the pair with this number; pair 0 is the default one.
+    /// Returns the pool of a kind in a pair; pair 0 contains the default pools.
     #[inline]
     pub(crate) fn of(pair: u32, kind: PoolKind) -> Self {
         Self(2 * pair + u32::from(kind == PoolKind::Large))
@@ -30,7 +30,7 @@ impl PoolId {
         self.0 < 2
     }
 
-    /// Returns the number of its pair.
+    /// Returns the number of the pool's pair.
     #[inline]
     pub(crate) fn pair(self) -> u32 {
         self.0 / 2
@@ -43,7 +43,7 @@ pub(crate) fn kind_of(size: u64) -> PoolKind {
     if size <= SMALL_LIMIT { PoolKind::Small } else { PoolKind::Large }
 }
 
-/// The source of a pool's segments, if it is not the device: `MemPool(allocator=…)`.
+/// An allocator for the segments of a pool, in place of the device: `MemPool(allocator=…)`.
 pub trait PoolAllocator: fmt::Debug + Send + Sync {
     /// Allocates a segment; returns `None` if there is not enough memory.
     fn allocate(&self, size: u64, device: DeviceId, stream: StreamId) -> Option<u64>;
@@ -58,13 +58,13 @@ pub(crate) struct Pool {
     pub(crate) free: FreeBlocks,
     /// Blocks of expandable ranges that are not backed by memory, by stream and address.
     pub(crate) unmapped: BTreeMap<(StreamId, u64), BlockId>,
-    /// Searches that count for the age of garbage.
+    /// The number of searches so far, by which the age of cached blocks is measured.
     pub(crate) searches: u64,
-    /// The private pool it belongs to, or (0, 0).
+    /// The id of the private pool that this pool belongs to; (0, 0) for a default pool.
     pub(crate) owner: MempoolId,
     /// Whether blocks are never split.
     pub(crate) no_split: bool,
-    /// The source of its segments; `None`: the device.
+    /// The allocator of the pool's segments; `None` for the device.
     pub(crate) source: Option<Arc<dyn PoolAllocator>>,
 }
 
@@ -80,14 +80,14 @@ impl Pool {
         }
     }
 
-    /// Inserts a free block, whose age begins.
+    /// Inserts a free block, whose age is then 0.
     #[inline(always)]
     pub(crate) fn insert(&mut self, id: BlockId, block: &mut Block) {
         block.cached_at_search = self.searches;
         self.free.insert(id, block);
     }
 
-    /// Removes a block from the set it is in.
+    /// Removes a block from the free or the unmapped blocks.
     #[inline(always)]
     pub(crate) fn remove(&mut self, block: &Block) {
         if block.mapped {
@@ -102,13 +102,13 @@ impl Pool {
         self.searches - block.cached_at_search
     }
 
-    /// Returns the bytes of its free blocks.
+    /// Returns the bytes of the pool's free blocks.
     pub(crate) fn free_bytes(&self, blocks: &Blocks) -> u64 {
         self.free.iter().map(|id| blocks[id].size).sum()
     }
 }
 
-/// Returns the page size of an expandable range of that kind, in bytes.
+/// Returns the page size of an expandable range, in bytes.
 pub(crate) fn page_size(kind: PoolKind, large_segment_size: u64) -> u64 {
     match kind {
         PoolKind::Small => SMALL_BUFFER,

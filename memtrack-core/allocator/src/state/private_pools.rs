@@ -1,5 +1,5 @@
-//! Private pools: memory that ordinary requests do not share, for `MemPool` and for CUDA graphs. Routes determine
-//! which requests go to one.
+//! Private pools: memory that is separate from ordinary requests, for `MemPool` and for CUDA graphs. Routes
+//! determine the pool of each request.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
-/// Returns PyTorch's hash of a pool's id: its half that is not zero.
+/// Returns PyTorch's hash of a pool's id: the half of the id that is not zero.
 fn hash(id: MempoolId) -> u64 {
     if id.0 != 0 { id.0 } else { id.1 }
 }
@@ -21,18 +21,18 @@ fn hash(id: MempoolId) -> u64 {
 /// A private pool.
 #[derive(Debug)]
 struct PrivatePool {
-    /// Its pair of pools.
+    /// The number of the pair of pools for small and large blocks.
     pair: u32,
-    /// The number of users that may still request memory from it.
+    /// The number of users that may still request memory from the pool.
     users: u32,
 }
 
 /// The requests that a route applies to.
-pub(crate) enum Routed {
-    /// The requests of a thread, by `use_mem_pool`.
+pub(crate) enum RouteFilter {
+    /// The requests of a thread: `use_mem_pool`.
     Thread(ThreadId),
-    /// The requests for streams that belong to a capture. For such a stream no event may be queried and
-    /// nothing released.
+    /// The requests for streams that belong to a capture. A request for such a stream must not query events or
+    /// release memory.
     Capture(Box<dyn Fn(StreamId) -> bool + Send>),
 }
 
@@ -40,10 +40,10 @@ pub(crate) enum Routed {
 #[derive(Debug)]
 struct Route {
     to: MempoolId,
-    which: Routed,
+    applies_to: RouteFilter,
 }
 
-impl fmt::Debug for Routed {
+impl fmt::Debug for RouteFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Thread(thread) => thread.fmt(f),
@@ -52,7 +52,7 @@ impl fmt::Debug for Routed {
     }
 }
 
-impl Routed {
+impl RouteFilter {
     fn matches(&self, stream: StreamId) -> bool {
         match self {
             Self::Thread(thread) => *thread == thread::current().id(),
@@ -65,47 +65,47 @@ impl Routed {
 #[derive(Debug, Default)]
 pub(crate) struct PrivatePools {
     pools: HashMap<MempoolId, PrivatePool>,
-    /// Pools that get no more requests, in the order in which they are emptied.
+    /// Pools that receive no more requests, in the order in which they are emptied.
     freeable: HashOrder<MempoolId, MempoolId>,
-    /// Pools that the default pool may borrow from before it gives up, in the order of trying.
+    /// Pools that requests for the default pool may be served from when memory runs out, in the order in which they
+    /// are tried.
     on_oom: HashOrder<MempoolId, ()>,
-    /// The routes, newest last.
+    /// The routes, oldest first.
     routes: Vec<Route>,
     unused_pairs: Vec<u32>,
 }
 
 impl PrivatePools {
-    /// Returns the pair of pools for a request of the calling thread for a stream; 0 is the default one.
+    /// Returns the pair of pools for a request by the calling thread for a stream; 0 for the default pools.
     #[inline]
     pub(crate) fn routed_pair(&self, stream: StreamId) -> u32 {
         if self.routes.is_empty() {
             return 0;
         }
-        let route = self.routes.iter().rev().find(|route| route.which.matches(stream));
+        let route = self.routes.iter().rev().find(|route| route.applies_to.matches(stream));
         route.and_then(|route| self.pools.get(&route.to)).map_or(0, |pool| pool.pair)
     }
 
     /// Returns whether a graph is being captured.
     #[inline]
-    pub(crate) fn capturing(&self) -> bool {
-        self.routes.iter().any(|route| matches!(route.which, Routed::Capture(_)))
+    pub(crate) fn is_capturing(&self) -> bool {
+        self.routes.iter().any(|route| matches!(route.applies_to, RouteFilter::Capture(_)))
     }
 
     /// Returns whether a stream is part of a capture. Requests for other streams work as usual during the
     /// capture, as in PyTorch 2.15, which checks the thread's current stream instead.
     #[inline]
     pub(crate) fn captures(&self, stream: StreamId) -> bool {
-        let is_captured =
-            |route: &Route| matches!(&route.which, Routed::Capture(is_captured) if is_captured(stream));
+        let is_captured = |route: &Route| matches!(&route.applies_to, RouteFilter::Capture(is_captured) if is_captured(stream));
         self.routes.iter().any(is_captured)
     }
 
-    /// Returns the pairs of pools that may be borrowed from.
+    /// Returns the pairs of pools that may serve requests for the default pool when memory runs out.
     pub(crate) fn on_oom_pairs(&self) -> Vec<u32> {
         self.on_oom.keys().filter_map(|id| self.pools.get(&id)).map(|pool| pool.pair).collect()
     }
 
-    /// Returns the pools that may be emptied.
+    /// Returns the pools without users, in the order in which they are emptied.
     pub(crate) fn freeable(&self) -> Vec<MempoolId> {
         self.freeable.keys().collect()
     }
@@ -122,7 +122,7 @@ impl PrivatePools {
 
 impl<M: DeviceMemory> Device<M> {
     /// Adds a user of a pool, which is created if it does not exist.
-    pub(crate) fn create_or_keep_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
+    pub(crate) fn create_or_retain_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
         if let Some(pool) = self.private.pools.get_mut(&id) {
             if pool.users == 0 {
                 return Err(AllocatorError::PoolReleased(id));
@@ -143,7 +143,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Sets whether requests for the default pool that cannot be met otherwise may be met from this one.
+    /// Sets whether this pool may serve requests for the default pool when memory runs out.
     pub(crate) fn use_on_oom(&mut self, id: MempoolId, allowed: bool) {
         if allowed {
             if self.private.on_oom.get_mut(hash(id), id).is_none() {
@@ -162,7 +162,7 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Sets another source for the segments of this pool.
+    /// Sets the allocator of this pool's segments.
     pub(crate) fn set_source(&mut self, id: MempoolId, source: &Arc<dyn PoolAllocator>) {
         let Some(pair) = self.private.pair(id) else { return };
         for kind in [PoolKind::Small, PoolKind::Large] {
@@ -174,13 +174,13 @@ impl<M: DeviceMemory> Device<M> {
     pub(crate) fn begin_allocate_to_pool(
         &mut self,
         id: MempoolId,
-        which: Routed,
+        applies_to: RouteFilter,
     ) -> Result<(), AllocatorError> {
         if self.private.routes.iter().any(|route| route.to == id) {
             return Err(AllocatorError::AlreadyRouted(id));
         }
-        self.create_or_keep_pool(id)?;
-        self.private.routes.push(Route { to: id, which });
+        self.create_or_retain_pool(id)?;
+        self.private.routes.push(Route { to: id, applies_to });
         Ok(())
     }
 
@@ -192,7 +192,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Removes a user of a pool. After the last one its memory may be released.
+    /// Removes a user of a pool. Once the pool has no users, its memory may be released.
     pub(crate) fn release_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
         let pool = self.private.pools.get_mut(&id).filter(|pool| pool.users > 0);
         let pool = pool.ok_or(AllocatorError::PoolReleased(id))?;
@@ -208,17 +208,17 @@ impl<M: DeviceMemory> Device<M> {
         self.private.pools.get(&id).map_or(0, |pool| pool.users)
     }
 
-    /// Removes a pool that is released and holds nothing.
-    pub(crate) fn forget_empty_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
+    /// Removes a pool if it has no users and no memory.
+    pub(crate) fn remove_empty_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
         let Some(pair) = self.private.pools.get(&id).filter(|pool| pool.users == 0).map(|pool| pool.pair)
         else {
             return Ok(());
         };
-        let held = self.stats.reserved_bytes_by_private_pools.get(&id).map_or(0, |stat| stat.all.current);
-        if held != 0 {
+        let reserved = self.stats.reserved_bytes_by_private_pools.get(&id).map_or(0, |stat| stat.all.current);
+        if reserved != 0 {
             return Ok(());
         }
-        // Only ranges without memory are left.
+        // Only address ranges without memory are left.
         for kind in [PoolKind::Small, PoolKind::Large] {
             let ranges: Vec<_> = self.pool(PoolId::of(pair, kind)).unmapped.values().copied().collect();
             for range in ranges {

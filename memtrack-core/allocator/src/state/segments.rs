@@ -1,4 +1,4 @@
-//! The contents of a device, as PyTorch's snapshots list them: its segments with their blocks.
+//! The contents of a device in the form of PyTorch's snapshots: segments with their blocks.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -7,17 +7,18 @@ use crate::state::device::Device;
 use memtrack_model::snapshot::pytorch::{BlockInfo, BlockState, SegmentInfo};
 
 impl<M: DeviceMemory> Device<M> {
-    /// Returns all segments by address.
+    /// Returns all segments, sorted by address.
     pub(crate) fn segments(&self) -> Vec<SegmentInfo> {
-        let is_head =
-            |block: &Block| block.mapped && block.prev.some().is_none_or(|prev| !self.blocks[prev].mapped);
+        let is_head = |block: &Block| {
+            block.mapped && block.prev.to_option().is_none_or(|prev| !self.blocks[prev].mapped)
+        };
         let heads = self.blocks.iter().filter(|(_, block)| is_head(block));
         let mut segments: Vec<SegmentInfo> = heads.map(|(id, _)| self.segment(id)).collect();
         segments.sort_unstable_by_key(|segment| segment.address);
         segments
     }
 
-    /// Returns the start and the size of the segment of a live block; `None` when no live block begins there.
+    /// Returns the start and the size of a live block's segment; `None` when no live block begins at `address`.
     pub(crate) fn base_allocation(&self, address: u64) -> Option<Result<(u64, u64), AllocatorError>> {
         let block = &self.blocks[self.live.get(address)?];
         if block.is_expandable() {
@@ -27,7 +28,7 @@ impl<M: DeviceMemory> Device<M> {
             return Some(Err(AllocatorError::Unsupported(text.into())));
         }
         let mut end = block;
-        while let Some(next) = end.next.some() {
+        while let Some(next) = end.next.to_option() {
             end = &self.blocks[next];
         }
         Some(Ok((block.base, end.address + end.size - block.base)))
@@ -66,7 +67,7 @@ impl<M: DeviceMemory> Device<M> {
                 segment.active_size += size;
                 segment.requested_size += requested_size;
             }
-            at = block.next.some();
+            at = block.next.to_option();
         }
         segment
     }

@@ -1,15 +1,15 @@
-//! Statistics and their parts. Every change applies to the total and to the kind of pool it happens in.
+//! Statistics. Every change is counted in the total and for the kind of pool in which it happens.
 
 use memtrack_model::snapshot::pytorch::{MempoolId, PoolKind};
 use std::collections::BTreeMap;
 
-/// A value that goes up and down.
+/// A statistic: a value that increases and decreases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stat {
     /// The current value.
     pub current: i64,
-    /// The highest value.
+    /// The highest value so far.
     pub peak: i64,
     /// The sum of all increases.
     pub allocated: i64,
@@ -53,15 +53,15 @@ impl Stat {
     }
 }
 
-/// A value for all memory and for each kind of pool.
+/// A statistic for all memory and for each kind of pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StatArray {
-    /// All memory.
+    /// The statistic for all memory.
     pub all: Stat,
-    /// Small pools.
+    /// The statistic for small pools.
     pub small_pool: Stat,
-    /// Large pools.
+    /// The statistic for large pools.
     pub large_pool: Stat,
 }
 
@@ -92,38 +92,38 @@ impl StatArray {
         self.kind(kind).change(amount);
     }
 
-    fn each(&mut self) -> [&mut Stat; 3] {
+    fn stats_mut(&mut self) -> [&mut Stat; 3] {
         [&mut self.all, &mut self.small_pool, &mut self.large_pool]
     }
 }
 
-/// All statistics of one device, by PyTorch's names. Sizes in bytes.
+/// All statistics of one device, under PyTorch's names. Sizes are in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceStats {
-    /// Allocated blocks.
+    /// The number of allocated blocks.
     pub allocation: StatArray,
-    /// Segments taken from the device; mapped pages do not count.
+    /// The number of segments that are reserved from the device; mapped pages do not count.
     pub segment: StatArray,
-    /// Blocks that are allocated or waiting for other streams.
+    /// The number of active blocks: allocated, or freed while other streams still use them.
     pub active: StatArray,
-    /// Free blocks that cannot be released because others in their segment are live.
+    /// The number of free blocks that cannot be released because other blocks in their segment are live.
     pub inactive_split: StatArray,
-    /// Sizes of [`Self::allocation`].
+    /// The bytes of allocated blocks.
     pub allocated_bytes: StatArray,
-    /// Bytes taken from the device.
+    /// The bytes that are reserved from the device.
     pub reserved_bytes: StatArray,
-    /// Sizes of [`Self::active`].
+    /// The bytes of active blocks.
     pub active_bytes: StatArray,
-    /// Sizes of [`Self::inactive_split`].
+    /// The bytes of the blocks that [`Self::inactive_split`] counts.
     pub inactive_split_bytes: StatArray,
-    /// Requested bytes of active blocks.
+    /// The requested bytes of active blocks.
     pub requested_bytes: StatArray,
-    /// Allocated blocks that are as large as `max_split_size` or larger.
+    /// The number of allocated blocks of at least `max_split_size` bytes.
     pub oversize_allocations: Stat,
-    /// Segments that are as large as that.
+    /// The number of segments of at least `max_split_size` bytes.
     pub oversize_segments: Stat,
-    /// The number of times that the cache was emptied to try again.
+    /// The number of times that an allocation was retried after the cache was emptied.
     pub num_alloc_retries: i64,
     /// The number of times that memory ran out.
     pub num_ooms: i64,
@@ -133,11 +133,11 @@ pub struct DeviceStats {
     pub num_device_alloc: i64,
     /// The number of times that memory was released to the device.
     pub num_device_free: i64,
-    /// Requests rejected because they would exceed the limit.
+    /// The number of requests that `throw_on_cudamalloc_oom` rejected.
     pub num_oom_rejections: i64,
-    /// `max_split_size` when the allocator was created, in bytes; −1: no limit.
+    /// The option `max_split_size` when the allocator was created, in bytes; −1 for no limit.
     pub max_split_size: i64,
-    /// The memory of private pools, by id; pools that are gone stay listed.
+    /// The reserved bytes of private pools, by id. Removed pools stay listed.
     pub reserved_bytes_by_private_pools: BTreeMap<MempoolId, StatArray>,
 }
 
@@ -170,7 +170,7 @@ impl DeviceStats {
         ]
     }
 
-    fn each(&mut self) -> impl Iterator<Item = &mut Stat> {
+    fn stats_mut(&mut self) -> impl Iterator<Item = &mut Stat> {
         let arrays = [
             &mut self.allocation,
             &mut self.segment,
@@ -185,18 +185,18 @@ impl DeviceStats {
         arrays
             .into_iter()
             .chain(self.reserved_bytes_by_private_pools.values_mut())
-            .flat_map(StatArray::each)
+            .flat_map(StatArray::stats_mut)
             .chain([&mut self.oversize_allocations, &mut self.oversize_segments])
     }
 
     /// Resets every peak to the current value.
     pub(crate) fn reset_peak(&mut self) {
-        self.each().for_each(Stat::reset_peak);
+        self.stats_mut().for_each(Stat::reset_peak);
     }
 
     /// Resets sums and counters to 0.
     pub(crate) fn reset_accumulated(&mut self) {
-        self.each().for_each(Stat::reset_accumulated);
+        self.stats_mut().for_each(Stat::reset_accumulated);
         self.num_alloc_retries = 0;
         self.num_ooms = 0;
         self.num_sync_all_streams = 0;

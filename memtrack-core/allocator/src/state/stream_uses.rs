@@ -1,13 +1,13 @@
-//! The streams, other than its own, that use a block.
+//! The streams that use a block, besides the stream that it was allocated for.
 
 use crate::state::hash_order::HashOrder;
 use memtrack_model::event::StreamId;
 
-/// A set of streams in PyTorch's order.
+/// A set of streams, in the order of PyTorch's hash tables.
 #[derive(Debug, Default)]
 pub(crate) struct StreamUses(HashOrder<StreamId, ()>);
 
-/// Returns PyTorch's hash of a stream: device type, device and the number of the stream.
+/// Returns PyTorch's hash of a stream, which combines the device type, the device and the stream's number.
 pub(crate) fn stream_hash(device: u16, number: u64) -> u64 {
     (1u64 << 56).wrapping_add(u64::from(device) << 48).wrapping_add(number)
 }
@@ -23,7 +23,7 @@ impl StreamUses {
         self.0.keys()
     }
 
-    /// Returns the set without some streams; `None` if nothing is left.
+    /// Removes streams from the set; returns `None` if no stream is left.
     pub(crate) fn without(mut self: Box<Self>, streams: &[(u64, StreamId)]) -> Option<Box<Self>> {
         for &(hash, stream) in streams {
             self.0.remove(hash, stream);

@@ -1,5 +1,5 @@
-//! Frees that wait for the end of a graph capture: during a capture, work on its streams is only recorded,
-//! and no event could be recorded there.
+//! Frees that are deferred until the end of a graph capture: during a capture, work on its streams is captured
+//! instead of executed, so events on them would not show when the work is done.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -11,19 +11,19 @@ use hashbrown::HashMap;
 use memtrack_model::event::StreamId;
 use std::collections::VecDeque;
 
-/// The operations that a device has deferred until after a capture.
+/// The frees that a device has deferred until after a capture.
 #[derive(Debug, Default)]
 pub(crate) struct DeferredFrees {
-    /// Blocks that were freed during a capture and that other streams use; also those, capture or not, for
-    /// which a stream could record no event.
+    /// Blocks that other streams use and that were freed during a capture, or for which an event could not be
+    /// recorded.
     blocks: VecDeque<BlockId>,
-    /// Streams that a block was used on in a capture. They have been joined when it ends, so that no wait is
-    /// needed.
+    /// For each block, the streams that used it in a capture. They are joined when the capture ends, so that
+    /// the block need not wait for them.
     uses: HashMap<BlockId, Vec<(u64, StreamId)>, FixedState>,
 }
 
 impl DeferredFrees {
-    pub(crate) fn any(&self) -> bool {
+    pub(crate) fn has_blocks(&self) -> bool {
         !self.blocks.is_empty()
     }
 
@@ -31,11 +31,11 @@ impl DeferredFrees {
         self.blocks.push_back(id);
     }
 
-    pub(crate) fn used_in_capture(&mut self, id: BlockId, hash: u64, stream: StreamId) {
+    pub(crate) fn add_use_in_capture(&mut self, id: BlockId, hash: u64, stream: StreamId) {
         self.uses.entry(id).or_default().push((hash, stream));
     }
 
-    /// Removes a block that is free: its number will be reused.
+    /// Removes a block that has become free, because its id may be reused.
     #[inline]
     pub(crate) fn forget(&mut self, id: BlockId) {
         if !self.uses.is_empty() {
@@ -45,10 +45,10 @@ impl DeferredFrees {
 }
 
 impl<M: DeviceMemory> Device<M> {
-    /// Completes deferred operations after the capture: records events for the streams that are not joined,
-    /// and frees the blocks that have none.
-    pub(crate) fn end_deferred(&mut self, context: Caller) -> Result<(), AllocatorError> {
-        if self.private.capturing() {
+    /// Completes deferred frees after a capture: records events on streams that were not part of the capture, and
+    /// frees the blocks that no such stream uses.
+    pub(crate) fn complete_deferred_frees(&mut self, context: Caller) -> Result<(), AllocatorError> {
+        if self.private.is_capturing() {
             return Ok(());
         }
         while let Some(&id) = self.deferred.blocks.front() {

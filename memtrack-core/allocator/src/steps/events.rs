@@ -1,5 +1,5 @@
-//! Blocks that other streams use: their memory becomes free only when those streams have reached the point of
-//! the free.
+//! Blocks that other streams use: their memory becomes free only when those streams have done the work that was
+//! queued before the free.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::{DeviceError, DeviceMemory};
@@ -21,7 +21,7 @@ impl<M: DeviceMemory> Device<M> {
     }
 
     /// Records that a block is used on another stream too; returns `false` when no allocated block begins at
-    /// `address`. The block's own stream is ignored.
+    /// `address`. The stream that the block was allocated for is ignored.
     pub(crate) fn record_stream(&mut self, address: u64, stream: StreamId) -> bool {
         let Some(id) = self.live.get(address) else { return false };
         let hash = self.hash(stream);
@@ -30,13 +30,13 @@ impl<M: DeviceMemory> Device<M> {
             block.uses.get_or_insert_default().insert(hash, stream);
             // PyTorch checks the thread's current stream instead.
             if self.private.captures(stream) {
-                self.deferred.used_in_capture(id, hash, stream);
+                self.deferred.add_use_in_capture(id, hash, stream);
             }
         }
         true
     }
 
-    /// Records an event on each stream that uses a block. If one fails, nothing changes.
+    /// Records an event on each stream that uses a block. If an event cannot be recorded, nothing changes.
     #[cold]
     pub(crate) fn record_events(&mut self, id: BlockId) -> Result<(), AllocatorError> {
         let Some(uses) = &self.blocks[id].uses else { return Ok(()) };
@@ -58,14 +58,14 @@ impl<M: DeviceMemory> Device<M> {
     /// Returns whether blocks wait for streams or for the end of a capture.
     #[inline]
     pub(crate) fn has_pending(&self) -> bool {
-        !self.events.is_empty() || self.deferred.any()
+        !self.events.is_empty() || self.deferred.has_blocks()
     }
 
-    /// Frees the blocks whose events are done. Each stream's events are queried in order, up to the first
-    /// that is not done.
+    /// Frees the blocks whose events are done. The events of each stream are queried in order, up to the first
+    /// event that is not done.
     #[cold]
     pub(crate) fn process_events(&mut self, context: Caller) -> Result<(), AllocatorError> {
-        self.end_deferred(context)?;
+        self.complete_deferred_frees(context)?;
         let mut place = 0;
         while let Some(at) = self.events.next(place) {
             place = at + 1;
@@ -85,14 +85,14 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Waits for all events, or for those of a pair of pools, and frees their blocks.
+    /// Waits for all events, or for the events of blocks in a pair of pools, and frees the blocks.
     pub(crate) fn wait_for_events(
         &mut self,
         pair: Option<u32>,
         context: Caller,
     ) -> Result<(), AllocatorError> {
         self.stats.num_sync_all_streams += 1;
-        self.end_deferred(context)?;
+        self.complete_deferred_frees(context)?;
         let mut place = 0;
         while let Some(at) = self.events.next(place) {
             place = at + 1;

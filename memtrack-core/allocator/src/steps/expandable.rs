@@ -1,5 +1,5 @@
-//! Expandable segments: address space that is reserved once and gets memory page by page, so that a segment can grow
-//! where its last block ends.
+//! Expandable segments: address space that is reserved once, and into which memory is mapped page by page, so that a
+//! segment can grow at its end.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::{DeviceError, DeviceMemory};
@@ -11,7 +11,7 @@ use crate::state::pools::{PoolId, page_size};
 use crate::steps::malloc::Request;
 use memtrack_model::event::{Action, StackId, StreamId};
 
-/// A reserved range, in bytes.
+/// A reserved address range: its start, size and page size in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Range {
     base: u64,
@@ -19,7 +19,7 @@ struct Range {
     page: u64,
 }
 
-/// The reserved ranges, by number.
+/// The reserved address ranges, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
     slots: Vec<Range>,
@@ -42,8 +42,8 @@ impl Ranges {
 }
 
 impl<M: DeviceMemory> Device<M> {
-    /// Finds room for the request in a range, maps the missing pages and takes the block. Returns `None` when
-    /// there is not enough memory; pages mapped until then stay, free.
+    /// Finds room for the request in a range, maps the missing pages and returns the block. Returns `None` when
+    /// there is not enough memory; pages that were mapped by then stay, as free blocks.
     pub(crate) fn expand(&mut self, request: &Request) -> Result<Option<BlockId>, AllocatorError> {
         let Some(mut found) = self.find_room(request)? else { return Ok(None) };
         let size = request.size;
@@ -55,7 +55,7 @@ impl<M: DeviceMemory> Device<M> {
         }
         while self.blocks[found].size < size {
             let missing = size - self.blocks[found].size;
-            let Some(next) = self.blocks[found].next.some() else { return Ok(None) };
+            let Some(next) = self.blocks[found].next.to_option() else { return Ok(None) };
             let part = self.blocks[next].size.min(missing);
             if !self.map(next, part, request.context)? {
                 return Ok(None);
@@ -66,14 +66,14 @@ impl<M: DeviceMemory> Device<M> {
         Ok(Some(found))
     }
 
-    /// Returns the first place of the request's stream where consecutive free and unmapped blocks are large
-    /// enough, or a new range if there is none.
+    /// Returns the first block of the request's stream from which on consecutive free and unmapped blocks are large
+    /// enough, or the block of a new range if there is none.
     fn find_room(&mut self, request: &Request) -> Result<Option<BlockId>, AllocatorError> {
         let Request { size, stream, pool, .. } = *request;
         let unmapped = self.pool(pool).unmapped.range((stream, 0)..=(stream, u64::MAX));
         for (_, &id) in unmapped {
             let prev = self.blocks[id].prev;
-            let start = prev.some().filter(|&prev| self.blocks[prev].is_free()).unwrap_or(id);
+            let start = prev.to_option().filter(|&prev| self.blocks[prev].is_free()).unwrap_or(id);
             if self.has_room(start, size) {
                 return Ok(Some(start));
             }
@@ -85,7 +85,8 @@ impl<M: DeviceMemory> Device<M> {
         let mut bytes = 0;
         let mut at = start;
         while bytes < size {
-            let Some(block) = at.some().map(|id| &self.blocks[id]).filter(|block| block.is_free()) else {
+            let Some(block) = at.to_option().map(|id| &self.blocks[id]).filter(|block| block.is_free())
+            else {
                 return false;
             };
             bytes += block.size;
@@ -94,7 +95,7 @@ impl<M: DeviceMemory> Device<M> {
         true
     }
 
-    /// Reserves a new range, if a block of `needed` bytes fits into one.
+    /// Reserves a new range, unless `needed` bytes exceed the size of a range.
     fn reserve_range(
         &mut self,
         needed: u64,
@@ -120,11 +121,11 @@ impl<M: DeviceMemory> Device<M> {
         Ok(Some(id))
     }
 
-    /// Maps memory for the first `size` bytes of an unmapped block, rounded up to pages, and makes them a
-    /// free block. Returns `false` when there is not enough.
+    /// Maps memory for the first `size` bytes of an unmapped block, rounded up to pages, which become a free
+    /// block. Returns `false` when there is not enough memory.
     fn map(&mut self, id: BlockId, size: u64, context: Caller) -> Result<bool, AllocatorError> {
         let block = &self.blocks[id];
-        let (address, place, age) = (block.address, Self::place(block), block.age);
+        let (address, place, age) = (block.address, Self::stream_and_pool(block), block.age);
         let range = self.ranges.get(block.range);
         // Unmapped blocks begin and end at page boundaries.
         let mapped = round_up(size, range.page);
@@ -159,12 +160,12 @@ impl<M: DeviceMemory> Device<M> {
         Ok(true)
     }
 
-    /// Unmaps the whole pages inside a free block. The rest stays cached.
+    /// Unmaps the pages that a free block covers completely. The rest of the block stays cached.
     pub(crate) fn unmap(&mut self, id: BlockId, context: Caller) -> Result<(), AllocatorError> {
         let block = &self.blocks[id];
-        let (address, end, place) = (block.address, block.address + block.size, Self::place(block));
+        let (address, end, place) = (block.address, block.address + block.size, Self::stream_and_pool(block));
         let (age, base, range_id) = (block.age, block.base, block.range);
-        let context = context.or(block.segment_stack);
+        let context = context.or_stack(block.segment_stack);
         let range = self.ranges.get(range_id);
         let first = range.base + round_up(address - range.base, range.page);
         let last = range.base + (end - range.base) / range.page * range.page;
@@ -198,7 +199,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Releases a range's address space; `id` is the one unmapped block that covers it.
+    /// Releases the address space of a range; `id` is the unmapped block that covers the whole range.
     pub(crate) fn release_range(&mut self, id: BlockId) -> Result<(), AllocatorError> {
         let range_id = self.blocks[id].range;
         let range = self.ranges.get(range_id);
@@ -214,7 +215,7 @@ impl<M: DeviceMemory> Device<M> {
         (block.prev, block.next) = (id, next);
         let new = self.blocks.insert(block);
         self.blocks[id].next = new;
-        if let Some(next) = next.some() {
+        if let Some(next) = next.to_option() {
             self.blocks[next].prev = new;
         }
         new
@@ -225,7 +226,7 @@ impl<M: DeviceMemory> Device<M> {
         (block.prev, block.next) = (prev, id);
         let new = self.blocks.insert(block);
         self.blocks[id].prev = new;
-        if let Some(prev) = prev.some() {
+        if let Some(prev) = prev.to_option() {
             self.blocks[prev].next = new;
         }
         new

@@ -1,4 +1,4 @@
-//! Frees a block: at once if only its own stream used it, else when the other streams are done.
+//! Frees a block: at once, or if other streams use it, when those streams are done.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -16,7 +16,7 @@ impl<M: DeviceMemory> Device<M> {
         let block = &mut self.blocks[id];
         block.allocated = false;
         let (size, requested, place, kind) =
-            (block.size, block.requested, Self::place(block), block.pool.kind());
+            (block.size, block.requested, Self::stream_and_pool(block), block.pool.kind());
         let used_elsewhere = block.uses.is_some();
         self.stats.allocation.decrease(kind, 1);
         self.stats.allocated_bytes.decrease(kind, size);
@@ -25,10 +25,10 @@ impl<M: DeviceMemory> Device<M> {
         if size >= self.options.max_split_size {
             self.stats.oversize_allocations.decrease(1);
         }
-        if used_elsewhere && self.private.capturing() {
+        if used_elsewhere && self.private.is_capturing() {
             self.deferred.defer(id);
         } else if used_elsewhere {
-            // If this fails, it is tried again at the next request.
+            // If recording fails, the next request tries again.
             self.record_events(id).inspect_err(|_| self.deferred.defer(id))?;
         } else {
             self.complete(id, context);
@@ -36,24 +36,24 @@ impl<M: DeviceMemory> Device<M> {
         Ok(true)
     }
 
-    /// Returns the stack of a free, if it was captured; else that of the allocation. So if stacks of frees
-    /// are not kept, a block that waited for its streams has the stack of the request that queried them, as
-    /// in PyTorch.
+    /// Returns the stack of a free, if it was captured, else the stack of the allocation. As in PyTorch, if stacks
+    /// of frees are not captured, the free of a block that waited for streams has the stack of the request that
+    /// queried those.
     #[inline]
     pub(crate) fn context_of_free(&self, id: BlockId, context: Caller) -> Caller {
         match self.history.stacks {
-            Context::Alloc | Context::All => context.or(self.blocks[id].stack),
+            Context::Alloc | Context::All => context.or_stack(self.blocks[id].stack),
             Context::None | Context::State => Caller { stack: StackId::NONE, ..context },
         }
     }
 
-    /// Frees a block that is no longer used, together with its free neighbours.
+    /// Completes the free of a block that is no longer used: merges the block with its free neighbours, and caches it.
     #[inline(always)]
     pub(crate) fn complete(&mut self, id: BlockId, context: Caller) {
         let block = &mut self.blocks[id];
         let (size, requested) = (block.size, block.requested);
-        let (address, place, kind) = (block.address, Self::place(block), block.pool.kind());
-        let countable = !block.is_expandable();
+        let (address, place, kind) = (block.address, Self::stream_and_pool(block), block.pool.kind());
+        let counts_as_split = !block.is_expandable();
         block.stack = StackId::NONE;
         self.deferred.forget(id);
         let (prev, next) = (block.prev, block.next);
@@ -71,7 +71,7 @@ impl<M: DeviceMemory> Device<M> {
             blocks_change += 1;
             bytes_change += self.blocks[id].size as i64;
         }
-        if countable {
+        if counts_as_split {
             self.stats.inactive_split.change(kind, blocks_change);
             self.stats.inactive_split_bytes.change(kind, bytes_change);
         }
@@ -80,11 +80,11 @@ impl<M: DeviceMemory> Device<M> {
         self.stats.requested_bytes.decrease(kind, requested);
     }
 
-    /// Merges a neighbour into `into`, which is in no pool, if it is free and mapped in the same way as
-    /// `into`. Returns the neighbour's size, or 0.
+    /// Merges a neighbour into the block `into`, which must not be in a pool, if the neighbour is free and both are
+    /// mapped or both unmapped. Returns the neighbour's size, or 0 if it was not merged.
     #[inline]
     pub(crate) fn merge(&mut self, into: BlockId, neighbour: BlockId) -> u64 {
-        let Some(neighbour) = neighbour.some() else { return 0 };
+        let Some(neighbour) = neighbour.to_option() else { return 0 };
         let other = &self.blocks[neighbour];
         if !other.is_free() || other.mapped != self.blocks[into].mapped {
             return 0;
@@ -99,12 +99,12 @@ impl<M: DeviceMemory> Device<M> {
             block.address = address;
             block.prev = prev;
             block.segment_stack = segment_stack;
-            if let Some(prev) = prev.some() {
+            if let Some(prev) = prev.to_option() {
                 self.blocks[prev].next = into;
             }
         } else {
             block.next = next;
-            if let Some(next) = next.some() {
+            if let Some(next) = next.to_option() {
                 self.blocks[next].prev = into;
             }
         }

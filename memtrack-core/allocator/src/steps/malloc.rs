@@ -1,5 +1,5 @@
-//! Allocates a block: from the cache first, then from new memory, then after releasing everything that can be
-//! released.
+//! Allocates a block: from the cache, else from new memory, else from new memory after releasing all memory that can
+//! be released.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::{DeviceError, DeviceMemory};
@@ -15,24 +15,24 @@ use memtrack_model::snapshot::pytorch::PoolKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Allocation {
-    /// Its address.
+    /// The address of the block.
     pub address: u64,
-    /// Its size in bytes: the request rounded up, or more if the remainder was not worth splitting off.
+    /// The size of the block in bytes: the requested size rounded up, or more if the rest was too small to be split off.
     pub size: u64,
 }
 
 /// The parameters of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    /// The size as requested.
+    /// The requested size.
     pub(crate) requested: u64,
-    /// The size as a block.
+    /// The size of a block for the request.
     pub(crate) size: u64,
-    /// The size as a segment.
+    /// The size of a segment for the request.
     pub(crate) segment: u64,
     pub(crate) stream: StreamId,
     pub(crate) pool: PoolId,
-    /// Whether blocks of growing ranges can serve it.
+    /// Whether the request may be served from expandable segments.
     pub(crate) expands: bool,
     pub(crate) context: Caller,
 }
@@ -47,14 +47,14 @@ impl<M: DeviceMemory> Device<M> {
         context: Caller,
     ) -> Result<Allocation, AllocatorError> {
         let mut request = self.request(requested, stream, context)?;
-        let block = match self.take_cached(&request) {
+        let block = match self.allocate_cached(&request) {
             Some(block) => block,
-            None => self.take_new(&mut request)?,
+            None => self.allocate_new(&mut request)?,
         };
         Ok(self.finish_allocation(block, &request))
     }
 
-    /// Returns the parameters of the request, after completed events have freed their blocks.
+    /// Frees blocks whose events are done, and returns the parameters of the request.
     #[inline(always)]
     pub(crate) fn request(
         &mut self,
@@ -75,9 +75,9 @@ impl<M: DeviceMemory> Device<M> {
         Ok(Request { requested, size, segment, stream, pool, expands, context })
     }
 
-    /// Takes the best fitting free block out of the cache.
+    /// Removes the best-fitting free block from the cache and returns it.
     #[inline(always)]
-    pub(crate) fn take_cached(&mut self, request: &Request) -> Option<BlockId> {
+    pub(crate) fn allocate_cached(&mut self, request: &Request) -> Option<BlockId> {
         if self.options.garbage_collection_threshold > 0.0 && self.limit.is_some() {
             self.pool_mut(request.pool).searches += 1;
         }
@@ -86,7 +86,7 @@ impl<M: DeviceMemory> Device<M> {
         Some(best)
     }
 
-    /// Returns the block that [`Self::take_cached`] would take.
+    /// Returns the block that [`Self::allocate_cached`] would return.
     #[inline(always)]
     pub(crate) fn find_cached(&self, request: &Request) -> Option<BlockId> {
         let mut best = self.pool(request.pool).free.best(request.stream, request.size)?;
@@ -96,7 +96,7 @@ impl<M: DeviceMemory> Device<M> {
         let Request { size, .. } = *request;
         let found = self.blocks[best].size;
         let most = self.options.max_split_size;
-        // An oversize block is not used for a small request, and only within limits for a smaller large one.
+        // An oversize block is not used for a smaller request, unless that is oversize and only a little smaller.
         if size < most && found >= most {
             return None;
         }
@@ -106,8 +106,8 @@ impl<M: DeviceMemory> Device<M> {
         Some(best)
     }
 
-    /// Returns the best block if the first candidate is expandable: one that need not grow much, or, while
-    /// expandable segments are off, the first that is not expandable.
+    /// Returns the best block if the first candidate is expandable: the block that can grow least, or, while
+    /// expandable segments are off, the first block that is not expandable.
     #[cold]
     fn best_expandable(&self, request: &Request) -> Option<BlockId> {
         let mut candidates = self.pool(request.pool).free.at_least(request.stream, request.size);
@@ -116,7 +116,9 @@ impl<M: DeviceMemory> Device<M> {
         }
         let mut best = candidates.next()?;
         for next in candidates {
-            if !self.blocks[best].is_expandable() || self.room(next) >= self.room(best) {
+            if !self.blocks[best].is_expandable()
+                || self.size_with_growth(next) >= self.size_with_growth(best)
+            {
                 break;
             }
             best = next;
@@ -124,16 +126,16 @@ impl<M: DeviceMemory> Device<M> {
         Some(best)
     }
 
-    /// Returns the size that a block can grow to.
-    fn room(&self, id: BlockId) -> u64 {
+    /// Returns the size of a block together with unmapped space after it.
+    fn size_with_growth(&self, id: BlockId) -> u64 {
         let block = &self.blocks[id];
-        let next = block.next.some().map(|next| &self.blocks[next]).filter(|next| !next.mapped);
+        let next = block.next.to_option().map(|next| &self.blocks[next]).filter(|next| !next.mapped);
         block.size + next.map_or(0, |next| next.size)
     }
 
-    /// Gets memory that is not in the cache.
+    /// Allocates a block from memory that is not in the pool's cache.
     #[cold]
-    fn take_new(&mut self, request: &mut Request) -> Result<BlockId, AllocatorError> {
+    fn allocate_new(&mut self, request: &mut Request) -> Result<BlockId, AllocatorError> {
         if self.options.garbage_collection_threshold > 0.0 && self.limit.is_some() {
             self.collect_garbage(request.context)?;
         }
@@ -159,17 +161,17 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Takes a segment from the device, or maps pages; returns `None` when there is not enough memory.
+    /// Allocates a segment, or maps pages of an expandable segment; returns `None` when there is not enough memory.
     fn new_segment(&mut self, request: &Request) -> Result<Option<BlockId>, AllocatorError> {
         let Request { segment: size, stream, pool, expands, context, .. } = *request;
-        if self.limit.is_some_and(|limit| self.taken.saturating_add(size) > limit) {
+        if self.limit.is_some_and(|limit| self.reserved.saturating_add(size) > limit) {
             return Ok(None);
         }
-        self.refuse_preemptively(request)?;
+        self.reject_preemptively(request)?;
         if expands {
             return self.expand(request);
         }
-        let address = match self.take_segment(request) {
+        let address = match self.allocate_segment(request) {
             Ok(address) => address,
             Err(DeviceError::OutOfMemory) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -187,8 +189,8 @@ impl<M: DeviceMemory> Device<M> {
         Ok(Some(self.blocks.insert(block)))
     }
 
-    /// Takes a segment from the device, or from the pool's own source.
-    fn take_segment(&self, request: &Request) -> Result<u64, DeviceError> {
+    /// Allocates a segment from the device, or from the pool's own allocator.
+    fn allocate_segment(&self, request: &Request) -> Result<u64, DeviceError> {
         let Request { segment, stream, .. } = *request;
         match &self.pool(request.pool).source {
             None => self.memory.allocate(segment),
@@ -196,14 +198,14 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Returns whether new memory of a pool is mapped into growing ranges.
+    /// Returns whether new memory of a pool is mapped into expandable segments.
     #[inline]
     fn expands(&self, pool: PoolId) -> bool {
         self.options.expandable_segments && self.pool(pool).source.is_none()
     }
 
-    /// Searches the pools that lend to the default one when memory runs out. As in PyTorch, they lend no part
-    /// of a growing range.
+    /// Searches the private pools that may serve requests for the default pool when memory runs out. As in PyTorch,
+    /// blocks of expandable segments are not used for this.
     fn borrow_from_private_pools(&mut self, request: &mut Request) -> Option<BlockId> {
         if !request.pool.is_default() {
             return None;
@@ -211,7 +213,7 @@ impl<M: DeviceMemory> Device<M> {
         let kind = request.pool.kind();
         self.private.on_oom_pairs().into_iter().find_map(|pair| {
             let borrowed = Request { pool: PoolId::of(pair, kind), expands: false, ..*request };
-            let block = self.take_cached(&borrowed)?;
+            let block = self.allocate_cached(&borrowed)?;
             *request = borrowed;
             Some(block)
         })
@@ -229,24 +231,24 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Allocates a block that is in no pool to the client.
+    /// Splits a block that was removed from its pool if it is too large, and marks it as allocated.
     #[inline]
     fn finish_allocation(&mut self, found: BlockId, request: &Request) -> Allocation {
         let kind = request.pool.kind();
         let was_split = self.blocks[found].is_split();
-        let countable = !self.blocks[found].is_expandable();
+        let counts_as_split = !self.blocks[found].is_expandable();
         let id = if self.should_split(&self.blocks[found], request) {
             let id = self.split(found, request.size);
             let rest = self.blocks[found].size;
-            if countable && was_split {
+            if counts_as_split && was_split {
                 self.stats.inactive_split_bytes.decrease(kind, request.size);
-            } else if countable {
+            } else if counts_as_split {
                 self.stats.inactive_split_bytes.increase(kind, rest);
                 self.stats.inactive_split.increase(kind, 1);
             }
             id
         } else {
-            if countable && was_split {
+            if counts_as_split && was_split {
                 self.stats.inactive_split_bytes.decrease(kind, self.blocks[found].size);
                 self.stats.inactive_split.decrease(kind, 1);
             }
@@ -256,7 +258,7 @@ impl<M: DeviceMemory> Device<M> {
         block.allocated = true;
         block.requested = request.requested;
         block.stack = request.context.stack;
-        let (address, size, place) = (block.address, block.size, Self::place(block));
+        let (address, size, place) = (block.address, block.size, Self::stream_and_pool(block));
         self.live.insert(address, id);
         self.record(Action::Alloc, address, request.requested, place, request.context);
         self.stats.allocation.increase(kind, 1);
@@ -270,8 +272,8 @@ impl<M: DeviceMemory> Device<M> {
         Allocation { address, size }
     }
 
-    /// Splits `size` bytes off the front of a block as a separate block; the rest returns to the cache. The
-    /// new block has no segment stack, as in PyTorch.
+    /// Splits `size` bytes off the front of a block as a new block, and caches the rest. As in PyTorch, the new block
+    /// has no segment stack.
     #[inline]
     fn split(&mut self, rest: BlockId, size: u64) -> BlockId {
         let old = &mut self.blocks[rest];
@@ -284,7 +286,7 @@ impl<M: DeviceMemory> Device<M> {
         let prev = front.prev;
         let id = self.blocks.insert(front);
         self.blocks[rest].prev = id;
-        if let Some(prev) = prev.some() {
+        if let Some(prev) = prev.to_option() {
             self.blocks[prev].next = id;
         }
         self.cache(rest);

@@ -1,4 +1,4 @@
-//! The steps of a request: memory is found, taken, waited for, released, or refused.
+//! The steps of requests: allocate, free, wait for streams, map and release memory, and fail.
 
 pub(crate) mod deferred_frees;
 pub(crate) mod events;

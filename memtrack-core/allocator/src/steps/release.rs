@@ -1,4 +1,4 @@
-//! Releases cached memory to the device: old blocks, oversize blocks, everything.
+//! Releases cached memory to the device: old blocks, oversize blocks, or all of it.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -10,21 +10,20 @@ use crate::steps::malloc::Request;
 use memtrack_model::event::{Action, StreamId};
 use memtrack_model::snapshot::pytorch::{MempoolId, PoolKind};
 
-const LARGE: PoolId = PoolId(1);
+const LARGE_POOL: PoolId = PoolId(1);
 
 impl<M: DeviceMemory> Device<M> {
-    /// Releases cached blocks of the large pool that were not used for long, when more than the threshold's
-    /// share of the limit is taken. Rounds continue until enough is released; each releases all blocks of at
-    /// least the mean age.
+    /// Releases the oldest cached blocks of the large pool, if reserved memory exceeds the threshold's share of the
+    /// limit. Each round releases all blocks of at least the mean age, until enough is released.
     pub(crate) fn collect_garbage(&mut self, context: Caller) -> Result<(), AllocatorError> {
         let threshold = self.options.garbage_collection_threshold * self.limit.unwrap_or(u64::MAX) as f64;
-        let target = self.taken.saturating_sub(threshold as u64);
+        let target = self.reserved.saturating_sub(threshold as u64);
         if target == 0 {
             return Ok(());
         }
-        let pool = self.pool(LARGE);
+        let pool = self.pool(LARGE_POOL);
         let age = |id: &BlockId| pool.age(&self.blocks[*id]);
-        // Expandable blocks count for the mean, although they are not released.
+        // Expandable blocks count for the mean age, although they are not released.
         let whole: Vec<(BlockId, u64)> =
             pool.free.iter().filter(|&id| !self.blocks[id].is_split()).map(|id| (id, age(&id))).collect();
         let mut total_age: f64 = whole.iter().map(|&(_, age)| age as f64).sum();
@@ -54,7 +53,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Releases oversize blocks of the request's stream and pool until one like the request would fit.
+    /// Releases oversize blocks of the request's stream and pool until their sizes add up to the requested size.
     /// Returns whether that succeeded.
     pub(crate) fn release_available(&mut self, request: &Request) -> Result<bool, AllocatorError> {
         let oversize = self.options.max_split_size;
@@ -66,7 +65,7 @@ impl<M: DeviceMemory> Device<M> {
         let best = self.pool(pool).free.best(stream, wanted);
         if let Some(best) = best.filter(|&id| !self.blocks[id].is_expandable()) {
             if self.blocks[best].is_split() {
-                // Its segment has live neighbours: this is only possible after the limit was lowered.
+                // The segment has live blocks, which is only possible after `max_split_size_mb` was lowered.
                 return Ok(false);
             }
             self.release_segment(best, context)?;
@@ -88,23 +87,23 @@ impl<M: DeviceMemory> Device<M> {
         Ok(released >= wanted)
     }
 
-    /// Waits for all events and releases every cached block that can be: of the default pools, unless a graph
-    /// is being captured, and of private pools without users; or, for `only`, of that private pool once it is
-    /// unused.
+    /// Waits for all events and releases all cached blocks that can be released: those of the default pools,
+    /// unless a graph is being captured, and of private pools without users. With `only`, releases just that private
+    /// pool, if it has no users.
     pub(crate) fn release_cached(
         &mut self,
         only: Option<MempoolId>,
         context: Caller,
     ) -> Result<(), AllocatorError> {
-        // While a graph is captured, waiting is not allowed.
-        let capturing = self.private.capturing();
+        // Waiting is not allowed while a graph is captured.
+        let capturing = self.private.is_capturing();
         if only.is_none() && !capturing {
             return self.release_all(context);
         }
         self.release_freeable_pools(only, capturing, context)
     }
 
-    /// Waits for all events and releases every cached block that can be.
+    /// Waits for all events and releases all cached blocks that can be released.
     pub(crate) fn release_all(&mut self, context: Caller) -> Result<(), AllocatorError> {
         self.wait_for_events(None, context)?;
         self.release_pool_blocks(PoolId::of(0, PoolKind::Large), context)?;
@@ -112,7 +111,7 @@ impl<M: DeviceMemory> Device<M> {
         self.release_freeable_pools(None, false, context)
     }
 
-    /// Releases the blocks of private pools without users, or of one of them.
+    /// Releases the blocks of all private pools without users, or only of the pool `only`.
     fn release_freeable_pools(
         &mut self,
         only: Option<MempoolId>,
@@ -129,7 +128,7 @@ impl<M: DeviceMemory> Device<M> {
             }
             self.release_pool_blocks(PoolId::of(pair, PoolKind::Small), context)?;
             self.release_pool_blocks(PoolId::of(pair, PoolKind::Large), context)?;
-            self.forget_empty_pool(id)?;
+            self.remove_empty_pool(id)?;
         }
         Ok(())
     }
@@ -139,7 +138,8 @@ impl<M: DeviceMemory> Device<M> {
         self.release_blocks_of(pool, None, context)
     }
 
-    /// Does the same, optionally only for blocks of a stream.
+    /// Releases the unsplit blocks of a pool, then unmaps the free pages of its ranges; with `stream`, only blocks
+    /// of that stream.
     pub(crate) fn release_blocks_of(
         &mut self,
         pool: PoolId,
@@ -165,11 +165,11 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Releases the segment that consists of one free block.
+    /// Releases a segment that consists of one free block.
     fn release_segment(&mut self, id: BlockId, context: Caller) -> Result<(), AllocatorError> {
         let block = &self.blocks[id];
-        let (address, size, place) = (block.address, block.size, Self::place(block));
-        let context = context.or(block.segment_stack);
+        let (address, size, place) = (block.address, block.size, Self::stream_and_pool(block));
+        let context = context.or_stack(block.segment_stack);
         self.stats.num_device_free += 1;
         self.record(Action::SegmentFree, address, size, place, context);
         match &self.pool(place.1).source {

@@ -3,15 +3,15 @@
 use serde::Deserialize;
 use serde_json::{Number, Value};
 
-/// The first line: the devices.
+/// The first line of a workload: the devices.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Config {
     /// The number of devices.
-    #[serde(default = "one")]
+    #[serde(default = "one_device")]
     pub devices: u16,
-    /// Bytes of memory of each.
+    /// The memory of each device, in bytes.
     pub total_bytes: u64,
-    /// The settings at the start.
+    /// The settings string at the start.
     #[serde(default)]
     pub settings: String,
     /// The share of each device's memory that may be used.
@@ -19,43 +19,43 @@ pub struct Config {
     pub fraction: Option<f64>,
 }
 
-fn one() -> u16 {
+fn one_device() -> u16 {
     1
 }
 
-/// One line after the first. A missing device or stream is 0.
+/// A line of a workload after the first. A missing device or stream is 0.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Operation {
-    /// Allocates.
+    /// Allocates a block.
     Alloc {
-        /// Its name from now on.
+        /// The name of the block from now on.
         id: Value,
-        /// Bytes.
+        /// The requested size in bytes.
         size: Number,
-        /// For work on this stream.
+        /// The stream that the block is allocated for.
         #[serde(default)]
         stream: u64,
-        /// On this device.
+        /// The device that the block is allocated on.
         #[serde(default)]
         device: u16,
     },
-    /// Frees.
+    /// Frees a block.
     Free {
-        /// The block.
+        /// The name of the block.
         id: Value,
     },
     /// Records that another stream uses a block too.
     RecordStream {
-        /// Which block.
+        /// The name of the block.
         id: Value,
-        /// Which stream.
+        /// The stream that uses the block.
         #[serde(default)]
         stream: u64,
     },
-    /// Sets whether all streams' work counts as done from now on.
+    /// Sets whether the work of all streams counts as done from now on.
     EventsReady {
-        /// Whether it is done.
+        /// Whether the work counts as done.
         ready: bool,
     },
     /// Releases cached memory.
@@ -64,17 +64,17 @@ pub enum Operation {
     ResetPeak,
     /// Resets sums to 0, on every device.
     ResetAccumulated,
-    /// Limits the share of a device that may be used.
+    /// Limits the share of a device's memory that may be used.
     SetFraction {
         /// The device.
         #[serde(default)]
         device: u16,
-        /// The share.
+        /// The share of the device's memory.
         fraction: Number,
     },
     /// Changes settings.
     Settings {
-        /// The string.
+        /// The settings string.
         value: String,
     },
     /// Reports the statistics of every device.
@@ -85,17 +85,17 @@ pub enum Operation {
         #[serde(default)]
         file: Option<String>,
     },
-    /// Routes requests on a device to a pool, which is created the first time.
+    /// Routes requests on a device to a pool, which is created if it does not exist.
     BeginPool {
         /// The pool's name.
         pool: Value,
         /// The device.
         #[serde(default)]
         device: u16,
-        /// Whether the default pool may use it when memory runs out.
+        /// Whether the pool may serve requests for the default pool when memory runs out.
         #[serde(default)]
         use_on_oom: bool,
-        /// Whether its blocks are never split.
+        /// Whether the pool's blocks are never split.
         #[serde(default)]
         no_split: bool,
     },
@@ -115,7 +115,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Returns its name in the language.
+    /// Returns the value of `op` for this operation.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Alloc { .. } => "alloc",
@@ -135,7 +135,7 @@ impl Operation {
         }
     }
 
-    /// Returns the fields it may have in addition to `op`.
+    /// Returns the fields that this operation may have in addition to `op`.
     pub fn fields(&self) -> &'static [&'static str] {
         match self {
             Self::Alloc { .. } => &["id", "size", "stream", "device"],
@@ -147,12 +147,12 @@ impl Operation {
             Self::Settings { .. } => &["value"],
             Self::Snapshot { .. } => &["file"],
             Self::BeginPool { .. } => &["pool", "device", "use_on_oom", "no_split"],
-            // Its device is the one it was made for.
+            // `delete_pool` accepts a device and ignores it: the pool has the device that it was created for.
             Self::EndPool { .. } | Self::DeletePool { .. } => &["pool", "device"],
         }
     }
 
-    /// Returns the stream it is for, or 0.
+    /// Returns the stream of this operation, or 0 if it has none.
     pub fn stream(&self) -> u64 {
         match self {
             Self::Alloc { stream, .. } | Self::RecordStream { stream, .. } => *stream,
@@ -160,7 +160,7 @@ impl Operation {
         }
     }
 
-    /// Returns the id it names, if it names one.
+    /// Returns the id of the block that this operation is about, if any.
     pub fn id(&self) -> Option<&Value> {
         match self {
             Self::Alloc { id, .. } | Self::Free { id } | Self::RecordStream { id, .. } => Some(id),

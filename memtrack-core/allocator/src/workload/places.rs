@@ -1,28 +1,29 @@
-//! Locations in memory without addresses: segments are numbered in the order in which they were made.
+//! Converts addresses to locations that do not depend on addresses: the number of a segment, in the order of creation,
+//! and an offset.
 
 use crate::SimulatedMemory;
 use std::collections::BTreeMap;
 
-/// The segments of a device by address. An expandable range counts as one, from its first page on. The
-/// simulated device never reuses an address, so nothing is ever removed.
+/// The numbers of a device's segments, by address. An expandable range counts as one segment, created with its
+/// first page. The simulated device never reuses an address, so no segment is ever removed.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct SegmentNumbers {
     ordinals: BTreeMap<u64, u64>,
 }
 
-impl Places {
-    /// Adds a segment that was taken from the device.
+impl SegmentNumbers {
+    /// Adds a segment, which receives the next number.
     pub(super) fn add(&mut self, base: u64) {
         let next = self.ordinals.len() as u64;
         self.ordinals.entry(base).or_insert(next);
     }
 
-    /// Adds the range of mapped pages.
+    /// Adds the expandable range that contains a mapped page, unless it was added before.
     pub(super) fn add_range(&mut self, address: u64, memory: &SimulatedMemory) {
         self.add(memory.range_of(address).unwrap_or(address));
     }
 
-    /// Returns the number of a segment and the offset in it.
+    /// Returns the number of the segment that contains an address, and the offset in the segment.
     pub(super) fn find(&self, address: u64) -> (u64, u64) {
         let found = self.ordinals.range(..=address).next_back();
         found.map_or((0, 0), |(base, ordinal)| (*ordinal, address - base))

@@ -1,4 +1,4 @@
-//! Reads a workload: completely before anything runs, so that an unreadable one does not give half a result.
+//! Reads a workload, completely before any operation runs, so that an invalid workload does not lead to a partial result.
 
 use super::operation::{Config, Operation};
 use crate::memory::simulated::MAX_TOTAL;
@@ -11,24 +11,24 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, BufRead, Read};
 
-/// The maximum length of a line.
+/// The maximum length of a line, in bytes.
 const MAX_LINE_BYTES: usize = 1 << 20;
-/// The maximum number of streams. PyTorch creates 32 streams of a kind and then reuses them; this allows more
-/// for experiments.
+/// The maximum number of streams. PyTorch creates 32 streams per priority and then reuses them; experiments may
+/// use more.
 const MAX_STREAMS: u64 = 1 << 20;
-/// The number of devices that have an address space.
+/// The maximum number of devices: there is no address space for more simulated devices.
 const MAX_DEVICES: u16 = 63;
 
-/// A workload: devices and the operations on them.
+/// A workload: devices, and the operations on those devices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
     /// The devices.
     pub config: Config,
     /// The settings at the start.
     pub settings: Settings,
-    /// The operations, in order, of one thread.
+    /// The operations, in order, all on one thread.
     pub operations: Vec<Operation>,
-    /// Warnings about ignored parts, for the author.
+    /// Hints for the author about fields and settings that are ignored.
     pub hints: Vec<String>,
 }
 
@@ -70,26 +70,27 @@ impl From<io::Error> for WorkloadError {
     }
 }
 
-/// The maximum ratio of a workload's memory to the size of its file, beyond a fixed allowance.
+/// A workload may take this many times the size of its file in memory, plus [`MEMORY_ALLOWANCE`].
 const MAX_MEMORY_RATIO: u64 = 64;
+/// Bytes of memory that any workload may take.
 const MEMORY_ALLOWANCE: u64 = 64 << 20;
-/// The bytes of an operation, with its entry in the table of ids.
+/// The memory of an operation and its entry in the table of ids, in bytes.
 const OPERATION_BYTES: u64 = 2 * size_of::<Operation>() as u64;
 
 const CONFIG_FIELDS: &[&str] = &["devices", "total_bytes", "settings", "fraction"];
 
 #[derive(Deserialize)]
-struct First {
+struct ConfigLine {
     op: String,
     #[serde(flatten)]
     config: Config,
 }
 
 impl Workload {
-    /// Reads a workload, compressed or not, of at most `max_input` bytes uncompressed.
+    /// Reads a workload, which may be compressed and has at most `max_input` bytes when uncompressed.
     ///
     /// # Errors
-    /// Fails when it cannot be read or a line is not a valid operation.
+    /// Fails when `reader` fails or a line is not a valid operation.
     pub fn read(reader: impl Read, max_input: u64) -> Result<Self, WorkloadError> {
         let count = InputState::default();
         let (reader, _) = unpack(CountingReader { inner: reader, count: &count })?;
@@ -97,10 +98,10 @@ impl Workload {
         let mut number = 0;
         let mut line = Vec::new();
         let mut workload: Option<Self> = None;
-        // By id: the line of its alloc.
+        // The line of each id's allocation.
         let mut ids: HashMap<String, u64> = HashMap::new();
         while next_line(&mut reader, &mut line, &mut number)? {
-            // Checked first: a line that was cut there would only be invalid JSON.
+            // Checked before parsing: a line that is cut off at the limit would only be reported as invalid JSON.
             if reader.limit() == 0 {
                 let why =
                     format!("it has more than {max_input} bytes; raise --max-input if that is intended");
@@ -109,9 +110,10 @@ impl Workload {
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            let held =
+            let memory_bytes =
                 workload.as_ref().map_or(0, |workload| workload.operations.len() as u64) * OPERATION_BYTES;
-            if held > MEMORY_ALLOWANCE.saturating_add(count.bytes().saturating_mul(MAX_MEMORY_RATIO)) {
+            if memory_bytes > MEMORY_ALLOWANCE.saturating_add(count.bytes().saturating_mul(MAX_MEMORY_RATIO))
+            {
                 let why = "it would take too much memory for its size: it repeats the same data endlessly"
                     .to_owned();
                 return Err(WorkloadError::Line(number, why));
@@ -119,8 +121,8 @@ impl Workload {
             let wrong = |error: serde_json::Error| WorkloadError::Line(number, without_line(&error));
             match &mut workload {
                 None => {
-                    let first: First = serde_json::from_slice(&line).map_err(wrong)?;
-                    let mut first = Self::of_first(first, number)?;
+                    let first: ConfigLine = serde_json::from_slice(&line).map_err(wrong)?;
+                    let mut first = Self::from_config_line(first, number)?;
                     first.check_fields(&line, CONFIG_FIELDS, number);
                     workload = Some(first);
                 }
@@ -145,32 +147,32 @@ impl Workload {
         workload.ok_or(WorkloadError::Empty)
     }
 
-    fn of_first(First { op, config }: First, line: u64) -> Result<Self, WorkloadError> {
-        let refuse = |why: String| Err(WorkloadError::Line(line, why));
+    fn from_config_line(ConfigLine { op, config }: ConfigLine, line: u64) -> Result<Self, WorkloadError> {
+        let invalid = |why: String| Err(WorkloadError::Line(line, why));
         if op != "config" {
-            return refuse(format!("the first operation must be config, not {op}"));
+            return invalid(format!("the first operation must be config, not {op}"));
         }
         if !(1..=MAX_DEVICES).contains(&config.devices) {
-            return refuse(format!("devices must be from 1 to {MAX_DEVICES}, not {}", config.devices));
+            return invalid(format!("devices must be from 1 to {MAX_DEVICES}, not {}", config.devices));
         }
         if config.total_bytes > MAX_TOTAL {
-            return refuse(format!("total_bytes must be at most {MAX_TOTAL}, not {}", config.total_bytes));
+            return invalid(format!("total_bytes must be at most {MAX_TOTAL}, not {}", config.total_bytes));
         }
         if config.fraction.is_some_and(|fraction| !(0.0..=1.0).contains(&fraction)) {
-            return refuse("fraction must be from 0 to 1".into());
+            return invalid("fraction must be from 0 to 1".into());
         }
         let settings = Settings::parse(&config.settings).map_err(WorkloadError::Settings)?;
         if settings.backend() != AllocatorBackend::Native {
-            return refuse("settings: only backend:native can be simulated".into());
+            return invalid("settings: only backend:native can be simulated".into());
         }
         let hints =
             settings.warnings().iter().map(|warning| format!("line {line}: settings: {warning}")).collect();
         Ok(Self { config, settings, operations: Vec::new(), hints })
     }
 
-    /// Adds hints about fields of a line that are ignored.
+    /// Adds hints about unknown fields of a line, which are ignored.
     fn check_fields(&mut self, line: &[u8], known: &[&str], number: u64) {
-        // It was parsed before, so this cannot fail.
+        // The line was parsed before, so this cannot fail.
         let fields: HashMap<Cow<'_, str>, IgnoredAny> = serde_json::from_slice(line).unwrap_or_default();
         if fields.len() <= 1 {
             return;
@@ -190,7 +192,7 @@ impl Workload {
     }
 }
 
-/// Formats a parser's error of one line, without the line number, which is always 1.
+/// Formats the parser's error for a line, without the parser's line number, which is always 1.
 fn without_line(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let why = text.rsplit_once(" at line ").map_or(text.as_str(), |(why, _)| why);
@@ -200,7 +202,7 @@ fn without_line(error: &serde_json::Error) -> String {
     }
 }
 
-/// Reads a line, without its end, into `line`; `false` at the end of the input.
+/// Reads a line into `line`, without the line break; returns `false` at the end of the input.
 fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>, number: &mut u64) -> Result<bool, WorkloadError> {
     line.clear();
     let read = reader.by_ref().take(MAX_LINE_BYTES as u64).read_until(b'\n', line)?;

@@ -1,11 +1,11 @@
-//! The lines of a result.
+//! The lines of a workload's result.
 
 use crate::AllocatorSettings;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// One line. Fields that do not apply are left out.
+/// One line of a result. Fields that do not apply are omitted.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct ResultLine<'a> {
     pub(super) i: usize,
@@ -48,14 +48,14 @@ pub(super) struct ResultLine<'a> {
     pub(super) trace_lengths: Option<Vec<u64>>,
 }
 
-/// The texts of `memory_summary`.
+/// The texts that `memory_summary` returns.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
     pub(super) full: String,
     pub(super) abbreviated: String,
 }
 
-/// A segment, or a run of pages of a range.
+/// A segment, or consecutive mapped pages of an expandable range.
 #[derive(Debug, Serialize)]
 pub(super) struct SegmentLine {
     pub(super) device: u16,
@@ -69,11 +69,11 @@ pub(super) struct SegmentLine {
     pub(super) segment_type: &'static str,
     pub(super) segment_pool_id: (u64, u64),
     pub(super) is_expandable: bool,
-    /// Offset, size, requested size, state.
+    /// The offset, size, requested size, and state of each block.
     pub(super) blocks: Vec<(u64, u64, u64, &'static str)>,
 }
 
-/// Device, action, segment, offset, size, stream, pool.
+/// An event: device, action, segment, offset, size, stream, pool.
 #[derive(Debug, Serialize)]
 pub(super) struct EventLine(
     pub(super) u16,
@@ -85,7 +85,7 @@ pub(super) struct EventLine(
     #[serde(serialize_with = "pool_name")] pub(super) (u64, u64),
 );
 
-/// Serializes the pool's name: `0` for the default pool, else `"a_b"`.
+/// Serializes the id of a pool: `0` for the default pool, else `"a_b"`.
 fn pool_name<S: Serializer>(pool: &(u64, u64), serializer: S) -> Result<S::Ok, S::Error> {
     match pool {
         (0, 0) => serializer.serialize_u8(0),

@@ -1,8 +1,8 @@
-//! Runs a workload: each operation becomes one call, and the events that the devices record during it become
-//! its events.
+//! Runs a workload: each operation is one call of the allocator, and its result contains the events that the devices
+//! record during the call.
 
 use super::operation::Operation;
-use super::places::Places;
+use super::places::SegmentNumbers;
 use super::read::Workload;
 use super::result::{EventLine, ResultLine};
 use crate::{
@@ -15,7 +15,7 @@ use serde_json::{Number, Value};
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// Runs a workload and writes its results, one JSON object per line. Failed operations are results too.
+/// Runs a workload and writes the results, one JSON object per line. The errors of operations are part of the results.
 ///
 /// # Errors
 /// Fails when `output` cannot be written.
@@ -31,7 +31,7 @@ pub fn simulate(workload: &Workload, output: &mut impl Write) -> io::Result<()> 
                     line.oom = true;
                     line.message = Some(error.to_string());
                 }
-                // PyTorch does not name the key.
+                // PyTorch's messages do not contain the key.
                 AllocatorError::Settings(settings) => {
                     line.error = Some(format!("{}: {}", error.kind(), settings.text()));
                 }
@@ -44,31 +44,31 @@ pub fn simulate(workload: &Workload, output: &mut impl Write) -> io::Result<()> 
     run.write(output, end)
 }
 
-/// Runs a workload and returns its devices' events and statistics at the end, before its pools are dropped.
+/// Runs a workload and returns the snapshot and statistics of its devices at the end, before its pools are dropped.
 ///
 /// # Errors
 /// Fails when the first line requests devices that cannot be simulated.
 pub fn record(workload: &Workload) -> Result<(PytorchSnapshot, Vec<DeviceStats>), AllocatorError> {
     let mut run = Run::new(workload)?;
     for operation in &workload.operations {
-        // A failed operation is part of the result.
+        // Operations may fail: that is part of the recorded behaviour.
         let _ = run.operation(operation, &mut ResultLine::default());
     }
     let stats = run.devices().map(|device| run.allocator.statistics(device)).collect::<Result<_, _>>()?;
     Ok((run.allocator.snapshot(), stats))
 }
 
-/// The state of a run.
+/// The state of a run of a workload.
 pub(super) struct Run {
     pub(super) allocator: CachingAllocator<SimulatedMemory>,
     memories: Vec<SimulatedMemory>,
-    pub(super) places: Vec<Places>,
+    pub(super) segment_numbers: Vec<SegmentNumbers>,
     /// The number of events so far, by device.
     pub(super) recorded: Vec<u64>,
-    /// Addresses by id; 0 for blocks without memory.
+    /// The addresses of live blocks, by id; 0 for blocks of 0 bytes.
     live: HashMap<String, u64>,
     pools: HashMap<String, MemPool<SimulatedMemory>>,
-    /// The routes by pool and device, newest last.
+    /// The routes with their pools and devices, oldest first.
     routes: Vec<(String, u16, PoolRoute<SimulatedMemory>)>,
 }
 
@@ -87,7 +87,7 @@ impl Run {
         let history = HistoryOptions::new().context(Context::None);
         allocator.record_memory_history(Some(&history));
         Ok(Self {
-            places: memories.iter().map(|_| Places::default()).collect(),
+            segment_numbers: memories.iter().map(|_| SegmentNumbers::default()).collect(),
             recorded: vec![0; memories.len()],
             allocator,
             memories,
@@ -103,9 +103,9 @@ impl Run {
 
     fn write(&mut self, output: &mut impl Write, mut line: ResultLine<'_>) -> io::Result<()> {
         line.events = self.events().map_err(io::Error::other)?;
-        // The segments made by an operation are known only after its events.
+        // Segments that an operation creates are known only after its events.
         if let (Some(address), Some(device)) = (line.seg, line.off) {
-            let (segment, offset) = self.places[device as usize].find(address);
+            let (segment, offset) = self.segment_numbers[device as usize].find(address);
             (line.seg, line.off) = (Some(segment), Some(offset));
         }
         serde_json::to_writer(&mut *output, &line)?;
@@ -117,19 +117,19 @@ impl Run {
         let mut lines = Vec::new();
         for device in self.devices() {
             let ordinal = usize::from(device.0);
-            let (places, memory) = (&mut self.places[ordinal], &self.memories[ordinal]);
+            let (segment_numbers, memory) = (&mut self.segment_numbers[ordinal], &self.memories[ordinal]);
             for entry in self.allocator.take_history(device)? {
                 self.recorded[ordinal] += 1;
                 match entry.action {
-                    Action::SegmentAlloc => places.add(entry.address),
-                    Action::SegmentMap => places.add_range(entry.address, memory),
+                    Action::SegmentAlloc => segment_numbers.add(entry.address),
+                    Action::SegmentMap => segment_numbers.add_range(entry.address, memory),
                     _ => {}
                 }
                 let (segment, offset) = match entry.action {
                     Action::Snapshot => (None, None),
                     Action::Oom => (None, Some(entry.address)),
                     _ => {
-                        let (segment, offset) = places.find(entry.address);
+                        let (segment, offset) = segment_numbers.find(entry.address);
                         (Some(segment), Some(offset))
                     }
                 };
@@ -213,7 +213,7 @@ impl Run {
         line: &mut ResultLine<'a>,
     ) -> Result<(), AllocatorError> {
         let Some(size) = size.as_u64().filter(|&size| i64::try_from(size).is_ok()) else {
-            // As a tensor of such a size fails.
+            // PyTorch's error for a tensor of such a size.
             line.error = Some(if size.as_i64().is_some() {
                 format!("RuntimeError: Trying to create tensor with negative dimension {size}: [{size}]")
             } else {

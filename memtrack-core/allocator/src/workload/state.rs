@@ -1,4 +1,4 @@
-//! The state at one moment of a run: statistics, segments, and the last line of a result.
+//! The state of a run at one moment: statistics, segments, and the last line of a result.
 
 use super::result::{ResultLine, SegmentLine, Summary};
 use super::run::Run;
@@ -21,8 +21,8 @@ impl Run {
     }
 
     fn segment(&self, segment: &SegmentInfo) -> SegmentLine {
-        let places = &self.places[usize::from(segment.device.0)];
-        let (ordinal, offset) = places.find(segment.address);
+        let segment_numbers = &self.segment_numbers[usize::from(segment.device.0)];
+        let (ordinal, offset) = segment_numbers.find(segment.address);
         let blocks = segment.blocks.iter();
         SegmentLine {
             device: segment.device.0,
@@ -45,7 +45,7 @@ impl Run {
         }
     }
 
-    /// Returns the last line: the state at the end.
+    /// Returns the last line of a result: the state at the end.
     pub(super) fn end(&mut self, i: usize) -> Result<ResultLine<'static>, AllocatorError> {
         let mut line = ResultLine { i, op: "end", ..ResultLine::default() };
         line.trace_lengths = Some(self.recorded.clone());

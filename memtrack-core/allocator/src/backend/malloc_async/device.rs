@@ -1,8 +1,8 @@
-//! One device's default pool, through the driver: memory from it, and its statistics.
+//! One device's default pool in the driver: allocation, frees, and statistics.
 #![allow(unsafe_code)]
 
 use super::calls::{get, handle, set, wait_on};
-use crate::memory::cuda_context::{Context, check, failed, is_no_stream, within};
+use crate::memory::cuda_context::{Context, check, failed, is_invalid_stream, with_context};
 use crate::memory::device_memory::DeviceError;
 use crate::settings::sizes::format_size;
 use crate::{AllocatorError, DeviceStats, MemoryInfo, OutOfMemoryError};
@@ -15,8 +15,8 @@ use memtrack_model::OutOfMemory;
 use memtrack_model::event::{DeviceId, StreamId};
 use std::ptr;
 
-/// The driver functions called below, in addition to those that statistics need.
-pub(super) const NEEDED: &[&str] = &[
+/// The driver functions called below, in addition to those for statistics.
+pub(super) const REQUIRED_FUNCTIONS: &[&str] = &[
     "cuCtxSynchronize",
     "cuDeviceGetDefaultMemPool",
     "cuEventCreate",
@@ -30,63 +30,63 @@ pub(super) const NEEDED: &[&str] = &[
     "cuStreamWaitEvent",
 ];
 
-/// PyTorch's text for an address it does not know.
-pub(super) const UNKNOWN: &str = "INTERNAL ASSERT FAILED: ptr not found in ptr_info";
+/// PyTorch's text for an unknown address.
+pub(super) const UNKNOWN_POINTER: &str = "INTERNAL ASSERT FAILED: ptr not found in ptr_info";
 
 #[derive(Debug)]
 pub(super) struct Device {
     pub(super) id: DeviceId,
     context: Context,
-    /// The default pool, and the stream on which memory of several streams is freed; present from the first
-    /// use on.
-    started: Option<Started>,
+    /// The default pool, and the stream on which memory that several streams use is freed; present from the
+    /// first use on.
+    handles: Option<Handles>,
     used: u64,
-    /// The bytes that may be used; all bits set: no limit.
+    /// The limit for `used`, in bytes; `u64::MAX` for no limit.
     limit: u64,
-    live: HashMap<u64, Live, FixedState>,
+    live: HashMap<u64, LiveBlock, FixedState>,
 }
 
-/// Handles of the driver, which any thread may use.
+/// Driver handles, which any thread may use.
 #[derive(Clone, Copy, Debug)]
-struct Started {
+struct Handles {
     pool: usize,
-    unifying: usize,
+    freeing_stream: usize,
 }
 
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct LiveBlock {
     pub(super) size: u64,
     pub(super) stream: StreamId,
-    /// Other streams that use it.
+    /// Other streams that use the block.
     uses: Vec<StreamId>,
 }
 
 impl Device {
-    /// Opens the device with that number in this process.
+    /// Opens the device with the ordinal that it has in this process.
     pub(super) fn new(ordinal: u16) -> Result<Self, GpuError> {
         Ok(Self {
             id: DeviceId(ordinal),
-            context: Context::of(ordinal, NEEDED)?,
-            started: None,
+            context: Context::of(ordinal, REQUIRED_FUNCTIONS)?,
+            handles: None,
             used: 0,
             limit: u64::MAX,
             live: HashMap::default(),
         })
     }
 
-    fn within<R>(&self, action: impl FnOnce() -> Result<R, DeviceError>) -> Result<R, DeviceError> {
-        within(self.context.handle, action)
+    fn with_context<R>(&self, action: impl FnOnce() -> Result<R, DeviceError>) -> Result<R, DeviceError> {
+        with_context(self.context.handle, action)
     }
 
     /// Makes the pool keep freed memory, as PyTorch does at a device's first use.
-    fn start(&mut self) -> Result<Started, DeviceError> {
-        if let Some(started) = self.started {
-            return Ok(started);
+    fn start(&mut self) -> Result<Handles, DeviceError> {
+        if let Some(handles) = self.handles {
+            return Ok(handles);
         }
         let device = self.context.device;
-        let started = self.within(|| {
+        let handles = self.with_context(|| {
             let (mut pool, mut stream) = (ptr::null_mut(), ptr::null_mut());
-            // SAFETY: the out-parameter is ours, the device the context's.
+            // SAFETY: the out-parameter is a local variable, and the device is that of the context.
             let code = unsafe { sys::cuDeviceGetDefaultMemPool(&raw mut pool, device) };
             check("cuDeviceGetDefaultMemPool", code)?;
             set(pool, Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX)?;
@@ -98,12 +98,12 @@ impl Device {
                 set(pool, reuse, 1)?;
             }
             let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-            // SAFETY: the out-parameter is ours.
+            // SAFETY: the out-parameter is a local variable.
             check("cuStreamCreate", unsafe { sys::cuStreamCreate(&raw mut stream, flags) })?;
-            Ok(Started { pool: pool as usize, unifying: stream as usize })
+            Ok(Handles { pool: pool as usize, freeing_stream: stream as usize })
         })?;
-        self.started = Some(started);
-        Ok(started)
+        self.handles = Some(handles);
+        Ok(handles)
     }
 
     pub(super) fn allocate(&mut self, size: u64, stream: StreamId) -> Result<u64, AllocatorError> {
@@ -111,16 +111,16 @@ impl Device {
         let allocated = if self.used.saturating_add(size) > self.limit {
             Err(DeviceError::OutOfMemory)
         } else {
-            self.within(|| {
+            self.with_context(|| {
                 let mut address = 0;
-                // SAFETY: the out-parameter is ours; the client promises that its stream is one of this device.
+                // SAFETY: the out-parameter is a local variable; the client guarantees that the stream belongs to this device.
                 let code = unsafe { sys::cuMemAllocAsync(&raw mut address, size as usize, handle(stream)) };
                 check("cuMemAllocAsync", code).map(|()| address)
             })
         };
         match allocated {
             Ok(address) => {
-                self.live.insert(address, Live { size, stream, uses: Vec::new() });
+                self.live.insert(address, LiveBlock { size, stream, uses: Vec::new() });
                 self.used += size;
                 Ok(address)
             }
@@ -129,17 +129,17 @@ impl Device {
         }
     }
 
-    /// Returns whether it allocated an address.
-    pub(super) fn knows(&self, address: u64) -> bool {
+    /// Returns whether this device allocated the block at an address.
+    pub(super) fn owns(&self, address: u64) -> bool {
         self.live.contains_key(&address)
     }
 
-    /// Returns the record of allocated memory.
-    pub(super) fn look(&self, address: u64) -> Option<&Live> {
+    /// Returns the live block at an address.
+    pub(super) fn live_block(&self, address: u64) -> Option<&LiveBlock> {
         self.live.get(&address)
     }
 
-    /// Records that another stream uses memory too; its own stream is ignored.
+    /// Records that another stream uses a block too; the block's own stream is ignored.
     pub(super) fn record_stream(&mut self, address: u64, stream: StreamId) {
         let live = self.live.get_mut(&address).filter(|live| live.stream != stream);
         if let Some(live) = live.filter(|live| !live.uses.contains(&stream)) {
@@ -147,14 +147,14 @@ impl Device {
         }
     }
 
-    /// Limits the memory that may be used to a share of the device's.
+    /// Limits the memory that may be used to a share of the device's memory.
     pub(super) fn set_fraction(&mut self, fraction: f64) -> Result<(), DeviceError> {
         self.start()?;
         self.limit = (fraction * self.memory_info()?.total_bytes as f64) as u64;
         Ok(())
     }
 
-    /// Returns the share that may be used.
+    /// Returns the share of the device's memory that may be used.
     pub(super) fn fraction(&self) -> Result<f64, DeviceError> {
         if self.limit == u64::MAX {
             return Ok(1.0);
@@ -164,9 +164,9 @@ impl Device {
 
     /// Waits for all work and makes the pool release its unused memory.
     pub(super) fn trim(&self) -> Result<(), DeviceError> {
-        let Some(Started { pool, .. }) = self.started else { return Ok(()) };
-        self.within(|| {
-            // SAFETY: the context is current, the pool the device's.
+        let Some(Handles { pool, .. }) = self.handles else { return Ok(()) };
+        self.with_context(|| {
+            // SAFETY: the context is current, and the pool is that of the device.
             unsafe {
                 check("cuCtxSynchronize", sys::cuCtxSynchronize())?;
                 check("cuMemPoolTrimTo", sys::cuMemPoolTrimTo(pool as sys::CUmemoryPool, 0))
@@ -174,7 +174,7 @@ impl Device {
         })
     }
 
-    /// Resets the pool's peaks to its current numbers, which is how the driver defines setting them to 0.
+    /// Resets the pool's peaks to the current values: the driver does that when they are set to 0.
     pub(super) fn reset_peaks(&mut self) -> Result<(), DeviceError> {
         let pool = self.start()?.pool as sys::CUmemoryPool;
         set(pool, Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0)?;
@@ -205,33 +205,33 @@ impl Device {
         }))
     }
 
-    /// Frees allocated memory: on its stream, or behind all streams that use it.
+    /// Frees a block: on its stream, or after the work of all streams that use it.
     pub(super) fn free(&mut self, address: u64) -> Result<(), AllocatorError> {
-        let unknown = AllocatorError::Unsupported(UNKNOWN.into());
+        let unknown = AllocatorError::Unsupported(UNKNOWN_POINTER.into());
         let live = self.live.remove(&address).ok_or(unknown)?;
-        let done = self.start().and_then(|started| {
-            self.within(|| {
+        let done = self.start().and_then(|handles| {
+            self.with_context(|| {
                 let last = if live.uses.is_empty() {
                     live.stream
                 } else {
-                    let unifying = StreamId(started.unifying as u64);
+                    let freeing_stream = StreamId(handles.freeing_stream as u64);
                     let users = std::iter::once(&live.stream).chain(&live.uses);
-                    users.copied().try_for_each(|stream| wait_on(unifying, stream))?;
-                    unifying
+                    users.copied().try_for_each(|stream| wait_on(freeing_stream, stream))?;
+                    freeing_stream
                 };
-                // SAFETY: the driver allocated the memory and it was not freed yet; the client named all
-                // uses.
+                // SAFETY: the driver allocated the memory and it was not freed yet; the client recorded all
+                // streams that use it.
                 let freed = unsafe { sys::cuMemFreeAsync(address, handle(last)) };
-                if !is_no_stream(freed) {
+                if !is_invalid_stream(freed) {
                     return check("cuMemFreeAsync", freed);
                 }
-                // Work queued on a stream that was destroyed continues: it is waited for.
-                // SAFETY: the context is current, and nothing that is queued uses the memory any more.
+                // Work queued on a destroyed stream continues, so this waits for the whole device.
+                // SAFETY: the context is current, and no queued work uses the memory any more.
                 unsafe {
                     check("cuCtxSynchronize", sys::cuCtxSynchronize())?;
                     check(
                         "cuMemFreeAsync",
-                        sys::cuMemFreeAsync(address, handle(StreamId(started.unifying as u64))),
+                        sys::cuMemFreeAsync(address, handle(StreamId(handles.freeing_stream as u64))),
                     )
                 }
             })
@@ -249,7 +249,7 @@ impl Device {
     }
 
     pub(super) fn memory_info(&self) -> Result<MemoryInfo, DeviceError> {
-        self.within(|| {
+        self.with_context(|| {
             let (free, total) = result::mem_get_info().map_err(|error| failed("cuMemGetInfo", error.0))?;
             Ok(MemoryInfo::new(free as u64, total as u64))
         })
@@ -257,7 +257,7 @@ impl Device {
 
     pub(super) fn statistics(&self) -> Result<DeviceStats, DeviceError> {
         let mut stats = DeviceStats::default();
-        let Some(Started { pool, .. }) = self.started else { return Ok(stats) };
+        let Some(Handles { pool, .. }) = self.handles else { return Ok(stats) };
         let [reserved, reserved_high, used, used_high] = [
             Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
             Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH,
@@ -267,7 +267,7 @@ impl Device {
         .map(|attribute| get(pool as sys::CUmemoryPool, attribute));
         (stats.reserved_bytes.all.current, stats.reserved_bytes.all.peak) = (reserved?, reserved_high?);
         (stats.allocated_bytes.all.current, stats.allocated_bytes.all.peak) = (used?, used_high?);
-        // The driver does not distinguish allocated memory from memory that waits for a stream.
+        // The driver does not distinguish allocated memory from freed memory that a stream still uses.
         stats.active_bytes = stats.allocated_bytes;
         Ok(stats)
     }
@@ -275,22 +275,22 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        let Some(Started { unifying, .. }) = self.started else { return };
-        // A failure cannot be reported here, and at the end of the process the driver may be gone.
-        let _ = self.within(|| {
-            let unifying = unifying as sys::CUstream;
+        let Some(Handles { freeing_stream, .. }) = self.handles else { return };
+        // A failure cannot be reported here, and at the end of the process the driver may be unloaded.
+        let _ = self.with_context(|| {
+            let freeing_stream = freeing_stream as sys::CUstream;
             if !self.live.is_empty() {
-                // Their streams may be gone by now, so they are freed after all other work.
+                // The streams of live blocks may be destroyed by now, so the blocks are freed after all work.
                 // SAFETY: the context is current.
                 let _ = unsafe { sys::cuCtxSynchronize() };
             }
             for &address in self.live.keys() {
-                // SAFETY: the driver allocated it and it was not freed yet; no other code can refer to it any
-                // more.
-                let _ = unsafe { sys::cuMemFreeAsync(address, unifying) };
+                // SAFETY: the driver allocated the block and it was not freed yet; no other code can refer to it
+                // any more.
+                let _ = unsafe { sys::cuMemFreeAsync(address, freeing_stream) };
             }
-            // SAFETY: made by `start`, and not used from here on.
-            check("cuStreamDestroy", unsafe { sys::cuStreamDestroy_v2(unifying) })
+            // SAFETY: `start` created the stream, and it is not used from here on.
+            check("cuStreamDestroy", unsafe { sys::cuStreamDestroy_v2(freeing_stream) })
         });
     }
 }

@@ -1,35 +1,35 @@
-//! The backend `cudaMallocAsync`: memory from the driver's stream-ordered pool, which does its own caching.
-//! Reports contain the driver's numbers for its default pool; nothing is known about blocks.
+//! The backend `cudaMallocAsync`: memory from the driver's stream-ordered pool, which caches memory itself.
+//! Statistics are the driver's, for its default pool; they do not cover single blocks.
 
 mod calls;
 mod device;
 
-use super::{Backend, OomObserver, checked_fraction, not_yet};
+use super::{Backend, OomObserver, checked_fraction, unsupported};
 use crate::memory::cuda_context::device_count;
 use crate::settings::sizes::TOO_LARGE;
 use crate::state::caller;
 use crate::{AllocatorError, DeviceStats, HistoryOptions, MemoryInfo};
-use device::{Device, NEEDED, UNKNOWN};
+use device::{Device, REQUIRED_FUNCTIONS, UNKNOWN_POINTER};
 use memtrack_model::event::{Action, DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The driver's pools of all devices, behind the functions of `torch.cuda.memory`. Live memory is freed when
-/// it is dropped.
+/// The driver's pools of all devices, behind the functions of `torch.cuda.memory`. Dropping this frees live
+/// memory.
 #[derive(Debug)]
 pub struct CudaMallocAsync {
     devices: Box<[Mutex<Device>]>,
 }
 
 impl CudaMallocAsync {
-    /// Opens the pools of all devices that this process may use. The memory of a device is touched at its
-    /// first allocation.
+    /// Opens the pools of all devices that this process may use. A pool is not changed before the first
+    /// allocation on its device.
     ///
     /// # Errors
-    /// Fails when there is no driver, or it has no stream-ordered allocation.
+    /// Fails when there is no driver, or the driver has no stream-ordered allocation.
     pub fn new() -> Result<Self, AllocatorError> {
         let device = |ordinal| Ok(Mutex::new(Device::new(ordinal)?));
-        let devices: Result<_, AllocatorError> = (0..device_count(NEEDED)?).map(device).collect();
+        let devices: Result<_, AllocatorError> = (0..device_count(REQUIRED_FUNCTIONS)?).map(device).collect();
         Ok(Self { devices: devices? })
     }
 
@@ -38,10 +38,10 @@ impl CudaMallocAsync {
         self.devices.get(usize::from(device.0)).map(lock).ok_or(wrong)
     }
 
-    /// Returns the device that allocated an address.
+    /// Locks and returns the device that allocated the block at an address.
     fn owner(&self, address: u64) -> Result<MutexGuard<'_, Device>, AllocatorError> {
-        let known = |device: &MutexGuard<'_, Device>| device.knows(address);
-        let unknown = AllocatorError::Unsupported(UNKNOWN.into());
+        let known = |device: &MutexGuard<'_, Device>| device.owns(address);
+        let unknown = AllocatorError::Unsupported(UNKNOWN_POINTER.into());
         self.devices.iter().map(lock).find(known).ok_or(unknown)
     }
 }
@@ -52,8 +52,8 @@ fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
     device.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn refuse<T>(what: &str) -> Result<T, AllocatorError> {
-    not_yet("cudaMallocAsync", what)
+fn unsupported_call<T>(what: &str) -> Result<T, AllocatorError> {
+    unsupported("cudaMallocAsync", what)
 }
 
 impl Backend for CudaMallocAsync {
@@ -89,8 +89,8 @@ impl Backend for CudaMallocAsync {
             return Ok(());
         }
         let mut device = self.owner(address)?;
-        // Reported before another thread can get the memory.
-        let freed = device.look(address).map(|live| (live.stream, live.size));
+        // Reported before another thread can allocate the memory.
+        let freed = device.live_block(address).map(|live| (live.stream, live.size));
         if let Some((stream, size)) = freed {
             report(Action::FreeRequested, device.id, stream, address, size);
             device.free(address)?;
@@ -127,7 +127,7 @@ impl Backend for CudaMallocAsync {
         Ok(self.device(device)?.reset_peaks()?)
     }
 
-    /// Has no effect: the driver keeps no sums.
+    /// Has no effect: the driver has no accumulated statistics.
     fn reset_accumulated_memory_stats(&self, device: DeviceId) -> Result<(), AllocatorError> {
         self.device(device).map(drop)
     }
@@ -137,7 +137,7 @@ impl Backend for CudaMallocAsync {
     }
 
     fn record_memory_history(&self, _options: Option<&HistoryOptions>) -> Result<(), AllocatorError> {
-        refuse("recordHistory")
+        unsupported_call("recordHistory")
     }
 
     fn snapshot(&self) -> Result<PytorchSnapshot, AllocatorError> {
@@ -150,7 +150,7 @@ impl Backend for CudaMallocAsync {
     }
 
     fn attach_out_of_memory_observer(&self, _observer: OomObserver) -> Result<(), AllocatorError> {
-        refuse("attachOutOfMemoryObserver")
+        unsupported_call("attachOutOfMemoryObserver")
     }
 }
 

@@ -1,8 +1,8 @@
-//! The functions of a loaded allocator: calls that the library provides are forwarded; others are refused, as
-//! in PyTorch.
+//! Implements [`Backend`] for a loaded allocator: calls that the library supports are forwarded; other calls fail,
+//! as in PyTorch.
 #![allow(unsafe_code)]
 
-use super::super::{Backend, OomObserver, checked_fraction, not_yet};
+use super::super::{Backend, OomObserver, checked_fraction, unsupported};
 use super::Pluggable;
 use crate::state::caller;
 use crate::{AllocatorError, DeviceStats, HistoryOptions, MemoryInfo, OutOfMemoryError, PoolAllocator};
@@ -11,8 +11,8 @@ use memtrack_model::event::{DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::ffi::c_void;
 
-fn refuse<T>(what: &str) -> Result<T, AllocatorError> {
-    not_yet("CUDAPluggableAllocator", what)
+fn unsupported_call<T>(what: &str) -> Result<T, AllocatorError> {
+    unsupported("CUDAPluggableAllocator", what)
 }
 
 impl Backend for Pluggable {
@@ -32,7 +32,7 @@ impl Backend for Pluggable {
         if size == 0 {
             return Ok(0);
         }
-        self.take(size, device, stream, true).ok_or_else(|| {
+        self.allocate_from_library(size, device, stream, true).ok_or_else(|| {
             let error = out_of_memory(size, device, stream);
             caller::report_oom(&error);
             AllocatorError::OutOfMemory(Box::new(error))
@@ -55,7 +55,7 @@ impl Backend for Pluggable {
 
     fn record_stream(&self, address: u64, stream: StreamId) -> Result<(), AllocatorError> {
         if let Some(record_stream) = self.record_stream {
-            // SAFETY: of that type, by the promise at `set_record_stream_fn`.
+            // SAFETY: the caller of `set_record_stream_fn` guaranteed the type.
             unsafe { record_stream(address as *mut c_void, stream.0 as *mut c_void) };
         }
         Ok(())
@@ -63,7 +63,7 @@ impl Backend for Pluggable {
 
     fn empty_cache(&self) -> Result<(), AllocatorError> {
         if let Some(reset) = self.reset {
-            // SAFETY: of that type, by the promise at `set_reset_fn`.
+            // SAFETY: the caller of `set_reset_fn` guaranteed the type.
             unsafe { reset() };
         }
         Ok(())
@@ -72,26 +72,26 @@ impl Backend for Pluggable {
     fn set_per_process_memory_fraction(&self, fraction: f64, device: DeviceId) -> Result<(), AllocatorError> {
         let fraction = checked_fraction(fraction)?;
         if let Some(memory_fraction) = self.memory_fraction {
-            // SAFETY: of that type, by the promise at `set_memory_fraction_fn`.
+            // SAFETY: the caller of `set_memory_fraction_fn` guaranteed the type.
             unsafe { memory_fraction(fraction, device.0.into()) };
         }
         Ok(())
     }
 
     fn get_per_process_memory_fraction(&self, _device: DeviceId) -> Result<f64, AllocatorError> {
-        refuse("getMemoryFraction")
+        unsupported_call("getMemoryFraction")
     }
 
     fn statistics(&self, _device: DeviceId) -> Result<DeviceStats, AllocatorError> {
-        refuse("getDeviceStats")
+        unsupported_call("getDeviceStats")
     }
 
     fn reset_peak_memory_stats(&self, _device: DeviceId) -> Result<(), AllocatorError> {
-        refuse("resetPeakStats")
+        unsupported_call("resetPeakStats")
     }
 
     fn reset_accumulated_memory_stats(&self, _device: DeviceId) -> Result<(), AllocatorError> {
-        refuse("resetAccumulatedStats")
+        unsupported_call("resetAccumulatedStats")
     }
 
     fn mem_get_info(&self, device: DeviceId) -> Result<MemoryInfo, AllocatorError> {
@@ -99,22 +99,22 @@ impl Backend for Pluggable {
     }
 
     fn record_memory_history(&self, _options: Option<&HistoryOptions>) -> Result<(), AllocatorError> {
-        refuse("recordHistory")
+        unsupported_call("recordHistory")
     }
 
     fn snapshot(&self) -> Result<PytorchSnapshot, AllocatorError> {
-        refuse("snapshot")
+        unsupported_call("snapshot")
     }
 
     fn attach_out_of_memory_observer(&self, _observer: OomObserver) -> Result<(), AllocatorError> {
-        refuse("attachOutOfMemoryObserver")
+        unsupported_call("attachOutOfMemoryObserver")
     }
 }
 
-/// Segments of a `MemPool`, which the caching allocator reports.
+/// Allocates segments for a `MemPool`; the caching allocator reports their events.
 impl PoolAllocator for Pluggable {
     fn allocate(&self, size: u64, device: DeviceId, stream: StreamId) -> Option<u64> {
-        self.take(size, device, stream, false)
+        self.allocate_from_library(size, device, stream, false)
     }
 
     fn release(&self, address: u64, _size: u64, _device: DeviceId, _stream: StreamId) {
@@ -125,7 +125,7 @@ impl PoolAllocator for Pluggable {
     }
 }
 
-/// Describes the failure when the library returned null. PyTorch would continue with the null pointer.
+/// Returns the error for a null pointer from the library. PyTorch would continue with the null pointer.
 fn out_of_memory(size: u64, device: DeviceId, stream: StreamId) -> OutOfMemoryError {
     let info = memtrack_cuda::mem_get_info(device.0.into()).unwrap_or_default();
     OutOfMemoryError {

@@ -1,6 +1,6 @@
-//! An allocator from a shared library with PyTorch's C interface, as
-//! `torch.cuda.memory.CUDAPluggableAllocator` loads it. The library needs the address, size, device and
-//! stream of memory that is freed, so these are kept here.
+//! An allocator from a shared library with PyTorch's C interface, like
+//! `torch.cuda.memory.CUDAPluggableAllocator`. The library's free function needs the size, device and stream of
+//! the memory, so they are stored here.
 #![allow(unsafe_code)]
 
 mod answers;
@@ -26,8 +26,8 @@ type MemoryFraction = unsafe extern "C" fn(f64, c_int);
 type BaseAlloc = unsafe extern "C" fn(*mut c_void, *mut usize) -> *mut c_void;
 type RecordStream = unsafe extern "C" fn(*mut c_void, *mut c_void);
 
-/// A loaded allocator. Live memory is freed when it is dropped; the library stays open, because other code
-/// may have memory from it.
+/// A loaded allocator. Dropping it frees live memory; the library stays loaded, because other code may have
+/// memory from it.
 pub struct Pluggable {
     library: ManuallyDrop<Library>,
     alloc: Alloc,
@@ -36,15 +36,15 @@ pub struct Pluggable {
     memory_fraction: Option<MemoryFraction>,
     base_alloc: Option<BaseAlloc>,
     record_stream: Option<RecordStream>,
-    live: Mutex<HashMap<u64, Live, FixedState>>,
+    live: Mutex<HashMap<u64, LiveMemory, FixedState>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Live {
+struct LiveMemory {
     size: u64,
     device: DeviceId,
     stream: StreamId,
-    /// Whether it is a block, and not a segment, which the caching allocator reports.
+    /// Whether the memory is a block; if not, it is a segment, whose events the caching allocator reports.
     is_block: bool,
 }
 
@@ -67,11 +67,11 @@ impl fmt::Debug for Pluggable {
 }
 
 impl Pluggable {
-    /// Loads a library and looks up its two functions: `void* alloc(ssize_t size, int device, cudaStream_t
+    /// Loads a library and looks up two functions: `void* alloc(ssize_t size, int device, cudaStream_t
     /// stream)` and `void free(void* ptr, ssize_t size, int device, cudaStream_t stream)`.
     ///
     /// # Safety
-    /// The library's start-up code runs. The functions must be of these types, may be called by any thread,
+    /// The library's initialisers run. The functions must have these types, must be callable from any thread,
     /// and must return memory that no other code uses.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl Pluggable {
             let why = std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
             PluggableError(format!("{}: {why}", path.display()))
         };
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let library = Library::new(path).map_err(cannot)?;
             let (alloc, free) = (find(&library, alloc_fn)?, find(&library, free_fn)?);
@@ -106,24 +106,24 @@ impl Pluggable {
     /// Calls the library's `void init(int device_count)`.
     ///
     /// # Safety
-    /// The function must be of that type.
+    /// The function must have that type.
     ///
     /// # Errors
-    /// Fails when the library lacks the function; so do the functions below.
+    /// Fails when the library lacks the function.
     pub unsafe fn set_init_fn(&mut self, name: &str, devices: u16) -> Result<(), PluggableError> {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { find::<Init>(&self.library, name).map(|init| init(devices.into())) }
     }
 
     /// Makes [`Backend::empty_cache`] call the library's `void reset()`.
     ///
     /// # Safety
-    /// The function must be of that type.
+    /// The function must have that type.
     ///
     /// # Errors
-    /// Fails when the library lacks it.
+    /// Fails when the library lacks the function.
     pub unsafe fn set_reset_fn(&mut self, name: &str) -> Result<(), PluggableError> {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         self.reset = Some(unsafe { find(&self.library, name)? });
         Ok(())
     }
@@ -132,12 +132,12 @@ impl Pluggable {
     /// int device)`.
     ///
     /// # Safety
-    /// The function must be of that type.
+    /// The function must have that type.
     ///
     /// # Errors
-    /// Fails when the library lacks it.
+    /// Fails when the library lacks the function.
     pub unsafe fn set_memory_fraction_fn(&mut self, name: &str) -> Result<(), PluggableError> {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         self.memory_fraction = Some(unsafe { find(&self.library, name)? });
         Ok(())
     }
@@ -145,12 +145,12 @@ impl Pluggable {
     /// Makes [`Self::base_allocation`] call the library's `void* base(void* ptr, size_t* size)`.
     ///
     /// # Safety
-    /// The function must be of that type.
+    /// The function must have that type.
     ///
     /// # Errors
-    /// Fails when the library lacks it.
+    /// Fails when the library lacks the function.
     pub unsafe fn set_base_alloc_fn(&mut self, name: &str) -> Result<(), PluggableError> {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         self.base_alloc = Some(unsafe { find(&self.library, name)? });
         Ok(())
     }
@@ -159,53 +159,59 @@ impl Pluggable {
     /// stream)`.
     ///
     /// # Safety
-    /// The function must be of that type.
+    /// The function must have that type.
     ///
     /// # Errors
-    /// Fails when the library lacks it.
+    /// Fails when the library lacks the function.
     pub unsafe fn set_record_stream_fn(&mut self, name: &str) -> Result<(), PluggableError> {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         self.record_stream = Some(unsafe { find(&self.library, name)? });
         Ok(())
     }
 
-    /// Returns the start and size in bytes of the memory that contains `address`, which only the library
-    /// knows.
+    /// Returns the start and size in bytes of the allocation that contains `address`, as the library reports
+    /// them. Without a function for that, it returns `address` and no size.
     pub fn base_allocation(&self, address: u64) -> (u64, Option<u64>) {
         let Some(base_alloc) = self.base_alloc else { return (address, None) };
         let mut size = 0;
-        // SAFETY: of that type, by the promise at `set_base_alloc_fn`.
+        // SAFETY: the caller of `set_base_alloc_fn` guaranteed the type.
         let base = unsafe { base_alloc(address as *mut c_void, &raw mut size) };
         (base as u64, Some(size as u64))
     }
 
-    fn live(&self) -> MutexGuard<'_, HashMap<u64, Live, FixedState>> {
+    fn live(&self) -> MutexGuard<'_, HashMap<u64, LiveMemory, FixedState>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests memory from the library; `None` if it returns null.
-    fn take(&self, size: u64, device: DeviceId, stream: StreamId, is_block: bool) -> Option<u64> {
+    /// Allocates memory with the library's function; returns `None` if that returns null.
+    fn allocate_from_library(
+        &self,
+        size: u64,
+        device: DeviceId,
+        stream: StreamId,
+        is_block: bool,
+    ) -> Option<u64> {
         let bytes = isize::try_from(size).ok()?;
-        // SAFETY: of that type, by the promise at `load`.
+        // SAFETY: the caller of `load` guaranteed the type.
         let address = unsafe { (self.alloc)(bytes, device.0.into(), stream.0 as *mut c_void) } as u64;
         if address == 0 {
             return None;
         }
-        self.live().insert(address, Live { size, device, stream, is_block });
+        self.live().insert(address, LiveMemory { size, device, stream, is_block });
         if is_block {
             caller::report(Action::Alloc, device, stream, address, size);
         }
         Some(address)
     }
 
-    /// Frees memory that was removed from the live ones.
-    fn free_live(&self, address: u64, Live { size, device, stream, is_block }: Live) {
+    /// Frees memory that was removed from the live allocations.
+    fn free_live(&self, address: u64, LiveMemory { size, device, stream, is_block }: LiveMemory) {
         if is_block {
-            // Reported before another thread can get the memory.
+            // Reported before another thread can allocate the memory.
             caller::report(Action::FreeRequested, device, stream, address, size);
             caller::report(Action::FreeCompleted, device, stream, address, size);
         }
-        // SAFETY: of that type, by the promise at `load`, and it allocated this memory with these numbers.
+        // SAFETY: the caller of `load` guaranteed the type, and the library allocated this memory with these arguments.
         unsafe {
             (self.free)(address as *mut c_void, size as isize, device.0.into(), stream.0 as *mut c_void)
         }
@@ -215,9 +221,9 @@ impl Pluggable {
 /// Looks up a function of a library.
 ///
 /// # Safety
-/// It must be of type `F`, a function pointer.
+/// The function must have the type `F`, which must be a function pointer.
 unsafe fn find<F: Copy>(library: &Library, name: &str) -> Result<F, PluggableError> {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     let found = unsafe { library.get::<F>(name.as_bytes()) };
     found.map(|function| *function).map_err(|_| PluggableError(format!("the library has no function {name}")))
 }
