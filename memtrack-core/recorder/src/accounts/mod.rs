@@ -23,7 +23,7 @@ mod unattributed;
 pub use books::{Amount, Books, DeviceBooks, StackAmounts};
 pub use unattributed::Unattributed;
 
-use crate::events::{Hook, Inside, RECORDER, begin_accounts, generation, loaded_binaries};
+use crate::events::{Hook, HookContext, RECORDER, begin_accounts, generation, loaded_binaries};
 use crate::scope::{ScopeHandle, current_account};
 use crate::stack::capture::Registers;
 use crate::{host, reentry, switch};
@@ -261,7 +261,7 @@ fn enter() -> Option<Hook> {
         return None;
     }
     // The frame of the function that this is inlined in, which lives until the hook is left; a closure's would not.
-    Some(Hook::enter_anyway(Registers::here()))
+    Some(Hook::enter_unconditionally(Registers::here()))
 }
 
 /// Returns whether this process keeps accounts, and is not the child of one that does.
@@ -289,7 +289,7 @@ pub(crate) fn allocated(device: DeviceId, address: u64, bytes: u64) {
     inside.with_room(move || count_alloc(inside, account, device, address, bytes));
 }
 
-fn count_alloc(inside: Inside, account: Membership, device: DeviceId, address: u64, bytes: u64) {
+fn count_alloc(inside: HookContext, account: Membership, device: DeviceId, address: u64, bytes: u64) {
     let stack = inside.stack(true);
     let Some(account) = open_account(account) else { return unattributed::count_in(inside, bytes) };
     // First among the blocks: another thread that receives it can free it only after this returns.

@@ -1,7 +1,7 @@
 //! The allocations in no account while accounts are kept, exactly, by thread.
 
 use super::books::Amount;
-use crate::events::{Hook, Inside, ThreadState, name_of_thread, states, without_hook};
+use crate::events::{Hook, HookContext, ThreadState, name_of_thread, states, without_hook};
 use crate::stack::capture::Registers;
 use memtrack_model::event::ThreadId;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,12 +19,12 @@ pub(super) fn count(bytes: u64) {
 #[cold]
 fn count_first(bytes: u64) {
     if !crate::reentry::is_inside() && super::is_this_process() {
-        count_in(*Hook::enter_anyway(Registers::here()), bytes);
+        count_in(*Hook::enter_unconditionally(Registers::here()), bytes);
     }
 }
 
 /// Does the same inside a hook.
-pub(super) fn count_in(inside: Inside, bytes: u64) {
+pub(super) fn count_in(inside: HookContext, bytes: u64) {
     add(inside.thread.state, bytes);
 }
 

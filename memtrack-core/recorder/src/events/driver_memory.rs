@@ -3,10 +3,10 @@
 //! events of both ends.
 
 use super::hooks::free_event;
-use super::live::Live;
+use super::live::LiveEntry;
 use super::segments::HeldSegment;
 use super::threads::slot_of;
-use super::{Inside, Recorder, settings};
+use super::{HookContext, Recorder, settings};
 use crate::scope;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, StackId, StreamId};
 use memtrack_model::snapshot::Segment;
@@ -186,24 +186,24 @@ pub struct DriverFreed {
     allocation: DriverAllocation,
     stamps: [u64; 2],
     held: Option<HeldSegment>,
-    block: Option<Live>,
+    block: Option<LiveEntry>,
     stack: StackId,
 }
 
-impl Inside {
+impl HookContext {
     /// Records an allocation of the driver. Returns the stamp; 0 for a device that is not recorded, and if there is
     /// no room.
     pub fn driver_alloc(self, address: u64, allocation: DriverAllocation) -> u64 {
         self.with_room(move || {
             let DriverAllocation { device, stream, size_bytes, origin, .. } = allocation;
             let Some(slot) = slot_of(device) else {
-                self.recorder.too_many_devices(device);
+                self.recorder.note_omitted_device(device);
                 return 0;
             };
             let stack = self.stack(settings::blocks_keep_stacks());
             let scope = scope::current_id();
             let flags = EventFlags::WHOLE_SEGMENT;
-            let block = Live { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
+            let block = LiveEntry { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
             let newest = &self.thread.local().newest_ticks;
             let place = match self.recorder.segments.is_full() {
                 true => None,
@@ -303,7 +303,7 @@ impl Inside {
     #[cold]
     fn end_blocks_within(self, segment: &Segment) {
         let Segment { device, address, size_bytes, .. } = *segment;
-        for inside in self.recorder.live.within(device, address..address.saturating_add(size_bytes)) {
+        for inside in self.recorder.live.addresses_in(device, address..address.saturating_add(size_bytes)) {
             let freed = self.free(device, inside);
             if freed.is_known() {
                 self.freed(freed, 0, segment.stream, false);
@@ -338,8 +338,8 @@ impl DriverFreed {
 }
 
 /// Returns a segment in the form that a free's event needs.
-fn live_of(held: &HeldSegment) -> Live {
+fn live_of(held: &HeldSegment) -> LiveEntry {
     let Segment { size_bytes, stream, stack, ticks, .. } = held.segment;
     let (scope, flags) = (scope::current_id(), EventFlags::default());
-    Live { ticks, size_bytes, stream, stack, scope, flags, pending_free: false }
+    LiveEntry { ticks, size_bytes, stream, stack, scope, flags, pending_free: false }
 }

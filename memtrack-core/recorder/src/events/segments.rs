@@ -3,7 +3,7 @@
 
 use super::settings;
 use super::threads::slot_of;
-use super::{Inside, scope_sums};
+use super::{HookContext, scope_sums};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags};
 use memtrack_model::snapshot::Segment;
 use std::collections::BTreeMap;
@@ -168,7 +168,7 @@ impl Segments {
     }
 }
 
-impl Inside {
+impl HookContext {
     /// Notes that a pool allocates a block at `address`: if that lies in a segment that still counts as a block, the
     /// segment no longer does.
     #[inline(always)]

@@ -187,7 +187,7 @@ pub(super) fn report_omissions() {
     if reserve::ran_out() {
         message::print("memory ran out while recording: what happened after that is not in the recording");
     }
-    [RECORDER.get().omitted_devices(), omitted_children()].into_iter().flatten().for_each(message::print);
+    [RECORDER.get().omitted_devices_message(), omitted_children()].into_iter().flatten().for_each(message::print);
 }
 
 /// Switches everything off and waits for the hooks under way, so that everything collected next is of one moment: a

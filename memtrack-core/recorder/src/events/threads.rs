@@ -180,7 +180,7 @@ unsafe impl Sync for ThreadState {}
 static STATES: AtomicPtr<ThreadState> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Makes a new state and adds it to the list.
-pub(super) fn make() -> &'static ThreadState {
+pub(super) fn new_state() -> &'static ThreadState {
     crate::internal_bytes::add(size_of::<ThreadState>());
     let state: &'static ThreadState = Box::leak(Box::new(ThreadState {
         counting: Counting::default(),
@@ -246,7 +246,7 @@ pub fn observed_sums(slot: usize) -> Sums {
 /// Resets the list in the child of a fork: the states belong to the parent's threads.
 pub(super) fn reset_after_fork() {
     STATES.store(std::ptr::null_mut(), Ordering::Release);
-    thread_sums::forget_all();
+    thread_sums::reset();
 }
 
 #[cfg(test)]

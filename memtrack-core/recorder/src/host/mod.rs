@@ -31,7 +31,7 @@ pub(crate) use sampler::Sampler;
 pub use sampler::{Rules, StandaloneSampler};
 pub use transferred::transferring;
 
-use crate::events::{CurrentThread, Hook, Inside, sample_threshold_bytes, session_number, without_hook};
+use crate::events::{CurrentThread, Hook, HookContext, sample_threshold_bytes, session_number, without_hook};
 use crate::{accounts, reentry, switch};
 use memtrack_model::event::{Action, DeviceId, EventFlags, StreamId};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -391,7 +391,7 @@ fn sample_first_small(block: *mut u8, size_bytes: u64) {
 
 /// Samples a block below the threshold: it is recorded, or only counted.
 #[inline(always)]
-fn sample_small(hook: Inside, block: *mut u8, size_bytes: u64) {
+fn sample_small(hook: HookContext, block: *mut u8, size_bytes: u64) {
     let counting = &hook.thread.state.counting;
     if let Some(flags) = hook.thread.local().sampler.picks(counting, size_bytes, session_number()) {
         record_host_alloc(hook, block, size_bytes, flags);
@@ -498,7 +498,7 @@ fn realloc_in_hook(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mu
     let freed = may_be_tracked(old as u64, old_size as u64).then(|| hook.free(HOST, old as u64));
     let (new, new_size) = realloc();
     match freed {
-        Some(freed) if new.is_null() => hook.not_freed(freed),
+        Some(freed) if new.is_null() => hook.restore_block(freed),
         Some(freed) => record_host_free(*hook, freed, old_size as u64),
         None if !new.is_null() => hook.thread.state.slots[HOST_SLOT].totals.count_free(old_size as u64),
         None => {}
@@ -520,7 +520,7 @@ fn may_be_tracked(address: u64, size_bytes: u64) -> bool {
 }
 
 #[inline(always)]
-fn record_host_free(hook: Inside, freed: crate::events::Freed, size_bytes: u64) {
+fn record_host_free(hook: HookContext, freed: crate::events::FreeInProgress, size_bytes: u64) {
     if freed.known_bytes().is_some_and(|known| known < sample_threshold_bytes()) {
         live_filter::remove(freed.address());
     }
@@ -536,9 +536,9 @@ fn record_host_free(hook: Inside, freed: crate::events::Freed, size_bytes: u64) 
 }
 
 #[inline(always)]
-fn record_host_alloc(hook: Inside, block: *mut u8, size_bytes: u64, flags: EventFlags) {
+fn record_host_alloc(hook: HookContext, block: *mut u8, size_bytes: u64, flags: EventFlags) {
     if block.is_null() {
-        return hook.other(Action::Oom, HOST, HEAP, 0, size_bytes);
+        return hook.record_without_block(Action::Oom, HOST, HEAP, 0, size_bytes);
     }
     let is_small = size_bytes < sample_threshold_bytes();
     if is_small {
