@@ -24,7 +24,7 @@ pub(super) fn when_due(driver: &Driver, device: DeviceId, now: u64) {
     }
     let begun = ticks();
     take(driver, false);
-    readings.pace(device, begun, ticks());
+    readings.schedule_next(device, begun, ticks());
 }
 
 /// Takes a reading now, of the device whose context is current.

@@ -113,7 +113,7 @@ fn start_if_requested() {
 
 /// Snapshots of the recorder read the driver's figures first.
 fn join_the_recorder() {
-    driver_readings::read_with(hook::on_this_thread);
+    driver_readings::set_reader(hook::on_this_thread);
 }
 
 /// Starts recording if the environment requests it.

@@ -11,7 +11,7 @@
 use super::RECORDER;
 use super::fork::ForkCell;
 use super::kits;
-use super::thread_names::name_this_thread;
+use super::thread_names::register_this_thread;
 use super::thread_sums;
 use super::threads::{ThreadLocal, ThreadState, new_state};
 use crate::host::Sampler;
@@ -31,7 +31,7 @@ pub(super) const MAX_STATES: usize = 1 << 12;
 
 /// The maximum memory of all states.
 #[cfg(test)]
-pub(super) const MAX_BYTES: usize = (MAX_STATES + SHARED) * size_of::<ThreadState>();
+pub(super) const MAX_BYTES: usize = (MAX_STATES + SHARED_STATE_COUNT) * size_of::<ThreadState>();
 
 /// The states that belong to one thread at a time.
 struct ExclusiveStates {
@@ -54,8 +54,8 @@ fn exclusive_states() -> MutexGuard<'static, ExclusiveStates> {
 }
 
 /// The number of states for threads that have no exclusive one, because they are ending or there are too many.
-pub(super) const SHARED: usize = 8;
-type SharedStates = [Mutex<Option<&'static ThreadState>>; SHARED];
+pub(super) const SHARED_STATE_COUNT: usize = 8;
+type SharedStates = [Mutex<Option<&'static ThreadState>>; SHARED_STATE_COUNT];
 static SHARED_STATES: ForkCell<SharedStates> = ForkCell::new(|| std::array::from_fn(|_| Mutex::default()));
 
 thread_local! {
@@ -150,7 +150,7 @@ impl InHook {
         RECORDER.get();
         if STAGE.get() != STAGE_SHARED {
             if let Some(state) = acquire_state() {
-                claim(state, name_this_thread());
+                claim(state, register_this_thread());
                 state.change_scope(scope::current_id());
                 reentry::set_state(state);
                 register_thread_end(state);
@@ -313,7 +313,7 @@ extern "C" fn thread_ends(state: *mut c_void) {
     // SAFETY: the calling thread owns the state until it is in the list of free states.
     let kit = unsafe { state.local() }.kit.take();
     if let Some(kit) = kit {
-        kits::put_back(kit);
+        kits::release(kit);
     }
     let mut states = exclusive_states();
     thread_sums::remove_thread(state);

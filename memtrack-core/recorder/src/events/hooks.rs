@@ -144,11 +144,13 @@ impl HookContext {
         if self.thread.is_shared() {
             local.kit = None;
         } else {
-            local.kit = kits::take();
+            local.kit = kits::acquire();
         }
         match &mut local.kit {
             Some(kit) => self.stack_with(kit, &local.bounds),
-            None => kits::with_shared(self.thread.thread().index(), |kit| self.stack_with(kit, &local.bounds)),
+            None => {
+                kits::with_shared(self.thread.thread().index(), |kit| self.stack_with(kit, &local.bounds))
+            }
         }
     }
 
@@ -167,7 +169,8 @@ impl HookContext {
     #[cold]
     fn new_stack(self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
         let _no_cancellation = CancellationBlocked::now();
-        let mut capture = || settings::without_internal_code(kit.capture.take(&self.registers, bounds)).to_vec();
+        let mut capture =
+            || settings::without_internal_code(kit.capture.take(&self.registers, bounds)).to_vec();
         let mut addresses = capture();
         let mut hash = intern::hash(&addresses);
         let stack = self.recorder.stacks.find(hash).unwrap_or_else(|| {
@@ -332,8 +335,15 @@ impl HookContext {
             }
             let flags = EventFlags::UNKNOWN_BLOCK;
             let scope = scope::current_id();
-            let unknown =
-                LiveEntry { ticks, size_bytes, stream, stack: StackId::NONE, scope, flags, pending_free: false };
+            let unknown = LiveEntry {
+                ticks,
+                size_bytes,
+                stream,
+                stack: StackId::NONE,
+                scope,
+                flags,
+                pending_free: false,
+            };
             let known = block.unwrap_or(unknown);
             let totals = &self.thread.state.slots[slot].totals;
             totals.count_free(known.size_bytes);
@@ -354,7 +364,7 @@ impl HookContext {
     ) {
         self.with_room(move || {
             let Some(slot) = slot_of(device) else { return self.recorder.note_omitted_device(device) };
-            if self.is_claimed(action, device, address, size_bytes) {
+            if self.is_reported_by_driver(action, device, address, size_bytes) {
                 return;
             }
             let stack = self.stack(settings::events_keep_stacks());

@@ -236,7 +236,11 @@ impl LiveTable {
     /// Grows the full shard of `entry`, if the block is new and the table may grow. The shard is unlocked while memory
     /// is allocated.
     #[cold]
-    fn make_room<'a>(&'a self, mut entry: LockedEntry<'a>, key: Key) -> Result<LockedEntry<'a>, LockedEntry<'a>> {
+    fn make_room<'a>(
+        &'a self,
+        mut entry: LockedEntry<'a>,
+        key: Key,
+    ) -> Result<LockedEntry<'a>, LockedEntry<'a>> {
         let slots = slot_of(key.device).map_or(0, |slot| 1_u64 << slot);
         let slots = slots | self.devices.fetch_or(slots, Ordering::Relaxed);
         let more = u64::from(slots.count_ones()).saturating_sub(1);
@@ -387,7 +391,9 @@ impl LiveTable {
         const MIN_CAPACITY_IF_TIGHT: usize = 8;
         let min_capacity = if self.untracked() == 0 { MIN_CAPACITY } else { MIN_CAPACITY_IF_TIGHT };
         let first = self.next_to_shrink.fetch_add(SHARDS_PER_CALL, Ordering::Relaxed);
-        let less = (first..first + SHARDS_PER_CALL).map(|next| self.blocks.shrink(next % SHARDS, min_capacity)).sum();
+        let less = (first..first + SHARDS_PER_CALL)
+            .map(|next| self.blocks.shrink(next % SHARDS, min_capacity))
+            .sum();
         self.buckets.fetch_sub(less, Ordering::Relaxed);
     }
 

@@ -174,13 +174,13 @@ impl Recorder {
     fn store_full_chunk(&self, device: DeviceId, full: Option<Arc<Chunk<Event>>>, replace: impl FnOnce()) {
         let slot = slot_of(device);
         // Memory is allocated before the store is locked, and freed after it is unlocked.
-        let (mut dropped, mut room) = (ring::Dropped::new(), Ring::room(0));
+        let (mut dropped, mut memory) = (ring::DroppedChunks::new(), Ring::allocate(0));
         let mut store = self.store();
-        while let Some(needed) = slot.and_then(|slot| store.rings[slot].needs_room()) {
+        while let Some(needed) = slot.and_then(|slot| store.rings[slot].needed_capacity()) {
             drop(store);
-            room = Ring::room(needed);
+            memory = Ring::allocate(needed);
             store = self.store();
-            slot.iter().for_each(|&slot| store.rings[slot].grow(&mut room));
+            slot.iter().for_each(|&slot| store.rings[slot].grow(&mut memory));
         }
         replace();
         let (Some(full), Some(slot)) = (full, slot) else { return };
@@ -188,7 +188,7 @@ impl Recorder {
         let bound = if store.keeps_all { u64::MAX } else { settings::ring_entries() };
         store.rings[slot].push(full, settings::start_ticks(), bound, &mut dropped);
         drop(store);
-        drop((dropped, room));
+        drop((dropped, memory));
         if let Some(must_wait) = must_wait {
             self.stream_full_chunks(must_wait);
         }
