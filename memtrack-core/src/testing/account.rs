@@ -40,7 +40,7 @@ impl Tested {
             Ok(account) => account,
             Err(why) => panic!("{name} cannot be held to its memory limits: {why}"),
         };
-        if needs_the_heap && !accounts::sees_the_heap() {
+        if needs_the_heap && !accounts::is_heap_tracked() {
             drop(account);
             panic!("{name} cannot be held to its memory limits: {NO_ALLOCATOR}");
         }
@@ -54,12 +54,12 @@ impl Tested {
     /// Ends the test, to read its accounts without a verdict.
     pub(super) fn end(self) -> (Books, bool) {
         self.account.end();
-        let sees_the_heap = accounts::sees_the_heap();
+        let is_heap_tracked = accounts::is_heap_tracked();
         let Self { name, account } = self;
         let books = account.close();
         let _inside = reentry::enter();
         drop(name);
-        (books, sees_the_heap)
+        (books, is_heap_tracked)
     }
 
     /// Ends the test: from here on its account is only read, and its late frees are subtracted.

@@ -16,7 +16,7 @@ use super::ring::CHUNK_EVENTS;
 use super::threads::{Slot, slot_of};
 use super::{RECORDER, Recorder, settings};
 use crate::signals::CancellationBlocked;
-use crate::stack::capture::{Registers, StackBounds, learn_binaries_of, relocate};
+use crate::stack::capture::{Registers, StackBounds, load_binaries_of, relocate};
 use crate::stack::{intern, separate_stack};
 use crate::{reentry, scope, switch};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, StackId, StreamId};
@@ -177,7 +177,7 @@ impl HookContext {
             // The stack is truncated at unknown code: once that binary is loaded, it continues to the next unknown
             // code.
             for _ in 0..MAX_NEW_BINARIES {
-                if !learn_binaries_of(&addresses) {
+                if !load_binaries_of(&addresses) {
                     break;
                 }
                 addresses = capture();
@@ -186,7 +186,7 @@ impl HookContext {
             relocate(&mut addresses);
             self.recorder.stacks.insert(hash, &addresses)
         });
-        kit.stacks.put(hash, stack);
+        kit.stacks.insert(hash, stack);
         stack
     }
 

@@ -8,7 +8,7 @@ use super::clock;
 use super::fork::ForkCell;
 use super::hooks::Hook;
 use super::order::stamp;
-use crate::scope::kept_name;
+use crate::scope::intern_name;
 use crate::{internal_bytes, reentry, switch};
 use memtrack_model::event::ThreadId;
 use memtrack_model::snapshot::Marks;
@@ -94,7 +94,7 @@ pub fn mark(name: &str) {
 
 #[inline(never)]
 fn mark_now(name: &str) {
-    let name = kept_name(name);
+    let name = intern_name(name);
     let Some(hook) = Hook::enter() else { return };
     // Checked again, now that the thread is marked active for collectors.
     if !switch::is_on(switch::EVENTS) {

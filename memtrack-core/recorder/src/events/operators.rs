@@ -156,7 +156,7 @@ fn lock_shard(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 
 /// Logs that the calling thread has entered a scope.
 #[inline]
-pub(crate) fn entered(scope: ScopeId) {
+pub(crate) fn log_enter(scope: ScopeId) {
     if switch::is_on(switch::OPERATORS) {
         write_now(OperatorLine::enter, scope);
     }
@@ -164,7 +164,7 @@ pub(crate) fn entered(scope: ScopeId) {
 
 /// Logs that the calling thread has left a scope.
 #[inline]
-pub(crate) fn left(scope: ScopeId) {
+pub(crate) fn log_leave(scope: ScopeId) {
     if switch::is_on(switch::OPERATORS) {
         write_now(OperatorLine::leave, scope);
     }

@@ -221,7 +221,7 @@ pub(crate) fn states() -> impl Iterator<Item = &'static ThreadState> {
 /// Makes all threads read the settings again, because a session begins. The session's number must be set before.
 pub(crate) fn forget_copied_settings() {
     std::sync::atomic::fence(Ordering::SeqCst);
-    states().for_each(|state| state.counting.forget());
+    states().for_each(|state| state.counting.invalidate());
 }
 
 /// Returns the sums of all threads for a device slot.
