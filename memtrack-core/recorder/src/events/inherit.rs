@@ -87,8 +87,7 @@ pub(super) fn count_children() {
         // SAFETY: the call maps a new page of zeros, which stays mapped; the counts fit into it, and zero is valid for
         // them.
         unsafe {
-            let (access, kind) =
-                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_CHILD_COUNTS | libc::MAP_ANONYMOUS);
+            let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
             let page = libc::mmap(std::ptr::null_mut(), size_of::<ChildCounts>(), access, kind, -1, 0);
             if page != libc::MAP_FAILED {
                 CHILD_COUNTS.store(page.cast(), Ordering::Release);
