@@ -48,7 +48,7 @@ pub fn stop() -> Recording {
     let newest = MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
     let mut monitor = newest.unwrap_or_else(Monitor::inherited);
     // While an outer monitor continues, the returned value may be dropped in its recording.
-    let stopped = host::transferring(|| monitor.stop_session());
+    let stopped = host::allocate_for_program(|| monitor.stop_session());
     let (snapshot, written) = stopped.unwrap_or((Snapshot::default(), Ok(())));
     if let Err(error) = written {
         message::print(format_args!("the recording could not be written: {error}"));
@@ -62,7 +62,7 @@ pub fn stop() -> Recording {
 /// Its tables count as memtrack's own memory and are not recorded, whichever thread drops which part of them.
 /// A clone counts as the program's memory.
 pub fn snapshot() -> Option<Snapshot> {
-    host::transferring(session::snapshot)
+    host::allocate_for_program(session::snapshot)
 }
 
 /// Begins a session, or joins the running one. Returns whether the caller is one of its monitors.

@@ -81,10 +81,10 @@ pub fn print(message: impl fmt::Display) {
     print_as("memtrack", message);
 }
 
-/// Prints `WHO: MESSAGE` on stderr, for another library of memtrack.
-pub fn print_as(who: &str, message: impl fmt::Display) {
+/// Prints `NAME: MESSAGE` on stderr, for another library of memtrack.
+pub fn print_as(name: &str, message: impl fmt::Display) {
     let _inside = reentry::enter();
-    write_to_stderr(format!("{who}: {message}\n").as_bytes());
+    write_to_stderr(format!("{name}: {message}\n").as_bytes());
 }
 
 /// Prints complete lines, each of which already has the prefix `memtrack: ` and a newline, in one write.

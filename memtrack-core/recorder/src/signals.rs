@@ -82,7 +82,7 @@ impl Drop for CancellationBlocked {
 #[cfg(unix)]
 const WRITE_SIGNALS: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
-/// Calls `write` with [`WRITE_SIGNALS`] blocked, and discards those that it caused: by default they end the process.
+/// Calls `write` with `WRITE_SIGNALS` blocked, and discards those that it caused: by default they end the process.
 #[cfg(unix)]
 pub fn without_write_signals<R>(write: impl FnOnce() -> R) -> R {
     let _no_cancellation = CancellationBlocked::now();

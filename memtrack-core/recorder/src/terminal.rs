@@ -20,7 +20,7 @@ fn stdout_width() -> Option<usize> {
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };
     // SAFETY: the call fills `size` or fails.
     let result = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };
-    // A terminal that does not know its width returns 0.
+    // A terminal whose width is unknown reports 0.
     (result == 0 && size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 

@@ -161,7 +161,7 @@ impl Books {
         bytes: u64,
         is_excluded: impl FnOnce() -> bool,
     ) -> bool {
-        let place = self.devices.iter().position(|(of, _)| *of == device).unwrap_or_else(|| {
+        let place = self.devices.iter().position(|(other, _)| *other == device).unwrap_or_else(|| {
             self.devices.push((device, DeviceBooks::default()));
             self.devices.len() - 1
         });
@@ -169,13 +169,13 @@ impl Books {
     }
 
     pub(super) fn free(&mut self, device: DeviceId, stack: StackId, bytes: u64, was_pending: bool) {
-        if let Some((_, books)) = self.devices.iter_mut().find(|(of, _)| *of == device) {
+        if let Some((_, books)) = self.devices.iter_mut().find(|(other, _)| *other == device) {
             books.free(stack, bytes, was_pending);
         }
     }
 
     pub(super) fn free_requested(&mut self, device: DeviceId, stack: StackId, bytes: u64) {
-        if let Some((_, books)) = self.devices.iter_mut().find(|(of, _)| *of == device) {
+        if let Some((_, books)) = self.devices.iter_mut().find(|(other, _)| *other == device) {
             books.free_requested(stack, bytes);
         }
     }
@@ -194,7 +194,7 @@ impl Books {
 
     /// Returns the statistics of one device; `None` if nothing was allocated on it.
     pub fn device(&self, device: DeviceId) -> Option<&DeviceBooks> {
-        self.devices.iter().find(|(of, _)| *of == device).map(|(_, books)| books)
+        self.devices.iter().find(|(other, _)| *other == device).map(|(_, books)| books)
     }
 }
 
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(device.peak().bytes, highest);
         for (stack, bytes) in at_peak(&books) {
             let expected: u64 =
-                at_highest.iter().filter(|(of, _)| *of == stack).map(|(_, bytes)| bytes).sum();
+                at_highest.iter().filter(|(other, _)| *other == stack).map(|(_, bytes)| bytes).sum();
             assert_eq!(bytes, expected, "stack {stack}");
         }
         assert_eq!(device.left().blocks, live.len() as u64);

@@ -61,27 +61,27 @@ impl Reading {
 
     /// Returns the memory that was allocated since this reading, the largest amounts first.
     pub(super) fn since(&self) -> Vec<Unattributed> {
-        let mut of_ended = Amount::default();
+        let mut ended = Amount::default();
         let mut others: Vec<Unattributed> = Vec::new();
         for (state, thread, now) in current_sums() {
-            let before = self.0.iter().find(|(of, ..)| *of == state);
+            let before = self.0.iter().find(|(other, ..)| *other == state);
             let then = before.map_or(Amount::default(), |(.., then)| *then);
             let grown = Amount { bytes: now.bytes - then.bytes, blocks: now.blocks - then.blocks };
             // The state of a thread that has ended may have been reused by another.
-            let is_same = before.is_none_or(|(_, of, _)| *of == thread);
+            let is_same = before.is_none_or(|(_, previous, _)| *previous == thread);
             if grown.blocks == 0 {
                 continue;
             }
             match name_of_thread(thread).filter(|_| is_same) {
                 Some(name) => others.push(Unattributed { thread: Some(name), allocated: grown }),
                 None => {
-                    of_ended.bytes += grown.bytes;
-                    of_ended.blocks += grown.blocks;
+                    ended.bytes += grown.bytes;
+                    ended.blocks += grown.blocks;
                 }
             }
         }
-        if of_ended.blocks > 0 {
-            others.push(Unattributed { thread: None, allocated: of_ended });
+        if ended.blocks > 0 {
+            others.push(Unattributed { thread: None, allocated: ended });
         }
         others.sort_by_key(|other| std::cmp::Reverse(other.allocated.bytes));
         others

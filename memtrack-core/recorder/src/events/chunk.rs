@@ -54,7 +54,7 @@ impl<T: Copy> Chunk<T> {
     pub(crate) unsafe fn push(&self, event: T) -> bool {
         let len = self.len.load(Ordering::Relaxed);
         let Some(slot) = self.slots.get(len as usize) else { return false };
-        // SAFETY: readers stay below `len`, and the caller is the only writer.
+        // SAFETY: readers access only slots below `len`, and the caller is the only writer.
         slot.with_mut(|slot| unsafe {
             (*slot).write(event);
         });

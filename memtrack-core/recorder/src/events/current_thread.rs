@@ -264,19 +264,19 @@ fn claim(state: &'static ThreadState, thread: ThreadId) {
     }
 }
 
-/// The pthread key for which the C library calls [`thread_ends`] when a thread ends, plus one; 0 before it is created.
-/// Creating and setting it takes no lock.
+/// The pthread key for which the C library calls [`on_thread_end`] when a thread ends, plus one; 0 before it is
+/// created. Creating and setting it takes no lock.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
-/// Registers [`thread_ends`] to be called with `state` when the calling thread ends. If no pthread key is left, states
-/// are not reused, and eventually threads have to share them.
+/// Registers [`on_thread_end`] to be called with `state` when the calling thread ends. If no pthread key is left,
+/// states are not reused, and eventually threads have to share them.
 fn register_thread_end(state: &'static ThreadState) {
     let mut key = KEY.load(Ordering::Acquire);
     // SAFETY: the functions access only the key that is passed to them or was just created.
     unsafe {
         if key == 0 {
             let mut new: libc::pthread_key_t = 0;
-            if libc::pthread_key_create(&mut new, Some(thread_ends)) != 0 {
+            if libc::pthread_key_create(&mut new, Some(on_thread_end)) != 0 {
                 return;
             }
             match KEY.compare_exchange(0, new + 1, Ordering::AcqRel, Ordering::Acquire) {
@@ -292,7 +292,7 @@ fn register_thread_end(state: &'static ThreadState) {
 }
 
 /// Releases the state. Called by the C library in a thread that ends, after all destructors of thread-locals.
-extern "C" fn thread_ends(state: *mut c_void) {
+extern "C" fn on_thread_end(state: *mut c_void) {
     let _inside = reentry::enter();
     // SAFETY: the value was set by `register_thread_end`; states are never freed.
     let state = unsafe { &*state.cast::<ThreadState>() };

@@ -36,7 +36,7 @@ impl Origin {
     }
 }
 
-/// An allocation of the driver.
+/// An allocation by the driver.
 #[derive(Clone, Copy, Debug)]
 pub struct DriverAllocation {
     /// The device; pinned host memory counts as a separate device.
@@ -61,7 +61,7 @@ pub enum Teardown {
     /// A device's primary context was reset or destroyed: all allocations of the device end, except those of other
     /// contexts.
     Primary {
-        /// The device.
+        /// The device whose primary context ended.
         device: u16,
         /// The device's primary context, if it is known.
         context: Option<u64>,
@@ -162,14 +162,14 @@ impl DriverTable {
                     }
             }
         };
-        let of_shard = |shard: &Mutex<Allocations>| -> Vec<u64> {
+        let ended_in_shard = |shard: &Mutex<Allocations>| -> Vec<u64> {
             lock(shard)
                 .iter()
                 .filter(|(_, allocation)| ends(allocation))
                 .map(|(&address, _)| address)
                 .collect()
         };
-        self.shards.iter().flat_map(of_shard).collect()
+        self.shards.iter().flat_map(ended_in_shard).collect()
     }
 
     /// Removes all allocations.
@@ -304,9 +304,9 @@ impl HookContext {
     fn end_blocks_within(self, segment: &Segment) {
         let Segment { device, address, size_bytes, .. } = *segment;
         for block in self.recorder.live.addresses_in(device, address..address.saturating_add(size_bytes)) {
-            let freed = self.free(device, block);
+            let freed = self.begin_free(device, block);
             if freed.is_known() {
-                self.freed(freed, 0, segment.stream, false);
+                self.finish_free(freed, 0, segment.stream, false);
             }
         }
     }
@@ -317,10 +317,10 @@ impl HookContext {
         let DriverFreed { address, allocation, held, block, .. } = freed;
         self.recorder.driver.insert(address, allocation);
         if let Some(held) = held {
-            self.recorder.segments.put_back(held);
+            self.recorder.segments.restore(held);
         }
         if let Some(block) = block {
-            self.recorder.live.put_back(allocation.device, address, block);
+            self.recorder.live.restore(allocation.device, address, block);
         }
     }
 }

@@ -139,7 +139,7 @@ fn write_recording(trigger: Trigger) {
     }
     let begin = Instant::now();
     if is_exit {
-        // Other threads may still run: the written data must be of one moment.
+        // Other threads may still run: the written data must all be of the same moment.
         end_recording();
     }
     let recorder = RECORDER.get();

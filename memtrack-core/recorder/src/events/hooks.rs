@@ -47,13 +47,13 @@ fn next_capacity(before: u32, filling_events: &AtomicU64) -> u32 {
 /// A guard for the calling thread inside a hook. While it exists, the thread's own allocations are not recorded.
 pub struct Hook {
     context: HookContext,
-    // Dropped in this order: the thread is marked idle before it may be recorded again.
+    // Dropped in this order: the thread is marked idle before its allocations may be recorded again.
     _thread: InHook,
     _inside: reentry::ReentryGuard,
 }
 
-/// The context of a hook's work. Passed by value: a value with an address is moved through memory, where words that
-/// were just written one by one and are read two at a time delay every event by some five nanoseconds.
+/// The context of a hook's work. It is passed by value: in memory, words that were just written one by one and are then
+/// read two at a time would delay every event by about five nanoseconds.
 #[derive(Clone, Copy)]
 pub struct HookContext {
     pub(crate) thread: CurrentThread,
@@ -252,18 +252,19 @@ impl HookContext {
         true
     }
 
-    /// Records that a block is about to be freed. Returns the argument for [`Self::freed`] or [`Self::restore_block`].
+    /// Records that a block is about to be freed. Returns the argument for [`Self::finish_free`] or
+    /// [`Self::restore_block`].
     #[inline(always)]
-    pub(crate) fn free(self, device: DeviceId, address: u64) -> FreeInProgress {
+    pub(crate) fn begin_free(self, device: DeviceId, address: u64) -> FreeInProgress {
         if self.has_room() {
-            self.free_here(device, address)
+            self.begin_free_here(device, address)
         } else {
-            separate_stack::run(move || self.free_here(device, address))
+            separate_stack::run(move || self.begin_free_here(device, address))
         }
     }
 
     #[inline(always)]
-    fn free_here(self, device: DeviceId, address: u64) -> FreeInProgress {
+    fn begin_free_here(self, device: DeviceId, address: u64) -> FreeInProgress {
         let stack = self.stack(settings::frees_keep_own_stacks());
         let newest = &self.thread.local().newest_ticks;
         let (ticks, block) = self.recorder.live.remove(device, address, newest);
@@ -273,16 +274,22 @@ impl HookContext {
     /// Completes the record of a free. The other arguments are used if the block is unknown here: its `size_bytes` and
     /// `stream` according to the caller, and whether this free `completes` one that was requested earlier.
     #[inline(always)]
-    pub(crate) fn freed(self, freed: FreeInProgress, size_bytes: u64, stream: StreamId, completes: bool) {
+    pub(crate) fn finish_free(
+        self,
+        freed: FreeInProgress,
+        size_bytes: u64,
+        stream: StreamId,
+        completes: bool,
+    ) {
         if self.has_room() {
-            self.freed_here(&freed, size_bytes, stream, completes);
+            self.finish_free_here(&freed, size_bytes, stream, completes);
         } else {
-            separate_stack::run(|| self.freed_here(&freed, size_bytes, stream, completes));
+            separate_stack::run(|| self.finish_free_here(&freed, size_bytes, stream, completes));
         }
     }
 
     #[inline(always)]
-    fn freed_here(self, freed: &FreeInProgress, size_bytes: u64, stream: StreamId, completes: bool) {
+    fn finish_free_here(self, freed: &FreeInProgress, size_bytes: u64, stream: StreamId, completes: bool) {
         let Some(slot) = slot_of(freed.device) else { return };
         let known = freed.block.unwrap_or(LiveEntry {
             ticks: 0,
@@ -314,11 +321,11 @@ impl HookContext {
         self.event(slot, event);
     }
 
-    /// Restores a block whose free failed: it is still allocated.
+    /// Restores a block whose free failed.
     #[cold]
     pub(crate) fn restore_block(self, freed: FreeInProgress) {
         if let Some(block) = freed.block {
-            self.recorder.live.put_back(freed.device, freed.address, block);
+            self.recorder.live.restore(freed.device, freed.address, block);
         }
     }
 

@@ -63,7 +63,7 @@ impl Kit {
 #[cfg(test)]
 pub(super) const MAX_BYTES: usize = (MAX_OWNED_KITS + SHARED_KIT_COUNT) * KIT_BYTES;
 
-/// The kits that are owned by single threads.
+/// The kits that threads own.
 struct Pool {
     made: usize,
     /// The kits of threads that have ended. Has capacity for all, so that it never grows under the lock.

@@ -354,7 +354,7 @@ impl LiveTable {
     }
 
     /// Restores a block whose free failed.
-    pub(crate) fn put_back(&self, device: DeviceId, address: u64, block: LiveEntry) {
+    pub(crate) fn restore(&self, device: DeviceId, address: u64, block: LiveEntry) {
         let found = self.entry_with_room(Key { address, device });
         let Ok(mut entry) = found else {
             drop(found);

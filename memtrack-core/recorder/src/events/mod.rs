@@ -262,8 +262,8 @@ fn free(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64, compl
         accounts::freeing(device, address);
     }
     if let Some(hook) = Hook::enter() {
-        let freed = hook.free(device, address);
-        hook.freed(freed, size_bytes, stream, completes);
+        let freed = hook.begin_free(device, address);
+        hook.finish_free(freed, size_bytes, stream, completes);
     }
 }
 
@@ -309,7 +309,7 @@ pub fn record_oom(
     oom::report(&OutOfMemory::new(device, stream, requested_bytes, device_free_bytes, device_total_bytes));
 }
 
-/// Returns the bytes of the tables that know their own size.
+/// Returns the total memory of the tables that can report their size.
 pub(crate) fn table_bytes() -> usize {
     if !RECORDER.is_made() {
         return 0;
@@ -317,10 +317,10 @@ pub(crate) fn table_bytes() -> usize {
     let recorder = RECORDER.get();
     let _inside = crate::reentry::enter();
     #[cfg(feature = "cuda")]
-    let of_driver = recorder.driver.bytes();
+    let driver_bytes = recorder.driver.bytes();
     #[cfg(not(feature = "cuda"))]
-    let of_driver = 0;
-    let segments = recorder.segments.bytes() + of_driver;
+    let driver_bytes = 0;
+    let segments = recorder.segments.bytes() + driver_bytes;
     let names = thread_names::names_bytes() + binaries::list_bytes();
     recorder.live.table_bytes() + segments + recorder.stacks.table_bytes() + names
 }

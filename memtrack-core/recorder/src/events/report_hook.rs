@@ -53,7 +53,8 @@ pub type FormatReport = fn(&Snapshot, ReportContext<'_>) -> String;
 
 static FORMATTER: OnceLock<FormatReport> = OnceLock::new();
 
-/// Registers the function that formats the report; the first one registered stays. Without one nothing is printed.
+/// Registers the function that formats the report; later registrations have no effect. Without one, no report is
+/// printed.
 pub fn set_formatter(formatter: FormatReport) {
     // It does not matter which one is registered: all produce the same output.
     let _ = FORMATTER.set(formatter);
@@ -226,8 +227,8 @@ fn print_largest_scopes(device: DeviceId) {
     let mut sums = [(ScopeId::NONE, 0_u64); MAX_SCOPES];
     let mut all = 0_u64;
     let recorder = RECORDER.get();
-    recorder.live.for_each(|of, live| {
-        if of != device || live.pending_free || live.flags.contains(EventFlags::SAMPLED) {
+    recorder.live.for_each(|block_device, live| {
+        if block_device != device || live.pending_free || live.flags.contains(EventFlags::SAMPLED) {
             return;
         }
         all = all.saturating_add(live.size_bytes);

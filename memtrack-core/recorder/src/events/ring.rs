@@ -207,7 +207,7 @@ mod tests {
             keep(&mut ring, chunk(&ticks), 5, 25);
             assert!(ring.len <= 35, "{} events held", ring.len);
         }
-        // The first five are older than the session.
+        // The first five events are older than the session.
         assert_eq!(ring.evicted() + ring.len, 10_000 - 5);
     }
 }

@@ -2,7 +2,7 @@
 //! children of `fork` a handler is called ([`super::fork`]), but not in those of `_Fork` and `clone`: they would write
 //! to their parent's stream. A child of `vfork` shares its parent's memory, and its actions count as its parent's.
 //!
-//! **How is a copy recognised without a handler?** By a page that the kernel empties in copies (`MADV_WIPEONFORK`).
+//! **How is a copy recognised without a handler?** By a page that the kernel zeroes in copies (`MADV_WIPEONFORK`).
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

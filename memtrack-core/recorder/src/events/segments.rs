@@ -107,7 +107,7 @@ impl Segments {
 
     /// Restores a driver's segment whose free failed.
     #[cfg(feature = "cuda")]
-    pub(super) fn put_back(&self, held: HeldSegment) {
+    pub(super) fn restore(&self, held: HeldSegment) {
         let key = (held.segment.device, held.segment.address);
         self.lock().insert(key, held);
         if held.is_block {

@@ -69,7 +69,7 @@ impl Default for WrittenRows {
     }
 }
 
-// SAFETY: the pointers are compared, never followed.
+// SAFETY: the pointers are compared, never dereferenced.
 #[allow(unsafe_code)]
 unsafe impl Send for Stream {}
 

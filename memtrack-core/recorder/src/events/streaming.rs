@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 /// The maximum number of chunks, of all threads, that may wait for the stream.
 const MAX_WAITING: usize = 64;
-/// The number of threads that may add a chunk at the same time.
+/// The maximum number of threads that can add a chunk at the same time.
 const MAX_THREADS: usize = current_thread::MAX_STATES + current_thread::SHARED_STATE_COUNT;
 /// For a stream with a size bound: one chunk may wait per this many bytes of the bound. Fewer may wait than without a
 /// bound, because all waiting chunks are written to a new part when it begins.
@@ -421,7 +421,7 @@ impl Recorder {
         chunks
     }
 
-    /// Prints the stream's messages, once. The caller holds no lock.
+    /// Prints the stream's messages, once. The caller must hold no lock.
     pub(super) fn print_messages(&self) {
         // If another thread is writing, a later call prints them.
         let messages = match self.target_within(Duration::ZERO).as_deref_mut() {

@@ -8,7 +8,7 @@ use crate::events::{sample_threshold_bytes, session_number};
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU64, Ordering, fence};
 
 /// A thread's countdown to its next sample, and its copy of the settings. Only the owning thread writes it, except in
-/// [`Self::invalidate`].
+/// `invalidate`.
 #[derive(Debug, Default)]
 pub struct Counting {
     /// Blocks below this size are small and may be only counted. If it is 0, the thread must read the settings; always

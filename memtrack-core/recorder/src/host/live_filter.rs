@@ -52,7 +52,7 @@ fn block_of(address: u64) -> usize {
     PAGES + (address >> BLOCK_SHIFT) as usize % BLOCKS
 }
 
-/// Returns the count in `slot`, which is below [`BYTES`].
+/// Returns the count in `slot`, which must be less than [`BYTES`].
 ///
 /// # Safety
 /// `counts` must be the value of [`COUNTS`], neither null nor [`FALLBACK`].

@@ -29,7 +29,7 @@ pub use counting::Counting;
 pub use resident::{recent_resident_bytes, resident_bytes};
 pub(crate) use sampler::Sampler;
 pub use sampler::{Rules, StandaloneSampler};
-pub use transferred::transferring;
+pub use transferred::allocate_for_program;
 
 use crate::events::{CurrentThread, Hook, HookContext, sample_threshold_bytes, session_number, without_hook};
 use crate::{accounts, reentry, switch};
@@ -446,10 +446,10 @@ fn record_free(address: u64, size_bytes: u64) {
     }
     let Some(hook) = Hook::enter() else { return };
     if may_be_tracked(address, size_bytes) {
-        let begun = hook.thread.local().sampler.free_begins();
-        let freed = hook.free(HOST, address);
+        let begun = hook.thread.local().sampler.begin_free();
+        let freed = hook.begin_free(HOST, address);
         record_host_free(*hook, freed, size_bytes);
-        hook.thread.local().sampler.free_ends(begun);
+        hook.thread.local().sampler.end_free(begun);
     } else {
         hook.thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
     }
@@ -495,7 +495,7 @@ fn realloc_in_hook(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mu
     };
     // The free is stamped before another thread can receive the address, and written once the reallocation has
     // succeeded.
-    let freed = may_be_tracked(old as u64, old_size as u64).then(|| hook.free(HOST, old as u64));
+    let freed = may_be_tracked(old as u64, old_size as u64).then(|| hook.begin_free(HOST, old as u64));
     let (new, new_size) = realloc();
     match freed {
         Some(freed) if new.is_null() => hook.restore_block(freed),
@@ -528,7 +528,7 @@ fn record_host_free(hook: HookContext, freed: crate::events::FreeInProgress, siz
         // The program's sums never included the block.
         count_internal(-(size_bytes as i64));
     } else if freed.is_known() || size_bytes >= sample_threshold_bytes() {
-        hook.freed(freed, size_bytes, HEAP, false);
+        hook.finish_free(freed, size_bytes, HEAP, false);
     } else {
         // The filter gave a false positive: the block was not sampled.
         hook.thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);

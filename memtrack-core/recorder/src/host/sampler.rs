@@ -201,18 +201,18 @@ impl Sampler {
         }
     }
 
-    /// Notes that the recording of a free begins. Returns the argument for [`Self::free_ends`].
+    /// Notes that the recording of a free begins. Returns the argument for [`Self::end_free`].
     #[inline(always)]
-    pub(crate) fn free_begins(&mut self) -> u64 {
+    pub(crate) fn begin_free(&mut self) -> u64 {
         match &mut self.budgeted {
-            Some(budgeted) => budgeted.free_begins(self.random),
+            Some(budgeted) => budgeted.begin_free(self.random),
             None => 0,
         }
     }
 
     /// Notes that the recording of a free has ended.
     #[inline(always)]
-    pub(crate) fn free_ends(&mut self, begun: u64) {
+    pub(crate) fn end_free(&mut self, begun: u64) {
         if begun != 0
             && let Some(budgeted) = &mut self.budgeted
         {
@@ -325,7 +325,7 @@ impl BudgetState {
     }
 
     #[inline(always)]
-    fn free_begins(&mut self, random: u64) -> u64 {
+    fn begin_free(&mut self, random: u64) -> u64 {
         if self.free.is_due(random ^ self.small_bytes) { ticks() } else { 0 }
     }
 

@@ -38,7 +38,7 @@ thread_local! {
 /// Creates a value that will belong to the program, which may drop its parts anywhere: the blocks that this thread
 /// allocates for it inside memtrack, and has not freed when the value is returned, are recognized by their addresses
 /// until they are freed.
-pub fn transferring<R>(make: impl FnOnce() -> R) -> R {
+pub fn allocate_for_program<R>(make: impl FnOnce() -> R) -> R {
     struct RestoreFlag(bool);
     impl Drop for RestoreFlag {
         fn drop(&mut self) {

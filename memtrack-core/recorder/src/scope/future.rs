@@ -111,7 +111,7 @@ impl State {
         };
         let current = Position { node: Some(node), ..parent };
         let _scope = Guard::resume(current);
-        observer::entered(node);
+        observer::notify_entered(node);
         Self::Running { node: Some(node), current }
     }
 }
@@ -136,7 +136,7 @@ impl<F: Future> Future for ScopedFuture<F> {
             this.future.set(None);
             drop(restore);
             if let Some(node) = *node {
-                observer::left(node);
+                observer::notify_left(node);
             }
         }
         poll

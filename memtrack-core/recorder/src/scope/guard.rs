@@ -152,11 +152,11 @@ impl Guard {
 
     /// Enters `node`, a child of the current scope.
     #[inline]
-    pub(super) fn entered(node: &'static ScopeNode) -> Self {
+    pub(super) fn enter_node(node: &'static ScopeNode) -> Self {
         let previous = replace_current(Some(node));
         // The guard exists before the observer is called: if the observer panics, the scope is still restored.
         let guard = Self { state: State::Entered { node, previous }, not_send: PhantomData };
-        observer::entered(node);
+        observer::notify_entered(node);
         guard
     }
 
@@ -180,7 +180,7 @@ impl Guard {
             }
             State::Entered { node, previous } => {
                 replace_current(previous);
-                observer::left(node);
+                observer::notify_left(node);
             }
         }
     }
@@ -209,5 +209,5 @@ pub(super) fn enter(kind: ScopeKind, name: &str) -> Guard {
 
 #[inline(never)]
 fn enter_now(kind: ScopeKind, name: &str) -> Guard {
-    Guard::entered(ScopeNode::child(CURRENT.get(), kind, name))
+    Guard::enter_node(ScopeNode::child(CURRENT.get(), kind, name))
 }

@@ -1,7 +1,7 @@
 //! Notifies the tracker of the ends of scopes, and the log of operators of beginnings and ends. The tracker registers
-//! itself once. Guards and futures call [`entered`] and [`left`] for scopes that were really entered. The tracker is
-//! not notified of scopes through which a panic unwinds (as in PyTorch, where the hook after an operator does not run
-//! then), nor after scopes were switched off. Code that needs only the ends of root scopes registers with
+//! itself once. Guards and futures call [`notify_entered`] and [`notify_left`] for scopes that were really entered. The
+//! tracker is not notified of scopes through which a panic unwinds (as in PyTorch, where the hook after an operator
+//! does not run then), nor after scopes were switched off. Code that needs only the ends of root scopes registers with
 //! [`call_at_root_end`], and enables scopes while nothing is monitored with [`keep_enabled`].
 
 use super::nodes::ScopeNode;
@@ -60,7 +60,7 @@ pub fn observe(observer: &'static dyn ScopeObserver) -> bool {
 
 /// Reports that `node` was entered.
 #[inline]
-pub(super) fn entered(node: &'static ScopeNode) {
+pub(super) fn notify_entered(node: &'static ScopeNode) {
     operators::log_enter(node.id);
     if node.kind == ScopeKind::Root
         && let Some(observer) = observer()
@@ -71,7 +71,7 @@ pub(super) fn entered(node: &'static ScopeNode) {
 
 /// Reports that `node` was left. The previous scope must already be current again.
 #[inline]
-pub(super) fn left(node: &'static ScopeNode) {
+pub(super) fn notify_left(node: &'static ScopeNode) {
     operators::log_leave(node.id);
     if node.kind == ScopeKind::Module {
         return;

@@ -69,7 +69,7 @@ impl Site {
 
 #[inline(never)]
 fn enter_now(label: Label) -> Guard {
-    Guard::entered(label.node_under(current_node()))
+    Guard::enter_node(label.node_under(current_node()))
 }
 
 impl Label {

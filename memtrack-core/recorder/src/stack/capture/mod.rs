@@ -215,12 +215,12 @@ pub(crate) fn as_recorded(
 
 /// Returns the binaries for a forked child, from its parent's list. Takes no lock of the dynamic linker.
 pub(crate) fn listed_in_child(
-    of_parent: Vec<memtrack_model::snapshot::Module>,
+    parent_modules: Vec<memtrack_model::snapshot::Module>,
 ) -> Vec<memtrack_model::snapshot::Module> {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    return unwind_tables::listed_in_child(of_parent);
+    return unwind_tables::listed_in_child(parent_modules);
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-    of_parent
+    parent_modules
 }
 
 /// Relocates a new stack's addresses before they are stored, so that an address in a recording has one meaning even

@@ -117,7 +117,7 @@ pub(super) fn refresh() {
 
 /// Returns the binaries for a forked child: those on its parent's list that are still loaded, and those that were added
 /// since. Takes no lock of the dynamic linker.
-pub(super) fn listed_in_child(of_parent: Vec<Module>) -> Vec<Module> {
+pub(super) fn listed_in_child(parent_modules: Vec<Module>) -> Vec<Module> {
     let _lock = lock_known();
     let known = known().map_or(&[][..], |known| &known.binaries);
     let described: Vec<(&Binary, Module)> =
@@ -137,7 +137,7 @@ pub(super) fn listed_in_child(of_parent: Vec<Module>) -> Vec<Module> {
             }
         }
     };
-    let mut modules: Vec<Module> = of_parent.into_iter().filter(is_loaded).collect();
+    let mut modules: Vec<Module> = parent_modules.into_iter().filter(is_loaded).collect();
     let new: Vec<Module> =
         described.into_iter().map(|(_, module)| module).filter(|module| !modules.contains(module)).collect();
     modules.extend(new);
