@@ -1,9 +1,11 @@
 //! The live table: the live blocks, by device and address, as many as fit. Its shards also order the events of one
-//! address: an event gets its stamp while the address's shard is locked. **Why dashmap, and why these shards?** Its
-//! `raw-api` gives access to a shard's table (hashbrown 0.14, dashmap's version), so that the shard's lock can also
-//! protect its newest stamp, and so that the table grows only within the bound and outside the lock. The 2 MiB region
-//! of an address determines four of the 512 shards, and a hash of the address selects one of the four: threads whose
-//! blocks are far apart do not compete for cache lines, and threads that share a pool do not all wait for one lock.
+//! address: an event gets its stamp while the address's shard is locked.
+//!
+//! **Why dashmap, and why these shards?** Its `raw-api` gives access to a shard's table (hashbrown 0.14, dashmap's
+//! version), so that the shard's lock can also protect its newest stamp, and so that the table grows only within the
+//! bound and outside the lock. The 2 MiB region of an address determines four of the 512 shards, and a hash of the
+//! address selects one of the four: threads whose blocks are far apart do not compete for cache lines, and threads that
+//! share a pool do not all wait for one lock.
 
 use super::order::stamp;
 use super::{settings, slot_of};

@@ -70,12 +70,13 @@ fn lock_log() -> MutexGuard<'static, Log> {
 
 /// Marks this moment: a step, request or other interval with this name ends here and the next one begins. `memtrack
 /// leaks --per NAME` shows the memory that each interval left behind, and distinguishes memory that grows from interval
-/// to interval from memory that is merely live. Marks with the same name divide the time of the whole program: the
-/// allocations of other threads count, too. Set marks where little memory is in use temporarily, such as at the end of
-/// a step. While nothing is monitored, this is a load and a branch; otherwise it reads the clock, and a lock is held
-/// while one row is copied. The newest 65,536 marks are kept, or all of them if the recording is streamed. Names are
-/// never freed, and at most 1 KiB of each is kept: name the kind of interval, not the instance (`request`, not `request
-/// 4711`).
+/// to interval from memory that is merely live.
+///
+/// Marks with the same name divide the time of the whole program: the allocations of other threads count, too. Set
+/// marks where little memory is in use temporarily, such as at the end of a step. While nothing is monitored, this is a
+/// load and a branch; otherwise it reads the clock, and a lock is held while one row is copied. The newest 65,536 marks
+/// are kept, or all of them if the recording is streamed. Names are never freed, and at most 1 KiB of each is kept:
+/// name the kind of interval, not the instance (`request`, not `request 4711`).
 ///
 /// ```
 /// # use memtrack_recorder::recorder::mark;

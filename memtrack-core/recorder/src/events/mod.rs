@@ -293,6 +293,7 @@ pub fn record_segment_unmap(device: DeviceId, stream: StreamId, address: u64, si
 
 /// Records that an allocation of `requested_bytes` finally failed, while the device reported `device_free_bytes` free
 /// of `device_total_bytes` (0 if unknown). Call this when all retries have failed and before the error is returned.
+///
 /// After the event is recorded, a dump is written if [`Options::dump_on_oom`] requests it, and then the observers of
 /// [`attach_out_of_memory_observer`] are called on this thread, also while nothing is monitored. So the caller must
 /// hold no lock that they may need. This function never panics. If an observer itself runs out of memory, the nested

@@ -139,8 +139,9 @@ pub fn start(options: &Options) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Ends one monitor. The last one ends the session and writes its recording. Returns the recording so far (an empty one
-/// if no session ran), and whether it was written.
+/// Ends one monitor. The last one ends the session and writes its recording.
+///
+/// Returns the recording so far (an empty one if no session ran), and whether it was written.
 pub fn stop() -> (Snapshot, io::Result<()>) {
     let _no_cancellation = signals::CancellationBlocked::now();
     read_driver();

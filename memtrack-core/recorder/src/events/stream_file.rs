@@ -205,10 +205,12 @@ impl Stream {
     }
 
     /// Continues in a new file, which begins with all tables and the live blocks. The file has a temporary name until
-    /// it [takes its place](Self::take_place). This does not wait for hooks: a block is stamped while its shard is
-    /// locked, so the live table, read after the start moment of the part, contains all blocks stamped up to that
-    /// moment, except those freed since; and all events after it are written to the new file. They must be written
-    /// before the file takes its place, so that no file lacks both a block and its free.
+    /// it [takes its place](Self::take_place).
+    ///
+    /// This does not wait for hooks: a block is stamped while its shard is locked, so the live table, read after the
+    /// start moment of the part, contains all blocks stamped up to that moment, except those freed since; and all
+    /// events after it are written to the new file. They must be written before the file takes its place, so that no
+    /// file lacks both a block and its free.
     pub(super) fn begin_part(&mut self, recorder: &Recorder) {
         self.take_place();
         self.attempt(|stream| {

@@ -58,6 +58,7 @@ static WAS_CALLED: AtomicBool = AtomicBool::new(false);
 /// static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 /// # fn main() {}
 /// ```
+///
 /// To wrap another allocator: `TrackingAllocator::new(MiMalloc)`.
 ///
 /// # What it does per call
@@ -269,8 +270,9 @@ pub fn is_installed() -> bool {
 
 /// Returns the bytes that memtrack itself holds for its recording, on the heap and in its own mappings: events, live
 /// blocks, stacks, scopes, per-thread state, unwind tables. They are the memory cost of recording and are in no report.
-/// The memory of snapshots and reports is not included. Visits the shards of all tables: cheap enough to call once a
-/// second, but not once per event.
+/// The memory of snapshots and reports is not included.
+///
+/// Visits the shards of all tables: cheap enough to call once a second, but not once per event.
 pub fn own_bytes() -> i64 {
     crate::internal_bytes::total() + crate::events::table_bytes() as i64
 }
@@ -356,8 +358,10 @@ fn record_or_refuse(block: *mut u8, size: usize, align: usize) -> *mut u8 {
 }
 
 /// Records a block or passes it to the sampler, if [`is_counted`] has not counted it or if its thread has not read the
-/// session's settings yet. This is a separate function, like [`record_free`], so that the blocks that are only counted,
-/// which are nearly all blocks of a sampled program, pass through functions that save no registers.
+/// session's settings yet.
+///
+/// This is a separate function, like [`record_free`], so that the blocks that are only counted, which are nearly all
+/// blocks of a sampled program, pass through functions that save no registers.
 #[inline(never)]
 fn record_or_sample(block: *mut u8, size_bytes: u64) {
     if reentry::is_inside() {

@@ -120,8 +120,9 @@ impl fmt::Debug for ScopeHandle {
 
 /// A guard for a scope, which is current on the thread while the guard exists. Dropping the guard restores the previous
 /// scope, also on `?`, an early return or a panic. A future that holds a guard across an `.await` is not `Send`; use
-/// [`future`](super::future()) or an annotated `async fn` there. A guard stays on its thread; a [`ScopeHandle`] can be
-/// sent to others:
+/// [`future`](super::future()) or an annotated `async fn` there.
+///
+/// A guard stays on its thread; a [`ScopeHandle`] can be sent to others:
 /// ```compile_fail,E0277
 /// let scope = memtrack_core::scope::module("encoder");
 /// std::thread::spawn(move || drop(scope));

@@ -1,10 +1,11 @@
 //! The set of all scopes ever entered: each is a leaked node under its parent, interned by (parent, kind, name). Guards
 //! and futures look scopes up here, and the recorder reads them all at the end. The set only grows and is lock-free, so
-//! it can be used in a forked child, whatever the parent's other threads were doing. The set is bounded: new scopes
-//! beyond [`MAX_SCOPES`], and scopes whose names do not fit into `names`, are folded into one scope "(other)" per
-//! parent and kind; beyond [`MAX_DEPTH`] levels, a new scope becomes a sibling of the innermost one; an operator
-//! directly inside itself is one scope. Entries into folded scopes are counted, and the sums of folded scopes are in no
-//! other row.
+//! it can be used in a forked child, whatever the parent's other threads were doing.
+//!
+//! The set is bounded: new scopes beyond [`MAX_SCOPES`], and scopes whose names do not fit into `names`, are folded
+//! into one scope "(other)" per parent and kind; beyond [`MAX_DEPTH`] levels, a new scope becomes a sibling of the
+//! innermost one; an operator directly inside itself is one scope. Entries into folded scopes are counted, and the sums
+//! of folded scopes are in no other row.
 
 use super::link::{Link, empty_links};
 use super::names::Name;

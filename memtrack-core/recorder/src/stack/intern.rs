@@ -30,8 +30,10 @@ pub(crate) const MAX_BYTES: usize = MAX_PIECES * PIECE_ADDRESSES * size_of::<u64
     + (MAX_STACKS * 2 + MAX_STACKS * 2 / 7) * (size_of::<(u64, StackId)>() + 1)
     + MAX_STACKS * size_of::<(u16, u16, u16)>();
 
-/// All distinct stacks of the process. A stack is identified by its 64-bit hash: among a quarter of a million distinct
-/// stacks, the probability that any two have the same hash is less than one in 500 million.
+/// All distinct stacks of the process.
+///
+/// A stack is identified by its 64-bit hash: among a quarter of a million distinct stacks, the probability that any two
+/// have the same hash is less than one in 500 million.
 pub(crate) struct StackInterner {
     by_hash: SharedMap<u64, StackId, FixedState>,
     stored: Mutex<StoredStacks>,

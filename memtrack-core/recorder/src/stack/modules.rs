@@ -12,9 +12,10 @@ use std::path::Path;
 /// The type of the GNU note that contains the build id.
 const NT_GNU_BUILD_ID: u32 = 3;
 
-/// Lists the loaded binaries that contain code, the program first. Takes the dynamic linker's lock and allocates, so it
-/// must be called where that is allowed. Costs a few microseconds per binary, plus a checksum of the code for a binary
-/// without a build id.
+/// Lists the loaded binaries that contain code, the program first.
+///
+/// Takes the dynamic linker's lock and allocates, so it must be called where that is allowed. Costs a few microseconds
+/// per binary, plus a checksum of the code for a binary without a build id.
 pub fn loaded_modules() -> Vec<Module> {
     let mut modules: Vec<Module> = Vec::new();
     // SAFETY: `visit` has the signature that the dynamic linker requires, and `modules` outlives the call.
