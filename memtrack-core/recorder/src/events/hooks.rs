@@ -410,8 +410,8 @@ impl HookContext {
         if !pushed {
             self.next_chunk(event, slot);
         }
-        // A chunk is passed to the ring as soon as it is full, not one event later. SAFETY: as above, and `next_chunk`
-        // leaves a chunk in the slot.
+        // A chunk is passed to the ring as soon as it is full, not one event later.
+        // SAFETY: as above, and `next_chunk` leaves a chunk in the slot.
         else if unsafe { (*chunk).is_full() } {
             self.replace_chunk(event.device, slot);
         }
