@@ -180,7 +180,8 @@ fn to_high_descriptor(file: File) -> File {
     };
     // If the limit is low: a number close to it, or further below until one is free.
     let below = [16, 64, 256, 512].map(|distance| most.saturating_sub(distance));
-    let numbers = std::iter::once(FIRST_DESCRIPTOR).chain(below).filter(|&lowest| lowest > 2 && lowest < most);
+    let numbers =
+        std::iter::once(FIRST_DESCRIPTOR).chain(below).filter(|&lowest| lowest > 2 && lowest < most);
     for lowest in numbers.filter_map(|lowest| RawFd::try_from(lowest).ok()) {
         // SAFETY: the call creates a new descriptor and accesses no memory.
         let number = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };

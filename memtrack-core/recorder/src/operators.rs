@@ -151,13 +151,19 @@ fn next_owner() -> u64 {
 /// operators::parameters("head", [("weight", weight), ("bias", bias)]);
 /// # }
 /// ```
-pub fn parameters<N: AsRef<str>, T: ReportTensors<M>, M>(owner: &str, tensors: impl IntoIterator<Item = (N, T)>) {
+pub fn parameters<N: AsRef<str>, T: ReportTensors<M>, M>(
+    owner: &str,
+    tensors: impl IntoIterator<Item = (N, T)>,
+) {
     register(OperatorLine::parameter, owner, tensors);
 }
 
 /// Declares the buffers of the model, or part of a model, named `owner`: tensors that belong to the model and are not
 /// trained, such as masks and running means.
-pub fn buffers<N: AsRef<str>, T: ReportTensors<M>, M>(owner: &str, tensors: impl IntoIterator<Item = (N, T)>) {
+pub fn buffers<N: AsRef<str>, T: ReportTensors<M>, M>(
+    owner: &str,
+    tensors: impl IntoIterator<Item = (N, T)>,
+) {
     register(OperatorLine::buffer, owner, tensors);
 }
 
