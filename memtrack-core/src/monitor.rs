@@ -47,8 +47,8 @@ pub fn stop() -> Recording {
     let _inside = reentry::enter();
     let newest = MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
     let mut monitor = newest.unwrap_or_else(Monitor::inherited);
-    // If an outer monitor continues, it may be recording when the caller drops the returned value.
-    let stopped = host::transferring(|| monitor.stop_session());
+    // While an outer monitor continues, the returned value may be dropped in its recording.
+    let stopped = host::allocate_for_program(|| monitor.stop_session());
     let (snapshot, written) = stopped.unwrap_or((Snapshot::default(), Ok(())));
     if let Err(error) = written {
         message::print(format_args!("the recording could not be written: {error}"));
@@ -62,7 +62,7 @@ pub fn stop() -> Recording {
 /// The tables of the snapshot count as memory of memtrack and are not recorded, whichever threads drop them. A clone counts
 /// as memory of the program.
 pub fn snapshot() -> Option<Snapshot> {
-    host::transferring(session::snapshot)
+    host::allocate_for_program(session::snapshot)
 }
 
 /// Begins a session, or joins the running one. Returns whether the caller became a monitor of the session.

@@ -1,4 +1,4 @@
-//! The parts that the benchmarks in `benches/` measure one by one. Not API: feature `bench-internals` only.
+//! The internals that the benchmarks in `benches/` measure one by one. Not API: feature `bench-internals` only.
 
 pub use crate::stack::capture::CaptureMethod;
 use crate::stack::capture::{Capture, Registers, StackBounds, prepare};
@@ -18,13 +18,13 @@ impl Captures {
         prepare()
     }
 
-    /// Takes the stack as the recorder does; returns the number of frames.
+    /// Captures the stack as the recorder does and returns the number of frames.
     #[inline(always)]
     pub fn take(&mut self) -> usize {
         self.0.take(&Registers::here(), &self.1).len()
     }
 
-    /// Takes the stack by one method; returns the addresses, outermost first.
+    /// Captures the stack with the given method; returns the addresses, outermost first.
     #[inline(always)]
     pub fn take_by(&mut self, method: CaptureMethod) -> Option<&[u64]> {
         self.0.take_by(method, &self.1)

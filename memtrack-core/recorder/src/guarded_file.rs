@@ -1,12 +1,12 @@
-//! Files that memtrack keeps open inside a program that does not know of them. Programs close descriptors that they
-//! did not open (daemons close all from 3 to 1,023), and receive the same numbers for files of their own: so
-//! memtrack's descriptors have high numbers if possible, are not inherited by other programs, and each use first
-//! checks whether the number still is the same file.
+//! Files that memtrack keeps open inside a program that does not know of them. Programs close descriptors that they did
+//! not open (daemons close all from 3 to 1,023) and then receive the same numbers for their own files. So memtrack's
+//! descriptors have high numbers if possible, are closed on `exec`, and are checked before each use: the number must
+//! still refer to the same file.
 //!
-//! **What if two processes have one path?** A process that streams locks the file before it empties it and until it is
-//! closed, and each part likewise; a process that finds it locked writes beside it. The lock belongs to the open file
-//! (`F_OFD_SETLK`), so it lasts while a forked child still has the file. A stream that lost its file ends: reopened by
-//! its name, it could be another program's.
+//! **What if two processes record to the same path?** A process that streams locks the file before it truncates it,
+//! keeps it locked until it is closed, and does the same with each part; a process that finds the file locked writes to
+//! a new file beside it. The lock belongs to the open file (`F_OFD_SETLK`), so it lasts while a forked child still has
+//! the file open. A stream that lost its file ends: a file reopened by name could be another program's.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -17,21 +17,21 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 #[cfg(unix)]
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-/// The first number for descriptors: behind those that daemons close.
+/// The lowest descriptor number to use: above those that daemons close.
 #[cfg(unix)]
-const FIRST: u64 = 1024;
+const FIRST_DESCRIPTOR: u64 = 1024;
 
 /// Identifies a file: device and inode.
 pub(crate) type Identity = (u64, u64);
 
-/// An open file of memtrack.
+/// A file that memtrack has open.
 #[derive(Debug)]
 pub(crate) struct GuardedFile {
-    /// Closed only by this type's drop, and only if it still is the same file.
+    /// Closed only when this value is dropped, and only if the descriptor still refers to the same file.
     file: ManuallyDrop<File>,
     identity: Identity,
-    /// Bytes written: the position in a regular file; otherwise the number and the inode were reused for another open
-    /// file.
+    /// The number of bytes written, which must equal the position in a regular file: a different position means that
+    /// the descriptor number and the inode were reused for another open file.
     written: u64,
     is_regular: bool,
 }
@@ -40,7 +40,7 @@ impl GuardedFile {
     /// Wraps a file that was just opened.
     ///
     /// # Errors
-    /// Fails when the system does not identify it.
+    /// Fails when the system does not report the file's metadata.
     pub(crate) fn new(file: File) -> io::Result<Self> {
         let data = file.metadata()?;
         let is_regular = data.is_file() && identity(&data).0 != 0;
@@ -53,12 +53,12 @@ impl GuardedFile {
         self.identity
     }
 
-    /// Returns how many bytes were written.
+    /// Returns the number of bytes written.
     pub(crate) fn written(&self) -> u64 {
         self.written
     }
 
-    /// Returns whether the descriptor still is the same open file.
+    /// Returns whether the descriptor still refers to the same open file.
     pub(crate) fn is_intact(&self) -> bool {
         self.file.metadata().is_ok_and(|data| identity(&data) == self.identity)
             && (!self.is_regular
@@ -66,7 +66,8 @@ impl GuardedFile {
                 || (&*self.file).stream_position().is_ok_and(|at| at == self.written))
     }
 
-    /// Reads from `offset` on; `None` when the descriptor no longer is the same file.
+    /// Reads at `offset` and returns the number of bytes read; `None` when the descriptor no longer refers to the same
+    /// file.
     #[cfg(unix)]
     pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Option<usize> {
         self.is_intact().then(|| self.file.read_at(buffer, offset).unwrap_or(0))
@@ -94,21 +95,21 @@ impl Drop for GuardedFile {
     fn drop(&mut self) {
         if self.is_intact() {
             unlock(&self.file);
-            // SAFETY: dropped once, here.
+            // SAFETY: the file is dropped once, here.
             unsafe { ManuallyDrop::drop(&mut self.file) };
         }
     }
 }
 
-/// Locks an open file, until it is [unlocked](unlock). Returns whether no other process has it locked: of two
-/// processes that begin to write at the same moment, one does. True if the system does not support it.
+/// Locks an open file until it is [unlocked](unlock). Returns false if another process has it locked: of two processes
+/// that start to write at the same moment, only one succeeds. Returns true if the system does not support locks.
 #[cfg(target_os = "linux")]
 pub(crate) fn try_lock(file: &File) -> bool {
     set_lock(file, libc::F_WRLCK)
         || !matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EACCES))
 }
 
-/// Unlocks a file. Forked children have the open file too, and would keep it locked.
+/// Unlocks a file explicitly: forked children also have the file open and would otherwise keep it locked.
 #[cfg(target_os = "linux")]
 pub(crate) fn unlock(file: &File) {
     set_lock(file, libc::F_UNLCK);
@@ -117,27 +118,27 @@ pub(crate) fn unlock(file: &File) {
 /// Returns whether another process has locked a file, as far as the system knows.
 #[cfg(target_os = "linux")]
 pub(crate) fn is_locked(file: &File) -> bool {
-    let mut query = whole(libc::F_WRLCK);
-    // SAFETY: the call changes a local variable: it returns the conflicting lock.
+    let mut query = whole_file_lock(libc::F_WRLCK);
+    // SAFETY: the call writes the conflicting lock to a local variable.
     let is_known = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut query) == 0 };
     is_known && query.l_type != libc::F_UNLCK as libc::c_short
 }
 
 #[cfg(target_os = "linux")]
 fn set_lock(file: &File, kind: libc::c_int) -> bool {
-    let lock = whole(kind);
-    // SAFETY: the call reads a local variable, and changes only a lock on the file.
+    let lock = whole_file_lock(kind);
+    // SAFETY: the call reads a local variable and changes only a lock on the file.
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) == 0 }
 }
 
-/// Returns a lock on a whole file.
+/// Returns the description of a lock on a whole file.
 #[cfg(target_os = "linux")]
-fn whole(kind: libc::c_int) -> libc::flock {
-    // SAFETY: plain numbers, for which zeros are values.
-    let mut whole: libc::flock = unsafe { std::mem::zeroed() };
-    whole.l_type = kind as libc::c_short;
-    whole.l_whence = libc::SEEK_SET as libc::c_short;
-    whole
+fn whole_file_lock(kind: libc::c_int) -> libc::flock {
+    // SAFETY: the struct contains only integers, for which zero is valid.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -153,20 +154,22 @@ pub(crate) fn is_locked(_file: &File) -> bool {
     false
 }
 
-/// Returns the identity of the file with this metadata; the same for all files if the system has none.
+/// Returns the identity of the file with this metadata; if the system has no such numbers, all files have the same
+/// identity.
 #[cfg(unix)]
 pub(crate) fn identity(data: &std::fs::Metadata) -> Identity {
     (data.dev(), data.ino())
 }
 
-/// Returns the identity of the file with this metadata; the same for all files if the system has none.
+/// Returns the identity of the file with this metadata; if the system has no such numbers, all files have the same
+/// identity.
 #[cfg(not(unix))]
 pub(crate) fn identity(_data: &std::fs::Metadata) -> Identity {
     (0, 0)
 }
 
-/// Moves the file to a high descriptor: from 1,024 on, or as high as the process's limit allows; unchanged if none is
-/// free.
+/// Moves the file to a high descriptor: 1,024 or above, or as high as the process's limit allows. Returns the file
+/// unchanged if no such descriptor is free.
 #[cfg(unix)]
 fn to_high_descriptor(file: File) -> File {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -175,14 +178,15 @@ fn to_high_descriptor(file: File) -> File {
         0 => limit.rlim_cur,
         _ => 0,
     };
-    // Near the limit when it is low, in steps down to a free number.
+    // If the limit is low: a number close to it, or further below until one is free.
     let below = [16, 64, 256, 512].map(|distance| most.saturating_sub(distance));
-    let numbers = std::iter::once(FIRST).chain(below).filter(|&lowest| lowest > 2 && lowest < most);
+    let numbers =
+        std::iter::once(FIRST_DESCRIPTOR).chain(below).filter(|&lowest| lowest > 2 && lowest < most);
     for lowest in numbers.filter_map(|lowest| RawFd::try_from(lowest).ok()) {
-        // SAFETY: makes a new descriptor.
+        // SAFETY: the call creates a new descriptor and accesses no memory.
         let number = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
         if number >= 0 {
-            // SAFETY: it was just made, and has no other owner.
+            // SAFETY: the descriptor was just created and has no other owner.
             return unsafe { File::from_raw_fd(number) };
         }
     }
@@ -199,11 +203,12 @@ mod tests {
     use super::*;
     use std::os::fd::IntoRawFd;
 
-    /// Makes the file's descriptor refer to another file, as a program does that closes all and opens its own.
+    /// Makes the file's descriptor refer to another file, as in a program that closes all descriptors and opens its own
+    /// files.
     fn replaced_descriptor(file: &GuardedFile, other: File) -> RawFd {
         let number = file.file.as_raw_fd();
         let other = other.into_raw_fd();
-        // SAFETY: numbers of this test's own.
+        // SAFETY: this test owns both descriptors.
         unsafe {
             assert_eq!(libc::dup2(other, number), number);
             libc::close(other);
@@ -215,7 +220,7 @@ mod tests {
     fn a_descriptor_has_a_high_number_and_is_not_inherited() {
         let file = GuardedFile::new(tempfile::tempfile().unwrap()).unwrap();
         let number = file.file.as_raw_fd();
-        // SAFETY: queries flags.
+        // SAFETY: the call only queries flags.
         let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
         assert!(number > 256 && flags & libc::FD_CLOEXEC != 0, "{number}");
     }

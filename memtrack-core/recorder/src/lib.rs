@@ -1,16 +1,15 @@
-//! The recorder: the running scopes ([`scope`]), the host's heap ([`host`]), stacks ([`stack`]), and the ring and
-//! tables that events go to ([`events`]). One package, because the path of an event depends on inlining.
+//! The recorder: the open scopes ([`scope`]), the host heap ([`host`]), stacks ([`stack`]), and the ring and tables
+//! that store events ([`events`]). They share one package because the hot path depends on inlining.
 //!
 //! The modules:
 //!
 //! - `switch`: the word that every hook reads first; `reentry`: keeps memtrack's own allocations out of the recording.
 //! - `host`: the global allocator, budget and sampler; `scope`: the open scopes; `stack`: capture, interning
 //!   and loaded binaries.
-//! - `events`: the hot path (`hooks`), each thread's state, chunks, the ring, the live table, order and clock;
-//!   sessions and their ends; snapshots (`collect`, `merge`); streams; forks; segments and the driver's
-//!   reports.
-//! - `accounts`: exact sums for tests with limits; `operators`: the reports of programs about their operators.
-//! - `shared_map`: dashmap without waiting for its locks; `zeroed`: tables that begin as zeros;
+//! - `events`: the hot path (`hooks`), each thread's state, chunks, the ring, the live table, order and clock; sessions
+//!   and how they end; snapshots (`collect`, `merge`); streams; forks; segments and driver memory.
+//! - `accounts`: exact sums for tests with limits; `operators`: what programs report about their operators.
+//! - `shared_map`: a dashmap whose locks are only tried, never waited for; `zeroed`: tables that begin as zeros;
 //!   `internal_bytes`: memtrack's own memory.
 //! - `guarded_file`, `message`, `signals`, `environment`, `terminal`: files, messages and signals in a program that does
 //!   not know about memtrack.
@@ -37,5 +36,5 @@ pub mod switch;
 pub mod terminal;
 mod zeroed;
 
-/// The name under which `memtrack-core` publishes it.
+/// The name under which `memtrack-core` publishes [`events`].
 pub use events as recorder;

@@ -1,11 +1,12 @@
 //! Messages of memtrack to the user from inside a program: all of them are printed by [`print()`].
 //!
-//! A guest's messages must do no harm: they go directly to the system in one write, without Rust's lock of stderr,
-//! which the program may hold for as long as it likes; they neither panic nor raise `SIGPIPE` if no process reads
-//! them; and they are lost when stderr accepts nothing for a while. They are printed without a lock held.
+//! Messages must not disturb the program: each goes directly to the system in one write, without Rust's lock on
+//! stderr, which the program may hold for any length of time; printing neither panics nor raises `SIGPIPE` if no
+//! process reads the message; and a message is lost if stderr accepts nothing for a while. The caller holds no lock.
 //!
-//! **Where do messages go?** To what stderr was when recording began. If the program has closed it and its number now
-//! belongs to a file that is not written at its end, they are dropped, because they would damage that file.
+//! **Where do messages go?** To the file that was stderr when recording began. If the program has closed it and
+//! descriptor 2 now refers to a file that is not in append mode, messages are dropped, because they would damage that
+//! file.
 #![allow(unsafe_code)]
 
 use crate::reentry;
@@ -21,99 +22,99 @@ use {
     std::sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-/// The most bytes of one write: a pipe takes that many completely or not at all.
+/// The maximum size of one write: a pipe accepts that many bytes atomically (`PIPE_BUF`).
 #[cfg(unix)]
 const WRITE_BYTES: usize = 4096;
-/// The time in milliseconds that stderr may accept nothing before a message is lost.
+/// The time to wait for stderr to accept bytes before a message is dropped.
 #[cfg(unix)]
-const PATIENCE_MS: libc::c_int = 200;
-/// The most signals of the program that may interrupt a message.
+const TIMEOUT_MS: libc::c_int = 200;
+/// The maximum number of the program's signals that may interrupt a message.
 #[cfg(unix)]
 const MAX_INTERRUPTIONS: u32 = 5;
 
 /// The identity of stderr when it was remembered: device and inode.
 #[cfg(unix)]
-static STDERR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static STDERR_IDENTITY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 #[cfg(unix)]
 static IS_REMEMBERED: AtomicBool = AtomicBool::new(false);
 
-/// Remembers the identity of stderr, as early as possible; only the first call does. A program that closes it may
-/// receive its number for a file of its own, which messages would damage.
+/// Remembers the identity of stderr; only the first call has an effect, so it should be as early as possible. A program
+/// that closes stderr may receive descriptor 2 for its own file, which messages would damage.
 pub fn remember_destination() {
     #[cfg(unix)]
     if !IS_REMEMBERED.load(Ordering::Acquire)
         && let Some(stderr) = stderr_data()
     {
         let (device, inode) = identity(&stderr);
-        STDERR[0].store(device, Ordering::Relaxed);
-        STDERR[1].store(inode, Ordering::Relaxed);
+        STDERR_IDENTITY[0].store(device, Ordering::Relaxed);
+        STDERR_IDENTITY[1].store(inode, Ordering::Relaxed);
         IS_REMEMBERED.store(true, Ordering::Release);
     }
 }
 
 #[cfg(unix)]
 fn stderr_data() -> Option<std::fs::Metadata> {
-    // SAFETY: queried, and not closed.
+    // SAFETY: the descriptor is queried and not closed.
     let stderr = unsafe { ManuallyDrop::new(File::from_raw_fd(libc::STDERR_FILENO)) };
     stderr.metadata().ok()
 }
 
-/// Returns whether messages may be written to descriptor 2: it is the remembered file, or one that lines cannot damage. Logs
-/// that a program has opened meanwhile are written at their end (`O_APPEND`).
+/// Returns whether messages may be written to descriptor 2: it refers to the remembered file, or to one that additional
+/// lines cannot damage, such as a log in append mode (`O_APPEND`) that the program has opened since.
 #[cfg(unix)]
 fn is_safe_to_write() -> bool {
     if !IS_REMEMBERED.load(Ordering::Acquire) {
         return true;
     }
     let Some(now) = stderr_data() else { return false };
-    let before = [0, 1].map(|place: usize| STDERR[place].load(Ordering::Relaxed));
+    let before = [0, 1].map(|place: usize| STDERR_IDENTITY[place].load(Ordering::Relaxed));
     if <[u64; 2]>::from(identity(&now)) == before {
         return true;
     }
     let is_storage = now.is_file() || now.file_type().is_block_device();
-    // SAFETY: queries flags.
+    // SAFETY: the call only queries flags.
     !is_storage || unsafe { libc::fcntl(libc::STDERR_FILENO, libc::F_GETFL) } & libc::O_APPEND != 0
 }
 
-/// Prints `memtrack: MESSAGE` on stderr. Waits briefly at most; never panics. The caller holds no lock.
+/// Prints `memtrack: MESSAGE` on stderr. Waits only briefly and never panics. The caller must hold no lock.
 pub fn print(message: impl fmt::Display) {
     print_as("memtrack", message);
 }
 
-/// Prints `WHO: MESSAGE` on stderr, for another library of memtrack.
-pub fn print_as(who: &str, message: impl fmt::Display) {
+/// Prints `NAME: MESSAGE` on stderr, for another library of memtrack.
+pub fn print_as(name: &str, message: impl fmt::Display) {
     let _inside = reentry::enter();
-    write_to_stderr(format!("{who}: {message}\n").as_bytes());
+    write_to_stderr(format!("{name}: {message}\n").as_bytes());
 }
 
-/// Prints complete lines, each with `memtrack: ` before it and a line end, in one write.
+/// Prints complete lines, each of which already has the prefix `memtrack: ` and a newline, in one write.
 pub fn print_lines(lines: &str) {
     let _inside = reentry::enter();
     write_to_stderr(lines.as_bytes());
 }
 
-/// The longest message that is formatted without memory; the rest is cut off.
-const LONGEST_WITHOUT_ALLOCATING: usize = 1024;
+/// The maximum length of a message that is formatted without allocating; longer ones are truncated.
+const LINE_BUFFER_BYTES: usize = 1024;
 
-/// Prints `memtrack: MESSAGE` without allocating, as long as the message's parts do not allocate either: for messages
-/// when there may be no memory.
+/// Prints `memtrack: MESSAGE` without allocating, provided that formatting the message does not allocate either: for
+/// use when memory may have run out.
 pub fn print_without_allocating(message: fmt::Arguments<'_>) {
-    struct Text {
-        bytes: [u8; LONGEST_WITHOUT_ALLOCATING],
+    struct LineBuffer {
+        bytes: [u8; LINE_BUFFER_BYTES],
         len: usize,
     }
-    impl fmt::Write for Text {
+    impl fmt::Write for LineBuffer {
         fn write_str(&mut self, text: &str) -> fmt::Result {
             // One byte is reserved for the end of the line.
-            let text = cut(text, LONGEST_WITHOUT_ALLOCATING - 1 - self.len);
+            let text = cut(text, LINE_BUFFER_BYTES - 1 - self.len);
             self.bytes[self.len..self.len + text.len()].copy_from_slice(text.as_bytes());
             self.len += text.len();
             Ok(())
         }
     }
     let _inside = reentry::enter();
-    let mut text = Text { bytes: [0; LONGEST_WITHOUT_ALLOCATING], len: 0 };
-    // It cannot fail, and a part of the message that fails is omitted.
+    let mut text = LineBuffer { bytes: [0; LINE_BUFFER_BYTES], len: 0 };
+    // Writing to the buffer cannot fail; a part of the message that fails to format is omitted.
     let _ = fmt::Write::write_fmt(&mut text, format_args!("memtrack: {message}"));
     text.bytes[text.len] = b'\n';
     write_to_stderr(&text.bytes[..=text.len]);
@@ -124,16 +125,16 @@ fn write_to_stderr(mut bytes: &[u8]) {
     crate::signals::without_write_signals(|| {
         let mut interruptions = 0;
         while !bytes.is_empty() && interruptions < MAX_INTERRUPTIONS {
-            match stderr() {
-                Stderr::Ready => {}
-                Stderr::Interrupted => {
+            match poll_stderr() {
+                StderrState::Ready => {}
+                StderrState::Interrupted => {
                     interruptions += 1;
                     continue;
                 }
-                Stderr::Blocked => return,
+                StderrState::Blocked => return,
             }
             let count = bytes.len().min(WRITE_BYTES);
-            // SAFETY: so many bytes are there.
+            // SAFETY: `count` is at most the length of `bytes`.
             let written = unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), count) };
             match usize::try_from(written) {
                 Ok(written @ 1..) => bytes = &bytes[written..],
@@ -145,8 +146,8 @@ fn write_to_stderr(mut bytes: &[u8]) {
     });
 }
 
-/// Prints a complete line that is given in parts, in one write. May be called in a signal handler: it takes no memory
-/// and no lock, and preserves `errno`.
+/// Prints a complete line, given in parts, in one write. May be called in a signal handler: it takes no lock, does not
+/// allocate, and preserves `errno`.
 #[cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
 pub fn print_in_signal_handler<const PARTS: usize>(parts: &[&[u8]; PARTS]) {
     let parts =
@@ -155,7 +156,7 @@ pub fn print_in_signal_handler<const PARTS: usize>(parts: &[&[u8]; PARTS]) {
     unsafe {
         let errno = *libc::__errno_location();
         crate::signals::without_write_signals(|| {
-            if let Stderr::Ready = stderr() {
+            if let StderrState::Ready = poll_stderr() {
                 libc::writev(libc::STDERR_FILENO, parts.as_ptr(), PARTS as libc::c_int);
             }
         });
@@ -164,25 +165,25 @@ pub fn print_in_signal_handler<const PARTS: usize>(parts: &[&[u8]; PARTS]) {
 }
 
 #[cfg(unix)]
-enum Stderr {
+enum StderrState {
     Ready,
     Blocked,
-    /// By a signal, before that was known.
+    /// A signal interrupted the call.
     Interrupted,
 }
 
-/// Returns whether stderr accepts bytes now, or within a moment.
+/// Waits until stderr accepts bytes, for [`TIMEOUT_MS`] at most.
 #[cfg(unix)]
-fn stderr() -> Stderr {
+fn poll_stderr() -> StderrState {
     if !is_safe_to_write() {
-        return Stderr::Blocked;
+        return StderrState::Blocked;
     }
     let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one entry, a local variable.
-    match unsafe { libc::poll(&mut stderr, 1, PATIENCE_MS) } {
-        1 if stderr.revents & libc::POLLOUT != 0 => Stderr::Ready,
-        ready if ready < 0 && is_interrupted() => Stderr::Interrupted,
-        _ => Stderr::Blocked,
+    // SAFETY: the only entry is a local variable.
+    match unsafe { libc::poll(&mut stderr, 1, TIMEOUT_MS) } {
+        1 if stderr.revents & libc::POLLOUT != 0 => StderrState::Ready,
+        ready if ready < 0 && is_interrupted() => StderrState::Interrupted,
+        _ => StderrState::Blocked,
     }
 }
 

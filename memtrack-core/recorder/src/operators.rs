@@ -1,6 +1,6 @@
-//! Reports by programs about their operators: which tensors they read and make, and which of these are parameters,
-//! gradients and optimizer state. `memtrack_core::operators` documents the functions for programs; [`Side`] is for
-//! the attribute's expansion.
+//! Reports by programs about their operators: which tensors they read and create, and which tensors are parameters,
+//! gradients and optimizer state. `memtrack_core::operators` documents the functions for programs; [`Side`] is for the
+//! expansion of `#[track_memory]`.
 
 use crate::events::operators::write;
 use crate::{reentry, scope, switch};
@@ -9,16 +9,17 @@ pub use memtrack_model::operators::{Dtype, ReportTensors, TensorInfo, TensorRead
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Returns whether operators are recorded now: work that is done only for such reports can be skipped otherwise.
+/// Returns whether operators are being recorded; if not, work that is done only for these reports can be skipped.
 #[inline(always)]
 pub fn is_recorded() -> bool {
     switch::is_on(switch::OPERATORS)
 }
 
-/// Calls `each` with the tensors of `value`, inside memtrack. A panic ends the reading.
+/// Calls `each` with the tensors of `value`, with the thread marked as inside memtrack. A panic of `value` ends the
+/// report early.
 fn read<T: ReportTensors<M> + ?Sized, M>(value: &T, each: &mut dyn FnMut(&TensorInfo<'_>, bool)) {
     let _inside = reentry::enter();
-    // The interrupted report is not used afterwards.
+    // A report that panicked is not used afterwards.
     let _ = catch_unwind(AssertUnwindSafe(|| value.report(&mut TensorReader::new(each))));
 }
 
@@ -26,7 +27,7 @@ fn read<T: ReportTensors<M> + ?Sized, M>(value: &T, each: &mut dyn FnMut(&Tensor
 pub struct Side {
     begin: fn() -> OperatorLine,
     line: OperatorLine,
-    any: bool,
+    has_tensors: bool,
 }
 
 impl Side {
@@ -35,13 +36,13 @@ impl Side {
         Self::of(OperatorLine::inputs)
     }
 
-    /// Collects its outputs.
+    /// Collects the outputs of the thread's current operator.
     pub fn outputs() -> Self {
         Self::of(OperatorLine::outputs)
     }
 
     fn of(begin: fn() -> OperatorLine) -> Self {
-        Self { begin, line: begin(), any: false }
+        Self { begin, line: begin(), has_tensors: false }
     }
 
     /// Adds the tensors of a value.
@@ -49,24 +50,25 @@ impl Side {
         read(value, &mut |tensor, written| {
             let fits = self.line.with(tensor, written);
             if !fits {
-                // A list that long continues in the next line. Inside memtrack nothing is written.
+                // The list continues in the next line. It is written outside of memtrack, since inside nothing is
+                // recorded.
                 reentry::outside(|| self.finish());
                 self.line.with(tensor, written);
             }
-            self.any = true;
+            self.has_tensors = true;
         });
     }
 
     /// Writes the collected tensors.
     pub fn finish(&mut self) {
-        if std::mem::take(&mut self.any) {
+        if std::mem::take(&mut self.has_tensors) {
             write(&self.line);
             self.line = (self.begin)();
         }
     }
 }
 
-/// A running operator; made by [`operator`].
+/// A running operator, created by [`operator`].
 ///
 /// ```
 /// # use memtrack_core::operators::{self, Dtype, ReportTensors, TensorInfo};
@@ -82,20 +84,20 @@ pub struct Operator {
     _scope: scope::Guard,
 }
 
-/// Begins an operator, as [`scope::operator`] does; it ends when the result is dropped.
+/// Begins an operator, like [`scope::operator`]; it ends when the returned value is dropped.
 #[inline]
 pub fn operator(name: &str) -> Operator {
     Operator { _scope: scope::operator(name) }
 }
 
 impl Operator {
-    /// Reports that it reads the tensors of `value`.
+    /// Reports that the operator reads the tensors of `value`.
     #[inline]
     pub fn input<T: ReportTensors<M> + ?Sized, M>(self, value: &T) -> Self {
         self.report(Side::inputs, value)
     }
 
-    /// Reports that it reads and writes the tensors of `value`.
+    /// Reports that the operator reads and writes the tensors of `value`.
     #[inline]
     pub fn written<T: ReportTensors<M> + ?Sized, M>(self, value: &T) -> Self {
         /// A value whose tensors are written.
@@ -108,7 +110,7 @@ impl Operator {
         self.report(Side::inputs, &Written(value))
     }
 
-    /// Reports that it has made the tensors of `value`.
+    /// Reports that the operator has created the tensors of `value`.
     #[inline]
     pub fn output<T: ReportTensors<M> + ?Sized, M>(&self, value: &T) {
         if is_recorded() {
@@ -134,14 +136,14 @@ impl std::fmt::Debug for Operator {
     }
 }
 
-/// Returns a number for a module or optimizer that registers something.
+/// Returns a new number for a module or optimizer that registers tensors.
 fn next_owner() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Declares the parameters of the model, or part of a model, named `of`, each with its own name. Call it when they exist,
-/// before they are used; once is enough.
+/// Declares the parameters of the model, or part of a model, named `owner`, each with its own name. Call it once, after
+/// the parameters are created and before they are used.
 ///
 /// ```
 /// # use memtrack_core::operators::{self, ReportTensors};
@@ -149,28 +151,34 @@ fn next_owner() -> u64 {
 /// operators::parameters("head", [("weight", weight), ("bias", bias)]);
 /// # }
 /// ```
-pub fn parameters<N: AsRef<str>, T: ReportTensors<M>, M>(of: &str, all: impl IntoIterator<Item = (N, T)>) {
-    registered(OperatorLine::parameter, of, all);
+pub fn parameters<N: AsRef<str>, T: ReportTensors<M>, M>(
+    owner: &str,
+    tensors: impl IntoIterator<Item = (N, T)>,
+) {
+    register(OperatorLine::parameter, owner, tensors);
 }
 
-/// Declares the buffers of the model, or part of a model, named `of`: tensors that belong to it and are not trained,
-/// such as masks and running means.
-pub fn buffers<N: AsRef<str>, T: ReportTensors<M>, M>(of: &str, all: impl IntoIterator<Item = (N, T)>) {
-    registered(OperatorLine::buffer, of, all);
+/// Declares the buffers of the model, or part of a model, named `owner`: tensors that belong to the model and are not
+/// trained, such as masks and running means.
+pub fn buffers<N: AsRef<str>, T: ReportTensors<M>, M>(
+    owner: &str,
+    tensors: impl IntoIterator<Item = (N, T)>,
+) {
+    register(OperatorLine::buffer, owner, tensors);
 }
 
-fn registered<N: AsRef<str>, T: ReportTensors<M>, M>(
+fn register<N: AsRef<str>, T: ReportTensors<M>, M>(
     begin: fn(u64, &str, &str) -> OperatorLine,
-    of: &str,
-    all: impl IntoIterator<Item = (N, T)>,
+    owner: &str,
+    tensors: impl IntoIterator<Item = (N, T)>,
 ) {
     if !is_recorded() {
         return;
     }
-    let owner = next_owner();
-    for (name, value) in all {
+    let number = next_owner();
+    for (name, value) in tensors {
         read(&value, &mut |tensor, _| {
-            let mut line = begin(owner, of, name.as_ref());
+            let mut line = begin(number, owner, name.as_ref());
             line.with(tensor, false);
             reentry::outside(|| write(&line));
         });
@@ -183,38 +191,38 @@ pub fn gradient<P: ReportTensors<MP> + ?Sized, G: ReportTensors<MG> + ?Sized, MP
     gradient: &G,
 ) {
     if is_recorded() {
-        pair(OperatorLine::gradient(), parameter, gradient);
+        write_pair(OperatorLine::gradient(), parameter, gradient);
     }
 }
 
-/// Declares that `state` belongs to the optimizer named `of` and `parameter`, with the optimizer's name for it
-/// (`exp_avg`). Call it at the end of a step in which the state was made; once is enough.
+/// Declares that `state` is state that the optimizer named `optimizer` keeps for `parameter` under `name` (such as
+/// `exp_avg`). Call it once, at the end of the step in which the state was created.
 pub fn optimizer_state<P: ReportTensors<MP> + ?Sized, S: ReportTensors<MS> + ?Sized, MP, MS>(
-    of: &str,
+    optimizer: &str,
     parameter: &P,
     name: &str,
     state: &S,
 ) {
     if is_recorded() {
-        pair(OperatorLine::state(0, of, name), parameter, state);
+        write_pair(OperatorLine::state(0, optimizer, name), parameter, state);
     }
 }
 
-/// Writes a line with one tensor of each.
-fn pair<A: ReportTensors<MA> + ?Sized, B: ReportTensors<MB> + ?Sized, MA, MB>(
+/// Writes a line with the first tensor of each of two values, if both have one.
+fn write_pair<A: ReportTensors<MA> + ?Sized, B: ReportTensors<MB> + ?Sized, MA, MB>(
     mut line: OperatorLine,
     first: &A,
     second: &B,
 ) {
     let mut found = 0;
-    let mut with_one = |is_there: &mut bool, line: &mut OperatorLine, tensor: &TensorInfo<'_>| {
-        if !std::mem::replace(is_there, true) {
+    let mut add_first = |is_added: &mut bool, line: &mut OperatorLine, tensor: &TensorInfo<'_>| {
+        if !std::mem::replace(is_added, true) {
             found += u32::from(line.with(tensor, false));
         }
     };
-    let (mut one, mut other) = (false, false);
-    read(first, &mut |tensor, _| with_one(&mut one, &mut line, tensor));
-    read(second, &mut |tensor, _| with_one(&mut other, &mut line, tensor));
+    let (mut first_added, mut second_added) = (false, false);
+    read(first, &mut |tensor, _| add_first(&mut first_added, &mut line, tensor));
+    read(second, &mut |tensor, _| add_first(&mut second_added, &mut line, tensor));
     if found == 2 {
         write(&line);
     }

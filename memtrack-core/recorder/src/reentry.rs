@@ -1,28 +1,29 @@
-//! Keeps memtrack out of its own statistics. Allocations that memtrack itself makes on a user's thread happen inside
-//! a [`ReentryGuard`]; the hooks check [`is_inside`] first and record nothing then. The counter has a constant
-//! initialiser and no destructor, so that it can be read inside an allocator at any moment of a thread's life.
+//! Keeps memtrack out of its own statistics. Allocations that memtrack itself makes on a user's thread happen inside a
+//! [`ReentryGuard`]; the hooks check [`is_inside`] first and, if it is true, record nothing. The thread-local counter
+//! has a constant initialiser and no destructor, so that an allocator can read it at any moment of a thread's life.
 
 use crate::events::ThreadState;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr;
 
-/// The data of a thread that a hook reads first. One thread-local: each takes a look-up, in a library a call.
-struct Here {
+/// The thread-local data that a hook reads first. In one thread-local, because each costs a look-up, and in a shared
+/// library a call.
+struct ThreadData {
     depth: Cell<u32>,
-    /// The thread's state, for [`current_thread`](crate::events); null if it has none.
+    /// The state that [`current_thread`](crate::events) keeps for the thread; null if there is none.
     state: Cell<*const ThreadState>,
-    /// The same while the depth is 0, and null otherwise: one load for blocks that are only counted.
+    /// Equal to `state` while the depth is 0, otherwise null: so blocks that are only counted need one load.
     state_outside: Cell<*const ThreadState>,
 }
 
 thread_local! {
-    static HERE: Here = const {
-        Here { depth: Cell::new(0), state: Cell::new(ptr::null()), state_outside: Cell::new(ptr::null()) }
+    static THREAD: ThreadData = const {
+        ThreadData { depth: Cell::new(0), state: Cell::new(ptr::null()), state_outside: Cell::new(ptr::null()) }
     };
 }
 
-impl Here {
+impl ThreadData {
     #[inline(always)]
     fn set_depth(&self, depth: u32) {
         self.depth.set(depth);
@@ -33,63 +34,63 @@ impl Here {
 /// Returns the calling thread's state; null if it has none.
 #[inline(always)]
 pub(crate) fn state() -> *const ThreadState {
-    HERE.with(|here| here.state.get())
+    THREAD.with(|thread| thread.state.get())
 }
 
 /// Returns the calling thread's state; null while it is inside memtrack, or if it has none.
 #[inline(always)]
 pub(crate) fn state_outside() -> *const ThreadState {
-    HERE.with(|here| here.state_outside.get())
+    THREAD.with(|thread| thread.state_outside.get())
 }
 
-/// Sets the calling thread's state; null: it has none.
+/// Sets the calling thread's state, or removes it if `state` is null.
 pub(crate) fn set_state(state: *const ThreadState) {
-    HERE.with(|here| {
-        here.state.set(state);
-        here.set_depth(here.depth.get());
+    THREAD.with(|thread| {
+        thread.state.set(state);
+        thread.set_depth(thread.depth.get());
     });
 }
 
-/// While it exists, the thread's allocations are memtrack's own.
+/// A guard that marks the thread as inside memtrack: its allocations are not recorded.
 #[must_use = "the thread counts as inside memtrack only while the guard lives"]
 pub struct ReentryGuard {
-    /// The depth belongs to this thread.
+    /// The depth that the guard restores belongs to this thread.
     not_send: PhantomData<*const ()>,
 }
 
 #[inline(always)]
-fn deeper(by: i32) {
-    HERE.with(|here| here.set_depth(here.depth.get().wrapping_add_signed(by)));
+fn change_depth(by: i32) {
+    THREAD.with(|thread| thread.set_depth(thread.depth.get().wrapping_add_signed(by)));
 }
 
-/// Marks the thread as being inside memtrack until the guard is dropped; nests.
+/// Marks the thread as inside memtrack until the guard is dropped. Guards nest.
 #[inline]
 pub fn enter() -> ReentryGuard {
-    deeper(1);
+    change_depth(1);
     ReentryGuard { not_send: PhantomData }
 }
 
-/// Runs `act` as if the thread were not inside memtrack: its allocations belong to the program.
+/// Runs `act` as if the thread were not inside memtrack: the allocations of `act` count as the program's.
 pub fn outside<R>(act: impl FnOnce() -> R) -> R {
-    struct Back(u32);
-    impl Drop for Back {
+    struct RestoreDepth(u32);
+    impl Drop for RestoreDepth {
         fn drop(&mut self) {
-            HERE.with(|here| here.set_depth(self.0));
+            THREAD.with(|thread| thread.set_depth(self.0));
         }
     }
-    let _back = Back(HERE.with(|here| here.depth.get()));
-    HERE.with(|here| here.set_depth(0));
+    let _restore = RestoreDepth(THREAD.with(|thread| thread.depth.get()));
+    THREAD.with(|thread| thread.set_depth(0));
     act()
 }
 
 /// Returns whether the thread is inside memtrack.
 #[inline]
 pub fn is_inside() -> bool {
-    HERE.with(|here| here.depth.get() != 0)
+    THREAD.with(|thread| thread.depth.get() != 0)
 }
 
-/// Makes a value inside memtrack and returns a copy that belongs to the program: the copy's allocations are recorded
-/// when it is made and when it is dropped, wherever that is, while those of the original are in no statistics.
+/// Creates a value inside memtrack and returns a clone that belongs to the program: the clone's allocations and frees
+/// are recorded, wherever it is dropped, while those of the original are not.
 pub fn clone_for_program<T: Clone>(make: impl FnOnce() -> T) -> T {
     let internal = {
         let _inside = enter();
@@ -104,7 +105,7 @@ pub fn clone_for_program<T: Clone>(make: impl FnOnce() -> T) -> T {
 impl Drop for ReentryGuard {
     #[inline]
     fn drop(&mut self) {
-        deeper(-1);
+        change_depth(-1);
     }
 }
 

@@ -1,8 +1,8 @@
-//! A map that all threads share: dashmap, whose locks are only ever tried. To wait for one, dashmap parks the thread,
-//! which takes a thread-local with a destructor; the C library registers that under the dynamic linker's lock, and a
-//! thread that allocates while a library is being loaded would wait for ever. Shards are locked only briefly, so a
-//! thread that finds one locked spins, then yields, then sleeps a little. No shard is locked while memory is
-//! allocated or freed: the program's allocator may wait for a thread that waits for the shard.
+//! A map that all threads share: a dashmap whose locks are only tried. To wait for a lock, dashmap parks the thread,
+//! which needs a thread-local with a destructor; the C library registers the destructor under the dynamic linker's
+//! lock, so a thread that allocates while a library is being loaded would deadlock. Shards are locked only briefly, so
+//! a thread that finds one locked spins, then yields, then sleeps. No shard is locked while memory is allocated or
+//! freed: the program's allocator may wait for a thread that waits for the shard.
 #![allow(unsafe_code)]
 
 use crate::signals::CancellationBlocked;
@@ -12,21 +12,21 @@ use hashbrown::raw::RawTable;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-/// The number of attempts at a locked shard before the thread yields, and before it sleeps in between.
+/// The number of attempts to lock a shard before the thread yields between them ([`SPINS`]) or sleeps ([`YIELDS`]).
 const SPINS: u32 = 64;
 const YIELDS: u32 = 128;
 const SLEEP: Duration = Duration::from_micros(50);
 
-/// The map. No reference into it may be held during another call: that would deadlock.
+/// The map. No [`Entry`] may be held during another call: that would deadlock.
 pub(crate) struct SharedMap<K, V, S> {
     map: DashMap<K, V, S>,
 }
 
 impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
-    /// Makes an empty map.
+    /// Creates an empty map.
     ///
     /// # Panics
-    /// Panics when the number of shards is not a power of two above one.
+    /// Panics when the number of shards is not a power of two greater than one.
     pub(crate) fn new(hasher: S, shards: usize) -> Self {
         Self { map: DashMap::with_hasher_and_shard_amount(hasher, shards) }
     }
@@ -53,46 +53,46 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
         })
     }
 
-    /// Returns how many pairs there are, shard by shard.
+    /// Returns the number of pairs. Locks one shard after another.
     pub(crate) fn len(&self) -> usize {
         self.map.shards().iter().map(|shard| retry(|| shard.try_read()).len()).sum()
     }
 
-    /// Returns for how many pairs there is room.
+    /// Returns the number of pairs for which there is room.
     pub(crate) fn capacity(&self) -> usize {
         self.map.shards().iter().map(|shard| retry(|| shard.try_read()).capacity()).sum()
     }
 
-    /// Returns how many pairs would fill the map's memory, part of which stays empty.
+    /// Returns the number of buckets that are allocated, some of which always stay empty.
     pub(crate) fn buckets(&self) -> usize {
         self.map.shards().iter().map(|shard| retry(|| shard.try_read()).buckets()).sum()
     }
 
-    /// Removes all pairs, and frees the memory.
+    /// Removes all pairs and frees their memory.
     pub(crate) fn clear(&self) {
         for shard in self.map.shards() {
-            let all = std::mem::take(&mut *retry(|| shard.try_write()));
-            // Not under the lock.
-            drop(all);
+            let pairs = std::mem::take(&mut *retry(|| shard.try_write()));
+            // Freed after the lock is released.
+            drop(pairs);
         }
     }
 
-    /// Calls `see` with each pair, shard by shard: each is locked meanwhile.
-    pub(crate) fn each(&self, mut see: impl FnMut(&K, &V)) {
+    /// Calls `visit` with each pair. Each shard is locked while its pairs are visited.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&K, &V)) {
         for shard in self.map.shards() {
             let pairs = retry(|| shard.try_read());
-            // SAFETY: the shard is locked for as long as its pairs are visited, so it stays and is not changed.
+            // SAFETY: the shard is locked while its pairs are visited, so it is neither freed nor changed.
             unsafe {
                 for pair in pairs.iter() {
                     let (key, value) = pair.as_ref();
-                    see(key, value.get());
+                    visit(key, value.get());
                 }
             }
         }
     }
 
-    /// Adds the results of `row` for all pairs to `rows`, shard by shard: each is locked meanwhile, so `row` takes no
-    /// memory.
+    /// Appends the result of `row` for each pair to `rows`. Each shard is locked while its pairs are visited, so `row`
+    /// must not allocate.
     pub(crate) fn rows<T>(&self, mut rows: Vec<T>, mut row: impl FnMut(&K, &V) -> Option<T>) -> Vec<T> {
         for shard in self.map.shards() {
             let pairs = loop {
@@ -100,12 +100,12 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
                 if pairs.len() <= rows.capacity() - rows.len() {
                     break pairs;
                 }
-                // Room is made while it is not locked.
+                // Capacity is reserved while the shard is not locked.
                 let more = pairs.len() + pairs.len() / 8;
                 drop(pairs);
                 rows.reserve(more);
             };
-            // SAFETY: the shard is locked for as long as its pairs are visited, so it stays and is not changed.
+            // SAFETY: the shard is locked while its pairs are visited, so it is neither freed nor changed.
             unsafe {
                 for pair in pairs.iter() {
                     let (key, value) = pair.as_ref();
@@ -116,11 +116,12 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
         rows
     }
 
-    /// Keeps the pairs for which `keep` returns true, shard by shard: each is locked meanwhile.
+    /// Removes the pairs for which `keep` returns false. Each shard is locked while its pairs are visited.
     pub(crate) fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
         for shard in self.map.shards() {
             let mut pairs = retry(|| shard.try_write());
-            // SAFETY: this thread has locked the shard, and an iterator may continue after its last pair was erased.
+            // SAFETY: this thread has locked the shard, and the iterator stays valid when the pair it returned last is
+            // erased.
             unsafe {
                 for pair in pairs.iter() {
                     let (key, value) = pair.as_ref();
@@ -137,8 +138,8 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
         self.map.determine_map(key)
     }
 
-    /// Makes room in the shard of `key`, if it is full: grows it to twice its [buckets](Self::buckets), or to four,
-    /// or only cleans it up if half of it is empty. Returns by how many buckets it grew.
+    /// Makes room in the shard of `key` if the shard is full: doubles its [buckets](Self::buckets) (four at first), or
+    /// only removes tombstones if half of the shard is empty. Returns the number of buckets added.
     #[cold]
     pub(crate) fn make_room(&self, key: &K) -> usize {
         let shard = &self.map.shards()[self.map.determine_map(key)];
@@ -148,7 +149,7 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
                 return 0;
             }
             if is_half_empty(&pairs) {
-                // Takes no memory then.
+                // This rehashes in place, without allocating.
                 pairs.reserve(1, |(key, _)| self.map.hasher().hash_one(key));
                 return 0;
             }
@@ -157,7 +158,7 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
         let mut other = RawTable::with_capacity(room);
         let mut pairs = retry(|| shard.try_write());
         let more = other.buckets().saturating_sub(pairs.buckets());
-        // Another thread may have been faster.
+        // Another thread may have grown it meanwhile.
         if more == 0 || !is_full(&pairs) {
             return 0;
         }
@@ -165,14 +166,14 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
         more
     }
 
-    /// Frees most of the room of a shard that could hold more than `least` pairs and is less than a quarter full.
-    /// Never waits. Returns by how many [buckets](Self::buckets) it shrank.
-    pub(crate) fn shrink(&self, shard: usize, least: usize) -> usize {
+    /// Shrinks a shard that has room for more than `min_capacity` pairs and is less than a quarter full. Never waits.
+    /// Returns the number of [buckets](Self::buckets) removed.
+    pub(crate) fn shrink(&self, shard: usize, min_capacity: usize) -> usize {
         let shard = &self.map.shards()[shard];
         let Some(pairs) = shard.try_read() else { return 0 };
         let (len, capacity) = (pairs.len(), pairs.capacity());
         drop(pairs);
-        if capacity <= least || len >= capacity / 4 {
+        if capacity <= min_capacity || len >= capacity / 4 {
             return 0;
         }
         let mut other = RawTable::with_capacity(len * 2);
@@ -185,13 +186,13 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
         less
     }
 
-    /// Moves a shard's `pairs` to `other`, which is empty and has room for them, and swaps the two. Afterwards
-    /// `other` holds the memory to free.
+    /// Moves a shard's `pairs` to the memory of `other`, which is empty and has room for them, and swaps the two
+    /// tables. Afterwards `other` is empty and has the old memory, which the caller frees.
     fn rehash(&self, pairs: &mut Pairs<K, V>, other: &mut Pairs<K, V>) {
         std::mem::swap(pairs, other);
         for pair in other.drain() {
             let hash = self.map.hasher().hash_one(&pair.0);
-            // SAFETY: the caller's promise: there is room.
+            // SAFETY: the caller guarantees that there is room.
             unsafe { pairs.insert_no_grow(hash, pair) };
         }
     }
@@ -200,23 +201,23 @@ impl<K: Eq + Hash, V, S: BuildHasher + Clone> SharedMap<K, V, S> {
 /// A shard's table.
 type Pairs<K, V> = RawTable<(K, SharedValue<V>)>;
 
-/// Returns how many pairs fit into so many buckets, by hashbrown's rule: part of a table stays empty.
+/// Returns the number of pairs that fit into this number of buckets by hashbrown's rule: an eighth stays empty.
 fn max_pairs(buckets: usize) -> usize {
     if buckets <= 8 { buckets - 1 } else { buckets / 8 * 7 }
 }
 
-/// Returns whether there is no room for another pair. That can be so although pairs were removed: they leave marks behind.
+/// Returns whether there is no room for another pair. Removed pairs may still take room, because they leave tombstones.
 #[inline(always)]
 fn is_full<T>(pairs: &RawTable<T>) -> bool {
     pairs.len() == pairs.capacity()
 }
 
-/// Returns whether there is room for as many pairs again, except for the marks of removed ones.
+/// Returns whether half of the table would be empty without the tombstones of removed pairs.
 fn is_half_empty<T>(pairs: &RawTable<T>) -> bool {
     pairs.len() < max_pairs(pairs.buckets()) / 2
 }
 
-/// The place of a key, present or not, in a shard that is locked.
+/// The entry of a key, present or not, whose shard is locked while the entry exists.
 pub(crate) struct Entry<'a, K, V, S> {
     pairs: RwLockWriteGuard<'a, Pairs<K, V>>,
     key: K,
@@ -225,13 +226,13 @@ pub(crate) struct Entry<'a, K, V, S> {
 }
 
 impl<K: Eq + Hash, V, S: BuildHasher> Entry<'_, K, V, S> {
-    /// Returns the value, if there is one.
+    /// Returns the value if the key is present.
     #[inline(always)]
     pub(crate) fn get(&mut self) -> Option<&mut V> {
         self.pairs.get_mut(self.hash, |(key, _)| *key == self.key).map(|(_, value)| value.get_mut())
     }
 
-    /// Removes and returns the value, if there is one.
+    /// Removes the key and returns its value if it was present.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<V> {
         self.pairs.remove_entry(self.hash, |(key, _)| *key == self.key).map(|(_, value)| value.into_inner())
@@ -243,26 +244,27 @@ impl<K: Eq + Hash, V, S: BuildHasher> Entry<'_, K, V, S> {
         is_full(&self.pairs)
     }
 
-    /// Returns by how many [buckets](SharedMap::buckets) the shard, which is full, will grow at most.
+    /// Returns the maximum number of [buckets](SharedMap::buckets) that [`SharedMap::make_room`] will add to the shard,
+    /// which is full.
     pub(crate) fn more_buckets(&self) -> usize {
         match is_half_empty(&self.pairs) {
             true => 0,
-            // The first four come at once.
+            // An empty table with one bucket grows to four at once.
             false => self.pairs.buckets().max(3),
         }
     }
 
-    /// Inserts a value, and returns the one before. For a new key, the shard must not be full.
+    /// Inserts a value and returns the previous one. For a new key, the shard must not be full.
     #[inline(always)]
-    pub(crate) fn put(&mut self, value: V) -> Option<V>
+    pub(crate) fn insert(&mut self, value: V) -> Option<V>
     where
         K: Copy,
     {
-        // Searching a slot makes room for one.
+        // `find_or_find_insert_slot` would grow a full table.
         if self.is_full()
-            && let Some(there) = self.get()
+            && let Some(old) = self.get()
         {
-            return Some(std::mem::replace(there, value));
+            return Some(std::mem::replace(old, value));
         }
         let Self { pairs, key, hash, hasher } = self;
         match pairs.find_or_find_insert_slot(
@@ -271,9 +273,9 @@ impl<K: Eq + Hash, V, S: BuildHasher> Entry<'_, K, V, S> {
             |(key, _)| hasher.hash_one(key),
         ) {
             // SAFETY: the shard is locked, and nothing changed it since the bucket was found.
-            Ok(there) => Some(std::mem::replace(unsafe { there.as_mut() }.1.get_mut(), value)),
+            Ok(bucket) => Some(std::mem::replace(unsafe { bucket.as_mut() }.1.get_mut(), value)),
             Err(slot) => {
-                // SAFETY: as above; the slot is of this table.
+                // SAFETY: as above; the slot belongs to this table.
                 unsafe { pairs.insert_in_slot(*hash, slot, (*key, SharedValue::new(value))) };
                 None
             }
@@ -281,7 +283,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> Entry<'_, K, V, S> {
     }
 }
 
-/// Returns the value of `attempt`, which is repeated until it returns one.
+/// Repeats `attempt` until it returns a value, and returns the value.
 #[inline(always)]
 fn retry<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     match attempt() {
@@ -294,11 +296,11 @@ fn retry<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
 fn retry_slowly<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     // Sleeping is a point at which a thread can be cancelled.
     let _no_cancellation = CancellationBlocked::now();
-    let mut tried = 0_u32;
+    let mut attempts = 0_u32;
     loop {
-        if tried < SPINS {
+        if attempts < SPINS {
             std::hint::spin_loop();
-        } else if tried < YIELDS {
+        } else if attempts < YIELDS {
             std::thread::yield_now();
         } else {
             std::thread::sleep(SLEEP);
@@ -306,7 +308,7 @@ fn retry_slowly<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
         if let Some(done) = attempt() {
             return done;
         }
-        tried = tried.saturating_add(1);
+        attempts = attempts.saturating_add(1);
     }
 }
 
@@ -317,21 +319,21 @@ mod tests {
 
     type Map<V> = SharedMap<u32, V, RandomState>;
 
-    /// Inserts a value, in a shard that has room.
-    fn put<V>(map: &Map<V>, key: u32, value: V) -> Option<V> {
+    /// Inserts a value, after making room in its shard if necessary.
+    fn insert<V>(map: &Map<V>, key: u32, value: V) -> Option<V> {
         let mut entry = map.entry(key);
         while entry.is_full() && entry.get().is_none() {
             drop(entry);
             map.make_room(&key);
             entry = map.entry(key);
         }
-        entry.put(value)
+        entry.insert(value)
     }
 
     #[test]
     fn retain_keeps_the_selected_pairs() {
         let map = SharedMap::new(RandomState::new(), 4);
-        (0..1000_u32).for_each(|number| assert!(put(&map, number, 2 * number).is_none()));
+        (0..1000_u32).for_each(|number| assert!(insert(&map, number, 2 * number).is_none()));
         map.retain(|key, value| key % 3 == 0 && *value == 2 * key);
         let mut left = map.rows(Vec::new(), |key, value| (*key != 999).then_some((*key, *value)));
         left.push((999, 1998));
@@ -347,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_grows_only_on_request_and_by_the_announced_amount() {
+    fn a_shard_grows_only_on_request_and_by_the_expected_amount() {
         let map = SharedMap::new(RandomState::new(), 2);
         let mut buckets = map.buckets();
         for number in 0..1000_u32 {
@@ -361,7 +363,7 @@ mod tests {
                 buckets += more;
                 entry = map.entry(number);
             }
-            assert_eq!((entry.put(number), entry.put(number + 1)), (None, Some(number)));
+            assert_eq!((entry.insert(number), entry.insert(number + 1)), (None, Some(number)));
             assert_eq!(entry.get(), Some(&mut (number + 1)));
             drop(entry);
             assert_eq!(map.buckets(), buckets);
@@ -375,7 +377,7 @@ mod tests {
     fn a_shard_with_a_constant_number_of_pairs_is_cleaned_up_and_does_not_grow() {
         let map = SharedMap::new(RandomState::new(), 2);
         for number in 0..100_000_u32 {
-            put(&map, number, number);
+            insert(&map, number, number);
             if let Some(old) = number.checked_sub(100) {
                 assert_eq!(map.entry(old).take(), Some(old));
             }
@@ -393,7 +395,7 @@ mod tests {
                 let map = &map;
                 scope.spawn(move || {
                     for number in (0..40_000).map(|number| number * 4 + thread) {
-                        assert_eq!(put(map, number, number), None);
+                        assert_eq!(insert(map, number, number), None);
                         if number % 3 != 0 {
                             assert_eq!(map.entry(number).take(), Some(number));
                         }
@@ -405,7 +407,7 @@ mod tests {
             }
         });
         let mut keys = Vec::new();
-        map.each(|key, value| keys.extend((key == value).then_some(*key)));
+        map.for_each(|key, value| keys.extend((key == value).then_some(*key)));
         keys.sort_unstable();
         assert_eq!(keys, (0..160_000).step_by(3).collect::<Vec<_>>());
     }
@@ -413,15 +415,15 @@ mod tests {
     #[test]
     fn a_thread_that_finds_a_shard_locked_waits_for_it() {
         let map = SharedMap::new(RandomState::new(), 2);
-        (0..3).for_each(|number| assert!(put(&map, number, 0_u64).is_none()));
+        (0..3).for_each(|number| assert!(insert(&map, number, 0_u64).is_none()));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for number in 0..5000_u32 {
                         *map.entry(number % 3).get().expect("they are there") += 1;
                         if number % 1000 == 0 {
-                            let _taken = map.entry(0);
-                            // Longer than the others spin.
+                            let _locked = map.entry(0);
+                            // Longer than the other threads spin.
                             std::thread::sleep(Duration::from_millis(1));
                         }
                     }
@@ -429,7 +431,7 @@ mod tests {
             }
         });
         let mut sum = 0;
-        map.each(|_, value| sum += value);
+        map.for_each(|_, value| sum += value);
         assert_eq!(sum, 20_000);
     }
 }

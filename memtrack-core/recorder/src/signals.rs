@@ -1,10 +1,10 @@
-//! Blocks signals in a thread for a while, or for good, so that memtrack's own work neither receives the program's
-//! signals nor ends it with one of its own; and blocks cancellation, which must not end the thread in the middle of
-//! memtrack's work.
+//! Blocks signals in a thread, temporarily or permanently, so that memtrack's work neither receives the program's
+//! signals nor kills the program with a signal that it causes; and blocks cancellation, which must not end the thread
+//! in the middle of memtrack's work.
 #![allow(unsafe_code)]
 
-/// While it exists, the thread takes no signal, and threads that it starts never do: the program's signals are for
-/// the program's threads.
+/// A guard while which the thread receives no signals; threads started meanwhile never receive any, because the
+/// program's signals are meant for the program's threads.
 #[must_use = "signals reach the thread again when the guard is dropped"]
 pub struct SignalsBlocked {
     #[cfg(unix)]
@@ -14,7 +14,7 @@ pub struct SignalsBlocked {
 impl SignalsBlocked {
     /// Blocks all signals from now on.
     pub fn now() -> Self {
-        // SAFETY: both sets are local variables; the first is filled before it is used, the second by the call.
+        // SAFETY: both sets are local variables; `all` is filled before it is used, and the call fills `before`.
         #[cfg(unix)]
         unsafe {
             let mut all = std::mem::zeroed();
@@ -30,7 +30,7 @@ impl SignalsBlocked {
 
 impl Drop for SignalsBlocked {
     fn drop(&mut self) {
-        // SAFETY: restores the previous set.
+        // SAFETY: the call only restores the previous set.
         #[cfg(unix)]
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut())
@@ -38,8 +38,8 @@ impl Drop for SignalsBlocked {
     }
 }
 
-/// While it exists, `pthread_cancel` does not end the thread. A program's `malloc` is not a cancellation point, so
-/// the program's locks may be held there; memtrack's work inside of it (writes, waits) contains some.
+/// A guard while which `pthread_cancel` does not end the thread. `malloc` is not a cancellation point, so a program may
+/// hold locks when it calls it; but memtrack's work inside `malloc` (writes, waits) contains cancellation points.
 #[must_use = "the thread can be cancelled again when the guard is dropped"]
 pub struct CancellationBlocked {
     #[cfg(target_os = "linux")]
@@ -56,10 +56,10 @@ impl CancellationBlocked {
     pub fn now() -> Self {
         #[cfg(target_os = "linux")]
         {
-            // The value in glibc and musl.
+            // The value of `PTHREAD_CANCEL_DISABLE` in glibc and musl.
             const DISABLE: libc::c_int = 1;
             let mut before = 0;
-            // SAFETY: changes a word of the calling thread, and fills a local variable.
+            // SAFETY: the call changes a word of the calling thread and writes to a local variable.
             unsafe { pthread_setcancelstate(DISABLE, &mut before) };
             Self { before }
         }
@@ -70,7 +70,7 @@ impl CancellationBlocked {
 
 impl Drop for CancellationBlocked {
     fn drop(&mut self) {
-        // SAFETY: restores the previous state.
+        // SAFETY: the call only restores the previous state.
         #[cfg(target_os = "linux")]
         unsafe {
             pthread_setcancelstate(self.before, std::ptr::null_mut())
@@ -78,16 +78,16 @@ impl Drop for CancellationBlocked {
     }
 }
 
-/// The signals of a write that fails: to a pipe without a reader, and beyond the process's limit for file sizes.
+/// The signals of a failed write: to a pipe without a reader, and beyond the process's limit for file sizes.
 #[cfg(unix)]
 const WRITE_SIGNALS: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
-/// Does work that may write to such a place, without the signals that would end a C program.
+/// Calls `write` with `WRITE_SIGNALS` blocked, and discards those that it caused: by default they end the process.
 #[cfg(unix)]
 pub fn without_write_signals<R>(write: impl FnOnce() -> R) -> R {
     let _no_cancellation = CancellationBlocked::now();
-    // SAFETY: all sets are local variables and filled by the calls before they are used. Both signals are directed at
-    // the thread that wrote, so one that is taken here was caused here unless one was pending before, which stays.
+    // SAFETY: all sets are local variables and filled by the calls before they are used. Both signals are sent to the
+    // thread that wrote, so a signal that is pending now and was not pending before was caused by this write.
     unsafe {
         let mut write_signals: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut write_signals);
@@ -100,7 +100,7 @@ pub fn without_write_signals<R>(write: impl FnOnce() -> R) -> R {
         let done = write();
         for signal in WRITE_SIGNALS {
             if pending()[index_of(signal)] && !pending_before[index_of(signal)] {
-                take(signal);
+                discard(signal);
             }
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
@@ -113,10 +113,10 @@ fn index_of(signal: libc::c_int) -> usize {
     usize::from(signal == WRITE_SIGNALS[1])
 }
 
-/// Returns which of the signals are pending for this thread or the process.
+/// Returns which of [`WRITE_SIGNALS`] are pending for this thread or the process.
 #[cfg(unix)]
 fn pending() -> [bool; 2] {
-    // SAFETY: the set is a local variable, and read only if the call has filled it.
+    // SAFETY: the set is a local variable and is read only if the call has filled it.
     unsafe {
         let mut pending: libc::sigset_t = std::mem::zeroed();
         let filled = libc::sigpending(&mut pending) == 0;
@@ -124,11 +124,11 @@ fn pending() -> [bool; 2] {
     }
 }
 
-/// Takes a signal that is pending and blocked.
+/// Consumes a signal that is pending and blocked.
 #[cfg(unix)]
-fn take(signal: libc::c_int) {
-    // SAFETY: the set is a local variable and filled; the signal is pending, and if another thread has taken it
-    // meanwhile, Linux does not wait.
+fn discard(signal: libc::c_int) {
+    // SAFETY: the set is a local variable and filled. The signal is pending; if another thread has consumed it
+    // meanwhile, the call on Linux does not wait.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -146,7 +146,7 @@ fn take(signal: libc::c_int) {
     }
 }
 
-/// Does the work unchanged: there are no such signals.
+/// Calls `write`: systems other than Unix have no such signals.
 #[cfg(not(unix))]
 pub fn without_write_signals<R>(write: impl FnOnce() -> R) -> R {
     write()

@@ -1,5 +1,5 @@
-//! The word of flags that every hook reads first. All its bits are clear while nothing is monitored, so that a hook
-//! that is off costs one relaxed load and a predicted branch.
+//! The word of flags that every hook reads first. All bits are clear while nothing is monitored, so that a hook costs
+//! one relaxed load and a predicted branch then.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub const SCOPES: u32 = 1;
 /// Allocations and frees are recorded.
 pub const EVENTS: u32 = 2;
-/// Those include the host heap.
+/// The recorded events include the host heap's.
 pub const HOST: u32 = 4;
-/// Memory has run out inside memtrack, which then uses its reserve.
+/// Memory ran out while memtrack allocated: it uses its reserve.
 pub const RESERVE: u32 = 8;
 /// Operators and their tensors are logged.
 pub const OPERATORS: u32 = 16;
 
-/// Accounts are kept: tests with limits run.
+/// Accounts are kept, because tests with limits are running.
 pub const ACCOUNTS: u32 = 32;
 
 static SWITCHES: AtomicU32 = AtomicU32::new(0);

@@ -40,7 +40,7 @@ impl RunningTest {
             Ok(account) => account,
             Err(why) => panic!("{name} cannot be held to its memory limits: {why}"),
         };
-        if needs_the_heap && !accounts::sees_the_heap() {
+        if needs_the_heap && !accounts::is_heap_tracked() {
             drop(account);
             panic!("{name} cannot be held to its memory limits: {NO_ALLOCATOR}");
         }
@@ -54,12 +54,12 @@ impl RunningTest {
     /// Ends the test without a verdict: returns its accounts, and whether the heap was recorded.
     pub(super) fn end(self) -> (Books, bool) {
         self.account.end();
-        let sees_the_heap = accounts::sees_the_heap();
+        let is_heap_tracked = accounts::is_heap_tracked();
         let Self { name, account } = self;
         let books = account.close();
         let _inside = reentry::enter();
         drop(name);
-        (books, sees_the_heap)
+        (books, is_heap_tracked)
     }
 
     /// Ends the test. Afterwards its account records only frees of its memory.

@@ -28,7 +28,7 @@ pub struct DeviceUsage {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Usage {
     devices: Vec<(DeviceId, DeviceUsage)>,
-    sees_the_heap: bool,
+    is_heap_tracked: bool,
 }
 
 impl Usage {
@@ -38,7 +38,7 @@ impl Usage {
     /// Panics when the program has no [`TrackingAllocator`](crate::TrackingAllocator).
     #[track_caller]
     pub fn host(&self) -> DeviceUsage {
-        assert!(self.sees_the_heap, "{NO_ALLOCATOR}");
+        assert!(self.is_heap_tracked, "{NO_ALLOCATOR}");
         self.device(DeviceId::HOST)
     }
 
@@ -62,7 +62,7 @@ impl Usage {
 impl Clone for Usage {
     fn clone(&self) -> Self {
         let _inside = reentry::enter();
-        Self { devices: self.devices.clone(), sees_the_heap: self.sees_the_heap }
+        Self { devices: self.devices.clone(), is_heap_tracked: self.is_heap_tracked }
     }
 }
 
@@ -95,7 +95,7 @@ pub fn measure<R>(work: impl FnOnce() -> R) -> (R, Usage) {
         let _inside = running.scope().enter();
         work()
     };
-    let (books, sees_the_heap) = running.end();
+    let (books, is_heap_tracked) = tested.end();
     let usage = |books: &DeviceBooks| DeviceUsage {
         peak_bytes: books.peak().bytes,
         peak_blocks: books.peak().blocks,
@@ -107,5 +107,5 @@ pub fn measure<R>(work: impl FnOnce() -> R) -> (R, Usage) {
     let _inside = reentry::enter();
     let devices = books.devices().into_iter().map(|(device, books)| (device, usage(books))).collect();
     drop(books);
-    (value, Usage { devices, sees_the_heap })
+    (value, Usage { devices, is_heap_tracked })
 }

@@ -24,7 +24,7 @@ pub(super) fn take_due_reading(driver: &Driver, device: DeviceId, now: u64) {
     }
     let begun = ticks();
     read_current_device(driver, false);
-    readings.pace(device, begun, ticks());
+    readings.schedule_next(device, begun, ticks());
 }
 
 /// Takes a reading of the device whose context is current.

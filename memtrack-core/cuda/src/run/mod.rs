@@ -113,7 +113,7 @@ fn start_if_requested() {
 
 /// Makes the recorder take a reading of the driver before each snapshot.
 fn attach_to_recorder() {
-    driver_readings::read_with(hook::read_on_this_thread);
+    driver_readings::set_reader(hook::read_on_this_thread);
 }
 
 /// Starts recording if the environment requests it.

@@ -1,4 +1,4 @@
-//! The account of each block, by device and address: only live blocks, of open accounts.
+//! The account of each block, by device and address. Contains only live blocks of open accounts.
 
 use super::Membership;
 use foldhash::fast::FixedState;
@@ -8,17 +8,17 @@ use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 const SHARDS: usize = 64;
-/// Shards smaller than this keep their room.
-const SMALL: usize = 1024;
+/// Shards with a capacity of at most this are not shrunk.
+const MIN_SHRINK_CAPACITY: usize = 1024;
 
 /// A live block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
-    /// The innermost account that counts it.
+    /// The innermost account that counts the block.
     pub(super) account: Membership,
     pub(super) bytes: u64,
     pub(super) stack: StackId,
-    /// Its free was requested.
+    /// Whether the block's free was requested.
     pub(super) is_pending: bool,
 }
 
@@ -39,17 +39,17 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Inserts a block that was allocated; returns the block that was at its address before, which is gone.
+/// Inserts a block that was allocated; returns the previous block at the same address, which must have been freed.
 pub(super) fn insert(device: DeviceId, address: u64, block: Block) -> Option<Block> {
     shard(device, address).insert((device, address), block)
 }
 
-/// Removes a block that is freed.
+/// Removes and returns a block that is about to be freed.
 pub(super) fn remove(device: DeviceId, address: u64) -> Option<Block> {
     shard(device, address).remove(&(device, address))
 }
 
-/// Marks a block whose free was requested; returns it as it was.
+/// Marks a block whose free was requested; returns a copy of it before the change.
 pub(super) fn request_free(device: DeviceId, address: u64) -> Option<Block> {
     shard(device, address).get_mut(&(device, address)).map(|block| {
         let before = *block;
@@ -58,7 +58,7 @@ pub(super) fn request_free(device: DeviceId, address: u64) -> Option<Block> {
     })
 }
 
-/// Moves the blocks of a closed account to its parent, or removes them if it has none. Visits all blocks.
+/// Moves the blocks of a closed account to its parent, or removes them if it has no parent. Visits all blocks.
 pub(super) fn move_to_parent(account: Membership, parent: Membership) {
     for shard in shards() {
         let mut shard = lock(shard);
@@ -68,14 +68,14 @@ pub(super) fn move_to_parent(account: Membership, parent: Membership) {
             }
             !block.account.is_none()
         });
-        if shard.capacity() > SMALL && shard.len() < shard.capacity() / 4 {
+        if shard.capacity() > MIN_SHRINK_CAPACITY && shard.len() < shard.capacity() / 4 {
             let keep = shard.len() * 2;
             shard.shrink_to(keep);
         }
     }
 }
 
-/// Removes all blocks: no account is open any more.
+/// Removes all blocks, because no account is open any more.
 pub(super) fn clear() {
     shards().iter().for_each(|shard| *lock(shard) = Shard::default());
 }

@@ -1,16 +1,16 @@
-//! The statistics of one account: sums, the peak and the memory live at it, by stack. Plain data behind the
-//! account's lock.
+//! The statistics of one account: sums, the peak, and the memory that was live at the peak, by stack. Plain data,
+//! protected by the account's lock.
 
 use foldhash::fast::FixedState;
 use memtrack_model::event::{DeviceId, StackId};
 use std::collections::HashMap;
 
-/// Bytes and blocks.
+/// An amount of memory, in bytes and blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// Bytes as they were requested.
+    /// The bytes as requested.
     pub bytes: u64,
-    /// The number of blocks that they are in.
+    /// The number of blocks.
     pub blocks: u64,
 }
 
@@ -20,7 +20,7 @@ impl Amount {
         self.blocks += 1;
     }
 
-    fn take(&mut self, bytes: u64) {
+    fn subtract(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
         self.blocks = self.blocks.saturating_sub(1);
     }
@@ -31,29 +31,29 @@ impl Amount {
 struct StackRow {
     allocated: Amount,
     live: Amount,
-    /// The part of it that was freed while other streams may still use it.
+    /// The part of `live` that was freed while other streams may still use it.
     pending: Amount,
-    /// The live amount at the peak with this number, if the row has changed since.
+    /// The live amount at peak number `peak_number`, saved when the row first changed after that peak.
     at_peak: Amount,
     peak_number: u64,
-    /// Allocations of this stack are not counted.
+    /// Whether the allocations of this stack are not counted.
     is_excluded: bool,
 }
 
 /// The allocations of one stack, for reports.
 #[derive(Clone, Copy, Debug)]
 pub struct StackAmounts {
-    /// The stack; none if there was no room for it.
+    /// The stack; [`StackId::NONE`] if there was no room for it.
     pub stack: StackId,
-    /// Everything it allocated.
+    /// Everything that was allocated.
     pub allocated: Amount,
-    /// The part of it that was live at the peak.
+    /// The part that was live at the peak.
     pub at_peak: Amount,
-    /// The part of it that was not freed.
+    /// The part that was not freed.
     pub left: Amount,
 }
 
-/// The allocations on one device.
+/// The statistics of the allocations on one device.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceBooks {
     allocated: Amount,
@@ -66,7 +66,8 @@ pub struct DeviceBooks {
 }
 
 impl DeviceBooks {
-    /// Counts an allocation. `is_excluded` is called once for each stack. Returns whether it counts.
+    /// Counts an allocation, unless its stack `is_excluded`, which is called once per stack. Returns whether it was
+    /// counted.
     fn alloc(&mut self, stack: StackId, bytes: u64, is_excluded: impl FnOnce() -> bool) -> bool {
         let row = self
             .rows
@@ -91,15 +92,15 @@ impl DeviceBooks {
     fn free(&mut self, stack: StackId, bytes: u64, was_pending: bool) {
         let Some(row) = self.rows.get_mut(&stack) else { return };
         row.save_at_peak(self.peaks);
-        row.live.take(bytes);
-        self.live.take(bytes);
+        row.live.subtract(bytes);
+        self.live.subtract(bytes);
         if was_pending {
-            row.pending.take(bytes);
-            self.pending.take(bytes);
+            row.pending.subtract(bytes);
+            self.pending.subtract(bytes);
         }
     }
 
-    /// Counts a block that its owner freed, but that is still in use.
+    /// Counts a block whose free was requested but that is still in use.
     fn free_requested(&mut self, stack: StackId, bytes: u64) {
         let Some(row) = self.rows.get_mut(&stack) else { return };
         row.pending.add(bytes);
@@ -111,29 +112,29 @@ impl DeviceBooks {
         self.allocated
     }
 
-    /// Returns the most that was live at once; the blocks are those that were live then.
+    /// Returns the largest amount that was live at a moment, by bytes.
     pub fn peak(&self) -> Amount {
         self.peak
     }
 
     /// Returns the memory that was not freed.
     pub fn left(&self) -> Amount {
-        less(self.live, self.pending)
+        difference(self.live, self.pending)
     }
 
-    /// Returns the same by stack, unordered.
+    /// Returns the amounts by stack, unordered.
     pub fn stacks(&self) -> impl Iterator<Item = StackAmounts> + '_ {
         self.rows.iter().filter(|(_, row)| !row.is_excluded).map(|(&stack, row)| StackAmounts {
             stack,
             allocated: row.allocated,
             at_peak: if row.peak_number == self.peaks { row.at_peak } else { row.live },
-            left: less(row.live, row.pending),
+            left: difference(row.live, row.pending),
         })
     }
 }
 
 impl StackRow {
-    /// Saves the row's amount at the newest peak before its first change since.
+    /// Saves the live amount at the newest peak; called before every change of the row.
     fn save_at_peak(&mut self, peaks: u64) {
         if self.peak_number != peaks {
             self.peak_number = peaks;
@@ -142,11 +143,11 @@ impl StackRow {
     }
 }
 
-fn less(all: Amount, part: Amount) -> Amount {
+fn difference(all: Amount, part: Amount) -> Amount {
     Amount { bytes: all.bytes.saturating_sub(part.bytes), blocks: all.blocks.saturating_sub(part.blocks) }
 }
 
-/// The allocations on all devices.
+/// The statistics of the allocations on all devices.
 #[derive(Clone, Debug, Default)]
 pub struct Books {
     devices: Vec<(DeviceId, DeviceBooks)>,
@@ -160,7 +161,7 @@ impl Books {
         bytes: u64,
         is_excluded: impl FnOnce() -> bool,
     ) -> bool {
-        let place = self.devices.iter().position(|(of, _)| *of == device).unwrap_or_else(|| {
+        let place = self.devices.iter().position(|(other, _)| *other == device).unwrap_or_else(|| {
             self.devices.push((device, DeviceBooks::default()));
             self.devices.len() - 1
         });
@@ -168,23 +169,23 @@ impl Books {
     }
 
     pub(super) fn free(&mut self, device: DeviceId, stack: StackId, bytes: u64, was_pending: bool) {
-        if let Some((_, books)) = self.devices.iter_mut().find(|(of, _)| *of == device) {
+        if let Some((_, books)) = self.devices.iter_mut().find(|(other, _)| *other == device) {
             books.free(stack, bytes, was_pending);
         }
     }
 
     pub(super) fn free_requested(&mut self, device: DeviceId, stack: StackId, bytes: u64) {
-        if let Some((_, books)) = self.devices.iter_mut().find(|(of, _)| *of == device) {
+        if let Some((_, books)) = self.devices.iter_mut().find(|(other, _)| *other == device) {
             books.free_requested(stack, bytes);
         }
     }
 
-    /// Returns whether any block is still live, or was freed but may be in use.
+    /// Returns whether any block is live, including those that were freed but may still be in use.
     pub(super) fn has_live(&self) -> bool {
         self.devices.iter().any(|(_, books)| books.live.blocks > 0)
     }
 
-    /// Returns the devices with allocations, in order; the host's heap is the last.
+    /// Returns the devices with allocations, in order; the host heap is the last.
     pub fn devices(&self) -> Vec<(DeviceId, &DeviceBooks)> {
         let mut devices: Vec<_> = self.devices.iter().map(|(device, books)| (*device, books)).collect();
         devices.sort_by_key(|(device, _)| *device);
@@ -193,7 +194,7 @@ impl Books {
 
     /// Returns the statistics of one device; `None` if nothing was allocated on it.
     pub fn device(&self, device: DeviceId) -> Option<&DeviceBooks> {
-        self.devices.iter().find(|(of, _)| *of == device).map(|(_, books)| books)
+        self.devices.iter().find(|(other, _)| *other == device).map(|(_, books)| books)
     }
 }
 
@@ -257,7 +258,7 @@ mod tests {
         assert_eq!(device.peak().bytes, highest);
         for (stack, bytes) in at_peak(&books) {
             let expected: u64 =
-                at_highest.iter().filter(|(of, _)| *of == stack).map(|(_, bytes)| bytes).sum();
+                at_highest.iter().filter(|(other, _)| *other == stack).map(|(_, bytes)| bytes).sum();
             assert_eq!(bytes, expected, "stack {stack}");
         }
         assert_eq!(device.left().blocks, live.len() as u64);

@@ -1,19 +1,19 @@
 //! Accounts: exact statistics of the allocations made in them, for tests with limits (`memtrack_core::testing`). A
-//! thread that enters a [`scope`](crate::scope) handle taken inside an account is in it; a block stays in the account
-//! of the thread that allocated it, whichever thread frees it. The statistics are updated with every allocation and
-//! free, not computed from a recording: they need no session, are exact however many events there are, and hold the
-//! live blocks and a row for each distinct stack.
+//! thread is in an account while it has entered a [`scope`](crate::scope) handle that was created in the account; a
+//! block belongs to the account of the thread that allocated it, whichever thread frees it. The statistics are updated
+//! with every allocation and free, not computed from a recording: they need no session, are exact for any number of
+//! events, and contain the live blocks and a row for each distinct stack.
 //!
-//! All of this is behind one bit of the switch ([`switch::ACCOUNTS`]), which is on while any account is open.
+//! All of this is enabled by one bit of the switch ([`switch::ACCOUNTS`]), which is set while any account is open.
 //!
-//! Order: an allocation is counted after the block was obtained, a free before the block is freed, each under the account's
-//! lock; so the peak is that of one order of events in which every block lives from its allocation to its free.
+//! Order: an allocation is counted after the block was obtained and a free before the block is freed, each under the
+//! account's lock; so the peak is that of a consistent order of events, in which every block is allocated before it is
+//! freed.
 //!
-//! **Why not read a recording?** A ring is bounded, a snapshot at the end of each test would grow with the
-//! records of other tests, and a session has one program's options. For the peak, each row remembers its value
-//! when it first changed after the peak, so an event costs the same however high the peak. A thread's account
-//! goes with scope handles, in a word of its own: scope nodes live for ever, and a thousand tests would use
-//! them up.
+//! **Why not read a recording?** A ring is bounded, a snapshot at the end of each test would grow with the events of
+//! other tests, and a session has only one set of options. For the peak, each row saves its value when it first changes
+//! after the peak, so an event costs the same for any number of rows. A thread's account is carried by scope handles,
+//! in a separate word: scope nodes are never freed, and a thousand tests would use them up.
 
 mod blocks;
 mod books;
@@ -23,7 +23,7 @@ mod unattributed;
 pub use books::{Amount, Books, DeviceBooks, StackAmounts};
 pub use unattributed::Unattributed;
 
-use crate::events::{Hook, Inside, RECORDER, begin_accounts, generation, loaded_binaries};
+use crate::events::{Hook, HookContext, RECORDER, begin_accounts, generation, loaded_binaries};
 use crate::scope::{ScopeHandle, current_account};
 use crate::stack::capture::Registers;
 use crate::{host, reentry, switch};
@@ -35,16 +35,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
-/// The most accounts that may be open at the same time.
+/// The maximum number of accounts that can be open at the same time.
 const MAX_OPEN: usize = 1024;
 
-/// The account of a thread, a task or a block; a number, so that it is one word everywhere: the slot plus one, and
-/// how often that slot was used before.
+/// The account of a thread, a task or a block, in one word: the index of the slot plus one, and the number of times
+/// that the slot has been used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Membership(u64);
 
 impl Membership {
-    /// In no account.
+    /// No account.
     pub(crate) const NONE: Self = Self(0);
 
     pub(crate) fn is_none(self) -> bool {
@@ -75,7 +75,7 @@ struct Slot {
 struct State {
     run: u64,
     is_open: bool,
-    /// From then on only frees are counted.
+    /// Whether the account has ended, so that only frees are counted.
     has_ended: bool,
     parent: Membership,
     books: Books,
@@ -88,18 +88,18 @@ impl Slot {
 }
 
 static SLOTS: [OnceLock<Box<Slot>>; MAX_OPEN] = [const { OnceLock::new() }; MAX_OPEN];
-/// The number of open accounts. Locked while the switch is turned.
+/// The number of open accounts. Locked while the switch is changed.
 static OPEN: Mutex<usize> = Mutex::new(0);
-/// The process, counted by forks, in which accounts are kept: the child of a fork keeps none.
+/// The fork generation of the process that keeps accounts: a forked child keeps none.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Why no account can be opened.
+/// The reason why no account can be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoAccount {
-    /// 1,024 are open.
+    /// 1,024 accounts are open.
     TooMany,
-    /// The process is the child of a fork whose parent keeps accounts.
+    /// The process is a forked child whose parent keeps accounts.
     Forked,
 }
 
@@ -114,7 +114,7 @@ impl fmt::Display for NoAccount {
 
 impl std::error::Error for NoAccount {}
 
-/// An open account; dropping it closes it.
+/// An open account, which is closed when this is dropped.
 #[derive(Debug)]
 pub struct Account {
     membership: Membership,
@@ -122,14 +122,14 @@ pub struct Account {
 }
 
 impl Account {
-    /// Opens an account inside the calling thread's account, if it has one: everything counted in this one is counted
-    /// there too.
+    /// Opens an account. If the calling thread is in an account, everything counted in the new one is also counted
+    /// there.
     ///
     /// # Errors
-    /// Fails when there are too many, or in a forked process.
+    /// Fails when there are too many accounts, or in a forked process.
     pub fn open() -> Result<Self, NoAccount> {
-        static READY: std::sync::Once = std::sync::Once::new();
-        READY.call_once(|| {
+        static INIT: std::sync::Once = std::sync::Once::new();
+        INIT.call_once(|| {
             let _inside = reentry::enter();
             PROCESS.store(generation(), Ordering::Relaxed);
             begin_accounts();
@@ -137,11 +137,11 @@ impl Account {
         if !is_this_process() {
             return Err(NoAccount::Forked);
         }
-        printing::learn();
+        printing::find_addresses();
         let _inside = reentry::enter();
         let parent = current_account();
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = SLOTS.iter().enumerate().find_map(|(index, slot)| {
+        let claimed = SLOTS.iter().enumerate().find_map(|(index, slot)| {
             let mut state = slot.get_or_init(Box::default).lock();
             if state.is_open {
                 return None;
@@ -150,15 +150,15 @@ impl Account {
             *state = State { run, is_open: true, parent, ..State::default() };
             Some(Membership::new(index, run))
         });
-        let membership = taken.ok_or(NoAccount::TooMany)?;
+        let membership = claimed.ok_or(NoAccount::TooMany)?;
         *open += 1;
         switch::set(switch::ACCOUNTS, true);
         drop(open);
         Ok(Self { membership, before: unattributed::Reading::take() })
     }
 
-    /// Returns the handle that a thread enters, or in which a future runs, to be in the account; its scope is the
-    /// calling thread's.
+    /// Returns a handle to the calling thread's scope in this account: a thread that enters the handle, or a future
+    /// that runs in it, is in the account.
     pub fn scope(&self) -> ScopeHandle {
         ScopeHandle::in_account(self.membership)
     }
@@ -181,22 +181,23 @@ impl Account {
         self.state().books.clone()
     }
 
-    /// Returns the memory that threads have allocated in no account since this one was opened; the largest first.
+    /// Returns the memory that threads have allocated outside all accounts since this one was opened, the largest
+    /// amounts first.
     pub fn others(&self) -> Vec<Unattributed> {
         let _inside = reentry::enter();
         self.before.since()
     }
 
-    /// Closes it, and returns its statistics. Blocks that are still live stay only in the account around it.
+    /// Closes the account and returns its statistics. Blocks that are still live remain only in the enclosing account.
     pub fn close(self) -> Books {
-        self.take()
+        self.close_once()
     }
 
     fn state(&self) -> MutexGuard<'static, State> {
         self.membership.slot().expect("it is this account's").lock()
     }
 
-    fn take(&self) -> Books {
+    fn close_once(&self) -> Books {
         let _inside = reentry::enter();
         let mut state = self.state();
         if state.run != self.membership.run() || !state.is_open {
@@ -205,7 +206,7 @@ impl Account {
         state.has_ended = true;
         let books = std::mem::take(&mut state.books);
         let parent = state.parent;
-        // Blocks refer to their account until they are moved to its parent, and it leads to the parent until then.
+        // Blocks refer to this account until they are moved to its parent, so it stays open until then.
         drop(state);
         if books.has_live() {
             blocks::move_to_parent(self.membership, parent);
@@ -224,13 +225,13 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         let _inside = reentry::enter();
-        drop(self.take());
+        drop(self.close_once());
         self.before = unattributed::Reading::default();
     }
 }
 
-/// Returns whether the program's global allocator reports the host's heap. An account is open.
-pub fn sees_the_heap() -> bool {
+/// Returns whether the program's global allocator reports the host heap. An account must be open.
+pub fn is_heap_tracked() -> bool {
     host::is_installed()
 }
 
@@ -240,7 +241,7 @@ pub fn addresses(stack: StackId) -> Vec<u64> {
     RECORDER.get().stacks.addresses(stack)
 }
 
-/// Returns the loaded binaries, in which addresses are named.
+/// Returns the loaded binaries, with which addresses are symbolized.
 pub fn modules() -> Vec<Module> {
     let _inside = reentry::enter();
     loaded_binaries()
@@ -248,29 +249,30 @@ pub fn modules() -> Vec<Module> {
 
 /// A block that is being freed or reallocated.
 #[derive(Clone, Copy)]
-pub(crate) struct Taken {
+pub(crate) struct RemovedBlock {
     device: DeviceId,
     address: u64,
     block: Option<Block>,
 }
 
-/// Enters a hook for accounts, in which the thread's own allocations count.
+/// Enters a hook for accounts; `None` inside memtrack and in a process that keeps no accounts.
 #[inline(always)]
 fn enter() -> Option<Hook> {
     if reentry::is_inside() || !is_this_process() {
         return None;
     }
-    // The frame of the function that this is inlined in, which lives until the hook is left; a closure's would not.
-    Some(Hook::enter_anyway(Registers::here()))
+    // The registers of the function into which this is inlined: its frame exists until the hook is left, unlike a
+    // closure's.
+    Some(Hook::enter_unconditionally(Registers::here()))
 }
 
-/// Returns whether this process keeps accounts, and is not the child of one that does.
+/// Returns whether this process keeps accounts and is not a forked child of one that does.
 fn is_this_process() -> bool {
     generation() == PROCESS.load(Ordering::Relaxed)
 }
 
-/// Counts an allocation. Allocations of a panic that unwinds are not counted: its message, and the names of its
-/// backtrace, are many megabytes or nothing, depending on the environment.
+/// Counts an allocation. Allocations during a panic are not counted: depending on the environment, its message and the
+/// symbols of its backtrace take many megabytes or nothing.
 #[cold]
 #[inline(never)]
 pub(crate) fn allocated(device: DeviceId, address: u64, bytes: u64) {
@@ -289,18 +291,18 @@ pub(crate) fn allocated(device: DeviceId, address: u64, bytes: u64) {
     inside.with_room(move || count_alloc(inside, account, device, address, bytes));
 }
 
-fn count_alloc(inside: Inside, account: Membership, device: DeviceId, address: u64, bytes: u64) {
+fn count_alloc(inside: HookContext, account: Membership, device: DeviceId, address: u64, bytes: u64) {
     let stack = inside.stack(true);
-    let Some(account) = open_account(account) else { return unattributed::count_in(inside, bytes) };
-    // First among the blocks: another thread that receives it can free it only after this returns.
+    let Some(account) = open_account(account) else { return unattributed::count_in_hook(inside, bytes) };
+    // Inserted first: another thread can free the block only after this function has returned.
     let block = Block { account, bytes, stack, is_pending: false };
-    if let Some(lost) = blocks::insert(device, address, block) {
-        // Its free was not reported, or its address could not have been allocated again.
-        count_free(device, &lost);
+    if let Some(replaced) = blocks::insert(device, address, block) {
+        // The free of the previous block was not reported, since its address was allocated again.
+        count_free(device, &replaced);
     }
     let mut counts = false;
-    each_enclosing(account, |state| {
-        counts |= state.books.alloc(device, stack, bytes, || printing::is_output(stack));
+    for_each_enclosing(account, |state| {
+        counts |= state.books.alloc(device, stack, bytes, || printing::is_captured_output(stack));
     });
     if !counts {
         blocks::remove(device, address);
@@ -320,14 +322,14 @@ pub(crate) fn freeing(device: DeviceId, address: u64) {
     }
 }
 
-/// Counts a block that its owner freed, though other streams may still use it.
+/// Counts a block whose free was requested while other streams may still use it.
 #[cold]
 #[inline(never)]
 pub(crate) fn free_requested(device: DeviceId, address: u64) {
     if let Some(hook) = enter() {
         hook.with_room(move || {
             if let Some(block) = blocks::request_free(device, address).filter(|block| !block.is_pending) {
-                each_enclosing(block.account, |state| {
+                for_each_enclosing(block.account, |state| {
                     state.books.free_requested(device, block.stack, block.bytes);
                 });
             }
@@ -335,20 +337,20 @@ pub(crate) fn free_requested(device: DeviceId, address: u64) {
     }
 }
 
-/// Takes out a block that is about to be reallocated.
+/// Removes a block that is about to be reallocated.
 #[cold]
 #[inline(never)]
-pub(crate) fn reallocating(device: DeviceId, address: u64) -> Taken {
-    let Some(hook) = enter() else { return Taken { device, address, block: None } };
-    Taken { device, address, block: hook.with_room(move || blocks::remove(device, address)) }
+pub(crate) fn reallocating(device: DeviceId, address: u64) -> RemovedBlock {
+    let Some(hook) = enter() else { return RemovedBlock { device, address, block: None } };
+    RemovedBlock { device, address, block: hook.with_room(move || blocks::remove(device, address)) }
 }
 
-/// Counts the reallocated block; null: the reallocation failed, and the block is still there. A thread in no account
-/// leaves the block in its account.
+/// Counts the reallocated block; if `address` is 0, the reallocation failed and the old block is restored. If the
+/// thread is in no account, the block stays in its previous account.
 #[cold]
 #[inline(never)]
-pub(crate) fn reallocated(taken: Taken, address: u64, bytes: u64) {
-    let Taken { device, address: before, block } = taken;
+pub(crate) fn reallocated(removed: RemovedBlock, address: u64, bytes: u64) {
+    let RemovedBlock { device, address: before, block } = removed;
     if reentry::is_inside() {
         return;
     }
@@ -378,12 +380,12 @@ pub(crate) fn reallocated(taken: Taken, address: u64, bytes: u64) {
 }
 
 fn count_free(device: DeviceId, block: &Block) {
-    each_enclosing(block.account, |state| {
+    for_each_enclosing(block.account, |state| {
         state.books.free(device, block.stack, block.bytes, block.is_pending);
     });
 }
 
-/// Returns the account, or the next one around it that has not ended.
+/// Returns the account, or the innermost enclosing one that has not ended.
 fn open_account(account: Membership) -> Option<Membership> {
     let mut account = account;
     loop {
@@ -398,8 +400,8 @@ fn open_account(account: Membership) -> Option<Membership> {
     }
 }
 
-/// Calls `act` for the account and all around it, innermost first, one locked at a time.
-fn each_enclosing(account: Membership, mut act: impl FnMut(&mut State)) {
+/// Calls `act` for the account and all enclosing ones, innermost first, with one locked at a time.
+fn for_each_enclosing(account: Membership, mut act: impl FnMut(&mut State)) {
     let mut account = account;
     while let Some(slot) = account.slot() {
         let mut state = slot.lock();

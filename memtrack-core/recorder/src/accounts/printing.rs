@@ -1,6 +1,7 @@
-//! Allocations of `print!` in a test belong to the test harness: it captures output in a buffer that grows. That code
-//! is identified by printing nothing: the frames between the formatting of an argument and this module are the
-//! standard library's, and the address in the outermost of them is in every stack of captured output.
+//! Allocations of `print!` in a test belong to the test harness, which captures output in a growing buffer. Their
+//! stacks are recognized by an address that is found by printing nothing: the frames between the formatting of an
+//! argument and this module are the standard library's, and the return address in the outermost of them is in every
+//! stack of captured output.
 
 use crate::events::RECORDER;
 use crate::events::stack_here;
@@ -9,7 +10,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::OnceLock;
 
-/// Prints nothing, and stores the stack on which it was formatted.
+/// An argument that prints nothing and stores the stack on which it was formatted.
 #[derive(Default)]
 struct Probe {
     stack: Cell<StackId>,
@@ -23,26 +24,28 @@ impl fmt::Display for Probe {
     }
 }
 
-/// Return addresses in the functions behind `print!` and `eprint!`.
+/// The return addresses in the functions that `print!` and `eprint!` call.
 static ADDRESSES: OnceLock<Vec<u64>> = OnceLock::new();
 
-/// Finds the addresses, once. The calling thread is in no account and outside of memtrack.
-pub(super) fn learn() {
-    ADDRESSES.get_or_init(|| [learn_of(to_output), learn_of(to_errors)].into_iter().flatten().collect());
+/// Finds the addresses, at the first call. The calling thread must be in no account and outside of memtrack.
+pub(super) fn find_addresses() {
+    ADDRESSES.get_or_init(|| {
+        [find_address(print_probe), find_address(eprint_probe)].into_iter().flatten().collect()
+    });
 }
 
 #[inline(never)]
-fn to_output(probe: &Probe) {
+fn print_probe(probe: &Probe) {
     print!("{probe}");
 }
 
 #[inline(never)]
-fn to_errors(probe: &Probe) {
+fn eprint_probe(probe: &Probe) {
     eprint!("{probe}");
 }
 
 #[inline(never)]
-fn learn_of(print: fn(&Probe)) -> Option<u64> {
+fn find_address(print: fn(&Probe)) -> Option<u64> {
     let probe = Probe::default();
     let here = stack_here();
     print(&probe);
@@ -53,16 +56,17 @@ fn learn_of(print: fn(&Probe)) -> Option<u64> {
     find_printer_callee(&here, &printing)
 }
 
-/// Both are innermost first. Their common outermost part are the callers of [`learn_of`]; then come an address in
-/// that function, one in the function that prints, and the one to find.
+/// Returns the address that identifies printing. Both stacks are innermost first. Their common outermost part is the
+/// callers of [`find_address`]; then follow an address in that function, one in the function that prints, and the
+/// address to find.
 fn find_printer_callee(here: &[u64], printing: &[u64]) -> Option<u64> {
     let common = here.iter().rev().zip(printing.iter().rev()).take_while(|(one, other)| one == other).count();
     let place = printing.len().checked_sub(common + 3)?;
     (common > 0 && place > 0).then(|| printing[place])
 }
 
-/// Returns whether a stack's allocations are captured output.
-pub(super) fn is_output(stack: StackId) -> bool {
+/// Returns whether a stack is one of captured output.
+pub(super) fn is_captured_output(stack: StackId) -> bool {
     let Some(addresses) = ADDRESSES.get() else { return false };
     !addresses.is_empty() && RECORDER.get().stacks.goes_through(stack, addresses)
 }

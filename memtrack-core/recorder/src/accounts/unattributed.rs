@@ -1,12 +1,12 @@
-//! The allocations in no account while accounts are kept, exactly, by thread.
+//! Exact sums, by thread, of the allocations outside all accounts while accounts are kept.
 
 use super::books::Amount;
-use crate::events::{Hook, Inside, ThreadState, name_of_thread, states, without_hook};
+use crate::events::{Hook, HookContext, ThreadState, name_of_thread, states, without_hook};
 use crate::stack::capture::Registers;
 use memtrack_model::event::ThreadId;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts a block that the calling thread, which is in no account, has allocated.
+/// Counts a block that was allocated by the calling thread, which is in no account.
 #[inline]
 pub(super) fn count(bytes: u64) {
     match without_hook() {
@@ -15,39 +15,39 @@ pub(super) fn count(bytes: u64) {
     }
 }
 
-/// Counts the first block of a thread, or one of a thread that is ending.
+/// Counts a block of a thread without a state: its first block, or a block of a thread that is ending.
 #[cold]
 fn count_first(bytes: u64) {
     if !crate::reentry::is_inside() && super::is_this_process() {
-        count_in(*Hook::enter_anyway(Registers::here()), bytes);
+        count_in_hook(*Hook::enter_unconditionally(Registers::here()), bytes);
     }
 }
 
-/// Does the same inside a hook.
-pub(super) fn count_in(inside: Inside, bytes: u64) {
+/// Counts a block inside a hook.
+pub(super) fn count_in_hook(inside: HookContext, bytes: u64) {
     add(inside.thread.state, bytes);
 }
 
 fn add(state: &ThreadState, bytes: u64) {
-    let raise = |sum: &AtomicU64, by| sum.store(sum.load(Ordering::Relaxed) + by, Ordering::Relaxed);
-    raise(&state.unattributed[0], bytes);
-    raise(&state.unattributed[1], 1);
+    let add = |sum: &AtomicU64, by| sum.store(sum.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+    add(&state.unattributed[0], bytes);
+    add(&state.unattributed[1], 1);
 }
 
-/// The threads' sums at a moment.
+/// The sums of all threads at a moment.
 #[derive(Debug, Default)]
 pub(super) struct Reading(Vec<(usize, ThreadId, Amount)>);
 
-/// The allocations of threads outside all accounts.
+/// The allocations of a thread, or of all ended threads, outside all accounts.
 #[derive(Clone, Debug)]
 pub struct Unattributed {
-    /// The thread's name from the system, so at most 15 bytes; `None` for threads that have ended.
+    /// The thread's name according to the system (at most 15 bytes); `None` for all threads that have ended.
     pub thread: Option<String>,
-    /// The memory that this thread, or these threads, allocated.
+    /// The memory that the thread, or these threads, allocated.
     pub allocated: Amount,
 }
 
-fn now() -> impl Iterator<Item = (usize, ThreadId, Amount)> {
+fn current_sums() -> impl Iterator<Item = (usize, ThreadId, Amount)> {
     states().map(|state| {
         let [bytes, blocks] = state.unattributed.each_ref().map(|sum| sum.load(Ordering::Relaxed));
         (std::ptr::from_ref(state).addr(), state.thread(), Amount { bytes, blocks })
@@ -56,32 +56,32 @@ fn now() -> impl Iterator<Item = (usize, ThreadId, Amount)> {
 
 impl Reading {
     pub(super) fn take() -> Self {
-        Self(now().collect())
+        Self(current_sums().collect())
     }
 
-    /// Returns the memory that was allocated since, the largest first.
+    /// Returns the memory that was allocated since this reading, the largest amounts first.
     pub(super) fn since(&self) -> Vec<Unattributed> {
-        let mut of_ended = Amount::default();
+        let mut ended = Amount::default();
         let mut others: Vec<Unattributed> = Vec::new();
-        for (state, thread, now) in now() {
-            let before = self.0.iter().find(|(of, ..)| *of == state);
+        for (state, thread, now) in current_sums() {
+            let before = self.0.iter().find(|(other, ..)| *other == state);
             let then = before.map_or(Amount::default(), |(.., then)| *then);
             let grown = Amount { bytes: now.bytes - then.bytes, blocks: now.blocks - then.blocks };
-            // A thread that ends leaves its state to another.
-            let is_same = before.is_none_or(|(_, of, _)| *of == thread);
+            // The state of a thread that has ended may have been reused by another.
+            let is_same = before.is_none_or(|(_, previous, _)| *previous == thread);
             if grown.blocks == 0 {
                 continue;
             }
             match name_of_thread(thread).filter(|_| is_same) {
                 Some(name) => others.push(Unattributed { thread: Some(name), allocated: grown }),
                 None => {
-                    of_ended.bytes += grown.bytes;
-                    of_ended.blocks += grown.blocks;
+                    ended.bytes += grown.bytes;
+                    ended.blocks += grown.blocks;
                 }
             }
         }
-        if of_ended.blocks > 0 {
-            others.push(Unattributed { thread: None, allocated: of_ended });
+        if ended.blocks > 0 {
+            others.push(Unattributed { thread: None, allocated: ended });
         }
         others.sort_by_key(|other| std::cmp::Reverse(other.allocated.bytes));
         others

@@ -1,24 +1,24 @@
-//! Finds where a live block was allocated, for callers that come across its address.
+//! Finds out where a live block was allocated, for callers that have its address.
 
 use super::RECORDER;
 use crate::{reentry, scope};
 use memtrack_model::ScopePosition;
 use memtrack_model::event::DeviceId;
 
-/// The place of a block's allocation.
+/// Where a live block was allocated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocated {
-    /// Its size.
+    /// The size of the block.
     pub size_bytes: u64,
     /// The return addresses of the stack, innermost first; empty if it was not captured.
     pub stack: Vec<u64>,
-    /// The modules, phase and operator that were running.
+    /// The modules, phase and operator that were active.
     pub place: ScopePosition<'static>,
 }
 
-/// Returns where the block that begins at `address` was allocated: `None` if none is live there, or it was not
-/// recorded, because it was allocated before recording began or was not sampled. Locks a shard for a moment, and
-/// copies the stack.
+/// Returns where the block that begins at `address` was allocated: `None` if no block is live there, or if it was not
+/// recorded, because it was allocated before recording began or was not sampled. Briefly locks a shard, and copies the
+/// stack.
 pub fn allocated_at(device: DeviceId, address: u64) -> Option<Allocated> {
     let _inside = reentry::enter();
     let recorder = RECORDER.get();

@@ -1,5 +1,5 @@
-//! The barrier between a collector and the hooks that other threads are in: the hot path has no fence of its
-//! own, so the rare collector pays for one.
+//! The barrier between a collector and the hooks that other threads are in: the hot path has no fence, so the
+//! collector, which runs rarely, pays for one.
 #![allow(unsafe_code)]
 
 use super::threads;
@@ -7,9 +7,9 @@ use std::sync::atomic::{Ordering, fence};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Waits until every hook that was running when it was called has ended. Hooks last microseconds, or some time slices
-/// on a machine with more threads than processors; a stopped one (a debugger) is waited for at most a second. Returns
-/// whether all have ended.
+/// Waits until every hook that is running at the time of the call has ended, for at most a second if a thread is
+/// stopped (by a debugger). Hooks last microseconds, or a few time slices on a machine with more threads than
+/// processors. Returns whether all have ended.
 pub fn wait_for_hooks() -> bool {
     heavy_barrier();
     let start = Instant::now();
@@ -28,14 +28,14 @@ pub fn wait_for_hooks() -> bool {
     true
 }
 
-/// Makes all threads' earlier writes visible here and this thread's there, so that their hooks need no fence of their
-/// own.
+/// Makes the earlier writes of all threads visible to this thread, and this thread's to all others, so that hooks need
+/// no fence.
 fn heavy_barrier() {
     #[cfg(target_os = "linux")]
     {
         const REGISTER_PRIVATE_EXPEDITED: i32 = 16;
         const PRIVATE_EXPEDITED: i32 = 8;
-        // SAFETY: membarrier takes two integers and accesses no memory of the program.
+        // SAFETY: membarrier takes integers and accesses no memory of the program.
         let done = unsafe {
             libc::syscall(libc::SYS_membarrier, REGISTER_PRIVATE_EXPEDITED, 0) == 0
                 && libc::syscall(libc::SYS_membarrier, PRIVATE_EXPEDITED, 0) == 0

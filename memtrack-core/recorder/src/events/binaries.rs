@@ -1,5 +1,5 @@
-//! The list of loaded binaries for recordings. glibc's list is behind a lock that stays locked in a forked child if
-//! another thread held it at the `fork` (`dl_iterate_phdr`, glibc 2.36), so a child continues from its parent's list.
+//! The list of loaded binaries for recordings. glibc's list (`dl_iterate_phdr`, glibc 2.36) is protected by a lock that
+//! stays locked in a forked child if another thread held it at the `fork`, so a child continues from its parent's list.
 #![allow(unsafe_code)]
 
 use super::fork::{self, ForkCell};
@@ -10,47 +10,47 @@ use memtrack_model::snapshot::Module;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The newest list, which a forked child inherits. Replaced and read with [`CHANGING`] locked.
+/// The newest list, which a forked child inherits. Read and replaced while [`KNOWN_LOCK`] is held.
 static KNOWN: AtomicPtr<Vec<Module>> = AtomicPtr::new(std::ptr::null_mut());
-static CHANGING: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
+static KNOWN_LOCK: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
 
 /// Returns a copy of the newest list.
 fn known() -> Option<Vec<Module>> {
-    let _unchanged = CHANGING.get().lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: null, or a list that is replaced only with the lock held.
+    let _lock = KNOWN_LOCK.get().lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the pointer is null or points to a list that is replaced only while the lock is held.
     unsafe { KNOWN.load(Ordering::Acquire).as_ref() }.cloned()
 }
 
 /// Sets the newest list.
 fn set_known(list: &[Module]) {
     let list = Box::into_raw(Box::new(list.to_vec()));
-    let _changing = CHANGING.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = KNOWN_LOCK.get().lock().unwrap_or_else(PoisonError::into_inner);
     let replaced = KNOWN.swap(list, Ordering::AcqRel);
     if !replaced.is_null() {
-        // SAFETY: it came from a box, and other threads access it only with the lock held.
+        // SAFETY: the pointer came from a box, and other threads access the list only while the lock is held.
         drop(unsafe { Box::from_raw(replaced) });
     }
 }
 
-/// Returns the newest list of binaries; lists them now if there is none yet, and in a forked child, which makes no
-/// request to the dynamic linker. Otherwise the linker is not called, so that this can be called inside a hook after
-/// a session has begun.
+/// Returns the newest list of binaries; lists them now if there is no list yet, and in a forked child, which can do so
+/// without the dynamic linker. Otherwise the dynamic linker is not called, so that this can be called inside a hook
+/// after a session has begun.
 pub(super) fn known_or_loaded() -> Vec<Module> {
     match known() {
-        Some(known) if fork::generation() > 0 => in_child(known),
+        Some(known) if fork::generation() > 0 => list_in_child(known),
         Some(known) => known,
         None => loaded(),
     }
 }
 
-/// Returns the binaries loaded now; in a forked child those on its parent's list (made when its session began, at the
-/// earliest) that are still loaded, and those that its stacks went through.
+/// Returns the binaries loaded now; in a forked child, those on its parent's list that are still loaded, and those
+/// through whose code its stacks went.
 pub(super) fn loaded() -> Vec<Module> {
     if fork::generation() > 0
         && let Some(known) = known()
     {
         process_unloaded();
-        return in_child(known);
+        return list_in_child(known);
     }
     process_unloaded();
     let mut now: Vec<Module> = loaded_modules().into_iter().filter_map(as_recorded).collect();
@@ -59,20 +59,21 @@ pub(super) fn loaded() -> Vec<Module> {
     now
 }
 
-/// Returns the binaries of a forked child, from the list made before.
-fn in_child(before: Vec<Module>) -> Vec<Module> {
+/// Returns the binaries of a forked child, derived from the `previous` list.
+fn list_in_child(previous: Vec<Module>) -> Vec<Module> {
     let unloaded = UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let others = before.into_iter().filter(|module| !unloaded.contains(module)).collect();
+    let others = previous.into_iter().filter(|module| !unloaded.contains(module)).collect();
     let mut now = listed_in_child(others);
     now.extend(unloaded);
     set_known(&now);
     now
 }
 
-/// Returns whether a list contains the module; that list may be in a file, in which the module's addresses then belong to it.
+/// Returns whether the newest list contains the module. The list may have been written to a file, so the module's
+/// addresses must not be reused for others.
 fn is_listed(module: &Module) -> bool {
-    let _unchanged = CHANGING.get().lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: null, or a list that is replaced only with the lock held.
+    let _lock = KNOWN_LOCK.get().lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the pointer is null or points to a list that is replaced only while the lock is held.
     let list = unsafe { KNOWN.load(Ordering::Acquire).as_ref() };
     list.is_some_and(|list| {
         list.iter().any(|listed| (listed.start, &listed.path) == (module.start, &module.path))
@@ -81,32 +82,33 @@ fn is_listed(module: &Module) -> bool {
 
 /// Binaries that are no longer loaded, but whose addresses are in stacks or lists.
 static UNLOADED: ForkCell<Mutex<Vec<Module>>> = ForkCell::new(Mutex::default);
-/// At most so many are kept; the names of code from still more are lost, the oldest first.
+/// The maximum number of unloaded binaries that are kept; beyond it, the oldest are dropped and the names of their code
+/// are lost.
 const MAX_UNLOADED: usize = 4096;
 
-/// Returns the bytes that the lists take.
+/// Returns the memory of the lists, in bytes.
 pub(super) fn list_bytes() -> usize {
-    let of = |list: &[Module]| list.iter().map(bytes_of).sum::<usize>();
-    let unloaded = of(&UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner));
-    let _unchanged = CHANGING.get().lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: null, or a list that is replaced only with the lock held.
-    unloaded + unsafe { KNOWN.load(Ordering::Acquire).as_ref() }.map_or(0, |list| of(list))
+    let bytes_of_list = |list: &[Module]| list.iter().map(bytes_of).sum::<usize>();
+    let unloaded = bytes_of_list(&UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner));
+    let _lock = KNOWN_LOCK.get().lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the pointer is null or points to a list that is replaced only while the lock is held.
+    unloaded + unsafe { KNOWN.load(Ordering::Acquire).as_ref() }.map_or(0, |list| bytes_of_list(list))
 }
 
-/// Returns the bytes that a binary takes in a list.
+/// Returns the memory of a binary in a list, in bytes.
 fn bytes_of(module: &Module) -> usize {
     size_of::<Module>() + module.path.len() + module.build_id.len()
 }
 
-/// Returns the most bytes that both lists take in addition to the loaded binaries, with paths of `path_bytes`.
+/// Returns the maximum memory of both lists apart from the loaded binaries, for paths of `path_bytes`.
 #[cfg(test)]
 pub(super) fn max_bytes(path_bytes: usize) -> usize {
     const BUILD_ID_BYTES: usize = 40;
     2 * MAX_UNLOADED * (size_of::<Module>() + path_bytes + BUILD_ID_BYTES)
 }
 
-/// Processes the binaries that were unloaded: stacks through their code keep their names, regardless of later
-/// mappings at those addresses. Never inside a hook: it takes the dynamic linker's lock, except in a forked
+/// Processes the binaries that were unloaded: stacks through their code keep their names, regardless of later mappings
+/// at the same addresses. Must not be called inside a hook: it takes the dynamic linker's lock, except in a forked
 /// child.
 pub(super) fn process_unloaded() {
     for binary in unloaded() {
@@ -122,6 +124,6 @@ pub(super) fn process_unloaded() {
             all.remove(0);
         }
         all.push(module);
-        kits::forget_stacks();
+        kits::invalidate_stacks();
     }
 }

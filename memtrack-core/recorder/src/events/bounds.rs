@@ -11,7 +11,7 @@ use crate::{host, scope};
 use memtrack_model::event::Event;
 
 const MIB: usize = 1 << 20;
-/// The bytes that an operator takes in a tracker's series (checked by the tracker's own test).
+/// The bytes per operator in a tracker's series (checked by a test of the tracker).
 const OPERATOR_BYTES: usize = 48;
 
 #[test]
@@ -20,7 +20,7 @@ fn the_bounds_of_all_tables_stay_below_256_mib() {
     let event_bytes = size_of::<Event>();
     let bounds = [
         ("ring", (options.ring_entries() as usize + ring::CHUNK_EVENTS as usize) * event_bytes),
-        ("chunks being filled", hooks::MAX_BEING_FILLED as usize * event_bytes),
+        ("chunks being filled", hooks::MAX_FILLING_EVENTS as usize * event_bytes),
         ("live blocks", live::max_bytes(options.max_live_blocks(), 0)),
         ("live filter", host::LIVE_FILTER_BYTES),
         ("transferred blocks", host::TRANSFERRED_BYTES),
@@ -55,7 +55,7 @@ fn each_further_device_adds_less_than_64_mib() {
         ("ring", (options.ring_entries() as usize + ring::CHUNK_EVENTS as usize) * size_of::<Event>()),
         ("live blocks", live::max_bytes(blocks, 1) - live::max_bytes(blocks, 0)),
         ("scopes", scope_sums::TABLE_BYTES),
-        // There is one table for all devices: the first one's share is the largest.
+        // There is one table for all devices: the first device's share is the largest.
         ("segments", segments::max_bytes(blocks)),
         #[cfg(feature = "cuda")]
         ("driver", super::driver_memory::max_bytes(segments)),

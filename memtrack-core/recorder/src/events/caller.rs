@@ -1,5 +1,5 @@
-//! Stacks and time for callers that keep a history of their own, as the caching allocator does, even while nothing is
-//! monitored.
+//! Stacks and clock readings for callers that keep their own history of events, as the caching allocator does, even
+//! while nothing is monitored.
 
 use super::hooks::Hook;
 use super::{RECORDER, binaries, clock, fork};
@@ -8,14 +8,14 @@ use crate::stack::capture::Registers;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::{Clock, Module, StackTable};
 
-/// Returns the stack of the calling thread, interned in the recorder's table; none inside memtrack's own work.
-/// `stack::capture::prepare` was called before.
+/// Returns the stack of the calling thread, interned in the recorder's table; [`StackId::NONE`] inside memtrack.
+/// `stack::capture::prepare` must have been called before.
 #[inline]
 pub fn stack_here() -> StackId {
     if reentry::is_inside() {
         return StackId::NONE;
     }
-    let hook = Hook::enter_anyway(Registers::here());
+    let hook = Hook::enter_unconditionally(Registers::here());
     let inside = *hook;
     inside.with_room(move || inside.stack(true))
 }
@@ -27,18 +27,18 @@ pub(crate) fn begin_accounts() {
     fork::watch();
 }
 
-/// Returns the binaries loaded now. Outside of hooks.
+/// Returns the binaries loaded now. Must not be called inside a hook.
 pub(crate) fn loaded_binaries() -> Vec<Module> {
     binaries::loaded()
 }
 
-/// Returns the clock readings that convert ticks up to now to time.
+/// Returns the clock readings with which ticks up to now are converted to time.
 pub fn clock_so_far() -> Clock {
     let (first, last) = (clock::first_reading(), clock::reading());
     Clock { first, last }
 }
 
-/// Returns all stacks taken so far.
+/// Returns all stacks captured so far.
 pub fn stacks_so_far() -> StackTable {
     RECORDER.get().stacks.table()
 }

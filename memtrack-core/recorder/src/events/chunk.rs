@@ -1,12 +1,12 @@
-//! A chunk of events: one thread appends, any thread reads the events so far, and none waits. Each thread fills its
-//! own chunk and passes it to the ring when it is full. Model-checked with loom in `tests/loom`.
+//! A chunk of events: one thread appends, any thread can read the events so far, and no thread waits. Each thread fills
+//! its own chunk and passes it to the ring when it is full. Model-checked with loom in `tests/loom`.
 #![allow(unsafe_code)]
 
 use super::sync::{AtomicU32, Ordering, UnsafeCell, hold, release};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// A buffer for a fixed number of `T`, filled from the front by one thread.
+/// A buffer for a fixed number of values, filled from the front by one thread.
 ///
 /// Invariant: the slots below `len` were written before `len` was stored and are never written again.
 pub(crate) struct Chunk<T> {
@@ -21,7 +21,8 @@ unsafe impl<T: Copy + Send + Sync> Sync for Chunk<T> {}
 unsafe impl<T: Copy + Send> Send for Chunk<T> {}
 
 impl<T: Copy> Chunk<T> {
-    /// Makes an empty chunk of `capacity` slots. They are not written: their pages use memory only when events come.
+    /// Creates an empty chunk of `capacity` slots. The slots are not initialized, so their pages take memory only when
+    /// events are appended.
     pub(crate) fn new(capacity: u32) -> Self {
         hold(capacity as usize * size_of::<T>());
         Self {
@@ -30,7 +31,7 @@ impl<T: Copy> Chunk<T> {
         }
     }
 
-    /// Makes a chunk that is full of these events.
+    /// Creates a full chunk that contains these events.
     pub(crate) fn filled(events: Vec<T>) -> Self {
         hold(events.len() * size_of::<T>());
         let len = AtomicU32::new(events.len() as u32);
@@ -40,7 +41,7 @@ impl<T: Copy> Chunk<T> {
         }
     }
 
-    /// Returns how many events it holds when full.
+    /// Returns the number of events that the chunk can hold.
     pub(crate) fn capacity(&self) -> u32 {
         self.slots.len() as u32
     }
@@ -53,7 +54,7 @@ impl<T: Copy> Chunk<T> {
     pub(crate) unsafe fn push(&self, event: T) -> bool {
         let len = self.len.load(Ordering::Relaxed);
         let Some(slot) = self.slots.get(len as usize) else { return false };
-        // SAFETY: readers stay below `len`, and the caller is the only writer.
+        // SAFETY: readers access only slots below `len`, and the caller is the only writer.
         slot.with_mut(|slot| unsafe {
             (*slot).write(event);
         });
@@ -61,29 +62,29 @@ impl<T: Copy> Chunk<T> {
         true
     }
 
-    /// Returns whether it has no room left.
+    /// Returns whether the chunk is full.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         self.len.load(Ordering::Relaxed) as usize == self.slots.len()
     }
 
-    /// Returns how many events it holds so far.
+    /// Returns the number of events so far.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::Acquire) as usize
     }
 
-    /// Returns some of the events so far.
+    /// Iterates over the events in these rows.
     ///
     /// # Panics
-    /// Panics when there are fewer events.
+    /// Panics when there are fewer events so far.
     pub(crate) fn iter_rows(&self, rows: Range<usize>) -> impl DoubleEndedIterator<Item = T> {
         let written = &self.slots[..self.len()];
         // SAFETY: these slots were written before the length that was just acquired, and are never written again.
         written[rows].iter().map(|slot| slot.with(|slot| unsafe { (*slot).assume_init() }))
     }
 
-    /// Returns the number of events among the first `len` for which `is_before` holds; if it holds for an event, it
-    /// must hold for all earlier ones.
+    /// Returns the number of events among the first `len` for which `is_before` returns true. If it does for an event,
+    /// it must for all earlier ones.
     pub(crate) fn partition_point(&self, len: usize, is_before: impl Fn(&T) -> bool) -> usize {
         let (mut low, mut high) = (0, len);
         while low < high {

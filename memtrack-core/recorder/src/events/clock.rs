@@ -1,12 +1,12 @@
-//! The recorder's clock: the processor's time-stamp counter if it runs at one rate on all cores, otherwise the
-//! system's monotonic clock in nanoseconds. Ticks are converted to time only in reports, with two readings of both
-//! clocks.
+//! The recorder's clock: the processor's time-stamp counter if it runs at the same constant rate on all cores,
+//! otherwise the system's monotonic clock in nanoseconds. Ticks are converted to time only in reports, by two
+//! simultaneous readings of the recorder's clock and the system's.
 //!
-//! It never goes back: on a machine that was suspended, moved or restored the counter may jump back, and the clock
-//! continues from the newest stamp.
+//! The clock never goes back: if the counter jumps back, as on a virtual machine that was suspended, migrated or
+//! restored, the clock continues from the newest stamp.
 //!
-//! **Why the time-stamp counter?** A reading takes 10 ns instead of the 23 of `CLOCK_MONOTONIC`: the difference is a
-//! tenth of an event.
+//! **Why the time-stamp counter?** A reading takes 10 ns instead of the 23 ns of `CLOCK_MONOTONIC`: the difference is a
+//! tenth of the time that an event takes.
 #![allow(unsafe_code)]
 
 use super::settings;
@@ -14,22 +14,22 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The amount that the counter has gone back so far: added to each reading.
+/// The ticks by which the counter has gone back so far; added to each reading.
 static OFFSET: AtomicU64 = AtomicU64::new(0);
 
-/// Stamps run ahead of the clock by a few ticks, and the counters of two processors differ by less than this (some
-/// milliseconds). A clock that is further behind has gone back.
+/// The counter has gone back if it is behind a stamp by more than this (a few milliseconds): stamps run ahead of the
+/// clock by a few ticks, and the counters of two processors differ by less.
 const STEP_BACK: u64 = 1 << 24;
 
-/// Returns the ticks now. 10 ns with the counter, 23 ns with the system's clock (measured on the machine of
+/// Returns the ticks now. Takes 10 ns with the counter and 23 ns with the system's clock (measured on the machine of
 /// `research/`).
 #[inline(always)]
 pub fn ticks() -> u64 {
     raw().wrapping_add(OFFSET.load(Ordering::Relaxed))
 }
 
-/// Returns the ticks now, for an event of a thread whose newest stamp is `newest`: not before the session began, and
-/// if the clock has gone back, as if it had stood still meanwhile.
+/// Returns the ticks now, for an event of a thread whose newest stamp is `newest`: at least the ticks at the start of
+/// the session; if the clock has gone back, it continues from `newest`.
 #[inline(always)]
 pub(crate) fn ticks_after(newest: u64) -> u64 {
     let now = ticks();
@@ -48,7 +48,7 @@ fn continue_from(newest: u64) -> u64 {
     let now = raw().wrapping_add(offset);
     if now < newest {
         let more = offset.wrapping_add(newest - now);
-        // If the exchange fails, another thread has corrected the same step.
+        // If the exchange fails, another thread has corrected the same jump.
         let _ = OFFSET.compare_exchange(offset, more, Ordering::Relaxed, Ordering::Relaxed);
     }
     ticks()
@@ -59,8 +59,8 @@ fn continue_from(newest: u64) -> u64 {
 fn raw() -> u64 {
     #[cfg(target_arch = "x86_64")]
     if counter_is_steady() {
-        // SAFETY: reading the counter has no effect. It may be read a few instructions early or late, for which the
-        // stamps (`order`) compensate.
+        // SAFETY: reading the counter has no side effect. The processor may read it a few instructions early or late,
+        // for which the stamps (`order`) compensate.
         return unsafe { std::arch::x86_64::_rdtsc() };
     }
     monotonic_ns()
@@ -74,15 +74,15 @@ pub(crate) fn reading() -> (u64, u64) {
     (before + after.saturating_sub(before) / 2, now)
 }
 
-/// Returns how many nanoseconds a tick lasts, measured since the first call; 1 while too little time has passed.
+/// Returns the nanoseconds per tick, measured since the first call; 1 while too little time has passed.
 pub fn ns_per_tick() -> f64 {
-    /// The shortest time to measure over: a reading is some 50 ns off.
-    const LEAST_NS: u64 = 50_000;
+    /// The minimum time to measure over: a reading has an error of about 50 ns.
+    const MIN_ELAPSED_NS: u64 = 50_000;
     static FIRST: OnceLock<(u64, u64)> = OnceLock::new();
     let reading = || (ticks(), monotonic_ns());
     let (first, now) = (*FIRST.get_or_init(reading), reading());
     let (ticks, ns) = (now.0.saturating_sub(first.0), now.1.saturating_sub(first.1));
-    if ns < LEAST_NS || ticks == 0 { 1.0 } else { ns as f64 / ticks as f64 }
+    if ns < MIN_ELAPSED_NS || ticks == 0 { 1.0 } else { ns as f64 / ticks as f64 }
 }
 
 /// Returns whether the counter has one constant rate in all power states and the kernel trusts it.
@@ -126,7 +126,7 @@ fn monotonic_ns() -> u64 {
     START.get_or_init(std::time::Instant::now).elapsed().as_nanos() as u64
 }
 
-/// Returns the reading of the first call in the process; the early one of a recording's two.
+/// Returns the reading of the first call in the process: the first of the two readings of a recording.
 pub(crate) fn first_reading() -> (u64, u64) {
     static FIRST: OnceLock<(u64, u64)> = OnceLock::new();
     *FIRST.get_or_init(reading)

@@ -1,7 +1,7 @@
-//! Makes a [`Snapshot`] of the recorder's state, even while threads continue to record. The snapshot is exact at one
-//! moment `T`: hooks stamped up to `T` are waited for before the live table is read and again before the events are,
-//! and blocks freed between `T` and the reading are restored from their free events. Only the sums of bytes and
-//! blocks are, while threads continue, slightly newer.
+//! Takes a [`Snapshot`] of the recorder's state, even while threads continue to record. The snapshot is exact for one
+//! moment `T`: the collector waits for hooks stamped up to `T` before it reads the live table and again before it reads
+//! the events, and it restores blocks freed between `T` and the reading from their free events. Only the sums of bytes
+//! and blocks are slightly newer if threads continue.
 
 use super::barrier::wait_for_hooks;
 use super::chunk::Chunk;
@@ -49,35 +49,35 @@ pub(crate) fn meta(options: &Options, complete: bool) -> Meta {
     }
 }
 
-/// The treatment of the ring's events.
+/// What to do with the ring's events.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Events {
-    /// They are copied to the snapshot, and stay in the ring.
-    Copied,
-    /// They are moved to the snapshot.
-    Taken,
-    /// They are omitted, and stay in the ring.
-    None,
+enum RingEvents {
+    /// Copy them to the snapshot; they stay in the ring.
+    Copy,
+    /// Move them to the snapshot.
+    Take,
+    /// Omit them; they stay in the ring.
+    Omit,
 }
 
 impl Recorder {
-    /// Returns everything recorded since `baseline`, as of now. The `last` snapshot of a session takes the ring's
-    /// events with it: then a chunk and its copy need not exist at the same time.
+    /// Returns everything recorded since `baseline`. The `last` snapshot of a session takes the events out of the ring,
+    /// so that a chunk and its copy need not exist at the same time.
     pub(crate) fn snapshot(&self, options: &Options, baseline: &Baseline, last: bool) -> Snapshot {
-        self.collect(options, baseline, if last { Events::Taken } else { Events::Copied })
+        self.collect(options, baseline, if last { RingEvents::Take } else { RingEvents::Copy })
     }
 
-    /// Returns the memory held now, without the events that led to it: a snapshot that takes little memory and time.
-    pub(crate) fn holdings(&self, options: &Options, baseline: &Baseline) -> Snapshot {
-        self.collect(options, baseline, Events::None)
+    /// Returns a snapshot of the memory held now, without events, which takes little memory and time.
+    pub(crate) fn snapshot_without_events(&self, options: &Options, baseline: &Baseline) -> Snapshot {
+        self.collect(options, baseline, RingEvents::Omit)
     }
 
-    fn collect(&self, options: &Options, baseline: &Baseline, wanted: Events) -> Snapshot {
+    fn collect(&self, options: &Options, baseline: &Baseline, ring_events: RingEvents) -> Snapshot {
         let _inside = reentry::enter();
         self.store().keeps_all = true;
         if settings::skips_any() {
             settings::write_all(true);
-            // From here on every event is written.
+            // From here on, hooks write every event.
             wait_for_hooks();
         }
         // Stamps may run ahead of the clock.
@@ -91,23 +91,23 @@ impl Recorder {
         let mut blocks = self.live.blocks();
         let mut segments = self.segments.between(since, moment);
         wait_for_hooks();
-        let operators = if wanted == Events::None { Default::default() } else { operators::all() };
+        let operators = if ring_events == RingEvents::Omit { Default::default() } else { operators::all() };
         let marks = marks::between(since, moment);
         let mut devices = Vec::new();
         let mut runs = Vec::new();
         for (slot, sums) in sums.iter().enumerate() {
-            let (chunks, evicted) = self.chunks_of(slot, wanted == Events::Taken);
+            let (chunks, evicted) = self.chunks_of(slot, ring_events == RingEvents::Take);
             let (before, after): (Vec<_>, Vec<_>) =
                 chunks.into_iter().map(|chunk| Run::split(chunk, since, moment)).unzip();
             let mut before: Vec<Run> = before.into_iter().flatten().collect();
             let after: Vec<Run> = after.into_iter().flatten().collect();
-            put_back_freed_after(&mut blocks, &before, &after);
-            put_back_segments(&mut segments, &after);
+            restore_freed_blocks(&mut blocks, &before, &after);
+            restore_freed_segments(&mut segments, &after);
             if settings::skips_any() {
-                before = before.into_iter().filter_map(Run::wanted).collect();
+                before = before.into_iter().filter_map(Run::without_unwanted).collect();
             }
             let held: u64 = before.iter().map(Run::len).sum();
-            let kept = if wanted == Events::None { 0 } else { held.min(options.ring_entries()) };
+            let kept = if ring_events == RingEvents::Omit { 0 } else { held.min(options.ring_entries()) };
             devices.extend(statistics(slot, sums, kept, evicted + (held - kept)));
             if kept > 0 {
                 runs.push((before, kept));
@@ -123,7 +123,7 @@ impl Recorder {
             meta: meta(options, true),
             clock: Clock { first: baseline.clock, last: clock::reading() },
             modules: binaries::loaded(),
-            // These are read last, so that they contain every id in the events.
+            // These tables are read last, so that they contain every id in the events.
             stacks: self.stacks.table(),
             scopes: scope::table(),
             threads: thread_names::threads(),
@@ -144,7 +144,7 @@ impl Recorder {
         snapshot
     }
 
-    /// Returns the counts of what did not fit into tables.
+    /// Returns the number of rows that did not fit into the tables.
     pub(super) fn folded(&self) -> Folded {
         #[cfg(feature = "cuda")]
         let [driver_allocations, driver_bytes] = self.driver.omitted();
@@ -167,33 +167,33 @@ impl Recorder {
         Vec::new()
     }
 
-    /// Returns the chunks of a device in the ring (which is emptied if `empties`) and of the threads, and how many
-    /// events the ring has dropped.
+    /// Returns the chunks of a device, from the ring and from the threads, and the number of events that the ring has
+    /// dropped. Removes the ring's chunks from it if `take` is set.
     #[allow(unsafe_code)]
-    fn chunks_of(&self, slot: usize, empties: bool) -> (Vec<Arc<Chunk<Event>>>, u64) {
+    fn chunks_of(&self, slot: usize, take: bool) -> (Vec<Arc<Chunk<Event>>>, u64) {
         let mut chunks = Vec::new();
         let mut store = loop {
             let store = self.store();
-            // Threads get chunks only under the lock.
+            // Threads get new chunks only while the store is locked.
             let count = store.rings[slot].chunk_count() + threads::states().count();
             if count <= chunks.capacity() {
                 break store;
             }
-            // Room is made while it is not locked.
+            // Capacity is reserved while the store is not locked.
             drop(store);
             chunks.reserve(count + count / 8);
         };
         let ring = &mut store.rings[slot];
         let evicted = ring.evicted();
-        match empties {
+        match take {
             true => chunks.extend(ring.take()),
             false => chunks.extend(ring.chunks()),
         }
         for state in threads::states() {
             let chunk = state.slots[slot].chunk.load(std::sync::atomic::Ordering::Acquire);
             if !chunk.is_null() {
-                // SAFETY: the pointer came from `Arc::into_raw`, and a thread takes its chunk out of its slot only
-                // under the store's lock, which is held here: the count that the slot owns is still there.
+                // SAFETY: the pointer came from `Arc::into_raw`, and a thread removes its chunk from its slot only
+                // under the store's lock, which is held here: so the slot still owns a reference.
                 chunks.push(unsafe {
                     Arc::increment_strong_count(chunk.cast_const());
                     Arc::from_raw(chunk.cast_const())
@@ -204,8 +204,8 @@ impl Recorder {
     }
 }
 
-/// Returns the newest events of each device, merged in order. `runs`: for each device its events, and how many are
-/// kept.
+/// Returns the newest events of all devices, in merge order. `runs` contains the events of each device and how many of
+/// them are kept.
 fn table(mut runs: Vec<(Vec<Run>, u64)>, max_entries: u64) -> EventTable {
     let kept = runs.iter().map(|(_, kept)| kept).sum::<u64>() as usize;
     let mut table = EventTable::with_capacity(kept);
@@ -225,8 +225,8 @@ fn table(mut runs: Vec<(Vec<Run>, u64)>, max_entries: u64) -> EventTable {
 }
 
 /// Restores the blocks that were live at the snapshot's moment and freed before the live table was read: those whose
-/// first event `after` the moment is a free. Both lists are of one device and unordered.
-fn put_back_freed_after(blocks: &mut Vec<LiveBlock>, before: &[Run], after: &[Run]) {
+/// first event `after` the moment is a free. All runs belong to one device and are unordered.
+fn restore_freed_blocks(blocks: &mut Vec<LiveBlock>, before: &[Run], after: &[Run]) {
     let mut after: Vec<Event> = after.iter().flat_map(Run::events).collect();
     after.sort_by_key(|event| event.ticks);
     let mut first: HashMap<u64, Event> = HashMap::new();
@@ -241,7 +241,7 @@ fn put_back_freed_after(blocks: &mut Vec<LiveBlock>, before: &[Run], after: &[Ru
     first
         .retain(|_, event| event.action != Action::Alloc && !event.flags.contains(EventFlags::UNKNOWN_BLOCK));
     let Some(device) = first.values().next().map(|event| event.device) else { return };
-    // The newest allocation at each address; if it has left the ring, the free's own fields are used.
+    // The newest allocation at each address; if the ring has dropped it, the fields of the free are used.
     let mut allocs: HashMap<u64, Event> = HashMap::new();
     let is_freed = |event: &Event| event.action == Action::Alloc && first.contains_key(&event.address);
     for alloc in before.iter().flat_map(Run::events).filter(is_freed) {
@@ -250,7 +250,7 @@ fn put_back_freed_after(blocks: &mut Vec<LiveBlock>, before: &[Run], after: &[Ru
             *newest = alloc;
         }
     }
-    // Blocks that the table holds at these addresses were allocated after the moment.
+    // Blocks that the live table contains at these addresses were allocated after the moment.
     blocks.retain(|block| block.device != device || !first.contains_key(&block.address));
     blocks.extend(first.values().map(|event| {
         let alloc = allocs.get(&event.address);
@@ -268,8 +268,8 @@ fn put_back_freed_after(blocks: &mut Vec<LiveBlock>, before: &[Run], after: &[Ru
     }));
 }
 
-/// Restores the segments that were held at the snapshot's moment and released before they were read.
-fn put_back_segments(segments: &mut Vec<Segment>, after: &[Run]) {
+/// Restores the segments that existed at the snapshot's moment and were freed before the segments were read.
+fn restore_freed_segments(segments: &mut Vec<Segment>, after: &[Run]) {
     let mut after: Vec<Event> = after.iter().flat_map(Run::events).collect();
     after.sort_by_key(|event| event.ticks);
     let mut seen: HashSet<_> = segments.iter().map(|segment| (segment.device, segment.address)).collect();
@@ -286,11 +286,11 @@ fn put_back_segments(segments: &mut Vec<Segment>, after: &[Run]) {
     }
 }
 
-/// Returns how the host's small blocks were sampled; `None` if none could be.
+/// Returns how the host's small blocks were sampled; `None` if the options allow no sampling.
 fn sampling(options: &Options, sums: &[Sums; DEVICE_SLOTS]) -> Option<Sampling> {
-    let could_be = options.wants_host_heap() && options.sample_threshold_bytes > 0;
+    let may_sample = options.wants_host_heap() && options.sample_threshold_bytes > 0;
     let host = &sums[0];
-    could_be.then(|| Sampling {
+    may_sample.then(|| Sampling {
         unrecorded_blocks: host.allocations.saturating_sub(host.tracked),
         unrecorded_bytes: host.allocated_bytes.saturating_sub(host.tracked_bytes),
         ..host::sampling_so_far()

@@ -1,12 +1,12 @@
-//! The driver's allocations, as seen by its hook: each is a segment and, until a pool reports blocks inside it, also
-//! its one block. This table holds the data that a free lacks (device, size, context); the functions below make the
-//! events of both ends.
+//! The CUDA driver's allocations, as observed by the hook of its functions: each is a segment and, until a pool reports
+//! blocks inside it, also the segment's only block. This table stores the data that a free call lacks (device, size,
+//! context); the functions below record the events of an allocation and of its free.
 
 use super::hooks::free_event;
-use super::live::Live;
+use super::live::LiveEntry;
 use super::segments::HeldSegment;
 use super::threads::slot_of;
-use super::{Inside, Recorder, settings};
+use super::{HookContext, Recorder, settings};
 use crate::scope;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, StackId, StreamId};
 use memtrack_model::snapshot::Segment;
@@ -17,12 +17,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const SHARDS: usize = 64;
 
-/// The kind of allocation by the driver, which determines how long the memory can live.
+/// The kind of a driver allocation, which determines how long the memory can live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Belongs to the context that was current: plain, managed and pinned memory, arrays.
+    /// Memory of the context that was current: plain, managed and pinned memory, arrays.
     Context,
-    /// From a pool of the device, which outlives contexts.
+    /// Memory from a pool of the device, which outlives contexts.
     Pool,
     /// Physical memory mapped into part of a reserved range, which may grow.
     Mapping,
@@ -36,58 +36,58 @@ impl Origin {
     }
 }
 
-/// An allocation of the driver.
+/// An allocation by the driver.
 #[derive(Clone, Copy, Debug)]
 pub struct DriverAllocation {
-    /// Its device; pinned host memory has a device of its own.
+    /// The device; pinned host memory counts as a separate device.
     pub device: DeviceId,
     /// The ordinal of the device whose context was current; equal to `device` except for pinned memory.
     pub of_device: u16,
-    /// The context it belongs to; 0 for none.
+    /// The context to which the memory belongs; 0 for none.
     pub context: u64,
-    /// The stream on which it was requested.
+    /// The stream on which the memory was requested.
     pub stream: StreamId,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub size_bytes: u64,
-    /// The kind of call that made it.
+    /// The kind of call that allocated the memory.
     pub origin: Origin,
 }
 
-/// Determines which allocations end with a context.
+/// The destruction of a context, which ends allocations.
 #[derive(Clone, Copy, Debug)]
 pub enum Teardown {
-    /// A context was destroyed: its allocations end.
+    /// A context was destroyed: all its allocations end.
     Context(u64),
-    /// A device's primary context was reset or destroyed: all allocations of the device end, except other contexts'
-    /// memory.
+    /// A device's primary context was reset or destroyed: all allocations of the device end, except those of other
+    /// contexts.
     Primary {
-        /// The device.
+        /// The device whose primary context ended.
         device: u16,
-        /// Its primary context, where it is known.
+        /// The device's primary context, if it is known.
         context: Option<u64>,
     },
 }
 
 type Allocations = HashMap<u64, DriverAllocation, foldhash::fast::FixedState>;
 
-/// The driver's allocations by address (of an array: its handle). Addresses are unique across devices and the host.
+/// The driver's allocations by address (arrays: by handle). Addresses are unique across devices and the host.
 pub struct DriverTable {
     shards: [Mutex<Allocations>; SHARDS],
-    /// Sizes of mappings by address: one unmapping may end several.
+    /// The sizes of mappings by address: one unmap call may end several of them.
     mappings: Mutex<BTreeMap<u64, u64>>,
-    /// Allocations for which there was no room, and their bytes.
+    /// The number of allocations for which there was no room, and their bytes.
     omitted: [AtomicU64; 2],
 }
 
-/// The bytes that an allocation takes in a shard, of which a part stays empty.
+/// The size of a bucket of a shard's table, a part of which stays empty.
 const ALLOCATION_BYTES: usize = size_of::<(u64, DriverAllocation)>() + 1;
-/// The bytes that a mapping takes: nodes of the map are at least half full.
+/// The maximum memory per mapping: nodes of the map are at least half full.
 const MAPPING_BYTES: usize = 2 * size_of::<(u64, u64)>();
 
-/// Returns the most bytes that so many allocations take.
+/// Returns the maximum memory of this number of allocations.
 #[cfg(test)]
 pub(super) fn max_bytes(allocations: usize) -> usize {
-    // An eighth of a shard stays empty, and it may just have doubled.
+    // An eighth of a shard stays empty, and its capacity may just have doubled.
     allocations * (ALLOCATION_BYTES * 16 / 7 + MAPPING_BYTES)
 }
 
@@ -104,7 +104,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl DriverTable {
     fn shard(&self, address: u64) -> MutexGuard<'_, Allocations> {
-        // Addresses are multiples of 256 or more, and neighbours mostly belong to one thread.
+        // Addresses are multiples of at least 256, and neighbouring ones mostly belong to the same thread.
         let mixed = (address >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         lock(&self.shards[(mixed >> 58) as usize])
     }
@@ -124,19 +124,19 @@ impl DriverTable {
         removed
     }
 
-    /// Counts an allocation of so many bytes that is in no table.
+    /// Counts an allocation of `size_bytes` for which there is no room.
     #[cold]
     fn count_omitted(&self, size_bytes: u64) {
         self.omitted[0].fetch_add(1, Ordering::Relaxed);
         self.omitted[1].fetch_add(size_bytes, Ordering::Relaxed);
     }
 
-    /// Returns the number of allocations that are in no table, and their bytes.
+    /// Returns the number of allocations for which there was no room, and their bytes.
     pub(super) fn omitted(&self) -> [u64; 2] {
         self.omitted.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Returns the bytes that the tables take, approximately.
+    /// Returns the approximate memory of the tables.
     pub(super) fn bytes(&self) -> usize {
         let room: usize = self.shards.iter().map(|shard| lock(shard).capacity()).sum();
         room * ALLOCATION_BYTES + lock(&self.mappings).len() * MAPPING_BYTES
@@ -162,14 +162,14 @@ impl DriverTable {
                     }
             }
         };
-        let of_shard = |shard: &Mutex<Allocations>| -> Vec<u64> {
+        let ended_in_shard = |shard: &Mutex<Allocations>| -> Vec<u64> {
             lock(shard)
                 .iter()
                 .filter(|(_, allocation)| ends(allocation))
                 .map(|(&address, _)| address)
                 .collect()
         };
-        self.shards.iter().flat_map(of_shard).collect()
+        self.shards.iter().flat_map(ended_in_shard).collect()
     }
 
     /// Removes all allocations.
@@ -180,37 +180,37 @@ impl DriverTable {
     }
 }
 
-/// A driver's free in progress: its stamps are taken, its tables are cleared, its events not written yet.
+/// A free by the driver that is in progress: it has stamps, and the tables no longer contain the memory, but its events
+/// are not written yet.
 pub struct DriverFreed {
     address: u64,
     allocation: DriverAllocation,
     stamps: [u64; 2],
     held: Option<HeldSegment>,
-    block: Option<Live>,
+    block: Option<LiveEntry>,
     stack: StackId,
 }
 
-impl Inside {
-    /// Records an allocation of the driver. Returns the stamp; 0 for a device that is not recorded, and if there is
-    /// no room.
+impl HookContext {
+    /// Records an allocation of the driver. Returns its stamp; 0 if the device is not recorded or there is no room.
     pub fn driver_alloc(self, address: u64, allocation: DriverAllocation) -> u64 {
         self.with_room(move || {
             let DriverAllocation { device, stream, size_bytes, origin, .. } = allocation;
             let Some(slot) = slot_of(device) else {
-                self.recorder.too_many_devices(device);
+                self.recorder.note_omitted_device(device);
                 return 0;
             };
             let stack = self.stack(settings::blocks_keep_stacks());
             let scope = scope::current_id();
             let flags = EventFlags::WHOLE_SEGMENT;
-            let block = Live { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
+            let block = LiveEntry { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
             let newest = &self.thread.local().newest_ticks;
             let place = match self.recorder.segments.is_full() {
                 true => None,
                 false => self.recorder.live.insert_segment(device, address, block, newest),
             };
             let Some(([segment_ticks, ticks], replaced)) = place else {
-                // Its free will have neither its size nor its device, so it cannot be recorded.
+                // The free will not contain the size and the device, so it could not be recorded.
                 self.recorder.driver.count_omitted(size_bytes);
                 return 0;
             };
@@ -222,7 +222,7 @@ impl Inside {
             self.recorder.segments.insert_from_driver(segment);
             let totals = &self.thread.state.slots[slot].totals;
             if let Some(old) = replaced {
-                // The memory is gone, or its address could not have been allocated again.
+                // The old memory must have been freed, since its address was allocated again.
                 self.count_end(
                     slot,
                     free_event(device, address, segment_ticks - 1, &old, StackId::NONE),
@@ -256,8 +256,8 @@ impl Inside {
         })
     }
 
-    /// Records that memory is about to be freed by the driver; `None` if it is unknown. Returns the argument for
-    /// [`Self::driver_freed`] or [`Self::driver_not_freed`].
+    /// Records that the driver is about to free memory. Returns the argument for [`Self::driver_freed`] or
+    /// [`Self::driver_not_freed`]; `None` if the memory is unknown.
     pub fn driver_free(self, address: u64) -> Option<DriverFreed> {
         self.with_room(move || {
             let recorder: &Recorder = self.recorder;
@@ -272,17 +272,17 @@ impl Inside {
         })
     }
 
-    /// Completes the record of the free.
+    /// Completes the record of a free by the driver.
     pub fn driver_freed(self, freed: DriverFreed) {
         self.with_room(move || {
             let DriverFreed { address, allocation, stamps, held, block, stack } = freed;
             let device = allocation.device;
             let Some(slot) = slot_of(device) else { return };
-            // Not in the table: a pool has reported the segment's end already.
+            // If it is not in the table, a pool has already reported that the segment was freed.
             let Some(held) = held else { return };
             let totals = &self.thread.state.slots[slot].totals;
             totals.count_segment_free(allocation.size_bytes);
-            let mut end = free_event(device, address, stamps[1], &live_of(&held), stack);
+            let mut end = free_event(device, address, stamps[1], &entry_of(&held), stack);
             end.action =
                 if allocation.origin == Origin::Mapping { Action::SegmentUnmap } else { Action::SegmentFree };
             if let Some(block) = block {
@@ -299,47 +299,47 @@ impl Inside {
         })
     }
 
-    /// Ends the blocks that a pool reported inside a segment and never freed.
+    /// Records frees for the blocks that a pool reported inside a segment and did not free.
     #[cold]
     fn end_blocks_within(self, segment: &Segment) {
         let Segment { device, address, size_bytes, .. } = *segment;
-        for inside in self.recorder.live.within(device, address..address.saturating_add(size_bytes)) {
-            let freed = self.free(device, inside);
+        for block in self.recorder.live.addresses_in(device, address..address.saturating_add(size_bytes)) {
+            let freed = self.begin_free(device, block);
             if freed.is_known() {
-                self.freed(freed, 0, segment.stream, false);
+                self.finish_free(freed, 0, segment.stream, false);
             }
         }
     }
 
-    /// Restores memory whose free failed: it is still allocated.
+    /// Restores memory whose free by the driver failed.
     #[cold]
     pub fn driver_not_freed(self, freed: DriverFreed) {
         let DriverFreed { address, allocation, held, block, .. } = freed;
         self.recorder.driver.insert(address, allocation);
         if let Some(held) = held {
-            self.recorder.segments.put_back(held);
+            self.recorder.segments.restore(held);
         }
         if let Some(block) = block {
-            self.recorder.live.put_back(allocation.device, address, block);
+            self.recorder.live.restore(allocation.device, address, block);
         }
     }
 }
 
 impl DriverFreed {
-    /// Returns whether blocks that a pool has reported inside it end with it.
+    /// Returns whether blocks that a pool has reported inside the segment are freed with it.
     pub fn ends_others(&self) -> bool {
         self.held.is_some() && self.block.is_none()
     }
 
-    /// Returns the device, and the stamp.
+    /// Returns the device, and the stamp of the free.
     pub fn moment(&self) -> (DeviceId, u64) {
         (self.allocation.device, self.stamps[1])
     }
 }
 
 /// Returns a segment in the form that a free's event needs.
-fn live_of(held: &HeldSegment) -> Live {
+fn entry_of(held: &HeldSegment) -> LiveEntry {
     let Segment { size_bytes, stream, stack, ticks, .. } = held.segment;
     let (scope, flags) = (scope::current_id(), EventFlags::default());
-    Live { ticks, size_bytes, stream, stack, scope, flags, pending_free: false }
+    LiveEntry { ticks, size_bytes, stream, stack, scope, flags, pending_free: false }
 }

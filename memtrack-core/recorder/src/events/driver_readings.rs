@@ -1,9 +1,10 @@
-//! The CUDA driver's memory figures for its devices, and when to read them again. The hook reads them, on threads of
-//! the program that are calling the driver anyway; this module sets the pace, and keeps the readings.
+//! The CUDA driver's figures for the memory of its devices, and the schedule for reading them. The hook reads them on
+//! threads of the program that are calling the driver anyway; this module decides when, and stores the readings.
 //!
-//! **Why only on the program's threads?** Only there is a context current that cannot end meanwhile. The
-//! stream's thread and exit handlers use the last reading. A reading is due after 512 times the cost of one,
-//! 0.2 % of the time with any driver; the check is a load and a comparison with the event's stamp.
+//! **Why only on the program's threads?** Only a thread that is calling the driver has a current context that cannot be
+//! destroyed meanwhile. The stream thread and exit handlers use the last reading. A reading is due after 512 times the
+//! duration of one, so that readings take 0.2 % of the time with any driver; the check is a load and a comparison with
+//! the event's stamp.
 
 use super::threads::{self, DEVICE_SLOTS, device_of, slot_of};
 use super::totals::Sums;
@@ -13,27 +14,27 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// A reading follows after this many times the duration of the fastest one: 0.2 % of the program's time.
+/// The time between two readings, relative to the duration of the fastest one: they take 0.2 % of the program's time.
 const SPACING: u64 = 512;
-/// The first ones come faster, each after twice as long as the one before: short programs have readings, too.
+/// The same for the first two readings; it doubles up to [`SPACING`], so that short programs have readings, too.
 const FIRST_SPACING: u64 = 8;
-/// The longest duration used for the pace, relative to the fastest one: a thread may lose its processor during a
+/// The maximum duration used for the schedule, relative to the fastest one: a thread may be descheduled during a
 /// reading.
-const MAX_TIMES_CHEAPEST: u64 = 4;
+const MAX_DURATION_RATIO: u64 = 4;
 
-/// Not due: never, or while a reading is being taken.
+/// No reading is due: never for this device, or because one is being taken.
 const NOT_DUE: u64 = u64::MAX;
 
 /// Reads the figures of the device that is current on the calling thread.
 static READ: OnceLock<fn()> = OnceLock::new();
 
-/// Registers the function that reads the driver's figures before a snapshot. The first one registered stays.
-pub fn read_with(read: fn()) {
-    // There is one hook in a process.
+/// Registers the function that reads the driver's figures before a snapshot. Later registrations have no effect.
+pub fn set_reader(read: fn()) {
+    // There is only one hook in a process.
     let _ = READ.set(read);
 }
 
-/// Reads the driver's figures, if its hook registered how. Called before any lock.
+/// Reads the driver's figures, if the hook has registered a function for it. Must be called while no lock is held.
 pub(super) fn read() {
     if let Some(read) = READ.get() {
         read();
@@ -42,24 +43,24 @@ pub(super) fn read() {
 
 /// The readings of all devices.
 pub struct Readings {
-    /// The stamp from which on a reading is due, by device slot.
+    /// The stamp at which the next reading is due, by device slot.
     due: [AtomicU64; DEVICE_SLOTS],
-    /// The segment bytes that were counted before the session, by device slot.
-    before: [AtomicI64; DEVICE_SLOTS],
-    kept: Mutex<Kept>,
+    /// The segment bytes when the session began, by device slot.
+    reserved_at_start: [AtomicI64; DEVICE_SLOTS],
+    stored: Mutex<Stored>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Stored {
     readings: BTreeMap<(DeviceId, ReadingMoment), DriverReading>,
-    /// By device slot.
-    pace: BTreeMap<usize, Pace>,
-    /// Grows with each reading.
+    /// The schedules by device slot.
+    schedules: BTreeMap<usize, Schedule>,
+    /// Increases with each reading.
     version: u64,
 }
 
-struct Pace {
-    cheapest_ticks: u64,
+struct Schedule {
+    shortest_ticks: u64,
     spacing: u64,
 }
 
@@ -67,38 +68,39 @@ impl Default for Readings {
     fn default() -> Self {
         Self {
             due: std::array::from_fn(|slot| AtomicU64::new(first_due(slot))),
-            before: std::array::from_fn(|_| AtomicI64::new(0)),
-            kept: Mutex::default(),
+            reserved_at_start: std::array::from_fn(|_| AtomicI64::new(0)),
+            stored: Mutex::default(),
         }
     }
 }
 
-/// Returns when the first reading is due: only devices have readings.
+/// Returns when the first reading of a slot is due: only accelerators have readings.
 fn first_due(slot: usize) -> u64 {
     if device_of(slot).is_accelerator() { 0 } else { NOT_DUE }
 }
 
 impl Readings {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Stored> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Clears everything; a session begins with these sums.
+    /// Removes all readings, because a session begins with these sums.
     pub(super) fn begin(&self, sums: &[Sums; DEVICE_SLOTS]) {
-        *self.kept() = Kept::default();
+        *self.lock() = Stored::default();
         for (slot, sums) in sums.iter().enumerate() {
-            self.before[slot].store(sums.reserved(), Ordering::Relaxed);
+            self.reserved_at_start[slot].store(sums.reserved(), Ordering::Relaxed);
             self.due[slot].store(first_due(slot), Ordering::Relaxed);
         }
     }
 
-    /// Returns whether a reading is due at an event with that stamp.
+    /// Returns whether a reading is due at an event with this stamp.
     #[inline(always)]
     pub fn is_due(&self, device: DeviceId, ticks: u64) -> bool {
         slot_of(device).is_some_and(|slot| ticks >= self.due[slot].load(Ordering::Relaxed))
     }
 
-    /// Claims the reading for the calling thread; `false` if another thread has claimed it. Ended by [`Self::pace`].
+    /// Claims the due reading for the calling thread, which must call [`Self::schedule_next`] afterwards; returns false
+    /// if another thread has claimed it.
     pub fn claim(&self, device: DeviceId, ticks: u64) -> bool {
         let Some(slot) = slot_of(device) else { return false };
         let due = self.due[slot].load(Ordering::Relaxed);
@@ -107,50 +109,52 @@ impl Readings {
         ticks >= due && claimed(due).is_ok()
     }
 
-    /// Notes that a claimed reading was taken between these two stamps, and sets when the next one is due.
-    pub fn pace(&self, device: DeviceId, begun: u64, ended: u64) {
+    /// Notes that a claimed reading was taken between these two stamps, and schedules the next one.
+    pub fn schedule_next(&self, device: DeviceId, begun: u64, ended: u64) {
         let Some(slot) = slot_of(device) else { return };
         let took = ended.saturating_sub(begun).max(1);
-        let mut kept = self.kept();
-        let pace = kept.pace.entry(slot).or_insert(Pace { cheapest_ticks: took, spacing: FIRST_SPACING });
-        pace.cheapest_ticks = pace.cheapest_ticks.min(took);
-        let wait =
-            took.min(pace.cheapest_ticks.saturating_mul(MAX_TIMES_CHEAPEST)).saturating_mul(pace.spacing);
-        pace.spacing = (pace.spacing * 2).min(SPACING);
+        let mut stored = self.lock();
+        let schedule =
+            stored.schedules.entry(slot).or_insert(Schedule { shortest_ticks: took, spacing: FIRST_SPACING });
+        schedule.shortest_ticks = schedule.shortest_ticks.min(took);
+        let wait = took
+            .min(schedule.shortest_ticks.saturating_mul(MAX_DURATION_RATIO))
+            .saturating_mul(schedule.spacing);
+        schedule.spacing = (schedule.spacing * 2).min(SPACING);
         self.due[slot].store(ended.saturating_add(wait).min(NOT_DUE - 1), Ordering::Relaxed);
     }
 
-    /// Keeps a reading.
+    /// Stores a reading as the last one, and as the fullest and the one at out of memory if it is.
     pub fn keep(&self, reading: DriverReading, out_of_memory: bool) {
         let Some(slot) = slot_of(reading.device) else { return };
-        let tracked = threads::sums(slot).reserved() - self.before[slot].load(Ordering::Relaxed);
+        let tracked = threads::sums(slot).reserved() - self.reserved_at_start[slot].load(Ordering::Relaxed);
         let reading = DriverReading { tracked_bytes: u64::try_from(tracked).unwrap_or(0), ..reading };
-        let mut kept = self.kept();
-        kept.version += 1;
-        let mut put = |moment| {
-            kept.readings.insert((reading.device, moment), DriverReading { moment, ..reading });
+        let mut stored = self.lock();
+        stored.version += 1;
+        let mut store = |moment| {
+            stored.readings.insert((reading.device, moment), DriverReading { moment, ..reading });
         };
-        put(ReadingMoment::Last);
+        store(ReadingMoment::Last);
         if out_of_memory {
-            put(ReadingMoment::OutOfMemory);
+            store(ReadingMoment::OutOfMemory);
         }
-        let fullest = kept.readings.get(&(reading.device, ReadingMoment::Fullest));
+        let fullest = stored.readings.get(&(reading.device, ReadingMoment::Fullest));
         if fullest.is_none_or(|fullest| fullest.used_bytes() < reading.used_bytes()) {
             let moment = ReadingMoment::Fullest;
-            kept.readings.insert((reading.device, moment), DriverReading { moment, ..reading });
+            stored.readings.insert((reading.device, moment), DriverReading { moment, ..reading });
         }
     }
 
-    /// Returns the kept readings, by device and moment.
+    /// Returns the stored readings, by device and moment.
     pub(super) fn all(&self) -> Vec<DriverReading> {
-        self.kept().readings.values().copied().collect()
+        self.lock().readings.values().copied().collect()
     }
 
-    /// Returns the kept readings if they have changed since `version`, which is updated.
+    /// Returns the stored readings if they have changed since `version`, and updates `version`.
     pub(super) fn changed_since(&self, version: &mut u64) -> Option<Vec<DriverReading>> {
-        let kept = self.kept();
-        let before = std::mem::replace(version, kept.version);
-        (before != kept.version).then(|| kept.readings.values().copied().collect())
+        let stored = self.lock();
+        let before = std::mem::replace(version, stored.version);
+        (before != stored.version).then(|| stored.readings.values().copied().collect())
     }
 }
 
@@ -173,20 +177,20 @@ mod tests {
     fn readings_stay_few_with_many_events() {
         let readings = Readings::default();
         let (mut now, mut taken) = (0, 0);
-        // An event every 10 ticks, and a reading takes 100.
+        // There is an event every 10 ticks, and a reading takes 100.
         while now < 100 * 10_000 {
             now += 10;
             if readings.is_due(DEVICE, now) && readings.claim(DEVICE, now) {
                 assert!(!readings.is_due(DEVICE, now), "one at a time");
-                readings.pace(DEVICE, now, now + 100);
+                readings.schedule_next(DEVICE, now, now + 100);
                 (now, taken) = (now + 100, taken + 1);
             }
         }
-        // 8 + 16 + … + 256 times, then every 512 times.
+        // After 8 + 16 + … + 256 times the duration, then after every 512 times.
         assert!((6 + 17..=6 + 20).contains(&taken), "{taken}");
         assert!(!readings.is_due(DeviceId::PINNED, now) && !readings.is_due(DeviceId::HOST, now));
         // An interrupted reading does not delay the next one for long.
-        readings.pace(DEVICE, now, now + 1_000_000);
+        readings.schedule_next(DEVICE, now, now + 1_000_000);
         assert!(readings.is_due(DEVICE, now + 1_000_000 + 512 * 400));
     }
 
@@ -199,7 +203,7 @@ mod tests {
         readings.keep(reading(900), true);
         readings.keep(reading(30), false);
         let kept = readings.changed_since(&mut version).expect("there are new ones");
-        let used: Vec<_> = kept.iter().map(|one| (one.moment, one.used_bytes())).collect();
+        let used: Vec<_> = kept.iter().map(|reading| (reading.moment, reading.used_bytes())).collect();
         use ReadingMoment::{Fullest, Last, OutOfMemory};
         assert_eq!(used, [(Last, 30), (Fullest, 900), (OutOfMemory, 900)]);
         assert!(readings.changed_since(&mut version).is_none());

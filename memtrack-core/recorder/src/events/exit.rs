@@ -1,7 +1,8 @@
-//! Writes the recording at exit and on a panic, in a program that does not stop its monitors.
+//! Writes the recording at exit and on a panic, for programs that do not stop their monitors.
 //!
-//! **Why is the end recorded on one of memtrack's own stacks?** `exit` may be called in a thread of 16 KiB, `_exit` in a
-//! handler with 8. The thread's own stack is used only where it is known to have enough left.
+//! **Why is the recording written on one of memtrack's separate stacks?** `exit` may be called on a thread with a stack
+//! of 16 KiB, `_exit` in a signal handler with 8. The thread's own stack is used only if it is known to have enough
+//! left.
 
 use super::session::{SESSION, Session, end_recording, has_memory, report_omissions, write};
 use super::{RECORDER, fork, with_room};
@@ -23,11 +24,11 @@ pub(super) fn install_handlers() {
         if !std::thread::panicking() {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |info| {
-                // It is the program's hook, and its allocations are too.
+                // This is the program's hook, so its allocations are recorded.
                 before(info);
-                // memtrack's own panics, perhaps with locks held, are handled elsewhere.
+                // Panics inside memtrack, perhaps with locks held, are handled elsewhere.
                 if !reentry::is_inside() {
-                    write_so_far(if is_fatal(info) { When::LastPanic } else { When::Panic });
+                    write_so_far(if is_fatal(info) { Trigger::LastPanic } else { Trigger::Panic });
                 }
             }));
         }
@@ -36,19 +37,19 @@ pub(super) fn install_handlers() {
 
 static HANDLED_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
-/// Announces that [`write_at_exit`] will be called, later than handlers of `atexit` would run.
+/// Sets that the CUDA library will call [`write_at_exit`], later than `atexit` handlers would run.
 #[cfg(feature = "cuda")]
 pub fn set_handled_elsewhere() {
     HANDLED_ELSEWHERE.store(true, Ordering::Relaxed);
 }
 
-/// Returns whether something else calls [`write_at_exit`].
+/// Returns whether [`write_at_exit`] will be called, so that no handler is needed here.
 #[cfg(unix)]
 fn is_handled_elsewhere() -> bool {
     HANDLED_ELSEWHERE.load(Ordering::Relaxed)
 }
 
-/// Returns whether anything was recorded in this process: false in a new child of a fork.
+/// Returns whether anything was recorded in this process: false in a new forked child.
 #[cfg(feature = "cuda")]
 pub fn is_recording() -> bool {
     RECORDER.is_made()
@@ -57,18 +58,18 @@ pub fn is_recording() -> bool {
 /// Ends the recording because the process exits, and writes it.
 #[cfg(feature = "cuda")]
 pub fn write_at_exit() {
-    write_so_far(When::Exit);
+    write_so_far(Trigger::Exit);
 }
 
-/// The time that [`flush`] waits for the thread that holds the stream: as long as an exit does, because on a
-/// loaded machine that thread may have to wait for a processor.
+/// How long [`flush`] waits for the thread that has locked the stream: as long as an exit does, because on a busy
+/// machine that thread may not be scheduled for a while.
 #[cfg(feature = "cuda")]
-const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Brings the stream up to date because the process may end in a moment. The caller may be a signal handler, which
-/// has interrupted anything: the recorder itself, and then nothing is done; or the program's heap, which is not used,
-/// because the preload library has its own. The stream thread does the work; the child of a `fork` has none and does
-/// it itself, if the stream's lock becomes free. The child of a `vfork`, which shares the memory, does nothing.
+/// Updates the stream because the process may be about to end. May be called in a signal handler, which may have
+/// interrupted the recorder (then this does nothing) or the program's allocator (which is not used, because the preload
+/// library has its own). The stream thread does the work; a forked child has none and does the work itself, if the
+/// stream's lock becomes free. A child of `vfork`, which shares its parent's memory, does nothing.
 #[cfg(feature = "cuda")]
 pub fn flush() {
     if !RECORDER.is_made() || reentry::is_inside() {
@@ -83,19 +84,19 @@ pub fn flush() {
     with_room(|| {
         if fork::generation() > 0 {
             let _inside = reentry::enter();
-            recorder.stream_parts_within(FLUSH_PATIENCE);
+            recorder.stream_all_chunks_within(FLUSH_TIMEOUT);
         } else {
-            recorder.stream_thread.request_update(FLUSH_PATIENCE);
+            recorder.stream_thread.request_update(FLUSH_TIMEOUT);
         }
     });
 }
 
-/// The time that a panic waits for the thread that is writing the stream.
-const PANIC_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a panic waits for the thread that is writing the stream.
+const PANIC_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why the recording is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum When {
+enum Trigger {
     /// A panic, which may be caught.
     Panic,
     /// A panic that ends the process.
@@ -104,47 +105,47 @@ enum When {
     Exit,
 }
 
-/// Returns whether the panic cannot be caught: panics abort, or it is the one that the language raises where it cannot unwind
-/// (a destructor's second panic, a C function).
+/// Returns whether the panic cannot be caught: because panics abort, or because it is the one that Rust raises where it
+/// cannot unwind (a panic in a destructor during unwinding, or in an `extern "C"` function).
 fn is_fatal(info: &PanicHookInfo<'_>) -> bool {
     cfg!(panic = "abort")
         || info.location().is_some_and(|location| location.file().ends_with("core/src/panicking.rs"))
 }
 
-/// Writes the recording so far. Skipped when the session is busy on this thread, or for long on another one: an early
-/// end must not hang.
-fn write_so_far(when: When) {
+/// Writes the recording so far, unless this thread has the session locked, or another thread has for too long: the end
+/// of the process must not hang.
+fn write_so_far(trigger: Trigger) {
     let _no_cancellation = CancellationBlocked::now();
-    with_room(|| write_recording(when));
+    with_room(|| write_recording(trigger));
 }
 
-fn write_recording(when: When) {
-    let last = when == When::Exit;
-    let patience = Duration::from_secs(if last && !reentry::is_inside() { 10 } else { 0 });
+fn write_recording(trigger: Trigger) {
+    let is_exit = trigger == Trigger::Exit;
+    let timeout = Duration::from_secs(if is_exit && !reentry::is_inside() { 10 } else { 0 });
     let _inside = reentry::enter();
     if fork::generation() > 0 && !RECORDER.is_made() {
         // A forked child without events leaves no file.
         return;
     }
     if RECORDER.is_made() && !RECORDER.get().same_memory.is_here() {
-        // All data that could be written is the parent's.
+        // The recorded data belongs to the parent.
         return;
     }
-    let Some(mut session) = lock_session_within(patience) else { return };
+    let Some(mut session) = lock_session_within(timeout) else { return };
     let Some(running) = session.as_mut().filter(|running| running.options.output.is_some()) else { return };
-    // A recording written a moment ago is not written again for a panic that will be caught.
-    if when == When::Panic && !running.panic_pace.is_due() {
+    // A panic that may be caught does not write the recording again if it was written recently.
+    if trigger == Trigger::Panic && !running.panic_pace.is_due() {
         return;
     }
     let begin = Instant::now();
-    if last {
-        // Other threads may still run: the written data must be of one moment.
+    if is_exit {
+        // Other threads may still run: the written data must all be of the same moment.
         end_recording();
     }
     let recorder = RECORDER.get();
-    let written = if running.options.stream && !last {
+    let written = if running.options.stream && !is_exit {
         // The panic may be caught: a stuck disk must not delay the program.
-        recorder.stream_parts_within(PANIC_PATIENCE);
+        recorder.stream_all_chunks_within(PANIC_TIMEOUT);
         Ok(())
     } else {
         has_memory().and_then(|()| {
@@ -153,9 +154,9 @@ fn write_recording(when: When) {
         })
     };
     running.panic_pace.done(begin.elapsed());
-    let reports = if last { std::mem::take(&mut running.reports) } else { Default::default() };
+    let reports = if is_exit { std::mem::take(&mut running.reports) } else { Default::default() };
     drop(session);
-    if last {
+    if is_exit {
         report_omissions();
         reports.print_skipped();
     }
@@ -164,13 +165,14 @@ fn write_recording(when: When) {
     }
 }
 
-pub(super) fn lock_session_within(patience: Duration) -> Option<MutexGuard<'static, Option<Session>>> {
+/// Locks the session; `None` if the lock does not become free within the timeout.
+pub(super) fn lock_session_within(timeout: Duration) -> Option<MutexGuard<'static, Option<Session>>> {
     let start = Instant::now();
     loop {
         match SESSION.get().try_lock() {
             Ok(session) => return Some(session),
             Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if start.elapsed() >= patience => return None,
+            Err(TryLockError::WouldBlock) if start.elapsed() >= timeout => return None,
             // Another thread is writing the recording: exiting now would truncate it.
             Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
         }
@@ -183,12 +185,12 @@ mod at_exit {
 
     /// Registers the handler with the C library: it runs when `main` returns and on `std::process::exit`.
     pub(super) fn install() {
-        // SAFETY: the handler is a plain function that stays loaded and does not unwind (see below).
+        // SAFETY: the handler is a plain function that stays loaded and does not unwind, because it catches panics.
         unsafe { libc::atexit(handler) };
     }
 
     extern "C" fn handler() {
         // A panic must not cross into C; its message has been printed by then.
-        let _ = std::panic::catch_unwind(|| super::write_so_far(super::When::Exit));
+        let _ = std::panic::catch_unwind(|| super::write_so_far(super::Trigger::Exit));
     }
 }

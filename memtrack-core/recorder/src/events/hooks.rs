@@ -1,22 +1,22 @@
-//! Records one event: stack, scope, live table with its stamp, sums, and one fixed-size row in the thread's chunk.
-//! This is the hot path: no symbols, no formatting, no locks except the address's shard and, once a chunk, the
-//! ring's.
+//! Records one event: captures the stack and the scope, updates the live table and the sums, and appends one fixed-size
+//! row to the thread's chunk. This is the hot path: no symbols, no formatting, and no locks except that of the
+//! address's shard and, once per chunk, the ring's.
 //!
 //! **Why are three paths written out instead of sharing a closure?** The data of a hook stays in registers:
-//! `Inside` is `Copy` and passed on by value, and the guard around it needs no address to be dropped. When it
-//! went through memory, words that had just been written one by one were read two at a time, which delayed each
+//! `HookContext` is `Copy` and passed by value, and the guard around it needs no address to be dropped. When the
+//! context went through memory, words that had just been written one by one were read two at a time, which delayed each
 //! event: 138 instead of 125 ns.
 #![allow(unsafe_code)]
 
 use super::chunk::Chunk;
 use super::current_thread::{CurrentThread, InHook};
 use super::kits::{self, Kit};
-use super::live::{Inserted, Live};
+use super::live::{InsertResult, LiveEntry};
 use super::ring::CHUNK_EVENTS;
 use super::threads::{Slot, slot_of};
 use super::{RECORDER, Recorder, settings};
 use crate::signals::CancellationBlocked;
-use crate::stack::capture::{Registers, StackBounds, learn_binaries_of, relocate};
+use crate::stack::capture::{Registers, StackBounds, load_binaries_of, relocate};
 use crate::stack::{intern, separate_stack};
 use crate::{reentry, scope, switch};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, StackId, StreamId};
@@ -24,50 +24,52 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The first chunk a thread fills is small; each further one is twice as large, up to [`CHUNK_EVENTS`].
+/// The capacity of the first chunk of a thread; each further chunk is twice as large, up to [`CHUNK_EVENTS`].
 pub(super) const FIRST_CHUNK_EVENTS: u32 = 32;
 
-/// At most so many unknown binaries are learned for one stack.
+/// The maximum number of unknown binaries that are loaded for one stack.
 const MAX_NEW_BINARIES: u32 = 8;
 
-/// The bound on the capacity of all chunks being filled (12 MiB), apart from the first small ones: however many
-/// threads have been busy once, the memory of their half-empty chunks stays bounded.
-pub(super) const MAX_BEING_FILLED: u64 = 1 << 18;
+/// The maximum total capacity, in events, of all chunks that are being filled (12 MiB), apart from the first small
+/// ones: however many threads have been busy once, the memory of their half-empty chunks stays bounded.
+pub(super) const MAX_FILLING_EVENTS: u64 = 1 << 18;
 
-/// Returns the capacity of the chunk after one of `before` events, given the capacity of all that are `being_filled`.
-fn next_capacity(before: u32, being_filled: &AtomicU64) -> u32 {
-    let all = being_filled.load(Ordering::Relaxed).saturating_sub(u64::from(before));
+/// Returns the capacity of the chunk that follows one of `before` events, and updates the total capacity of the chunks
+/// that are `filling_events`.
+fn next_capacity(before: u32, filling_events: &AtomicU64) -> u32 {
+    let all = filling_events.load(Ordering::Relaxed).saturating_sub(u64::from(before));
     let wanted = (before * 2).clamp(FIRST_CHUNK_EVENTS, CHUNK_EVENTS);
-    let next = if all + u64::from(wanted) > MAX_BEING_FILLED { FIRST_CHUNK_EVENTS } else { wanted };
-    being_filled.fetch_add(u64::from(next).wrapping_sub(u64::from(before)), Ordering::Relaxed);
+    let next = if all + u64::from(wanted) > MAX_FILLING_EVENTS { FIRST_CHUNK_EVENTS } else { wanted };
+    filling_events.fetch_add(u64::from(next).wrapping_sub(u64::from(before)), Ordering::Relaxed);
     next
 }
 
-/// The calling thread inside a hook. While it lives, the thread's own allocations are not recorded.
+/// A guard for the calling thread inside a hook. While it exists, the thread's own allocations are not recorded.
 pub struct Hook {
-    inside: Inside,
-    // Dropped in this order: the thread is marked idle before it may be recorded again.
+    context: HookContext,
+    // Dropped in this order: the thread is marked idle before its allocations may be recorded again.
     _thread: InHook,
     _inside: reentry::ReentryGuard,
 }
 
-/// The context of a hook's work. Passed by value: a value with an address is moved through memory, where words that
-/// were just written one by one and are read two at a time delay every event by some five nanoseconds.
+/// The context of a hook's work. It is passed by value: in memory, words that were just written one by one and are then
+/// read two at a time would delay every event by about five nanoseconds.
 #[derive(Clone, Copy)]
-pub struct Inside {
+pub struct HookContext {
     pub(crate) thread: CurrentThread,
     /// The recorder.
     pub recorder: &'static Recorder,
-    /// The frame of the function that entered, which lives until the hook is left: stacks begin there.
+    /// The registers in the function that entered the hook, whose frame exists until the hook is left: stacks begin
+    /// there.
     registers: Registers,
 }
 
 impl Deref for Hook {
-    type Target = Inside;
+    type Target = HookContext;
 
     #[inline(always)]
-    fn deref(&self) -> &Inside {
-        &self.inside
+    fn deref(&self) -> &HookContext {
+        &self.context
     }
 }
 
@@ -78,35 +80,34 @@ impl Hook {
         if !switch::is_on(switch::EVENTS) || reentry::is_inside() {
             return None;
         }
-        let hook = Self::enter_anyway(Registers::here());
+        let hook = Self::enter_unconditionally(Registers::here());
         if !hook.recorder.same_memory.is_here() {
             return stop_in_copy();
         }
-        // Checked again, now that a collector can see that this thread is active: after `stop` no event may begin.
+        // Checked again, now that the thread is marked active for collectors: after `stop` no event may begin.
         switch::is_on(switch::EVENTS).then_some(hook)
     }
 
-    /// Enters a hook, whether anything is recorded or not. The thread is not inside a hook; `registers` are the
-    /// caller's.
+    /// Enters a hook even if nothing is recorded. The thread must not be inside a hook; `registers` are the caller's.
     #[inline(always)]
-    pub(crate) fn enter_anyway(registers: Registers) -> Self {
+    pub(crate) fn enter_unconditionally(registers: Registers) -> Self {
         let inside = reentry::enter();
         let (active, thread) = InHook::enter();
         let recorder = RECORDER.get();
-        Self { inside: Inside { thread, recorder, registers }, _thread: active, _inside: inside }
+        Self { context: HookContext { thread, recorder, registers }, _thread: active, _inside: inside }
     }
 }
 
-/// Turns recording off in a copy of the process that no fork handler has announced: the tables belong to another
-/// process, and so do the threads that may have held their locks.
+/// Turns recording off in a copy of the process for which no fork handler was called: the tables belong to the original
+/// process, as do the threads that may have held their locks.
 #[cold]
 fn stop_in_copy() -> Option<Hook> {
     switch::set(switch::EVENTS | switch::HOST | switch::OPERATORS, false);
     None
 }
 
-impl Inside {
-    /// Does the work of a hook: on the thread's stack if it has room, otherwise on a separate stack of memtrack.
+impl HookContext {
+    /// Runs the work of a hook: on the thread's stack if that has room, otherwise on one of memtrack's separate stacks.
     #[inline(always)]
     pub(crate) fn with_room<R>(self, work: impl FnOnce() -> R) -> R {
         if self.has_room() { work() } else { separate_stack::run(work) }
@@ -118,41 +119,43 @@ impl Inside {
         self.thread.has_room(self.registers.stack_pointer())
     }
 
-    /// Returns whether the thread's stack has so many bytes left.
+    /// Returns whether the thread's stack has this many bytes left.
     pub(super) fn has_stack(self, bytes: u64) -> bool {
         self.thread.local().bounds.has_below(self.registers.stack_pointer(), bytes)
     }
 
-    /// Returns the calling thread's stack, interned; none if the mode keeps none.
+    /// Returns the calling thread's stack, interned; [`StackId::NONE`] unless it is `wanted`.
     #[inline(always)]
     pub(crate) fn stack(self, wanted: bool) -> StackId {
         if !wanted {
             return StackId::NONE;
         }
-        let own = self.thread.local();
-        match &mut own.kit {
-            Some(kit) => self.stack_by(kit, &own.bounds),
+        let local = self.thread.local();
+        match &mut local.kit {
+            Some(kit) => self.stack_with(kit, &local.bounds),
             None => self.first_stack(),
         }
     }
 
-    /// Takes the thread's first stack, or a stack of a thread that has no kit of its own.
+    /// Captures the thread's first stack, or a stack of a thread that has no capture kit.
     #[cold]
     fn first_stack(self) -> StackId {
-        let own = self.thread.local();
+        let local = self.thread.local();
         if self.thread.is_shared() {
-            own.kit = None;
+            local.kit = None;
         } else {
-            own.kit = kits::take();
+            local.kit = kits::acquire();
         }
-        match &mut own.kit {
-            Some(kit) => self.stack_by(kit, &own.bounds),
-            None => kits::with_shared(self.thread.thread().index(), |kit| self.stack_by(kit, &own.bounds)),
+        match &mut local.kit {
+            Some(kit) => self.stack_with(kit, &local.bounds),
+            None => {
+                kits::with_shared(self.thread.thread().index(), |kit| self.stack_with(kit, &local.bounds))
+            }
         }
     }
 
     #[inline(always)]
-    fn stack_by(self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
+    fn stack_with(self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
         kit.refresh();
         let addresses = settings::without_internal_code(kit.capture.take(&self.registers, bounds));
         let hash = intern::hash(addresses);
@@ -162,31 +165,33 @@ impl Inside {
         self.new_stack(kit, bounds)
     }
 
-    /// Interns a stack that the thread has not met lately.
+    /// Interns a stack that is not in the thread's cache.
     #[cold]
     fn new_stack(self, kit: &mut Kit, bounds: &StackBounds) -> StackId {
         let _no_cancellation = CancellationBlocked::now();
-        let mut take = || settings::without_internal_code(kit.capture.take(&self.registers, bounds)).to_vec();
-        let mut addresses = take();
+        let mut capture =
+            || settings::without_internal_code(kit.capture.take(&self.registers, bounds)).to_vec();
+        let mut addresses = capture();
         let mut hash = intern::hash(&addresses);
         let stack = self.recorder.stacks.find(hash).unwrap_or_else(|| {
-            // Truncated at unknown code: once that is known, the stack continues to the next unknown code.
+            // The stack is truncated at unknown code: once that binary is loaded, it continues to the next unknown
+            // code.
             for _ in 0..MAX_NEW_BINARIES {
-                if !learn_binaries_of(&addresses) {
+                if !load_binaries_of(&addresses) {
                     break;
                 }
-                addresses = take();
+                addresses = capture();
             }
             hash = intern::hash(&addresses);
             relocate(&mut addresses);
             self.recorder.stacks.insert(hash, &addresses)
         });
-        kit.stacks.put(hash, stack);
+        kit.stacks.insert(hash, stack);
         stack
     }
 
-    // The three functions that nearly all events pass through name their work twice instead of passing a closure: a
-    // closure used in two places would be called, not inlined, in both of them.
+    // The three functions that nearly all events pass through write out their call twice instead of sharing a closure:
+    // a closure used in two places would be called, not inlined, in both.
 
     /// Records an allocation. Returns whether it was recorded: if the live table has no room, small blocks of the
     /// heap are only counted.
@@ -216,14 +221,14 @@ impl Inside {
         flags: EventFlags,
     ) -> bool {
         let Some(slot) = slot_of(device) else {
-            self.recorder.too_many_devices(device);
+            self.recorder.note_omitted_device(device);
             return false;
         };
         let stack = self.stack(settings::blocks_keep_stacks());
         let scope = scope::current_id();
-        let block = Live { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
+        let block = LiveEntry { ticks: 0, size_bytes, stream, stack, scope, flags, pending_free: false };
         let newest = &self.thread.local().newest_ticks;
-        let Inserted { ticks, replaced, is_tracked } =
+        let InsertResult { ticks, replaced, is_tracked } =
             self.recorder.live.insert(device, address, block, newest);
         let totals = &self.thread.state.slots[slot].totals;
         if !is_tracked && device.is_host() && size_bytes < settings::sample_threshold_bytes() {
@@ -231,7 +236,7 @@ impl Inside {
             return false;
         }
         if let Some(old) = replaced {
-            // The old block is gone, or its address could not have been allocated again.
+            // The old block must have been freed, since its address was allocated again.
             self.count_end(slot, free_event(device, address, ticks - 1, &old, StackId::NONE), &old);
         }
         totals.count_alloc(size_bytes);
@@ -247,39 +252,46 @@ impl Inside {
         true
     }
 
-    /// Records that a block is about to be freed. Returns the argument for [`Self::freed`] or [`Self::not_freed`].
+    /// Records that a block is about to be freed. Returns the argument for [`Self::finish_free`] or
+    /// [`Self::restore_block`].
     #[inline(always)]
-    pub(crate) fn free(self, device: DeviceId, address: u64) -> Freed {
+    pub(crate) fn begin_free(self, device: DeviceId, address: u64) -> FreeInProgress {
         if self.has_room() {
-            self.free_here(device, address)
+            self.begin_free_here(device, address)
         } else {
-            separate_stack::run(move || self.free_here(device, address))
+            separate_stack::run(move || self.begin_free_here(device, address))
         }
     }
 
     #[inline(always)]
-    fn free_here(self, device: DeviceId, address: u64) -> Freed {
+    fn begin_free_here(self, device: DeviceId, address: u64) -> FreeInProgress {
         let stack = self.stack(settings::frees_keep_own_stacks());
         let newest = &self.thread.local().newest_ticks;
         let (ticks, block) = self.recorder.live.remove(device, address, newest);
-        Freed { device, address, ticks, stack, block }
+        FreeInProgress { device, address, ticks, stack, block }
     }
 
-    /// Completes the record of a free. `size_bytes` and `stream` are the caller's knowledge of the block;
-    /// `completes`: the free completes one that was requested earlier, for a block that is unknown here.
+    /// Completes the record of a free. The other arguments are used if the block is unknown here: its `size_bytes` and
+    /// `stream` according to the caller, and whether this free `completes` one that was requested earlier.
     #[inline(always)]
-    pub(crate) fn freed(self, freed: Freed, size_bytes: u64, stream: StreamId, completes: bool) {
+    pub(crate) fn finish_free(
+        self,
+        freed: FreeInProgress,
+        size_bytes: u64,
+        stream: StreamId,
+        completes: bool,
+    ) {
         if self.has_room() {
-            self.freed_here(&freed, size_bytes, stream, completes);
+            self.finish_free_here(&freed, size_bytes, stream, completes);
         } else {
-            separate_stack::run(|| self.freed_here(&freed, size_bytes, stream, completes));
+            separate_stack::run(|| self.finish_free_here(&freed, size_bytes, stream, completes));
         }
     }
 
     #[inline(always)]
-    fn freed_here(self, freed: &Freed, size_bytes: u64, stream: StreamId, completes: bool) {
+    fn finish_free_here(self, freed: &FreeInProgress, size_bytes: u64, stream: StreamId, completes: bool) {
         let Some(slot) = slot_of(freed.device) else { return };
-        let known = freed.block.unwrap_or(Live {
+        let known = freed.block.unwrap_or(LiveEntry {
             ticks: 0,
             size_bytes,
             stream,
@@ -298,7 +310,7 @@ impl Inside {
     /// Counts the end of a block, and writes its event: a free, or the completion of a free that was requested
     /// earlier.
     #[inline(always)]
-    pub(super) fn count_end(self, slot: usize, mut event: Event, block: &Live) {
+    pub(super) fn count_end(self, slot: usize, mut event: Event, block: &LiveEntry) {
         let totals = &self.thread.state.slots[slot].totals;
         if block.pending_free {
             totals.count_completed(block.size_bytes);
@@ -309,18 +321,18 @@ impl Inside {
         self.event(slot, event);
     }
 
-    /// Restores a block whose free failed: it is still allocated.
+    /// Restores a block whose free failed.
     #[cold]
-    pub(crate) fn not_freed(self, freed: Freed) {
+    pub(crate) fn restore_block(self, freed: FreeInProgress) {
         if let Some(block) = freed.block {
-            self.recorder.live.put_back(freed.device, freed.address, block);
+            self.recorder.live.restore(freed.device, freed.address, block);
         }
     }
 
-    /// Records that the client freed the block, though other streams may still use it.
+    /// Records that the client freed the block while other streams may still use it.
     pub(crate) fn free_requested(self, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
         self.with_room(move || {
-            let Some(slot) = slot_of(device) else { return self.recorder.too_many_devices(device) };
+            let Some(slot) = slot_of(device) else { return self.recorder.note_omitted_device(device) };
             let stack = self.stack(settings::frees_keep_own_stacks());
             let newest = &self.thread.local().newest_ticks;
             let (ticks, block) =
@@ -330,8 +342,15 @@ impl Inside {
             }
             let flags = EventFlags::UNKNOWN_BLOCK;
             let scope = scope::current_id();
-            let unknown =
-                Live { ticks, size_bytes, stream, stack: StackId::NONE, scope, flags, pending_free: false };
+            let unknown = LiveEntry {
+                ticks,
+                size_bytes,
+                stream,
+                stack: StackId::NONE,
+                scope,
+                flags,
+                pending_free: false,
+            };
             let known = block.unwrap_or(unknown);
             let totals = &self.thread.state.slots[slot].totals;
             totals.count_free(known.size_bytes);
@@ -342,7 +361,7 @@ impl Inside {
     }
 
     /// Records an event that changes no block: segments, out of memory.
-    pub(crate) fn other(
+    pub(crate) fn record_without_block(
         self,
         action: Action,
         device: DeviceId,
@@ -351,13 +370,14 @@ impl Inside {
         size_bytes: u64,
     ) {
         self.with_room(move || {
-            let Some(slot) = slot_of(device) else { return self.recorder.too_many_devices(device) };
-            if self.is_claimed(action, device, address, size_bytes) {
+            let Some(slot) = slot_of(device) else { return self.recorder.note_omitted_device(device) };
+            if self.is_reported_by_driver(action, device, address, size_bytes) {
                 return;
             }
             let stack = self.stack(settings::events_keep_stacks());
             let newest = &self.thread.local().newest_ticks;
-            // Segments use the same table's shards only for their order: looking an address up stamps it.
+            // Segments are not in the table and use its shards only for their order: updating an address returns a
+            // stamp.
             let (ticks, _) = self.recorder.live.update(device, address, newest, |_| ());
             let totals = &self.thread.state.slots[slot].totals;
             match action {
@@ -384,13 +404,13 @@ impl Inside {
         let slot = &self.thread.state.slots[slot];
         slot.totals.count_recorded();
         let chunk = slot.chunk.load(Ordering::Relaxed);
-        // SAFETY: a chunk in the slot is alive, since only this thread takes it out (`replace_chunk`), and this thread is
-        // the only one that pushes to it.
+        // SAFETY: the chunk in the slot is alive, since only this thread removes it (`replace_chunk`), and no other
+        // thread pushes to it.
         let pushed = unsafe { chunk.as_ref().is_some_and(|chunk| chunk.push(event)) };
         if !pushed {
             self.next_chunk(event, slot);
         }
-        // A chunk is handed over as soon as it is full, not one event later.
+        // A chunk is passed to the ring as soon as it is full, not one event later.
         // SAFETY: as above, and `next_chunk` leaves a chunk in the slot.
         else if unsafe { (*chunk).is_full() } {
             self.replace_chunk(event.device, slot);
@@ -405,7 +425,7 @@ impl Inside {
         unsafe { (*chunk).push(event) };
     }
 
-    /// Passes the full chunk to the ring (and the stream) and puts a new one in its place.
+    /// Passes the full chunk to the ring (and the stream) and replaces it by a new one.
     #[cold]
     fn replace_chunk(self, device: DeviceId, slot: &Slot) {
         let _no_cancellation = CancellationBlocked::now();
@@ -413,23 +433,23 @@ impl Inside {
         // SAFETY: a pointer in the slot came from `Arc::into_raw` below and is converted back once, here.
         let full = (!old.is_null()).then(|| unsafe { Arc::from_raw(old.cast_const()) });
         let before = full.as_ref().map_or(0, |full| full.capacity());
-        let capacity = next_capacity(before, &self.recorder.being_filled);
+        let capacity = next_capacity(before, &self.recorder.filling_events);
         let fresh = Arc::into_raw(Arc::new(Chunk::new(capacity))).cast_mut();
-        self.recorder.live.tidy();
-        self.recorder.take_over(device, full, || slot.chunk.store(fresh, Ordering::Release));
+        self.recorder.live.shrink_some_shards();
+        self.recorder.store_full_chunk(device, full, || slot.chunk.store(fresh, Ordering::Release));
     }
 }
 
-/// A free in progress: its stamp is taken, its block removed from the table, its event not written yet.
-pub struct Freed {
+/// A free in progress: it has a stamp, and its block was removed from the table, but its event is not written yet.
+pub struct FreeInProgress {
     device: DeviceId,
     address: u64,
     ticks: u64,
     stack: StackId,
-    block: Option<Live>,
+    block: Option<LiveEntry>,
 }
 
-impl Freed {
+impl FreeInProgress {
     /// Returns whether the block was in the live table.
     #[inline(always)]
     pub(crate) fn is_known(&self) -> bool {
@@ -442,7 +462,7 @@ impl Freed {
         self.address
     }
 
-    /// Returns the size with which the block was in the live table.
+    /// Returns the block's size in the live table, if the block was there.
     #[inline(always)]
     pub(crate) fn known_bytes(&self) -> Option<u64> {
         self.block.map(|block| block.size_bytes)
@@ -456,7 +476,7 @@ pub(super) fn free_event(
     device: DeviceId,
     address: u64,
     ticks: u64,
-    block: &Live,
+    block: &LiveEntry,
     separate_stack: StackId,
 ) -> Event {
     let stack = if settings::frees_keep_own_stacks() {

@@ -1,5 +1,5 @@
-//! The state with which the child of a fork continues: the options of its parent's session, found without a lock, and
-//! separate files.
+//! The state with which a forked child continues: the options of its parent's session, which are read without a lock,
+//! and separate files.
 #![allow(unsafe_code)]
 
 use super::fork::ForkCell;
@@ -9,14 +9,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The options of the running session, which the child of a fork finds without a lock; null when none runs.
+/// The options of the running session, which a forked child reads without a lock; null if no session runs.
 static PUBLISHED: AtomicPtr<Options> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The options published so far.
+/// All options that were published so far.
 static KNOWN: ForkCell<Mutex<Vec<&'static Options>>> = ForkCell::new(Mutex::default);
 
-/// Publishes the options for children, or withdraws them. A published value is leaked (a child may read it), so an
-/// equal one is reused.
+/// Publishes the options for forked children, or withdraws them. A published value is leaked, because a child may read
+/// it, so equal options share one value.
 pub(super) fn publish(options: Option<&Options>) {
     let running = options.map_or(std::ptr::null_mut(), |options| {
         let mut known = KNOWN.get().lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,7 +32,7 @@ pub(super) fn publish(options: Option<&Options>) {
 }
 
 fn published_options() -> Option<&'static Options> {
-    // SAFETY: null, or a leaked value that is never changed.
+    // SAFETY: the pointer is null or points to a leaked value that is never changed.
     unsafe { PUBLISHED.load(Ordering::Acquire).as_ref() }
 }
 
@@ -42,66 +42,67 @@ pub(super) fn inherited_options() -> Option<Options> {
         return None;
     }
     published_options().map(|options| {
-        let own = |path: &PathBuf| {
+        let child_path = |path: &PathBuf| {
             let mut name = path.clone().into_os_string();
             name.push(format!(".{}", std::process::id()));
             PathBuf::from(name)
         };
-        let own_dump = |path: &PathBuf| tagged_path(path, &std::process::id().to_string());
+        let child_dump_path = |path: &PathBuf| tagged_path(path, &std::process::id().to_string());
         let mut inherited = options.clone();
-        inherited.output = options.output.as_ref().map(own);
-        inherited.dump_on_oom = options.dump_on_oom.as_ref().map(own_dump);
+        inherited.output = options.output.as_ref().map(child_path);
+        inherited.dump_on_oom = options.dump_on_oom.as_ref().map(child_dump_path);
         inherited
     })
 }
 
-/// The most forked processes that write files, including grandchildren.
+/// The maximum number of forked processes, including grandchildren, that write files.
 const MAX_CHILDREN: u32 = 100;
 
 /// The counts that a process and its forked descendants share.
 #[repr(C)]
-struct Shared {
-    /// Forked processes that were about to write a file.
+struct ChildCounts {
+    /// The number of forked processes that wanted to write a file.
     requests: AtomicU32,
-    /// The number of those beyond the bound that were reported.
+    /// The number of processes beyond the limit that were reported.
     reported: AtomicU32,
 }
 
-/// A page that forked processes share; null before there was a session that writes files, and if no page could be
-/// mapped: then they are not limited.
-static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
-/// Whether this process, a forked one, may write a file: the answer stays the same.
+/// A page that forked processes share; null before the first session that writes files, and if no page could be mapped:
+/// then there is no limit.
+static CHILD_COUNTS: AtomicPtr<ChildCounts> = AtomicPtr::new(std::ptr::null_mut());
+/// Whether this process, a forked one, may write a file. It is decided once.
 static MAY_WRITE: ForkCell<bool> = ForkCell::new(|| {
     shared().is_none_or(|shared| shared.requests.fetch_add(1, Ordering::Relaxed) < MAX_CHILDREN)
 });
 
-fn shared() -> Option<&'static Shared> {
-    // SAFETY: null, or a page that stays mapped.
-    unsafe { SHARED.load(Ordering::Acquire).as_ref() }
+fn shared() -> Option<&'static ChildCounts> {
+    // SAFETY: the pointer is null or points to a page that stays mapped.
+    unsafe { CHILD_COUNTS.load(Ordering::Acquire).as_ref() }
 }
 
-/// Begins to count forked processes. Called under the session's lock.
+/// Starts counting forked processes. Must be called while the session is locked.
 pub(super) fn count_children() {
     #[cfg(unix)]
     if shared().is_none() {
-        // SAFETY: a fresh page, all zeros, that stays mapped; the counts fit into it, and zero is a valid count.
+        // SAFETY: the call maps a new page of zeros, which stays mapped; the counts fit into it, and zero is valid for
+        // them.
         unsafe {
             let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-            let page = libc::mmap(std::ptr::null_mut(), size_of::<Shared>(), access, kind, -1, 0);
+            let page = libc::mmap(std::ptr::null_mut(), size_of::<ChildCounts>(), access, kind, -1, 0);
             if page != libc::MAP_FAILED {
-                SHARED.store(page.cast(), Ordering::Release);
+                CHILD_COUNTS.store(page.cast(), Ordering::Release);
             }
         }
     }
 }
 
-/// Returns whether this process may write a file of its own: a forked one only while there are not too many.
+/// Returns whether this process may write its own file: always, unless it is a forked process beyond the limit.
 pub fn may_write_file() -> bool {
     fork::generation() == 0 || *MAY_WRITE.get()
 }
 
-/// Returns the message about forked processes that could write no file, in the first process and once; `None` if
-/// there are none.
+/// Returns the message about forked processes that wrote no file because of the limit; `None` in forked processes, and
+/// if there are none that were not reported yet.
 pub(super) fn omitted_children() -> Option<String> {
     let shared = shared().filter(|_| fork::generation() == 0)?;
     let omitted = shared.requests.load(Ordering::Relaxed).saturating_sub(MAX_CHILDREN);

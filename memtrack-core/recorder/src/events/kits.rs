@@ -1,6 +1,6 @@
-//! Kits for taking stacks, some 430 KB each: buffers for captures and the ids of the newest stacks. As many
-//! threads as a machine keeps busy each own a kit until they end; further threads share a few, one capture at a
-//! time. The memory of all kits is bounded for any number of threads.
+//! Kits for capturing stacks, about 430 KB each: buffers for captures and a cache of stack ids. About as many threads
+//! as a machine keeps busy each own a kit until they end; further threads share a few kits, one capture at a time. So
+//! the memory of all kits is bounded for any number of threads.
 //!
 //! **Why not a kit for each thread?** 4,000 threads took 1.6 GB that way.
 
@@ -11,12 +11,12 @@ use crate::stack::intern::StackCache;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The most threads that own a kit. All kits together take at most 24 MB.
-const MAX_OWN: usize = 40;
-/// The number of kits that the other threads share.
-const SHARED: usize = 8;
+/// The maximum number of threads that own a kit. All kits together take at most 24 MB.
+const MAX_OWNED_KITS: usize = 40;
+/// The number of kits that all other threads share.
+const SHARED_KIT_COUNT: usize = 8;
 
-/// The buffers for captures, and one thread's newest stacks.
+/// The buffers for captures, and a cache of stack ids.
 pub(crate) struct Kit {
     pub(crate) capture: Box<Capture>,
     pub(crate) stacks: StackCache,
@@ -24,11 +24,11 @@ pub(crate) struct Kit {
     generation: u32,
 }
 
-/// Changes when code is unloaded: then the kits' cached stacks through it are invalid.
+/// Changes when code is unloaded, because cached stacks through that code are invalid then.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// Invalidates the cached stacks of all kits.
-pub(super) fn forget_stacks() {
+pub(super) fn invalidate_stacks() {
     GENERATION.fetch_add(1, Ordering::Release);
 }
 
@@ -59,41 +59,42 @@ impl Kit {
     }
 }
 
-/// The most memory that all kits can take.
+/// The maximum memory of all kits.
 #[cfg(test)]
-pub(super) const MAX_BYTES: usize = (MAX_OWN + SHARED) * KIT_BYTES;
+pub(super) const MAX_BYTES: usize = (MAX_OWNED_KITS + SHARED_KIT_COUNT) * KIT_BYTES;
 
-/// The kits that are owned by single threads.
+/// The kits that threads own.
 struct Pool {
     made: usize,
-    /// Those of threads that have ended. Has room for all, so that it never grows under the lock.
+    /// The kits of threads that have ended. Has capacity for all, so that it never grows under the lock.
     free: Vec<Kit>,
 }
 
 impl Pool {
     fn new() -> Mutex<Self> {
-        Mutex::new(Self { made: 0, free: Vec::with_capacity(MAX_OWN) })
+        Mutex::new(Self { made: 0, free: Vec::with_capacity(MAX_OWNED_KITS) })
     }
 }
 
 static POOL: ForkCell<Mutex<Pool>> = ForkCell::new(Pool::new);
 
-type Shared = [Mutex<Option<Kit>>; SHARED];
-static SHARED_KITS: ForkCell<Shared> = ForkCell::new(|| std::array::from_fn(|_| Mutex::default()));
+type SharedKits = [Mutex<Option<Kit>>; SHARED_KIT_COUNT];
+static SHARED_KITS: ForkCell<SharedKits> = ForkCell::new(|| std::array::from_fn(|_| Mutex::default()));
 
 fn pool() -> MutexGuard<'static, Pool> {
     POOL.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes a kit for the calling thread, to be returned when it ends; `None` when the limit is reached.
+/// Returns a kit for the calling thread, to be [released](release) when the thread ends; `None` if the limit is
+/// reached.
 #[cold]
-pub(super) fn take() -> Option<Kit> {
+pub(super) fn acquire() -> Option<Kit> {
     let mut pool = pool();
     if let Some(mut kit) = pool.free.pop() {
         kit.capture.forget();
         return Some(kit);
     }
-    if pool.made == MAX_OWN {
+    if pool.made == MAX_OWNED_KITS {
         return None;
     }
     pool.made += 1;
@@ -102,17 +103,17 @@ pub(super) fn take() -> Option<Kit> {
 }
 
 /// Returns a thread's kit to the pool, for the next thread.
-pub(super) fn put_back(kit: Kit) {
+pub(super) fn release(kit: Kit) {
     pool().free.push(kit);
 }
 
-/// Does something with one of the shared kits. `number` spreads the threads: mostly, two that run at the same time
-/// use different kits. A thread that meets another one waits for one capture.
+/// Calls `work` with one of the shared kits. The thread's `number` chooses the kit, so that threads that run at the
+/// same time mostly use different ones. If all kits are in use, the thread waits for one capture.
 #[cold]
 pub(super) fn with_shared<R>(number: usize, work: impl FnOnce(&mut Kit) -> R) -> R {
     let mut kit = lock_any(SHARED_KITS.get(), number);
     let kit = kit.get_or_insert_with(Kit::new);
-    // The previous user was another thread, on another stack.
+    // The previous capture was that of another thread, on another stack.
     kit.capture.forget();
     work(kit)
 }
@@ -123,21 +124,21 @@ mod tests {
 
     #[test]
     fn kits_are_bounded_and_reused() {
-        let all: Vec<Kit> = std::iter::from_fn(take).collect();
-        // Other tests of this process may hold some.
-        assert!(!all.is_empty() && all.len() <= MAX_OWN);
+        let all: Vec<Kit> = std::iter::from_fn(acquire).collect();
+        // Other tests in this process may have acquired some.
+        assert!(!all.is_empty() && all.len() <= MAX_OWNED_KITS);
         let addresses: Vec<*const Capture> = all.iter().map(|kit| &raw const *kit.capture).collect();
-        all.into_iter().for_each(put_back);
-        let again = take().expect("one was given back");
+        all.into_iter().for_each(release);
+        let again = acquire().expect("one was given back");
         assert!(addresses.contains(&(&raw const *again.capture)));
-        put_back(again);
+        release(again);
     }
 
     #[test]
     fn threads_take_turns_when_there_are_more_than_shared_kits() {
         let sum = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|scope| {
-            for number in 0..3 * SHARED {
+            for number in 0..3 * SHARED_KIT_COUNT {
                 let sum = &sum;
                 scope.spawn(move || {
                     for _ in 0..100 {
@@ -146,6 +147,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!(sum.into_inner(), 3 * SHARED * 100);
+        assert_eq!(sum.into_inner(), 3 * SHARED_KIT_COUNT * 100);
     }
 }

@@ -1,11 +1,11 @@
 //! The live table: the live blocks, by device and address, as many as fit. Its shards also order the events of one
-//! address: the stamp is taken while the address's shard is locked.
+//! address: an event gets its stamp while the address's shard is locked.
 //!
 //! **Why dashmap, and why these shards?** Its `raw-api` gives access to a shard's table (hashbrown 0.14, dashmap's
-//! version), so that the newest stamp lies beside the table, and the table grows only as far as was agreed and outside
-//! the lock. An address's region of 2 MiB determines four of the 512 shards, and a hash of the address selects one of the
-//! four: threads whose blocks are far apart do not compete for cache lines, and threads that share a pool do not all wait
-//! for one lock.
+//! version), so that the shard's lock can also protect its newest stamp, and so that the table grows only within the
+//! bound and outside the lock. The 2 MiB region of an address determines four of the 512 shards, and a hash of the
+//! address selects one of the four: threads whose blocks are far apart do not compete for cache lines, and threads that
+//! share a pool do not all wait for one lock.
 
 use super::order::stamp;
 use super::{settings, slot_of};
@@ -17,18 +17,18 @@ use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The shards of a region of addresses: more than one, so that threads that share a region do not all wait for each
-/// other.
-const SHARDS_OF_REGION_BITS: u32 = 2;
-/// All shards.
+/// The base-2 logarithm of the number of shards per region of addresses: more than one shard, so that threads that
+/// share a region do not all wait for each other.
+const SHARDS_PER_REGION_BITS: u32 = 2;
+/// The base-2 logarithm of the number of all shards.
 const SHARD_BITS: u32 = 9;
 const SHARDS: usize = 1 << SHARD_BITS;
-/// The size of a region: the range of most allocations of a thread.
+/// The base-2 logarithm of the size of a region: most allocations of a thread lie within a region.
 const REGION_BITS: u32 = 21;
 
 /// The table's entry for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Live {
+pub(crate) struct LiveEntry {
     pub(crate) ticks: u64,
     pub(crate) size_bytes: u64,
     pub(crate) stream: StreamId,
@@ -52,19 +52,20 @@ impl Hash for Key {
 }
 
 impl Key {
-    /// Addresses have 48 bits, or 57; if these overlap the device's, two keys merely have the same hash.
+    /// Returns the address combined with the device. Addresses have 48 or 57 bits; if they overlap those of the device,
+    /// two keys may have the same hash, which is harmless.
     #[inline(always)]
     fn bits(&self) -> u64 {
         self.address ^ u64::from(self.device.0) << 48
     }
 }
 
-/// Hashes keys so that the shard follows from the region of the address: threads whose blocks are far apart then use
-/// different shards, and with them different cache lines.
+/// A hasher that chooses the shard by the region of the address, so that threads whose blocks are far apart use
+/// different shards and thus different cache lines.
 #[derive(Clone, Copy, Default)]
-struct ByRegion(u64);
+struct RegionHasher(u64);
 
-impl BuildHasher for ByRegion {
+impl BuildHasher for RegionHasher {
     type Hasher = Self;
 
     #[inline(always)]
@@ -73,7 +74,7 @@ impl BuildHasher for ByRegion {
     }
 }
 
-impl Hasher for ByRegion {
+impl Hasher for RegionHasher {
     #[inline(always)]
     fn write_u64(&mut self, key: u64) {
         self.0 = key;
@@ -83,113 +84,113 @@ impl Hasher for ByRegion {
         bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
     }
 
-    /// The map uses the top seven bits for its tags, the lowest for slots, and `SHARD_BITS` below the tags for
-    /// shards.
+    /// The map uses the highest seven bits as tags, the `SHARD_BITS` below them for shards, and the lowest for slots.
     #[inline(always)]
     fn finish(&self) -> u64 {
         const TAG_BITS: u32 = 7;
-        const SHARD_AT: u32 = u64::BITS - TAG_BITS - SHARD_BITS;
-        const SHARD_MASK: u64 = (SHARDS as u64 - 1) << SHARD_AT;
+        const SHARD_SHIFT: u32 = u64::BITS - TAG_BITS - SHARD_BITS;
+        const SHARD_MASK: u64 = (SHARDS as u64 - 1) << SHARD_SHIFT;
         // The halves of a product depend on different bits of the key: folded, each bit depends on the whole key.
         let product = u128::from(self.0) * u128::from(FACTOR);
         let folded = (product >> u64::BITS) as u64 ^ product as u64;
-        folded & !SHARD_MASK | shard(self.0) << SHARD_AT
+        folded & !SHARD_MASK | shard(self.0) << SHARD_SHIFT
     }
 }
 
-/// Odd, and looks random (SplitMix64's).
+/// An odd, random-looking factor (from SplitMix64).
 const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Mixes the bits: every bit changes those above it.
+/// Mixes the bits: each bit affects all higher ones.
 #[inline(always)]
-fn spread(bits: u64) -> u64 {
+fn mix(bits: u64) -> u64 {
     bits.wrapping_mul(FACTOR)
 }
 
-/// Returns the shard for the bits of a [`Key`].
+/// Returns the shard for the [bits](Key::bits) of a key.
 #[inline(always)]
 fn shard(key: u64) -> u64 {
-    let region = spread(key >> REGION_BITS) >> (u64::BITS - SHARD_BITS);
-    let within = spread(key) >> (u64::BITS - SHARDS_OF_REGION_BITS);
+    let region = mix(key >> REGION_BITS) >> (u64::BITS - SHARD_BITS);
+    let within = mix(key) >> (u64::BITS - SHARDS_PER_REGION_BITS);
     region ^ within
 }
 
-/// On a separate cache line: two threads in neighbouring shards must not slow each other.
+/// The newest stamp of a shard, on a cache line of its own: two threads in neighbouring shards must not slow each other
+/// down.
 #[repr(align(64))]
 #[derive(Default)]
-struct Newest(AtomicU64);
+struct NewestStamp(AtomicU64);
 
-/// The live blocks.
+/// The table of live blocks.
 pub(crate) struct LiveTable {
-    blocks: SharedMap<Key, Live, ByRegion>,
+    blocks: SharedMap<Key, LiveEntry, RegionHasher>,
     /// The newest stamp of each shard; read and written only while that shard is locked.
-    newest: Box<[Newest]>,
-    /// The shard that [`Self::tidy`] checks next.
-    next_to_tidy: AtomicUsize,
-    /// For all shards: how many blocks would fill their memory, part of which stays empty.
+    newest: Box<[NewestStamp]>,
+    /// The first shard that the next call of [`Self::shrink_some_shards`] checks.
+    next_to_shrink: AtomicUsize,
+    /// The number of buckets of all shards, some of which always stay empty.
     buckets: AtomicUsize,
-    /// The slots of the devices whose blocks made shards grow.
+    /// A bit for the slot of each device whose blocks made shards grow.
     devices: AtomicU64,
-    /// The number of blocks without room.
+    /// The number of blocks for which there was no room.
     untracked: AtomicU64,
 }
 
-/// A slot of the map whose shard is locked.
-type Found<'a> = Entry<'a, Key, Live, ByRegion>;
+/// An entry of the map, whose shard is locked.
+type LockedEntry<'a> = Entry<'a, Key, LiveEntry, RegionHasher>;
 
 /// The result of inserting a block.
-pub(crate) struct Inserted {
-    /// Its stamp.
+pub(crate) struct InsertResult {
+    /// The block's stamp.
     pub(crate) ticks: u64,
-    /// The block at its address whose free was not observed, if there was one; the free gets the stamp before.
-    pub(crate) replaced: Option<Live>,
-    /// Whether the table had room for it.
+    /// The previous block at the same address, if its free was not observed; that free gets the stamp `ticks - 1`.
+    pub(crate) replaced: Option<LiveEntry>,
+    /// Whether the table had room for the block.
     pub(crate) is_tracked: bool,
 }
 
-/// For each further device, the table has room for one of so many of the first device's blocks.
+/// For each further device, the table has room for a fraction of the first device's blocks: one in this many.
 const DEVICE_SHARE: u64 = 16;
 
-/// Returns the most buckets for so many `blocks` of the first device and those of `more` devices. The buckets of a
-/// shard are a power of two, of which an eighth stays empty, and may just have doubled.
+/// Returns the maximum number of buckets for this number of `blocks` of the first device and the blocks of `more`
+/// devices. The number of buckets of a shard is a power of two; an eighth stays empty, and it may just have doubled.
 fn max_buckets(blocks: u64, more: u64) -> u64 {
-    /// A few blocks may happen to lie in few shards.
-    const LEAST: u64 = 64 * SHARDS as u64;
+    /// So that a small number of blocks fits even if they all lie in few shards.
+    const MIN_BUCKETS: u64 = 64 * SHARDS as u64;
     let blocks = blocks.saturating_add((blocks / DEVICE_SHARE).saturating_mul(more));
-    (blocks.saturating_mul(16) / 7).max(LEAST)
+    (blocks.saturating_mul(16) / 7).max(MIN_BUCKETS)
 }
 
-/// Returns the most memory that the table can take, by [`max_buckets`].
+/// Returns the maximum memory of the table, according to [`max_buckets`].
 #[cfg(test)]
 pub(super) fn max_bytes(blocks: u64, more: u64) -> usize {
-    max_buckets(blocks, more) as usize * BUCKET_BYTES + SHARDS * size_of::<Newest>()
+    max_buckets(blocks, more) as usize * BUCKET_BYTES + SHARDS * size_of::<NewestStamp>()
 }
 
-const BUCKET_BYTES: usize = size_of::<(Key, Live)>() + 1;
+const BUCKET_BYTES: usize = size_of::<(Key, LiveEntry)>() + 1;
 
 impl LiveTable {
-    /// Makes an empty table.
+    /// Creates an empty table.
     pub(crate) fn new() -> Self {
-        let blocks = SharedMap::new(ByRegion::default(), SHARDS);
+        let blocks = SharedMap::new(RegionHasher::default(), SHARDS);
         Self {
             buckets: AtomicUsize::new(blocks.buckets()),
             blocks,
-            newest: (0..SHARDS).map(|_| Newest::default()).collect(),
-            next_to_tidy: AtomicUsize::new(0),
+            newest: (0..SHARDS).map(|_| NewestStamp::default()).collect(),
+            next_to_shrink: AtomicUsize::new(0),
             devices: AtomicU64::new(0),
             untracked: AtomicU64::new(0),
         }
     }
 
-    /// Returns the shard in which the map has `key`.
+    /// Returns the shard to which `key` belongs.
     #[inline(always)]
     fn shard(&self, key: &Key) -> usize {
-        // The map's own computation, without the rest of the hash.
+        // The same computation as in the map, without the rest of the hash.
         if cfg!(target_pointer_width = "64") { shard(key.bits()) as usize } else { self.blocks.shard_of(key) }
     }
 
-    /// Returns a stamp for `key`, and also sets the thread's newest stamp. Must be called with the shard of `key`
-    /// locked.
+    /// Returns a new stamp for `key` and stores it as the shard's and the thread's newest. Must be called with the
+    /// shard of `key` locked.
     #[inline(always)]
     fn stamp(&self, key: &Key, newest_of_thread: &Cell<u64>) -> u64 {
         let newest = &self.newest[self.shard(key)].0;
@@ -200,43 +201,48 @@ impl LiveTable {
         ticks
     }
 
-    /// Inserts a block that was allocated.
+    /// Inserts a newly allocated block.
     #[inline(always)]
     pub(crate) fn insert(
         &self,
         device: DeviceId,
         address: u64,
-        mut block: Live,
+        mut block: LiveEntry,
         newest_of_thread: &Cell<u64>,
-    ) -> Inserted {
+    ) -> InsertResult {
         let key = Key { address, device };
         let found = self.entry_with_room(key);
         block.ticks = self.stamp(&key, newest_of_thread);
         let Ok(mut entry) = found else {
             drop(found);
             self.count_untracked(device);
-            return Inserted { ticks: block.ticks, replaced: None, is_tracked: false };
+            return InsertResult { ticks: block.ticks, replaced: None, is_tracked: false };
         };
-        match entry.put(block) {
-            None => Inserted { ticks: block.ticks, replaced: None, is_tracked: true },
+        match entry.insert(block) {
+            None => InsertResult { ticks: block.ticks, replaced: None, is_tracked: true },
             replaced => {
                 block.ticks = self.stamp(&key, newest_of_thread);
-                entry.put(block);
-                Inserted { ticks: block.ticks, replaced, is_tracked: true }
+                entry.insert(block);
+                InsertResult { ticks: block.ticks, replaced, is_tracked: true }
             }
         }
     }
 
-    /// Returns the slot of a block that may be new, with its shard locked; `Err` if there is no room for it.
+    /// Returns the entry of a block that may be new, with its shard locked; `Err` if there is no room for the block.
     #[inline(always)]
-    fn entry_with_room(&self, key: Key) -> Result<Found<'_>, Found<'_>> {
+    fn entry_with_room(&self, key: Key) -> Result<LockedEntry<'_>, LockedEntry<'_>> {
         let entry = self.blocks.entry(key);
         if entry.is_full() { self.make_room(entry, key) } else { Ok(entry) }
     }
 
-    /// Grows a full shard, if its block is new and the table may grow. The shard is not locked meanwhile.
+    /// Grows the full shard of `entry`, if the block is new and the table may grow. The shard is unlocked while memory
+    /// is allocated.
     #[cold]
-    fn make_room<'a>(&'a self, mut entry: Found<'a>, key: Key) -> Result<Found<'a>, Found<'a>> {
+    fn make_room<'a>(
+        &'a self,
+        mut entry: LockedEntry<'a>,
+        key: Key,
+    ) -> Result<LockedEntry<'a>, LockedEntry<'a>> {
         let slots = slot_of(key.device).map_or(0, |slot| 1_u64 << slot);
         let slots = slots | self.devices.fetch_or(slots, Ordering::Relaxed);
         let more = u64::from(slots.count_ones()).saturating_sub(1);
@@ -247,37 +253,37 @@ impl LiveTable {
                 return Err(entry);
             }
             drop(entry);
-            // Counted first: a thread that shrinks the shard meanwhile subtracts no more than was added.
+            // Added first, so that a thread that shrinks the shard meanwhile subtracts no more than was added.
             self.buckets.fetch_add(more, Ordering::Relaxed);
             let grown = self.blocks.make_room(&key);
-            // Wraps if the shard grew by more because it had shrunk.
+            // The difference wraps if the shard grew less than expected, for instance because another thread grew it.
             self.buckets.fetch_add(grown.wrapping_sub(more), Ordering::Relaxed);
             entry = self.blocks.entry(key);
         }
         Ok(entry)
     }
 
-    /// Counts a block that had no room.
+    /// Counts a block for which there was no room.
     #[cold]
     fn count_untracked(&self, device: DeviceId) {
         self.untracked.fetch_add(1, Ordering::Relaxed);
         if device.is_host() {
-            // Blocks may come and go without events.
+            // From now on blocks may be allocated and freed without events.
             host::counted_peak::begin();
         }
     }
 
-    /// Inserts a segment allocated by the driver, together with its block. Returns the stamps of both, and the block
-    /// at the address whose free was not observed, if there was one (its stamp is the one before the segment's);
-    /// `None` if there is no room.
+    /// Inserts the block of a segment that the driver allocated. Returns the stamps of the segment and of the block,
+    /// and the previous block at the same address, if its free was not observed (that free gets the stamp before the
+    /// segment's); `None` if there is no room.
     #[cfg(feature = "cuda")]
     pub(crate) fn insert_segment(
         &self,
         device: DeviceId,
         address: u64,
-        mut block: Live,
+        mut block: LiveEntry,
         newest_of_thread: &Cell<u64>,
-    ) -> Option<([u64; 2], Option<Live>)> {
+    ) -> Option<([u64; 2], Option<LiveEntry>)> {
         let key = Key { address, device };
         let found = self.entry_with_room(key);
         let Ok(mut entry) = found else {
@@ -288,12 +294,12 @@ impl LiveTable {
         self.stamp(&key, newest_of_thread);
         let segment = self.stamp(&key, newest_of_thread);
         block.ticks = self.stamp(&key, newest_of_thread);
-        let replaced = entry.put(block);
+        let replaced = entry.insert(block);
         Some(([segment, block.ticks], replaced))
     }
 
-    /// Removes a segment that is about to be freed, together with its block if it `has_block`. Returns the stamps of
-    /// the block's end and the segment's, and the block.
+    /// Removes the block of a segment that is about to be freed, if it `has_block`. Returns the stamps of the frees of
+    /// the block and of the segment, and the block.
     #[cfg(feature = "cuda")]
     pub(crate) fn remove_segment(
         &self,
@@ -301,16 +307,16 @@ impl LiveTable {
         address: u64,
         has_block: bool,
         newest_of_thread: &Cell<u64>,
-    ) -> ([u64; 2], Option<Live>) {
+    ) -> ([u64; 2], Option<LiveEntry>) {
         let key = Key { address, device };
         let mut entry = self.blocks.entry(key);
         let stamps = [self.stamp(&key, newest_of_thread), self.stamp(&key, newest_of_thread)];
         (stamps, if has_block { entry.take() } else { None })
     }
 
-    /// Returns the addresses of the blocks that begin within a range of a device. Visits all blocks.
+    /// Returns the addresses of the blocks that begin in a range of a device's addresses. Visits all blocks.
     #[cfg(feature = "cuda")]
-    pub(crate) fn within(&self, device: DeviceId, addresses: std::ops::Range<u64>) -> Vec<u64> {
+    pub(crate) fn addresses_in(&self, device: DeviceId, addresses: std::ops::Range<u64>) -> Vec<u64> {
         self.blocks.rows(Vec::new(), |key, _| {
             (key.device == device && addresses.contains(&key.address)).then_some(key.address)
         })
@@ -323,21 +329,21 @@ impl LiveTable {
         device: DeviceId,
         address: u64,
         newest_of_thread: &Cell<u64>,
-    ) -> (u64, Option<Live>) {
+    ) -> (u64, Option<LiveEntry>) {
         let key = Key { address, device };
         let mut entry = self.blocks.entry(key);
         (self.stamp(&key, newest_of_thread), entry.take())
     }
 
-    /// Changes a block in place (a free that was requested but is not complete). Returns the stamp and the block
-    /// before the change.
+    /// Changes a block in place, as when its free was requested but is not complete. Returns the stamp, and a copy of
+    /// the block before the change.
     pub(crate) fn update(
         &self,
         device: DeviceId,
         address: u64,
         newest_of_thread: &Cell<u64>,
-        change: impl FnOnce(&mut Live),
-    ) -> (u64, Option<Live>) {
+        change: impl FnOnce(&mut LiveEntry),
+    ) -> (u64, Option<LiveEntry>) {
         let key = Key { address, device };
         let mut entry = self.blocks.entry(key);
         let ticks = self.stamp(&key, newest_of_thread);
@@ -349,24 +355,24 @@ impl LiveTable {
         (ticks, before)
     }
 
-    /// Puts a block back whose free failed, as if nothing had happened.
-    pub(crate) fn put_back(&self, device: DeviceId, address: u64, block: Live) {
+    /// Restores a block whose free failed.
+    pub(crate) fn restore(&self, device: DeviceId, address: u64, block: LiveEntry) {
         let found = self.entry_with_room(Key { address, device });
         let Ok(mut entry) = found else {
             drop(found);
             return self.count_untracked(device);
         };
         if entry.get().is_none() {
-            entry.put(block);
+            entry.insert(block);
         }
     }
 
-    /// Returns how many blocks had no room.
+    /// Returns the number of blocks for which there was no room.
     pub(crate) fn untracked(&self) -> u64 {
         self.untracked.load(Ordering::Relaxed)
     }
 
-    /// Returns how many blocks it holds. Takes each shard's lock for a moment.
+    /// Returns the number of blocks in the table. Locks each shard briefly.
     pub(crate) fn len(&self) -> usize {
         self.blocks.len()
     }
@@ -376,21 +382,24 @@ impl LiveTable {
         self.buckets.load(Ordering::Relaxed) * BUCKET_BYTES + size_of_val(&*self.newest)
     }
 
-    /// Frees room that some of the shards needed once and no longer use: if live blocks move about, each shard would
-    /// keep the most it ever held. Called once a chunk; all shards have had their turn after 64 calls. Never waits.
+    /// Shrinks some of the shards, if they no longer need their capacity: as blocks are freed and allocated elsewhere,
+    /// each shard would otherwise keep the largest capacity that it ever needed. Called once per chunk; after 64 calls
+    /// all shards were visited. Never waits.
     #[cold]
-    pub(crate) fn tidy(&self) {
-        const AT_ONCE: usize = 8;
-        /// Smaller shards stay as they are, unless another one had no room.
-        const SMALL: usize = 1024;
-        const SMALL_AND_TIGHT: usize = 8;
-        let small = if self.untracked() == 0 { SMALL } else { SMALL_AND_TIGHT };
-        let first = self.next_to_tidy.fetch_add(AT_ONCE, Ordering::Relaxed);
-        let less = (first..first + AT_ONCE).map(|next| self.blocks.shrink(next % SHARDS, small)).sum();
+    pub(crate) fn shrink_some_shards(&self) {
+        const SHARDS_PER_CALL: usize = 8;
+        /// Smaller shards are not shrunk, unless some block had no room.
+        const MIN_CAPACITY: usize = 1024;
+        const MIN_CAPACITY_IF_TIGHT: usize = 8;
+        let min_capacity = if self.untracked() == 0 { MIN_CAPACITY } else { MIN_CAPACITY_IF_TIGHT };
+        let first = self.next_to_shrink.fetch_add(SHARDS_PER_CALL, Ordering::Relaxed);
+        let less = (first..first + SHARDS_PER_CALL)
+            .map(|next| self.blocks.shrink(next % SHARDS, min_capacity))
+            .sum();
         self.buckets.fetch_sub(less, Ordering::Relaxed);
     }
 
-    /// Returns the newest stamp so far; 0 before the first.
+    /// Returns the newest stamp so far; 0 before the first event.
     pub(crate) fn newest_ticks(&self) -> u64 {
         self.newest.iter().map(|newest| newest.0.load(Ordering::Relaxed)).max().unwrap_or(0)
     }
@@ -404,16 +413,17 @@ impl LiveTable {
     }
 
     /// Returns the block that begins at an address, if one is live.
-    pub(crate) fn get(&self, device: DeviceId, address: u64) -> Option<Live> {
+    pub(crate) fn get(&self, device: DeviceId, address: u64) -> Option<LiveEntry> {
         self.blocks.get(&Key { address, device })
     }
 
-    /// Calls `see` with each block, shard by shard: each is locked meanwhile, so `see` takes no lock and no memory.
-    pub(crate) fn each(&self, mut see: impl FnMut(DeviceId, &Live)) {
-        self.blocks.each(|key, block| see(key.device, block));
+    /// Calls `visit` with each block. Each shard is locked while its blocks are visited, so `visit` must neither lock
+    /// nor allocate.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(DeviceId, &LiveEntry)) {
+        self.blocks.for_each(|key, block| visit(key.device, block));
     }
 
-    /// Returns a copy of all blocks, shard by shard: each shard is locked only while it is copied.
+    /// Returns a copy of all blocks. Each shard is locked only while it is copied.
     pub(crate) fn blocks(&self) -> Vec<LiveBlock> {
         let blocks = Vec::with_capacity(self.blocks.len());
         self.blocks.rows(blocks, |key, block| Some(block_of(key.device, key.address, block)))
@@ -421,7 +431,7 @@ impl LiveTable {
 }
 
 /// Returns the model's row for a live block.
-pub(crate) fn block_of(device: DeviceId, address: u64, live: &Live) -> LiveBlock {
+pub(crate) fn block_of(device: DeviceId, address: u64, live: &LiveEntry) -> LiveBlock {
     LiveBlock {
         device,
         address,
@@ -442,7 +452,7 @@ mod tests {
 
     const DEVICES: [DeviceId; 3] = [DeviceId::HOST, DeviceId(0), DeviceId::PINNED];
 
-    /// Returns the shard, and checks that the map computes the same.
+    /// Returns the shard of a block, after checking that the map computes the same one.
     fn shard(table: &LiveTable, device: DeviceId, address: u64) -> usize {
         let key = Key { address, device };
         assert_eq!(table.shard(&key), table.blocks.shard_of(&key));
@@ -454,24 +464,24 @@ mod tests {
         let table = LiveTable::new();
         let region_bytes = 1_u64 << REGION_BITS;
         for device in DEVICES {
-            let mut of_all: HashMap<usize, usize> = HashMap::new();
+            let mut regions_of_shard: HashMap<usize, usize> = HashMap::new();
             for region in 0..1000_u64 {
                 let start = 0x7f00_0000_0000 + region * region_bytes;
                 let blocks = (start..start + region_bytes).step_by(4096);
                 let shards: HashSet<usize> = blocks.map(|address| shard(&table, device, address)).collect();
-                assert_eq!(shards.len(), 1 << SHARDS_OF_REGION_BITS);
-                shards.into_iter().for_each(|shard| *of_all.entry(shard).or_default() += 1);
+                assert_eq!(shards.len(), 1 << SHARDS_PER_REGION_BITS);
+                shards.into_iter().for_each(|shard| *regions_of_shard.entry(shard).or_default() += 1);
             }
-            // 4,000 in 512 shards: some eight in each.
-            assert!(of_all.len() > SHARDS * 9 / 10, "{}", of_all.len());
-            assert!(of_all.values().all(|&count| count <= 40), "{of_all:?}");
+            // 4,000 uses of 512 shards: about eight of each.
+            assert!(regions_of_shard.len() > SHARDS * 9 / 10, "{}", regions_of_shard.len());
+            assert!(regions_of_shard.values().all(|&count| count <= 40), "{regions_of_shard:?}");
         }
     }
 
     #[test]
     fn blocks_of_a_shard_have_different_slots() {
-        let hash = |address| ByRegion::default().hash_one(Key { address, device: DeviceId::HOST });
-        // For any distance of the blocks, the bits that choose a slot and those of the tag vary.
+        let hash = |address| RegionHasher::default().hash_one(Key { address, device: DeviceId::HOST });
+        // For any distance between blocks, the bits that choose a slot vary, and so do those of the tag.
         for step in [16_u64, 48, 64, 512, 4096, 65_536, 1 << 21] {
             let hashes: Vec<u64> = (0..4096).map(|number| hash(0x7f12_3456_0000 + number * step)).collect();
             let low: HashSet<u64> = hashes.iter().map(|hash| hash % 4096).collect();
@@ -485,7 +495,7 @@ mod tests {
     fn stamps_of_an_address_rise_across_threads() {
         let table = LiveTable::new();
         let (one, other) = (Cell::new(0), Cell::new(0));
-        let block = Live {
+        let block = LiveEntry {
             ticks: 0,
             size_bytes: 1,
             stream: StreamId(0),
@@ -497,7 +507,7 @@ mod tests {
         let mut newest = 0;
         for number in 0..1000 {
             let (newest_of_thread, address) = (if number % 2 == 0 { &one } else { &other }, 0x1000);
-            let Inserted { ticks, replaced, is_tracked } =
+            let InsertResult { ticks, replaced, is_tracked } =
                 table.insert(DeviceId(0), address, block, newest_of_thread);
             assert!(ticks > newest && replaced.is_none() && is_tracked);
             let (freed, known) =

@@ -1,5 +1,5 @@
-//! Merges the events of many chunks. The stamps within a chunk only grow, so that only chunks whose times overlap
-//! have to be sorted against each other: the events of a program with one thread are copied once, a chunk at a time.
+//! Merges the events of many chunks. The stamps within a chunk only increase, so that only chunks that overlap in time
+//! must be sorted together: the events of a single-threaded program are copied once, one chunk at a time.
 
 use super::chunk::Chunk;
 use super::settings;
@@ -7,7 +7,7 @@ use memtrack_model::event::Event;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A range of a chunk's events. Contains the events at its creation, not those pushed since.
+/// A range of a chunk's events: those that existed when the range was created, not those pushed since.
 pub(super) struct Run {
     chunk: Arc<Chunk<Event>>,
     rows: Range<usize>,
@@ -16,7 +16,8 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Returns the events of a chunk stamped `since..=moment`, and those after; each `None` if there are none.
+    /// Returns the events of a chunk stamped `since..=moment`, and those stamped later; `None` instead of an empty
+    /// range.
     pub(super) fn split(chunk: Arc<Chunk<Event>>, since: u64, moment: u64) -> (Option<Self>, Option<Self>) {
         let len = chunk.len();
         let from = chunk.partition_point(len, |event| event.ticks < since);
@@ -30,8 +31,8 @@ impl Run {
         Some(Self { chunk, rows, first_ticks, last_ticks })
     }
 
-    /// Removes the actions that do not belong in recordings.
-    pub(super) fn wanted(self) -> Option<Self> {
+    /// Removes the events whose actions do not belong in recordings; `None` if none remain.
+    pub(super) fn without_unwanted(self) -> Option<Self> {
         let wanted: Vec<Event> = self.events().filter(|event| settings::is_wanted(event.action)).collect();
         let rows = 0..wanted.len();
         if rows == (0..self.rows.len()) {
@@ -41,19 +42,19 @@ impl Run {
         }
     }
 
-    /// Returns how many events it has.
+    /// Returns the number of events in the range.
     pub(super) fn len(&self) -> u64 {
         self.rows.len() as u64
     }
 
-    /// Returns its events.
+    /// Returns the events in the range.
     pub(super) fn events(&self) -> impl DoubleEndedIterator<Item = Event> {
         self.chunk.iter_rows(self.rows.clone())
     }
 }
 
-/// Passes the newest `max_entries` events of the `runs` to `sink`, in merge order (by stamp, then by thread) and some
-/// at a time. A run is dropped as soon as it is copied.
+/// Passes the newest `max_entries` events of the `runs` to `sink` in batches, in merge order (by stamp, then by
+/// thread). Each run is dropped as soon as it is copied.
 pub(super) fn newest(mut runs: Vec<Run>, max_entries: u64, mut sink: impl FnMut(&[Event])) {
     let mut surplus = runs.iter().map(Run::len).sum::<u64>().saturating_sub(max_entries);
     runs.sort_by_key(|run| run.first_ticks);
@@ -61,16 +62,16 @@ pub(super) fn newest(mut runs: Vec<Run>, max_entries: u64, mut sink: impl FnMut(
     let mut events = Vec::new();
     while let Some(run) = runs.next() {
         let mut last_ticks = run.last_ticks;
-        let mut one_run = true;
+        let mut is_single_run = true;
         events.clear();
         events.extend(run.events());
         drop(run);
         while let Some(overlapping) = runs.next_if(|next| next.first_ticks <= last_ticks) {
             last_ticks = last_ticks.max(overlapping.last_ticks);
             events.extend(overlapping.events());
-            one_run = false;
+            is_single_run = false;
         }
-        if !one_run {
+        if !is_single_run {
             events.sort_by_key(|event| (event.ticks, event.thread));
         }
         let skipped = surplus.min(events.len() as u64);

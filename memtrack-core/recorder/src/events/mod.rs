@@ -1,6 +1,6 @@
-//! The recorder: takes alloc and free events from any thread and keeps the newest events, the live blocks, and exact
-//! sums. This module is the interface for allocators that report to it; the host heap's allocator and the CUDA hooks
-//! use the same one.
+//! The recorder: receives alloc and free events from any thread and keeps the newest events, the live blocks, and exact
+//! sums. This module is the interface for allocators that report to the recorder; the host heap's allocator and the
+//! CUDA hooks use it, too.
 //!
 //! While nothing is monitored, a report costs only a load and a branch. Report a free **before** the memory is freed
 //! and an allocation **after** it was obtained: another thread may receive the same address in between.
@@ -62,7 +62,7 @@ pub use clock::{ns_per_tick, ticks};
 pub(crate) use current_thread::{CurrentThread, without_hook};
 pub use current_thread::{scope_changed, with_room};
 pub use fork::{ForkCell, generation, watch as watch_forks};
-pub use hooks::{Freed, Hook, Inside};
+pub use hooks::{FreeInProgress, Hook, HookContext};
 #[cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]
 pub use inherit::may_write_file;
 pub use marks::mark;
@@ -88,10 +88,10 @@ use segments::Segments;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The process's one recorder; a forked child makes its own.
+/// The process's only recorder; a forked child creates its own.
 pub static RECORDER: ForkCell<Recorder> = ForkCell::new(Recorder::new);
 
-/// Returns how many blocks the live table holds. Visits each shard: a microsecond or two.
+/// Returns the number of blocks in the live table. Visits each shard: a microsecond or two.
 pub(crate) fn live_blocks() -> u64 {
     RECORDER.get().live.len() as u64
 }
@@ -99,8 +99,8 @@ pub(crate) fn live_blocks() -> u64 {
 /// The state that all threads share.
 #[doc(hidden)]
 pub struct Recorder {
-    /// The process that it records. A process with another id that sees it shares this one's memory until it calls
-    /// `exec`.
+    /// The id of the recorded process. A process with another id that reads this field shares the recorded process's
+    /// memory until it calls `exec`.
     #[cfg(feature = "cuda")]
     process: u32,
     same_memory: SameMemory,
@@ -112,24 +112,24 @@ pub struct Recorder {
     #[cfg(feature = "cuda")]
     pub readings: driver_readings::Readings,
     store: Mutex<Store>,
-    /// The stream, locked by the thread that writes it; never locked under the store's lock.
+    /// The stream, locked by the thread that writes it; never locked while the store is locked.
     target: streaming::TargetLock,
     /// Whether the stream was given up because writes to its disk did not complete.
     stalled: AtomicU8,
     stream_thread: stream_thread::StreamThread,
-    /// The capacity, in events, of the chunks that are being filled.
-    being_filled: AtomicU64,
-    /// The lowest device beyond those that can be distinguished, until it was reported.
+    /// The total capacity, in events, of the chunks that are being filled.
+    filling_events: AtomicU64,
+    /// The lowest device that was omitted because there were too many, until it is reported.
     lowest_omitted: AtomicU16,
 }
 
-/// The heap's number, which is always recorded: no device was omitted.
+/// No device was omitted: the number of the heap, which never is.
 const NONE_OMITTED: u16 = DeviceId::HOST.0;
 
-/// Full chunks, and those that wait for the stream. Locked only briefly.
+/// The full chunks, including those that wait for the stream. Locked only briefly.
 struct Store {
     rings: [Ring; DEVICE_SLOTS],
-    /// Set while a snapshot is being taken: then no chunk is dropped.
+    /// Set while a snapshot is taken: no chunk is dropped then.
     keeps_all: bool,
     /// Present while a stream is open.
     queue: Option<streaming::Queue>,
@@ -160,7 +160,7 @@ impl Recorder {
             }),
             stalled: AtomicU8::new(streaming::NOT_STALLED),
             stream_thread: stream_thread::StreamThread::default(),
-            being_filled: AtomicU64::new(0),
+            filling_events: AtomicU64::new(0),
             lowest_omitted: AtomicU16::new(NONE_OMITTED),
         }
     }
@@ -169,18 +169,18 @@ impl Recorder {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a thread's full chunk; `replace` puts the next one in its place while the store is locked, so that a
-    /// collector sees each event exactly once. If there is a stream, the chunk is passed to it afterwards.
-    fn take_over(&self, device: DeviceId, full: Option<Arc<Chunk<Event>>>, replace: impl FnOnce()) {
+    /// Stores a thread's full chunk; `replace` installs the thread's next chunk while the store is locked, so that a
+    /// collector visits each event exactly once. If there is a stream, the chunk is then passed to it.
+    fn store_full_chunk(&self, device: DeviceId, full: Option<Arc<Chunk<Event>>>, replace: impl FnOnce()) {
         let slot = slot_of(device);
         // Memory is allocated before the store is locked, and freed after it is unlocked.
-        let (mut dropped, mut room) = (ring::Dropped::new(), Ring::room(0));
+        let (mut dropped, mut memory) = (ring::DroppedChunks::new(), Ring::allocate(0));
         let mut store = self.store();
-        while let Some(needed) = slot.and_then(|slot| store.rings[slot].needs_room()) {
+        while let Some(needed) = slot.and_then(|slot| store.rings[slot].needed_capacity()) {
             drop(store);
-            room = Ring::room(needed);
+            memory = Ring::allocate(needed);
             store = self.store();
-            slot.iter().for_each(|&slot| store.rings[slot].grow(&mut room));
+            slot.iter().for_each(|&slot| store.rings[slot].grow(&mut memory));
         }
         replace();
         let (Some(full), Some(slot)) = (full, slot) else { return };
@@ -188,29 +188,29 @@ impl Recorder {
         let bound = if store.keeps_all { u64::MAX } else { settings::ring_entries() };
         store.rings[slot].push(full, settings::start_ticks(), bound, &mut dropped);
         drop(store);
-        drop((dropped, room));
+        drop((dropped, memory));
         if let Some(must_wait) = must_wait {
             self.stream_full_chunks(must_wait);
         }
     }
 
-    /// Notes a device beyond those that can be distinguished. Called inside a hook, where nothing may be printed: it
-    /// is reported at the end.
+    /// Notes a device that is omitted because there are too many. Called inside a hook, where nothing may be printed:
+    /// the device is reported at the end.
     #[cold]
-    fn too_many_devices(&self, device: DeviceId) {
+    fn note_omitted_device(&self, device: DeviceId) {
         self.lowest_omitted.fetch_min(device.0, Ordering::Relaxed);
     }
 
-    /// Returns the message about devices that were not recorded, once; `None` if there are none.
-    fn omitted_devices(&self) -> Option<String> {
+    /// Returns the message about devices that were omitted; `None` if there are none, or if this was called before.
+    fn omitted_devices_message(&self) -> Option<String> {
         let lowest = self.lowest_omitted.swap(NONE_OMITTED, Ordering::Relaxed);
         let device = (lowest != NONE_OMITTED).then_some(DeviceId(lowest))?;
         Some(format!("{device} is not recorded: at most 31 devices (0 to 30) can be told apart"))
     }
 }
 
-/// Records that a block of `size_bytes` at `address` was allocated for a client. The stack and the scope are the
-/// caller's.
+/// Records that a block of `size_bytes` at `address` was allocated for a client, with the stack and the scope of the
+/// calling thread.
 #[inline]
 pub fn record_alloc(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
     if !switch::is_on(switch::EVENTS | switch::ACCOUNTS) {
@@ -225,8 +225,8 @@ pub fn record_alloc(device: DeviceId, stream: StreamId, address: u64, size_bytes
     }
 }
 
-/// Records that a block is about to be freed at once. `stream` and `size_bytes` (as requested at its allocation) are
-/// used only if the allocation was not recorded. Completes the free of a block whose free was requested earlier.
+/// Records that a block is about to be freed immediately. `stream` and `size_bytes` (as requested at its allocation)
+/// are used only if the allocation was not recorded. If the free of the block was requested earlier, this completes it.
 #[inline]
 pub fn record_free(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
     free(device, stream, address, size_bytes, false);
@@ -262,42 +262,42 @@ fn free(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64, compl
         accounts::freeing(device, address);
     }
     if let Some(hook) = Hook::enter() {
-        let freed = hook.free(device, address);
-        hook.freed(freed, size_bytes, stream, completes);
+        let freed = hook.begin_free(device, address);
+        hook.finish_free(freed, size_bytes, stream, completes);
     }
 }
 
 /// Records that a segment of `size_bytes` was allocated by the driver; blocks are allocated from it.
 #[inline]
 pub fn record_segment_alloc(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
-    other(Action::SegmentAlloc, device, stream, address, size_bytes);
+    record_without_block(Action::SegmentAlloc, device, stream, address, size_bytes);
 }
 
 /// Records that a segment is about to be returned to the driver.
 #[inline]
 pub fn record_segment_free(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
-    other(Action::SegmentFree, device, stream, address, size_bytes);
+    record_without_block(Action::SegmentFree, device, stream, address, size_bytes);
 }
 
 /// Records that pages were mapped into an expandable segment.
 #[inline]
 pub fn record_segment_map(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
-    other(Action::SegmentMap, device, stream, address, size_bytes);
+    record_without_block(Action::SegmentMap, device, stream, address, size_bytes);
 }
 
 /// Records that pages are about to be unmapped from an expandable segment.
 #[inline]
 pub fn record_segment_unmap(device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
-    other(Action::SegmentUnmap, device, stream, address, size_bytes);
+    record_without_block(Action::SegmentUnmap, device, stream, address, size_bytes);
 }
 
-/// Records that an allocation of `requested_bytes` failed for good, while the device reported `device_free_bytes`
-/// free of `device_total_bytes` (0 if unknown). Call it when all retries have failed and before the error is
-/// returned.
+/// Records that an allocation of `requested_bytes` finally failed, while the device reported `device_free_bytes` free
+/// of `device_total_bytes` (0 if unknown). Call this when all retries have failed and before the error is returned.
 ///
-/// After the event is recorded, [`Options::dump_on_oom`] is obeyed, and then the observers of
-/// [`attach_out_of_memory_observer`] are called on this thread, also while nothing is monitored. So hold no lock that
-/// they may need. It never panics, and only records the event when an observer itself runs out of memory.
+/// After the event is recorded, a dump is written if [`Options::dump_on_oom`] requests it, and then the observers of
+/// [`attach_out_of_memory_observer`] are called on this thread, also while nothing is monitored. So the caller must
+/// hold no lock that they may need. This function never panics. If an observer itself runs out of memory, the nested
+/// call only records the event.
 #[cold]
 pub fn record_oom(
     device: DeviceId,
@@ -306,11 +306,11 @@ pub fn record_oom(
     device_free_bytes: u64,
     device_total_bytes: u64,
 ) {
-    other(Action::Oom, device, stream, device_free_bytes, requested_bytes);
+    record_without_block(Action::Oom, device, stream, device_free_bytes, requested_bytes);
     oom::report(&OutOfMemory::new(device, stream, requested_bytes, device_free_bytes, device_total_bytes));
 }
 
-/// Returns the bytes of the tables that know their own size.
+/// Returns the total memory of the tables that can report their size.
 pub(crate) fn table_bytes() -> usize {
     if !RECORDER.is_made() {
         return 0;
@@ -318,16 +318,16 @@ pub(crate) fn table_bytes() -> usize {
     let recorder = RECORDER.get();
     let _inside = crate::reentry::enter();
     #[cfg(feature = "cuda")]
-    let of_driver = recorder.driver.bytes();
+    let driver_bytes = recorder.driver.bytes();
     #[cfg(not(feature = "cuda"))]
-    let of_driver = 0;
-    let segments = recorder.segments.bytes() + of_driver;
+    let driver_bytes = 0;
+    let segments = recorder.segments.bytes() + driver_bytes;
     let names = thread_names::names_bytes() + binaries::list_bytes();
     recorder.live.table_bytes() + segments + recorder.stacks.table_bytes() + names
 }
 
-fn other(action: Action, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
+fn record_without_block(action: Action, device: DeviceId, stream: StreamId, address: u64, size_bytes: u64) {
     if let Some(hook) = Hook::enter() {
-        hook.other(action, device, stream, address, size_bytes);
+        hook.record_without_block(action, device, stream, address, size_bytes);
     }
 }

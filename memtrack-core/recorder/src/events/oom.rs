@@ -1,10 +1,9 @@
-//! Handles the report of an allocator that memory ran out: prints the holders of memory and writes a dump if
-//! the options request it, then calls the program's observers. All of it happens after the hook, on the thread
-//! that ran out; an error here is printed and goes no further, because the program may go on without that
-//! memory.
+//! Handles an allocator's report that memory ran out: prints what holds the memory and writes a dump if the options
+//! request it, then calls the program's observers. All of this happens after the hook, on the thread whose request
+//! failed; an error here is only printed, because the program may continue without that memory.
 //!
-//! **How many dumps stay?** Eight per session: the first, and the newest seven, which from the ninth on take a fiftieth
-//! of the time at most (`pace`).
+//! **How many dumps are kept?** Eight per session: the first one and the newest seven. From the ninth on, writing them
+//! takes at most a fiftieth of the time (`pace`).
 
 use super::fork::ForkCell;
 use super::{report_hook, session};
@@ -17,16 +16,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
-/// The most dumps of one session that are kept: a program may run out again and again.
+/// The maximum number of dumps that are kept per session: a program may run out of memory again and again.
 const MAX_DUMPS: u64 = 8;
 
 type Observe = dyn Fn(&OutOfMemory) + Send + Sync;
-/// With their ids, in the order in which they were attached.
+/// The observers with their ids, in the order in which they were attached.
 type Observers = Vec<(u64, Arc<Observe>)>;
 
 static OBSERVERS: ForkCell<RwLock<Observers>> = ForkCell::new(RwLock::default);
 
-/// An attached observer. It stays attached when this is dropped, as PyTorch's do.
+/// A handle to an attached observer. The observer stays attached when the handle is dropped, as in PyTorch.
 #[derive(Debug)]
 pub struct OutOfMemoryObserver {
     id: u64,
@@ -60,7 +59,7 @@ pub fn attach_out_of_memory_observer(
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
     let observer: Arc<Observe> = Arc::new(observer);
-    // Before any fork whose child must not inherit the list.
+    // Called first, so that no forked child inherits the list.
     super::fork::watch();
     let _inside = reentry::enter();
     OBSERVERS.get().write().unwrap_or_else(PoisonError::into_inner).push((id, observer));
@@ -76,7 +75,8 @@ impl OutOfMemoryObserver {
             let place = observers.iter().position(|(id, _)| *id == self.id);
             place.map(|place| observers.remove(place))
         };
-        // The closure is the program's and may do anything when it is dropped: not under the lock.
+        // The closure belongs to the program and may do anything when it is dropped, so the lock must be released
+        // before.
         drop(detached);
     }
 }
@@ -85,52 +85,52 @@ thread_local! {
     static REPORTING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Exists while the thread is reporting that memory ran out.
-struct Reporting;
+/// A guard that exists while the thread is reporting that memory ran out.
+struct ReportGuard;
 
-impl Reporting {
-    /// Begins, unless the thread is reporting already.
+impl ReportGuard {
+    /// Returns the guard, unless the thread is already reporting.
     fn begin() -> Option<Self> {
         (!REPORTING.replace(true)).then_some(Self)
     }
 }
 
-impl Drop for Reporting {
+impl Drop for ReportGuard {
     fn drop(&mut self) {
         REPORTING.set(false);
     }
 }
 
-/// Writes a dump if that is wanted, and calls the observers. Never panics.
+/// Prints the report and writes a dump if the options request them, and calls the observers. Never panics.
 pub(super) fn report(oom: &OutOfMemory) {
     if reentry::is_inside() {
         return;
     }
-    let Some(_reporting) = Reporting::begin() else { return };
-    guarded("saying who holds the memory", || report_hook::at_oom(oom));
-    guarded("the dump at out of memory", || dump(oom));
+    let Some(_reporting) = ReportGuard::begin() else { return };
+    catch_panic("saying who holds the memory", || report_hook::at_oom(oom));
+    catch_panic("the dump at out of memory", || dump(oom));
     let mut observers: Vec<Arc<Observe>> = {
         let _inside = reentry::enter();
         let observers = OBSERVERS.get().read().unwrap_or_else(PoisonError::into_inner);
         observers.iter().map(|(_, observer)| Arc::clone(observer)).collect()
     };
-    // The observers are the program's, including their drop; the list is memtrack's.
+    // The observers, including their drop, belong to the program; the list belongs to memtrack.
     for observer in observers.drain(..) {
-        guarded("an observer of out of memory", move || observer(oom));
+        catch_panic("an observer of out of memory", move || observer(oom));
     }
     let _inside = reentry::enter();
     drop(observers);
 }
 
-/// Reports that the host's heap refused a request: prints who holds it. Nothing is dumped and no observer called,
-/// because there would be no memory for that. Never panics.
+/// Reports that the host heap refused a request: prints what holds its memory. No dump is written and no observer is
+/// called, because there would be no memory for that. Never panics.
 #[cold]
 pub(crate) fn report_heap_refusal(requested_bytes: u64) {
     if reentry::is_inside() {
         return;
     }
-    let Some(_reporting) = Reporting::begin() else { return };
-    guarded("saying who holds the heap", || report_hook::at_refusal(requested_bytes));
+    let Some(_reporting) = ReportGuard::begin() else { return };
+    catch_panic("saying who holds the heap", || report_hook::at_refusal(requested_bytes));
 }
 
 fn dump(oom: &OutOfMemory) {
@@ -138,18 +138,18 @@ fn dump(oom: &OutOfMemory) {
     let begin = Instant::now();
     let Some((snapshot, path)) = session::dump_on_oom(MAX_DUMPS) else { return };
     let written = session::with_file_name(&path, || (session::dumper().write)(&snapshot, &path));
-    session::dumped_on_oom(begin.elapsed());
+    session::note_dump(begin.elapsed());
     match written {
         Ok(()) => print(format_args!("{oom}; wrote {}", path.display())),
         Err(error) => print(format_args!("{oom}; the dump could not be written: {error}")),
     }
 }
 
-/// Does something that may panic, and prints a message if it does.
-fn guarded(what: &str, act: impl FnOnce()) {
+/// Calls `act`, and prints a message if it panics.
+fn catch_panic(what: &str, act: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(act)) {
         print(format_args!("{what} panicked; the program goes on"));
-        // Its destructor could panic once more.
+        // Not dropped, because its destructor could panic as well.
         std::mem::forget(payload);
     }
 }

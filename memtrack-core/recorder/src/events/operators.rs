@@ -1,11 +1,11 @@
-//! The log of operators: which scopes are entered and left, and which tensors the program reports, line by line in
-//! the encoding of the file. Written only while a session requests it ([`switch::OPERATORS`]).
+//! The log of operators: which scopes are entered and left, and which tensors the program reports, as lines in the
+//! encoding of the file. Written only while a session requests it ([`switch::OPERATORS`]).
 //!
-//! Lines go into pieces of 64 KiB, behind the lock of one of a few shards, chosen by the thread's number: so the
-//! lines of a thread are in order, and threads rarely meet. A line has a stamp of the same kind as events (greater
-//! than the thread's newest), so that both can be merged. Under a lock bytes are copied and nothing is allocated.
-//! When all pieces together have reached the bound, nothing more is written and further lines are counted: the first
-//! lines (the parameters) are needed to understand the later ones.
+//! Lines are appended to pieces of 64 KiB, each protected by the lock of a shard that is chosen by the thread's number:
+//! so the lines of a thread are in order, and threads rarely contend. Lines are stamped like events (greater than the
+//! thread's newest stamp), so that both can be merged. While a lock is held, bytes are copied and nothing is allocated.
+//! When all pieces together have reached the bound, further lines are only counted: the first lines (the parameters)
+//! are kept because they are needed to understand the later ones.
 
 use super::clock;
 use super::fork::ForkCell;
@@ -18,13 +18,13 @@ use memtrack_model::snapshot::{OperatorLines, OperatorLog};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The bytes of a piece.
+/// The size of a piece.
 const PIECE_BYTES: usize = 64 << 10;
-/// The most pieces.
+/// The maximum number of pieces.
 const MAX_PIECES: usize = 1 << 10;
 const SHARDS: usize = 16;
 
-/// The most memory that the log can take.
+/// The maximum memory of the log.
 #[cfg(test)]
 pub(super) const MAX_BYTES: usize = MAX_PIECES * (PIECE_BYTES + SHARDS * size_of::<Arc<Piece>>());
 
@@ -32,7 +32,7 @@ static LOG: ForkCell<Log> = ForkCell::new(|| Log::new(MAX_PIECES));
 
 struct Log {
     shards: [Mutex<Shard>; SHARDS],
-    /// The number of pieces that exist or are being made, and its bound.
+    /// The number of pieces that exist or are being created; at most `max_pieces`.
     pieces: AtomicUsize,
     max_pieces: usize,
     left_out: AtomicU64,
@@ -40,7 +40,7 @@ struct Log {
 
 struct Shard {
     filling: Option<Arc<Piece>>,
-    /// Has room for the largest number of pieces, so that it never grows.
+    /// Has capacity for the maximum number of pieces, so that it never grows.
     full: Vec<Arc<Piece>>,
 }
 
@@ -79,12 +79,12 @@ impl Log {
         }
     }
 
-    /// Calls `write` with a piece that has room for a line. If there can be none, the line is counted.
+    /// Calls `write` with a piece that has room for a line. If the bound is reached, the line is only counted.
     fn append(&self, number: usize, ticks: u64, write: impl FnOnce(&mut Piece)) {
         let shard = &self.shards[number % SHARDS];
         let mut fresh = None;
         loop {
-            let mut shard = locked(shard);
+            let mut shard = lock_shard(shard);
             if let Some(piece) = shard.with_room() {
                 write(piece);
                 break;
@@ -94,7 +94,7 @@ impl Log {
                 shard.full.extend(full);
                 continue;
             }
-            // Made under no lock.
+            // A new piece is allocated while the shard is not locked.
             drop(shard);
             let more = |pieces| (pieces < self.max_pieces).then_some(pieces + 1);
             if self.pieces.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
@@ -104,7 +104,7 @@ impl Log {
             fresh = Some(Arc::new(Piece::new(ticks)));
         }
         if fresh.is_some() {
-            // Another thread was faster.
+            // Another thread has added a piece meanwhile.
             self.pieces.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -115,7 +115,7 @@ impl Log {
             let (full, filling) = {
                 let mut full = Vec::with_capacity(self.max_pieces);
                 let mut lines = Vec::with_capacity(PIECE_BYTES);
-                let shard = locked(shard);
+                let shard = lock_shard(shard);
                 full.extend(shard.full.iter().cloned());
                 let filling = shard.filling.as_ref().map(|piece| {
                     lines.extend_from_slice(&piece.lines);
@@ -133,7 +133,7 @@ impl Log {
         for shard in &self.shards {
             let room = Vec::with_capacity(self.max_pieces);
             let (filling, full) = {
-                let mut shard = locked(shard);
+                let mut shard = lock_shard(shard);
                 (shard.filling.take(), std::mem::replace(&mut shard.full, room))
             };
             self.pieces.fetch_sub(full.len() + usize::from(filling.is_some()), Ordering::Relaxed);
@@ -143,20 +143,20 @@ impl Log {
 }
 
 impl Shard {
-    /// Returns the piece that is being filled, if a line fits.
+    /// Returns the piece that is being filled if it has room for a line.
     fn with_room(&mut self) -> Option<&mut Piece> {
         let piece = self.filling.as_mut().and_then(Arc::get_mut)?;
         (piece.lines.len() + MAX_FRAMED_BYTES <= PIECE_BYTES).then_some(piece)
     }
 }
 
-fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+fn lock_shard(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Logs that the calling thread has entered a scope.
 #[inline]
-pub(crate) fn entered(scope: ScopeId) {
+pub(crate) fn log_enter(scope: ScopeId) {
     if switch::is_on(switch::OPERATORS) {
         write_now(OperatorLine::enter, scope);
     }
@@ -164,7 +164,7 @@ pub(crate) fn entered(scope: ScopeId) {
 
 /// Logs that the calling thread has left a scope.
 #[inline]
-pub(crate) fn left(scope: ScopeId) {
+pub(crate) fn log_leave(scope: ScopeId) {
     if switch::is_on(switch::OPERATORS) {
         write_now(OperatorLine::leave, scope);
     }
@@ -178,7 +178,7 @@ fn write_now(line: fn(ScopeId) -> OperatorLine, scope: ScopeId) {
 /// Logs a line, if operators are recorded and the thread is not inside memtrack.
 pub(crate) fn write(line: &OperatorLine) {
     let Some(hook) = Hook::enter() else { return };
-    // Checked again, now that a collector can see that this thread is active.
+    // Checked again, now that the thread is marked active for collectors.
     if !switch::is_on(switch::OPERATORS) {
         return;
     }

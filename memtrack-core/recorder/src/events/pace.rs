@@ -1,12 +1,12 @@
 //! Limits how often the program can trigger an expensive operation: a service whose requests panic must not spend its
-//! time writing its recording.
+//! time writing recordings.
 
 use std::time::{Duration, Instant};
 
-/// After an operation, it rests for so many times its duration: it may take a fiftieth of the time.
+/// The time until the operation is allowed again, relative to its duration: it may take a fiftieth of the time.
 const REST_FACTOR: u32 = 50;
 
-/// The end of the rest after the last operation.
+/// A rate limit for an operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     next_allowed: Option<Instant>,

@@ -1,12 +1,13 @@
-//! The files of a stream: one, or the remaining parts of a stream with a bound. The newest part has the stream's own
-//! name; when the next one begins it is renamed to that name plus its number, and the oldest parts are removed so
-//! that all together stay within the bound.
+//! The files of a stream: a single file, or, if the stream has a size bound, the parts that remain. The newest part has
+//! the stream's name; when the next part begins, the number of the part is added to its name, and the oldest parts are
+//! removed so that all parts together stay within the bound.
 //!
-//! **How does a part begin without stopping the hooks?** The stamps of blocks show, address by address, what the live
-//! table, read afterwards, already contains (docs/FILES.md), so that any thread can begin a part, even in a forked
-//! child. Everything in the queue is written to it before it takes its place: the event of a block that was freed while
-//! the table was read is then in the file that lacks the block. With a bound of less than 64 MiB, fewer chunks may wait.
-//! Each part has all tables again, so it is an eighth of the bound, or twice its head where that is more.
+//! **How does a part begin without stopping the hooks?** The live table is read after the part's start moment, and the
+//! stamps of its blocks show, address by address, which events it already contains (docs/FILES.md). So any thread can
+//! begin a part, even in a forked child. All queued chunks are written to the new part before it takes its place: if a
+//! block was freed while the table was read, the part that lacks the block then contains its free. With a bound of less
+//! than 64 MiB, fewer chunks may wait. Each part repeats all tables, so its size is an eighth of the bound, or twice
+//! its head if that is more.
 
 use crate::guarded_file::{GuardedFile, Identity, identity, is_locked, try_lock, unlock};
 use memtrack_file::part::{is_unfinished, older_parts, part_numbers, part_path};
@@ -16,9 +17,9 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// A new part begins when the newest has reached one of so many equal shares of the bound.
+/// A new part begins when the newest one has reached the bound divided by this number.
 const PARTS: u64 = 8;
-/// The most unfinished recordings of earlier runs beside which a new one is put.
+/// The maximum number of unfinished recordings of earlier runs that are kept beside a new one.
 const MAX_UNFINISHED: u32 = 16;
 
 /// The file being written, and the older parts that are removed to make room for it.
@@ -32,7 +33,7 @@ pub(super) struct PartFile {
 #[derive(Debug)]
 struct OlderParts {
     max_bytes: u64,
-    /// Bytes of files that are still needed.
+    /// The bytes of the previous part, until the next one has taken its place.
     reserved_bytes: u64,
     parts: VecDeque<OlderPart>,
 }
@@ -56,7 +57,7 @@ impl OlderParts {
                 )));
             };
             all -= oldest.bytes;
-            // Another file that was put there stays.
+            // If the program has replaced the part by another file, that file is kept.
             if fs::symlink_metadata(&oldest.path).is_ok_and(|data| identity(&data) == oldest.identity) {
                 fs::remove_file(&oldest.path)?;
             }
@@ -66,36 +67,36 @@ impl OlderParts {
 }
 
 impl PartFile {
-    /// Makes the stream's only file, or its first part if all together may take `max_bytes`.
+    /// Wraps the stream's only file, or its first part if the stream is bounded by `max_bytes`.
     pub(super) fn first(file: File, max_bytes: Option<u64>) -> io::Result<Self> {
         let older =
             max_bytes.map(|max_bytes| OlderParts { max_bytes, reserved_bytes: 0, parts: VecDeque::new() });
         Ok(Self { file: GuardedFile::new(file)?, older })
     }
 
-    /// Returns how many bytes were written.
+    /// Returns the number of bytes written.
     pub(super) fn written(&self) -> u64 {
         self.file.written()
     }
 
-    /// Returns the size from which on a new part is due; `None` if there are no parts.
+    /// Returns the size at which a new part is due; `None` if the stream is a single file.
     pub(super) fn due_bytes(&self) -> Option<u64> {
         self.older.as_ref().map(|older| older.max_bytes / PARTS)
     }
 
-    /// Returns whether the file at `path` still is this one.
+    /// Returns whether this file is still the one at `path`.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         fs::metadata(path).is_ok_and(|data| identity(&data) == self.file.identity())
     }
 
-    /// Makes the next part, under a temporary name until it [takes its place](Self::take_place). From now on it
-    /// removes the older parts.
+    /// Creates the next part, which has a temporary name until it [takes its place](Self::take_place). From now on the
+    /// next part removes older ones.
     pub(super) fn next(&mut self, path: &Path) -> io::Result<Self> {
         if !self.is_at(path) {
             return Err(io::Error::other("the file was moved or replaced"));
         }
         let file = memtrack_file::create_file(&new_part_path(path))?;
-        // The lock marks the recording as in use, as the part before does.
+        // The lock marks the recording as in use, like that of the previous part.
         try_lock(&file);
         let mut next = Self { file: GuardedFile::new(file)?, older: self.older.take() };
         if let Some(older) = &mut next.older {
@@ -104,21 +105,21 @@ impl PartFile {
         Ok(next)
     }
 
-    /// Puts this part in the place of the one `before`, which had that number; at every moment there is a file at
-    /// `path`.
-    pub(super) fn take_place(&mut self, before: &Self, number: u64, path: &Path) -> io::Result<()> {
+    /// Renames the `previous` part by adding its `number`, and moves this part to `path`, so that there is a file at
+    /// `path` at every moment.
+    pub(super) fn take_place(&mut self, previous: &Self, number: u64, path: &Path) -> io::Result<()> {
         let (new_part, aside) = (new_part_path(path), part_path(path, number));
         match fs::hard_link(path, &aside) {
             Ok(()) => {}
-            // A file was put there since the number was chosen; it must not be replaced.
+            // A file with that name was created since the number was chosen; it must not be replaced.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(error),
-            // If links are not supported, there is no file for a moment.
+            // If links are not supported, there is no file at `path` for a moment.
             Err(_) => fs::rename(path, &aside)?,
         }
         fs::rename(new_part, path)?;
         if let Some(older) = &mut self.older {
             older.reserved_bytes = 0;
-            let (bytes, identity) = (before.file.written(), before.file.identity());
+            let (bytes, identity) = (previous.file.written(), previous.file.identity());
             older.parts.push_back(OlderPart { path: aside, identity, bytes });
         }
         Ok(())
@@ -131,9 +132,9 @@ fn new_part_path(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Removes a part that was begun and did not take its place.
+/// Removes a new part that did not take its place.
 pub(super) fn remove_new_part(path: &Path) {
-    // One that cannot be removed only takes up space.
+    // A file that cannot be removed only takes up space.
     let _ = fs::remove_file(new_part_path(path));
 }
 
@@ -159,14 +160,14 @@ pub(super) struct Destination {
 }
 
 impl Destination {
-    /// Opens the file at `path`, empty: a finished recording or another file there is replaced. An unfinished
-    /// recording is all that is left of an earlier run, and a recording in use belongs to another process: such a
-    /// file stays, and the stream goes beside it.
+    /// Opens and truncates the file at `path`: a finished recording or any other file there is replaced. An unfinished
+    /// recording is all that is left of an earlier run, and a recording in use belongs to another process: such a file
+    /// is kept, and the stream gets a new file beside it.
     ///
     /// # Errors
     /// Fails when no file can be created.
     pub(super) fn choose(path: &Path) -> io::Result<Self> {
-        let why = match claim(path)? {
+        let why = match open_or_keep(path)? {
             Ok(file) => return Ok(Self { file, path: path.to_owned(), note: None }),
             Err(why) => why,
         };
@@ -176,8 +177,7 @@ impl Destination {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
                 Ok(file) => {
-                    // Another process does not replace a file that it did not find there; the lock marks it as in
-                    // use.
+                    // No other process replaces a new file; the lock marks it as in use.
                     try_lock(&file);
                     let note = Some(why.note(path, &beside));
                     return Ok(Self { file, path: beside, note });
@@ -196,14 +196,14 @@ impl Destination {
 /// Why a file must not be replaced.
 #[derive(Clone, Copy)]
 enum KeepReason {
-    /// It is all that is left of an earlier run.
+    /// The file is all that is left of an earlier run.
     Unfinished,
-    /// Another process records into it.
+    /// Another process records into the file.
     InUse,
 }
 
 impl KeepReason {
-    /// Returns the message for the user about a stream that goes `beside` it.
+    /// Returns the message for the user that the stream is written to the file `beside` instead.
     fn note(self, path: &Path, beside: &Path) -> String {
         let (path, beside) = (path.display(), beside.display());
         match self {
@@ -217,8 +217,8 @@ impl KeepReason {
     }
 }
 
-/// Returns the file at `path`, empty and locked, or why it must not be replaced.
-fn claim(path: &Path) -> io::Result<Result<File, KeepReason>> {
+/// Opens, locks and truncates the file at `path`; returns why not if the file must not be replaced.
+fn open_or_keep(path: &Path) -> io::Result<Result<File, KeepReason>> {
     match memtrack_file::create_new_file(path) {
         Ok(file) if try_lock(&file) && is_at(&file, path)? => return Ok(Ok(file)),
         Ok(_) => return Ok(Err(KeepReason::InUse)),
@@ -234,24 +234,23 @@ fn claim(path: &Path) -> io::Result<Result<File, KeepReason>> {
         if !try_lock(&file) {
             return Ok(Err(KeepReason::InUse));
         }
-        // Checked again now that it is locked: until now another process may have written it, or put another in its
-        // place.
+        // Checked again now that the file is locked: until now another process may have written or replaced it.
         if is_unfinished_at(path)? || !is_at(&file, path)? {
             unlock(&file);
             return Ok(Err(KeepReason::InUse));
         }
-        // The parts of the finished recording that is replaced, which names them; one that cannot be removed only
-        // takes up space.
+        // The older parts of the finished recording that is replaced, which lists them, are removed; a file that cannot
+        // be removed only takes up space.
         older_parts(path).iter().for_each(|part| drop(fs::remove_file(part)));
         file.set_len(0)?;
     }
     Ok(Ok(file))
 }
 
-/// Returns whether the file is the one at `path`.
+/// Returns whether `file` is the file at `path`.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    let own = identity(&file.metadata()?);
-    Ok(fs::metadata(path).is_ok_and(|data| identity(&data) == own))
+    let expected = identity(&file.metadata()?);
+    Ok(fs::metadata(path).is_ok_and(|data| identity(&data) == expected))
 }
 
 /// Returns whether the file at `path` is a recording that was not finished.
@@ -262,7 +261,7 @@ fn is_unfinished_at(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Returns a number for a stream's first part such that no file has its name or that of a later one.
+/// Returns a number for a stream's first part such that no existing file has the name of that part or of a later one.
 pub(super) fn free_number(path: &Path) -> u64 {
     part_numbers(path).into_iter().max().map_or(1, |most| most + 1)
 }

@@ -1,11 +1,12 @@
-//! Prints the holders of memory to the program's log: when it runs out, before anything else, and at a dump.
-//! The report is formatted by a function that a higher layer registers ([`set_formatter`]); this module decides when, how
-//! often, and within which bounds it is printed.
+//! Prints to the program's stderr what holds the memory: when memory runs out, before anything else, and at a dump. The
+//! report is formatted by a function that a higher layer registers ([`set_formatter`]); this module decides when, how
+//! often, and within which limits the report is printed.
 //!
-//! First comes a line that needs neither memory nor locks, since the program may be gone in the next moment. Then, if
-//! there is memory for it, the report follows: of a snapshot without events, whose functions are symbolized for
-//! [`SYMBOL_TIME`] at most. It is made after the hook and under no lock; the session's lock is only tried, because a
-//! thread that runs out of memory may hold locks of the loader's or of the program's that others wait for.
+//! First comes a line that needs neither memory nor locks, since the program may end at any moment. Then, if there is
+//! memory for it, the report follows: it is made from a snapshot without events, whose functions are symbolized for
+//! [`SYMBOL_TIME`] at most. It is made after the hook and while no lock is held; the session's lock is waited for only
+//! briefly, because a thread that runs out of memory may hold locks of the dynamic linker or of the program that other
+//! threads wait for.
 
 use super::exit::lock_session_within;
 use super::pace::Pace;
@@ -22,21 +23,20 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The first reports of memory running out are printed without a delay; later ones take a fiftieth of the time.
-const UNTHROTTLED: u64 = 3;
-/// The longest time for symbolizing functions.
+/// The number of out-of-memory reports that are always printed; later ones may take a fiftieth of the time.
+const UNTHROTTLED_REPORTS: u64 = 3;
+/// The maximum time for symbolizing functions.
 pub const SYMBOL_TIME: Duration = Duration::from_millis(500);
-/// The time that the session's lock is waited for when a device is out of memory, while another thread may take
-/// a snapshot.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// The same in the middle of a program's request for memory.
-const HEAP_PATIENCE: Duration = Duration::from_millis(50);
-/// The time that the stream is waited for.
-const STREAM_PATIENCE: Duration = Duration::from_secs(1);
-/// The stack that symbolizing functions needs, in bytes, with room to spare.
+/// How long to wait for the session's lock when a device is out of memory: another thread may be taking a snapshot.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long to wait for the session's lock inside a program's `malloc`.
+const HEAP_SESSION_TIMEOUT: Duration = Duration::from_millis(50);
+/// How long to wait for the stream's lock.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(1);
+/// The stack needed to symbolize functions, with a margin.
 const STACK_BYTES: u64 = 768 << 10;
-/// The number of scopes that are added up when there is no memory for more.
-const SCOPES: usize = 256;
+/// The maximum number of scopes whose memory is added up when there is no memory for the report.
+const MAX_SCOPES: usize = 256;
 
 /// The context of a report.
 #[derive(Clone, Copy, Debug)]
@@ -44,37 +44,38 @@ const SCOPES: usize = 256;
 pub struct ReportContext<'a> {
     /// The request that failed, if memory ran out.
     pub refused: Option<&'a OutOfMemory>,
-    /// The moment, in ticks, from which growth is counted, and its name; `None`: the formatter chooses.
+    /// The moment, in ticks, since which growth is reported, and its name; `None` if the formatter chooses.
     pub since: Option<(u64, &'static str)>,
 }
 
-/// Formats a report: whole lines, each with `memtrack: ` before it. Empty if there is nothing to report.
+/// Formats a report: whole lines, each with the prefix `memtrack: `. Empty if there is nothing to report.
 pub type FormatReport = fn(&Snapshot, ReportContext<'_>) -> String;
 
 static FORMATTER: OnceLock<FormatReport> = OnceLock::new();
 
-/// Registers the function that formats the report; the first one registered stays. Without one nothing is printed.
+/// Registers the function that formats the report; later registrations have no effect. Without one, no report is
+/// printed.
 pub fn set_formatter(formatter: FormatReport) {
-    // It does not matter which one was first: their output is the same.
+    // It does not matter which one is registered: all produce the same output.
     let _ = FORMATTER.set(formatter);
 }
 
 /// The reports that a session has printed.
 #[derive(Debug, Default)]
 pub(super) struct PrintedReports {
-    /// The number of reported out-of-memory errors.
+    /// The number of out-of-memory errors that were reported.
     times: u64,
-    /// The number of unreported ones since the last report.
+    /// The number of out-of-memory errors since the last report that were not reported.
     skipped: u64,
     pace: Pace,
-    /// The last time, in ticks, and its name.
+    /// The moment of the last report, in ticks, and its name.
     last: Option<(u64, &'static str)>,
 }
 
 /// Reports that a device ran out of memory.
 pub(super) fn at_oom(oom: &OutOfMemory) {
     let _inside = reentry::enter();
-    report(oom, PATIENCE, || has_memory().is_ok());
+    report(oom, SESSION_TIMEOUT, || has_memory().is_ok());
 }
 
 /// Reports that the host's heap refused a request.
@@ -82,36 +83,36 @@ pub(super) fn at_refusal(requested_bytes: u64) {
     let has_stack = Hook::enter().is_some_and(|hook| hook.has_stack(STACK_BYTES));
     let _inside = reentry::enter();
     let oom = OutOfMemory::new(DeviceId::HOST, StreamId(0), requested_bytes, 0, 0);
-    // The time that a snapshot and some symbolized functions take at most, regardless of earlier reports.
+    // Enough for a snapshot and some symbolized functions.
     let has_memory = || {
         let wanted_bytes = 2 * usize::try_from(crate::host::own_bytes()).unwrap_or(0) + (64 << 20);
         !reserve::ran_out() && reserve::is_available(wanted_bytes)
     };
     match has_stack {
-        true => report(&oom, HEAP_PATIENCE, has_memory),
-        false => separate_stack::run(|| report(&oom, HEAP_PATIENCE, || false)),
+        true => report(&oom, HEAP_SESSION_TIMEOUT, has_memory),
+        false => separate_stack::run(|| report(&oom, HEAP_SESSION_TIMEOUT, || false)),
     }
 }
 
-fn report(oom: &OutOfMemory, patience: Duration, has_room: impl FnOnce() -> bool) {
+fn report(oom: &OutOfMemory, timeout: Duration, has_room: impl FnOnce() -> bool) {
     let begun = Instant::now();
-    let Some(skipped) = claim(patience) else { return };
+    let Some(skipped) = begin_report(timeout) else { return };
     let now = clock::ticks();
     let more = SkippedBefore(skipped);
-    message::print_without_allocating(format_args!("{oom}{}{more}", Inside(scope::current_node())));
-    let held = if has_room() { held(patience) } else { None };
-    match (held, FORMATTER.get()) {
+    message::print_without_allocating(format_args!("{oom}{}{more}", CurrentScope(scope::current_node())));
+    let holdings = if has_room() { holdings(timeout) } else { None };
+    match (holdings, FORMATTER.get()) {
         (Some((snapshot, since)), Some(formatter)) => {
             message::print_lines(&formatter(&snapshot, ReportContext { refused: Some(oom), since }));
         }
         (None, _) => print_largest_scopes(oom.device),
         _ => {}
     }
-    // The events up to here are in the file, even if the program ends now.
+    // So that the events up to here are in the file, even if the program ends now.
     if oom.device.is_accelerator() {
-        RECORDER.get().stream_parts_within(STREAM_PATIENCE);
+        RECORDER.get().stream_all_chunks_within(STREAM_TIMEOUT);
     }
-    if let Some(mut session) = lock_session_within(patience)
+    if let Some(mut session) = lock_session_within(timeout)
         && let Some(running) = session.as_mut()
     {
         running.reports.pace.done(begun.elapsed());
@@ -119,12 +120,13 @@ fn report(oom: &OutOfMemory, patience: Duration, has_room: impl FnOnce() -> bool
     }
 }
 
-/// Returns whether to report now that memory ran out; if so, returns how often that was not reported since the last time.
-fn claim(patience: Duration) -> Option<u64> {
-    let mut session = lock_session_within(patience)?;
+/// Decides whether to report now that memory ran out: if so, returns how often that was not reported since the last
+/// report.
+fn begin_report(timeout: Duration) -> Option<u64> {
+    let mut session = lock_session_within(timeout)?;
     let running = session.as_mut().filter(|running| running.options.reports_on_oom())?;
     let reports = &mut running.reports;
-    if reports.times >= UNTHROTTLED && !reports.pace.is_due() {
+    if reports.times >= UNTHROTTLED_REPORTS && !reports.pace.is_due() {
         reports.skipped += 1;
         return None;
     }
@@ -132,20 +134,20 @@ fn claim(patience: Duration) -> Option<u64> {
     Some(std::mem::take(&mut reports.skipped))
 }
 
-/// Returns a snapshot of the memory held, and when it was last reported.
-fn held(patience: Duration) -> Option<(Snapshot, Option<(u64, &'static str)>)> {
+/// Returns a snapshot of the memory held, and the moment and name of the last report.
+fn holdings(timeout: Duration) -> Option<(Snapshot, Option<(u64, &'static str)>)> {
     FORMATTER.get()?;
-    let session = lock_session_within(patience)?;
+    let session = lock_session_within(timeout)?;
     let running = session.as_ref()?;
-    Some((RECORDER.get().holdings(&running.options, &running.baseline), running.reports.last))
+    Some((RECORDER.get().snapshot_without_events(&running.options, &running.baseline), running.reports.last))
 }
 
-/// Prints the holders of memory in a snapshot that is about to be dumped, if the session's options request it.
-/// The caller holds no lock.
+/// Prints what holds the memory in a snapshot that is about to be dumped, if the session's options request it. The
+/// caller must hold no lock.
 pub fn at_dump(snapshot: &Snapshot) {
     let _inside = reentry::enter();
     let since = {
-        let Some(mut session) = lock_session_within(PATIENCE) else { return };
+        let Some(mut session) = lock_session_within(SESSION_TIMEOUT) else { return };
         let Some(running) = session.as_mut().filter(|running| running.options.reports_on_oom()) else {
             return;
         };
@@ -158,7 +160,7 @@ pub fn at_dump(snapshot: &Snapshot) {
 }
 
 impl PrintedReports {
-    /// Prints how often memory ran out without a report, once. The caller holds no lock.
+    /// Prints how often memory ran out without a report. The caller must hold no lock.
     pub(super) fn print_skipped(self) {
         if self.skipped > 0 {
             let times = self.skipped;
@@ -168,7 +170,7 @@ impl PrintedReports {
     }
 }
 
-/// The number of skipped reports.
+/// Formats the number of skipped reports.
 struct SkippedBefore(u64);
 
 impl fmt::Display for SkippedBefore {
@@ -181,10 +183,10 @@ impl fmt::Display for SkippedBefore {
     }
 }
 
-/// The thread's current scope: the names on its path, outermost first, formatted without memory.
-struct Inside(Option<&'static ScopeNode>);
+/// Formats the thread's current scope: the names on its path, outermost first. Does not allocate.
+struct CurrentScope(Option<&'static ScopeNode>);
 
-impl fmt::Display for Inside {
+impl fmt::Display for CurrentScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             None => Ok(()),
@@ -193,17 +195,17 @@ impl fmt::Display for Inside {
     }
 }
 
-/// The most scopes shown in a path, the innermost ones.
-const DEEPEST: usize = 16;
+/// The maximum number of scopes printed in a path: the innermost ones.
+const MAX_PATH_NAMES: usize = 16;
 
-/// A scope's path, as `encoder.attn.matmul`.
+/// Formats a scope's path, such as `encoder.attn.matmul`.
 struct Path(Option<&'static ScopeNode>);
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut names = [""; DEEPEST];
+        let mut names = [""; MAX_PATH_NAMES];
         let mut count = 0;
-        for node in scope::outwards(self.0).filter(|node| node.kind != ScopeKind::Root).take(DEEPEST) {
+        for node in scope::outwards(self.0).filter(|node| node.kind != ScopeKind::Root).take(MAX_PATH_NAMES) {
             names[count] = node.name();
             count += 1;
         }
@@ -219,20 +221,21 @@ impl fmt::Display for Path {
     }
 }
 
-/// Prints which scopes hold the most of a device: the only report possible without memory. Sampled blocks are
-/// omitted, so it covers the blocks that are tracked one by one.
+/// Prints which scopes hold the most memory of a device: the only report possible without memory. Sampled blocks are
+/// omitted, so it covers the blocks that are tracked individually.
 fn print_largest_scopes(device: DeviceId) {
-    let mut sums = [(ScopeId::NONE, 0_u64); SCOPES];
+    let mut sums = [(ScopeId::NONE, 0_u64); MAX_SCOPES];
     let mut all = 0_u64;
     let recorder = RECORDER.get();
-    recorder.live.each(|of, live| {
-        if of != device || live.pending_free || live.flags.contains(EventFlags::SAMPLED) {
+    recorder.live.for_each(|block_device, live| {
+        if block_device != device || live.pending_free || live.flags.contains(EventFlags::SAMPLED) {
             return;
         }
         all = all.saturating_add(live.size_bytes);
-        let start = live.scope.index() % SCOPES;
-        let mut places = (0..SCOPES).map(|step| (start + step) % SCOPES);
-        // SkippedBefore scopes than fit are rare, and omitted: the numbers of the others stay correct.
+        let start = live.scope.index() % MAX_SCOPES;
+        let mut places = (0..MAX_SCOPES).map(|step| (start + step) % MAX_SCOPES);
+        // If there are more scopes than fit, which is rare, the rest are omitted; the numbers of the others stay
+        // correct.
         if let Some(place) = places.find(|&place| sums[place].1 == 0 || sums[place].0 == live.scope) {
             sums[place] = (live.scope, sums[place].1.saturating_add(live.size_bytes));
         }

@@ -1,6 +1,6 @@
 //! The ring of full chunks, one per device. It keeps the newest `max_entries` events in merge order and at most one
-//! chunk more: a chunk is dropped once as many events as the bound lie in chunks that begin after it ended. A
-//! snapshot makes the result exact: it sorts the remaining events and takes the newest.
+//! more chunk: a chunk is dropped once chunks that begin after its end contain `max_entries` events. A snapshot makes
+//! the result exact: it sorts the remaining events and takes the newest.
 
 use super::chunk::Chunk;
 use super::hooks::FIRST_CHUNK_EVENTS;
@@ -9,36 +9,36 @@ use memtrack_model::event::Event;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The largest chunk that a thread fills before it passes it on.
+/// The maximum number of events in a chunk.
 pub(crate) const CHUNK_EVENTS: u32 = 4096;
 
-struct Full {
+struct FullChunk {
     first_ticks: u64,
     last_ticks: u64,
-    /// The events of the running session: the first ones may be older.
+    /// The number of events that belong to the running session: the first ones may be older.
     counted: u64,
     events: Arc<Chunk<Event>>,
 }
 
-/// One device's full chunks, ordered by their last stamp.
+/// The full chunks of a device, ordered by their last stamps.
 #[derive(Default)]
 pub(crate) struct Ring {
-    chunks: VecDeque<Full>,
+    chunks: VecDeque<FullChunk>,
     len: u64,
     evicted: u64,
 }
 
 /// Chunks removed from a ring, to be freed after its lock is released.
-pub(crate) struct Dropped(Vec<Arc<Chunk<Event>>>);
+pub(crate) struct DroppedChunks(Vec<Arc<Chunk<Event>>>);
 
-impl Dropped {
-    /// The most chunks at once: as many of the smallest chunks as a large one replaces. A ring that has to drop more,
-    /// because it dropped nothing while a snapshot was taken, continues with the next chunk.
-    const MOST: usize = (CHUNK_EVENTS / FIRST_CHUNK_EVENTS) as usize + 1;
+impl DroppedChunks {
+    /// The maximum number of chunks dropped at once: as many of the smallest chunks as a large one replaces. If more
+    /// must be dropped, because none were while a snapshot was taken, the rest follow with the next chunk.
+    const MAX_CHUNKS: usize = (CHUNK_EVENTS / FIRST_CHUNK_EVENTS) as usize + 1;
 
-    /// Makes room for some, before the ring is locked.
+    /// Allocates the memory for the list; called before the ring is locked.
     pub(crate) fn new() -> Self {
-        Self(Vec::with_capacity(Self::MOST))
+        Self(Vec::with_capacity(Self::MAX_CHUNKS))
     }
 
     fn is_full(&self) -> bool {
@@ -46,43 +46,43 @@ impl Dropped {
     }
 }
 
-/// Room for a ring's chunks, made while it is not locked.
-pub(crate) struct Room(VecDeque<Full>);
+/// Larger memory for a ring, allocated while the ring is not locked.
+pub(crate) struct RingMemory(VecDeque<FullChunk>);
 
 impl Ring {
-    /// Returns how many chunks there are.
+    /// Returns the number of chunks.
     pub(crate) fn chunk_count(&self) -> usize {
         self.chunks.len()
     }
 
-    /// Returns whether another chunk needs room: if so, returns for how many chunks to make some.
-    pub(crate) fn needs_room(&self) -> Option<usize> {
+    /// Returns the capacity to grow to if the ring is full; `None` if there is room for another chunk.
+    pub(crate) fn needed_capacity(&self) -> Option<usize> {
         (self.chunks.len() == self.chunks.capacity()).then(|| (2 * self.chunks.len()).max(16))
     }
 
-    /// Makes room for so many chunks.
-    pub(crate) fn room(chunks: usize) -> Room {
-        Room(VecDeque::with_capacity(chunks))
+    /// Allocates memory for this number of chunks.
+    pub(crate) fn allocate(chunks: usize) -> RingMemory {
+        RingMemory(VecDeque::with_capacity(chunks))
     }
 
-    /// Moves the chunks to `room`, if it is larger. Afterwards `room` holds the memory to free.
-    pub(crate) fn grow(&mut self, room: &mut Room) {
-        if room.0.capacity() > self.chunks.capacity() {
-            std::mem::swap(&mut self.chunks, &mut room.0);
-            self.chunks.extend(room.0.drain(..));
+    /// Moves the chunks to `memory` if that is larger. Afterwards `memory` is the one to free.
+    pub(crate) fn grow(&mut self, memory: &mut RingMemory) {
+        if memory.0.capacity() > self.chunks.capacity() {
+            std::mem::swap(&mut self.chunks, &mut memory.0);
+            self.chunks.extend(memory.0.drain(..));
         }
     }
 
-    /// Adds a full chunk, for which there is room and whose events count from the tick `since` on. Afterwards
-    /// `dropped` holds the chunks beyond the bound.
+    /// Adds a full chunk, for which there must be room; its events before the tick `since` are not counted. Moves the
+    /// chunks beyond the bound to `dropped`.
     pub(crate) fn push(
         &mut self,
         chunk: Arc<Chunk<Event>>,
         since: u64,
         max_entries: u64,
-        dropped: &mut Dropped,
+        dropped: &mut DroppedChunks,
     ) {
-        // A thread's stamps only grow.
+        // The stamps of a thread only increase.
         let len = chunk.len();
         let stamp = |row: usize| chunk.iter_rows(row..row + 1).next().map(|event| event.ticks);
         let Some((first_ticks, last_ticks)) = len.checked_sub(1).and_then(|last| stamp(0).zip(stamp(last)))
@@ -96,13 +96,13 @@ impl Ring {
             len - from
         } as u64;
         self.len += u64::from(chunk.capacity());
-        let full = Full { first_ticks, last_ticks, counted, events: chunk };
+        let full = FullChunk { first_ticks, last_ticks, counted, events: chunk };
         let place = self.chunks.partition_point(|other| other.last_ticks <= last_ticks);
         self.chunks.insert(place, full);
         self.evict(max_entries, dropped);
     }
 
-    fn evict(&mut self, max_entries: u64, dropped: &mut Dropped) {
+    fn evict(&mut self, max_entries: u64, dropped: &mut DroppedChunks) {
         while !dropped.is_full()
             && let Some(oldest) = self.chunks.front()
         {
@@ -120,17 +120,17 @@ impl Ring {
         }
     }
 
-    /// Returns the chunks held, for a reader that copies them after the lock is released.
+    /// Returns the chunks, for a reader that copies their events after the lock is released.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = Arc<Chunk<Event>>> {
         self.chunks.iter().map(|full| Arc::clone(&full.events))
     }
 
-    /// Returns how many events were dropped because of the bound.
+    /// Returns the number of events that were dropped because of the bound.
     pub(crate) fn evicted(&self) -> u64 {
         self.evicted
     }
 
-    /// Takes all chunks out.
+    /// Removes and returns all chunks.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Arc<Chunk<Event>>> {
         self.len = 0;
         self.chunks.drain(..).map(|full| full.events)
@@ -165,17 +165,17 @@ mod tests {
             action: Action::Alloc,
             flags: EventFlags::default(),
         };
-        // SAFETY: the test's chunk has one writer, this thread.
+        // SAFETY: this thread is the only writer of the test's chunk.
         unsafe { chunk.push(event) }
     }
 
-    /// Adds a chunk in the way the recorder does.
+    /// Adds a chunk as the recorder does.
     fn keep(ring: &mut Ring, chunk: Arc<Chunk<Event>>, since: u64, max_entries: u64) {
-        if let Some(chunks) = ring.needs_room() {
-            ring.grow(&mut Ring::room(chunks));
+        if let Some(chunks) = ring.needed_capacity() {
+            ring.grow(&mut Ring::allocate(chunks));
         }
         let capacity = ring.chunks.capacity();
-        ring.push(chunk, since, max_entries, &mut Dropped::new());
+        ring.push(chunk, since, max_entries, &mut DroppedChunks::new());
         assert_eq!(ring.chunks.capacity(), capacity, "it grew under its lock");
     }
 
@@ -190,7 +190,7 @@ mod tests {
     fn the_newest_events_survive_in_any_order_of_chunks() {
         for max_entries in 1..12 {
             let mut ring = Ring::default();
-            // A slow thread's chunk spans everything and comes in the middle.
+            // The third chunk, of a slow thread, overlaps all others.
             for ticks in [&[1, 4][..], &[5, 6], &[2, 3, 11], &[7, 8], &[9, 10]] {
                 keep(&mut ring, chunk(ticks), 0, max_entries);
             }
@@ -207,7 +207,7 @@ mod tests {
             keep(&mut ring, chunk(&ticks), 5, 25);
             assert!(ring.len <= 35, "{} events held", ring.len);
         }
-        // The first five are older than the session.
+        // The first five events are older than the session.
         assert_eq!(ring.evicted() + ring.len, 10_000 - 5);
     }
 }

@@ -1,9 +1,8 @@
-//! Distinguishes a process that has a copy of the recorder's memory from the one to which the recorder belongs.
-//! Children of `fork` are announced by handlers ([`super::fork`]), those of `_Fork` and of `clone` are not: they
-//! would write into their parent's stream. A child of `vfork` shares its parent's memory, and its actions count as
-//! its parent's.
+//! Distinguishes a process that has a copy of the recorder's memory from the process to which the recorder belongs. In
+//! children of `fork` a handler is called ([`super::fork`]), but not in those of `_Fork` and `clone`: they would write
+//! to their parent's stream. A child of `vfork` shares its parent's memory, and its actions count as its parent's.
 //!
-//! **How is a copy recognised without a handler?** By a page that the kernel empties in copies (`MADV_WIPEONFORK`).
+//! **How is a copy recognised without a handler?** By a page that the kernel zeroes in copies (`MADV_WIPEONFORK`).
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,36 +10,38 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 const PAGE_BYTES: usize = 4096;
 const MARKED: u32 = 1;
 
-/// A page that the system zeroes in a copy of the process. It is part of the program, not a mapping: so libraries are
-/// loaded at the same addresses as without memtrack.
+/// A page that the system zeroes in a copy of the process. It is a static, not a mapping, so that libraries are loaded
+/// at the same addresses as without memtrack.
 #[repr(align(4096))]
 struct Page([AtomicU32; PAGE_BYTES / size_of::<AtomicU32>()]);
 
 static PAGE: Page = Page([const { AtomicU32::new(0) }; PAGE_BYTES / size_of::<AtomicU32>()]);
-static IS_EMPTIED: AtomicBool = AtomicBool::new(false);
+static IS_WIPED_ON_FORK: AtomicBool = AtomicBool::new(false);
 
-/// The memory of the process in which it was made.
+/// A marker for the memory of the process in which it was created.
 pub(super) struct SameMemory(());
 
 impl SameMemory {
-    /// Marks the calling process, which is announced by fork handlers if it is a child.
+    /// Marks the memory of the calling process, which is not a copy, or is a child in which the fork handler was
+    /// called.
     pub(super) fn new() -> Self {
         PAGE.0[0].store(MARKED, Ordering::Relaxed);
-        IS_EMPTIED.store(is_emptied_in_copies(), Ordering::Release);
+        IS_WIPED_ON_FORK.store(request_wipe_on_fork(), Ordering::Release);
         Self(())
     }
 
-    /// Returns whether this is that process, or one that shares its memory.
+    /// Returns whether the calling process is the marked one, or one that shares its memory.
     #[inline(always)]
     pub(super) fn is_here(&self) -> bool {
-        PAGE.0[0].load(Ordering::Relaxed) == MARKED || !IS_EMPTIED.load(Ordering::Acquire)
+        PAGE.0[0].load(Ordering::Relaxed) == MARKED || !IS_WIPED_ON_FORK.load(Ordering::Acquire)
     }
 }
 
-/// Makes the system zero the page in copies; false if it cannot.
+/// Makes the system zero the page in copies of the process; returns false if the system cannot.
 #[cfg(target_os = "linux")]
-fn is_emptied_in_copies() -> bool {
-    // SAFETY: queries a number; the advice is for a page that holds nothing else, if pages have that size.
+fn request_wipe_on_fork() -> bool {
+    // SAFETY: `sysconf` only queries a number; the advice applies to a page that contains nothing else, if pages have
+    // that size.
     unsafe {
         libc::sysconf(libc::_SC_PAGESIZE) == PAGE_BYTES as libc::c_long
             && libc::madvise((&raw const PAGE).cast_mut().cast(), PAGE_BYTES, libc::MADV_WIPEONFORK) == 0
@@ -48,7 +49,7 @@ fn is_emptied_in_copies() -> bool {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn is_emptied_in_copies() -> bool {
+fn request_wipe_on_fork() -> bool {
     false
 }
 
@@ -59,16 +60,16 @@ mod tests {
     #[test]
     fn a_copy_of_the_process_is_recognized() {
         let here = SameMemory::new();
-        assert!(here.is_here() && IS_EMPTIED.load(Ordering::Acquire));
-        // SAFETY: the child reads one word and ends.
+        assert!(here.is_here() && IS_WIPED_ON_FORK.load(Ordering::Acquire));
+        // SAFETY: the child only reads one word and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let code = i32::from(here.is_here());
-            // SAFETY: ends the child at once.
+            // SAFETY: the call only ends the child.
             unsafe { libc::_exit(code) };
         }
         let mut status = -1;
-        // SAFETY: waits for that child.
+        // SAFETY: the call waits for that child.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(status, 0, "the child took itself for its parent");
         assert!(here.is_here());

@@ -1,15 +1,15 @@
-//! The exact sums allocated by each scope, at no cost per allocation: a thread's running sums
-//! ([`Totals`](super::totals::Totals)) are read when it changes its scope, and their growth is added to the scope
-//! that was current.
+//! The exact sums of the memory that each scope allocated, at no cost per allocation: a thread's running sums
+//! ([`Totals`](super::totals::Totals)) are read when its current scope changes, and their growth is added to the scope
+//! that was current until then.
 //!
-//! One row of two atomics per device and scope. Several threads may add to one row, with locked instructions,
-//! but only those that have allocated since their last change do. A collector adds the allocations in scopes
-//! that are still open: exactly for its own thread and for all that change no scope meanwhile; for one that
-//! does, the blocks since its last change may be missing.
+//! There is one row of two atomics per device and scope. Several threads may add to the same row, with locked
+//! instructions, but only those that have allocated since their last scope change do. A collector adds the allocations
+//! in scopes that are still current: exactly for its own thread and for all threads whose scope does not change
+//! meanwhile; for the others, the blocks since their last scope change may be missing.
 //!
-//! **What does it cost?** Two locked additions when a thread that has allocated changes its scope, and 1 MiB of address
-//! space per device, of which only the pages in use take memory. A change marks the thread as active, as a hook does, so
-//! that a session begins and ends between changes.
+//! **What does it cost?** Two locked additions when the scope of a thread that has allocated changes, and 1 MiB of
+//! address space per device, of which only the pages in use take memory. During a change the thread is marked as
+//! active, as in a hook, so that sessions begin and end between changes.
 
 #![allow(unsafe_code)]
 
@@ -24,37 +24,37 @@ use memtrack_model::snapshot::{ScopeSum, ScopeSums};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes and blocks.
+/// The bytes and blocks that a scope allocated.
 #[derive(Default)]
 struct ScopeCounters([AtomicU64; 2]);
 
-/// The rows of a device, by [`row_of`]. 1 MiB of addresses; the system provides the pages that are used.
+/// The rows of a device, by [`row_of`]: 1 MiB of address space, of which only the pages in use take memory.
 struct Table(Zeroed<ScopeCounters>);
 
 /// The memory of a device's table.
 #[cfg(test)]
 pub(super) const TABLE_BYTES: usize = SCOPE_IDS * size_of::<ScopeCounters>();
 
-/// Abandoned in the child of a fork, whose scopes start at zero.
+/// The tables by device slot. A forked child abandons them: its scopes start at zero.
 static TABLES: [ForkCell<Table>; DEVICE_SLOTS] = [const { ForkCell::new(Table::new) }; DEVICE_SLOTS];
 
 impl Table {
     fn new() -> Self {
         internal_bytes::add(SCOPE_IDS * size_of::<ScopeCounters>());
-        // SAFETY: rows are numbers, and all zeros is one.
+        // SAFETY: rows are integers, for which zero is valid.
         Self(unsafe { Zeroed::new(SCOPE_IDS) })
     }
 }
 
-/// Returns the index of a scope's row. Scopes that were made one after another are on different cache lines: so
-/// threads in neighbouring scopes do not contend.
+/// Returns the index of a scope's row. Scopes with consecutive ids are on different cache lines, so that threads in
+/// such scopes do not contend.
 #[inline]
 fn row_of(scope: ScopeId) -> usize {
     let id = scope.index() % SCOPE_IDS;
     (id << 2 | id >> 14) % SCOPE_IDS
 }
 
-/// Adds to the sums of a scope; modulo 2^64, so that retracted amounts can be added too.
+/// Adds to the sums of a scope, modulo 2^64, so that negative amounts can be added, too.
 #[inline]
 pub(super) fn add(slot: usize, scope: ScopeId, bytes: u64, blocks: u64) {
     let ScopeCounters([bytes_sum, blocks_sum]) = &TABLES[slot].get().0[row_of(scope)];
@@ -62,7 +62,7 @@ pub(super) fn add(slot: usize, scope: ScopeId, bytes: u64, blocks: u64) {
     blocks_sum.fetch_add(blocks, Relaxed);
 }
 
-/// Resets the sums for a session that begins: nothing is recorded, and no hook runs.
+/// Resets the sums for a session that begins. Must be called while nothing is recorded and no hook runs.
 pub(super) fn begin() {
     scope::reset_folded();
     for table in TABLES.iter().filter(|table| table.is_made()) {
@@ -75,7 +75,7 @@ pub(super) fn begin() {
     }
 }
 
-/// Returns the sums of all scopes now, including those that are open.
+/// Returns the sums of all scopes now, including open ones.
 pub(super) fn all() -> ScopeSums {
     let ticks = clock::ticks();
     let mut sums: HashMap<(usize, ScopeId), [u64; 2]> = HashMap::new();
@@ -95,7 +95,7 @@ pub(super) fn all() -> ScopeSums {
         }
     }
     let row = |((slot, scope), [bytes, blocks]): ((usize, ScopeId), [u64; 2])| {
-        // Below zero for a moment, while another thread retracts an amount before it adds it.
+        // A sum may briefly be negative, when another thread has subtracted an amount that it has not added yet.
         let [allocated_bytes, allocations] = [bytes, blocks].map(|sum| (sum as i64).max(0) as u64);
         ScopeSum { device: device_of(slot), scope, allocated_bytes, allocations }
     };
@@ -105,20 +105,20 @@ pub(super) fn all() -> ScopeSums {
     ScopeSums { ticks, folded: scope::folded(), rows }
 }
 
-/// Updates of the stream thread between two writes of the sums: five seconds, …
+/// The number of updates of the stream thread between two writes of the sums: five seconds, …
 const UPDATES_BETWEEN_SUMS: usize = 10;
-/// … and one update more for so many rows, so that the sums of many scopes do not fill the disk.
+/// … and one more update per this many rows, so that the sums of many scopes do not fill the disk.
 const ROWS_PER_UPDATE: usize = 1000;
 
-/// The schedule for writing the sums to the stream, so that those of a killed program are recent.
+/// The schedule for writing the sums to the stream, so that the recording of a killed program has recent ones.
 #[derive(Default)]
-pub(super) struct Due {
+pub(super) struct WriteSchedule {
     updates_left: usize,
     written: Vec<ScopeSum>,
 }
 
-impl Due {
-    /// Called at each update: writes the sums if it is time and they have changed.
+impl WriteSchedule {
+    /// Writes the sums if they are due and have changed. Called at each update of the stream thread.
     pub(super) fn update(&mut self, recorder: &Recorder) {
         if self.updates_left > 0 {
             self.updates_left -= 1;
@@ -130,7 +130,7 @@ impl Due {
             return;
         }
         let peak = crate::host::counted_peak::so_far(clock::ticks());
-        recorder.with_stream(|stream| stream.attempt(|stream| stream.sums(&sums, peak.as_ref())));
+        recorder.with_stream(|stream| stream.attempt(|stream| stream.append_sums(&sums, peak.as_ref())));
         self.written = sums.rows;
     }
 }

@@ -1,37 +1,37 @@
-//! The segments that are held. A segment reported by the driver's hook also is a block, until a pool reports blocks
+//! The segments that exist. A segment reported by the driver's hook also counts as a block, until a pool reports blocks
 //! inside it: from then on the pool's blocks are the allocations, and the segment contains them.
 
 use super::settings;
 use super::threads::slot_of;
-use super::{Inside, scope_sums};
+use super::{HookContext, scope_sums};
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags};
 use memtrack_model::snapshot::Segment;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A segment, and which part of the program reported it.
+/// A segment and who reported it.
 #[derive(Clone, Copy)]
 pub(super) struct HeldSegment {
     pub(super) segment: Segment,
-    /// Reported by the driver's hook.
+    /// Whether the driver's hook reported the segment.
     pub(super) from_driver: bool,
-    /// It also counts as a block.
+    /// Whether the segment also counts as a block.
     pub(super) is_block: bool,
 }
 
-/// One segment may be held for so many blocks that may be tracked.
+/// The table has room for one segment per this many blocks that may be tracked.
 const BLOCKS_PER_SEGMENT: u64 = 8;
 
-/// Returns how many segments may be held, with so many live blocks.
+/// Returns the maximum number of segments for this maximum number of live blocks.
 pub(super) fn max_segments(live_blocks: u64) -> usize {
     usize::try_from(live_blocks / BLOCKS_PER_SEGMENT).unwrap_or(usize::MAX)
 }
 
-/// The memory of a segment: nodes of the map are at least half full, and usually two thirds.
+/// The maximum memory per segment: nodes of the map are at least half full, and usually two thirds.
 const SEGMENT_BYTES: usize = 2 * size_of::<((DeviceId, u64), HeldSegment)>();
 
-/// Returns the most memory that they can take.
+/// Returns the maximum memory of the segments.
 #[cfg(test)]
 pub(super) fn max_bytes(live_blocks: u64) -> usize {
     max_segments(live_blocks) * SEGMENT_BYTES
@@ -41,7 +41,7 @@ pub(super) fn max_bytes(live_blocks: u64) -> usize {
 #[derive(Default)]
 pub(super) struct Segments {
     held: Mutex<BTreeMap<(DeviceId, u64), HeldSegment>>,
-    /// The number of them that are also blocks: mostly none, and then a pool's report need not search.
+    /// The number of segments that also count as blocks: usually none, and then a pool's report need not search them.
     blocks: AtomicU64,
 }
 
@@ -50,7 +50,7 @@ impl Segments {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Updates the table with the report of an allocator.
+    /// Updates the table with a segment's event.
     pub(super) fn apply(&self, event: &Event) {
         let key = (event.device, event.address);
         match event.action {
@@ -72,13 +72,13 @@ impl Segments {
         }
     }
 
-    /// Returns whether no more fit.
+    /// Returns whether there is no room for another segment.
     #[cfg(feature = "cuda")]
     pub(super) fn is_full(&self) -> bool {
         self.lock().len() >= max_segments(settings::max_live_blocks())
     }
 
-    /// Returns the bytes that they take, approximately.
+    /// Returns the approximate memory of the segments.
     pub(super) fn bytes(&self) -> usize {
         self.lock().len() * SEGMENT_BYTES
     }
@@ -93,7 +93,7 @@ impl Segments {
         }
     }
 
-    /// Removes a driver's segment.
+    /// Removes and returns a segment, if the driver's hook reported it.
     #[cfg(feature = "cuda")]
     pub(super) fn remove_from_driver(&self, device: DeviceId, address: u64) -> Option<HeldSegment> {
         let mut held = self.lock();
@@ -105,9 +105,9 @@ impl Segments {
         Some(found)
     }
 
-    /// Puts a driver's segment back whose free failed.
+    /// Restores a driver's segment whose free failed.
     #[cfg(feature = "cuda")]
-    pub(super) fn put_back(&self, held: HeldSegment) {
+    pub(super) fn restore(&self, held: HeldSegment) {
         let key = (held.segment.device, held.segment.address);
         self.lock().insert(key, held);
         if held.is_block {
@@ -121,7 +121,7 @@ impl Segments {
         self.blocks.load(Ordering::Relaxed) != 0
     }
 
-    /// Makes the segment around an address no longer a block. Returns it if it was one.
+    /// Makes the segment that contains an address no longer count as a block. Returns the segment if it did.
     fn unmark_block(&self, device: DeviceId, address: u64) -> Option<Segment> {
         let mut held = self.lock();
         let (_, around) = held.range_mut(..=(device, address)).next_back()?;
@@ -141,11 +141,11 @@ impl Segments {
             .is_some_and(|held| held.from_driver && held.segment.size_bytes == size_bytes)
     }
 
-    /// Returns the segments made since `since`, up to `moment`, by device and address.
+    /// Returns the segments that were allocated in the ticks `since..=moment`, by device and address.
     pub(super) fn between(&self, since: u64, moment: u64) -> Vec<Segment> {
         let mut between = Vec::new();
         loop {
-            // Room is made without a lock held.
+            // Capacity is reserved while the segments are not locked.
             let count = self.lock().len();
             between.reserve(count);
             let held = self.lock();
@@ -161,16 +161,16 @@ impl Segments {
 
     /// Removes all segments.
     pub(super) fn clear(&self) {
-        let all = std::mem::take(&mut *self.lock());
-        // Not under the lock.
-        drop(all);
+        let segments = std::mem::take(&mut *self.lock());
+        // Freed after the lock is released.
+        drop(segments);
         self.blocks.store(0, Ordering::Relaxed);
     }
 }
 
-impl Inside {
-    /// Notes that a pool allocates a block at `address`: if that lies in a segment that still counts as a block, the
-    /// segment no longer does.
+impl HookContext {
+    /// Notes that a pool allocates a block at `address`: if the segment that contains it still counts as a block, it no
+    /// longer does from now on.
     #[inline(always)]
     pub(super) fn end_segment_block(self, device: DeviceId, address: u64) {
         if self.recorder.segments.has_blocks() {
@@ -181,12 +181,19 @@ impl Inside {
     #[cold]
     fn end_block_around(self, device: DeviceId, address: u64) {
         if let Some(segment) = self.recorder.segments.unmark_block(device, address) {
-            self.with_room(move || self.retract(&segment));
+            self.with_room(move || self.retract_block(&segment));
         }
     }
 
-    /// Returns whether the driver's hook has reported the segment that a pool reports: from now on its blocks are the pool's.
-    pub(super) fn is_claimed(self, action: Action, device: DeviceId, address: u64, size_bytes: u64) -> bool {
+    /// Returns whether the driver's hook has already reported the segment that a pool reports. If so, the segment no
+    /// longer counts as a block.
+    pub(super) fn is_reported_by_driver(
+        self,
+        action: Action,
+        device: DeviceId,
+        address: u64,
+        size_bytes: u64,
+    ) -> bool {
         let begins = matches!(action, Action::SegmentAlloc | Action::SegmentMap);
         if !begins || !self.recorder.segments.is_known_from_driver(device, address, size_bytes) {
             return false;
@@ -196,14 +203,14 @@ impl Inside {
     }
 
     #[cold]
-    fn retract(self, segment: &Segment) {
+    fn retract_block(self, segment: &Segment) {
         let Some(slot) = slot_of(segment.device) else { return };
         let newest = &self.thread.local().newest_ticks;
         let (ticks, block) = self.recorder.live.remove(segment.device, segment.address, newest);
         let Some(block) = block else { return };
         let totals = &self.thread.state.slots[slot].totals;
         totals.uncount_alloc(block.size_bytes);
-        // Nor did its scope allocate it.
+        // The scope did not allocate it, either.
         let less = [block.size_bytes, 1].map(u64::wrapping_neg);
         totals.report_growth(less);
         scope_sums::add(slot, block.scope, less[0], less[1]);

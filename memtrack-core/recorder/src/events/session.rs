@@ -1,5 +1,5 @@
-//! The running session: from the first `start` to the matching `stop`, on any threads. Monitors that overlap share
-//! one session, with the first one's options.
+//! The running session: from the first `start` to the matching `stop`, on any threads. Overlapping monitors share one
+//! session, with the options of the first one.
 
 use super::collect::Baseline;
 use super::fork::ForkCell;
@@ -27,13 +27,13 @@ pub(super) struct Session {
     monitors: u32,
     pub(super) options: Options,
     pub(super) baseline: Baseline,
-    /// The number of times that memory ran out and the recorder dumped itself.
+    /// The number of dumps that were written because memory ran out.
     dumps: u64,
-    /// The time at which the next dump is allowed, once the maximum number has been written.
+    /// Limits further dumps, once the maximum number has been written.
     pub(super) dump_pace: Pace,
-    /// The reports printed about who holds the memory.
+    /// The reports that were printed about what holds the memory.
     pub(super) reports: PrintedReports,
-    /// The time at which a caught panic may write the recording again.
+    /// Limits how often a panic that may be caught writes the recording.
     pub(super) panic_pace: Pace,
 }
 
@@ -52,21 +52,23 @@ impl Session {
     }
 }
 
-pub(super) static SESSION: ForkCell<Mutex<Option<Session>>> = ForkCell::new(|| Mutex::new(inherited()));
+pub(super) static SESSION: ForkCell<Mutex<Option<Session>>> =
+    ForkCell::new(|| Mutex::new(inherited_session()));
 
 fn session() -> MutexGuard<'static, Option<Session>> {
     SESSION.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts recording, or joins the running session. Returns whether the caller is now a monitor of it, to be ended by
-/// [`stop`]; it is not if it requested nothing and no session runs.
+/// Starts recording, or joins the running session. Returns whether the caller is now a monitor of the session and must
+/// call [`stop`]; false only if the options enable nothing and no session runs.
 ///
 /// # Errors
-/// Fails when the stream's file cannot be created, or a dump's name has no known format; nothing is recorded then.
+/// Fails when the stream's file cannot be created, or when the name of the dump has no known format; nothing is
+/// recorded then.
 pub fn start(options: &Options) -> io::Result<bool> {
     let _no_cancellation = signals::CancellationBlocked::now();
     let _inside = reentry::enter();
-    // The program may change its working directory later, as daemons do.
+    // Made absolute because the program may change its working directory later, as daemons do.
     let options = &options.clone().with_absolute_paths()?;
     let mut session = session();
     if let Some(running) = session.as_mut() {
@@ -93,17 +95,17 @@ pub fn start(options: &Options) -> io::Result<bool> {
     let recorder = RECORDER.get();
     recorder.clear();
     message::remember_destination();
-    let (mut unwritten, mut no_thread) = (None, None);
+    let (mut stream_error, mut thread_error) = (None, None);
     if let Some(path) = &options.output {
         exit::install_handlers();
         if options.stream {
             match with_file_name(path, || Stream::create(path, options)) {
                 Ok(stream) => {
                     recorder.open_stream(stream)?;
-                    no_thread = recorder.start_stream_thread().err();
+                    thread_error = recorder.start_stream_thread().err();
                 }
-                // Earlier runs must not keep the program from its work.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => unwritten = Some(error),
+                // The recordings of earlier runs must not prevent the program from starting.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => stream_error = Some(error),
                 Err(error) => return Err(error),
             }
         }
@@ -125,10 +127,10 @@ pub fn start(options: &Options) -> io::Result<bool> {
     let operators = if options.wants_operators() { switch::OPERATORS } else { 0 };
     switch::set(switch::EVENTS | switch::SCOPES | host | operators, true);
     drop(session);
-    if let Some(error) = unwritten {
+    if let Some(error) = stream_error {
         message::print(format_args!("this run is recorded in memory only: {error}"));
     }
-    if let Some(error) = no_thread {
+    if let Some(error) = thread_error {
         message::print(format_args!(
             "no thread for the stream, so chunks are written only when full: {error}"
         ));
@@ -139,7 +141,7 @@ pub fn start(options: &Options) -> io::Result<bool> {
 
 /// Ends one monitor. The last one ends the session and writes its recording.
 ///
-/// Returns the recording so far; an empty one if no session ran.
+/// Returns the recording so far (an empty one if no session ran), and whether it was written.
 pub fn stop() -> (Snapshot, io::Result<()>) {
     let _no_cancellation = signals::CancellationBlocked::now();
     read_driver();
@@ -169,10 +171,10 @@ pub fn stop() -> (Snapshot, io::Result<()>) {
     (snapshot, written)
 }
 
-/// Checks whether there is memory for a snapshot, as far as that can be known. Checked only if memory has run out
-/// before: then the program goes on without the recording.
+/// Checks whether there is memory for a snapshot, as far as that can be determined. Always succeeds unless memory has
+/// run out before; on an error, the program continues without the recording.
 pub(super) fn has_memory() -> io::Result<()> {
-    // Its tables, the buffers for writing them, and a margin.
+    // For the snapshot's tables, the buffers for writing them, and a margin.
     let wanted_bytes = || 3 * usize::try_from(crate::host::own_bytes()).unwrap_or(0) + (32 << 20);
     if !reserve::ran_out() || reserve::is_available(wanted_bytes()) {
         return Ok(());
@@ -181,24 +183,27 @@ pub(super) fn has_memory() -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::OutOfMemory, why))
 }
 
-/// Prints which forked processes wrote no file, which devices are in no recording, and whether the recording ended
-/// before the program. The caller holds no lock.
+/// Prints how many forked processes wrote no file, which devices were not recorded, and whether recording ended early
+/// because memory ran out. The caller must hold no lock.
 pub(super) fn report_omissions() {
     if reserve::ran_out() {
         message::print("memory ran out while recording: what happened after that is not in the recording");
     }
-    [RECORDER.get().omitted_devices(), omitted_children()].into_iter().flatten().for_each(message::print);
+    [RECORDER.get().omitted_devices_message(), omitted_children()]
+        .into_iter()
+        .flatten()
+        .for_each(message::print);
 }
 
-/// Switches everything off and waits for the hooks under way, so that everything collected next is of one moment: a
-/// stream must not hold an event that is younger than its list of live blocks.
+/// Switches recording off and waits for the running hooks, so that all data collected next is of the same moment: a
+/// stream must not contain an event that is newer than its list of live blocks.
 pub(super) fn end_recording() {
-    switch::set(switch::EVENTS | scope::switch_to_end() | switch::HOST | switch::OPERATORS, false);
+    switch::set(switch::EVENTS | scope::switch_to_turn_off() | switch::HOST | switch::OPERATORS, false);
     barrier::wait_for_hooks();
 }
 
-/// Reads the CUDA driver's memory figures for the next snapshot, if this thread has a context. Called before any
-/// lock.
+/// Reads the CUDA driver's memory figures for the next snapshot, if this thread has a context. Must be called while no
+/// lock is held.
 fn read_driver() {
     #[cfg(feature = "cuda")]
     super::driver_readings::read();
@@ -214,47 +219,47 @@ pub fn snapshot() -> Option<Snapshot> {
     Some(RECORDER.get().snapshot(&running.options, &running.baseline, false))
 }
 
-/// Returns the recording so far, and the file for a dump because memory ran out; `None` if no session runs, no dump
-/// is wanted, or there are as `many` and the last one is too recent. The first dump is kept, and the newest of the
-/// later ones.
-pub(super) fn dump_on_oom(many: u64) -> Option<(Snapshot, PathBuf)> {
+/// Returns the recording so far and the path for a dump, because memory ran out. `None` if no session runs, if no dump
+/// is requested, or if `max_dumps` were written and the last one is too recent. The first dump is kept, and the newest
+/// of the later ones.
+pub(super) fn dump_on_oom(max_dumps: u64) -> Option<(Snapshot, PathBuf)> {
     let _no_cancellation = signals::CancellationBlocked::now();
     let mut session = session();
     let running = session.as_mut()?;
-    let may_dump = running.dumps < many || running.dump_pace.is_due();
+    let may_dump = running.dumps < max_dumps || running.dump_pace.is_due();
     let path = running.options.dump_on_oom.as_ref().filter(|_| may_dump && may_write_file())?;
-    let path = dump_path(path, running.dumps, many);
+    let path = dump_path(path, running.dumps, max_dumps);
     running.dumps += 1;
     Some((RECORDER.get().snapshot(&running.options, &running.baseline, false), path))
 }
 
-/// Returns the path of a dump after `earlier` ones, when `many` are kept.
-fn dump_path(path: &Path, earlier: u64, many: u64) -> PathBuf {
+/// Returns the path of a dump after `earlier` ones, if `max_dumps` are kept.
+fn dump_path(path: &Path, earlier: u64, max_dumps: u64) -> PathBuf {
     match earlier {
         0 => path.to_owned(),
-        count => tagged_path(path, &((count - 1) % (many - 1) + 1).to_string()),
+        count => tagged_path(path, &((count - 1) % (max_dumps - 1) + 1).to_string()),
     }
 }
 
-/// Notes that a dump was made, and how long it took.
-pub(super) fn dumped_on_oom(cost: Duration) {
+/// Notes that a dump was written, and how long that took.
+pub(super) fn note_dump(cost: Duration) {
     if let Some(running) = session().as_mut() {
         running.dump_pace.done(cost);
     }
 }
 
-/// Returns the sums of each device slot when the session began; the current sums if none runs.
+/// Returns the sums of each device slot at the start of the session; the current sums if no session runs.
 pub fn sums_at_start() -> Vec<Sums> {
     session().as_ref().map_or_else(|| Baseline::now().sums, |running| running.baseline.sums).to_vec()
 }
 
-/// Writes the recording to the path in the options, and finishes its stream if it has one. An error names the file.
+/// Writes the recording to the path in the options, or finishes its stream. An error contains the file's name.
 pub(super) fn write(recorder: &Recorder, options: &Options, snapshot: &Snapshot) -> io::Result<()> {
     let Some(path) = &options.output else { return Ok(()) };
     with_file_name(path, || write_to(path, recorder, options, snapshot))
 }
 
-/// Does something with a file; an error starts with the file's name.
+/// Calls `act`, which works with the file at `path`; an error starts with the file's name.
 pub fn with_file_name<T>(path: &Path, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     signals::without_write_signals(act)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
@@ -263,9 +268,9 @@ pub fn with_file_name<T>(path: &Path, act: impl FnOnce() -> io::Result<T>) -> io
 fn write_to(path: &Path, recorder: &Recorder, options: &Options, snapshot: &Snapshot) -> io::Result<()> {
     if !options.stream {
         // A forked child without events leaves no file.
-        let nothing = snapshot.events.is_empty() && snapshot.devices.is_empty();
-        let leaves_none = nothing && fork::generation() > 0 || !may_write_file();
-        return if leaves_none { Ok(()) } else { save(snapshot, path) };
+        let is_empty = snapshot.events.is_empty() && snapshot.devices.is_empty();
+        let skip = is_empty && fork::generation() > 0 || !may_write_file();
+        return if skip { Ok(()) } else { save(snapshot, path) };
     }
     match recorder.close_stream()? {
         Some(stream) if options.under_run && snapshot.events.is_empty() && snapshot.devices.is_empty() => {
@@ -276,7 +281,7 @@ fn write_to(path: &Path, recorder: &Recorder, options: &Options, snapshot: &Snap
     }
 }
 
-/// Writes a snapshot of the recorder as a `.memtrack` file, whole or not at all.
+/// Writes a snapshot of the recorder as a `.memtrack` file, atomically.
 ///
 /// # Errors
 /// Fails when the file cannot be written.
@@ -286,21 +291,21 @@ pub fn save(snapshot: &Snapshot, path: &Path) -> io::Result<()> {
     file.commit()
 }
 
-/// The functions that write dumps, which may know more formats than the recorder does.
+/// The functions that write dumps, which may support more formats than the recorder does.
 #[derive(Clone, Copy, Debug)]
 pub struct Dumper {
-    /// Returns why a file with that name cannot be written.
+    /// Checks that a file with this name can be written; the error contains the reason if not.
     pub accepts: fn(&Path) -> Result<(), String>,
-    /// Writes a snapshot to a file, whole or not at all.
+    /// Writes a snapshot to a file, atomically.
     pub write: fn(&Snapshot, &Path) -> io::Result<()>,
 }
 
 static DUMPER: OnceLock<Dumper> = OnceLock::new();
 
-/// Registers the functions that write dumps; the first ones registered stay. Without them, files are `.memtrack`
+/// Registers the functions that write dumps; later registrations have no effect. Without them, dumps are `.memtrack`
 /// files.
 pub fn set_dumper(dumper: Dumper) {
-    // It does not matter which ones were first: they know the same formats.
+    // It does not matter which functions are registered: all support the same formats.
     let _ = DUMPER.set(dumper);
 }
 
@@ -332,18 +337,19 @@ impl Recorder {
     }
 }
 
-fn inherited() -> Option<Session> {
+fn inherited_session() -> Option<Session> {
     let options = inherited_options()?;
     let sums = [Sums::default(); DEVICE_SLOTS];
     Some(Session::new(options, Baseline { clock: clock::first_reading(), sums }))
 }
 
-/// Returns whether this is the child of a fork that continues its parent's session with a stream of its own.
+/// Returns whether this process is a forked child that continues its parent's session with a separate stream.
 pub(super) fn is_streaming_child() -> bool {
     inherited_options().is_some_and(|options| options.stream && options.output.is_some())
 }
 
-/// Returns the stream for a forked child's new recorder, or why there is none.
+/// Returns the stream for a forked child's new recorder, or the error if it could not be created; `None` if the child
+/// needs none.
 pub(super) fn stream_after_fork() -> Option<io::Result<Stream>> {
     let options = inherited_options().filter(|options| options.stream)?;
     let path = options.output.as_ref().filter(|_| may_write_file())?;

@@ -1,4 +1,4 @@
-//! The running session's settings, readable by hooks without a lock. They survive a fork.
+//! The running session's settings, which hooks read without a lock. Forked children inherit them.
 
 use crate::host::Rules;
 use memtrack_model::event::Action;
@@ -10,7 +10,7 @@ use std::sync::atomic::{
 
 static CONTEXT: AtomicU8 = AtomicU8::new(0);
 static SKIPPED: AtomicU32 = AtomicU32::new(0);
-/// As requested: equal to [`SKIPPED`], except while a snapshot is being taken.
+/// The actions that the options exclude: equal to [`SKIPPED`], except while a snapshot is taken.
 static UNWANTED: AtomicU32 = AtomicU32::new(0);
 static RING_ENTRIES: AtomicU64 = AtomicU64::new(u64::MAX);
 static SAMPLE_THRESHOLD_BYTES: AtomicU64 = AtomicU64::new(0);
@@ -31,23 +31,23 @@ pub(crate) fn apply(options: &Options, start_ticks: u64) {
     BUDGET_MILLIONTHS.store(options.budget_millionths, Relaxed);
     LIVE_BLOCKS.store(options.max_live_blocks(), Relaxed);
     START_TICKS.store(start_ticks, Relaxed);
-    // Threads reset their state when they see it.
+    // Threads reset their state when they read a new number.
     SESSION.fetch_add(1, Release);
 }
 
-/// Returns whether blocks keep stacks.
+/// Returns whether live blocks have stacks.
 #[inline(always)]
 pub(crate) fn blocks_keep_stacks() -> bool {
     CONTEXT.load(Relaxed) >= Context::State as u8
 }
 
-/// Returns whether events keep stacks.
+/// Returns whether events have stacks.
 #[inline(always)]
 pub(crate) fn events_keep_stacks() -> bool {
     CONTEXT.load(Relaxed) >= Context::Alloc as u8
 }
 
-/// Returns whether a free keeps its own stack.
+/// Returns whether the event of a free has the stack of the free, not that of the allocation.
 #[inline(always)]
 pub(crate) fn frees_keep_own_stacks() -> bool {
     CONTEXT.load(Relaxed) >= Context::All as u8
@@ -59,13 +59,13 @@ pub(crate) fn skips(action: Action) -> bool {
     SKIPPED.load(Relaxed) & 1 << action as u8 != 0
 }
 
-/// Makes hooks write all events, or only the wanted ones: a collector needs to know which blocks began after its
-/// moment. Unwanted events are removed where chunks are read ([`is_wanted`]).
+/// Makes hooks write all events, or only the wanted ones: a collector needs to know which blocks were allocated after
+/// the snapshot's moment. Unwanted events are removed when chunks are read ([`is_wanted`]).
 pub(crate) fn write_all(all: bool) {
     SKIPPED.store(if all { 0 } else { UNWANTED.load(Relaxed) }, Relaxed);
 }
 
-/// Returns whether there are actions that do not belong in recordings.
+/// Returns whether the options exclude any actions from recordings.
 pub(crate) fn skips_any() -> bool {
     UNWANTED.load(Relaxed) != 0
 }
@@ -75,18 +75,18 @@ pub(crate) fn is_wanted(action: Action) -> bool {
     UNWANTED.load(Relaxed) & 1 << action as u8 == 0
 }
 
-/// The code whose frames carry no information: the preload library's, first address and one past the last.
+/// The code whose frames carry no information, that of the preload library: the first address and one past the last.
 #[cfg(feature = "cuda")]
 static INTERNAL_CODE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Makes stacks begin outside of this code.
+/// Excludes this code from the innermost frames of stacks.
 #[cfg(feature = "cuda")]
 pub fn set_internal_code(code: std::ops::Range<u64>) {
     INTERNAL_CODE[0].store(code.start, Relaxed);
     INTERNAL_CODE[1].store(code.end, Relaxed);
 }
 
-/// Returns a stack (outermost first) without its innermost frames if they are memtrack's own.
+/// Returns a stack (outermost frame first) without the innermost frames that lie in memtrack's own code.
 #[cfg(feature = "cuda")]
 #[inline(always)]
 pub(crate) fn without_internal_code(addresses: &[u64]) -> &[u64] {
@@ -98,7 +98,7 @@ pub(crate) fn without_internal_code(addresses: &[u64]) -> &[u64] {
     &addresses[..count]
 }
 
-/// Returns the stack unchanged: memtrack's own frames have names in a program that links it.
+/// Returns the stack unchanged: in a program that links memtrack, its frames are recognized by name.
 #[cfg(not(feature = "cuda"))]
 #[inline(always)]
 pub(crate) fn without_internal_code(addresses: &[u64]) -> &[u64] {
@@ -116,13 +116,13 @@ pub fn sample_threshold_bytes() -> u64 {
     SAMPLE_THRESHOLD_BYTES.load(Relaxed)
 }
 
-/// Returns the number of the session, from 1.
+/// Returns the number of the session; the first is 1.
 #[inline(always)]
 pub fn session() -> u64 {
     SESSION.load(Relaxed)
 }
 
-/// Returns how small host blocks are picked.
+/// Returns the rules by which small host blocks are sampled.
 pub fn sampling() -> Rules {
     Rules {
         mean_bytes: SAMPLE_MEAN_BYTES.load(Relaxed),
@@ -131,7 +131,7 @@ pub fn sampling() -> Rules {
     }
 }
 
-/// Returns how many live blocks of the first device may be tracked; each further one adds some.
+/// Returns the maximum number of tracked live blocks of the first device; each further device adds some.
 pub(crate) fn max_live_blocks() -> u64 {
     LIVE_BLOCKS.load(Relaxed)
 }

@@ -1,5 +1,5 @@
 //! A recording that is written to a file while the program runs: events are appended after the stacks, scopes and
-//! threads whose ids they contain. `streaming` decides which thread does it and when.
+//! threads whose ids they contain. `streaming` decides which thread writes, and when.
 
 use super::chunk::Chunk;
 use super::parts::{Destination, PartFile, free_number, remove_new_part};
@@ -25,56 +25,56 @@ pub(crate) struct Stream {
     path: PathBuf,
     pub(super) writer: RecordingWriter<PartFile>,
     options: Options,
-    written: Tables,
+    written: WrittenRows,
     /// The part being written, if there are parts.
     part: Option<Part>,
-    /// The part before that one, until it is replaced.
-    before: Option<RecordingWriter<PartFile>>,
-    /// The number of bytes of the part's head.
+    /// The previous part, until `writer`'s takes its place.
+    previous: Option<RecordingWriter<PartFile>>,
+    /// The size of the current part's head.
     head_bytes: u64,
-    /// The sums over the events of this part and of those before, if there are parts.
+    /// The sums over the events of this part and all earlier ones, if there are parts.
     counts: HashMap<DeviceId, DeviceStatistics>,
     /// The newest stamp that was written.
     newest_ticks: u64,
-    /// For chunks that were not full yet: how many of their events were written.
+    /// For each chunk that was written before it was full: the number of its events that were written.
     partly_written: HashMap<*const Chunk<Event>, usize>,
-    /// The generation of the list of binaries in the file.
+    /// The generation of the newest list of binaries in the file.
     binaries_seen: u32,
-    /// The number of marked moments when the file last received some.
+    /// The number of marks that existed when marks were last written.
     marks_seen: u64,
-    /// The events that are being written; kept to reuse its memory.
+    /// A buffer for the events that are being written, kept to reuse its memory.
     events: Vec<Event>,
-    broken: bool,
-    /// A message for the user that was not printed yet.
+    is_broken: bool,
+    /// A message for the user that is not printed yet.
     note: Option<String>,
-    /// An error that was not reported yet.
+    /// An error that is not reported yet.
     error: Option<String>,
-    /// Distinguishes this stream from an earlier one.
+    /// A number that distinguishes this stream from earlier ones.
     pub(super) number: u32,
 }
 
-/// The rows of the tables that a file already has.
-struct Tables {
+/// Which rows of the tables a file already contains.
+struct WrittenRows {
     next_stack: StackId,
-    /// All scopes up to that id were written.
+    /// All scopes up to this id were written.
     scopes_up_to: usize,
-    /// The later ones that were written.
+    /// The scopes with larger ids that were written.
     later_scopes: HashSet<ScopeId>,
     threads: usize,
 }
 
-impl Default for Tables {
+impl Default for WrittenRows {
     fn default() -> Self {
         Self { next_stack: StackId(1), scopes_up_to: 0, later_scopes: HashSet::new(), threads: 1 }
     }
 }
 
-// SAFETY: the pointers are compared, never followed.
+// SAFETY: the pointers are compared, never dereferenced.
 #[allow(unsafe_code)]
 unsafe impl Send for Stream {}
 
 impl Stream {
-    /// Creates the file, or replaces it, and writes the head.
+    /// Creates or replaces the file and writes the head.
     ///
     /// # Errors
     /// Fails when the file cannot be created or written.
@@ -92,9 +92,9 @@ impl Stream {
             path,
             writer,
             options: options.clone(),
-            written: Tables::default(),
+            written: WrittenRows::default(),
             part,
-            before: None,
+            previous: None,
             head_bytes: 0,
             counts: HashMap::new(),
             newest_ticks: 0,
@@ -102,37 +102,38 @@ impl Stream {
             binaries_seen,
             marks_seen: 0,
             events: Vec::new(),
-            broken: false,
+            is_broken: false,
             note,
             error: None,
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
         })
     }
 
-    /// Returns the generation of the list of binaries that the file begins with, or that was written last in a forked child.
+    /// Returns the generation of the list of binaries in the head of the file; in a forked child, that of the list
+    /// written last.
     pub(super) fn binaries_seen(&self) -> u32 {
         self.binaries_seen
     }
 
-    /// Returns the most bytes that it may take in all.
+    /// Returns the maximum total size of all parts.
     pub(super) fn max_bytes(&self) -> Option<u64> {
         self.options.max_bytes
     }
 
     /// Appends a full chunk.
-    pub(super) fn full_chunk(&mut self, recorder: &Recorder, chunk: &Arc<Chunk<Event>>) {
+    pub(super) fn append_full_chunk(&mut self, recorder: &Recorder, chunk: &Arc<Chunk<Event>>) {
         let written = self.partly_written.remove(&Arc::as_ptr(chunk)).unwrap_or(0);
-        self.rows(recorder, chunk, written, chunk.len());
+        self.append_rows(recorder, chunk, written, chunk.len());
     }
 
     /// Appends the events of a chunk that is still being filled.
-    pub(super) fn part_of_chunk(&mut self, recorder: &Recorder, chunk: &Arc<Chunk<Event>>) {
+    pub(super) fn append_partial_chunk(&mut self, recorder: &Recorder, chunk: &Arc<Chunk<Event>>) {
         let len = chunk.len();
         let written = self.partly_written.insert(Arc::as_ptr(chunk), len).unwrap_or(0);
-        self.rows(recorder, chunk, written, len);
+        self.append_rows(recorder, chunk, written, len);
     }
 
-    fn rows(&mut self, recorder: &Recorder, chunk: &Chunk<Event>, from: usize, to: usize) {
+    fn append_rows(&mut self, recorder: &Recorder, chunk: &Chunk<Event>, from: usize, to: usize) {
         let since = settings::start_ticks();
         let mut events = std::mem::take(&mut self.events);
         events.clear();
@@ -146,13 +147,13 @@ impl Stream {
 
     /// Finishes the recording.
     pub(super) fn finish(self, recorder: &Recorder, snapshot: &Snapshot) -> io::Result<()> {
-        if self.broken {
+        if self.is_broken {
             return self
                 .error
                 .map_or(Ok(()), |why| Err(io::Error::other(format!("the stream ended too early: {why}"))));
         }
         let Self { mut writer, mut written, marks_seen, .. } = self;
-        // Ids that are in no event may be in live blocks and in sums.
+        // Live blocks and sums may contain ids that are in no event.
         written.write_all(recorder, &mut writer)?;
         writer.modules(&snapshot.modules)?;
         writer.clock(snapshot.clock.last)?;
@@ -165,21 +166,21 @@ impl Stream {
         }
         writer.operators(&snapshot.operators)?;
         writer.marks(&marks::since(marks_seen).0)?;
-        // Events that the ring dropped are in the file.
+        // Events that the ring dropped are in the file, so none count as dropped.
         let kept = |device: &DeviceStatistics| DeviceStatistics { dropped: 0, ..*device };
         let devices: Vec<_> = snapshot.devices.iter().map(kept).collect();
         writer.finish(&snapshot.blocks, &snapshot.segments, &devices).map(drop)
     }
 
     /// Appends the memory that each scope has allocated so far, and the counted peak of the heap.
-    pub(super) fn sums(&mut self, sums: &ScopeSums, peak: Option<&CountedPeak>) -> io::Result<()> {
+    pub(super) fn append_sums(&mut self, sums: &ScopeSums, peak: Option<&CountedPeak>) -> io::Result<()> {
         self.writer.scopes(&self.written.new_scopes())?;
         self.writer.scope_sums(sums)?;
         self.writer.counted_peak(peak)
     }
 
-    /// Appends the moments that were marked meanwhile.
-    pub(super) fn marks(&mut self) {
+    /// Appends the marks since the last call.
+    pub(super) fn append_marks(&mut self) {
         let (new, seen) = marks::since(self.marks_seen);
         self.marks_seen = seen;
         if !new.is_empty() {
@@ -190,30 +191,31 @@ impl Stream {
         }
     }
 
-    /// Removes the file, since there was nothing to record.
+    /// Removes the file, because nothing was recorded.
     pub(crate) fn discard(mut self) -> io::Result<()> {
-        // A file that was put in its place must not be removed.
+        // If another file has replaced it, that file must not be removed.
         if self.writer.output_mut().is_at(&self.path) { std::fs::remove_file(&self.path) } else { Ok(()) }
     }
 
     /// Returns whether a new part is due: there are parts, and this one has grown to `times` the size of a part.
     pub(super) fn is_part_due(&mut self, times: u64) -> bool {
         let file = self.writer.output_mut();
-        !self.broken
+        !self.is_broken
             && file.due_bytes().is_some_and(|due| file.written() >= due.max(2 * self.head_bytes) * times)
     }
 
-    /// Continues in a new file, which begins with all tables and with the live blocks. It has a temporary name until
+    /// Continues in a new file, which begins with all tables and the live blocks. The file has a temporary name until
     /// it [takes its place](Self::take_place).
     ///
-    /// No hook is waited for: a block's stamp is taken while its shard is locked, so a table that is read after the
-    /// moment contains all blocks stamped up to it, except those freed since; and all events after the moment go to
-    /// the new file. They must be written before it takes its place, so that no file lacks both a block and its end.
+    /// This does not wait for hooks: a block is stamped while its shard is locked, so the live table, read after the
+    /// start moment of the part, contains all blocks stamped up to that moment, except those freed since; and all
+    /// events after it are written to the new file. They must be written before the file takes its place, so that no
+    /// file lacks both a block and its free.
     pub(super) fn begin_part(&mut self, recorder: &Recorder) {
         self.take_place();
         self.attempt(|stream| {
-            let begun = stream.try_begin_part(recorder);
-            begun.inspect_err(|_| remove_new_part(&stream.path))
+            let result = stream.try_begin_part(recorder);
+            result.inspect_err(|_| remove_new_part(&stream.path))
         });
     }
 
@@ -225,9 +227,9 @@ impl Stream {
         let next = Part { number: part.number + 1, since_ticks: moment, devices, ..part.clone() };
         let file = self.writer.output_mut().next(&self.path)?;
         let mut writer = create_writer(file, &self.options, Some(&next))?;
-        let mut written = Tables::default();
+        let mut written = WrittenRows::default();
         let since = settings::start_ticks();
-        // If these events are skipped, the end of a block could not be known.
+        // If these events are skipped, a reader could not know when a block is freed.
         let follows_blocks = [Action::Alloc, Action::Free].into_iter().all(settings::is_wanted);
         let mut blocks = if follows_blocks { recorder.live.blocks() } else { Vec::new() };
         blocks.retain(|block| block.ticks >= since);
@@ -237,29 +239,30 @@ impl Stream {
         writer.driver(&recorder.driver_readings())?;
         writer.clock(clock::reading())?;
         self.head_bytes = writer.output_mut().written();
-        self.before = Some(std::mem::replace(&mut self.writer, writer));
+        self.previous = Some(std::mem::replace(&mut self.writer, writer));
         (self.written, self.part) = (written, Some(next));
         Ok(())
     }
 
-    /// Puts a new part in the place of the one before, if there is one.
+    /// Lets the new part take the place of the previous one, if a part was begun.
     pub(super) fn take_place(&mut self) {
-        let Some(mut before) = self.before.take() else { return };
+        let Some(mut previous) = self.previous.take() else { return };
         let Some(number) = self.part.as_ref().map(|part| part.number) else { return };
-        if self.broken {
+        if self.is_broken {
             return remove_new_part(&self.path);
         }
         self.attempt(|stream| {
-            before.next_part(number)?;
-            let placed = stream.writer.output_mut().take_place(before.output_mut(), number - 1, &stream.path);
+            previous.next_part(number)?;
+            let placed =
+                stream.writer.output_mut().take_place(previous.output_mut(), number - 1, &stream.path);
             placed.inspect_err(|_| remove_new_part(&stream.path))
         });
     }
 
-    /// Writes unless writing has failed before. A failure ends the stream, because a file with a gap would mislead;
-    /// it is reported later, without a lock held.
+    /// Calls `write` unless writing has failed before. A failure ends the stream, because a file with a gap would be
+    /// misleading; it is reported later, when no lock is held.
     pub(super) fn attempt(&mut self, write: impl FnOnce(&mut Self) -> io::Result<()>) {
-        if self.broken {
+        if self.is_broken {
             return;
         }
         if let Err(error) = write(self) {
@@ -269,11 +272,12 @@ impl Stream {
 
     /// Ends the stream for this reason.
     pub(super) fn fail(&mut self, why: impl Display) {
-        self.broken = true;
+        self.is_broken = true;
         self.error = Some(why.to_string());
     }
 
-    /// Returns the messages for the user, once: the recording's path if it is another one, and the error.
+    /// Returns the messages for the user and removes them: the recording's path if it differs from the requested one,
+    /// and the error.
     pub(super) fn take_messages(&mut self) -> Vec<String> {
         let failed = |why| format!("streaming to {} failed and ends here: {why}", self.path.display());
         let error = self.error.take().map(failed);
@@ -283,7 +287,8 @@ impl Stream {
     fn try_write(&mut self, recorder: &Recorder, events: &[Event]) -> io::Result<()> {
         let modules = binaries_generation();
         if fork::generation() > 0 && modules != self.binaries_seen {
-            // A forked child has no stream thread that would do it; its list takes no lock of the loader's.
+            // A forked child has no stream thread that would write the list; there, making the list takes no lock of
+            // the dynamic linker.
             self.binaries_seen = modules;
             self.writer.modules(&binaries::known_or_loaded())?;
         }
@@ -302,7 +307,7 @@ impl Stream {
     }
 }
 
-/// Makes a writer for a file, and writes the head.
+/// Creates a writer for a file and writes the head.
 fn create_writer(
     file: PartFile,
     options: &Options,
@@ -316,12 +321,12 @@ fn create_writer(
     Ok(writer)
 }
 
-/// Stacks that are copied at once: so that other threads wait only briefly for the table.
+/// The number of stacks copied at once: limited so that other threads wait only briefly for the table.
 const STACKS_AT_ONCE: usize = 4096;
 
-impl Tables {
-    /// Writes the rows whose ids are in the events and not in the file. If there are none, this takes no lock and
-    /// reads no table.
+impl WrittenRows {
+    /// Writes the rows whose ids are in the events but not in the file. If there are none, this takes no lock and reads
+    /// no table.
     fn write_new(
         &mut self,
         recorder: &Recorder,
@@ -341,7 +346,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Writes all rows.
+    /// Writes all rows that are not in the file.
     fn write_all(&mut self, recorder: &Recorder, writer: &mut RecordingWriter<PartFile>) -> io::Result<()> {
         self.write_stacks(recorder, writer)?;
         writer.scopes(&self.new_scopes())?;
@@ -380,7 +385,7 @@ impl Tables {
                 new.push((node.id, node.row()));
             }
         }
-        // An id may be taken before its scope is visible.
+        // An id may be assigned before its scope is visible, so ids are not written in order.
         while self.later_scopes.remove(&ScopeId(self.scopes_up_to as u32 + 1)) {
             self.scopes_up_to += 1;
         }

@@ -1,9 +1,9 @@
 //! The thread that writes a stream: it writes chunks when they are full, so that no thread of the program waits for a
 //! disk; twice a second it also appends the events in chunks that are not full, and other changes. A thread that is
-//! about to end the process requests that at once.
+//! about to end the process requests such an update immediately.
 //!
-//! **Why a thread of the C library and not of Rust?** What Rust's threads allocate before and after their work would be
-//! in the recording of a heap, and parking one registers a destructor under the dynamic linker's lock.
+//! **Why a thread of the C library and not of Rust?** The allocations that Rust's threads make before and after their
+//! work would be recorded as the program's, and parking one registers a destructor under the dynamic linker's lock.
 
 use super::{RECORDER, Recorder, binaries, scope_sums};
 use crate::reentry;
@@ -16,19 +16,20 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// The interval between updates of a stream: the time that a killed program loses of a device with few events,
-/// unless the thread gets no processor in time.
-const UPDATE_EVERY: Duration = Duration::from_millis(500);
+/// The interval between updates of a stream. If the program is killed, a device with few events loses those of at most
+/// this interval, unless the thread was not scheduled in time.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The recorder's view of the thread.
+/// The state of the stream thread, shared with the recorder.
 #[derive(Default)]
 pub(super) struct StreamThread {
-    /// The number of the stream that it writes; 0 when it has ended.
+    /// The number of the stream that the thread writes; 0 when the thread has ended.
     alive: AtomicU32,
     bell: Bell,
-    /// The number of requested updates, and the last of them that was made.
+    /// The number of requested updates.
     #[cfg(feature = "cuda")]
     requested: AtomicU64,
+    /// The number of the last requested update that was completed.
     #[cfg(feature = "cuda")]
     completed: AtomicU64,
 }
@@ -39,43 +40,43 @@ impl StreamThread {
         self.bell.ring();
     }
 
-    /// Returns whether there is a thread that writes and reports errors.
+    /// Returns whether there is a stream thread.
     pub(super) fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Acquire) != 0
     }
 
-    /// Makes the thread bring the stream up to date, and waits for it: a moment, and `patience` at most. Takes no
-    /// lock and allocates nothing.
+    /// Requests an update of the stream from the thread and waits until it is completed, for `timeout` at most. Takes
+    /// no lock and allocates nothing.
     #[cfg(feature = "cuda")]
-    pub(super) fn request_update(&self, patience: Duration) {
+    pub(super) fn request_update(&self, timeout: Duration) {
         let requested = self.requested.fetch_add(1, Ordering::AcqRel) + 1;
         self.bell.ring();
         let start = Instant::now();
         let is_awaited = || self.completed.load(Ordering::Acquire) < requested && self.is_alive();
-        while is_awaited() && start.elapsed() < patience {
+        while is_awaited() && start.elapsed() < timeout {
             std::thread::sleep(Duration::from_micros(50));
         }
     }
 }
 
 impl Recorder {
-    /// Starts the thread, which lives as long as the stream is open. It appends the events in chunks that are not
-    /// full, the driver's readings, and the list of binaries when one was loaded. That list is not made by the
-    /// threads that record, because the dynamic linker's lock must not be waited for inside a hook.
+    /// Starts the stream thread, which runs until the stream is closed. It also appends the events in chunks that are
+    /// not full, the driver's readings, and the list of binaries when one was loaded. The threads that record do not
+    /// make that list, because a hook must not wait for the dynamic linker's lock.
     ///
     /// # Errors
-    /// Fails when the system allows no more threads.
+    /// Fails when the system cannot create another thread.
     pub(super) fn start_stream_thread(&self) -> io::Result<()> {
         let Some(number) = self.stream_number() else { return Ok(()) };
         self.stream_thread.alive.store(number, Ordering::Release);
-        // The program's signals are for the program's threads.
+        // The program's signals must be delivered to the program's threads.
         let signals_blocked = SignalsBlocked::now();
-        let begun = thread::begin(number);
+        let result = thread::begin(number);
         drop(signals_blocked);
-        if begun.is_err() {
+        if result.is_err() {
             self.stream_thread.alive.store(0, Ordering::Release);
         }
-        begun
+        result
     }
 }
 
@@ -83,30 +84,30 @@ impl Recorder {
 fn run_loop(number: u32) {
     let recorder = RECORDER.get();
     let stream_thread = &recorder.stream_thread;
-    // The list with which the file begins: before this thread runs, the program may have loaded more.
+    // Starts from the list that the file begins with: the program may have loaded more binaries since.
     let mut binaries_seen = 0;
     recorder.with_stream(|stream| binaries_seen = stream.binaries_seen());
     let mut readings_seen = 0;
-    let mut sums_due = scope_sums::Due::default();
+    let mut sums_schedule = scope_sums::WriteSchedule::default();
     let mut last_update = Instant::now();
     loop {
-        stream_thread.bell.wait(UPDATE_EVERY.saturating_sub(last_update.elapsed()));
+        stream_thread.bell.wait(UPDATE_INTERVAL.saturating_sub(last_update.elapsed()));
         #[cfg(feature = "cuda")]
         let requested = stream_thread.requested.load(Ordering::Acquire);
         if recorder.stream_number() != Some(number) {
             let _ = stream_thread.alive.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
             return;
         }
-        while recorder.stream_waiting() && last_update.elapsed() < UPDATE_EVERY {}
+        while recorder.stream_waiting() && last_update.elapsed() < UPDATE_INTERVAL {}
         #[cfg(feature = "cuda")]
         let is_requested = stream_thread.completed.load(Ordering::Acquire) < requested;
         #[cfg(not(feature = "cuda"))]
         let is_requested = false;
-        if last_update.elapsed() < UPDATE_EVERY && !is_requested {
+        if last_update.elapsed() < UPDATE_INTERVAL && !is_requested {
             continue;
         }
         last_update = Instant::now();
-        sums_due.update(recorder);
+        sums_schedule.update(recorder);
         update(recorder, &mut binaries_seen, &mut readings_seen);
         #[cfg(feature = "cuda")]
         stream_thread.completed.fetch_max(requested, Ordering::Release);
@@ -121,10 +122,9 @@ mod thread {
     use std::ffi::c_void;
     use std::ptr::null_mut;
 
-    /// Starts the thread with the C library: allocations that Rust's own threads make before and after their work
-    /// would be in the recording, and their thread-locals take the dynamic linker's lock.
+    /// Starts the thread with `pthread_create`, for the reasons at the top of this file.
     pub(super) fn begin(number: u32) -> io::Result<()> {
-        /// As Rust's threads have.
+        /// The default of Rust's threads.
         const STACK_BYTES: usize = 2 << 20;
         // SAFETY: the number is passed as the pointer's bits, and the attributes are a local variable. The thread is
         // detached, so it is never joined.
@@ -133,18 +133,18 @@ mod thread {
             libc::pthread_attr_init(&mut attributes);
             libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
             libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
-            let mut made = std::mem::zeroed();
+            let mut thread = std::mem::zeroed();
             let number = null_mut::<c_void>().with_addr(number as usize);
-            let error = libc::pthread_create(&mut made, &attributes, run, number);
+            let error = libc::pthread_create(&mut thread, &attributes, run, number);
             libc::pthread_attr_destroy(&mut attributes);
             if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
         }
     }
 
     extern "C" fn run(number: *mut c_void) -> *mut c_void {
-        // For good: blocks that the C library frees when the thread has ended are not the program's.
+        // Never left: blocks that the C library frees after the thread has ended do not belong to the program, either.
         std::mem::forget(reentry::enter());
-        // SAFETY: names the calling thread.
+        // SAFETY: the call only names the calling thread.
         unsafe { libc::prctl(libc::PR_SET_NAME, c"memtrack-stream".as_ptr()) };
         // A panic would be a bug in memtrack; its message has been printed by then.
         if std::panic::catch_unwind(|| run_loop(number.addr() as u32)).is_err() {
@@ -167,31 +167,32 @@ mod thread {
     }
 }
 
-/// Wakes the stream thread. Rust's `park` would do, except for a thread-local with a destructor.
+/// Wakes the stream thread. Rust's `park` is not used because it needs a thread-local with a destructor.
 #[derive(Default)]
 struct Bell(AtomicU32);
 
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 impl Bell {
-    /// Waits until it is rung, or for at most so long.
-    fn wait(&self, most: Duration) {
+    /// Waits until [`ring`](Self::ring) is called, for `timeout` at most.
+    fn wait(&self, timeout: Duration) {
         let timeout = libc::timespec {
-            tv_sec: most.as_secs() as libc::time_t,
-            tv_nsec: most.subsec_nanos() as libc::c_long,
+            tv_sec: timeout.as_secs() as libc::time_t,
+            tv_nsec: timeout.subsec_nanos() as libc::c_long,
         };
         let word = self.0.as_ptr();
         if self.0.swap(0, Ordering::Acquire) == 0 {
-            // SAFETY: the word and the time live for as long as the call takes. An update follows any end of it.
+            // SAFETY: the word and the timeout exist until the call returns. A spurious return is harmless.
             unsafe { libc::syscall(libc::SYS_futex, word, FUTEX_WAIT_PRIVATE, 0, &raw const timeout) };
             self.0.swap(0, Ordering::Acquire);
         }
     }
 
-    /// Rings it. Takes no lock and allocates nothing; makes no system call if it has been rung already.
+    /// Wakes the waiting thread. Takes no lock and allocates nothing; makes no system call if the thread is already
+    /// being woken.
     fn ring(&self) {
         if self.0.swap(1, Ordering::AcqRel) == 0 {
-            // SAFETY: the word lives for as long as the call takes.
+            // SAFETY: the word exists until the call returns.
             unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), FUTEX_WAKE_PRIVATE, 1) };
         }
     }
@@ -204,11 +205,11 @@ const FUTEX_WAKE_PRIVATE: libc::c_int = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_F
 
 #[cfg(not(target_os = "linux"))]
 impl Bell {
-    fn wait(&self, most: Duration) {
-        const POLL_EVERY: Duration = Duration::from_millis(10);
+    fn wait(&self, timeout: Duration) {
+        const POLL_INTERVAL: Duration = Duration::from_millis(10);
         let start = std::time::Instant::now();
-        while self.0.swap(0, Ordering::Acquire) == 0 && start.elapsed() < most {
-            std::thread::sleep(POLL_EVERY);
+        while self.0.swap(0, Ordering::Acquire) == 0 && start.elapsed() < timeout {
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -230,7 +231,7 @@ fn update(recorder: &Recorder, binaries_seen: &mut u32, readings_seen: &mut u64)
     }
     #[cfg(not(feature = "cuda"))]
     let _ = readings_seen;
-    recorder.stream_parts();
-    recorder.part_if_due();
+    recorder.stream_all_chunks();
+    recorder.begin_part_early();
     recorder.print_messages();
 }

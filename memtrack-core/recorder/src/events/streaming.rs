@@ -1,17 +1,17 @@
-//! Decides which thread writes the stream, and when. Full chunks wait in a queue behind the store's lock, which is
-//! held only briefly; the stream has a separate lock, which is held while it is written. The stream thread writes
-//! them, immediately, so that little is lost if the program dies, and no thread of the program waits for a disk. The
-//! child of a fork has no stream thread: there, the thread that fills a chunk writes it, unless another thread is
-//! writing, which then writes it too.
+//! Decides which thread writes the stream, and when. Full chunks wait in a queue protected by the store's lock, which
+//! is held only briefly; the stream has a separate lock, which is held while the stream is written. The stream thread
+//! writes full chunks immediately, so that little is lost if the program dies and no thread of the program waits for a
+//! disk. A forked child has no stream thread: there, the thread that fills a chunk writes it, unless another thread is
+//! already writing, which then writes this chunk, too.
 //!
-//! Only a thread that fills chunks faster than they are written waits, for a while. The stream's lock is never taken
-//! under the store's; errors are kept, and reported while no lock is held.
+//! Only a thread that fills chunks faster than they are written waits, for a limited time. The stream's lock is never
+//! taken while the store's is held; errors are stored, and reported while no lock is held.
 //!
-//! **Why does no thread of the program write?** `write` has no time limit: a file on a network can hold it for
-//! ever. A thread that fills a chunk puts it into the queue and wakes the stream's thread by a futex. It waits
-//! only if 64 chunks are in the queue, for 10 s at most; then the stream ends with a message. A kill loses the
-//! queue and the chunks: half a second of events while the disk keeps up, and never more than 64 full chunks,
-//! one more of each thread, and those that are being filled.
+//! **Why does no thread of the program write?** `write` has no time limit: a file on a network can hold it for ever. A
+//! thread that fills a chunk puts it into the queue and wakes the stream thread through a futex. It waits only if 64
+//! chunks are in the queue, for 10 s at most; then the stream ends with a message. If the program is killed, the queued
+//! chunks and those being filled are lost: half a second of events while the disk keeps up, and never more than 64 full
+//! chunks, one more per thread, and the chunks being filled.
 
 use super::chunk::Chunk;
 use super::stream_file::Stream;
@@ -25,19 +25,19 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Chunks that may wait for the stream, of all threads.
+/// The maximum number of chunks, of all threads, that may wait for the stream.
 const MAX_WAITING: usize = 64;
-/// The number of threads that may add a chunk at the same time.
-const MAX_THREADS: usize = current_thread::MAX_STATES + current_thread::SHARED;
-/// For a stream with a size bound: bytes of the bound for each chunk that may wait. Fewer may wait then, because all
-/// chunks that wait when a part begins are written to it.
-const BOUND_PER_WAITING: u64 = 1 << 20;
-/// The same in a child where the thread that fills a chunk writes it: only other threads' chunks wait.
+/// The maximum number of threads that can add a chunk at the same time.
+const MAX_THREADS: usize = current_thread::MAX_STATES + current_thread::SHARED_STATE_COUNT;
+/// For a stream with a size bound: one chunk may wait per this many bytes of the bound. Fewer may wait than without a
+/// bound, because all waiting chunks are written to a new part when it begins.
+const BOUND_BYTES_PER_WAITING: u64 = 1 << 20;
+/// The maximum in a forked child, where the thread that fills a chunk writes it: only other threads' chunks wait.
 const MAX_WAITING_IN_CHILD: usize = 2;
-/// The time that a thread that fills chunks faster than the disk takes them waits before the stream ends.
-const DISK_PATIENCE: Duration = Duration::from_secs(10);
-/// The number of chunks that are written before the stream's lock is released for a moment; without a stream
-/// thread, the writing thread returns to its own work then.
+/// How long a thread that fills chunks faster than they are written waits before the stream ends.
+const DISK_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum number of chunks that are written before the stream's lock is briefly released; without a stream thread,
+/// the writing thread then returns to its own work.
 const MAX_AT_ONCE: usize = 8;
 
 /// Whether the stream was given up because writes to its disk did not complete.
@@ -45,73 +45,74 @@ pub(super) const NOT_STALLED: u8 = 0;
 const STALLED: u8 = 1;
 const STALL_REPORTED: u8 = 2;
 
-/// Full chunks in the order in which they are written; each stays until it was. Lies behind the store's lock, and
-/// only the thread that holds the stream's lock takes chunks out.
+/// The full chunks in the order in which they are written; each stays in the queue until it was written. Protected by
+/// the store's lock; only the thread that holds the stream's lock removes chunks.
 pub(super) struct Queue {
     waiting: VecDeque<Arc<Chunk<Event>>>,
-    most: usize,
+    max_waiting: usize,
 }
 
 impl Queue {
-    /// Makes the queue of a stream with this bound. Must not be called under the lock.
+    /// Creates the queue of a stream with this size bound. Must not be called while the store is locked.
     fn new(max_bytes: Option<u64>) -> Self {
-        let most = max_bytes.map_or(MAX_WAITING, |bytes| {
-            usize::try_from(bytes / BOUND_PER_WAITING).unwrap_or(usize::MAX).clamp(1, MAX_WAITING)
+        let max_waiting = max_bytes.map_or(MAX_WAITING, |bytes| {
+            usize::try_from(bytes / BOUND_BYTES_PER_WAITING).unwrap_or(usize::MAX).clamp(1, MAX_WAITING)
         });
-        Self::with_most(most)
+        Self::with_max_waiting(max_waiting)
     }
 
-    /// Makes the queue of a fork's child.
+    /// Creates the queue of a forked child.
     pub(super) fn for_child() -> Self {
-        Self::with_most(MAX_WAITING_IN_CHILD)
+        Self::with_max_waiting(MAX_WAITING_IN_CHILD)
     }
 
-    fn with_most(most: usize) -> Self {
-        // Each thread adds its chunk before it waits, under the store's lock.
-        Self { waiting: VecDeque::with_capacity(MAX_WAITING + MAX_THREADS), most }
+    fn with_max_waiting(max_waiting: usize) -> Self {
+        // Each thread adds its chunk before it waits: with this capacity the queue never grows under the store's lock.
+        Self { waiting: VecDeque::with_capacity(MAX_WAITING + MAX_THREADS), max_waiting }
     }
 
-    /// Adds a full chunk. Returns whether too many wait, so that the thread must wait until some were written.
+    /// Adds a full chunk. Returns whether too many chunks wait, so that the calling thread must wait until some are
+    /// written.
     pub(super) fn push(&mut self, chunk: Arc<Chunk<Event>>) -> bool {
         self.waiting.push_back(chunk);
         self.must_wait()
     }
 
     fn must_wait(&self) -> bool {
-        self.waiting.len() > self.most
+        self.waiting.len() > self.max_waiting
     }
 }
 
-/// The chunks to write.
-struct Chunks {
-    /// The full ones, in order.
+/// The chunks that are not written yet.
+struct UnwrittenChunks {
+    /// The full chunks, in order.
     waiting: Vec<Arc<Chunk<Event>>>,
-    /// The ones that are being filled.
+    /// The chunks that are being filled.
     partial: Vec<Arc<Chunk<Event>>>,
 }
 
-impl Chunks {
+impl UnwrittenChunks {
     fn are_empty(&self) -> bool {
         self.waiting.is_empty() && self.partial.iter().all(|chunk| chunk.len() == 0)
     }
 }
 
-/// The stream, behind the lock of the thread that writes it.
+/// The stream, protected by the lock of the thread that writes it.
 #[derive(Default)]
 pub(super) enum Target {
     /// There is no stream.
     #[default]
     None,
-    /// This is the child of a fork: its stream is created when there is something to write.
+    /// The process is a forked child: its stream is created when there is something to write.
     ForkedChild,
     /// An open stream.
     Open(Box<Stream>),
-    /// The child of a fork whose stream could not be created: why, until that was reported.
+    /// The process is a forked child whose stream could not be created: the reason, until it is reported.
     Failed(Option<String>),
 }
 
 impl Target {
-    /// Returns the stream, creating it in the child of a fork.
+    /// Returns the stream; creates it in a forked child.
     fn stream(&mut self) -> Option<&mut Stream> {
         if let Self::ForkedChild = self {
             *self = match session::stream_after_fork() {
@@ -135,31 +136,31 @@ impl Recorder {
         self.target.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the stream, if the lock becomes free in time.
-    fn target_within(&self, patience: Duration) -> Option<MutexGuard<'_, Target>> {
+    /// Locks the stream; `None` if the lock does not become free within the timeout.
+    fn target_within(&self, timeout: Duration) -> Option<MutexGuard<'_, Target>> {
         let start = Instant::now();
         loop {
             match self.target.try_lock() {
                 Ok(target) => return Some(target),
                 Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) if start.elapsed() >= patience => return None,
+                Err(TryLockError::WouldBlock) if start.elapsed() >= timeout => return None,
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(50)),
             }
         }
     }
 
-    /// Returns how long to wait for the stream's lock: its holder may be stuck for ever.
-    fn patience(&self) -> Duration {
-        if self.stalled.load(Ordering::Relaxed) == NOT_STALLED { DISK_PATIENCE } else { Duration::ZERO }
+    /// Returns how long to wait for the stream's lock, whose holder may be stuck for ever.
+    fn lock_timeout(&self) -> Duration {
+        if self.stalled.load(Ordering::Relaxed) == NOT_STALLED { DISK_TIMEOUT } else { Duration::ZERO }
     }
 
-    /// Streams to `stream` from now on.
+    /// Sets the stream to which events are written from now on.
     ///
     /// # Errors
     /// Fails when the disk of an earlier stream is still stuck.
     pub(super) fn open_stream(&self, stream: Stream) -> io::Result<()> {
-        let Some(mut target) = self.target_within(self.patience()) else {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, stalled()));
+        let Some(mut target) = self.target_within(self.lock_timeout()) else {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, stall_message()));
         };
         let queue = Some(Queue::new(stream.max_bytes()));
         *target = Target::Open(Box::new(stream));
@@ -169,16 +170,16 @@ impl Recorder {
         Ok(())
     }
 
-    /// Takes the stream out after the waiting chunks are written to it; `None` if there is none.
+    /// Writes the remaining events to the stream and returns it; `None` if there is no stream.
     ///
     /// # Errors
-    /// Fails when the child of a fork could create no stream, or the stream was given up, and that was not reported yet.
+    /// Fails, once, when a forked child could not create its stream, or the stream was given up.
     pub(super) fn close_stream(&self) -> io::Result<Option<Stream>> {
-        let Some(mut target) = self.target_within(self.patience()) else {
-            self.give_up_the_disk();
+        let Some(mut target) = self.target_within(self.lock_timeout()) else {
+            self.give_up_stream();
             return self.report_stall_once();
         };
-        self.write_parts(&mut target);
+        self.write_unwritten(&mut target);
         let taken = std::mem::take(&mut *target);
         drop(target);
         let queue = self.store().queue.take();
@@ -194,13 +195,13 @@ impl Recorder {
 
     fn report_stall_once(&self) -> io::Result<Option<Stream>> {
         let was_reported = self.stalled.swap(STALL_REPORTED, Ordering::Relaxed) == STALL_REPORTED;
-        if was_reported { Ok(None) } else { Err(io::Error::other(stalled())) }
+        if was_reported { Ok(None) } else { Err(io::Error::other(stall_message())) }
     }
 
-    /// Drops the stream as it is.
+    /// Drops the stream without finishing it.
     pub(super) fn drop_stream(&self) {
         let queue = self.store().queue.take();
-        let taken = self.target_within(self.patience()).map(|mut target| std::mem::take(&mut *target));
+        let taken = self.target_within(self.lock_timeout()).map(|mut target| std::mem::take(&mut *target));
         drop((taken, queue));
     }
 
@@ -212,15 +213,15 @@ impl Recorder {
         }
     }
 
-    /// Does something with the stream if one is open.
+    /// Calls `act` with the stream if one is open.
     pub(super) fn with_stream(&self, act: impl FnOnce(&mut Stream)) {
         let mut target = self.target();
         if let Target::Open(stream) = &mut *target {
-            guarded(stream, act);
+            catch_panic(stream, act);
         }
     }
 
-    /// Makes sure that waiting chunks are written. `must_wait`: this thread waits until some of them were.
+    /// Makes sure that waiting chunks are written. If it `must_wait`, this thread waits until enough of them are.
     #[cold]
     pub(super) fn stream_full_chunks(&self, must_wait: bool) {
         if !self.stream_thread.is_alive() {
@@ -232,8 +233,8 @@ impl Recorder {
         }
         let start = Instant::now();
         while self.store().queue.as_ref().is_some_and(Queue::must_wait) {
-            if start.elapsed() >= DISK_PATIENCE {
-                return self.give_up_the_disk();
+            if start.elapsed() >= DISK_TIMEOUT {
+                return self.give_up_stream();
             }
             std::thread::sleep(Duration::from_micros(50));
         }
@@ -244,9 +245,10 @@ impl Recorder {
         self.write_waiting(self.target(), MAX_AT_ONCE) == MAX_AT_ONCE
     }
 
-    /// Writes waiting chunks, unless another thread does. `must_wait`: then this thread waits for the other one.
+    /// Writes waiting chunks, unless another thread is writing; if it `must_wait`, this thread waits for the other one
+    /// first.
     fn stream_without_thread(&self, must_wait: bool) {
-        let mut of_others = 0;
+        let mut written = 0;
         loop {
             let target = match self.target.try_lock() {
                 Ok(target) => Some(target),
@@ -256,59 +258,59 @@ impl Recorder {
             let target = match target {
                 Some(target) => target,
                 None if !must_wait => return,
-                None => match self.target_within(DISK_PATIENCE) {
+                None => match self.target_within(DISK_TIMEOUT) {
                     Some(target) => target,
-                    None => return self.give_up_the_disk(),
+                    None => return self.give_up_stream(),
                 },
             };
-            of_others += self.write_waiting(target, MAX_AT_ONCE - of_others);
-            // Chunks that came while the lock was held, from threads that did not get it, have no other writer.
+            written += self.write_waiting(target, MAX_AT_ONCE - written);
+            // If other threads could not get the lock meanwhile, their chunks must be written here.
             let more = self.store().queue.as_ref().is_some_and(|queue| !queue.waiting.is_empty());
-            if !more || of_others >= MAX_AT_ONCE {
+            if !more || written >= MAX_AT_ONCE {
                 break;
             }
         }
-        // There is no other thread that would.
+        // No other thread would print them.
         self.print_messages();
     }
 
-    /// Writes up to `most` waiting chunks and returns how many it wrote.
-    fn write_waiting(&self, mut target: MutexGuard<'_, Target>, most: usize) -> usize {
-        for written in 0..most {
+    /// Writes up to `max_chunks` waiting chunks and returns how many it wrote.
+    fn write_waiting(&self, mut target: MutexGuard<'_, Target>, max_chunks: usize) -> usize {
+        for written in 0..max_chunks {
             let next = {
                 let store = self.store();
                 store.queue.as_ref().and_then(|queue| queue.waiting.front().map(Arc::clone))
             };
             let Some(next) = next else { return written };
             if let Some(stream) = target.stream() {
-                guarded(stream, |stream| stream.full_chunk(self, &next));
+                catch_panic(stream, |stream| stream.append_full_chunk(self, &next));
             }
-            self.first_is_written();
+            self.remove_first_waiting();
             if let Some(stream) = target.stream() {
-                guarded(stream, |stream| {
+                catch_panic(stream, |stream| {
                     self.begin_part_if_due(stream, 2);
                 });
             }
         }
-        most
+        max_chunks
     }
 
-    /// Removes the first waiting chunk from the queue, only after it was written, so that a chunk in neither place is
-    /// written. Only for the thread that holds the stream's lock.
-    fn first_is_written(&self) {
+    /// Removes the first waiting chunk from the queue after it was written, so that every chunk is in the queue or in
+    /// the stream. Must be called by the thread that holds the stream's lock.
+    fn remove_first_waiting(&self) {
         let done = self.store().queue.as_mut().and_then(|queue| queue.waiting.pop_front());
         drop(done);
     }
 
-    /// Begins a new part if this one has grown to `times` the size of a part. Returns whether it did; then all
-    /// waiting chunks are written.
+    /// Begins a new part if the current one has grown to `times` the size of a part, and writes all waiting chunks to
+    /// it. Returns whether it did.
     fn begin_part_if_due(&self, stream: &mut Stream, times: u64) -> bool {
         if !stream.is_part_due(times) {
             return false;
         }
         stream.begin_part(self);
         self.write_chunks(stream, &self.chunks(), |stream| {
-            // Very many events came meanwhile: this part ends at once.
+            // Very many events were recorded meanwhile: this part ends at once.
             if stream.is_part_due(2) {
                 stream.begin_part(self);
             }
@@ -318,16 +320,16 @@ impl Recorder {
         true
     }
 
-    /// Begins a new part if one is due: earlier than the threads that fill chunks would.
-    pub(super) fn part_if_due(&self) {
+    /// Begins a new part if the current one has reached the size of a part: earlier than when full chunks are written.
+    pub(super) fn begin_part_early(&self) {
         self.with_stream(|stream| {
             self.begin_part_if_due(stream, 1);
         });
     }
 
-    /// Ends the stream, because the disk is stuck and chunks pile up. The stream itself cannot be marked, since it is
-    /// locked.
-    fn give_up_the_disk(&self) {
+    /// Ends the stream, because the disk is stuck and chunks pile up. Only the queue and a flag are changed, because
+    /// the stream is locked.
+    fn give_up_stream(&self) {
         let waiting = self.store().queue.take();
         if waiting.is_some() {
             self.stalled.store(STALLED, Ordering::Relaxed);
@@ -335,20 +337,20 @@ impl Recorder {
         drop(waiting);
     }
 
-    /// Appends the events in chunks that are not full to the stream.
-    pub(super) fn stream_parts(&self) {
+    /// Appends all events to the stream, including those in chunks that are not full.
+    pub(super) fn stream_all_chunks(&self) {
         let mut target = self.target();
-        self.write_parts(&mut target);
+        self.write_unwritten(&mut target);
     }
 
-    /// Does the same, unless another thread holds the stream for longer than this.
-    pub(super) fn stream_parts_within(&self, patience: Duration) {
-        if let Some(mut target) = self.target_within(patience) {
-            self.write_parts(&mut target);
+    /// Appends all events to the stream, unless another thread keeps the stream locked for longer than the timeout.
+    pub(super) fn stream_all_chunks_within(&self, timeout: Duration) {
+        if let Some(mut target) = self.target_within(timeout) {
+            self.write_unwritten(&mut target);
         }
     }
 
-    fn write_parts(&self, target: &mut Target) {
+    fn write_unwritten(&self, target: &mut Target) {
         if let Target::None = target {
             return;
         }
@@ -357,9 +359,9 @@ impl Recorder {
             return;
         }
         let Some(stream) = target.stream() else { return };
-        guarded(stream, |stream| {
+        catch_panic(stream, |stream| {
             self.write_chunks(stream, &chunks, |stream| self.begin_part_if_due(stream, 2));
-            stream.marks();
+            stream.append_marks();
         });
     }
 
@@ -367,38 +369,38 @@ impl Recorder {
     fn write_chunks(
         &self,
         stream: &mut Stream,
-        chunks: &Chunks,
+        chunks: &UnwrittenChunks,
         mut enough: impl FnMut(&mut Stream) -> bool,
     ) {
         for chunk in &chunks.waiting {
             if enough(stream) {
                 return;
             }
-            stream.full_chunk(self, chunk);
-            self.first_is_written();
+            stream.append_full_chunk(self, chunk);
+            self.remove_first_waiting();
         }
         for chunk in &chunks.partial {
             if enough(stream) {
                 return;
             }
-            stream.part_of_chunk(self, chunk);
+            stream.append_partial_chunk(self, chunk);
         }
     }
 
-    /// Returns all chunks that are not written yet, except for events that come meanwhile.
+    /// Returns all chunks with events that are not written yet.
     #[allow(unsafe_code)]
-    fn chunks(&self) -> Chunks {
-        let mut chunks = Chunks { waiting: Vec::new(), partial: Vec::new() };
+    fn chunks(&self) -> UnwrittenChunks {
+        let mut chunks = UnwrittenChunks { waiting: Vec::new(), partial: Vec::new() };
         let filling = || threads::states().flat_map(|state| state.slots.iter().map(|slot| &slot.chunk));
         let store = loop {
             let store = self.store();
             let waiting = store.queue.as_ref().map_or(0, |queue| queue.waiting.len());
-            // Threads get chunks only under the lock.
+            // Threads get new chunks only while the store is locked.
             let partial = filling().filter(|chunk| !chunk.load(Ordering::Relaxed).is_null()).count();
             if waiting <= chunks.waiting.capacity() && partial <= chunks.partial.capacity() {
                 break store;
             }
-            // Room is made while it is not locked.
+            // Capacity is reserved while the store is not locked.
             drop(store);
             chunks.waiting.reserve(waiting + waiting / 8);
             chunks.partial.reserve(partial + partial / 8);
@@ -408,8 +410,8 @@ impl Recorder {
         for chunk in filling() {
             let chunk = chunk.load(Ordering::Acquire);
             if !chunk.is_null() {
-                // SAFETY: the pointer came from `Arc::into_raw`, and a thread takes its chunk out of its slot only
-                // under the store's lock, which is held here: the count that the slot owns is still there.
+                // SAFETY: the pointer came from `Arc::into_raw`, and a thread removes its chunk from its slot only
+                // under the store's lock, which is held here: so the slot still owns a reference.
                 chunks.partial.push(unsafe {
                     Arc::increment_strong_count(chunk.cast_const());
                     Arc::from_raw(chunk.cast_const())
@@ -419,7 +421,7 @@ impl Recorder {
         chunks
     }
 
-    /// Prints the stream's messages, once. The caller holds no lock.
+    /// Prints the stream's messages, once. The caller must hold no lock.
     pub(super) fn print_messages(&self) {
         // If another thread is writing, a later call prints them.
         let messages = match self.target_within(Duration::ZERO).as_deref_mut() {
@@ -431,17 +433,17 @@ impl Recorder {
         let reported =
             self.stalled.compare_exchange(STALLED, STALL_REPORTED, Ordering::Relaxed, Ordering::Relaxed);
         if reported.is_ok() {
-            message::print(stalled());
+            message::print(stall_message());
         }
     }
 }
 
-fn stalled() -> String {
-    format!("the stream ended: its disk took nothing for {} s", DISK_PATIENCE.as_secs())
+fn stall_message() -> String {
+    format!("the stream ended: its disk took nothing for {} s", DISK_TIMEOUT.as_secs())
 }
 
-/// Does something with a stream; a panic, which would be a bug in memtrack, ends the stream and not the program.
-fn guarded(stream: &mut Stream, act: impl FnOnce(&mut Stream)) {
+/// Calls `act` with a stream. A panic, which would be a bug in memtrack, ends the stream and not the program.
+fn catch_panic(stream: &mut Stream, act: impl FnOnce(&mut Stream)) {
     if catch_unwind(AssertUnwindSafe(|| act(stream))).is_err() {
         stream.fail("memtrack panicked");
     }

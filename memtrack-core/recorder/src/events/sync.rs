@@ -1,5 +1,5 @@
-//! The atomics and cells that `chunk` is written against. The model checker (`tests/loom`) compiles that file
-//! with loom's in their place.
+//! The atomics and cells that `chunk` uses. The model checker (`tests/loom`) compiles `chunk.rs` with loom's types in
+//! their place.
 
 pub(crate) use crate::internal_bytes::{add as hold, subtract as release};
 pub(crate) use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +8,7 @@ pub(crate) use std::sync::atomic::{AtomicU32, Ordering};
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 impl<T> UnsafeCell<T> {
-    /// Makes a cell.
+    /// Creates a cell.
     pub(crate) const fn new(value: T) -> Self {
         Self(std::cell::UnsafeCell::new(value))
     }

@@ -1,4 +1,4 @@
-//! The names of threads, by id: for reports. A thread gets its id, and its name is read, when it first records.
+//! The names of threads, by id, for reports. When a thread first records, it gets its id and its name is read.
 #![allow(unsafe_code)]
 
 use super::fork::ForkCell;
@@ -9,13 +9,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Locked when a thread first records, and by collectors.
 static NAMES: ForkCell<Mutex<Names>> = ForkCell::new(|| Mutex::new(Names::new()));
 
-/// Threads beyond this number are recorded as the unknown thread.
+/// The maximum number of threads with an id; further threads are recorded as the unknown thread.
 const MAX_THREADS: usize = 1 << 16;
 
-/// The system's data of a thread.
+/// The system's data about a thread.
 #[derive(Clone, Copy, Default)]
 struct ThreadRow {
-    /// Up to the first zero. The system's names have at most 15 bytes.
+    /// The name, up to the first zero. The system's names have at most 15 bytes.
     name: [u8; 16],
     os_id: u64,
 }
@@ -28,10 +28,10 @@ impl ThreadRow {
 }
 
 struct Names {
-    /// By id: the unknown thread comes first. Has room for the largest number of threads, so that it never grows
-    /// under the lock.
+    /// The threads by id; the unknown thread comes first. Has capacity for the maximum number of threads, so that it
+    /// never grows under the lock.
     threads: Vec<ThreadRow>,
-    /// The number of threads without room here.
+    /// The number of threads for which there was no room.
     unnamed: u64,
 }
 
@@ -47,7 +47,7 @@ fn names() -> MutexGuard<'static, Names> {
     NAMES.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns how many threads are recorded as the unknown one because there were too many.
+/// Returns the number of threads that are recorded as the unknown one because there were too many.
 pub(super) fn unnamed() -> u64 {
     names().unnamed
 }
@@ -68,24 +68,24 @@ pub(crate) fn name_of(thread: ThreadId) -> Option<String> {
     row.filter(|_| thread != ThreadId::NONE).map(|row| row.name())
 }
 
-/// Returns the bytes that the names take.
+/// Returns the memory of the names, in bytes.
 pub(super) fn names_bytes() -> usize {
     if NAMES.is_made() { BYTES } else { 0 }
 }
 
-/// Returns the threads with ids from `first` on, as many as there are now.
+/// Returns the threads with ids from `first` on.
 pub(crate) fn threads_since(first: usize) -> Vec<Thread> {
-    // Room is made before the names are locked.
+    // The memory is allocated while the names are not locked.
     let count = names().threads.len().saturating_sub(first);
     let mut rows = Vec::with_capacity(count);
     rows.extend(names().threads.iter().skip(first).take(count).copied());
     rows.iter().map(|row| Thread { name: row.name(), os_id: row.os_id }).collect()
 }
 
-/// Gives the calling thread an id. The name comes from the system: `std::thread::current` must not be called in a
-/// thread that is ending.
-pub(super) fn name_this_thread() -> ThreadId {
-    let row = this_thread();
+/// Assigns an id to the calling thread. Its name is read from the system, because `std::thread::current` must not be
+/// called in a thread that is ending.
+pub(super) fn register_this_thread() -> ThreadId {
+    let row = read_this_thread();
     let mut names = names();
     if names.threads.len() > MAX_THREADS {
         names.unnamed += 1;
@@ -96,9 +96,9 @@ pub(super) fn name_this_thread() -> ThreadId {
 }
 
 #[cfg(target_os = "linux")]
-fn this_thread() -> ThreadRow {
+fn read_this_thread() -> ThreadRow {
     let mut row = ThreadRow::default();
-    // SAFETY: the buffer is a local variable and has the 16 bytes that a name takes, and gettid has no arguments.
+    // SAFETY: the buffer is a local variable with the 16 bytes that a name can take; gettid has no arguments.
     unsafe {
         libc::pthread_getname_np(libc::pthread_self(), row.name.as_mut_ptr().cast(), row.name.len());
         row.os_id = libc::syscall(libc::SYS_gettid) as u64;
@@ -107,6 +107,6 @@ fn this_thread() -> ThreadRow {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn this_thread() -> ThreadRow {
+fn read_this_thread() -> ThreadRow {
     ThreadRow::default()
 }

@@ -1,30 +1,31 @@
-//! The sums over all threads, at a cost that depends only on the threads that are alive: a tracker reads them after
-//! every operator, and a program that once had four thousand threads would otherwise pay for them for good. The sums of
-//! threads that have ended are kept as one; a state that is reused takes its part out again.
+//! The sums over all threads, at a cost that depends only on the number of live threads: a tracker reads them after
+//! every operator, and a program that once had four thousand threads would otherwise pay for them for ever. The sums of
+//! all threads that have ended are combined; when a state is reused, its part is subtracted again.
 //!
-//! Adding up takes no lock: changes are counted, and it starts again if there was one meanwhile.
+//! Adding up takes no lock: changes are counted, and adding up is retried if there was a change meanwhile (a seqlock).
 //!
 //! **Why not read every state?** After a burst of 4,000 threads, an operator cost 370 µs; now it costs 58 ns.
 #![allow(unsafe_code)]
 
-use super::current_thread::{MAX_STATES, SHARED};
+use super::current_thread::{MAX_STATES, SHARED_STATE_COUNT};
 use super::threads::{DEVICE_SLOTS, ThreadState};
 use super::totals::{Sums, Totals};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// The states in use: the first [`COUNT`] entries, in any order.
-static ACTIVE: [AtomicPtr<ThreadState>; MAX_STATES + SHARED] =
-    [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_STATES + SHARED];
+static ACTIVE: [AtomicPtr<ThreadState>; MAX_STATES + SHARED_STATE_COUNT] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_STATES + SHARED_STATE_COUNT];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The sums of all other states, per slot.
 static ENDED: [Totals; DEVICE_SLOTS] = [const { Totals::new() }; DEVICE_SLOTS];
 /// Counts changes of the statics above: odd during a change.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// The number of times that adding up is retried.
-const TRIES: usize = 100;
+/// The maximum number of attempts to add up.
+const MAX_ATTEMPTS: usize = 100;
 
-/// Makes a change. The caller holds the lock of the states that belong to one thread, so there is one at a time.
+/// Performs a change of the statics above. The caller holds the lock of the exclusive states, so that there is one
+/// change at a time.
 fn change(act: impl FnOnce()) {
     let changes = CHANGES.load(Ordering::Relaxed);
     CHANGES.store(changes + 1, Ordering::Relaxed);
@@ -33,33 +34,33 @@ fn change(act: impl FnOnce()) {
     CHANGES.store(changes + 2, Ordering::Release);
 }
 
-/// Adds a state that is in use from now on. The caller holds the lock of the states that belong to one thread.
+/// Adds a state that is in use from now on. The caller holds the lock of the exclusive states.
 pub(super) fn add_thread(state: &'static ThreadState) {
     change(|| {
         ENDED.iter().zip(&state.slots).for_each(|(ended, slot)| ended.subtract(&slot.totals));
-        put(state, COUNT.fetch_add(1, Ordering::Relaxed));
+        set_active(state, COUNT.fetch_add(1, Ordering::Relaxed));
     });
 }
 
-/// Removes a state that is no longer in use. The caller holds the lock of the states that belong to one thread.
+/// Removes a state that is no longer in use. The caller holds the lock of the exclusive states.
 pub(super) fn remove_thread(state: &'static ThreadState) {
     change(|| {
         ENDED.iter().zip(&state.slots).for_each(|(ended, slot)| ended.absorb(&slot.totals));
         let last = COUNT.fetch_sub(1, Ordering::Relaxed) - 1;
         // SAFETY: the entries below the count are states, which are never freed.
         let moved = unsafe { &*ACTIVE[last].load(Ordering::Relaxed) };
-        put(moved, state.active_index.load(Ordering::Relaxed));
+        set_active(moved, state.active_index.load(Ordering::Relaxed));
     });
 }
 
-fn put(state: &'static ThreadState, index: usize) {
+fn set_active(state: &'static ThreadState, index: usize) {
     ACTIVE[index].store(std::ptr::from_ref(state).cast_mut(), Ordering::Release);
     state.active_index.store(index, Ordering::Relaxed);
 }
 
-/// Returns the sums of a slot over all threads; `None` when threads come and go too fast.
+/// Returns the sums of a slot over all threads; `None` when threads start and end too frequently.
 pub fn sums(slot: usize) -> Option<Sums> {
-    (0..TRIES).find_map(|_| {
+    (0..MAX_ATTEMPTS).find_map(|_| {
         let before = CHANGES.load(Ordering::Acquire);
         if !before.is_multiple_of(2) {
             std::hint::spin_loop();
@@ -68,7 +69,7 @@ pub fn sums(slot: usize) -> Option<Sums> {
         let mut sums = Sums::default();
         ENDED[slot].add_to(&mut sums);
         for index in &ACTIVE[..COUNT.load(Ordering::Relaxed)] {
-            // SAFETY: null, or a state, which is never freed.
+            // SAFETY: the pointer is null or points to a state, which is never freed.
             if let Some(state) = unsafe { index.load(Ordering::Acquire).as_ref() } {
                 state.slots[slot].totals.add_to(&mut sums);
             }
@@ -78,29 +79,28 @@ pub fn sums(slot: usize) -> Option<Sums> {
     })
 }
 
-/// Reads the bytes that all threads have allocated and freed in a slot, in an order that allows strict statements
-/// although threads continue meanwhile: the freed bytes are read `first`, then the allocated bytes, then the freed
-/// bytes again, `last`. So at some moment in between, the live bytes were at least the allocated bytes less the freed
-/// bytes read `last`; and until the next reading, they are at most the bytes allocated by then less the freed bytes
-/// read `first`. `None` while threads come or go.
+/// Reads the bytes that all threads have allocated and freed in a slot, in an order that yields strict bounds although
+/// threads continue meanwhile: first the freed bytes, then the allocated bytes, then the freed bytes again. So at some
+/// moment in between, the live bytes were at least `allocated - freed_last`; and until the next reading, they are at
+/// most the bytes allocated by then minus `freed_first`. Returns `None` while threads start or end.
 pub(crate) fn bounds(slot: usize) -> Option<Bounds> {
     let before = CHANGES.load(Ordering::Acquire);
     if !before.is_multiple_of(2) {
         return None;
     }
     let active = &ACTIVE[..COUNT.load(Ordering::Relaxed)];
-    // SAFETY: null, or a state, which is never freed.
+    // SAFETY: the pointer is null or points to a state, which is never freed.
     let active = || active.iter().filter_map(|index| unsafe { index.load(Ordering::Acquire).as_ref() });
-    let all = |part: fn(&Totals) -> u64| {
+    let sum_of = |part: fn(&Totals) -> u64| {
         let sum =
             active().fold(part(&ENDED[slot]), |sum, state| sum.wrapping_add(part(&state.slots[slot].totals)));
         fence(Ordering::Acquire);
         sum
     };
     let bounds = Bounds {
-        freed_first: all(Totals::freed_bytes),
-        allocated: all(Totals::allocated_bytes),
-        freed_last: all(Totals::freed_bytes),
+        freed_first: sum_of(Totals::freed_bytes),
+        allocated: sum_of(Totals::allocated_bytes),
+        freed_last: sum_of(Totals::freed_bytes),
         threads: active().count() as u64,
     };
     (CHANGES.load(Ordering::Relaxed) == before).then_some(bounds)
@@ -116,8 +116,8 @@ pub(crate) struct Bounds {
     pub(crate) threads: u64,
 }
 
-/// Resets the list in the child of a fork: all states are the parent's.
-pub(super) fn forget_all() {
+/// Resets the list in a forked child: all states belong to the parent's threads.
+pub(super) fn reset() {
     COUNT.store(0, Ordering::Relaxed);
     ENDED.iter().for_each(Totals::reset);
     CHANGES.store(0, Ordering::Release);
@@ -135,7 +135,7 @@ mod tests {
     /// A device that no other test uses.
     const SLOT: usize = 27;
 
-    fn by_all_states() -> u64 {
+    fn sum_over_all_states() -> u64 {
         threads::states().map(|state| state.slots[SLOT].totals.allocations()).sum()
     }
 
@@ -158,8 +158,8 @@ mod tests {
             }
             done.store(true, Ordering::Relaxed);
         });
-        assert_eq!(by_all_states() - begin, 6000);
-        // A thread's end may come after its join, and changes nothing.
+        assert_eq!(sum_over_all_states() - begin, 6000);
+        // A thread's state may be released after the thread was joined, which does not change the sum.
         assert_eq!(threads::sums(SLOT).allocations - begin, 6000);
     }
 
@@ -176,7 +176,7 @@ mod tests {
         });
         assert_eq!(threads.len(), 300);
         assert!(threads::states().count() >= 300);
-        // Some threads of other tests may be alive.
+        // Threads of other tests may be alive.
         assert!(COUNT.load(Ordering::Relaxed) < 150, "{}", COUNT.load(Ordering::Relaxed));
     }
 }

@@ -1,6 +1,6 @@
-//! One [`ThreadState`] per recording thread: its chunks, its sums, and the kit with which it takes stacks. The states
-//! are in a list that only grows and needs no lock; a thread that ends leaves its state, including its events, to the
-//! next new thread (`current_thread`).
+//! One [`ThreadState`] per recording thread: its chunks, its sums, and the kit with which it captures stacks. The
+//! states are in a list that only grows and needs no lock; the state of a thread that ends, including its events, is
+//! reused by the next new thread (`current_thread`).
 #![allow(unsafe_code)]
 
 use super::chunk::Chunk;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 pub const DEVICE_SLOTS: usize = 33;
 const PINNED_SLOT: usize = DEVICE_SLOTS - 1;
 
-/// Returns the slot of a device, `None` for an ordinal above 30.
+/// Returns the slot of a device; `None` for an ordinal above 30.
 #[inline(always)]
 pub fn slot_of(device: DeviceId) -> Option<usize> {
     if device.is_host() {
@@ -46,53 +46,53 @@ pub fn device_of(slot: usize) -> DeviceId {
 #[repr(C)]
 pub(crate) struct Slot {
     pub(crate) totals: Totals,
-    /// The chunk being filled; null before the first event. Replaced only by the owner, under the ring's lock.
+    /// The chunk being filled; null before the first event. Replaced only by the owning thread, under the store's lock.
     pub(crate) chunk: AtomicPtr<Chunk<Event>>,
 }
 
 /// The part of a state that only the owning thread uses.
 pub(crate) struct ThreadLocal {
-    /// The bounds of its stack.
+    /// The bounds of the thread's stack.
     pub(crate) bounds: StackBounds,
-    /// Set since the thread first kept a stack, unless too many threads have one.
+    /// The capture kit, which the thread gets with its first stack, unless too many threads have one.
     pub(crate) kit: Option<Kit>,
     pub(crate) sampler: Sampler,
     pub(crate) newest_ticks: Cell<u64>,
 }
 
-/// Everything the recorder keeps for one thread. The fields used to count a small block come first: half a cache
-/// line, and the sums of the host, the first slot, are the other half.
+/// Everything the recorder keeps for one thread. The fields used to count a small block come first and share a cache
+/// line: `counting` and the sums of the host, the first slot.
 #[repr(C, align(64))]
 pub(crate) struct ThreadState {
     pub(crate) counting: Counting,
     pub(crate) slots: [Slot; DEVICE_SLOTS],
     next: AtomicPtr<ThreadState>,
     pub(super) id: AtomicU32,
-    /// Odd while the thread is inside a hook: a collector waits for it to change.
+    /// Odd while the thread is inside a hook: then a collector waits until it changes.
     pub(super) activity: AtomicU64,
-    /// The current scope of the thread: for collectors, which add its allocations there.
+    /// The current scope of the thread. Collectors add the thread's growth to its sums.
     scope: AtomicU32,
-    /// A bit for each slot but the host's that the thread has allocated from.
+    /// A bit for each slot, except the host's, from whose device the thread has allocated.
     devices: AtomicU64,
     /// The bytes and blocks that the thread allocated outside all accounts while accounts were kept. Never reset.
     pub(crate) unattributed: [AtomicU64; 2],
-    /// Its index in [`thread_sums`].
+    /// The index of this state in [`thread_sums`].
     pub(super) active_index: AtomicUsize,
     pub(super) local: UnsafeCell<Option<ThreadLocal>>,
 }
 
 impl ThreadState {
-    /// Returns whether it belongs to the calling thread.
+    /// Returns whether the state belongs to the calling thread.
     pub(super) fn is_current(&self) -> bool {
         current_thread::is_current(self)
     }
 
-    /// Returns the id of the thread that owns it, or owned it last.
+    /// Returns the id of the thread that owns the state, or owned it last.
     pub(crate) fn thread(&self) -> ThreadId {
         ThreadId(self.id.load(Ordering::Relaxed))
     }
 
-    /// Notes that the thread allocates from that slot's device.
+    /// Notes that the thread allocates from the slot's device.
     #[inline(always)]
     pub(crate) fn mark_device_used(&self, slot: usize) {
         let bit = 1 << slot;
@@ -101,7 +101,7 @@ impl ThreadState {
         }
     }
 
-    /// Returns the slots that the thread has allocated from.
+    /// Returns the slots from whose devices the thread has allocated.
     #[inline(always)]
     fn used_slots(&self) -> impl Iterator<Item = usize> {
         let mut others = self.devices.load(Ordering::Relaxed);
@@ -112,19 +112,19 @@ impl ThreadState {
         }))
     }
 
-    /// Moves the owner into another scope: its allocations so far belong to the previous one.
+    /// Changes the current scope of the owning thread, and adds its allocations so far to the previous scope.
     #[inline]
     pub(super) fn change_scope(&self, scope: ScopeId) {
-        // As in a hook: a thread that starts or ends a session, or collects, waits for it. Inside a hook it is marked
-        // already.
+        // Marked as active, as in a hook, so that a thread that starts or ends a session, or collects, waits for this
+        // change. Inside a hook, the thread is already marked.
         let activity = self.activity.load(Ordering::Relaxed);
-        let mark = activity.is_multiple_of(2);
-        if mark {
+        let is_unmarked = activity.is_multiple_of(2);
+        if is_unmarked {
             self.activity.store(activity + 1, Ordering::Relaxed);
             std::sync::atomic::compiler_fence(Ordering::SeqCst);
         }
         if switch::is_on(switch::SCOPES) {
-            // Makes visible the data that was written before the switch was turned on: the beginning of the sums.
+            // Makes visible what was written before the switch was turned on: the sums at the start of the session.
             std::sync::atomic::fence(Ordering::Acquire);
             let before = ScopeId(self.scope.load(Ordering::Relaxed));
             for slot in self.used_slots() {
@@ -136,17 +136,17 @@ impl ThreadState {
             }
         }
         self.scope.store(scope.0, Ordering::Relaxed);
-        if mark {
+        if is_unmarked {
             self.activity.store(activity + 2, Ordering::Release);
         }
     }
 
-    /// Returns the bytes and blocks that the thread has allocated in its current scope, and that scope. For
-    /// another thread that changes its scope all the time, the result may be slightly off.
+    /// Returns the bytes and blocks that the thread has allocated in its current scope, and that scope, by slot. The
+    /// result may be slightly off for another thread whose scope changes continually.
     pub(super) fn growth_in_open_scope(&self) -> Vec<(usize, ScopeId, [u64; 2])> {
-        const TRIES: usize = 100;
+        const MAX_ATTEMPTS: usize = 100;
         let mut growths = Vec::new();
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let seen = self.activity.load(Ordering::Acquire);
             let scope = ScopeId(self.scope.load(Ordering::Relaxed));
             growths.clear();
@@ -163,24 +163,23 @@ impl ThreadState {
     /// Returns the part that only the owning thread uses.
     ///
     /// # Safety
-    /// The calling thread must own the state, and must not hold another result of this.
+    /// The calling thread must own the state, and must not hold another reference returned by this function.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     pub(super) unsafe fn local(&self) -> &mut ThreadLocal {
-        // SAFETY: no other thread or reference uses it (the caller's promise), and `claim` filled it when the state
-        // got its owner.
+        // SAFETY: the caller guarantees that no other thread or reference uses it, and `claim` has initialized it.
         unsafe { (*self.local.get()).as_mut().unwrap_unchecked() }
     }
 }
 
-// SAFETY: `local` is used only by the thread that the state belongs to (it took it from the free ones, or holds the
-// lock of a shared one); all else is atomic.
+// SAFETY: `local` is used only by the thread that owns the state (exclusively, or while it holds the lock of a shared
+// state); all other fields are atomic.
 unsafe impl Sync for ThreadState {}
 
 static STATES: AtomicPtr<ThreadState> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Makes a new state and adds it to the list.
-pub(super) fn make() -> &'static ThreadState {
+/// Creates a state and adds it to the list.
+pub(super) fn new_state() -> &'static ThreadState {
     crate::internal_bytes::add(size_of::<ThreadState>());
     let state: &'static ThreadState = Box::leak(Box::new(ThreadState {
         counting: Counting::default(),
@@ -208,21 +207,21 @@ pub(super) fn make() -> &'static ThreadState {
     }
 }
 
-/// Returns all states, of living and of ended threads.
+/// Returns all states, of live and of ended threads.
 pub(crate) fn states() -> impl Iterator<Item = &'static ThreadState> {
     let mut next = &STATES;
     std::iter::from_fn(move || {
-        // SAFETY: the list holds leaked states only.
+        // SAFETY: the list contains only leaked states.
         let state: &'static ThreadState = unsafe { next.load(Ordering::Acquire).as_ref()? };
         next = &state.next;
         Some(state)
     })
 }
 
-/// Makes all threads read the settings again: a session begins, whose number can be read already.
+/// Makes all threads read the settings again, because a session begins. The session's number must be set before.
 pub(crate) fn forget_copied_settings() {
     std::sync::atomic::fence(Ordering::SeqCst);
-    states().for_each(|state| state.counting.forget());
+    states().for_each(|state| state.counting.invalidate());
 }
 
 /// Returns the sums of all threads for a device slot.
@@ -234,8 +233,8 @@ pub fn sums(slot: usize) -> Sums {
     })
 }
 
-/// Returns the same sums for a caller that reads them repeatedly, as a tracker does: of a heap whose blocks are only
-/// counted, the peak is updated.
+/// Returns the sums of all threads for a device slot, for a caller that reads them repeatedly, as a tracker does: also
+/// updates the peak of a heap whose blocks are only counted.
 pub fn observed_sums(slot: usize) -> Sums {
     if slot_of(DeviceId::HOST) == Some(slot) {
         counted_peak::observe_now();
@@ -243,10 +242,10 @@ pub fn observed_sums(slot: usize) -> Sums {
     sums(slot)
 }
 
-/// Resets the list in the child of a fork: the states belong to the parent's threads.
+/// Resets the list in a forked child: the states belong to the parent's threads.
 pub(super) fn reset_after_fork() {
     STATES.store(std::ptr::null_mut(), Ordering::Release);
-    thread_sums::forget_all();
+    thread_sums::reset();
 }
 
 #[cfg(test)]

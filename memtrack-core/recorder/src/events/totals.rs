@@ -1,13 +1,13 @@
-//! Exact sums per thread and device. Only the owning thread writes them (a plain load and store, no locked
+//! Exact sums per thread and device. Only the owning thread writes its sums (with a plain load and store, no locked
 //! instruction); any thread may add them up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One thread's sums for one device since the thread's state was made; they only grow.
+/// One thread's sums for one device since the thread's state was created; they only grow.
 #[derive(Default)]
 #[repr(C)]
 pub struct Totals {
-    // The four that every block changes, next to each other.
+    // The four sums that every block changes come first, next to each other.
     allocated_bytes: AtomicU64,
     allocations: AtomicU64,
     freed_bytes: AtomicU64,
@@ -29,33 +29,33 @@ pub struct Sums {
     pub(crate) allocated_bytes: u64,
     pub(crate) freed_bytes: u64,
     pub(crate) allocations: u64,
-    /// The blocks and bytes allocated that are in the live table.
+    /// The allocated blocks and bytes that were added to the live table.
     pub(crate) tracked: u64,
     pub(crate) tracked_bytes: u64,
     pub(crate) frees: u64,
     pub(crate) segment_bytes: u64,
     pub(crate) freed_segment_bytes: u64,
-    /// Bytes whose free was requested.
+    /// The bytes whose free was requested.
     pub(crate) pending_bytes: u64,
-    /// Bytes whose requested free completed.
+    /// The bytes whose requested free is complete.
     pub(crate) completed_bytes: u64,
-    /// Events recorded.
+    /// The number of recorded events.
     pub recorded: u64,
 }
 
-/// Adds without a locked instruction: correct because only the owner writes.
+/// Adds without a locked instruction, which is correct because only the owning thread writes.
 #[inline(always)]
 fn add(sum: &AtomicU64, value: u64) {
     sum.store(sum.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
 }
 
 impl Totals {
-    /// The end of the sums that every block changes.
+    /// The size of the sums that every block changes.
     #[cfg(test)]
     pub(super) const TOUCHED_BY_EACH_BLOCK: usize =
         std::mem::offset_of!(Self, frees) + size_of::<AtomicU64>();
 
-    /// Creates all sums, at 0.
+    /// Creates sums of 0.
     pub(super) const fn new() -> Self {
         const fn zero() -> AtomicU64 {
             AtomicU64::new(0)
@@ -76,8 +76,8 @@ impl Totals {
         }
     }
 
-    /// Returns all sums, except the part added to scopes.
-    fn all(&self) -> [&AtomicU64; 11] {
+    /// Returns all sums except `reported`.
+    fn counters(&self) -> [&AtomicU64; 11] {
         [
             &self.allocated_bytes,
             &self.freed_bytes,
@@ -93,21 +93,21 @@ impl Totals {
         ]
     }
 
-    /// Adds the sums of another state. Only for the single writer of these.
+    /// Adds the sums of another state. Only the single writer of these sums may call this.
     pub(super) fn absorb(&self, others: &Self) {
-        let pairs = self.all().into_iter().zip(others.all());
+        let pairs = self.counters().into_iter().zip(others.counters());
         pairs.for_each(|(sum, other)| add(sum, other.load(Ordering::Relaxed)));
     }
 
-    /// Subtracts the sums of another state. Only for the single writer of these.
+    /// Subtracts the sums of another state. Only the single writer of these sums may call this.
     pub(super) fn subtract(&self, others: &Self) {
-        let pairs = self.all().into_iter().zip(others.all());
+        let pairs = self.counters().into_iter().zip(others.counters());
         pairs.for_each(|(sum, other)| add(sum, other.load(Ordering::Relaxed).wrapping_neg()));
     }
 
     /// Sets all sums to 0.
     pub(super) fn reset(&self) {
-        self.all().into_iter().for_each(|sum| sum.store(0, Ordering::Relaxed));
+        self.counters().into_iter().for_each(|sum| sum.store(0, Ordering::Relaxed));
     }
 
     /// Counts an allocation.
@@ -117,7 +117,7 @@ impl Totals {
         add(&self.allocations, 1);
     }
 
-    /// Counts a block that entered the live table.
+    /// Counts a block that was added to the live table.
     #[inline(always)]
     pub(crate) fn count_tracked(&self, size_bytes: u64) {
         add(&self.tracked, 1);
@@ -157,15 +157,15 @@ impl Totals {
         [bytes.wrapping_sub(get(&self.reported[0])), blocks.wrapping_sub(get(&self.reported[1]))]
     }
 
-    /// Notes that so much more, or less, was added to scopes. For the owner; for other threads while nothing is
-    /// recorded.
+    /// Notes that these bytes and blocks, which may be negative (wrapped), were added to scopes. Only the owning thread
+    /// may call this, or any thread while nothing is recorded.
     #[inline(always)]
     pub(crate) fn report_growth(&self, [bytes, blocks]: [u64; 2]) {
         add(&self.reported[0], bytes);
         add(&self.reported[1], blocks);
     }
 
-    /// Takes back a counted allocation that turned out to be none.
+    /// Subtracts a counted allocation that turned out not to be one.
     pub(crate) fn uncount_alloc(&self, size_bytes: u64) {
         add(&self.allocated_bytes, size_bytes.wrapping_neg());
         add(&self.allocations, 1_u64.wrapping_neg());
@@ -232,7 +232,7 @@ impl Sums {
         }
     }
 
-    /// Returns the live bytes: negative when more was freed than allocated since the start.
+    /// Returns the live bytes: negative if more was freed than allocated.
     pub fn allocated(&self) -> i64 {
         self.allocated_bytes.wrapping_sub(self.freed_bytes) as i64
     }

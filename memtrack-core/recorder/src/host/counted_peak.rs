@@ -1,33 +1,33 @@
-//! Measures how high the host heap rose while small blocks are only counted. The recorded blocks cannot answer that,
-//! because the highest of many estimates is mostly the one with the largest error. The threads' sums are exact, so
-//! they are added up at certain moments: with each block that is recorded, once in between if the next sample is far
-//! away, when a tracker reads the sums, and at the end; with several threads no more often than every few
-//! microseconds. The highest of these sums was certainly reached; and between two observations no more can have been
+//! Measures the peak of the host heap while small blocks are only counted. Recorded blocks are not suited for that,
+//! because the highest of many estimates is mostly the one with the largest error. The threads' sums are exact, so they
+//! are added up at certain moments: with each block that is recorded, after each mean gap of bytes if the next sample
+//! is far away, when a tracker reads the sums, and at the end; with several threads no more often than every few
+//! microseconds. The highest of these sums was certainly reached; and between two observations, no more can have been
 //! live than at the first one plus everything allocated until the second.
 //!
-//! The choice of a moment does not depend on the samples, so the live bytes at that moment can be estimated from
-//! them. The exception is a sampled block, which always triggers an observation, so the moment used is the one just
-//! before it.
+//! The choice of a moment must not depend on the samples, so that the live bytes at that moment can be estimated from
+//! them. A sampled block triggers an observation, so the moment just before the block is used.
 //!
-//! No thread waits: a thread that finds another one observing leaves the work to it.
+//! No thread waits: if another thread is already observing, a thread skips its observation.
 //!
-//! **Why count instead of taking the maximum of the estimates?** For the tiny model of `examples/benches/cost` that
-//! maximum was 10 to 30 MB where 2.85 were live, and no interval for a fixed moment covers it. With several threads there
-//! are at least 2,048 ticks for each between two sums, because the other threads' sums are in other processors' caches.
+//! **Why count instead of taking the maximum of the estimates?** For the tiny model of `examples/benches/cost`, that
+//! maximum was 10 to 30 MB when 2.85 MB were live, and no confidence interval for a fixed moment covers it. With
+//! several threads, at least 2,048 ticks per thread pass between two observations, because the other threads' sums are
+//! in other processors' caches.
 
 use crate::events::{Bounds, Sums, bounds, ticks};
 use memtrack_model::snapshot::CountedPeak;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// The host's slot among a thread's sums.
+/// The index of the host's sums in a thread's slots.
 const SLOT: usize = super::HOST_SLOT;
-/// With several threads, this many ticks for each of them pass between two observations: their sums are in the caches
-/// of other processors.
+/// With several threads, at least this many ticks per thread pass between two observations: their sums are in the
+/// caches of other processors.
 const TICKS_PER_THREAD: u64 = 2048;
-/// The number of times that the reader at the end retries.
-const TRIES: usize = 10_000;
+/// The maximum number of attempts to read the sums.
+const MAX_ATTEMPTS: usize = 10_000;
 
-/// Whether blocks are or were only counted in this session.
+/// Whether any blocks may have been only counted in this session.
 static IS_ON: AtomicBool = AtomicBool::new(false);
 /// Whether a thread is observing. Only that thread writes the statics below.
 static IS_OBSERVING: AtomicBool = AtomicBool::new(false);
@@ -42,16 +42,16 @@ static HIGHEST_TICKS: AtomicU64 = AtomicU64::new(0);
 static UPPER_BOUND: AtomicI64 = AtomicI64::new(0);
 static SINCE_TICKS: AtomicU64 = AtomicU64::new(0);
 static UNTIL_TICKS: AtomicU64 = AtomicU64::new(0);
-/// The time at which the next observation is due.
+/// The stamp at which the next observation is due.
 static NEXT_TICKS: AtomicU64 = AtomicU64::new(0);
 
-/// Returns whether blocks may have been only counted, so that observations are needed.
+/// Returns whether any blocks may have been only counted, so that observations are needed.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)
 }
 
-/// Clears everything for a new session, in which no block is only counted yet.
+/// Resets everything for a new session, in which no block was only counted yet.
 pub(super) fn clear() {
     IS_ON.store(false, Ordering::Relaxed);
     IS_OBSERVING.store(false, Ordering::Relaxed);
@@ -64,13 +64,13 @@ pub(super) fn clear() {
     UPPER_BOUND.store(0, Ordering::Relaxed);
 }
 
-/// Sets the sums with which a session begins.
+/// Sets the sums at the start of a session.
 pub(crate) fn set_base(sums: &Sums) {
     BASE_ALLOCATED.store(sums.allocated_bytes, Ordering::Relaxed);
     BASE_FREED.store(sums.freed_bytes, Ordering::Relaxed);
 }
 
-/// Begins to observe: from now on blocks may be only counted. Events cover the time before.
+/// Starts observing, because from now on blocks may be only counted. The peak before is known from events.
 #[cold]
 pub(crate) fn begin() {
     if is_on() || IS_OBSERVING.swap(true, Ordering::Acquire) {
@@ -78,8 +78,8 @@ pub(crate) fn begin() {
     }
     if !is_on() {
         FREED.store(BASE_FREED.load(Ordering::Relaxed), Ordering::Relaxed);
-        // If threads come and go all the time, nothing is stated about the time before.
-        if let Some(read) = (0..TRIES).find_map(|_| bounds(SLOT)) {
+        // If threads start and end continually, the time before is not known to be covered by events.
+        if let Some(read) = (0..MAX_ATTEMPTS).find_map(|_| bounds(SLOT)) {
             FREED.store(read.freed_first, Ordering::Relaxed);
             let now = ticks();
             update(&read, now);
@@ -90,8 +90,7 @@ pub(crate) fn begin() {
     IS_OBSERVING.store(false, Ordering::Release);
 }
 
-/// Observes the sums, if that is due. The moment is `stamp`: all events stamped up to it have happened, as far as is
-/// known.
+/// Observes the sums if that is due. The moment is `stamp`, up to which all known events have happened.
 #[inline(always)]
 pub(crate) fn observe(stamp: u64) {
     if stamp >= NEXT_TICKS.load(Ordering::Relaxed) && !IS_OBSERVING.swap(true, Ordering::Acquire) {
@@ -102,7 +101,7 @@ pub(crate) fn observe(stamp: u64) {
     }
 }
 
-/// Observes the sums, if that is due, in a thread whose newest stamp is `newest`.
+/// Observes the sums if that is due, on a thread whose newest stamp is `newest`.
 #[inline(never)]
 pub(super) fn observe_after(newest: u64) {
     if is_on() {
@@ -123,13 +122,13 @@ fn update(read: &Bounds, stamp: u64) {
     let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
     let before = get(&BASE_ALLOCATED).wrapping_sub(get(&BASE_FREED));
     let net = |freed: u64| read.allocated.wrapping_sub(freed).wrapping_sub(before) as i64;
-    let (live, most) = (net(read.freed_last), net(get(&FREED)));
+    let (live, upper_bound) = (net(read.freed_last), net(get(&FREED)));
     if live > HIGHEST.load(Ordering::Relaxed) {
         HIGHEST.store(live, Ordering::Relaxed);
         HIGHEST_TICKS.store(stamp, Ordering::Relaxed);
     }
-    if most > UPPER_BOUND.load(Ordering::Relaxed) {
-        UPPER_BOUND.store(most, Ordering::Relaxed);
+    if upper_bound > UPPER_BOUND.load(Ordering::Relaxed) {
+        UPPER_BOUND.store(upper_bound, Ordering::Relaxed);
     }
     FREED.store(read.freed_first, Ordering::Relaxed);
     // Another thread's stamp may be newer.
@@ -138,24 +137,24 @@ fn update(read: &Bounds, stamp: u64) {
     NEXT_TICKS.store(if wait == 0 { 0 } else { stamp + wait }, Ordering::Relaxed);
 }
 
-/// Returns the peak so far, including the sums now, `at` these ticks; `None` if every block was recorded.
+/// Returns the peak so far, including the sums now, which is `at` these ticks; `None` if every block was recorded.
 pub(crate) fn so_far(at: u64) -> Option<CountedPeak> {
     if !is_on() {
         return None;
     }
-    let is_locked = (0..TRIES).any(|_| {
-        let taken = IS_OBSERVING.swap(true, Ordering::Acquire);
-        if taken {
+    let is_locked = (0..MAX_ATTEMPTS).any(|_| {
+        let is_busy = IS_OBSERVING.swap(true, Ordering::Acquire);
+        if is_busy {
             std::hint::spin_loop();
         }
-        !taken
+        !is_busy
     });
-    if is_locked && let Some(read) = (0..TRIES).find_map(|_| bounds(SLOT)) {
+    if is_locked && let Some(read) = (0..MAX_ATTEMPTS).find_map(|_| bounds(SLOT)) {
         update(&read, at);
     }
     let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
     let bytes = |number: &AtomicI64| u64::try_from(number.load(Ordering::Relaxed)).unwrap_or(0);
-    let seen = CountedPeak {
+    let peak = CountedPeak {
         ticks: get(&HIGHEST_TICKS),
         bytes: bytes(&HIGHEST),
         most_bytes: bytes(&UPPER_BOUND),
@@ -166,5 +165,5 @@ pub(crate) fn so_far(at: u64) -> Option<CountedPeak> {
     if is_locked {
         IS_OBSERVING.store(false, Ordering::Release);
     }
-    Some(seen)
+    Some(peak)
 }

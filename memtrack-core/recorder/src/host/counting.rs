@@ -1,48 +1,50 @@
-//! Counts small blocks that are not recorded: nearly all of memtrack's work for a program whose blocks are sampled.
-//! The thread's part lies in one cache line with the thread's sums ([`ThreadState`](crate::events::ThreadState))
-//! and holds a copy of the session's settings, so that the only other memory read is the block's slot in
-//! [`live_filter`].
+//! Counts small blocks that are not recorded, which is nearly all of memtrack's work for a program whose blocks are
+//! sampled. The thread's state for this shares a cache line with the thread's sums
+//! ([`ThreadState`](crate::events::ThreadState)) and contains a copy of the session's settings, so that the only other
+//! memory read is the block's slot in [`live_filter`].
 
 use super::live_filter;
 use crate::events::{sample_threshold_bytes, session_number};
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU64, Ordering, fence};
 
-/// A thread's countdown to its next sample. Only the owning thread writes it, except for `forget`.
+/// A thread's countdown to its next sample, and its copy of the settings. Only the owning thread writes it, except in
+/// `invalidate`.
 #[derive(Debug, Default)]
 pub struct Counting {
-    /// Blocks below this size are small and may be only counted; 0: the thread must read the settings. Always 0 while
-    /// `filter` is null.
+    /// Blocks below this size are small and may be only counted. If it is 0, the thread must read the settings; always
+    /// 0 while `filter` is null.
     small_below: AtomicU64,
-    /// Bytes until the next block is picked.
+    /// The bytes until the next block is picked.
     left: AtomicI64,
     /// The bytes that each block counts for in addition to its size.
     block_bytes: AtomicU64,
-    /// The counts of the live filter; null: the thread has not read them yet.
+    /// The counts of the live filter; null if the thread has not read the pointer yet.
     filter: AtomicPtr<AtomicU8>,
 }
 
 impl Counting {
-    /// Bytes until the next block is picked.
+    /// Returns the bytes until the next block is picked.
     #[inline(always)]
     pub(super) fn left(&self) -> i64 {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// Sets how many bytes are left.
+    /// Sets the bytes until the next block is picked.
     #[inline(always)]
     pub(super) fn set_left(&self, bytes: i64) {
         self.left.store(bytes, Ordering::Relaxed);
     }
 
-    /// Returns the rest of the countdown after a block of `size_bytes`: the block is picked if that is not above 0.
+    /// Returns the rest of the countdown after a block of `size_bytes`: the block is picked if the rest is not
+    /// positive.
     #[inline(always)]
     pub(super) fn left_after(&self, size_bytes: u64) -> i64 {
-        self.left() - self.counts_for(size_bytes)
+        self.left() - self.countdown_bytes(size_bytes)
     }
 
-    /// Returns the part of the countdown that a block of `size_bytes` takes.
+    /// Returns the bytes by which a block of `size_bytes` reduces the countdown.
     #[inline(always)]
-    fn counts_for(&self, size_bytes: u64) -> i64 {
+    fn countdown_bytes(&self, size_bytes: u64) -> i64 {
         (size_bytes + self.block_bytes.load(Ordering::Relaxed)) as i64
     }
 
@@ -57,50 +59,51 @@ impl Counting {
         self.block_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Returns whether an allocated block is small and not picked; if so, it is taken off the countdown.
+    /// Returns whether an allocated block is small and not picked; if so, reduces the countdown.
     #[inline(always)]
-    pub(super) fn passes(&self, size_bytes: u64) -> bool {
+    pub(super) fn is_skipped(&self, size_bytes: u64) -> bool {
         if size_bytes >= self.small_below.load(Ordering::Relaxed) {
             return false;
         }
-        let (left, taken) = (self.left(), self.counts_for(size_bytes));
-        let passes = left > taken;
-        if passes {
-            self.set_left(left - taken);
+        let (left, bytes) = (self.left(), self.countdown_bytes(size_bytes));
+        let is_skipped = left > bytes;
+        if is_skipped {
+            self.set_left(left - bytes);
         }
-        passes
+        is_skipped
     }
 
     /// Returns whether a freed block is certainly small and not in the live table.
     #[inline(always)]
-    pub(super) fn is_surely_untracked(&self, address: u64, size_bytes: u64) -> bool {
+    pub(super) fn is_certainly_untracked(&self, address: u64, size_bytes: u64) -> bool {
         if size_bytes >= self.small_below.load(Ordering::Relaxed) {
             return false;
         }
-        // SAFETY: from `live_filter::shared`, and not null, since no block is small while it is.
+        // SAFETY: the pointer is from `live_filter::shared` and not null, since no block counts as small while it is
+        // null.
         unsafe { !live_filter::may_be_in(self.filter.load(Ordering::Relaxed), address) }
     }
 
-    /// Reads the settings of `session`, whose number the caller has read before. For the owning thread.
+    /// Reads the settings of `session`, whose number the caller has read before. Only the owning thread may call this.
     pub(super) fn refresh(&self, session: u64) {
         let counts = live_filter::shared();
         if counts.is_null() {
-            // The slow path works without them.
-            return self.forget();
+            // Without the counts, the thread always takes the slow path.
+            return self.invalidate();
         }
         self.filter.store(counts, Ordering::Relaxed);
-        // A signal handler that sees this store sees the one above, too.
+        // Released so that a signal handler that reads the new value also reads the new filter.
         self.small_below.store(sample_threshold_bytes(), Ordering::Release);
-        // Another session may have begun meanwhile: either it is seen here, or its `forget` comes after this store.
+        // Another session may have begun meanwhile: either its number is read here, or its call of `invalidate` comes
+        // after this store.
         fence(Ordering::SeqCst);
         if session_number() != session {
-            self.forget();
+            self.invalidate();
         }
     }
 
-    /// Makes the thread read the settings before it counts another block. Also called by the thread that begins a
-    /// session.
-    pub(crate) fn forget(&self) {
+    /// Makes the thread read the settings before it counts another block. Any thread may call this.
+    pub(crate) fn invalidate(&self) {
         self.small_below.store(0, Ordering::Relaxed);
     }
 }

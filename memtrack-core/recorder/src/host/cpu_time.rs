@@ -1,7 +1,7 @@
 //! The processor time of the calling thread.
 
 /// Returns the nanoseconds of processor time that the calling thread has used; 0 if the system does not provide them.
-/// A system call, some 200 ns.
+/// This is a system call, which takes about 200 ns.
 #[cfg(unix)]
 pub(super) fn thread_cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -10,7 +10,7 @@ pub(super) fn thread_cpu_ns() -> u64 {
     if known { time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64 } else { 0 }
 }
 
-/// Unknown on this system: a thread earns nothing, so small blocks are sampled.
+/// Returns 0: the processor time is unknown on this system, so threads earn no budget and small blocks are sampled.
 #[cfg(not(unix))]
 pub(super) fn thread_cpu_ns() -> u64 {
     0

@@ -1,44 +1,46 @@
-//! A counting filter that answers cheaply that a small block is not in the live table: it counts the blocks that are,
-//! by their address. A block whose page has a count of 0 was not sampled, and most frees of a sampled program end
-//! there. A sampled block that stays (a weight) marks its page for as long, so a second count, finer and read for
-//! marked pages only, distinguishes single blocks.
+//! A counting filter that determines cheaply that a small block is not in the live table: it counts the blocks in the
+//! table by their addresses. If a block's page has a count of 0, the block was not sampled, and most frees of a sampled
+//! program need no further check. A sampled block that lives long (a weight) marks its page for as long, so a second,
+//! finer count, which is read only for marked pages, distinguishes single blocks.
 //!
-//! Nearly all of a look-up's cost is cache misses. So the first counts are few: a heap of ten megabytes has two and a
-//! half thousand, which stay in a core's first-level cache beside the program's own data.
+//! Nearly all of a look-up's cost is cache misses. So there are few page counts: a heap of ten megabytes has 2,500,
+//! which stay in a core's L1 cache together with the program's data.
 //!
-//! **Why two tables of counts?** The counts of pages (4 KiB each; 512 KiB for 2 GiB of heap) fit into the core's L1
-//! cache. With one count for each 512 bytes in their place, half of a counted free's time was the wait for that cache
-//! line. One bit for each 16 bytes of all addresses would be exact, but would reserve a terabyte of addresses, more than
-//! limits on address space allow.
+//! **Why two tables of counts?** The page counts in use (one byte per 4 KiB of heap) mostly fit into the core's L1
+//! cache. With one count per 512 bytes instead, half of the time of a counted free was spent on that cache miss. One
+//! bit per 16 bytes of the address space would be exact, but would reserve a terabyte of addresses, more than limits on
+//! address space allow.
 
 use crate::reentry;
 use crate::zeroed::Zeroed;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
-/// Enough for a heap of 2 GiB; in a larger heap pages share counts with others whose addresses differ by a multiple
-/// of that. No hash separates them: it would be a third of the cost of freeing a block that was only counted.
+/// The number of page counts, enough for a heap of 2 GiB; in a larger heap, pages whose addresses differ by a multiple
+/// of 2 GiB share a count. Addresses are not hashed, because that would be a third of the cost of freeing a block that
+/// was only counted.
 const PAGES: usize = 1 << 19;
 const PAGE_SHIFT: u32 = 12;
-/// The finer counts: each block in a range of 16 MiB has its own. They distinguish blocks of one page, so it does no
-/// harm that pages share them.
+/// The number of finer counts: each block in a range of 16 MiB has its own. They distinguish blocks of one page, so
+/// different pages may share them.
 const BLOCKS: usize = 1 << 20;
 const BLOCK_SHIFT: u32 = 4;
-/// All counts, those of [`PAGES`] first.
+/// The number of all counts, of one byte each; the page counts come first.
 pub(super) const BYTES: usize = PAGES + BLOCKS;
-/// The number of counts if there was no memory for more.
-const FEW_SLOTS: usize = 1 << 13;
+/// The number of fallback counts, which are used if there is no memory for all.
+const FALLBACK_SLOTS: usize = 1 << 13;
 
-/// Which pages of the counts were ever written to: the end of a session clears only these. Most pages stay as the
-/// system mapped them.
-static TOUCHED: [AtomicBool; BYTES / TOUCHED_TOGETHER] =
-    [const { AtomicBool::new(false) }; BYTES / TOUCHED_TOGETHER];
-const TOUCHED_TOGETHER: usize = 4096;
+/// Which groups of counts were written to: only these are cleared for the next session. Most pages of the counts are
+/// never touched.
+static TOUCHED: [AtomicBool; BYTES / SLOTS_PER_TOUCHED] =
+    [const { AtomicBool::new(false) }; BYTES / SLOTS_PER_TOUCHED];
+const SLOTS_PER_TOUCHED: usize = 4096;
 
-/// [`BYTES`] counts, allocated with the first small block and then kept; null before.
+/// Points to [`BYTES`] counts, which are allocated with the first small block and never freed, or to [`FALLBACK`]; null
+/// before.
 static COUNTS: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
-static FEW: [AtomicU8; FEW_SLOTS] = [const { AtomicU8::new(0) }; FEW_SLOTS];
+static FALLBACK: [AtomicU8; FALLBACK_SLOTS] = [const { AtomicU8::new(0) }; FALLBACK_SLOTS];
 
-/// Returns the slot of the count of a block's page.
+/// Returns the slot of the page count of a block.
 #[inline(always)]
 fn page_of(address: u64) -> usize {
     (address >> PAGE_SHIFT) as usize % PAGES
@@ -50,22 +52,22 @@ fn block_of(address: u64) -> usize {
     PAGES + (address >> BLOCK_SHIFT) as usize % BLOCKS
 }
 
-/// Returns the count in `slot`, which is below [`BYTES`].
+/// Returns the count in `slot`, which must be less than [`BYTES`].
 ///
 /// # Safety
-/// `counts` must be those of [`COUNTS`], neither null nor [`FEW`].
+/// `counts` must be the value of [`COUNTS`], neither null nor [`FALLBACK`].
 #[inline(always)]
 unsafe fn count_at(counts: *mut AtomicU8, slot: usize) -> &'static AtomicU8 {
-    // SAFETY: they are `BYTES` counts that are never freed.
+    // SAFETY: `counts` points to `BYTES` counts that are never freed.
     unsafe { &*counts.add(slot) }
 }
 
-fn few() -> *mut AtomicU8 {
-    FEW.as_ptr().cast_mut()
+fn fallback() -> *mut AtomicU8 {
+    FALLBACK.as_ptr().cast_mut()
 }
 
-fn few_of(address: u64) -> &'static AtomicU8 {
-    &FEW[page_of(address) % FEW_SLOTS]
+fn fallback_count(address: u64) -> &'static AtomicU8 {
+    &FALLBACK[page_of(address) % FALLBACK_SLOTS]
 }
 
 /// Returns whether the block at `address` may be in the live table.
@@ -75,47 +77,47 @@ pub(super) fn may_contain(address: u64) -> bool {
     if counts.is_null() {
         return false;
     }
-    if std::ptr::eq(counts, few()) {
-        return few_of(address).load(Ordering::Relaxed) != 0;
+    if std::ptr::eq(counts, fallback()) {
+        return fallback_count(address).load(Ordering::Relaxed) != 0;
     }
-    // SAFETY: neither null nor `FEW`.
+    // SAFETY: the pointer is neither null nor `FALLBACK`.
     unsafe { may_be_in(counts, address) }
 }
 
-/// Returns the counts, for a thread to keep; null if there was memory for few only.
+/// Returns the counts, for a thread to keep; null if only the fallback counts are used.
 pub(super) fn shared() -> *mut AtomicU8 {
-    let counts = all();
-    if std::ptr::eq(counts, few()) { std::ptr::null_mut() } else { counts }
+    let counts = counts_or_allocate();
+    if std::ptr::eq(counts, fallback()) { std::ptr::null_mut() } else { counts }
 }
 
 /// Returns the counts; the first call allocates them.
 #[inline(always)]
-fn all() -> *mut AtomicU8 {
+fn counts_or_allocate() -> *mut AtomicU8 {
     let counts = COUNTS.load(Ordering::Acquire);
-    if counts.is_null() { make() } else { counts }
+    if counts.is_null() { allocate() } else { counts }
 }
 
-/// As [`may_contain`], for a thread that keeps the counts.
+/// Like [`may_contain`], for a thread that keeps a pointer to the counts.
 ///
 /// # Safety
-/// `counts` must be what [`shared`] returned, and not null.
+/// `counts` must be a result of [`shared`] that is not null.
 #[inline(always)]
 pub(super) unsafe fn may_be_in(counts: *mut AtomicU8, address: u64) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     let is_counted = |slot| unsafe { count_at(counts, slot) }.load(Ordering::Relaxed) != 0;
     is_counted(page_of(address)) && is_counted(block_of(address))
 }
 
-/// Adds a block that is about to enter the live table. Called before its address leaves the allocator, so that its
-/// free finds it.
+/// Adds a block that is about to be inserted into the live table. Called before the allocator returns its address, so
+/// that its free finds it here.
 #[inline(always)]
 pub(super) fn add(address: u64) {
-    let counts = all();
-    // A saturated count stays saturated: then every block of the slot is looked up, which is slower and still
-    // correct.
+    let counts = counts_or_allocate();
+    // A saturated count stays saturated: then every block of the slot is looked up in the live table, which is slower
+    // but still correct.
     let more = |count: u8| Some(count.saturating_add(1));
     for slot in [page_of(address), block_of(address)] {
-        let touched = &TOUCHED[slot / TOUCHED_TOGETHER];
+        let touched = &TOUCHED[slot / SLOTS_PER_TOUCHED];
         if !touched.load(Ordering::Relaxed) {
             touched.store(true, Ordering::Relaxed);
         }
@@ -143,27 +145,27 @@ fn change(counts: *mut AtomicU8, address: u64, change: impl Fn(u8) -> Option<u8>
     let change = |count: &AtomicU8| {
         let _ = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, &change);
     };
-    if std::ptr::eq(counts, few()) {
-        return change(few_of(address));
+    if std::ptr::eq(counts, fallback()) {
+        return change(fallback_count(address));
     }
     for slot in [page_of(address), block_of(address)] {
-        // SAFETY: neither null, as the callers see to, nor `FEW`.
+        // SAFETY: neither null, as the callers ensure, nor `FALLBACK`.
         change(unsafe { count_at(counts, slot) });
     }
 }
 
 #[cold]
-fn make() -> *mut AtomicU8 {
-    // If no pages can be mapped, they come from the heap.
+fn allocate() -> *mut AtomicU8 {
+    // If no pages can be mapped, the counts are allocated on the heap.
     let _inside = reentry::enter();
-    // SAFETY: a count of 0 is a valid one.
-    let made = unsafe { Zeroed::<AtomicU8>::try_new(BYTES) };
-    let counts = made.as_ref().map_or_else(few, |made| made.as_ptr().cast_mut());
+    // SAFETY: counts are integers, for which zero is valid.
+    let table = unsafe { Zeroed::<AtomicU8>::try_new(BYTES) };
+    let counts = table.as_ref().map_or_else(fallback, |table| table.as_ptr().cast_mut());
     match COUNTS.compare_exchange(std::ptr::null_mut(), counts, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
-            if let Some(made) = made {
+            if let Some(table) = table {
                 // Never freed.
-                std::mem::forget(made);
+                std::mem::forget(table);
                 crate::internal_bytes::add(BYTES);
             }
             counts
@@ -172,30 +174,30 @@ fn make() -> *mut AtomicU8 {
     }
 }
 
-/// Clears the filter: no block is in the live table any more.
+/// Clears the filter, because the live table was cleared.
 pub(super) fn clear() {
     let counts = COUNTS.load(Ordering::Acquire);
     if counts.is_null() {
         return;
     }
-    let is_few = std::ptr::eq(counts, few());
-    FEW.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    let is_fallback = std::ptr::eq(counts, fallback());
+    FALLBACK.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     for (page, touched) in TOUCHED.iter().enumerate() {
-        if !touched.swap(false, Ordering::Relaxed) || is_few {
+        if !touched.swap(false, Ordering::Relaxed) || is_fallback {
             continue;
         }
-        for slot in page * TOUCHED_TOGETHER..(page + 1) * TOUCHED_TOGETHER {
-            // SAFETY: neither null nor `FEW`.
+        for slot in page * SLOTS_PER_TOUCHED..(page + 1) * SLOTS_PER_TOUCHED {
+            // SAFETY: the pointer is neither null nor `FALLBACK`.
             unsafe { count_at(counts, slot) }.store(0, Ordering::Relaxed);
         }
     }
 }
 
-/// Resets the filter in the child of a fork, where no block is in the live table: the counts are the parent's, and
-/// writing to them would copy them.
+/// Resets the filter in a forked child, where the live table is empty: the counts are the parent's, and writing to them
+/// would copy their pages.
 pub(super) fn reset_after_fork() {
     COUNTS.store(std::ptr::null_mut(), Ordering::Release);
-    FEW.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    FALLBACK.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     TOUCHED.iter().for_each(|touched| touched.store(false, Ordering::Relaxed));
 }
 
@@ -204,7 +206,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// No other test adds blocks to the filter.
+    /// Locked by each test, so that no other adds blocks to the filter meanwhile.
     static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]
@@ -219,7 +221,7 @@ mod tests {
             assert_eq!(page_of(other), page_of(address), "they share the first count");
             assert!(!may_contain(other), "{other:#x}");
         }
-        // The nearest address with the same finer count.
+        // This is the nearest address with the same finer count.
         let alike = address + ((BLOCKS as u64) << BLOCK_SHIFT);
         assert_eq!(block_of(alike), block_of(address));
         assert!(!may_contain(alike), "its page has none");
@@ -241,7 +243,7 @@ mod tests {
         assert_eq!(pages(), 2, "one for each of its two counts");
         clear();
         assert!(!may_contain(address) && pages() == 0);
-        // SAFETY: they are `BYTES` counts that are never freed.
+        // SAFETY: `counts` points to `BYTES` counts that are never freed.
         assert!((0..BYTES).all(|slot| unsafe { &*counts.add(slot) }.load(Ordering::Relaxed) == 0));
     }
 

@@ -1,6 +1,6 @@
-//! The host heap as a source of events: [`TrackingAllocator`] wraps the program's global allocator. Blocks of at least
-//! the threshold (64 KiB by default) are all recorded. So are smaller ones while a budget of processor time allows it;
-//! otherwise they are sampled by bytes. The sums over all blocks are exact in every case.
+//! The host heap as a source of events: [`TrackingAllocator`] wraps the program's global allocator. All blocks of at
+//! least the threshold (64 KiB by default) are recorded. Smaller ones are, too, while a budget of processor time allows
+//! it; otherwise they are sampled by bytes. The sums over all blocks are exact in either case.
 //!
 //! **What are "allocated" and "reserved" on a heap?** Allocated and active are the bytes that were allocated since
 //! monitoring began minus those that were freed, so both fall below zero when older memory is freed; reserved is the
@@ -17,10 +17,10 @@ mod resident;
 mod sampler;
 mod transferred;
 
-/// Bytes of the filter that marks which small blocks are in the live table.
+/// The memory of the filter that marks which small blocks are in the live table.
 #[cfg(test)]
 pub(crate) const LIVE_FILTER_BYTES: usize = live_filter::BYTES;
-/// Bytes of the table of blocks that the program was given.
+/// The memory of the table of blocks that were transferred to the program.
 #[cfg(test)]
 pub(crate) const TRANSFERRED_BYTES: usize = transferred::BYTES;
 
@@ -29,9 +29,9 @@ pub use counting::Counting;
 pub use resident::{recent_resident_bytes, resident_bytes};
 pub(crate) use sampler::Sampler;
 pub use sampler::{Rules, StandaloneSampler};
-pub use transferred::transferring;
+pub use transferred::allocate_for_program;
 
-use crate::events::{CurrentThread, Hook, Inside, sample_threshold_bytes, session_number, without_hook};
+use crate::events::{CurrentThread, Hook, HookContext, sample_threshold_bytes, session_number, without_hook};
 use crate::{accounts, reentry, switch};
 use memtrack_model::event::{Action, DeviceId, EventFlags, StreamId};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -39,17 +39,17 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 const HOST: DeviceId = DeviceId::HOST;
 const HEAP: StreamId = StreamId(0);
-/// The host's slot among a thread's sums.
+/// The index of the host's sums in a thread's slots.
 const HOST_SLOT: usize = 0;
 
-/// The switches for which a block must be observed: any of them on means that the fast path is not enough.
+/// The switches for which blocks must be observed: if none is on, the fast path suffices.
 const ANY_OBSERVER: u32 = switch::HOST | switch::RESERVE | switch::ACCOUNTS;
 
-/// Bytes of the tracked heap that memtrack itself allocated, less those that it freed, while monitoring was on.
+/// The bytes of the tracked heap that memtrack itself allocated, minus those that it freed, while monitoring was on.
 static INTERNAL_HEAP_BYTES: AtomicI64 = AtomicI64::new(0);
 static WAS_CALLED: AtomicBool = AtomicBool::new(false);
 
-/// A global allocator that reports to the recorder and leaves the work to another.
+/// A global allocator that wraps another allocator and reports its blocks to the recorder.
 ///
 /// ```
 /// use memtrack_core::TrackingAllocator;
@@ -59,17 +59,17 @@ static WAS_CALLED: AtomicBool = AtomicBool::new(false);
 /// # fn main() {}
 /// ```
 ///
-/// Around another allocator: `TrackingAllocator::new(MiMalloc)`.
+/// To wrap another allocator: `TrackingAllocator::new(MiMalloc)`.
 ///
 /// # What it does per call
-/// While nothing is monitored: one relaxed load and a branch. While monitoring: for a block below the threshold, two
-/// sums of this thread and a countdown; for a recorded block (every block while the budget allows it), a stack, the
-/// live table and an event, 0.13 µs with a stack of 46 frames and 0.08 µs with frame pointers. It never blocks for
-/// long, never panics and never records itself.
+/// While nothing is monitored: one relaxed load and a branch. While monitoring: for a block that is only counted, it
+/// updates two sums of the thread and a countdown; for a recorded block (every block while the budget allows it), it
+/// captures the stack, updates the live table and writes an event, which takes 0.13 µs with a stack of 46 frames and
+/// 0.08 µs with frame pointers. It never blocks for long, never panics and never records its own allocations.
 ///
 /// # What it does not see
-/// Memory that does not come from Rust's global allocator: C libraries call `malloc` themselves. A block that was
-/// allocated before monitoring began appears only when it is freed.
+/// It does not observe memory that does not come from Rust's global allocator: C libraries call `malloc` directly. A
+/// block that was allocated before monitoring began is recorded only when it is freed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TrackingAllocator<A = System> {
     inner: A,
@@ -90,15 +90,15 @@ impl<A> TrackingAllocator<A> {
 }
 
 impl<A: GlobalAlloc> TrackingAllocator<A> {
-    /// Returns a new block with a copy of the content of `block`, which stays allocated; null when there is no
+    /// Allocates a block and copies the content of `block` to it, which stays allocated. Returns null if there is no
     /// memory.
     ///
     /// # Safety
     /// As for `realloc`.
     #[cold]
     unsafe fn copy_to_new_block(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise: not empty, and not too large for the alignment. Both blocks have at least the
-        // bytes that are copied, and they do not overlap.
+        // SAFETY: the caller guarantees that the size is neither zero nor too large for the alignment. Both blocks have
+        // at least the bytes that are copied, and they do not overlap.
         unsafe {
             let new = self.alloc(Layout::from_size_align_unchecked(new_size, layout.align()));
             if !new.is_null() {
@@ -109,12 +109,12 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     }
 }
 
-// Counting is part of the allocator's own functions, which are compiled with the program: there a thread-local is an
-// offset, in a library it is a call. All work beyond counting is in separate functions, which are tail-called with
-// the parts of a layout in the order in which a program's allocator receives them, so that the counting path saves
-// and moves no registers.
+// Counting is part of the allocator's own functions, which are compiled with the program: there, accessing a
+// thread-local is an offset; in a shared library it is a call. All work beyond counting is in separate functions. These
+// are tail-called, with the size and alignment in the order in which an allocator receives them, so that the counting
+// path need not save or move registers.
 impl<A: GlobalAlloc> TrackingAllocator<A> {
-    /// Observes an allocation and returns the block; if it is null, a request of memtrack itself may still be served
+    /// Observes an allocation and returns the block; if it is null and memtrack itself requested it, returns a block
     /// from the reserve.
     #[inline(always)]
     fn observe_alloc(block: *mut u8, size: usize, align: usize) -> *mut u8 {
@@ -134,14 +134,14 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     /// As for `realloc`; the block is not from the reserve.
     #[inline(always)]
     unsafe fn realloc_observed(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         let inner = || unsafe { self.inner.realloc(block, layout, new_size) };
         let new = record_realloc(block, layout.size(), || (inner(), new_size));
         if !new.is_null() {
             return new;
         }
         if reentry::is_inside() {
-            // SAFETY: as above; the block is still there, since `realloc` failed.
+            // SAFETY: as above; the block is still allocated, since `realloc` failed.
             let new = unsafe { self.copy_to_new_block(block, layout, new_size) };
             if !new.is_null() {
                 // SAFETY: its content was copied to the new block.
@@ -160,10 +160,10 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     #[cold]
     #[inline(never)]
     unsafe fn realloc_in_account(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        let taken = accounts::reallocating(HOST, block as u64);
-        // SAFETY: the caller's promise.
+        let removed = accounts::reallocating(HOST, block as u64);
+        // SAFETY: the caller guarantees it.
         let new = unsafe { self.realloc_observed(block, layout, new_size) };
-        accounts::reallocated(taken, new as u64, new_size as u64);
+        accounts::reallocated(removed, new as u64, new_size as u64);
         new
     }
 
@@ -183,7 +183,7 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
         if switch::is_on(switch::HOST | switch::RESERVE) && !is_free_counted(block, size) {
             record_free(block as u64, size as u64);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { inner.dealloc(block, Layout::from_size_align_unchecked(size, align)) };
     }
 
@@ -194,17 +194,18 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     #[inline(never)]
     unsafe fn record_and_free(block: *mut u8, size: usize, align: usize, inner: &A) {
         record_free(block as u64, size as u64);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { inner.dealloc(block, Layout::from_size_align_unchecked(size, align)) };
     }
 }
 
-// SAFETY: every call goes to the inner allocator unchanged and its result is returned unchanged; the recording around
-// it neither allocates through `self` unguarded nor unwinds.
+// SAFETY: every call is passed to the inner allocator, and its blocks are returned unchanged; blocks from the reserve
+// are valid and are never passed to it. Recording neither unwinds nor allocates through `self` without the re-entry
+// guard.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise is the one that the inner allocator requires.
+        // SAFETY: the caller guarantees what the inner allocator requires.
         let block = unsafe { self.inner.alloc(layout) };
         Self::observe_alloc(block, layout.size(), layout.align())
     }
@@ -240,11 +241,11 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
             return unsafe { self.inner.realloc(block, layout, new_size) };
         }
         if reserve::contains(block) {
-            // SAFETY: the caller's promise for the new size; the reserve frees nothing.
+            // SAFETY: the caller guarantees that the new size is valid; blocks of the reserve are never freed.
             return unsafe { self.copy_to_new_block(block, layout, new_size) };
         }
         if switch::is_on(switch::ACCOUNTS) {
-            // SAFETY: the caller's promise, and the block is not from the reserve.
+            // SAFETY: the caller guarantees it, and the block is not from the reserve.
             return unsafe { self.realloc_in_account(block, layout, new_size) };
         }
         // SAFETY: as above.
@@ -252,14 +253,15 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     }
 }
 
-/// Reports that the heap refused a request: prints the holders of memory, if the session's options request it.
-/// Called after the hook and under none of memtrack's locks.
+/// Reports that the heap refused a request: prints what holds the memory, if the session's options request it. Must be
+/// called outside of hooks, while none of memtrack's locks is held.
 #[cold]
 pub fn report_refusal(size_bytes: usize) {
     crate::events::report_heap_refusal(size_bytes as u64);
 }
 
-/// Returns whether the program's global allocator is a [`TrackingAllocator`]. Finds out by allocating; recording must be on.
+/// Returns whether the program's global allocator is a [`TrackingAllocator`]. Tests it by an allocation, while
+/// recording must be on.
 pub fn is_installed() -> bool {
     let _inside = reentry::enter();
     drop(std::hint::black_box(Box::new(0_u8)));
@@ -267,15 +269,15 @@ pub fn is_installed() -> bool {
 }
 
 /// Returns the bytes that memtrack itself holds for its recording, on the heap and in its own mappings: events, live
-/// blocks, stacks, scopes, per-thread state, unwind tables. They are in no report: this is what memtrack costs. Does
-/// not include memory used by snapshots and reports.
+/// blocks, stacks, scopes, per-thread state, unwind tables. They are the memory cost of recording and are in no report.
+/// The memory of snapshots and reports is not included.
 ///
-/// Queries tables for their size, shard by shard: cheap enough once a second, not once an event.
+/// Visits the shards of all tables: cheap enough to call once a second, but not once per event.
 pub fn own_bytes() -> i64 {
     crate::internal_bytes::total() + crate::events::table_bytes() as i64
 }
 
-/// Prepares a new session: no block is in the live table any more, and no budget is spent.
+/// Resets the heap's state for a new session: the live table is empty, and no budget is spent.
 pub(crate) fn forget_samples() {
     transferred::clear();
     live_filter::clear();
@@ -283,7 +285,7 @@ pub(crate) fn forget_samples() {
     counted_peak::clear();
 }
 
-/// Resets the heap's state in the child of a fork: files and the sums so far belong to the parent.
+/// Resets the heap's state in a forked child: tables and sums belong to the parent.
 pub(crate) fn reset_after_fork() {
     live_filter::reset_after_fork();
     transferred::reset_after_fork();
@@ -291,14 +293,14 @@ pub(crate) fn reset_after_fork() {
 }
 
 /// Returns the bytes of the tracked heap that are in no statistics because memtrack itself allocated them. For tests,
-/// which find each byte of the heap in one of the two.
+/// which check that every byte of the heap is either in the statistics or counted here.
 #[doc(hidden)]
 pub fn own_heap_bytes() -> i64 {
     INTERNAL_HEAP_BYTES.load(Ordering::Relaxed)
 }
 
-/// Observes an allocation and returns the block, while accounts are kept. A function that is tail-called, so that the
-/// usual path saves no registers for it.
+/// Observes an allocation while accounts are kept, and returns the block. Tail-called, so that the usual path saves no
+/// registers for it.
 #[cold]
 #[inline(never)]
 fn observe_alloc_in_account(block: *mut u8, size: usize, align: usize) -> *mut u8 {
@@ -320,7 +322,7 @@ fn count_internal(bytes: i64) {
     INTERNAL_HEAP_BYTES.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// Observes an allocation; null means that it failed.
+/// Observes an allocation; `block` is null if it failed.
 #[inline(never)]
 pub fn after_alloc(block: *mut u8, size: usize) {
     if !is_counted(block, size) {
@@ -328,20 +330,21 @@ pub fn after_alloc(block: *mut u8, size: usize) {
     }
 }
 
-/// Returns whether an allocated block is small and not sampled. If so, it was counted, which is all that is needed.
+/// Counts an allocated block if it is small and not sampled. Returns whether it was counted, so that nothing more is
+/// needed.
 #[inline(always)]
 fn is_counted(block: *mut u8, size: usize) -> bool {
     let size_bytes = size as u64;
     let Some(thread) = without_hook() else { return false };
-    let is_counted = !block.is_null() && thread.state.counting.passes(size_bytes);
+    let is_counted = !block.is_null() && thread.state.counting.is_skipped(size_bytes);
     if is_counted {
         thread.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
     }
     is_counted
 }
 
-/// As [`record_or_sample`], for Rust's heap: if the allocation failed, a request of memtrack itself may be served
-/// from the reserve.
+/// Like [`record_or_sample`], for Rust's heap: if the allocation failed and memtrack itself requested it, returns a
+/// block from the reserve.
 #[inline(never)]
 fn record_or_refuse(block: *mut u8, size: usize, align: usize) -> *mut u8 {
     record_or_sample(block, size as u64);
@@ -354,11 +357,11 @@ fn record_or_refuse(block: *mut u8, size: usize, align: usize) -> *mut u8 {
     }
 }
 
-/// Records a block or passes it to the sampler: a block that [`is_counted`] did not settle, or a block of a thread
-/// that has yet to read the session's settings.
+/// Records a block or passes it to the sampler, if [`is_counted`] has not counted it or if its thread has not read the
+/// session's settings yet.
 ///
-/// A separate function, as [`record_free`] is: so that the blocks that are only counted, nearly all blocks of a
-/// sampled program, pass through functions that save no registers.
+/// This is a separate function, like [`record_free`], so that the blocks that are only counted, which are nearly all
+/// blocks of a sampled program, pass through functions that save no registers.
 #[inline(never)]
 fn record_or_sample(block: *mut u8, size_bytes: u64) {
     if reentry::is_inside() {
@@ -371,7 +374,7 @@ fn record_or_sample(block: *mut u8, size_bytes: u64) {
     let mut flags = EventFlags::default();
     if size_bytes < sample_threshold_bytes() && !block.is_null() {
         let Some(thread) = without_hook() else { return sample_first_small(block, size_bytes) };
-        match thread.local().sampler.picks(&thread.state.counting, size_bytes, session_number()) {
+        match thread.local().sampler.pick(&thread.state.counting, size_bytes, session_number()) {
             Some(picked) => flags = picked,
             None => return count_unsampled(thread, size_bytes),
         }
@@ -381,7 +384,7 @@ fn record_or_sample(block: *mut u8, size_bytes: u64) {
     }
 }
 
-/// Samples a small block of a thread without its own state: its first block, or a block of a thread that is ending.
+/// Samples a small block of a thread without a state: its first block, or a block of a thread that is ending.
 #[cold]
 fn sample_first_small(block: *mut u8, size_bytes: u64) {
     if let Some(hook) = Hook::enter() {
@@ -389,24 +392,24 @@ fn sample_first_small(block: *mut u8, size_bytes: u64) {
     }
 }
 
-/// Samples a block below the threshold: it is recorded, or only counted.
+/// Samples a block below the threshold: records it or only counts it.
 #[inline(always)]
-fn sample_small(hook: Inside, block: *mut u8, size_bytes: u64) {
+fn sample_small(hook: HookContext, block: *mut u8, size_bytes: u64) {
     let counting = &hook.thread.state.counting;
-    if let Some(flags) = hook.thread.local().sampler.picks(counting, size_bytes, session_number()) {
+    if let Some(flags) = hook.thread.local().sampler.pick(counting, size_bytes, session_number()) {
         record_host_alloc(hook, block, size_bytes, flags);
     } else {
         count_unsampled(hook.thread, size_bytes);
     }
 }
 
-/// Counts a small block that was not sampled; at times the counted peak is updated then.
+/// Counts a small block that was not sampled, and updates the counted peak if that is due.
 #[inline(always)]
 fn count_unsampled(thread: CurrentThread, size_bytes: u64) {
     thread.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
-    let own = thread.local();
-    if own.sampler.take_piece_ended() {
-        counted_peak::observe_after(own.newest_ticks.get());
+    let local = thread.local();
+    if local.sampler.take_piece_ended() {
+        counted_peak::observe_after(local.newest_ticks.get());
     }
 }
 
@@ -418,21 +421,21 @@ pub fn before_free(block: *mut u8, size: usize) {
     }
 }
 
-/// Returns whether a block that is freed is small and was not recorded. If so, its free was counted, which is all that is
-/// needed.
+/// Counts the free of a block if it is small and was not recorded. Returns whether it was counted, so that nothing more
+/// is needed.
 #[inline(always)]
 fn is_free_counted(block: *mut u8, size: usize) -> bool {
     let size_bytes = size as u64;
     let Some(thread) = without_hook() else { return false };
-    let is_counted = thread.state.counting.is_surely_untracked(block as u64, size_bytes);
+    let is_counted = thread.state.counting.is_certainly_untracked(block as u64, size_bytes);
     if is_counted {
         thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
     }
     is_counted
 }
 
-/// Records the free of a block that may have been recorded, or of a thread that has yet to read the session's
-/// settings.
+/// Records the free of a block that may have been recorded, or of a thread that has not read the session's settings
+/// yet.
 #[inline(never)]
 fn record_free(address: u64, size_bytes: u64) {
     if reentry::is_inside() {
@@ -447,25 +450,25 @@ fn record_free(address: u64, size_bytes: u64) {
     }
     let Some(hook) = Hook::enter() else { return };
     if may_be_tracked(address, size_bytes) {
-        let begun = hook.thread.local().sampler.free_begins();
-        let freed = hook.free(HOST, address);
+        let begun = hook.thread.local().sampler.begin_free();
+        let freed = hook.begin_free(HOST, address);
         record_host_free(*hook, freed, size_bytes);
-        hook.thread.local().sampler.free_ends(begun);
+        hook.thread.local().sampler.end_free(begun);
     } else {
         hook.thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
     }
 }
 
-/// Records a `realloc`: the closure returns the new block and its size.
+/// Records a call of `realloc`, which returns the new block and its size.
 #[inline(always)]
 pub fn record_realloc(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mut u8, usize)) -> *mut u8 {
     let counts = |thread: &CurrentThread| {
         switch::is_on(switch::HOST | switch::RESERVE)
-            && thread.state.counting.is_surely_untracked(old as u64, old_size as u64)
+            && thread.state.counting.is_certainly_untracked(old as u64, old_size as u64)
     };
     let Some(thread) = without_hook().filter(counts) else { return realloc_in_hook(old, old_size, realloc) };
     let (new, new_size) = {
-        // An allocator may call its own `malloc` and `free` here; those blocks are not the program's.
+        // An allocator may call its own `malloc` and `free` here; those blocks must not be recorded.
         let _inside = reentry::enter();
         realloc()
     };
@@ -476,13 +479,13 @@ pub fn record_realloc(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (
     new
 }
 
-/// Records a `realloc` of a block that may have been recorded, or in a thread that has yet to read the session's
-/// settings.
+/// Records a `realloc` of a block that may have been recorded, or in a thread that has not read the session's settings
+/// yet.
 #[inline(never)]
 fn realloc_in_hook(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mut u8, usize)) -> *mut u8 {
     let Some(hook) = Hook::enter() else {
         let is_internal = reentry::is_inside();
-        // Before another thread can receive its address.
+        // Removed before another thread can receive the address.
         let was_transferred = is_internal && transferred::remove_if_known(old as u64, old_size as u64);
         let (new, new_size) = realloc();
         if !new.is_null() && is_internal {
@@ -494,11 +497,12 @@ fn realloc_in_hook(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mu
         }
         return new;
     };
-    // The free is stamped before another thread can receive the block, and written once it is certain.
-    let freed = may_be_tracked(old as u64, old_size as u64).then(|| hook.free(HOST, old as u64));
+    // The free is stamped before another thread can receive the address, and written once the reallocation has
+    // succeeded.
+    let freed = may_be_tracked(old as u64, old_size as u64).then(|| hook.begin_free(HOST, old as u64));
     let (new, new_size) = realloc();
     match freed {
-        Some(freed) if new.is_null() => hook.not_freed(freed),
+        Some(freed) if new.is_null() => hook.restore_block(freed),
         Some(freed) => record_host_free(*hook, freed, old_size as u64),
         None if !new.is_null() => hook.thread.state.slots[HOST_SLOT].totals.count_free(old_size as u64),
         None => {}
@@ -513,22 +517,22 @@ fn realloc_in_hook(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mu
     new
 }
 
-/// Returns whether a block may be in the live table: it is large, or it may have been sampled.
+/// Returns whether a block may be in the live table, because it is large or may have been sampled.
 #[inline(always)]
 fn may_be_tracked(address: u64, size_bytes: u64) -> bool {
     size_bytes >= sample_threshold_bytes() || live_filter::may_contain(address)
 }
 
 #[inline(always)]
-fn record_host_free(hook: Inside, freed: crate::events::Freed, size_bytes: u64) {
+fn record_host_free(hook: HookContext, freed: crate::events::FreeInProgress, size_bytes: u64) {
     if freed.known_bytes().is_some_and(|known| known < sample_threshold_bytes()) {
         live_filter::remove(freed.address());
     }
     if !freed.is_known() && transferred::remove_if_known(freed.address(), size_bytes) {
-        // It was never counted.
+        // The program's sums never included the block.
         count_internal(-(size_bytes as i64));
     } else if freed.is_known() || size_bytes >= sample_threshold_bytes() {
-        hook.freed(freed, size_bytes, HEAP, false);
+        hook.finish_free(freed, size_bytes, HEAP, false);
     } else {
         // The filter gave a false positive: the block was not sampled.
         hook.thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
@@ -536,9 +540,9 @@ fn record_host_free(hook: Inside, freed: crate::events::Freed, size_bytes: u64) 
 }
 
 #[inline(always)]
-fn record_host_alloc(hook: Inside, block: *mut u8, size_bytes: u64, flags: EventFlags) {
+fn record_host_alloc(hook: HookContext, block: *mut u8, size_bytes: u64, flags: EventFlags) {
     if block.is_null() {
-        return hook.other(Action::Oom, HOST, HEAP, 0, size_bytes);
+        return hook.record_without_block(Action::Oom, HOST, HEAP, 0, size_bytes);
     }
     let is_small = size_bytes < sample_threshold_bytes();
     if is_small {
@@ -547,26 +551,26 @@ fn record_host_alloc(hook: Inside, block: *mut u8, size_bytes: u64, flags: Event
     if !hook.alloc(HOST, HEAP, block as u64, size_bytes, flags) && is_small {
         live_filter::remove(block as u64);
     }
-    let own = hook.thread.local();
+    let local = hook.thread.local();
     let blocks = hook.thread.state.slots[HOST_SLOT].totals.allocations();
     let counting = &hook.thread.state.counting;
-    let stamp = own.newest_ticks.get();
+    let stamp = local.newest_ticks.get();
     if counted_peak::is_on() {
         update_counted_peak(flags, is_small, stamp, blocks);
     }
-    own.sampler.recorded(counting, is_small, stamp, blocks);
+    local.sampler.recorded(counting, is_small, stamp, blocks);
 }
 
-/// Updates the counted peak after a block was recorded with `stamp`, as the last of the thread's `blocks`.
+/// Updates the counted peak after a block was recorded with `stamp`; the thread has allocated `blocks` blocks so far.
 #[inline(never)]
 fn update_counted_peak(flags: EventFlags, is_small: bool, stamp: u64, blocks: u64) {
-    /// For a thread that records all of its blocks, an update at one small block in so many is enough.
-    const ONE_IN: u64 = 8;
+    /// For a thread that records all blocks, an update once per this many small blocks is enough.
+    const BLOCKS_PER_UPDATE: u64 = 8;
     if flags.contains(EventFlags::SAMPLED) {
-        // This update happens because the block was sampled; the memory that was live just before the block
-        // does not depend on that.
+        // The block was sampled, which triggers this update. The moment just before the block is used because the
+        // memory that was live then does not depend on the sampling.
         counted_peak::observe(stamp - 1);
-    } else if !is_small || blocks.is_multiple_of(ONE_IN) {
+    } else if !is_small || blocks.is_multiple_of(BLOCKS_PER_UPDATE) {
         counted_peak::observe(stamp);
     }
 }

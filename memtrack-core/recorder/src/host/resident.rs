@@ -1,4 +1,4 @@
-//! The resident set of the process: the meaning of the host heap's "reserved" in reports.
+//! The resident set of the process, which reports show as the "reserved" memory of the host heap.
 
 #[cfg(target_os = "linux")]
 use crate::events::ForkCell;
@@ -7,53 +7,56 @@ use crate::events::ticks;
 use crate::guarded_file::GuardedFile;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// In a child `/proc/self` is another file, so it is reopened there.
+/// The open file; reopened in a forked child, where `/proc/self` is another directory.
 #[cfg(target_os = "linux")]
-static STATM: ForkCell<Option<GuardedFile>> = ForkCell::new(opened);
+static STATM: ForkCell<Option<GuardedFile>> = ForkCell::new(open_statm);
 
 #[cfg(target_os = "linux")]
-fn opened() -> Option<GuardedFile> {
+fn open_statm() -> Option<GuardedFile> {
     std::fs::File::open("/proc/self/statm").and_then(GuardedFile::new).ok()
 }
 
-/// The number of times that the file was reopened because the program had closed it. Each time leaks a few
-/// bytes; a program that closes all files in a loop gets no number in the end.
+/// The number of times that the file was reopened because the program had closed it. Each time leaks a few bytes, so
+/// the number is limited.
 #[cfg(target_os = "linux")]
 static REOPENED: AtomicU64 = AtomicU64::new(0);
 #[cfg(target_os = "linux")]
 const MAX_REOPENED: u64 = 1000;
 
-/// A result is reused until it is so many times as old as a read takes.
-const READ_SHARE: u64 = 1600;
+/// The maximum age of a result that is reused, relative to the duration of a read.
+const MAX_AGE_FACTOR: u64 = 1600;
 
-/// Returns the resident set in bytes, read recently: so long ago that reading takes a sixteenth of a percent of the
-/// time at most, which is some 2.4 ms. For trackers that read after every operator: with small operators, reading
-/// would cost more than the rest of default mode. In 2.4 ms a thread touches some eight thousand new pages at most.
-/// Also returns the ticks at the call, which are read anyway.
+/// Returns the resident set in bytes and the ticks at the call. The result may be about 2.4 ms old, so that reading
+/// takes at most a sixteenth of a percent of the time. For trackers, which call this after every operator: with small
+/// operators, reading each time would cost more than the rest of the default mode. In 2.4 ms a thread touches at most
+/// about eight thousand new pages.
 pub fn recent_resident_bytes() -> (u64, u64) {
-    /// The result, when it expires, and how long reading took, in ticks of the recorder's clock. It does no harm to
-    /// combine one thread's result with another thread's time: both are as new.
+    /// The result. Combining one thread's result with another thread's times is harmless: all are equally recent.
     static RESULT: AtomicU64 = AtomicU64::new(0);
+    /// When the result expires, in ticks.
     static EXPIRES: AtomicU64 = AtomicU64::new(0);
+    /// How long reading took.
     static READ_TICKS: AtomicU64 = AtomicU64::new(u64::MAX);
     let before = ticks();
     let expires = EXPIRES.load(Ordering::Acquire);
-    // If the clock was set back (a restored machine), an old result must not be used for long.
-    if before < expires && expires - before <= READ_SHARE.saturating_mul(READ_TICKS.load(Ordering::Relaxed)) {
+    // If the clock jumped back (on a restored virtual machine), an old result must not be used for long.
+    if before < expires
+        && expires - before <= MAX_AGE_FACTOR.saturating_mul(READ_TICKS.load(Ordering::Relaxed))
+    {
         return (RESULT.load(Ordering::Relaxed), before);
     }
     let result = resident_bytes();
     let after = ticks();
-    // A thread that loses the processor while reading must not make reading look expensive.
+    // A thread that is descheduled while reading must not make reading look expensive.
     let read_ticks =
         after.saturating_sub(before).min(READ_TICKS.load(Ordering::Relaxed).saturating_mul(2)).max(1);
     READ_TICKS.store(read_ticks, Ordering::Relaxed);
     RESULT.store(result, Ordering::Relaxed);
-    EXPIRES.store(after.saturating_add(READ_SHARE.saturating_mul(read_ticks)), Ordering::Release);
+    EXPIRES.store(after.saturating_add(MAX_AGE_FACTOR.saturating_mul(read_ticks)), Ordering::Release);
     (result, before)
 }
 
-/// Returns the resident set in bytes; 0 if the system does not provide it. About 1.5 µs.
+/// Returns the resident set in bytes; 0 if the system does not provide it. Takes about 1.5 µs.
 #[cfg(target_os = "linux")]
 pub fn resident_bytes() -> u64 {
     let mut text = [0_u8; 128];
@@ -77,7 +80,7 @@ fn page_bytes() -> u64 {
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-/// Unknown on this system.
+/// Returns 0: the resident set is unknown on this system.
 #[cfg(not(target_os = "linux"))]
 pub fn resident_bytes() -> u64 {
     0

@@ -1,43 +1,43 @@
-//! Byte sampling as in jemalloc and tcmalloc: a countdown of bytes, and after each sample a new gap drawn from
-//! an exponential distribution. A block of size s is then picked with chance 1 − e^(−s/mean), independently of
-//! earlier blocks, and weighting it by the inverse
-//! ([`sampling_weight`](memtrack_model::event::sampling_weight)) keeps totals unbiased. A mean of 0 picks every
-//! block. With a budget the mean follows the load, each sample's event contains the mean at which it was
-//! picked, and a block counts for some bytes more than it has, so that the smallest blocks are sampled too.
+//! Byte sampling as in jemalloc and tcmalloc: a countdown of bytes, and after each sample a new gap drawn from an
+//! exponential distribution. A block of size s is then picked with probability 1 − e^(−s/mean), independently of
+//! earlier blocks, and weighting it by the inverse ([`sampling_weight`](memtrack_model::event::sampling_weight)) keeps
+//! totals unbiased. A mean of 0 picks every block. With a budget, the mean follows the load, each sample's event
+//! contains the mean at which it was picked, and a block counts for more bytes than its size, so that the smallest
+//! blocks are sampled, too.
 
 use super::Counting;
-use super::budget::{Activity, Cost, Ledger, interval, least_class, sample_block_bytes};
+use super::budget::{Activity, Cost, Ledger, interval, min_class, sample_block_bytes};
 use super::counted_peak;
 use super::cpu_time::thread_cpu_ns;
 use crate::events::{live_blocks, ns_per_tick, sampling, ticks};
 use memtrack_model::event::EventFlags;
 use std::sync::atomic::Ordering;
 
-/// The most recorded blocks between two settlings of a thread.
+/// The maximum number of recorded blocks between two settlements of a thread's ledger.
 const SETTLE_BLOCKS: u32 = 1024;
-/// The longest time between two settlings, in nanoseconds: the next recorded block after it settles.
+/// The time after which the next recorded block settles the ledger, in nanoseconds.
 const SETTLE_NS: f64 = 4e6;
-/// The time that a measurement of the live table's size is used, in nanoseconds, by a thread that records few
-/// blocks: each takes some microseconds, because the shards are in no cache.
+/// How long a thread that records few blocks reuses a measurement of the live table's size, in nanoseconds: a
+/// measurement takes some microseconds, because the shards are not in the caches.
 const MEASURE_NS: f64 = 64e6;
-/// The assumed cost of a recorded block and its free until it was measured, in nanoseconds.
-const UNMEASURE_NS: f64 = 400.0;
+/// The assumed cost of a recorded block and its free until it is measured, in nanoseconds.
+const UNMEASURED_PAIR_NS: f64 = 400.0;
 
 /// The rules by which small blocks are picked in a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rules {
-    /// The mean gap in bytes where it is fixed; 0: every block.
+    /// The mean gap in bytes if it is fixed; 0 picks every block.
     pub mean_bytes: u64,
-    /// The share of processor time that recording may take; 0: the mean is fixed.
+    /// The share of processor time that recording may take; 0 if the mean is fixed.
     pub budget: f64,
     /// The number of blocks that the live table may hold before small ones are sampled to save memory.
     pub live_blocks: u64,
 }
 
-/// The sampling state of one thread. The countdown itself is in its [`Counting`], which is passed to every
-/// function that moves it.
+/// The sampling state of one thread. The countdown itself is in the thread's [`Counting`], which is passed to every
+/// function that changes it.
 pub struct Sampler {
-    /// The session whose rules are used.
+    /// The number of the session whose rules are used.
     session: u64,
     /// The mean with which the countdown was drawn; 0: every block is picked.
     mean_bytes: u64,
@@ -45,72 +45,75 @@ pub struct Sampler {
     flags: EventFlags,
     random: u64,
     /// The rest of the gap after the countdown: a gap is counted down in pieces, after each of which the counted peak
-    /// ([`counted_peak`]) is updated, so that no memory can have come and gone unseen for long.
-    beyond: i64,
+    /// ([`counted_peak`]) is updated, so that memory cannot be allocated and freed for long without an update.
+    rest: i64,
     /// Whether a piece has ended.
     piece_ended: bool,
-    /// With a budget only.
-    account: Option<Account>,
+    /// Present only if there is a budget.
+    budgeted: Option<BudgetState>,
 }
 
 /// The additional state of a thread with a budget.
-struct Account {
+struct BudgetState {
     budget: f64,
     max_live: u64,
     ledger: Ledger,
-    /// The costs of recording a block, and its free.
+    /// The cost of recording a block.
     alloc: Cost,
+    /// The cost of recording its free.
     free: Cost,
-    /// The begin of the call that is being timed; 0: none is.
+    /// The ticks at the start of the call that is being timed; 0 if none is.
     timed_from: u64,
-    /// The countdown when it was last set.
+    /// The rest of the gap when it was last set.
     bytes_set: i64,
     small_bytes: u64,
     picked: u32,
     recorded: u32,
-    /// The number of blocks that may be recorded until the next settling, and the stamp from which on it is due.
-    recorded_most: u32,
+    /// The number of recorded blocks at which the next settlement is due.
+    max_recorded: u32,
+    /// The stamp at which the next settlement is due.
     due_ticks: u64,
-    /// Readings at the last settling.
+    // Readings at the last settlement.
     last_ticks: u64,
     last_cpu_ns: u64,
     last_blocks: u64,
-    least_class: u8,
-    /// Blocks recorded since the live table was measured, and when the next measurement is due.
+    min_class: u8,
+    /// The number of blocks recorded since the size of the live table was measured.
     unmeasured: u32,
+    /// When the next measurement is due.
     measure_ticks: u64,
 }
 
 impl Sampler {
-    /// Makes a sampler that is started by its first use.
+    /// Creates a sampler, which reads the rules at its first use.
     pub(crate) fn new() -> Self {
-        // A different seed for each thread: the address of a new sampler's stack frame, and the time.
+        // A different seed for each thread, from an address on the thread's stack and the time.
         let here = 0_u8;
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = (&raw const here as u64).rotate_left(32) ^ time.map_or(0, |time| time.as_nanos() as u64);
         Self::seeded(seed)
     }
 
-    /// Makes a sampler with the caller's seed.
+    /// Creates a sampler with this seed.
     fn seeded(seed: u64) -> Self {
         let flags = EventFlags::SAMPLED;
-        Self { session: 0, mean_bytes: 0, flags, random: seed, beyond: 0, piece_ended: false, account: None }
+        Self { session: 0, mean_bytes: 0, flags, random: seed, rest: 0, piece_ended: false, budgeted: None }
     }
 
-    /// Returns whether a block of `size_bytes` is picked in this `session`: if so, returns its event's flags.
+    /// Decides whether a block of `size_bytes` is picked in this `session`. Returns the flags of its event if so.
     #[inline(always)]
-    pub(super) fn picks(&mut self, counting: &Counting, size_bytes: u64, session: u64) -> Option<EventFlags> {
+    pub(super) fn pick(&mut self, counting: &Counting, size_bytes: u64, session: u64) -> Option<EventFlags> {
         if session != self.session {
-            self.renew(counting, session);
+            self.restart(counting, session);
         }
         counting.set_left(counting.left_after(size_bytes));
-        if counting.left() > 0 || self.beyond > 0 && self.next_piece(counting) {
+        if counting.left() > 0 || self.rest > 0 && self.next_piece(counting) {
             return None;
         }
-        Some(self.hit(counting))
+        Some(self.take_sample(counting))
     }
 
-    /// Starts the next piece of the gap. Whether there is one.
+    /// Starts the next piece of the gap. Returns whether there is one.
     #[cold]
     fn next_piece(&mut self, counting: &Counting) -> bool {
         let left = self.left(counting);
@@ -119,7 +122,7 @@ impl Sampler {
         self.piece_ended
     }
 
-    /// Returns whether the counted peak must be updated, once, after a block that was not picked.
+    /// Returns whether a piece of the gap has ended, so that the counted peak must be updated, and resets that.
     #[inline(always)]
     pub(super) fn take_piece_ended(&mut self) -> bool {
         std::mem::take(&mut self.piece_ended)
@@ -127,21 +130,21 @@ impl Sampler {
 
     /// Returns the rest of the gap.
     fn left(&self, counting: &Counting) -> i64 {
-        counting.left() + self.beyond
+        counting.left() + self.rest
     }
 
     /// Sets the rest of the gap, in pieces of its mean.
     fn set_left(&mut self, counting: &Counting, bytes: i64) {
         let piece = bytes.min(i64::try_from(self.mean_bytes).unwrap_or(i64::MAX).max(1));
         counting.set_left(piece);
-        self.beyond = bytes - piece;
+        self.rest = bytes - piece;
     }
 
-    /// Starts anew: a session began, or it is the thread's first block in it.
+    /// Restarts with the rules of a `session`, at the thread's first block in it.
     #[cold]
-    fn renew(&mut self, counting: &Counting, session: u64) {
+    fn restart(&mut self, counting: &Counting, session: u64) {
         self.session = session;
-        // Makes visible the data that was written before the session was numbered: its rules.
+        // Makes visible the rules, which were written before the session's number.
         std::sync::atomic::fence(Ordering::Acquire);
         self.start(counting, sampling());
         counting.refresh(session);
@@ -151,7 +154,7 @@ impl Sampler {
     #[cold]
     pub(super) fn refresh(&mut self, counting: &Counting, session: u64) {
         if session != self.session {
-            self.renew(counting, session);
+            self.restart(counting, session);
         }
     }
 
@@ -159,9 +162,9 @@ impl Sampler {
         self.flags = EventFlags::SAMPLED;
         self.mean_bytes = rules.mean_bytes;
         counting.set_block_bytes(sample_block_bytes(rules.budget));
-        self.account = (rules.budget > 0.0).then(|| Account::new(rules));
+        self.budgeted = (rules.budget > 0.0).then(|| BudgetState::new(rules));
         self.set_left(counting, 0);
-        match self.account.as_ref().map(|account| account.ledger.class()) {
+        match self.budgeted.as_ref().map(|budgeted| budgeted.ledger.class()) {
             Some(class) => self.change(counting, class),
             None => {
                 if self.mean_bytes > 0 {
@@ -173,59 +176,60 @@ impl Sampler {
         }
     }
 
-    /// Picks the current block.
+    /// Picks the current block and draws the next gap.
     #[inline(never)]
-    fn hit(&mut self, counting: &Counting) -> EventFlags {
+    fn take_sample(&mut self, counting: &Counting) -> EventFlags {
         let flags = self.flags;
         let consumed = self.left(counting);
         let gap = if self.mean_bytes == 0 { 0 } else { self.gap() };
         self.set_left(counting, gap);
-        if let Some(account) = &mut self.account {
-            account.picks(consumed, gap, self.random);
+        if let Some(budgeted) = &mut self.budgeted {
+            budgeted.picked(consumed, gap, self.random);
         }
         flags
     }
 
-    /// Notes that a block, picked or large, was recorded with that stamp; the thread has allocated `blocks` so far.
+    /// Notes that a block, picked or large, was recorded with this stamp; the thread has allocated `blocks` blocks so
+    /// far.
     #[inline(always)]
     pub(super) fn recorded(&mut self, counting: &Counting, is_small: bool, stamp: u64, blocks: u64) {
         let left = self.left(counting);
-        let Some(account) = &mut self.account else { return };
-        if account.recorded(is_small, stamp) {
-            let class = account.settle(left, blocks);
+        let Some(budgeted) = &mut self.budgeted else { return };
+        if budgeted.recorded(is_small, stamp) {
+            let class = budgeted.settle(left, blocks);
             self.change(counting, class);
         }
     }
 
-    /// Begins the free of a recorded block. Returns the argument for [`Self::free_ends`].
+    /// Notes that the recording of a free begins. Returns the argument for [`Self::end_free`].
     #[inline(always)]
-    pub(crate) fn free_begins(&mut self) -> u64 {
-        match &mut self.account {
-            Some(account) => account.free_begins(self.random),
+    pub(crate) fn begin_free(&mut self) -> u64 {
+        match &mut self.budgeted {
+            Some(budgeted) => budgeted.begin_free(self.random),
             None => 0,
         }
     }
 
-    /// Ends the free of a recorded block.
+    /// Notes that the recording of a free has ended.
     #[inline(always)]
-    pub(crate) fn free_ends(&mut self, begun: u64) {
+    pub(crate) fn end_free(&mut self, begun: u64) {
         if begun != 0
-            && let Some(account) = &mut self.account
+            && let Some(budgeted) = &mut self.budgeted
         {
-            account.free.add(ticks().saturating_sub(begun));
+            budgeted.free.add(ticks().saturating_sub(begun));
         }
     }
 
-    /// Changes to samples of `class`. The rest of the gap keeps its length in units of the mean: an exponential
-    /// distribution is memoryless.
+    /// Changes to samples of `class`. The rest of the gap keeps its length in units of the mean, because the
+    /// exponential distribution is memoryless.
     fn change(&mut self, counting: &Counting, class: u8) {
         let mean_bytes = interval(class);
         if mean_bytes > 0 {
             counted_peak::begin();
         }
         let left = self.left(counting);
-        if let Some(account) = &mut self.account {
-            account.count_bytes(left);
+        if let Some(budgeted) = &mut self.budgeted {
+            budgeted.count_bytes(left);
         }
         if mean_bytes == self.mean_bytes && left > 0 {
             return;
@@ -246,12 +250,12 @@ impl Sampler {
             0 => EventFlags::default(),
             class => EventFlags::SAMPLED.with_interval_class(class),
         };
-        if let Some(account) = &mut self.account {
-            account.bytes_set = left;
+        if let Some(budgeted) = &mut self.budgeted {
+            budgeted.bytes_set = left;
         }
     }
 
-    /// Draws a gap in bytes.
+    /// Draws a random gap, in bytes.
     #[cold]
     fn gap(&mut self) -> i64 {
         // Steele, Lea and Flood's SplitMix64.
@@ -260,19 +264,19 @@ impl Sampler {
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         bits ^= bits >> 31;
-        // In (0, 1]: its logarithm is finite.
+        // In (0, 1], so that the logarithm is finite.
         let uniform = ((bits >> 11) + 1) as f64 / (1_u64 << 53) as f64;
         (-uniform.ln() * self.mean_bytes as f64).ceil() as i64
     }
 }
 
-impl Account {
+impl BudgetState {
     fn new(rules: Rules) -> Self {
         let ledger = Ledger::new();
         Self {
             budget: rules.budget,
             max_live: rules.live_blocks,
-            recorded_most: blocks_before_settling(ledger.affordable(UNMEASURE_NS)),
+            max_recorded: blocks_before_settlement(ledger.affordable(UNMEASURED_PAIR_NS)),
             ledger,
             alloc: Cost::default(),
             free: Cost::default(),
@@ -285,15 +289,15 @@ impl Account {
             last_ticks: 0,
             last_cpu_ns: 0,
             last_blocks: 0,
-            least_class: 0,
+            min_class: 0,
             unmeasured: SETTLE_BLOCKS,
             measure_ticks: 0,
         }
     }
 
-    /// Notes that a block was picked with the countdown at `bytes_left`, and that the countdown was set anew.
+    /// Notes that a block was picked when `bytes_left` of the gap were left, and that the new gap is `bytes_set`.
     #[inline(always)]
-    fn picks(&mut self, bytes_left: i64, bytes_set: i64, random: u64) {
+    fn picked(&mut self, bytes_left: i64, bytes_set: i64, random: u64) {
         self.count_bytes(bytes_left);
         self.bytes_set = bytes_set;
         if self.alloc.is_due(random ^ self.small_bytes) {
@@ -301,14 +305,14 @@ impl Account {
         }
     }
 
-    /// Counts the bytes by which the countdown went down to `bytes_left`.
+    /// Counts the bytes by which the gap has decreased to `bytes_left`.
     #[inline(always)]
     fn count_bytes(&mut self, bytes_left: i64) {
         self.small_bytes += (self.bytes_set - bytes_left) as u64;
         self.bytes_set = bytes_left;
     }
 
-    /// Counts a recorded block. Whether a settling is due.
+    /// Counts a recorded block. Returns whether a settlement is due.
     #[inline(always)]
     fn recorded(&mut self, is_small: bool, stamp: u64) -> bool {
         if self.timed_from != 0 {
@@ -317,22 +321,22 @@ impl Account {
         }
         self.picked += u32::from(is_small);
         self.recorded += 1;
-        self.recorded >= self.recorded_most || stamp >= self.due_ticks
+        self.recorded >= self.max_recorded || stamp >= self.due_ticks
     }
 
     #[inline(always)]
-    fn free_begins(&mut self, random: u64) -> u64 {
+    fn begin_free(&mut self, random: u64) -> u64 {
         if self.free.is_due(random ^ self.small_bytes) { ticks() } else { 0 }
     }
 
-    /// Settles all that happened since the last time. Returns the class to use from now on.
+    /// Settles the ledger for the activity since the last settlement. Returns the class to use from now on.
     #[cold]
     fn settle(&mut self, bytes_left: i64, blocks: u64) -> u8 {
         let (now, cpu_ns) = (ticks(), thread_cpu_ns());
         let ns_per_tick = ns_per_tick();
         let is_first = self.last_ticks == 0;
-        // The state may have moved to another thread meanwhile, whose processor time starts at 0; and no thread can
-        // use more processor time than has passed.
+        // Another thread, whose processor time starts at 0, may have reused the state meanwhile; and no thread can use
+        // more processor time than has passed.
         let passed_ns = now.saturating_sub(self.last_ticks) as f64 * ns_per_tick;
         let used_ns = (cpu_ns.saturating_sub(self.last_cpu_ns) as f64).min(passed_ns);
         let pair_ns = self.pair_ns(ns_per_tick);
@@ -340,44 +344,44 @@ impl Account {
         if self.unmeasured >= SETTLE_BLOCKS || now >= self.measure_ticks {
             self.unmeasured = 0;
             self.measure_ticks = now + (MEASURE_NS / ns_per_tick) as u64;
-            self.least_class = least_class(live_blocks(), self.max_live);
+            self.min_class = min_class(live_blocks(), self.max_live);
         }
         self.count_bytes(bytes_left);
-        let seen = Activity {
+        let activity = Activity {
             cpu_ns: if is_first { 0.0 } else { used_ns },
             blocks: if is_first { u64::from(self.recorded) } else { blocks.wrapping_sub(self.last_blocks) },
             recorded: u64::from(self.recorded),
             large: u64::from(self.recorded - self.picked),
             small_bytes: self.small_bytes,
         };
-        let class = self.ledger.settle(&seen, self.budget, pair_ns, self.least_class);
+        let class = self.ledger.settle(&activity, self.budget, pair_ns, self.min_class);
         (self.small_bytes, self.picked, self.recorded) = (0, 0, 0);
         (self.last_ticks, self.last_cpu_ns, self.last_blocks) = (now, cpu_ns, blocks);
         self.due_ticks = now + (SETTLE_NS / ns_per_tick) as u64;
-        self.recorded_most = match class {
-            0 => blocks_before_settling(self.ledger.affordable(pair_ns)),
+        self.max_recorded = match class {
+            0 => blocks_before_settlement(self.ledger.affordable(pair_ns)),
             _ => SETTLE_BLOCKS,
         };
         class
     }
 
     fn pair_ns(&self, ns_per_tick: f64) -> f64 {
-        let one = |cost: &Cost| cost.mean_ticks().map(|ticks| ticks * ns_per_tick);
-        match (one(&self.alloc), one(&self.free)) {
+        let mean_ns = |cost: &Cost| cost.mean_ticks().map(|ticks| ticks * ns_per_tick);
+        match (mean_ns(&self.alloc), mean_ns(&self.free)) {
             (Some(alloc), Some(free)) => alloc + free,
-            // For blocks that other threads free, or none have freed yet.
-            (Some(one), None) | (None, Some(one)) => 2.0 * one,
-            (None, None) => UNMEASURE_NS,
+            // If other threads free the blocks, or none was freed yet.
+            (Some(known), None) | (None, Some(known)) => 2.0 * known,
+            (None, None) => UNMEASURED_PAIR_NS,
         }
     }
 }
 
-/// Returns how many blocks may be recorded before the next settling, when the credit pays for `affordable` blocks.
-fn blocks_before_settling(affordable: f64) -> u32 {
+/// Returns the number of recorded blocks before the next settlement if the credit pays for `affordable` blocks.
+fn blocks_before_settlement(affordable: f64) -> u32 {
     affordable.clamp(16.0, f64::from(SETTLE_BLOCKS)) as u32
 }
 
-/// A sampler with its own countdown, for tests: picks blocks of session 0.
+/// A sampler with its own countdown, for tests and simulations.
 #[doc(hidden)]
 pub struct StandaloneSampler {
     sampler: Sampler,
@@ -385,7 +389,7 @@ pub struct StandaloneSampler {
 }
 
 impl StandaloneSampler {
-    /// Makes a sampler with this seed and these rules, and of that class if they set a budget.
+    /// Creates a sampler with this seed and these rules; if they set a budget, it starts with `class`.
     pub fn new(seed: u64, rules: Rules, class: u8) -> Self {
         let mut standalone = Self { sampler: Sampler::seeded(seed), counting: Counting::default() };
         standalone.sampler.start(&standalone.counting, rules);
@@ -395,9 +399,9 @@ impl StandaloneSampler {
         standalone
     }
 
-    /// Returns whether a block of `size_bytes` is picked: if so, returns its event's flags.
+    /// Decides whether a block of `size_bytes` is picked. Returns the flags of its event if so.
     pub fn picks(&mut self, size_bytes: u64) -> Option<EventFlags> {
-        self.sampler.picks(&self.counting, size_bytes, 0)
+        self.sampler.pick(&self.counting, size_bytes, 0)
     }
 
     /// Changes to samples of `class`.
@@ -418,7 +422,7 @@ mod tests {
         let blocks = 4_000_000_u64;
         let picked = (0..blocks).filter(|_| sampler.picks(size).is_some()).count() as f64;
         let estimate = picked * sampling_weight(size, mean) / blocks as f64;
-        // Some 60,000 samples: a standard deviation of 0.4 %.
+        // About 60,000 samples: a standard deviation of 0.4 %.
         assert!((estimate - 1.0).abs() < 0.02, "{estimate}");
     }
 
@@ -437,7 +441,7 @@ mod tests {
 
     #[test]
     fn changing_the_interval_keeps_totals_unbiased() {
-        // At every 7th block, picked or not, the class changes, and the rest of the gap with it.
+        // The class, and with it the rest of the gap, changes at every 7th block, whether or not it is picked.
         let mut sampler = budgeted(2);
         let (size, blocks) = (700, 2_000_000_u64);
         let meta = memtrack_model::snapshot::Meta {
@@ -469,8 +473,8 @@ mod tests {
             let _ = sampler.picks(block % 500);
             bytes += block % 500 + sampler.counting.block_bytes();
         }
-        let account = sampler.sampler.account.as_ref().expect("it has a budget");
-        let pending = (account.bytes_set - sampler.sampler.left(&sampler.counting)) as u64;
-        assert_eq!(account.small_bytes + pending, bytes);
+        let budgeted = sampler.sampler.budgeted.as_ref().expect("it has a budget");
+        let pending = (budgeted.bytes_set - sampler.sampler.left(&sampler.counting)) as u64;
+        assert_eq!(budgeted.small_bytes + pending, bytes);
     }
 }

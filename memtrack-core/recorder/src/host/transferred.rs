@@ -1,10 +1,10 @@
 //! Blocks that were allocated inside memtrack and now belong to the program: the tables of a snapshot. Their
-//! allocations were not recorded, so their frees must not be either, whichever thread frees which part of them, and
-//! whenever. They are recognized by their addresses.
+//! allocations were not recorded, so their frees must not be either, whenever and on whichever thread they are freed.
+//! They are recognized by their addresses.
 //!
-//! Other blocks pay nothing for that. A small transferred block is in the live filter as if it were in the live
-//! table, so that its free takes the path of recorded blocks, and only blocks missing from that table are looked up
-//! here. Nothing locks, waits or allocates.
+//! This costs nothing for other blocks. A small transferred block is added to the live filter as if it were in the live
+//! table, so that its free takes the path of recorded blocks, and only blocks that are not in that table are looked up
+//! here. Nothing here locks, waits or allocates.
 
 use super::live_filter;
 use crate::events::sample_threshold_bytes;
@@ -13,43 +13,43 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// A snapshot has a few hundred blocks, and more if scopes and modules have many names. Blocks beyond the bound are
-/// freed like blocks that existed before the session.
+/// The number of slots. A snapshot has a few hundred blocks, and more if scopes and modules have many names. Blocks
+/// beyond the bound are freed like blocks that existed before the session.
 const SLOTS: usize = 1 << 17;
 pub(super) const BYTES: usize = SLOTS * size_of::<AtomicU64>();
-/// The maximum distance of an address from its first slot.
+/// The maximum number of slots to search for an address.
 const MAX_STEPS: usize = 64;
 
-/// This slot was never used.
-const NEVER: u64 = 0;
-/// The address in this slot was removed.
-const GONE: u64 = u64::MAX;
+/// The value of a slot that was never used.
+const UNUSED: u64 = 0;
+/// The value of a slot whose address was removed.
+const REMOVED: u64 = u64::MAX;
 
-/// [`SLOTS`] addresses, allocated with the first block and never freed; null before.
+/// Points to [`SLOTS`] addresses, which are allocated with the first block and never freed; null before.
 static TABLE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
-/// The number of addresses, so that an empty table is not searched.
+/// The number of addresses in the table, so that an empty table is not searched.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// Whether the thread's current allocations inside memtrack will be the program's to free.
+    /// Whether the thread's current allocations inside memtrack are for a value that will belong to the program.
     static IS_TRANSFERRING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes a value that the program owns, and whose parts it may drop anywhere: the blocks that this thread allocates
-/// for it inside memtrack, and has not freed when it is returned, are recognized by their addresses until they are
-/// freed.
-pub fn transferring<R>(make: impl FnOnce() -> R) -> R {
-    struct Back(bool);
-    impl Drop for Back {
+/// Creates a value that will belong to the program, which may drop its parts anywhere: the blocks that this thread
+/// allocates for it inside memtrack, and has not freed when the value is returned, are recognized by their addresses
+/// until they are freed.
+pub fn allocate_for_program<R>(make: impl FnOnce() -> R) -> R {
+    struct RestoreFlag(bool);
+    impl Drop for RestoreFlag {
         fn drop(&mut self) {
             IS_TRANSFERRING.set(self.0);
         }
     }
-    let _back = Back(IS_TRANSFERRING.replace(true));
+    let _restore = RestoreFlag(IS_TRANSFERRING.replace(true));
     make()
 }
 
-/// Notes a block that was allocated inside memtrack.
+/// Notes a block that was allocated inside memtrack: adds it if it will belong to the program.
 #[inline]
 pub(super) fn allocated(address: u64, size_bytes: u64) {
     if IS_TRANSFERRING.get() {
@@ -57,19 +57,19 @@ pub(super) fn allocated(address: u64, size_bytes: u64) {
     }
 }
 
-/// Returns whether a block that is about to be freed is a transferred one. If so, it is removed from the table.
+/// Removes a block that is about to be freed, and returns whether it was a transferred one.
 #[inline]
 pub(super) fn remove_if_known(address: u64, size_bytes: u64) -> bool {
     COUNT.load(Ordering::Relaxed) > 0 && remove(address, size_bytes)
 }
 
-/// Adds a block that is the program's to free.
+/// Adds a block that the program will free.
 #[cold]
 pub(super) fn add(address: u64, size_bytes: u64) {
-    let Some(table) = table().or_else(make) else { return };
+    let Some(table) = table().or_else(allocate) else { return };
     for slot in slots_of(table, address) {
         let seen = slot.load(Ordering::Relaxed);
-        let is_free = seen == NEVER || seen == GONE;
+        let is_free = seen == UNUSED || seen == REMOVED;
         if is_free && slot.compare_exchange(seen, address, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             COUNT.fetch_add(1, Ordering::Relaxed);
             if size_bytes < sample_threshold_bytes() {
@@ -85,11 +85,11 @@ fn remove(address: u64, size_bytes: u64) -> bool {
     let Some(table) = table() else { return false };
     for slot in slots_of(table, address) {
         let seen = slot.load(Ordering::Relaxed);
-        if seen == NEVER {
+        if seen == UNUSED {
             return false;
         }
         if seen == address {
-            slot.store(GONE, Ordering::Relaxed);
+            slot.store(REMOVED, Ordering::Relaxed);
             COUNT.fetch_sub(1, Ordering::Relaxed);
             if size_bytes < sample_threshold_bytes() {
                 live_filter::remove(address);
@@ -100,23 +100,23 @@ fn remove(address: u64, size_bytes: u64) -> bool {
     false
 }
 
-/// Forgets all blocks when another session begins: there these blocks are as unknown as the program's earlier ones.
+/// Removes all blocks when another session begins: in that session they are as unknown as the program's earlier blocks.
 pub(super) fn clear() {
     if COUNT.swap(0, Ordering::Relaxed) > 0
         && let Some(table) = table()
     {
-        table.iter().for_each(|slot| slot.store(NEVER, Ordering::Relaxed));
+        table.iter().for_each(|slot| slot.store(UNUSED, Ordering::Relaxed));
     }
 }
 
-/// Resets the table in the child of a fork: it is the parent's, and writing to it would copy it.
+/// Resets the table in a forked child: it is the parent's, and writing to it would copy its pages.
 pub(super) fn reset_after_fork() {
     COUNT.store(0, Ordering::Relaxed);
     TABLE.store(ptr::null_mut(), Ordering::Release);
 }
 
-/// Returns the slots that may hold an address. A block's address ends in zeros and is near others, so it is hashed
-/// first.
+/// Returns the slots that may contain an address. Addresses are hashed, because they end in zeros and lie close
+/// together.
 fn slots_of(table: &[AtomicU64], address: u64) -> impl Iterator<Item = &AtomicU64> {
     let first = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
     (0..MAX_STEPS).map(move |step| &table[(first + step) % SLOTS])
@@ -124,18 +124,18 @@ fn slots_of(table: &[AtomicU64], address: u64) -> impl Iterator<Item = &AtomicU6
 
 fn table() -> Option<&'static [AtomicU64]> {
     let slots = TABLE.load(Ordering::Acquire);
-    // SAFETY: if not null, it points to `SLOTS` addresses that are never freed.
+    // SAFETY: a pointer that is not null points to `SLOTS` addresses that are never freed.
     (!slots.is_null()).then(|| unsafe { std::slice::from_raw_parts(slots, SLOTS) })
 }
 
 #[cold]
-fn make() -> Option<&'static [AtomicU64]> {
-    // SAFETY: an address of 0 is a valid one.
-    let made = unsafe { Zeroed::<AtomicU64>::try_new(SLOTS) }?;
-    let slots = made.as_ptr().cast_mut();
-    // If threads race, the first one's table is used, and the others' are dropped.
+fn allocate() -> Option<&'static [AtomicU64]> {
+    // SAFETY: slots are integers, for which zero is valid.
+    let new = unsafe { Zeroed::<AtomicU64>::try_new(SLOTS) }?;
+    let slots = new.as_ptr().cast_mut();
+    // If threads race, the first thread's table is used and the others are dropped.
     if TABLE.compare_exchange(ptr::null_mut(), slots, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-        std::mem::forget(made);
+        std::mem::forget(new);
         crate::internal_bytes::add(BYTES);
     }
     table()
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// The table is shared by the whole process.
+    /// Locked by each test, because the whole process shares the table.
     static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]

@@ -1,8 +1,8 @@
-//! A scope that follows a future from thread to thread: set before each poll, and the previous scope restored after
-//! it. Annotated `async fn`s and [`future`](super::future()) make these. The invariant: neither polling nor dropping
-//! one changes the scope of the thread that does it.
+//! A future with a scope that follows it from thread to thread: the scope is set before each poll, and the previous
+//! scope is restored afterwards. Annotated `async fn`s and [`future`](super::future()) return such futures. The
+//! invariant: neither polling nor dropping one changes the scope of the thread that does it.
 
-use super::guard::{Guard, Here, ScopeHandle, here};
+use super::guard::{Guard, Position, ScopeHandle, position};
 use super::nodes::ScopeNode;
 use super::observer;
 use super::site::{Label, Site};
@@ -15,11 +15,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 pin_project! {
-    /// A future whose every poll runs in its scope. The scope is entered at the first poll, inside the scope of the
-    /// polling thread; if scopes are off at that moment, it never is.
+    /// A future that is polled in its scope. The scope is entered at the first poll, inside the scope of the polling
+    /// thread; if scopes are turned off at that moment, it is never entered.
     #[must_use = "futures do nothing unless polled"]
     pub struct ScopedFuture<F> {
-        // Empty once it is ready, so that it ends inside its scope.
+        // `None` once the future is ready, so that it is dropped inside its scope.
         #[pin]
         future: Option<F>,
         state: State,
@@ -31,19 +31,19 @@ pin_project! {
             if this.future.is_none() {
                 return;
             }
-            // Guards inside the future restore scopes of the threads that polled it, so this thread's scope is
+            // Guards inside the future restore the scopes of the threads that polled it, so this thread's scope is
             // saved in any state.
             let _restore = Guard::resume(match this.state {
                 State::Running { current, .. } => *current,
-                State::New(_) | State::Inert => here(),
+                State::New(_) | State::Inert => position(),
             });
             this.future.set(None);
         }
     }
 }
 
-/// The scope that a future will enter.
-enum Begin {
+/// The scope that a future will enter at its first poll.
+enum FirstScope {
     Label(Label),
     Named(ScopeKind, Cow<'static, str>),
     Resume(ScopeHandle),
@@ -51,66 +51,67 @@ enum Begin {
 
 enum State {
     /// Not polled yet.
-    New(Begin),
-    /// Scopes were off at the first poll.
+    New(FirstScope),
+    /// Scopes were turned off at the first poll.
     Inert,
-    /// Polled before. `node` ends with the future; `current` is its scope when it last paused: guards may live across
-    /// its awaits.
-    Running { node: Option<&'static ScopeNode>, current: Here },
+    /// Polled before. `node` is the scope that ends with the future. `current` is the future's position when it last
+    /// returned: guards may exist across its awaits.
+    Running { node: Option<&'static ScopeNode>, current: Position },
 }
 
 impl<F> ScopedFuture<F> {
-    fn new(future: F, begin: Begin) -> Self {
-        Self { future: Some(future), state: State::New(begin) }
+    fn new(future: F, first: FirstScope) -> Self {
+        Self { future: Some(future), state: State::New(first) }
     }
 
     pub(super) fn named(kind: ScopeKind, name: Cow<'static, str>, future: F) -> Self {
-        Self::new(future, Begin::Named(kind, name))
+        Self::new(future, FirstScope::Named(kind, name))
     }
 }
 
 impl Site {
     /// Runs `future` in the scope.
     pub fn future<F: Future>(&'static self, future: F) -> ScopedFuture<F> {
-        ScopedFuture::new(future, Begin::Label(self.label()))
+        ScopedFuture::new(future, FirstScope::Label(self.label()))
     }
 
     /// Runs `future` in the scope under the name of `T`.
     pub fn future_as<T: ?Sized, F: Future>(&'static self, future: F) -> ScopedFuture<F> {
-        ScopedFuture::new(future, Begin::Label(self.label_as::<T>()))
+        ScopedFuture::new(future, FirstScope::Label(self.label_as::<T>()))
     }
 }
 
 impl ScopeHandle {
-    /// Runs `future` in this scope, on any thread that polls it: for `spawn`, which loses the scope of the
-    /// spawning task.
+    /// Runs `future` in this scope, on any thread that polls it: for `spawn`, since a spawned task does not inherit the
+    /// scope of the task that spawned it.
     pub fn future<F: Future>(self, future: F) -> ScopedFuture<F> {
-        ScopedFuture::new(future, Begin::Resume(self))
+        ScopedFuture::new(future, FirstScope::Resume(self))
     }
 }
 
 impl State {
-    /// Returns the state at the first poll. The observer is notified of a root while its scope is current.
-    fn begin(begin: &Begin) -> Self {
+    /// Enters the scope at the first poll and returns the new state. The observer is notified of a root while its scope
+    /// is current.
+    fn begin(first: &FirstScope) -> Self {
         if !switch::is_on(switch::SCOPES | switch::ACCOUNTS) {
             return Self::Inert;
         }
-        if let Begin::Resume(handle) = begin {
-            return Self::Running { node: None, current: handle.here };
+        if let FirstScope::Resume(handle) = first {
+            return Self::Running { node: None, current: handle.position };
         }
-        // Accounts alone need only the scopes that carry them.
+        // If only accounts are on, only handles need to be entered, which carry accounts.
         if !switch::is_on(switch::SCOPES) {
             return Self::Inert;
         }
-        let parent = here();
-        let node = match begin {
-            Begin::Label(label) => label.node_under(parent.node),
-            Begin::Named(kind, name) => ScopeNode::child(parent.node, *kind, name),
-            Begin::Resume(_) => return Self::Inert,
+        let parent = position();
+        let node = match first {
+            FirstScope::Label(label) => label.node_under(parent.node),
+            FirstScope::Named(kind, name) => ScopeNode::child(parent.node, *kind, name),
+            FirstScope::Resume(_) => return Self::Inert,
         };
-        let current = Here { node: Some(node), ..parent };
+        let current = Position { node: Some(node), ..parent };
         let _scope = Guard::resume(current);
-        observer::entered(node);
+        observer::notify_entered(node);
         Self::Running { node: Some(node), current }
     }
 }
@@ -122,20 +123,20 @@ impl<F: Future> Future for ScopedFuture<F> {
         let mut this = self.project();
         let mut future =
             this.future.as_mut().as_pin_mut().expect("a scoped future was polled after it was ready");
-        if let State::New(begin) = this.state {
-            *this.state = State::begin(begin);
+        if let State::New(first) = this.state {
+            *this.state = State::begin(first);
         }
         let State::Running { node, current } = this.state else {
             return future.poll(context);
         };
         let restore = Guard::resume(*current);
         let poll = future.as_mut().poll(context);
-        *current = here();
+        *current = position();
         if poll.is_ready() {
             this.future.set(None);
             drop(restore);
             if let Some(node) = *node {
-                observer::left(node);
+                observer::notify_left(node);
             }
         }
         poll

@@ -1,6 +1,6 @@
-//! The current scope of a thread, and the guard that sets and restores it. All code that enters a scope passes
-//! through here; every hook that records an event reads [`current_id`]. The invariant: when a guard is dropped,
-//! however the block is left, the thread is in its previous scope again.
+//! The current scope of a thread, and the guard that sets and restores it. All code that enters a scope calls this
+//! module; every hook that records an event reads [`current_id`]. The invariant: when a guard is dropped, however the
+//! block is left, the thread's previous scope is current again.
 
 use super::nodes::{ScopeNode, id_of, is_same};
 use super::observer;
@@ -15,23 +15,24 @@ use std::fmt;
 use std::marker::PhantomData;
 
 thread_local! {
-    /// Constant initialiser and no destructor: readable inside an allocator, even while the thread ends.
+    /// The thread's scope. It has a constant initialiser and no destructor, so that an allocator can read it, even
+    /// while the thread ends.
     static CURRENT: Cell<Option<&'static ScopeNode>> = const { Cell::new(None) };
-    /// The thread's account. It is carried by the handles, not by the nodes, which live for ever.
+    /// The thread's account. Handles carry it; nodes do not, because they are never freed.
     static ACCOUNT: Cell<Membership> = const { Cell::new(Membership::NONE) };
 }
 
 /// The position of a thread or a future: its scope, and the account in which its allocations are counted.
 #[derive(Clone, Copy)]
-pub(super) struct Here {
+pub(super) struct Position {
     pub(super) node: Option<&'static ScopeNode>,
     pub(super) account: Membership,
 }
 
 /// Returns the thread's position.
 #[inline]
-pub(super) fn here() -> Here {
-    Here { node: CURRENT.get(), account: ACCOUNT.get() }
+pub(super) fn position() -> Position {
+    Position { node: CURRENT.get(), account: ACCOUNT.get() }
 }
 
 /// Returns the thread's account.
@@ -40,7 +41,7 @@ pub(crate) fn current_account() -> Membership {
     ACCOUNT.get()
 }
 
-/// Returns the id of the thread's scope. For the hooks: one thread-local load, and a read of the node.
+/// Returns the id of the thread's scope. Called by hooks: costs one load of a thread-local and one of the node.
 #[inline]
 pub fn current_id() -> ScopeId {
     id_of(CURRENT.get())
@@ -52,7 +53,7 @@ pub fn current_node() -> Option<&'static ScopeNode> {
     CURRENT.get()
 }
 
-/// Moves the thread to a scope; returns the previous one.
+/// Sets the thread's scope and returns the previous one.
 #[inline]
 fn replace_current(node: Option<&'static ScopeNode>) -> Option<&'static ScopeNode> {
     let previous = CURRENT.replace(node);
@@ -62,7 +63,7 @@ fn replace_current(node: Option<&'static ScopeNode>) -> Option<&'static ScopeNod
     previous
 }
 
-/// Returns this thread's scope, to be carried to another thread or task.
+/// Returns this thread's scope as a handle, which can be passed to another thread or task.
 ///
 /// ```
 /// let scope = memtrack_core::scope::current();
@@ -73,27 +74,27 @@ fn replace_current(node: Option<&'static ScopeNode>) -> Option<&'static ScopeNod
 /// ```
 #[inline]
 pub fn current() -> ScopeHandle {
-    ScopeHandle { here: here() }
+    ScopeHandle { position: position() }
 }
 
-/// A scope that can be carried to another thread or task; see [`current`].
+/// A handle to a scope, which can be passed to another thread or task; see [`current`].
 #[derive(Clone, Copy)]
 pub struct ScopeHandle {
-    pub(super) here: Here,
+    pub(super) position: Position,
 }
 
 impl ScopeHandle {
-    /// Returns the calling thread's scope in another account.
+    /// Returns a handle to the calling thread's scope in another account.
     pub(crate) fn in_account(account: Membership) -> Self {
-        Self { here: Here { node: CURRENT.get(), account } }
+        Self { position: Position { node: CURRENT.get(), account } }
     }
 
-    /// Moves this thread to the scope until the guard is dropped. The operator or root it belongs to does not end
-    /// with the guard: it ends where it began.
+    /// Makes the scope current on this thread until the guard is dropped. The operator or root to which the scope
+    /// belongs does not end with this guard, but with the guard that began it.
     #[inline]
     pub fn enter(self) -> Guard {
         if switch::is_on(switch::SCOPES | switch::ACCOUNTS) {
-            Guard::resume(self.here)
+            Guard::resume(self.position)
         } else {
             Guard::inert()
         }
@@ -102,12 +103,12 @@ impl ScopeHandle {
     /// Returns the scope's id in recordings.
     #[inline]
     pub fn id(self) -> ScopeId {
-        id_of(self.here.node)
+        id_of(self.position.node)
     }
 
-    /// Returns the place of the scope: modules, phase and operator. For logs; walks up the scopes.
+    /// Returns the position of the scope: modules, phase and operator. Visits all enclosing scopes; meant for logs.
     pub fn place(self) -> ScopePosition<'static> {
-        self.here.node.map(ScopeNode::place).unwrap_or_default()
+        self.position.node.map(ScopeNode::place).unwrap_or_default()
     }
 }
 
@@ -117,11 +118,11 @@ impl fmt::Debug for ScopeHandle {
     }
 }
 
-/// While it lives, the thread is in the scope; dropping it restores the previous scope, also on `?`, an early return
-/// or a panic. Holding one across an `.await` makes a future that cannot change threads; use
+/// A guard for a scope, which is current on the thread while the guard exists. Dropping the guard restores the previous
+/// scope, also on `?`, an early return or a panic. A future that holds a guard across an `.await` is not `Send`; use
 /// [`future`](super::future()) or an annotated `async fn` there.
 ///
-/// A guard stays on its thread; what can be sent is a [`ScopeHandle`]:
+/// A guard stays on its thread; a [`ScopeHandle`] can be sent to others:
 /// ```compile_fail,E0277
 /// let scope = memtrack_core::scope::module("encoder");
 /// std::thread::spawn(move || drop(scope));
@@ -129,22 +130,22 @@ impl fmt::Debug for ScopeHandle {
 #[must_use = "the scope ends when the guard is dropped: bind it to a name such as `_scope`"]
 pub struct Guard {
     state: State,
-    /// The scope belongs to this thread.
+    /// The scope that the guard restores belongs to this thread.
     not_send: PhantomData<*const ()>,
 }
 
 #[derive(Clone, Copy)]
 enum State {
-    /// Scopes were off.
+    /// Scopes were turned off.
     Inert,
-    /// Only the thread's scope was changed; nothing ends with the guard.
-    Resumed { previous: Here },
+    /// Only the thread's current scope was changed; no scope ends with the guard.
+    Resumed { previous: Position },
     /// `node` was entered and ends with the guard.
     Entered { node: &'static ScopeNode, previous: Option<&'static ScopeNode> },
 }
 
 impl Guard {
-    /// Makes the guard of a scope that is not tracked.
+    /// Creates the guard of a scope that is not tracked.
     #[inline(always)]
     pub(super) const fn inert() -> Self {
         Self { state: State::Inert, not_send: PhantomData }
@@ -152,19 +153,19 @@ impl Guard {
 
     /// Enters `node`, a child of the current scope.
     #[inline]
-    pub(super) fn entered(node: &'static ScopeNode) -> Self {
+    pub(super) fn enter_node(node: &'static ScopeNode) -> Self {
         let previous = replace_current(Some(node));
-        // The guard exists before the observer runs: if that panics, the scope is still restored.
+        // The guard exists before the observer is called: if the observer panics, the scope is still restored.
         let guard = Self { state: State::Entered { node, previous }, not_send: PhantomData };
-        observer::entered(node);
+        observer::notify_entered(node);
         guard
     }
 
-    /// Moves the thread to `node`'s scope without beginning anything.
+    /// Sets the thread's position without entering a scope.
     #[inline]
-    pub(super) fn resume(to: Here) -> Self {
-        let previous = Here { node: replace_current(to.node), account: ACCOUNT.get() };
-        // A scope from outside of all accounts leaves the thread in its account.
+    pub(super) fn resume(to: Position) -> Self {
+        let previous = Position { node: replace_current(to.node), account: ACCOUNT.get() };
+        // A handle from outside all accounts does not change the thread's account.
         if !to.account.is_none() {
             ACCOUNT.set(to.account);
         }
@@ -180,7 +181,7 @@ impl Guard {
             }
             State::Entered { node, previous } => {
                 replace_current(previous);
-                observer::left(node);
+                observer::notify_left(node);
             }
         }
     }
@@ -201,7 +202,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Enters a scope given by its name. Off: one relaxed load and a branch.
+/// Enters a scope by name. If scopes are turned off, this is one relaxed load and a branch.
 #[inline]
 pub(super) fn enter(kind: ScopeKind, name: &str) -> Guard {
     if switch::is_on(switch::SCOPES) { enter_now(kind, name) } else { Guard::inert() }
@@ -209,5 +210,5 @@ pub(super) fn enter(kind: ScopeKind, name: &str) -> Guard {
 
 #[inline(never)]
 fn enter_now(kind: ScopeKind, name: &str) -> Guard {
-    Guard::entered(ScopeNode::child(CURRENT.get(), kind, name))
+    Guard::enter_node(ScopeNode::child(CURRENT.get(), kind, name))
 }

@@ -1,6 +1,6 @@
-//! The running scopes: the operator, module and phase to which every event is attributed. The recorder writes the id
-//! of the current scope into each event; `memtrack_core::scope` documents the functions for programs, their cost and
-//! their bounds.
+//! The open scopes: the operator, module and phase to which every event is attributed. The recorder writes the id of
+//! the current scope into each event; `memtrack_core::scope` documents the functions for programs, their cost and their
+//! bounds.
 
 mod future;
 mod guard;
@@ -28,8 +28,8 @@ pub use {
 };
 
 pub(crate) use guard::current_account;
-pub(crate) use names::kept_name;
-pub(crate) use observer::switch_to_end;
+pub(crate) use names::intern_name;
+pub(crate) use observer::switch_to_turn_off;
 
 #[cfg(test)]
 pub(crate) use nodes::MAX_BYTES;
@@ -53,8 +53,8 @@ pub fn module(name: &str) -> Guard {
     guard::enter(ScopeKind::Module, name)
 }
 
-/// Enters the outermost module: marks `fw_start` here and `fw_bw_boundary` at its end. Its name is not part of the
-/// path. Inside another root it is a module.
+/// Enters the outermost module: marks `fw_start` at its beginning and `fw_bw_boundary` at its end. Its name is not part
+/// of the path. Inside another root, it counts as a module.
 #[inline]
 pub fn root(name: &str) -> Guard {
     guard::enter(ScopeKind::Root, name)
@@ -84,8 +84,8 @@ pub fn optimizer_named(name: &str) -> Guard {
     guard::enter(ScopeKind::Optimizer, name)
 }
 
-/// Runs `future` in a scope that follows it from thread to thread. The scope lies inside the one that is current at
-/// the first poll; a spawned task starts outside all scopes, so wrap it with [`ScopeHandle::future`].
+/// Runs `future` in a scope that follows it from thread to thread. The parent of the scope is the scope that is current
+/// at the first poll; a spawned task starts outside all scopes, so wrap it with [`ScopeHandle::future`].
 ///
 /// ```
 /// use memtrack_core::scope::{self, ScopeKind};

@@ -1,6 +1,6 @@
-//! The names of scopes, each stored once and numbered: nodes and the tracker compare names by number. Bounded: a
-//! program that puts data into names (a request's id) fills the set and no more, and later names are replaced by one
-//! common name.
+//! The names of scopes, interned and numbered: nodes and the tracker compare names by number. The set is bounded: if a
+//! program puts data into names (such as a request's id), the set fills up, and later names are replaced by one common
+//! name.
 
 use super::set::Set;
 use crate::events::ForkCell;
@@ -9,35 +9,35 @@ use memtrack_model::text::cut;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// A name that lives for ever. Two are the same text exactly if they are the same object.
+/// An interned name, which is never freed. Two names have the same text if and only if they are the same object.
 pub(crate) struct Name {
-    /// Its number: small, and only valid in this process.
+    /// The name's number: small, and only valid in this process.
     pub(crate) id: u32,
     /// The text, of at most [`MAX_NAME_BYTES`].
     pub(crate) text: &'static str,
 }
 
-/// The longest name in bytes: the part that a recording keeps.
+/// The maximum length of a name in bytes; longer names are truncated.
 const MAX_NAME_BYTES: usize = 1 << 10;
-/// Names beyond this number and these bytes are not stored.
+/// The maximum number of names, and their maximum total size; further names are not stored.
 const MAX_NAMES: u32 = 1 << 15;
 const MAX_TOTAL_BYTES: usize = 4 << 20;
 
-/// The most memory that names can take.
+/// The maximum memory of the names.
 #[cfg(test)]
 pub(super) const MAX_BYTES: usize =
     MAX_TOTAL_BYTES + MAX_NAMES as usize * (size_of::<Name>() + 2 * size_of::<usize>());
 
-/// Never emptied: nodes keep their names in a forked child.
+/// The set is never emptied: nodes keep their names in a forked child.
 static NAMES: ForkCell<Set<Name>> = ForkCell::inherited(|| Set::new(2 * MAX_NAMES as usize));
 static NEXT: AtomicU32 = AtomicU32::new(1);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 impl Name {
-    /// The name of scopes that did not fit.
+    /// The common name of scopes whose names did not fit.
     pub(super) const OTHER: Self = Self { id: 0, text: "(other)" };
 
-    /// Returns the name with that text, truncated to 1 KiB; `None` if it is new and there are too many.
+    /// Returns the name with this text, truncated to 1 KiB; `None` if it is new and there is no room.
     pub(super) fn of(text: &str) -> Option<&'static Self> {
         let text = cut(text, MAX_NAME_BYTES);
         let mut hasher = foldhash::fast::FixedState::default().build_hasher();
@@ -46,16 +46,16 @@ impl Name {
         match NAMES.get().find(hasher.finish(), is) {
             Ok(name) => Some(name),
             Err(vacant) => {
-                let name = Self::make(text)?;
+                let name = Self::store(text)?;
                 Some(NAMES.get().insert(vacant, name, is))
             }
         }
     }
 
     #[cold]
-    fn make(text: &str) -> Option<&'static Self> {
+    fn store(text: &str) -> Option<&'static Self> {
         let _inside = reentry::enter();
-        take(&BYTES, text.len(), MAX_TOTAL_BYTES)?;
+        add_bounded(&BYTES, text.len(), MAX_TOTAL_BYTES)?;
         let next = |id| (id < MAX_NAMES).then_some(id + 1);
         let id = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
         crate::internal_bytes::add_inherited(text.len() + size_of::<Self>());
@@ -64,14 +64,13 @@ impl Name {
     }
 }
 
-/// Returns the text of a name that lives as long as the process: `text` itself, truncated to 1 KiB, or the
-/// replacement for names that no longer fit.
-pub(crate) fn kept_name(text: &str) -> &'static str {
+/// Returns the interned copy of `text`, truncated to 1 KiB, or the common name if there is no room for it.
+pub(crate) fn intern_name(text: &str) -> &'static str {
     Name::of(text).map_or(Name::OTHER.text, |name| name.text)
 }
 
-/// Adds to a sum unless it would exceed `most`.
-fn take(sum: &AtomicUsize, more: usize, most: usize) -> Option<usize> {
-    let next = |taken: usize| (taken + more <= most).then_some(taken + more);
+/// Adds to a sum unless it would exceed `max`; returns the previous sum if it was added.
+fn add_bounded(sum: &AtomicUsize, more: usize, max: usize) -> Option<usize> {
+    let next = |current: usize| (current + more <= max).then_some(current + more);
     sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
 }

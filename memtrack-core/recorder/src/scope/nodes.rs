@@ -1,10 +1,11 @@
-//! The set of all scopes ever entered: each a leaked node under its parent, interned by (parent, kind, name).
-//! Guards and futures look scopes up here, the recorder reads them all at the end. The set only grows and is
-//! lock-free, so it stays usable in a forked child, in any state of the other threads.
+//! The set of all scopes ever entered: each is a leaked node under its parent, interned by (parent, kind, name). Guards
+//! and futures look scopes up here, and the recorder reads them all at the end. The set only grows and is lock-free, so
+//! it can be used in a forked child, whatever the parent's other threads were doing.
 //!
-//! It is bounded: new scopes beyond [`MAX_SCOPES`] and names beyond those of `names` are merged into one scope
-//! "(other)" per parent and kind; below [`MAX_DEPTH`] levels a new scope is added next to the innermost one; an
-//! operator that calls itself is one scope. Merged scopes are counted, and their sums are in no other row.
+//! The set is bounded: new scopes beyond [`MAX_SCOPES`], and scopes whose names do not fit into `names`, are folded
+//! into one scope "(other)" per parent and kind; beyond [`MAX_DEPTH`] levels, a new scope becomes a sibling of the
+//! innermost one; an operator directly inside itself is one scope. Entries into folded scopes are counted, and the sums
+//! of folded scopes are in no other row.
 
 use super::link::{Link, empty_links};
 use super::names::Name;
@@ -20,39 +21,39 @@ use std::iter;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// One scope inside its parent. Two nodes are the same scope exactly if they are the same node.
+/// One scope inside its parent. Two references are to the same scope if and only if they are to the same node.
 pub struct ScopeNode {
-    /// Its id, from 1; above its parent's unless that is one of `OTHERS`.
+    /// The scope's id, from 1; greater than the parent's unless the parent is one of `OTHERS`.
     pub id: ScopeId,
-    /// The scope around it.
+    /// The enclosing scope.
     pub(crate) parent: Option<&'static ScopeNode>,
     /// The kind of scope.
     pub kind: ScopeKind,
     name: &'static Name,
-    /// The number of scopes around it.
+    /// The number of enclosing scopes.
     depth: u16,
-    /// Whether it is the outermost module or inside it.
+    /// Whether the scope is the outermost module or inside it.
     in_root: bool,
-    /// Whether it replaces all scopes that did not fit here.
+    /// Whether the scope replaces all scopes that did not fit here.
     is_other: bool,
 }
 
-/// Ids of scopes are below this.
+/// The ids of scopes are less than this.
 pub const SCOPE_IDS: usize = 1 << 16;
-/// The most distinct scopes: some 10 MiB with their names.
+/// The maximum number of distinct scopes: about 10 MiB with their names.
 const MAX_SCOPES: u32 = SCOPE_IDS as u32 - RESERVED - OTHERS.len() as u32;
-/// Ids reserved for the scopes that replace others.
+/// The number of ids reserved for the scopes that replace others.
 const RESERVED: u32 = 4096;
-/// The most scopes inside each other.
+/// The maximum depth of nested scopes.
 const MAX_DEPTH: u16 = 128;
 
-/// All scopes. Never emptied: they keep their ids in a forked child.
+/// All scopes. The set is never emptied: scopes keep their ids in a forked child.
 static NODES: ForkCell<Nodes> =
     ForkCell::inherited(|| Nodes { set: Set::new(2 * SCOPE_IDS), by_id: empty_links(SCOPE_IDS) });
-/// Losing a race wastes an id, so a scope may have several.
+/// The next id. A thread that loses a race wastes an id, so a scope may have several.
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 
-/// The most memory that scopes and their names can take.
+/// The maximum memory of the scopes and their names.
 #[cfg(test)]
 pub(crate) const MAX_BYTES: usize = SCOPE_IDS * size_of::<ScopeNode>()
     + 3 * SCOPE_IDS * size_of::<Link<ScopeNode>>()
@@ -63,7 +64,7 @@ struct Nodes {
     by_id: Zeroed<Link<ScopeNode>>,
 }
 
-/// The replacements if nothing else fits: at the top, one of each kind.
+/// The replacements if no other scope fits: one of each kind, without a parent.
 static OTHERS: [ScopeNode; 5] = [
     replacement(0, ScopeKind::Operator),
     replacement(1, ScopeKind::Module),
@@ -86,58 +87,58 @@ const fn replacement(place: u32, kind: ScopeKind) -> ScopeNode {
     }
 }
 
-/// The number of entries into scopes that did not fit; restarts at 0 in a forked child.
+/// The number of entries into scopes that did not fit; starts at 0 in a forked child.
 static FOLDED: ForkCell<AtomicU64> = ForkCell::new(AtomicU64::default);
 
 impl ScopeNode {
-    /// Returns the child of `parent` with that kind and name, making it if it is new. A root inside a root is
-    /// not the outermost module, so it becomes a module. Costs two hashes and two look-ups for any size;
-    /// allocates only for new scopes.
+    /// Returns the child of `parent` with this kind and name; creates it if it is new. A root inside a root is not the
+    /// outermost module, so it becomes a module. Costs two hashes and two look-ups for any number of scopes; allocates
+    /// only for new scopes.
     pub fn child(parent: Option<&'static Self>, kind: ScopeKind, name: &str) -> &'static Self {
         let kind = match kind {
             ScopeKind::Root if parent.is_some_and(|parent| parent.in_root) => ScopeKind::Module,
             kind => kind,
         };
         let parent = shallow_parent(parent);
-        let Some(name) = Name::of(name) else { return other(parent, kind) };
+        let Some(name) = Name::of(name) else { return replace(parent, kind) };
         match parent {
-            // Further levels carry no information: the place of all levels is the same.
+            // Further levels of recursion carry no information: all have the same position.
             Some(same) if kind == ScopeKind::Operator && same.is(same.parent, kind, name) => return same,
-            Some(folded) if folded.is_other => return other(parent, kind),
+            Some(folded) if folded.is_other => return replace(parent, kind),
             _ => {}
         }
         let nodes = NODES.get();
         match nodes.set.find(hash(parent, kind, name), |node| node.is(parent, kind, name)) {
             Ok(node) => node,
             Err(vacant) => {
-                nodes.insert(vacant, parent, kind, name, false).unwrap_or_else(|| other(parent, kind))
+                nodes.insert(vacant, parent, kind, name, false).unwrap_or_else(|| replace(parent, kind))
             }
         }
     }
 
-    /// Returns its own name, not the path.
+    /// Returns the scope's own name, not its path.
     #[inline]
     pub fn name(&self) -> &'static str {
         self.name.text
     }
 
-    /// Returns the number of its name.
+    /// Returns the number of the scope's name.
     #[inline]
     pub fn name_id(&self) -> u32 {
         self.name.id
     }
 
-    /// Returns the place of this scope: modules, phase and operator.
+    /// Returns the position of this scope: modules, phase and operator.
     pub fn place(&'static self) -> ScopePosition<'static> {
         ScopePosition::of(outwards(Some(self)).map(|node| ScopeStep { kind: node.kind, name: node.name() }))
     }
 
-    /// Returns its row in a table.
+    /// Returns the scope's row in a table.
     pub(crate) fn row(&self) -> Scope {
         Scope { parent: id_of(self.parent), kind: self.kind, name: self.name().to_owned() }
     }
 
-    /// Returns whether a scope entered inside this one may be folded: then each time is counted.
+    /// Returns whether a scope entered inside this one may be folded, so that each entry must be counted.
     pub(super) fn may_fold(&self) -> bool {
         self.is_other || self.depth >= MAX_DEPTH
     }
@@ -148,9 +149,9 @@ impl ScopeNode {
     }
 }
 
-/// Returns the parent for a new scope, a different one if `parent` is too deep: then the new scope goes next to it,
-/// so that the innermost scope always is the one that the program entered. A phase is dropped only if phases alone
-/// are nested that deep.
+/// Returns the parent for a new scope: `parent`, or an enclosing scope if `parent` is too deep. Then the new scope
+/// becomes a sibling of the innermost one, so that the innermost scope is always the one that the program entered. A
+/// phase is dropped only if phases alone are nested that deep.
 #[inline]
 fn shallow_parent(parent: Option<&'static ScopeNode>) -> Option<&'static ScopeNode> {
     let is_shallow =
@@ -164,16 +165,16 @@ fn shallow_parent(parent: Option<&'static ScopeNode>) -> Option<&'static ScopeNo
     }
 }
 
-/// Returns whether scopes inside such a scope belong to another phase, or to the root, than those around it.
+/// Returns whether scopes of this kind determine the phase or the root of the scopes inside them.
 fn keeps_phase(kind: ScopeKind) -> bool {
     matches!(kind, ScopeKind::Root | ScopeKind::Backward | ScopeKind::Optimizer)
 }
 
-/// Returns the scope that replaces the scopes of a kind in `parent` that did not fit.
+/// Returns the scope that replaces the scopes of this kind in `parent` that did not fit.
 #[cold]
-fn other(parent: Option<&'static ScopeNode>, kind: ScopeKind) -> &'static ScopeNode {
+fn replace(parent: Option<&'static ScopeNode>, kind: ScopeKind) -> &'static ScopeNode {
     FOLDED.get().fetch_add(1, Ordering::Relaxed);
-    // Only the phase of a replacement is kept.
+    // Replacements are not nested, except to keep the phase.
     let parent = outwards(parent).find(|node| !node.is_other || keeps_phase(node.kind));
     if let Some(same) = parent.filter(|parent| parent.is_other && parent.kind == kind) {
         return same;
@@ -191,28 +192,28 @@ fn other(parent: Option<&'static ScopeNode>, kind: ScopeKind) -> &'static ScopeN
     })
 }
 
-/// Returns `node` and the scopes around it, innermost first.
+/// Returns `node` and its enclosing scopes, innermost first.
 pub fn outwards(node: Option<&'static ScopeNode>) -> impl Iterator<Item = &'static ScopeNode> {
     iter::successors(node, |node| node.parent)
 }
 
-/// Returns the scope with an id from an event.
+/// Returns the scope with this id.
 pub fn node_of(id: ScopeId) -> Option<&'static ScopeNode> {
     let other = || OTHERS.iter().find(|node| node.id == id);
     let by_id = if NODES.is_made() { &NODES.get().by_id[..] } else { &[] };
     by_id.get(id.index()).filter(|_| !id.is_none()).and_then(Link::get).or_else(other)
 }
 
-/// Returns all scopes entered so far with ids above `after`, by id. Some may occur twice, under two ids.
+/// Returns all scopes entered so far with ids greater than `after`, by id. A scope may occur twice, with two ids.
 pub fn nodes_after(after: usize) -> impl Iterator<Item = &'static ScopeNode> {
     let end = NEXT_ID.load(Ordering::Acquire) as usize;
     let by_id = if NODES.is_made() { &NODES.get().by_id[..end.min(SCOPE_IDS)] } else { &[] };
-    let made = by_id.get(after + 1..).unwrap_or(&[]).iter().filter_map(Link::get);
+    let nodes = by_id.get(after + 1..).unwrap_or(&[]).iter().filter_map(Link::get);
     let used = OTHERS.iter().zip(&OTHERS_USED).filter(|(_, used)| used.load(Ordering::Relaxed));
-    made.chain(used.map(|(node, _)| node))
+    nodes.chain(used.map(|(node, _)| node))
 }
 
-/// Returns every id that an event may have now.
+/// Returns every id that an event may contain now.
 pub fn ids() -> impl Iterator<Item = ScopeId> {
     let end = NEXT_ID.load(Ordering::Acquire);
     (0..end).map(ScopeId).chain(OTHERS.iter().map(|node| node.id))
@@ -230,7 +231,7 @@ pub fn table() -> ScopeTable {
     table
 }
 
-/// Returns how often a scope was entered, since [`reset_folded`], that did not fit and was folded into another.
+/// Returns the number of entries, since [`reset_folded`], into scopes that did not fit and were folded into others.
 pub fn folded() -> u64 {
     FOLDED.get().load(Ordering::Relaxed)
 }
@@ -240,7 +241,7 @@ pub fn reset_folded() {
     FOLDED.get().store(0, Ordering::Relaxed);
 }
 
-/// Returns the id of an optional scope.
+/// Returns the id of a scope; [`ScopeId::NONE`] for `None`.
 #[inline]
 pub(crate) fn id_of(node: Option<&'static ScopeNode>) -> ScopeId {
     node.map_or(ScopeId::NONE, |node| node.id)
@@ -255,7 +256,8 @@ fn hash(parent: Option<&'static ScopeNode>, kind: ScopeKind, name: &Name) -> u64
 }
 
 impl Nodes {
-    /// Adds a node where it was missing, unless another thread adds it first; `None` if there are too many.
+    /// Adds a node in a vacant slot and returns it, or the equal node that another thread has added first; `None` if
+    /// there are too many.
     #[cold]
     fn insert(
         &self,
@@ -275,14 +277,14 @@ impl Nodes {
             crate::internal_bytes::add_inherited(size_of::<ScopeNode>());
             Box::leak(Box::new(ScopeNode { id, parent, kind, name, depth, in_root, is_other }))
         };
-        // Stored under its id before another thread can enter it, so that no event has a scope that a collector does
-        // not see. A node that loses the race stays there: another row for the same scope, which no event uses.
+        // Stored under its id before another thread can enter it, so that a collector finds the scope of every event. A
+        // node that loses the race stays there: a second row for the same scope, which no event uses.
         let _ = self.by_id[id.index()].fill(node);
         Some(self.set.insert(vacant, node, |other| other.is(parent, kind, name)))
     }
 }
 
-/// Returns whether both are the same scope.
+/// Returns whether two optional scopes are the same.
 #[inline]
 pub(super) fn is_same(one: Option<&'static ScopeNode>, other: Option<&'static ScopeNode>) -> bool {
     match (one, other) {

@@ -1,8 +1,8 @@
 //! Notifies the tracker of the ends of scopes, and the log of operators of beginnings and ends. The tracker registers
-//! itself once; guards and futures call [`entered`] and [`left`] for scopes that were really entered, never for one
-//! that a panic unwinds through (the hook that would run after the operator does not run then) and never once scopes
-//! are switched off again. Code that needs only the ends of root scopes registers with [`call_at_root_end`], and enables
-//! scopes while nothing is monitored with [`keep_enabled`].
+//! itself once. Guards and futures call [`notify_entered`] and [`notify_left`] for scopes that were really entered. The
+//! tracker is not notified of scopes through which a panic unwinds (as in PyTorch, where the hook after an operator
+//! does not run then), nor after scopes were switched off. Code that needs only the ends of root scopes registers with
+//! [`call_at_root_end`], and enables scopes while nothing is monitored with [`keep_enabled`].
 
 use super::nodes::ScopeNode;
 use crate::events::operators;
@@ -12,30 +12,32 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// The notifications for the tracker. When a scope has ended, the thread's scope is the one around `node` again.
+/// The notifications for the tracker. When the end of a scope is reported, the thread's scope is already the one around
+/// `node`.
 pub trait ScopeObserver: Sync {
-    /// Called when an operator, a backward pass or an optimizer step ran to its end.
+    /// Called when an operator, a backward pass or an optimizer step has ended.
     fn operator_finished(&self, node: &'static ScopeNode);
     /// Called when the outermost module begins.
     fn root_entered(&self, node: &'static ScopeNode);
-    /// Called when the outermost module ran to its end.
+    /// Called when the outermost module has ended.
     fn root_left(&self, node: &'static ScopeNode);
 }
 
 /// The function called when a root scope has ended.
 static AT_ROOTS: OnceLock<fn()> = OnceLock::new();
 
-/// Registers a function to call at the end of each root scope, on its thread; returns false if there is one already.
+/// Registers a function that is called at the end of each root scope, on its thread; returns false if one is registered
+/// already.
 pub fn call_at_root_end(call: fn()) -> bool {
     AT_ROOTS.set(call).is_ok()
 }
 
-/// Whether scopes are tracked also while nothing is monitored.
-static KEPT_ENABLED: AtomicBool = AtomicBool::new(false);
+/// Whether scopes are also tracked while nothing is monitored.
+static KEEP_ENABLED: AtomicBool = AtomicBool::new(false);
 
 /// Enables or disables scopes while nothing is monitored.
 pub fn keep_enabled(enabled: bool) {
-    KEPT_ENABLED.store(enabled, Ordering::SeqCst);
+    KEEP_ENABLED.store(enabled, Ordering::SeqCst);
     if enabled {
         switch::set(switch::SCOPES, true);
     } else if !switch::is_on(switch::EVENTS) {
@@ -43,22 +45,23 @@ pub fn keep_enabled(enabled: bool) {
     }
 }
 
-/// Returns the switch of scopes, if the end of monitoring turns it off.
-pub(crate) fn switch_to_end() -> u32 {
-    if KEPT_ENABLED.load(Ordering::SeqCst) { 0 } else { switch::SCOPES }
+/// Returns the switches that the end of monitoring turns off for scopes: [`switch::SCOPES`], or none if scopes are kept
+/// enabled.
+pub(crate) fn switch_to_turn_off() -> u32 {
+    if KEEP_ENABLED.load(Ordering::SeqCst) { 0 } else { switch::SCOPES }
 }
 
 static OBSERVER: OnceLock<&'static dyn ScopeObserver> = OnceLock::new();
 
-/// Registers the observer of all threads; returns false if there is one already.
+/// Registers the observer of all threads; returns false if one is registered already.
 pub fn observe(observer: &'static dyn ScopeObserver) -> bool {
     OBSERVER.set(observer).is_ok()
 }
 
-/// Notes that `node` was entered.
+/// Reports that `node` was entered.
 #[inline]
-pub(super) fn entered(node: &'static ScopeNode) {
-    operators::entered(node.id);
+pub(super) fn notify_entered(node: &'static ScopeNode) {
+    operators::log_enter(node.id);
     if node.kind == ScopeKind::Root
         && let Some(observer) = observer()
     {
@@ -66,10 +69,10 @@ pub(super) fn entered(node: &'static ScopeNode) {
     }
 }
 
-/// Notes that `node` was left, and that the scope before it is current again.
+/// Reports that `node` was left. The previous scope must already be current again.
 #[inline]
-pub(super) fn left(node: &'static ScopeNode) {
-    operators::left(node.id);
+pub(super) fn notify_left(node: &'static ScopeNode) {
+    operators::log_leave(node.id);
     if node.kind == ScopeKind::Module {
         return;
     }

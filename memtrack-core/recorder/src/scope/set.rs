@@ -1,27 +1,27 @@
-//! A set that only grows, of values that live for ever: open addressing over links that are each filled once.
-//! It is lock-free, so it stays usable in a forked child, in any state of the other threads. Look-ups cost the
-//! same for any size, because its users stop filling it when half of it is full.
+//! A set that only grows, of values that are never freed: a hash table with open addressing, whose links are each
+//! filled once. It is lock-free, so it can be used in a forked child, whatever the parent's other threads were doing.
+//! Look-ups cost the same for any number of values, because the callers fill at most half of the slots.
 
 use super::link::{Link, empty_links};
 use crate::zeroed::Zeroed;
 
-/// The set. One slot must always be empty: see above.
+/// The set. At least one slot must always be empty, so that searches end.
 pub(super) struct Set<T: 'static> {
     slots: Zeroed<Link<T>>,
 }
 
-/// The slot for a value that is not in the set.
+/// The empty slot in which a missing value can be stored.
 #[derive(Clone, Copy)]
 pub(super) struct Vacant(usize);
 
 impl<T: Sync> Set<T> {
-    /// Makes an empty set with that number of slots, a power of two.
+    /// Creates an empty set with this number of slots, which must be a power of two.
     pub(super) fn new(slots: usize) -> Self {
         debug_assert!(slots.is_power_of_two());
         Self { slots: empty_links(slots) }
     }
 
-    /// Returns the value with that hash for which `is` returns true.
+    /// Returns the value with this hash for which `is` returns true, or the vacant slot for it.
     #[inline]
     pub(super) fn find(&self, hash: u64, is: impl Fn(&T) -> bool) -> Result<&'static T, Vacant> {
         self.find_from(hash as usize, is)
@@ -39,15 +39,14 @@ impl<T: Sync> Set<T> {
         }
     }
 
-    /// Stores `new` in the slot where it was missing. If another thread has stored an equal value first, returns
-    /// that.
+    /// Stores `new` in a vacant slot and returns it. If another thread has stored an equal value first, returns that.
     pub(super) fn insert(&self, vacant: Vacant, new: &'static T, is: impl Fn(&T) -> bool) -> &'static T {
         let mut slot = vacant.0;
         loop {
             match self.slots[slot].fill(new) {
                 Ok(()) => return new,
                 Err(winner) if is(winner) => return winner,
-                // Another value: try the next empty slot, unless an equal value was stored meanwhile.
+                // Another value was stored: try the next empty slot, unless an equal value was stored there meanwhile.
                 Err(_) => match self.find_from(slot + 1, &is) {
                     Ok(found) => return found,
                     Err(Vacant(next)) => slot = next,

@@ -1,5 +1,5 @@
-//! A place in the source where a scope begins. `#[track_memory]` makes one static per function; with it, a scope is
-//! found in a small per-thread cache instead of by hashing a name.
+//! A place in the source where a scope begins. `#[track_memory]` generates a static [`Site`] per function, by which a
+//! scope is found in a small per-thread cache instead of by hashing a name.
 
 use super::guard::{Guard, current_node};
 use super::nodes::{ScopeNode, id_of, is_same};
@@ -9,14 +9,14 @@ use std::any::type_name;
 use std::cell::Cell;
 use std::ptr;
 
-/// One annotated function: the kind of its scope and its name.
+/// An annotated function: the kind and the name of its scope.
 #[derive(Debug)]
 pub struct Site {
     kind: ScopeKind,
     name: &'static str,
 }
 
-/// The label of a scope: its site, and the name of the method's type if the scope is named after the type.
+/// The name of a scope: its site, and the name of the method's type if the scope is named after the type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label {
     site: &'static Site,
@@ -30,7 +30,8 @@ struct Entry {
     node: &'static ScopeNode,
 }
 
-/// A training step of a small model has some thirty scopes, which should not evict each other. 2.5 KiB a thread.
+/// The number of cache entries per thread (2.5 KiB): a training step of a small model has about thirty scopes, which
+/// should not evict each other.
 const CACHE_ENTRIES: usize = 64;
 
 thread_local! {
@@ -38,18 +39,18 @@ thread_local! {
 }
 
 impl Site {
-    /// Makes a site; for methods named after their type, `name` is only the fallback.
+    /// Creates a site. For methods whose scope is named after their type, `name` is only the fallback.
     pub const fn new(kind: ScopeKind, name: &'static str) -> Self {
         Self { kind, name }
     }
 
-    /// Enters the scope. Off: one relaxed load and a branch.
+    /// Enters the scope. If scopes are turned off, this is one relaxed load and a branch.
     #[inline(always)]
     pub fn enter(&'static self) -> Guard {
         if switch::is_on(switch::SCOPES) { enter_now(self.label()) } else { Guard::inert() }
     }
 
-    /// Enters the scope under the name of `T`. Off: one relaxed load and a branch.
+    /// Enters the scope under the name of `T`. If scopes are turned off, this is one relaxed load and a branch.
     #[inline(always)]
     pub fn enter_as<T: ?Sized>(&'static self) -> Guard {
         if switch::is_on(switch::SCOPES) { enter_now(self.label_as::<T>()) } else { Guard::inert() }
@@ -68,11 +69,11 @@ impl Site {
 
 #[inline(never)]
 fn enter_now(label: Label) -> Guard {
-    Guard::entered(label.node_under(current_node()))
+    Guard::enter_node(label.node_under(current_node()))
 }
 
 impl Label {
-    /// Returns its scope inside `parent`. Costs a few nanoseconds if this thread entered it recently.
+    /// Returns the scope with this label inside `parent`. Costs a few nanoseconds if this thread entered it recently.
     pub(super) fn node_under(self, parent: Option<&'static ScopeNode>) -> &'static ScopeNode {
         CACHE.with(|cache| {
             let slot = &cache[self.slot_of(parent)];
@@ -96,7 +97,7 @@ impl Label {
         }
     }
 
-    /// Compares by address: two copies of one type's name only cost a miss.
+    /// Compares by address: if there are two copies of a type's name, that only costs a cache miss.
     fn is_same(self, other: Self) -> bool {
         ptr::eq(self.site, other.site)
             && match (self.type_name, other.type_name) {
@@ -114,8 +115,8 @@ impl Label {
     }
 }
 
-/// Returns the last path segment of a type without references, `dyn` and generics: `Linear` for `&mut
-/// net::Linear<f32>`. `None` for types that have no such name (tuples, slices, closures).
+/// Returns the last path segment of a type's name without references, `dyn` and generics: `Linear` for `&mut
+/// net::Linear<f32>`. `None` for types that have no such segment (tuples, slices, closures).
 fn short_type_name(full: &str) -> Option<&str> {
     let mut path = full;
     while let Some(rest) = ["&", "mut ", "dyn "].iter().find_map(|prefix| path.strip_prefix(prefix)) {

@@ -1,4 +1,4 @@
-//! For unit tests: scopes on for one test at a time, and an observer for one thread.
+//! For unit tests: turns scopes on for one test at a time, and sets an observer for one thread.
 
 use super::observer::ScopeObserver;
 use crate::switch;
@@ -11,20 +11,20 @@ thread_local! {
     static OBSERVER: Cell<Option<&'static dyn ScopeObserver>> = const { Cell::new(None) };
 }
 
-/// Keeps other tests from turning scopes on or off.
+/// Prevents other tests from turning scopes on or off while the result is held.
 pub(crate) fn hold_switch() -> MutexGuard<'static, ()> {
     SWITCH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `test` with scopes on, alone.
+/// Runs `test` with scopes turned on, while no other test does.
 pub(crate) fn with_scopes<R>(test: impl FnOnce() -> R) -> R {
-    struct Off<'a>(#[expect(dead_code, reason = "held")] MutexGuard<'a, ()>);
-    impl Drop for Off<'_> {
+    struct TurnOff<'a>(#[expect(dead_code, reason = "held")] MutexGuard<'a, ()>);
+    impl Drop for TurnOff<'_> {
         fn drop(&mut self) {
             switch::set(switch::SCOPES, false);
         }
     }
-    let _off = Off(hold_switch());
+    let _turn_off = TurnOff(hold_switch());
     switch::set(switch::SCOPES, true);
     test()
 }

@@ -1,5 +1,5 @@
-//! Gives each distinct stack a number. The table is shared by all threads; each thread has a small cache in front of
-//! it, so that a stack seen before costs a hash and one compare.
+//! Assigns an id to each distinct stack. The table is shared by all threads; each thread has a small cache in front of
+//! it, so that a repeated stack costs a hash and a comparison.
 
 use crate::internal_bytes;
 use crate::shared_map::SharedMap;
@@ -11,46 +11,47 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// At most this many addresses are kept (24 MiB), and [`MAX_STACKS`] stacks (some 12 MiB with their index). Events
-/// with other stacks count as without a stack, and their number is reported.
+/// The maximum number of addresses (24 MiB) and of stacks (about 12 MiB with their index). Events with further stacks
+/// are recorded without a stack, and their number is reported.
 const MAX_ADDRESSES: usize = 3 << 20;
 const MAX_STACKS: usize = 1 << 18;
 
-/// Addresses are stored in pieces of this many (512 KiB): growing copies nothing, and no stack is split between two
-/// pieces.
-const PIECE: usize = 1 << 16;
+/// The number of addresses in a piece (512 KiB). Addresses are stored in pieces, so that growing copies nothing; no
+/// stack is split between two pieces.
+const PIECE_ADDRESSES: usize = 1 << 16;
 
-/// The most pieces: stacks have at most some hundred addresses, so hardly any is unused at a piece's end.
-const MAX_PIECES: usize = MAX_ADDRESSES / PIECE + 1;
+/// The maximum number of pieces: stacks have at most a few hundred addresses, so little of a piece is unused at its
+/// end.
+const MAX_PIECES: usize = MAX_ADDRESSES / PIECE_ADDRESSES + 1;
 
-/// The most memory of the tables: the table of hashes may just have doubled.
+/// The maximum memory of the tables: the table of hashes may just have doubled.
 #[cfg(test)]
-pub(crate) const MAX_BYTES: usize = MAX_PIECES * PIECE * size_of::<u64>()
+pub(crate) const MAX_BYTES: usize = MAX_PIECES * PIECE_ADDRESSES * size_of::<u64>()
     + (MAX_STACKS * 2 + MAX_STACKS * 2 / 7) * (size_of::<(u64, StackId)>() + 1)
     + MAX_STACKS * size_of::<(u16, u16, u16)>();
 
 /// All distinct stacks of the process.
 ///
-/// A stack is identified by its 64-bit hash: among a quarter of a million distinct stacks the chance that any two
-/// share one is below one in 500 million.
+/// A stack is identified by its 64-bit hash: among a quarter of a million distinct stacks, the probability that any two
+/// have the same hash is less than one in 500 million.
 pub(crate) struct StackInterner {
     by_hash: SharedMap<u64, StackId, FixedState>,
-    kept: Mutex<KeptStacks>,
-    /// The number of stacks without room.
+    stored: Mutex<StoredStacks>,
+    /// How often a stack was omitted because there was no room for it.
     omitted: AtomicU64,
 }
 
 /// The stored stacks, innermost address first.
-pub(crate) struct KeptStacks {
-    /// Has room for the largest number of pieces, so that it never grows.
+pub(crate) struct StoredStacks {
+    /// Has capacity for the maximum number of pieces, so that it never grows.
     pieces: Vec<Vec<u64>>,
-    /// For each stack from 1 on its piece, its offset there and its length. Never grows either.
+    /// For each stack, from id 1 on: its piece, its offset in the piece and its length. Never grows either.
     index: Vec<(u16, u16, u16)>,
     addresses: usize,
 }
 
-impl KeptStacks {
-    /// Returns one more than the largest id.
+impl StoredStacks {
+    /// Returns the largest id plus one.
     pub(crate) fn len(&self) -> usize {
         self.index.len() + 1
     }
@@ -63,12 +64,12 @@ impl KeptStacks {
         })
     }
 
-    /// Makes an empty store.
+    /// Creates an empty store.
     fn new() -> Self {
         Self { pieces: Vec::with_capacity(MAX_PIECES), index: Vec::with_capacity(MAX_STACKS), addresses: 0 }
     }
 
-    /// Returns whether there is no room for a stack of so many addresses.
+    /// Returns whether there is no room for a stack of this many addresses.
     fn is_full(&self, addresses: usize) -> bool {
         self.addresses + addresses > MAX_ADDRESSES
             || self.index.len() >= MAX_STACKS
@@ -76,12 +77,12 @@ impl KeptStacks {
             || self.needs_piece(addresses) && self.pieces.len() >= MAX_PIECES
     }
 
-    /// Returns whether a stack of so many addresses needs another piece.
+    /// Returns whether a stack of this many addresses needs another piece.
     fn needs_piece(&self, addresses: usize) -> bool {
-        self.pieces.last().is_none_or(|piece| piece.len() + addresses > PIECE)
+        self.pieces.last().is_none_or(|piece| piece.len() + addresses > PIECE_ADDRESSES)
     }
 
-    /// Stores one more stack, for which there is room in the last piece.
+    /// Stores another stack, for which there must be room in the last piece.
     fn push(&mut self, outermost_first: &[u64]) -> StackId {
         let piece = self.pieces.len() - 1;
         let addresses = &mut self.pieces[piece];
@@ -94,23 +95,23 @@ impl KeptStacks {
 }
 
 impl StackInterner {
-    /// Makes an empty table.
+    /// Creates an empty table.
     pub(crate) fn new() -> Self {
         Self {
             by_hash: SharedMap::new(FixedState::default(), 64),
-            kept: Mutex::new(KeptStacks::new()),
+            stored: Mutex::new(StoredStacks::new()),
             omitted: AtomicU64::new(0),
         }
     }
 
-    /// Returns the id of a stack (outermost first) seen before, by its hash.
+    /// Returns the id of the stored stack with this hash.
     #[inline]
     pub(crate) fn find(&self, hash: u64) -> Option<StackId> {
         self.by_hash.get(&hash)
     }
 
-    /// Returns the id of a stack, which is stored innermost first, the order of reports; none if there is no room for
-    /// it. Memory is allocated without a lock held.
+    /// Stores a stack, innermost address first as in reports, and returns its id; [`StackId::NONE`] if there is no room
+    /// for it. Memory is allocated while no lock is held.
     #[cold]
     pub(crate) fn insert(&self, hash: u64, outermost_first: &[u64]) -> StackId {
         let mut piece = None;
@@ -118,56 +119,56 @@ impl StackInterner {
             if let Some(stack) = self.find(hash) {
                 return stack;
             }
-            let mut kept = self.kept();
-            if kept.is_full(outermost_first.len()) {
-                drop(kept);
-                // The last stack that fitted may have been this one.
+            let mut stored = self.lock();
+            if stored.is_full(outermost_first.len()) {
+                drop(stored);
+                // Another thread may have stored this stack as the last one that fitted.
                 if let Some(stack) = self.find(hash) {
                     return stack;
                 }
                 self.omitted.fetch_add(1, Ordering::Relaxed);
                 return StackId::NONE;
             }
-            let needs_piece = kept.needs_piece(outermost_first.len());
+            let needs_piece = stored.needs_piece(outermost_first.len());
             if needs_piece && piece.is_none() {
-                drop(kept);
-                piece = Some(Vec::with_capacity(PIECE));
+                drop(stored);
+                piece = Some(Vec::with_capacity(PIECE_ADDRESSES));
                 continue;
             }
             let mut entry = self.by_hash.entry(hash);
-            // Another thread may have been faster.
+            // Another thread may have stored the stack meanwhile.
             if let Some(stack) = entry.get() {
                 return *stack;
             }
             if entry.is_full() {
-                drop((entry, kept));
+                drop((entry, stored));
                 self.by_hash.make_room(&hash);
                 continue;
             }
             if needs_piece {
-                kept.pieces.extend(piece);
-                internal_bytes::add(PIECE * size_of::<u64>());
+                stored.pieces.extend(piece);
+                internal_bytes::add(PIECE_ADDRESSES * size_of::<u64>());
             }
-            let stack = kept.push(outermost_first);
-            entry.put(stack);
+            let stack = stored.push(outermost_first);
+            entry.insert(stack);
             return stack;
         }
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, KeptStacks> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, StoredStacks> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the hashes of stacks through `code`, which is no longer loaded: the same addresses will then be other
-    /// code and get a new id. Returns whether there were any.
+    /// Removes the hashes of stacks through `code`, which is no longer loaded: if the same addresses occur again, they
+    /// are other code and get a new id. Returns whether there were any such stacks.
     pub(crate) fn forget_code(&self, code: &Range<u64>) -> bool {
-        let kept = self.kept();
-        let goes_through = |id: &StackId| kept.get(*id).iter().any(|address| code.contains(address));
+        let stored = self.lock();
+        let goes_through = |id: &StackId| stored.get(*id).iter().any(|address| code.contains(address));
         let mut any = false;
         self.by_hash.retain(|_, id| {
-            let gone = goes_through(id);
-            any |= gone;
-            !gone
+            let is_removed = goes_through(id);
+            any |= is_removed;
+            !is_removed
         });
         any
     }
@@ -177,57 +178,57 @@ impl StackInterner {
         self.omitted.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes of the tables that [`internal_bytes`] does not count.
+    /// Returns the memory of the tables that [`internal_bytes`] does not count.
     pub(crate) fn table_bytes(&self) -> usize {
-        let index_bytes = self.kept().index.capacity() * size_of::<(u16, u16, u16)>();
+        let index_bytes = self.lock().index.capacity() * size_of::<(u16, u16, u16)>();
         self.by_hash.capacity() * (size_of::<(u64, StackId)>() + 1) + index_bytes
     }
 
     /// Returns the return addresses of a stack, innermost first.
     pub(crate) fn addresses(&self, stack: StackId) -> Vec<u64> {
-        // Room is made before the table is locked.
+        // The memory is allocated before the table is locked.
         let mut addresses = Vec::with_capacity(u16::MAX.into());
-        addresses.extend_from_slice(self.kept().get(stack));
+        addresses.extend_from_slice(self.lock().get(stack));
         addresses.shrink_to_fit();
         addresses
     }
 
-    /// Returns whether a stack has any of these return addresses.
+    /// Returns whether a stack contains any of these return addresses.
     pub(crate) fn goes_through(&self, stack: StackId, addresses: &[u64]) -> bool {
-        self.kept().get(stack).iter().any(|address| addresses.contains(address))
+        self.lock().get(stack).iter().any(|address| addresses.contains(address))
     }
 
     /// Returns all stacks so far.
     pub(crate) fn table(&self) -> StackTable {
         let mut table = StackTable::default();
-        // Room is made before the table is locked, for the stacks that there are now.
+        // The memory is allocated before the table is locked, for the stacks that exist now.
         let (stacks, addresses) = {
-            let kept = self.kept();
-            (kept.len(), kept.addresses)
+            let stored = self.lock();
+            (stored.len(), stored.addresses)
         };
         table.offsets.reserve_exact(stacks);
         table.addresses.reserve_exact(addresses);
-        let kept = self.kept();
+        let stored = self.lock();
         for id in 1..stacks {
-            table.push(kept.get(StackId(id as u32)));
+            table.push(stored.get(StackId(id as u32)));
         }
         table
     }
 
-    /// Fills `copy` with the stacks from `first` on, numbered there from 1 on, but not many more than `most` and not
-    /// much more than a megabyte of them.
-    pub(crate) fn copy(&self, first: StackId, most: usize, copy: &mut StackTable) {
-        const MAX_COPIED: usize = 128 << 10;
+    /// Fills `copy` with the stacks from `first` on, which get the ids from 1 on there: at most `max_stacks`, and not
+    /// much more than a megabyte.
+    pub(crate) fn copy(&self, first: StackId, max_stacks: usize, copy: &mut StackTable) {
+        const MAX_COPIED_ADDRESSES: usize = 128 << 10;
         copy.offsets.truncate(2);
         copy.addresses.clear();
-        // Room is made before the table is locked.
-        copy.offsets.reserve(most);
-        copy.addresses.reserve(MAX_COPIED);
-        let kept = self.kept();
-        let ids = first.index()..kept.len().min(first.index() + most);
+        // The memory is allocated before the table is locked.
+        copy.offsets.reserve(max_stacks);
+        copy.addresses.reserve(MAX_COPIED_ADDRESSES);
+        let stored = self.lock();
+        let ids = first.index()..stored.len().min(first.index() + max_stacks);
         for id in ids {
-            let addresses = kept.get(StackId(id as u32));
-            if copy.addresses.len() + addresses.len() > MAX_COPIED && copy.len() > 1 {
+            let addresses = stored.get(StackId(id as u32));
+            if copy.addresses.len() + addresses.len() > MAX_COPIED_ADDRESSES && copy.len() > 1 {
                 break;
             }
             copy.push(addresses);
@@ -244,13 +245,13 @@ pub(crate) fn hash(addresses: &[u64]) -> u64 {
 
 const CACHE_SLOTS: usize = 4096;
 
-/// One thread's newest stacks, found by hash with one load.
+/// A thread's cache of stack ids by hash; a look-up is one load.
 pub(crate) struct StackCache {
     slots: Box<[(u64, StackId)]>,
 }
 
 impl StackCache {
-    /// Makes an empty cache; allocates 64 KB.
+    /// Creates an empty cache; allocates 64 KB.
     pub(crate) fn new() -> Self {
         Self { slots: vec![(0, StackId::NONE); CACHE_SLOTS].into_boxed_slice() }
     }
@@ -269,7 +270,7 @@ impl StackCache {
 
     /// Stores an id, replacing the one in its slot.
     #[inline(always)]
-    pub(crate) fn put(&mut self, hash: u64, stack: StackId) {
+    pub(crate) fn insert(&mut self, hash: u64, stack: StackId) {
         self.slots[hash as usize % CACHE_SLOTS] = (hash, stack);
     }
 }
@@ -313,9 +314,9 @@ mod tests {
     #[test]
     fn a_cache_slot_holds_the_newest() {
         let mut cache = StackCache::new();
-        cache.put(5, StackId(1));
+        cache.insert(5, StackId(1));
         assert_eq!(cache.get(5), Some(StackId(1)));
-        cache.put(5 + CACHE_SLOTS as u64, StackId(2));
+        cache.insert(5 + CACHE_SLOTS as u64, StackId(2));
         assert_eq!(cache.get(5), None);
     }
 }

@@ -1,6 +1,6 @@
-//! The binaries loaded into this process, as the dynamic loader lists them. The recorder calls [`loaded_modules`]
-//! when it writes a recording, so that addresses can be named later. The unsafe code here only reads memory that the
-//! loader mapped and describes, while the loader holds its lock.
+//! The binaries loaded into this process, as the dynamic linker lists them. The recorder calls [`loaded_modules`] when
+//! it writes a recording, so that addresses can be symbolized later. The unsafe code here only reads memory that the
+//! dynamic linker has mapped and describes, while it holds its lock.
 #![allow(unsafe_code)]
 
 use libc::{PF_R, PF_X, PT_LOAD, PT_NOTE, dl_phdr_info};
@@ -9,16 +9,16 @@ use memtrack_model::snapshot::Module;
 use std::ffi::{CStr, c_int, c_void};
 use std::path::Path;
 
-/// Type of the GNU note that holds the build id.
+/// The type of the GNU note that contains the build id.
 const NT_GNU_BUILD_ID: u32 = 3;
 
-/// Lists the loaded binaries that hold code, the program first.
+/// Lists the loaded binaries that contain code, the program first.
 ///
-/// Takes the dynamic loader's lock and allocates; call it where that does no harm. Cost: some microseconds per
-/// binary, plus a checksum of its code for a binary without a build id.
+/// Takes the dynamic linker's lock and allocates, so it must be called where that is allowed. Costs a few microseconds
+/// per binary, plus a checksum of the code for a binary without a build id.
 pub fn loaded_modules() -> Vec<Module> {
     let mut modules: Vec<Module> = Vec::new();
-    // SAFETY: `visit` has the signature that the loader requires, and `modules` outlives the call.
+    // SAFETY: `visit` has the signature that the dynamic linker requires, and `modules` outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut modules).cast()) };
     for module in &mut modules {
         module.path = real_path(&module.path);
@@ -26,11 +26,11 @@ pub fn loaded_modules() -> Vec<Module> {
     modules
 }
 
-/// Converts the loader's name to a path that is valid elsewhere too.
+/// Converts the dynamic linker's name for a binary to a path that is valid in other processes, too.
 fn real_path(name: &str) -> String {
     if is_the_program(name) {
         let program = std::env::current_exe().unwrap_or_default().to_string_lossy().into_owned();
-        // The kernel appends this when the program's file was replaced while it runs.
+        // The kernel appends this suffix if the program's file was replaced while the program runs.
         return program.strip_suffix(" (deleted)").map(str::to_owned).unwrap_or(program);
     }
     if name.contains('/') && !name.starts_with('/') {
@@ -40,8 +40,8 @@ fn real_path(name: &str) -> String {
     name.to_owned()
 }
 
-/// Returns whether the loader's name means the program itself: glibc has none for it, musl the kernel's link to it, or the
-/// name by which it was called.
+/// Returns whether the dynamic linker's name denotes the program itself: glibc uses an empty name; musl uses the
+/// kernel's link to the program, or the name by which it was called.
 fn is_the_program(name: &str) -> bool {
     const LINK: &str = "/proc/self/exe";
     let is_called =
@@ -50,15 +50,15 @@ fn is_the_program(name: &str) -> bool {
 }
 
 extern "C" fn visit(info: *mut dl_phdr_info, _size: usize, modules: *mut c_void) -> c_int {
-    // SAFETY: the loader passes a valid entry, and `modules` is the vector of `loaded_modules`, which waits.
+    // SAFETY: the dynamic linker passes a valid entry, and `modules` is the vector of `loaded_modules`, which waits.
     let (info, modules) = unsafe { (&*info, &mut *modules.cast::<Vec<Module>>()) };
     if !info.dlpi_phdr.is_null() {
-        // SAFETY: an entry's program headers are `dlpi_phnum` in number and stay while the binary is loaded.
+        // SAFETY: an entry has `dlpi_phnum` program headers, which exist while the binary is loaded.
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
         let name = if info.dlpi_name.is_null() {
             String::new()
         } else {
-            // SAFETY: the name is a C string that stays while the binary is loaded.
+            // SAFETY: the name is a C string that exists while the binary is loaded.
             unsafe { CStr::from_ptr(info.dlpi_name) }.to_string_lossy().into_owned()
         };
         modules.extend(describe(name, info.dlpi_addr, headers));
@@ -66,7 +66,7 @@ extern "C" fn visit(info: *mut dl_phdr_info, _size: usize, modules: *mut c_void)
     0
 }
 
-/// Describes one loaded binary by its program headers; `None` if it has no code.
+/// Describes a loaded binary by its program headers; `None` if it has no code.
 pub(crate) fn describe_loaded(name: &str, bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Module> {
     let module = describe(name.to_owned(), bias, headers)?;
     Some(Module { path: real_path(name), ..module })
@@ -77,7 +77,7 @@ fn describe(path: String, bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Mod
     let code = || loads().filter(|header| header.p_flags & PF_X != 0);
     let start = code().map(|header| bias.wrapping_add(header.p_vaddr)).min()?;
     let end = code().map(|header| bias.wrapping_add(header.p_vaddr).wrapping_add(header.p_memsz)).max()?;
-    // The bytes of `header` that came from the file, if a readable segment contains them all.
+    // Returns the bytes of `header` that are in the file, if a readable segment contains all of them.
     let bytes = |header: &libc::Elf64_Phdr| -> Option<&[u8]> {
         let mapped = loads().any(|load| {
             load.p_flags & PF_R != 0
@@ -86,8 +86,8 @@ fn describe(path: String, bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Mod
                     <= load.p_vaddr.saturating_add(load.p_filesz)
         });
         let address = bias.wrapping_add(header.p_vaddr) as *const u8;
-        // SAFETY: the range lies in a readable segment that the loader mapped from the file and keeps during the
-        // call; segments of code and notes are not written to.
+        // SAFETY: the range lies in a readable segment that the dynamic linker has mapped from the file and does not
+        // unmap during the call; segments of code and notes are not written to.
         mapped.then(|| unsafe { std::slice::from_raw_parts(address, header.p_filesz as usize) })
     };
     let notes = headers.iter().filter(|header| header.p_type == PT_NOTE);
@@ -100,8 +100,8 @@ fn describe(path: String, bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Mod
     Some(Module { path, bias, start, end, build_id, code_id })
 }
 
-/// Returns the build id among the notes of a segment: each has three words (length of name, length of content, type),
-/// then name and content, each padded to `align`.
+/// Returns the build id among the notes of a segment. Each note has three words (length of the name, length of the
+/// content, type), followed by the name and the content, each padded to `align`.
 fn build_id_note(mut notes: &[u8], align: usize) -> Option<&[u8]> {
     loop {
         let (head, rest) = notes.split_first_chunk::<12>()?;

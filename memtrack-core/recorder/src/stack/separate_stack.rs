@@ -1,14 +1,15 @@
-//! Separate stacks for memtrack's work that does not fit on the remaining stack of the program's thread: threads with
-//! stacks of 16 KiB and coroutines record too. Only a few hundred bytes are used on the thread's own stack.
+//! Separate stacks for memtrack's work that does not fit on the remaining stack of the program's thread, so that
+//! threads with stacks of 16 KiB and coroutines can record, too. Only a few hundred bytes are used on the thread's own
+//! stack.
 #![allow(unsafe_code)]
 
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
-pub(crate) use switch::KEPT_BYTES as MAX_BYTES;
+pub(crate) use switch::POOL_BYTES as MAX_BYTES;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) use switch::run;
 
-/// The stack that a hook may need, in bytes: for a chunk that is streamed, in a debug build, with room to spare. If
-/// less is left, the work is done on a separate stack.
+/// The stack that a hook may need: enough to stream a chunk in a debug build, with a margin. If less is left, the work
+/// runs on a separate stack.
 pub(crate) const ROOM_BYTES: u64 = 128 << 10;
 
 /// Runs `work` in place: switching stacks is not implemented on this platform.
@@ -25,34 +26,34 @@ mod switch {
     use std::ptr::null_mut;
     use std::sync::atomic::{AtomicPtr, Ordering};
 
-    /// Address space of one stack; its pages use memory only once they are touched.
+    /// The address space of one stack; its pages take memory only once they are touched.
     const STACK_BYTES: usize = 512 << 10;
-    /// The lowest page is inaccessible: an overflow of this stack, too, is a fault and not a corruption.
+    /// The size of the guard page: an overflow of the stack is a fault and corrupts no memory.
     const GUARD_BYTES: usize = 4096;
 
-    /// Stacks that are kept for reuse. In the child of a fork those that other threads had taken are lost.
-    static KEPT: [AtomicPtr<c_void>; KEPT_STACKS] = [const { AtomicPtr::new(null_mut()) }; KEPT_STACKS];
-    const KEPT_STACKS: usize = 16;
-    /// Address space of the kept stacks.
+    /// Stacks that are kept for reuse. A forked child loses those that other threads were using.
+    static POOL: [AtomicPtr<c_void>; POOL_STACKS] = [const { AtomicPtr::new(null_mut()) }; POOL_STACKS];
+    const POOL_STACKS: usize = 16;
+    /// The address space of the stacks in the pool.
     #[cfg(all(test, target_arch = "x86_64"))]
-    pub(crate) const KEPT_BYTES: usize = KEPT_STACKS * STACK_BYTES;
+    pub(crate) const POOL_BYTES: usize = POOL_STACKS * STACK_BYTES;
 
-    /// Runs `work` on a separate stack; on the thread's if none can be had. 10 ns more than a call if one is kept,
-    /// otherwise two system calls.
+    /// Runs `work` on a separate stack, or on the thread's stack if none is available. Costs 10 ns more than a call if
+    /// the pool has a stack, otherwise two system calls.
     ///
     /// # Panics
-    /// As `work` does.
+    /// Panics if `work` does.
     #[cold]
     #[inline(never)]
     pub(crate) fn run<R>(work: impl FnOnce() -> R) -> R {
-        let Some(stack) = take() else { return work() };
+        let Some(stack) = acquire() else { return work() };
         let mut call = Call { work: ManuallyDrop::new(work), result: None };
         // SAFETY: only this call uses the stack, its top is aligned, and `call` outlives the switch.
         unsafe {
             let top = stack.cast::<u8>().add(STACK_BYTES);
             call_on((&raw mut call).cast(), entry_of(&call), top);
         }
-        keep(stack);
+        release(stack);
         match call.result {
             Some(Ok(result)) => result,
             Some(Err(panic)) => resume_unwind(panic),
@@ -65,24 +66,25 @@ mod switch {
         result: Option<std::thread::Result<R>>,
     }
 
-    /// Returns the function that runs this call on the other stack.
+    /// Returns the function that runs a call on the other stack.
     fn entry_of<F: FnOnce() -> R, R>(_: &Call<F, R>) -> extern "C" fn(*mut c_void) {
         enter::<F, R>
     }
 
     extern "C" fn enter<F: FnOnce() -> R, R>(call: *mut c_void) {
-        // SAFETY: `run` passes its own call, waits, and reads only the result afterwards; the work is taken once.
+        // SAFETY: `run` passes its own call, waits, and reads only the result afterwards; `work` is moved out only
+        // once.
         let (call, work) = unsafe {
             let call = &mut *call.cast::<Call<F, R>>();
             let work = ManuallyDrop::take(&mut call.work);
             (call, work)
         };
-        // There is no frame to unwind into on this stack.
+        // A panic must not unwind out of this stack, because there is no frame below.
         call.result = Some(catch_unwind(AssertUnwindSafe(work)));
     }
 
     /// Calls `function` with `argument` on the stack that ends at `top`. The frame pointer stays on the old stack and
-    /// the unwind information refers to it, so that debuggers and the backtraces of panics see through the switch.
+    /// the unwind information refers to it, so that debuggers and panic backtraces can walk across the switch.
     ///
     /// # Safety
     /// `top` must be the end of a stack that nothing uses, aligned to 16 bytes; `function` must not unwind.
@@ -107,10 +109,10 @@ mod switch {
         )
     }
 
-    /// As on x86-64. Never run so far.
+    /// Like the function for x86-64. Not tested yet.
     ///
     /// # Safety
-    /// As on x86-64.
+    /// As for x86-64.
     #[cfg(target_arch = "aarch64")]
     #[unsafe(naked)]
     unsafe extern "C" fn call_on(argument: *mut c_void, function: extern "C" fn(*mut c_void), top: *mut u8) {
@@ -133,15 +135,15 @@ mod switch {
         )
     }
 
-    fn take() -> Option<*mut c_void> {
-        let kept = KEPT.iter().map(|slot| slot.swap(null_mut(), Ordering::Acquire));
-        kept.into_iter().find(|stack| !stack.is_null()).or_else(map)
+    fn acquire() -> Option<*mut c_void> {
+        let pooled = POOL.iter().map(|slot| slot.swap(null_mut(), Ordering::Acquire));
+        pooled.into_iter().find(|stack| !stack.is_null()).or_else(map)
     }
 
     fn map() -> Option<*mut c_void> {
         let (flags, protection) =
             (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
-        // SAFETY: fresh pages at an address of the kernel's choice, of which the lowest is then protected.
+        // SAFETY: the calls map new pages at an address that the kernel chooses, and protect the lowest of them.
         unsafe {
             let stack = libc::mmap(null_mut(), STACK_BYTES, protection, flags, -1, 0);
             if stack == libc::MAP_FAILED {
@@ -153,14 +155,14 @@ mod switch {
         }
     }
 
-    fn keep(stack: *mut c_void) {
-        for slot in &KEPT {
+    fn release(stack: *mut c_void) {
+        for slot in &POOL {
             if slot.compare_exchange(null_mut(), stack, Ordering::Release, Ordering::Relaxed).is_ok() {
                 return;
             }
         }
         crate::internal_bytes::subtract_inherited(STACK_BYTES);
-        // SAFETY: mapped by `map` with this length, and no longer used.
+        // SAFETY: the stack was mapped by `map` with this length and is no longer used.
         unsafe { libc::munmap(stack, STACK_BYTES) };
     }
 

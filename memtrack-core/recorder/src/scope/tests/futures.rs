@@ -1,4 +1,4 @@
-//! A scope follows its future, and leaves no trace on the threads that poll or drop it.
+//! A scope follows its future, and the threads that poll or drop the future keep their own scopes.
 
 use super::{Log, here};
 use crate::scope::testing::{hold_switch, with_scopes};
@@ -9,12 +9,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
-/// Polls once.
+/// Polls a future once.
 fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Pauses once.
+/// Returns pending once.
 async fn pause() {
     let mut paused = false;
     poll_fn(|_| if std::mem::replace(&mut paused, true) { Poll::Ready(()) } else { Poll::Pending }).await;

@@ -1,4 +1,4 @@
-//! Guards nest, restore, carry and report.
+//! Guards nest, restore the previous scope, and notify the observer; handles carry scopes to other threads.
 
 use super::{Log, here};
 use crate::scope::testing::{hold_switch, with_scopes};

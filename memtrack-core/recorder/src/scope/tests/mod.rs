@@ -15,12 +15,12 @@ fn here() -> (String, Option<&'static str>) {
     (place.prefix(), place.operator)
 }
 
-/// Logs the notifications.
+/// An observer that logs its notifications.
 #[derive(Default)]
 struct Log(Mutex<Vec<String>>);
 
 impl Log {
-    /// Makes a log that observes this thread.
+    /// Creates a log that observes this thread.
     fn observing() -> &'static Self {
         let log: &'static Self = Box::leak(Box::default());
         observe_this_thread(Some(log));

@@ -1,36 +1,37 @@
-//! Walking along the frame pointers: two loads per frame. Only for programs built with them (`-C
+//! Walking along the frame pointers: two loads per frame. Used only in programs built with frame pointers (`-C
 //! force-frame-pointers=yes`), as determined by a self-check. As in `unwind`, the thread's previous stack is reused:
-//! following the chain waits for each load, while checking a known chain loads all its words at once. Every word that
-//! a walk would read is read and compared, so reuse is exact.
+//! following the chain must wait for each load, whereas the loads that check a known chain can run in parallel. Every
+//! word that a walk would read is read and compared, so reuse is exact.
 #![allow(unsafe_code)]
 
 use super::unwind::ThreadUnwinder;
 use super::{Capture, CaptureMethod, MAX_FRAMES, Registers, StackBounds};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-static PROVEN: AtomicBool = AtomicBool::new(false);
+static IS_VERIFIED: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether the self-check found frame pointers.
 #[inline(always)]
-pub(super) fn proven() -> bool {
-    PROVEN.load(Ordering::Relaxed)
+pub(super) fn is_verified() -> bool {
+    IS_VERIFIED.load(Ordering::Relaxed)
 }
 
-/// glibc's entry code has no frame pointers; its frames, and `main`'s or the thread's first, may be missing.
-const OUTERMOST_FRAMES_FREE: usize = 4;
+/// The number of outermost frames that may be missing: glibc's entry code has no frame pointers, so its frames, and
+/// that of `main` or the thread's first function, may be missing.
+const MAX_MISSING_OUTERMOST: usize = 4;
 
-/// The state that one thread keeps between walks.
+/// The state that a thread keeps between walks.
 pub(super) struct ThreadChain {
     /// The previous chain's frame pointers and return addresses, outermost first.
     frames: [u64; MAX_FRAMES],
     addresses: [u64; MAX_FRAMES],
     len: usize,
-    /// The caller's frame pointer in the outermost frame; it led nowhere.
+    /// The frame pointer saved in the outermost frame, at which the chain ended.
     end: u64,
-    /// New frames of the walk in progress, innermost first.
+    /// The new frames of the walk in progress, innermost first.
     fresh: [(u64, u64); MAX_FRAMES],
-    /// The address from which on a walk counts as complete: a chain that breaks below it has met code without frame
-    /// pointers. 0 until the first walk has been compared with the unwinder's.
+    /// The address that the chain must reach for a walk to count as complete: a chain that ends below it went through
+    /// code without frame pointers. 0 until the first walk was compared with the unwinder's.
     complete_from: u64,
 }
 
@@ -46,14 +47,14 @@ impl ThreadChain {
         }
     }
 
-    /// Drops the previous stack (another thread takes over).
+    /// Drops the previous stack, because another thread will use this state.
     pub(super) fn forget(&mut self) {
         self.len = 0;
         self.complete_from = 0;
     }
 
-    /// Returns the stack's return addresses, outermost first; `None` if the chain broke before the thread's bottom,
-    /// so that the stack must be taken another way.
+    /// Returns the stack's return addresses, outermost first; `None` if the chain ended before the bottom of the
+    /// thread's stack, so that another method must be used.
     #[inline(always)]
     pub(super) fn walk(&mut self, registers: &Registers, bounds: &StackBounds) -> Option<&[u64]> {
         let mut frame = registers.bp;
@@ -74,7 +75,7 @@ impl ThreadChain {
                     Some(changed) => candidate = changed,
                 }
             }
-            // The saved frame pointer, then the return address above it.
+            // The saved frame pointer and, above it, the return address.
             let Some((caller, address)) = bounds.read_pair(lowest, frame) else { break };
             if address < 0x1000 {
                 break;
@@ -105,7 +106,7 @@ impl ThreadChain {
         &self.addresses[..self.len]
     }
 
-    /// Returns the first (from the inside) of the outermost `count` frames whose words have changed.
+    /// Returns the index of the innermost of the outermost `count` frames whose words have changed.
     #[inline(always)]
     fn first_changed(&self, count: usize) -> Option<usize> {
         (0..count).rev().find(|&index| {
@@ -118,27 +119,29 @@ impl ThreadChain {
     }
 }
 
-/// Walks with the unwinder to find where the outermost frames of this thread are.
+/// Returns the address that a complete chain must reach, found by walking with the unwinder.
 #[cold]
 fn bottom(registers: &Registers, bounds: &StackBounds) -> u64 {
     let mut unwinder = ThreadUnwinder::new();
     let frames = unwinder.walk(registers, bounds).len();
-    // No second opinion: accept any walk that is not empty.
-    let outermost = frames.saturating_sub(1).min(OUTERMOST_FRAMES_FREE);
+    // If the unwinder finds no frames, any walk that is not empty is accepted.
+    let outermost = frames.saturating_sub(1).min(MAX_MISSING_OUTERMOST);
     // A frame's record lies two words below the stack pointer of its caller.
     unwinder.stack_pointer(outermost).saturating_sub(16).max(1)
 }
 
-/// Takes one stack with both methods and enables frame pointers if they agree.
+/// Captures one stack with two methods and enables frame pointers if the results agree.
 pub(super) fn self_check() {
-    PROVEN.store(agrees(&mut Capture::new(), &StackBounds::of_this_thread(), 3), Ordering::Relaxed);
+    IS_VERIFIED
+        .store(methods_agree(&mut Capture::new(), &StackBounds::of_this_thread(), 3), Ordering::Relaxed);
 }
 
-/// Adds some frames, so that even in `main` there is something to compare.
+/// Returns whether frame pointers and `backtrace` agree. Adds some frames first, so that there is something to compare
+/// even in `main`.
 #[inline(never)]
-fn agrees(capture: &mut Capture, bounds: &StackBounds, deeper: u32) -> bool {
+fn methods_agree(capture: &mut Capture, bounds: &StackBounds, deeper: u32) -> bool {
     if deeper > 0 {
-        let result = agrees(capture, bounds, deeper - 1);
+        let result = methods_agree(capture, bounds, deeper - 1);
         return std::hint::black_box(result);
     }
     let by_unwinder = match capture.take_by(CaptureMethod::Backtrace, bounds) {
@@ -148,5 +151,5 @@ fn agrees(capture: &mut Capture, bounds: &StackBounds, deeper: u32) -> bool {
     let Some(by_pointers) = capture.take_by(CaptureMethod::FramePointers, bounds) else { return false };
     // The innermost frames are this function and the two `take_by` calls, which differ; the outermost are glibc's.
     let common = by_pointers.iter().filter(|address| by_unwinder.contains(address)).count();
-    common >= 4 && common + OUTERMOST_FRAMES_FREE + 4 >= by_unwinder.len() && common + 4 >= by_pointers.len()
+    common >= 4 && common + MAX_MISSING_OUTERMOST + 4 >= by_unwinder.len() && common + 4 >= by_pointers.len()
 }

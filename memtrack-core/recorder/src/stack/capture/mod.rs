@@ -1,10 +1,10 @@
-//! Takes the stack of the calling thread as raw return addresses. Called by the recorder for every event that keeps a
+//! Captures the stack of the calling thread as raw return addresses. Called by the recorder for every event with a
 //! stack; it never allocates after a thread's first capture, never takes a lock and never looks up a symbol.
 //!
-//! Three methods, the cheapest that works first: frame pointers (if a self-check at the start of monitoring found the
-//! program built with them, and only while the chain reaches the thread's bottom), framehop with reuse of the
-//! thread's previous stack, and the `backtrace` crate if neither is possible (another architecture, a stack that is
-//! not the thread's own).
+//! There are three methods, of which the cheapest that works is used: frame pointers (if a self-check at the start of
+//! monitoring found that the program was built with them, and only if the chain reaches the bottom of the thread's
+//! stack), framehop with reuse of the thread's previous stack, and the `backtrace` crate if neither is possible (as on
+//! other architectures).
 //!
 //! **Why not `backtrace` alone?** For 46 frames it takes 4.5 µs; framehop with reuse takes 92 ns, frame pointers 36
 //! (docs/COSTS.md).
@@ -28,22 +28,22 @@ pub(crate) use registers::Registers;
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
 pub(crate) use unwind_tables::MAX_COPIED_BYTES;
 
-/// The most frames of one stack. Of a deeper one the innermost are kept.
+/// The maximum number of frames of a stack. Of a deeper stack, the innermost frames are kept.
 pub(crate) const MAX_FRAMES: usize = 256;
 
-/// The method by which stacks are taken in this process.
+/// The method by which stacks are captured in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureMethod {
-    /// Along the frame pointers.
+    /// Following the chain of frame pointers.
     FramePointers,
-    /// framehop with the previous stack reused.
+    /// framehop, reusing the previous stack.
     Unwinder,
     /// `backtrace::trace_unsynchronized`.
     Backtrace,
 }
 
-/// The buffers for captures, for one thread at a time: the addresses of its newest stack, **outermost first** (so
-/// that the common part of two stacks is at the same indices), and the unwinder's state. Some 370 KB, of which a
+/// The buffers for captures, for one thread at a time: the addresses of its newest stack, **outermost first** (so that
+/// the common part of two stacks is at the same indices), and the unwinder's state. They take about 370 KB, of which a
 /// thread with few call sites touches only a part.
 pub(crate) struct Capture {
     addresses: [u64; MAX_FRAMES],
@@ -51,13 +51,13 @@ pub(crate) struct Capture {
     unwind: unwind::ThreadUnwinder,
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     chain: frame_pointers::ThreadChain,
-    /// The words copied from stacks that are not the thread's.
+    /// A buffer for the words of foreign stacks, which are not the thread's own.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     foreign: Vec<u64>,
 }
 
 impl Capture {
-    /// Makes buffers for any thread. Allocates, and needs some 100 KB of stack in a debug build.
+    /// Creates buffers for any thread. Allocates, and needs about 100 KB of stack in a debug build.
     pub(crate) fn new() -> Box<Self> {
         Box::new(Self {
             addresses: [0; MAX_FRAMES],
@@ -70,7 +70,7 @@ impl Capture {
         })
     }
 
-    /// Drops the previous stack, because another thread takes over.
+    /// Drops the previous stack, because another thread will use the buffers.
     pub(crate) fn forget(&mut self) {
         #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
         {
@@ -79,8 +79,8 @@ impl Capture {
         }
     }
 
-    /// Takes the stack that begins at `registers`, those of a frame of the calling thread that still exists, by the
-    /// method chosen for the process. `bounds` are the thread's.
+    /// Captures the stack that begins at `registers`, which must be those of a frame of the calling thread that still
+    /// exists, by the method chosen for the process. `bounds` are those of the thread's stack.
     ///
     /// Returns return addresses, outermost first.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -89,14 +89,15 @@ impl Capture {
         if !bounds.contain(registers.sp) {
             return foreign::take(&mut self.unwind, &mut self.foreign, registers);
         }
-        if frame_pointers::proven() {
-            // Read twice because a borrow that is returned on one path only is held on all (Polonius).
+        if frame_pointers::is_verified() {
+            // Two calls, because the borrow checker extends a borrow that is returned on one path to all paths
+            // (Polonius would accept it).
             if self.chain.walk(registers, bounds).is_some() {
                 return self.chain.newest();
             }
         }
         let addresses = self.unwind.walk(registers, bounds);
-        // The last resort walks from here, which may be another stack by now.
+        // The last resort walks from here, which may be on a separate stack by now.
         let here = Registers::here();
         if !addresses.is_empty() || !bounds.contain(here.sp) {
             addresses
@@ -105,17 +106,17 @@ impl Capture {
         }
     }
 
-    /// Takes the stack of the calling thread.
+    /// Captures the stack of the calling thread.
     ///
     /// Returns return addresses, outermost first.
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
     #[inline(always)]
     pub(crate) fn take(&mut self, _registers: &Registers, bounds: &StackBounds) -> &[u64] {
-        // On a separate stack there is nothing to find.
+        // From a separate stack, the thread's frames cannot be walked.
         if bounds.contain(Registers::here().sp) { slow::take(&mut self.addresses) } else { &[] }
     }
 
-    /// Takes the stack by one method, for benchmarks and tests; `None` if it does not work.
+    /// Captures the stack with the given method, for benchmarks and tests; `None` if the method does not work.
     #[doc(hidden)]
     pub(crate) fn take_by(&mut self, method: CaptureMethod, bounds: &StackBounds) -> Option<&[u64]> {
         #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -136,28 +137,28 @@ impl Capture {
     }
 }
 
-/// Reads the loaded modules and decides by a self-check whether frame pointers can be trusted. Called when monitoring
-/// starts, outside any hook: it takes the dynamic linker's lock and allocates.
+/// Reads the loaded modules and determines by a self-check whether frame pointers can be trusted. Called when
+/// monitoring starts. Must not be called inside a hook: it takes the dynamic linker's lock and allocates.
 pub fn prepare() -> CaptureMethod {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     {
         unwind_tables::refresh();
         {
-            // It walks outside a hook.
+            // The self-check walks outside a hook, so the tables must be locked.
             let _unchanged = unwind_tables::lock_known();
             frame_pointers::self_check();
         }
-        if frame_pointers::proven() { CaptureMethod::FramePointers } else { CaptureMethod::Unwinder }
+        if frame_pointers::is_verified() { CaptureMethod::FramePointers } else { CaptureMethod::Unwinder }
     }
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
     CaptureMethod::Backtrace
 }
 
-/// Learns modules that were loaded since monitoring started, for a new stack with these `addresses`. Returns whether
-/// there was one: then the stack may have been truncated and is worth taking again.
-pub(crate) fn learn_binaries_of(addresses: &[u64]) -> bool {
+/// Loads the unwind tables of binaries that are still unknown, for a new stack with these `addresses`. Returns whether
+/// there were any: then the stack may have been truncated and should be captured again.
+pub(crate) fn load_binaries_of(addresses: &[u64]) -> bool {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    return unwind_tables::learn(addresses);
+    return unwind_tables::load(addresses);
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
     {
         let _ = addresses;
@@ -167,25 +168,25 @@ pub(crate) fn learn_binaries_of(addresses: &[u64]) -> bool {
 
 /// A binary that is no longer loaded.
 pub(crate) struct Unloaded {
-    /// Its code, at the addresses in stored stacks.
+    /// The binary's code, at the addresses in stored stacks.
     pub(crate) code: std::ops::Range<u64>,
-    /// Its module in recordings.
+    /// The binary's module in recordings.
     pub(crate) module: Option<memtrack_model::snapshot::Module>,
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    gone: unwind_tables::UnloadedBinary,
+    binary: unwind_tables::UnloadedBinary,
 }
 
 impl Unloaded {
-    /// Makes sure that code loaded at its addresses later is distinguished from it, because stacks of recordings
-    /// contain them.
+    /// Makes sure that code that is later loaded at the same addresses is distinguished from this binary's, because
+    /// stored stacks contain these addresses.
     pub(crate) fn reserve_addresses(&self) {
         #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-        unwind_tables::reserve(&self.gone);
+        unwind_tables::reserve(&self.binary);
     }
 }
 
-/// Compares with the binaries that are loaded now, and returns those unloaded since the last call. Never inside a
-/// hook: it takes the dynamic linker's lock, except in a forked child, where that may be locked for ever.
+/// Returns the binaries that were unloaded since the last call. Must not be called inside a hook: it takes the dynamic
+/// linker's lock, except in a forked child, where that may be locked for ever.
 pub(crate) fn unloaded() -> Vec<Unloaded> {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     {
@@ -193,7 +194,7 @@ pub(crate) fn unloaded() -> Vec<Unloaded> {
         let convert = |binary: unwind_tables::UnloadedBinary| Unloaded {
             code: binary.code.clone(),
             module: binary.module.clone(),
-            gone: binary,
+            binary,
         };
         unwind_tables::take_unloaded().into_iter().map(convert).collect()
     }
@@ -201,7 +202,8 @@ pub(crate) fn unloaded() -> Vec<Unloaded> {
     Vec::new()
 }
 
-/// Returns a loaded binary for recordings; none if its addresses are in no stack while those of another one are.
+/// Returns a loaded binary as it is recorded; `None` if its addresses are reserved for an unloaded binary and are in no
+/// stack of its own.
 pub(crate) fn as_recorded(
     module: memtrack_model::snapshot::Module,
 ) -> Option<memtrack_model::snapshot::Module> {
@@ -211,17 +213,17 @@ pub(crate) fn as_recorded(
     Some(module)
 }
 
-/// Returns the binaries for a forked child, from its parent's list. Takes no lock of the loader's.
+/// Returns the binaries for a forked child, from its parent's list. Takes no lock of the dynamic linker.
 pub(crate) fn listed_in_child(
-    of_parent: Vec<memtrack_model::snapshot::Module>,
+    parent_modules: Vec<memtrack_model::snapshot::Module>,
 ) -> Vec<memtrack_model::snapshot::Module> {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    return unwind_tables::listed_in_child(of_parent);
+    return unwind_tables::listed_in_child(parent_modules);
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-    of_parent
+    parent_modules
 }
 
-/// Relocates a new stack's addresses before they are stored: an address in a recording has one meaning, even
+/// Relocates a new stack's addresses before they are stored, so that an address in a recording has one meaning even
 /// after binaries were unloaded.
 pub(crate) fn relocate(addresses: &mut [u64]) {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -230,7 +232,7 @@ pub(crate) fn relocate(addresses: &mut [u64]) {
     let _ = addresses;
 }
 
-/// Returns a number that changes when binaries were learned: a recording's module list is then incomplete.
+/// Returns a number that changes when the known binaries change: then a recording's list of modules is outdated.
 pub(crate) fn binaries_generation() -> u32 {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     return unwind_tables::generation();

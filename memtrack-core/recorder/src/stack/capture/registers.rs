@@ -1,5 +1,5 @@
 //! The start of a walk: the registers of a frame that exists during the whole walk. They are read before the work may
-//! move to another stack.
+//! be moved to a separate stack.
 #![allow(unsafe_code)]
 
 /// The registers from which a walk starts.
@@ -21,7 +21,7 @@ impl Registers {
     #[inline(always)]
     pub(crate) fn here() -> Self {
         let (ip, sp, bp);
-        // SAFETY: three registers are read and none is changed; memory and flags are untouched.
+        // SAFETY: the instructions only read three registers; they change no memory and no flags.
         unsafe {
             std::arch::asm!(
                 "lea {ip}, [rip]",
@@ -36,7 +36,7 @@ impl Registers {
         Self { ip, sp, bp }
     }
 
-    /// Returns only an approximate stack pointer: on other platforms stacks are taken another way.
+    /// Returns only an approximate stack pointer: on other platforms stacks are captured in another way.
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
     #[inline(always)]
     pub(crate) fn here() -> Self {

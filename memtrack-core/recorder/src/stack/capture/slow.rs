@@ -1,6 +1,7 @@
-//! The last resort: the platform's unwinder through the `backtrace` crate, some 5 µs for 47 frames.
+//! The last resort: the platform's unwinder through the `backtrace` crate, which takes about 5 µs for 47 frames.
 //!
-//! **Why are its symbols not used?** `addr2line` on the recorded build id also works later and on other machines.
+//! **Why does it not symbolize?** With the recorded build id, addresses can also be symbolized later and on other
+//! machines.
 #![allow(unsafe_code)]
 
 use super::MAX_FRAMES;
@@ -9,8 +10,8 @@ use super::MAX_FRAMES;
 #[cold]
 pub(super) fn take(addresses: &mut [u64; MAX_FRAMES]) -> &[u64] {
     let mut from = MAX_FRAMES;
-    // SAFETY: `trace_unsynchronized` only requires that no other thread uses the crate's *symbol* machinery at the
-    // same time on platforms where walking needs it (Windows); on the platforms built here it is a bare
+    // SAFETY: `trace_unsynchronized` only requires that no other thread uses the crate's *symbol* machinery at the same
+    // time on platforms where walking needs it (Windows); on the platforms supported here it only calls
     // `_Unwind_Backtrace`, which is thread-safe.
     unsafe {
         backtrace::trace_unsynchronized(|frame| {

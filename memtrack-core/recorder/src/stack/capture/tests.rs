@@ -1,5 +1,5 @@
-//! Reuse of the previous stack must be invisible: after any earlier work of a thread, a walk returns the same
-//! as the `backtrace` crate, which has no state.
+//! Reuse of the previous stack must not be observable: whatever a thread did before, a walk returns the same as the
+//! `backtrace` crate, which has no state.
 
 use super::{Capture, CaptureMethod, Registers, StackBounds, prepare};
 use std::hint::black_box;
@@ -14,7 +14,7 @@ impl Captures {
     }
 }
 
-/// A pseudo-random sequence, the same each time.
+/// A pseudo-random sequence with a fixed seed.
 struct Random(u64);
 
 impl Random {
@@ -24,7 +24,7 @@ impl Random {
     }
 }
 
-/// Takes the stack with both methods from here.
+/// Captures the stack with both methods from here and compares the results.
 #[inline(never)]
 fn compare(capture: &mut Captures, method: CaptureMethod, compared: &mut u64) {
     let Some(taken) = capture.take_by(method).map(<[u64]>::to_vec) else {
@@ -32,7 +32,7 @@ fn compare(capture: &mut Captures, method: CaptureMethod, compared: &mut u64) {
         return;
     };
     let truth = capture.take_by(CaptureMethod::Backtrace).unwrap().to_vec();
-    // The innermost frames are this function's calls of `take_by`, which differ, and their callees.
+    // The innermost frames are this function's calls of `take_by`, which differ, and the functions called there.
     let here = |stack: &[u64]| {
         let callers = truth.iter().rposition(|address| stack.contains(address));
         callers.map_or(0, |last| stack.iter().rposition(|address| *address == truth[last]).unwrap() + 1)
@@ -40,9 +40,9 @@ fn compare(capture: &mut Captures, method: CaptureMethod, compared: &mut u64) {
     let common = here(&taken);
     assert!(common + 4 >= taken.len(), "the innermost {} frames are not the same", taken.len() - common);
     assert!(truth.len() < 256, "so deep that the oracle is cut");
-    // glibc's own entry code is listed by one and not by the other.
+    // Only one of the methods lists glibc's entry code.
     let from = truth.iter().position(|address| *address == taken[0]).expect("the outermost frame is known");
-    // The chain may end as far before it as `frame_pointers` allows.
+    // The chain of frame pointers may end as many frames before it as `frame_pointers` allows.
     let allowed = if method == CaptureMethod::FramePointers { 4 } else { 1 };
     assert!(from <= allowed, "{from} outermost frames are missing");
     assert_eq!(taken[..common], truth[from..from + common]);
@@ -51,7 +51,7 @@ fn compare(capture: &mut Captures, method: CaptureMethod, compared: &mut u64) {
 
 type Step = fn(&mut Random, u64, &mut Captures, CaptureMethod, &mut u64);
 
-/// One of several functions whose frames differ in size, alignment and use of registers.
+/// Returns one of several functions whose frames differ in size, alignment and use of registers.
 fn step(random: &mut Random) -> Step {
     [plain, large, aligned, wide, by_two_calls, through_a_closure][random.below(6) as usize]
 }
@@ -71,7 +71,7 @@ fn deeper(
     if random.below(8) == 0 {
         compare(capture, method, compared);
     }
-    // Another branch from here: the outer frames stay, the inner ones change.
+    // Branch again from here: the outer frames stay the same, the inner ones change.
     if random.below(6) == 0 {
         step(random)(random, random_depth(depth), capture, method, compared);
     }
@@ -97,7 +97,7 @@ fn large(random: &mut Random, depth: u64, capture: &mut Captures, method: Captur
 #[repr(align(64))]
 struct Aligned(#[expect(dead_code, reason = "room on the stack")] [u64; 8]);
 
-/// The stack pointer is aligned: its distance from the caller's depends on the caller.
+/// Calls the next function from a frame whose stack pointer is aligned, so that its distance from the caller's varies.
 #[inline(never)]
 fn aligned(
     random: &mut Random,
@@ -123,7 +123,7 @@ fn wide(random: &mut Random, depth: u64, capture: &mut Captures, method: Capture
     black_box(&mut room);
 }
 
-/// Two call sites at one depth: stacks that differ in one return address far from the end.
+/// Calls the next function from one of two call sites, so that stacks differ in one return address far from the end.
 #[inline(never)]
 fn by_two_calls(
     random: &mut Random,
@@ -184,7 +184,7 @@ fn the_unwinder_with_reuse_agrees_with_backtrace() {
     assert!(on_some_threads(CaptureMethod::Unwinder) >= 6000);
 }
 
-/// If the program has frame pointers; otherwise the chain breaks and nothing is compared.
+/// Compares only if the program has frame pointers; otherwise the chain ends early and nothing is compared.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
 fn the_chain_of_frame_pointers_with_reuse_agrees_with_backtrace() {
@@ -193,8 +193,8 @@ fn the_chain_of_frame_pointers_with_reuse_agrees_with_backtrace() {
     }
 }
 
-/// A hook does the same if the thread's stack has no room left: the registers are read here, the walk continues on
-/// another stack.
+/// As in a hook if the thread's stack has no room left: the registers are read here, and the walk runs on another
+/// stack.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
 fn a_stack_can_be_taken_from_another_stack() {
@@ -208,7 +208,7 @@ fn a_stack_can_be_taken_from_another_stack() {
     assert!(common + 1 >= taken.len() && common > 3, "{common} of {} frames", taken.len());
 }
 
-/// A coroutine's stack is unknown to the system; here any block of memory is one.
+/// The system does not know a coroutine's stack; in this test, a block of memory serves as one.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
 fn a_foreign_stack_is_taken_without_reading_beyond_it() {

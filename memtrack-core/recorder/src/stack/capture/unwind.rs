@@ -1,11 +1,11 @@
-//! Walking with framehop, made fast in two ways: sixteen rule caches, used as a four-way set, so that frames do not
-//! evict each other, and reuse of the thread's previous stack. Reuse is exact: a frame is reused only if its address,
-//! stack pointer and frame pointer are equal and every word that a walk from there would read, return addresses and
-//! saved frame pointers, is unchanged. (Return addresses alone are not enough: where functions align their stack
-//! pointer, those of an older stack may survive in the gaps.)
+//! Walking with framehop, made fast in two ways: sixteen rule caches, used as a four-way set-associative cache, so that
+//! frames do not evict each other, and reuse of the thread's previous stack. Reuse is exact: a frame is reused only if
+//! its address, stack pointer and frame pointer are equal and every word that a walk from there would read (return
+//! addresses and saved frame pointers) is unchanged. (Return addresses alone are not enough: where functions align
+//! their stack pointer, those of an older stack may remain in the gaps.)
 //!
-//! **Why sixteen caches?** A cache keeps one rule per slot: two call sites that alternate in one slot cost half a
-//! microsecond an event.
+//! **Why sixteen caches?** A cache has one rule per slot: two call sites that alternate in a slot cost half a
+//! microsecond per event.
 
 use super::{MAX_FRAMES, Registers, StackBounds, unwind_tables};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64};
@@ -16,17 +16,17 @@ use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
 struct SavedFrame {
     sp: u64,
     bp: u64,
-    /// The address that `bp` was read from; 0 if it is the inner frame's, [`UNKNOWN`] if another word was read
-    /// as well.
+    /// The address from which `bp` was read; 0 if it is unchanged from the inner frame, [`UNKNOWN`] if other words were
+    /// read, too.
     bp_at: u64,
 }
 
-/// An address that can never be read, so that a frame with it is never reused.
+/// An address that can never be read, so that a frame with this value is never reused.
 const UNKNOWN: u64 = u64::MAX;
 
 const NO_FRAME: SavedFrame = SavedFrame { sp: 0, bp: 0, bp_at: 0 };
 
-/// The addresses of the words read to unwind one frame: two, rarely more.
+/// The addresses of the words that were read to unwind one frame: one or two, rarely more.
 #[derive(Clone, Copy, Default)]
 struct Reads {
     len: usize,
@@ -42,7 +42,7 @@ impl Reads {
         self.len += 1;
     }
 
-    /// Returns [`SavedFrame::bp_at`] for a frame at `sp` whose return address was read from below it.
+    /// Returns [`SavedFrame::bp_at`] for a frame at `sp`, whose return address lies just below.
     #[inline(always)]
     fn bp_at(&self, sp: u64) -> u64 {
         let return_address_at = sp.wrapping_sub(8);
@@ -57,22 +57,23 @@ impl Reads {
 
 type Cache = CacheX86_64<MustNotAllocateDuringUnwind>;
 
-/// A cache of framehop has one rule for all addresses with the same remainder. Two alternating call sites would then
-/// make it read the unwind tables again for each event, half a microsecond every time, and a program with a few
-/// hundred call sites has such a pair. So caches come in groups, and within a group each such address gets its own
-/// cache.
+/// The number of groups of caches. A cache of framehop has one rule for all addresses with the same remainder. With a
+/// single cache, two alternating call sites with the same remainder would make it read the unwind tables again for each
+/// event (half a microsecond each time), and a program with a few hundred call sites has such a pair. So there are
+/// groups of caches, and within a group each such address is assigned its own cache.
 const GROUPS: usize = 4;
+/// The number of caches per group.
 const WAYS: usize = 4;
-/// framehop's number of rules in a cache. With another number, the caches would still be correct, only less
-/// effective.
+/// The number of rules in a cache of framehop. If framehop used another number, the caches would still be correct, only
+/// less effective.
 const RULES: usize = 509;
 
-/// The addresses assigned to the caches of a group: a part of the address's hash, by way; 0: unassigned.
+/// The addresses assigned to the caches of a group, as a part of each address's hash; 0 if unassigned.
 #[derive(Clone, Copy, Default)]
 #[repr(align(16))]
 struct Ways([u32; WAYS]);
 
-/// The state that one thread keeps between captures.
+/// The state that a thread keeps between captures.
 pub(crate) struct ThreadUnwinder {
     caches: Box<[Cache]>,
     ways: Box<[Ways]>,
@@ -80,13 +81,13 @@ pub(crate) struct ThreadUnwinder {
     saved: [SavedFrame; MAX_FRAMES],
     saved_addresses: [u64; MAX_FRAMES],
     len: usize,
-    /// New frames of the walk in progress, innermost first. A field, because clearing it on the stack would cost more
-    /// than the walk.
+    /// The new frames of the walk in progress, innermost first. It is a field, because clearing it on the stack would
+    /// cost more than the walk.
     fresh: [(u64, SavedFrame); MAX_FRAMES],
 }
 
 impl ThreadUnwinder {
-    /// Allocates the rule caches, some 250 KB.
+    /// Creates the state; allocates about 250 KB for the rule caches.
     pub(crate) fn new() -> Self {
         Self {
             caches: (0..GROUPS * WAYS).map(|_| Cache::new_in()).collect(),
@@ -98,25 +99,26 @@ impl ThreadUnwinder {
         }
     }
 
-    /// Drops the previous stack (another thread takes over).
+    /// Drops the previous stack, because another thread will use this state.
     pub(crate) fn forget(&mut self) {
         self.len = 0;
     }
 
-    /// Returns the stack pointer of the newest stack's frame `from_outermost`, 0 if there is none.
+    /// Returns the stack pointer of the newest stack's frame with the index `from_outermost`; 0 if there is no such
+    /// frame.
     pub(super) fn stack_pointer(&self, from_outermost: usize) -> u64 {
         if from_outermost < self.len { self.saved[from_outermost].sp } else { 0 }
     }
 
-    /// Walks from `registers` and returns the addresses, outermost first; none if the walk failed at once. Of stacks
-    /// deeper than [`MAX_FRAMES`] the innermost frames are kept.
+    /// Walks from `registers` and returns the addresses, outermost first; empty if the walk failed at the first frame.
+    /// Of stacks deeper than [`MAX_FRAMES`], the innermost frames are kept.
     pub(crate) fn walk(&mut self, registers: &Registers, bounds: &StackBounds) -> &[u64] {
         let Some(unwinder) = unwind_tables::unwinder() else { return &[] };
         let mut regs = UnwindRegsX86_64::new(registers.ip, registers.sp, registers.bp);
         let mut address = FrameAddress::from_instruction_pointer(registers.ip);
         // New frames are collected until one is found in the previous stack.
         let mut fresh_len = 0;
-        // Saved frames before `candidate` (outermost first) may still match; those after it are too deep.
+        // Saved frames before `candidate` (outermost first) may still match; the others lie inside the current frame.
         let mut candidate = self.len;
         let mut lowest = registers.sp;
         let mut kept = 0;
@@ -149,7 +151,7 @@ impl ThreadUnwinder {
                         kept = candidate;
                         break;
                     }
-                    // No frame inside the changed one can match as a whole.
+                    // Frames inside the changed one cannot be reused.
                     Some(changed) => candidate = changed,
                 }
             }
@@ -166,8 +168,8 @@ impl ThreadUnwinder {
         &self.saved_addresses[..self.len]
     }
 
-    /// Walks from `registers` over words that `read` returns, and keeps no state: for a stack that is not the
-    /// thread's.
+    /// Walks from `registers` over words that `read` returns, without keeping state: for a stack that is not the
+    /// thread's own.
     pub(super) fn walk_once(
         &mut self,
         registers: &Registers,
@@ -195,8 +197,8 @@ impl ThreadUnwinder {
         &self.saved_addresses[from..]
     }
 
-    /// Checks that the words read for the saved frames outside `innermost` are still on the stack; returns the index
-    /// of the first (from the inside) for which they are not.
+    /// Checks whether the words that were read for the saved frames outside `innermost` are unchanged; returns the
+    /// index of the innermost frame for which they are not.
     #[inline(always)]
     fn first_changed(&self, innermost: usize, sp: u64, bounds: &StackBounds) -> Option<usize> {
         (0..innermost).rev().find(|&frame| {
@@ -207,15 +209,15 @@ impl ThreadUnwinder {
     }
 }
 
-/// Returns the cache for an address: the one assigned to it before, otherwise an unassigned one, otherwise any.
+/// Returns the cache for an address: the one already assigned to it, otherwise an unassigned one, otherwise any.
 #[inline(always)]
 fn cache_of(ways: &mut [Ways], address: u64) -> usize {
     let hash = address.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let group = (hash >> 62) as usize % GROUPS;
     let ways = &mut ways[group * RULES + address as usize % RULES];
     let tag = (hash >> 24) as u32 | 1;
-    let way = ways.0.iter().position(|&given| given == tag).unwrap_or_else(|| {
-        let way = ways.0.iter().position(|&given| given == 0).unwrap_or((hash >> 60) as usize % WAYS);
+    let way = ways.0.iter().position(|&assigned| assigned == tag).unwrap_or_else(|| {
+        let way = ways.0.iter().position(|&assigned| assigned == 0).unwrap_or((hash >> 60) as usize % WAYS);
         ways.0[way] = tag;
         way
     });
@@ -231,8 +233,7 @@ mod tests {
         let mut ways = vec![Ways::default(); GROUPS * RULES];
         let group = |cache: usize| cache / WAYS;
         let first = cache_of(&mut ways, 0x5555_0000);
-        // Addresses with the same remainder and group: as many as there are ways each have a cache of their own, and
-        // keep it.
+        // As many addresses with the same remainder and group as there are ways: each gets its own cache and keeps it.
         let rivals: Vec<u64> = (0..1000)
             .map(|n| 0x5555_0000 + n * RULES as u64)
             .filter(|&address| {

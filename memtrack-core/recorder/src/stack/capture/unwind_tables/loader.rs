@@ -1,5 +1,5 @@
-//! The dynamic linker's data on the loaded binaries: on all of them, under its lock, and by glibc's lock-free
-//! `_dl_find_object` on the one that contains an address.
+//! The dynamic linker's data about the loaded binaries: about all of them, under its lock, and about the one that
+//! contains an address, by glibc's lock-free `_dl_find_object`.
 #![allow(unsafe_code)]
 
 use super::relocation::shift_of;
@@ -11,7 +11,7 @@ use memtrack_model::snapshot::Module;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-/// The result of a listing, filled while the loader holds its lock.
+/// The result of a listing, filled while the dynamic linker holds its lock.
 struct Listing {
     known: Option<&'static Known>,
     /// For each known binary, whether it is still loaded.
@@ -19,21 +19,21 @@ struct Listing {
     new: Vec<Binary>,
 }
 
-/// Returns which of the known binaries are still loaded, and the new ones that are small. Takes the dynamic linker's
-/// lock.
+/// Returns which of the known binaries are still loaded, and the new binaries with small tables. Takes the dynamic
+/// linker's lock.
 pub(super) fn list(known: Option<&'static Known>) -> (Vec<bool>, Vec<Binary>) {
     find_object();
     let still_loaded = vec![false; known.map_or(0, |known| known.binaries.len())];
     let mut listing = Listing { known, still_loaded, new: Vec::new() };
-    // SAFETY: the callback gets `listing` back as its data pointer and dl_iterate_phdr calls it only before
-    // returning.
+    // SAFETY: the callback receives `listing` as its data pointer, and `dl_iterate_phdr` calls it only before it
+    // returns.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut listing).cast()) };
     (listing.still_loaded, listing.new)
 }
 
 extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, listing: *mut c_void) -> c_int {
     // SAFETY: the dynamic linker passes a valid description with `dlpi_phnum` program headers, and `listing` is the
-    // pointer that `list` passed.
+    // pointer passed by `list`.
     let (info, listing, headers) = unsafe {
         let info = &*info;
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
@@ -55,7 +55,7 @@ extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, listing: *mut c
         std::slice::from_raw_parts(header_at.start as *const u8, (header_at.end - header_at.start) as usize)
     };
     let Some(eh_frame_at) = eh_frame_pointer(eh_frame_hdr, header_at.start) else { return 0 };
-    // The section's length is not stored: it ends with a zero entry, at the latest with its segment.
+    // The length of the section is not stored: the section ends with a zero entry, or at the latest with its segment.
     let Some(segment) =
         segments.iter().map(|header| loaded(header)).find(|range| range.contains(&eh_frame_at))
     else {
@@ -110,7 +110,7 @@ pub(super) struct DlFindObject {
     reserved: [u64; 7],
 }
 
-/// The public head of glibc's `struct link_map`.
+/// The public first fields of glibc's `struct link_map`.
 #[repr(C)]
 struct LinkMap {
     bias: u64,
@@ -119,11 +119,11 @@ struct LinkMap {
 
 pub(super) type FindObject = unsafe extern "C" fn(*const c_void, *mut DlFindObject) -> c_int;
 
-/// Returns glibc's look-up function, if it has one. First called by [`list`], outside any hook and before any fork.
+/// Returns `_dl_find_object`, if glibc has it. First called by [`list`], outside of hooks and before any fork.
 pub(super) fn find_object() -> Option<FindObject> {
     static FIND: OnceLock<Option<FindObject>> = OnceLock::new();
     *FIND.get_or_init(|| {
-        // SAFETY: a look-up by name; the function, where glibc has it, is documented with this signature.
+        // SAFETY: the call looks up a name; glibc documents the function with this signature.
         unsafe {
             let symbol = libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr());
             (!symbol.is_null()).then(|| std::mem::transmute::<*mut c_void, FindObject>(symbol))
@@ -131,7 +131,7 @@ pub(super) fn find_object() -> Option<FindObject> {
     })
 }
 
-/// Returns glibc's data on the binary that contains `address`. Takes no lock.
+/// Returns glibc's data about the binary that contains `address`. Takes no lock.
 pub(super) fn object_at(address: u64) -> Option<DlFindObject> {
     let find = find_object()?;
     let mut object = DlFindObject {
@@ -142,11 +142,11 @@ pub(super) fn object_at(address: u64) -> Option<DlFindObject> {
         eh_frame: std::ptr::null(),
         reserved: [0; 7],
     };
-    // SAFETY: the address is only compared; glibc fills the structure, a local variable.
+    // SAFETY: the address is only compared, and glibc fills the structure, which is a local variable.
     (unsafe { find(address as *const c_void, &mut object) } == 0).then_some(object)
 }
 
-/// Returns the binary that contains `address`. Its tables are copied: it may be unloaded at any time.
+/// Returns the binary that contains `address`. Its tables are copied, because it may be unloaded at any time.
 pub(super) fn find(address: u64) -> Option<Binary> {
     let object = object_at(address)?;
     if object.eh_frame.is_null() || object.link_map.is_null() {
@@ -162,10 +162,11 @@ pub(super) fn find(address: u64) -> Option<Binary> {
         )
     };
     let (start, end, header_at) = (object.map_start as u64, object.map_end as u64, object.eh_frame as u64);
-    // SAFETY: `.eh_frame_hdr` lies within the mapping and is at least its fixed head long.
+    // SAFETY: `.eh_frame_hdr` lies within the mapping and is at least as long as its fixed head.
     let head = unsafe { std::slice::from_raw_parts(object.eh_frame, 12) };
     let eh_frame_at = eh_frame_pointer(head, header_at)?;
-    // The search table: a count and eight bytes an entry (encodings 0x03 and 0x3b, as every linker writes them).
+    // The search table consists of a count and eight bytes per entry (encodings 0x03 and 0x3b, which every linker
+    // uses).
     let entries = u64::from(u32::from_le_bytes(head[8..12].try_into().ok()?));
     let header_len = 12 + entries * 8;
     if head[2] != 0x03
@@ -178,8 +179,8 @@ pub(super) fn find(address: u64) -> Option<Binary> {
     }
     let eh_frame_len = eh_frame_length(eh_frame_at, end)?;
     let copy = |at: u64, len: u64| {
-        // SAFETY: both ranges were checked to lie within the mapping of a loaded binary; `eh_frame_length` has read
-        // the second one already.
+        // SAFETY: both ranges were checked to lie within the mapping of a loaded binary; `eh_frame_length` has already
+        // read the second one.
         Bytes::copy(unsafe { std::slice::from_raw_parts(at as *const u8, len as usize) })
     };
     let code = start..end;
@@ -196,10 +197,11 @@ pub(super) fn find(address: u64) -> Option<Binary> {
     })
 }
 
-/// Returns the module in recordings for the binary that is mapped from `start` to `end`, from its own headers there.
+/// Returns the module in recordings for the binary that is mapped from `start` to `end`, according to its headers
+/// there.
 fn module_at(start: u64, end: u64, bias: u64, name: &str) -> Option<Module> {
-    // SAFETY: the mapping begins with the file's head, of a binary that is loaded while its code is on this stack;
-    // the headers are read only if they lie within the mapping.
+    // SAFETY: the mapping begins with the ELF header of the binary, which stays loaded while its code is on this stack;
+    // the program headers are read only if they lie within the mapping.
     let headers = unsafe {
         let head = &*(start as *const libc::Elf64_Ehdr);
         let at = start.checked_add(head.e_phoff)?;
@@ -212,8 +214,8 @@ fn module_at(start: u64, end: u64, bias: u64, name: &str) -> Option<Module> {
     describe_loaded(name, bias, headers)
 }
 
-/// Returns whether a binary is still where it was, in a forked child. Takes no lock, and follows no pointer of the loader's:
-/// another thread may unload it meanwhile.
+/// Returns whether a binary is still loaded at the same address, in a forked child. Takes no lock, and dereferences no
+/// pointer of the dynamic linker, because another thread may unload the binary meanwhile.
 pub(super) fn is_still_loaded(binary: &Binary) -> bool {
     if find_object().is_none() {
         return true;
@@ -224,7 +226,7 @@ pub(super) fn is_still_loaded(binary: &Binary) -> bool {
     object.eh_frame as u64 == binary.eh_frame_hdr_at && is_named_so
 }
 
-/// Returns the loader's name for a binary, and its load address; `None` if the kernel does not copy it.
+/// Returns the load address of a binary and the dynamic linker's name for it; `None` if the kernel cannot copy them.
 fn name_of(binary: *const LinkMap) -> Option<(u64, Vec<u8>)> {
     let mut head = [0; 2];
     if foreign::copy_from(binary as u64, &mut head) < size_of_val(&head) {
@@ -234,11 +236,11 @@ fn name_of(binary: *const LinkMap) -> Option<(u64, Vec<u8>)> {
     if name_at == 0 {
         return Some((bias, Vec::new()));
     }
-    let mut name = [0; LONGEST_NAME / 8];
+    let mut name = [0; MAX_NAME_BYTES / 8];
     let copied = foreign::copy_from(name_at, &mut name);
     let bytes = name.iter().flat_map(|word| word.to_ne_bytes()).take(copied);
     Some((bias, bytes.take_while(|&byte| byte != 0).collect()))
 }
 
-/// The longest name of a file.
-const LONGEST_NAME: usize = 4096;
+/// The maximum length of a file name.
+const MAX_NAME_BYTES: usize = 4096;

@@ -1,10 +1,10 @@
-//! The unwind tables of the loaded binaries, for framehop. Read when monitoring starts; binaries loaded later are
-//! found by glibc's lock-free `_dl_find_object` when a new stack contains an address in no known binary, so that a
+//! The unwind tables of the loaded binaries, for framehop. They are read when monitoring starts; binaries loaded later
+//! are found by glibc's lock-free `_dl_find_object` when a new stack contains an address in no known binary, so that a
 //! hook never waits for the dynamic linker's lock.
 //!
-//! No binary is kept loaded: the tables are copies (except the program's own, which cannot be unloaded), and
-//! [`refresh`] removes unloaded binaries. If other code is loaded at recorded addresses, its addresses are relocated
-//! before they are stored, so that an address in a recording has one meaning.
+//! The tables are copies (except those of the program itself, which cannot be unloaded), so they do not keep binaries
+//! loaded, and [`refresh`] removes unloaded binaries. If other code is loaded at recorded addresses, its addresses are
+//! relocated before they are stored, so that an address in a recording has one meaning.
 #![allow(unsafe_code)]
 
 mod loader;
@@ -26,34 +26,35 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 type Table = UnwinderX86_64<Bytes, MustNotAllocateDuringUnwind>;
 
-/// The data of a walk: immutable once published. A replaced one is freed when no hook can be walking with it any more
-/// ([`refresh`]).
+/// The data for walks: immutable once published. When it is replaced, the old data is freed after all hooks that may be
+/// using it have ended ([`refresh`]).
 struct Known {
     table: Table,
     binaries: Vec<Binary>,
 }
 
-/// One loaded binary's code and unwind tables.
+/// The code and unwind tables of a loaded binary.
 #[derive(Clone)]
 struct Binary {
     bias: u64,
     code: Range<u64>,
     eh_frame_hdr: Bytes,
     eh_frame: Bytes,
-    /// The addresses of the two in memory.
+    /// The address of `eh_frame_hdr` in memory.
     eh_frame_hdr_at: u64,
+    /// The address of `eh_frame` in memory.
     eh_frame_at: u64,
-    /// The loader's name for it; empty for the program.
+    /// The dynamic linker's name for the binary; empty for the program.
     name: String,
-    /// Its module in recordings, at its own addresses.
+    /// The binary's module in recordings, before it is shifted.
     module: Option<Module>,
-    /// Added to its addresses when they are stored.
+    /// The value added to the binary's addresses when they are stored.
     shift: u64,
 }
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Returns how often the known binaries have changed.
+/// Returns the number of times that the known binaries have changed.
 pub(super) fn generation() -> u32 {
     GENERATION.load(Ordering::Acquire)
 }
@@ -61,12 +62,12 @@ pub(super) fn generation() -> u32 {
 static KNOWN: AtomicPtr<Known> = AtomicPtr::new(std::ptr::null_mut());
 
 fn known() -> Option<&'static Known> {
-    // SAFETY: the pointer is null or a leaked box that is never changed, and that is freed only when every hook that
-    // can have seen it has ended. Code outside a hook keeps it alive with `lock_known`.
+    // SAFETY: the pointer is null or a leaked box that is never changed, and that is freed only after every hook that
+    // may have read the pointer has ended. Code outside a hook calls `lock_known`, so that it is not freed.
     unsafe { KNOWN.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the unwinder over all known binaries.
+/// Returns the unwinder for all known binaries.
 #[inline(always)]
 pub(super) fn unwinder() -> Option<&'static Table> {
     known().map(|known| &known.table)
@@ -79,7 +80,7 @@ pub(crate) struct UnloadedBinary {
     raw: Range<u64>,
 }
 
-/// The unloaded binaries that were not taken yet.
+/// The unloaded binaries that [`take_unloaded`] has not returned yet.
 static UNLOADED: ForkCell<Mutex<Vec<UnloadedBinary>>> = ForkCell::new(Mutex::default);
 
 /// Returns the binaries that [`refresh`] has found to be unloaded since the last call.
@@ -87,12 +88,12 @@ pub(super) fn take_unloaded() -> Vec<UnloadedBinary> {
     std::mem::take(&mut *UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Compares with the loaded binaries: adds new ones that are small, and removes unloaded ones. Takes the dynamic
-/// linker's lock and allocates: never inside a hook. In a forked child, in which a thread that no longer exists may
-/// hold that lock for ever, only the known binaries are checked, without it; new ones are learned when a stack goes
-/// through them ([`learn`]).
+/// Updates the known binaries: adds new ones with small tables, and removes unloaded ones. Takes the dynamic linker's
+/// lock and allocates, so it must not be called inside a hook. In a forked child, where that lock may stay locked for
+/// ever, only the known binaries are checked, without the lock; new ones are added when a stack goes through them
+/// ([`load`]).
 pub(super) fn refresh() {
-    let changing = lock_known();
+    let lock = lock_known();
     let known = known();
     let before = known.map_or(&[][..], |known| &known.binaries);
     let (still, new) = if known.is_some() && generation_of_process() > 0 {
@@ -100,35 +101,35 @@ pub(super) fn refresh() {
     } else {
         loader::list(known)
     };
-    let (here, gone): (Vec<_>, Vec<_>) = before.iter().zip(still).partition(|(_, still)| *still);
-    if !new.is_empty() || !gone.is_empty() {
-        let gone = gone.into_iter().map(|(binary, _)| UnloadedBinary {
+    let (loaded, unloaded): (Vec<_>, Vec<_>) = before.iter().zip(still).partition(|(_, still)| *still);
+    if !new.is_empty() || !unloaded.is_empty() {
+        let unloaded = unloaded.into_iter().map(|(binary, _)| UnloadedBinary {
             code: binary.code.start.wrapping_add(binary.shift)..binary.code.end.wrapping_add(binary.shift),
             module: binary.as_recorded(),
             raw: binary.code.clone(),
         });
-        UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner).extend(gone);
-        publish(here.into_iter().map(|(binary, _)| binary.clone()).chain(new).collect());
+        UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner).extend(unloaded);
+        publish(loaded.into_iter().map(|(binary, _)| binary.clone()).chain(new).collect());
     }
-    drop(changing);
+    drop(lock);
     free_retired();
 }
 
-/// Returns the binaries for a forked child: those on its parent's list that are still loaded, and those learned
-/// since. Takes no lock of the loader's.
-pub(super) fn listed_in_child(of_parent: Vec<Module>) -> Vec<Module> {
-    let _unchanged = lock_known();
+/// Returns the binaries for a forked child: those on its parent's list that are still loaded, and those that were added
+/// since. Takes no lock of the dynamic linker.
+pub(super) fn listed_in_child(parent_modules: Vec<Module>) -> Vec<Module> {
+    let _lock = lock_known();
     let known = known().map_or(&[][..], |known| &known.binaries);
     let described: Vec<(&Binary, Module)> =
         known.iter().filter_map(|binary| Some((binary, binary.as_recorded()?))).collect();
-    let is_here = |module: &Module| {
+    let is_loaded = |module: &Module| {
         let is_known = |(binary, known): &(&Binary, Module)| {
             (binary.code.start < module.end && module.start < binary.code.end).then_some(known == module)
         };
-        // If another binary's code is there now, it is not loaded; addresses without unwind tables belong to no other
-        // known binary.
+        // If a known binary overlaps the module's addresses, the module is loaded only if it is that binary. Otherwise
+        // it may be a binary without unwind tables.
         match described.iter().find_map(is_known) {
-            Some(is_it) => is_it,
+            Some(is_same) => is_same,
             None => {
                 described.iter().any(|(_, known)| known == module)
                     || loader::find_object().is_none()
@@ -136,54 +137,54 @@ pub(super) fn listed_in_child(of_parent: Vec<Module>) -> Vec<Module> {
             }
         }
     };
-    let mut all: Vec<Module> = of_parent.into_iter().filter(is_here).collect();
+    let mut modules: Vec<Module> = parent_modules.into_iter().filter(is_loaded).collect();
     let new: Vec<Module> =
-        described.into_iter().map(|(_, module)| module).filter(|module| !all.contains(module)).collect();
-    all.extend(new);
-    all
+        described.into_iter().map(|(_, module)| module).filter(|module| !modules.contains(module)).collect();
+    modules.extend(new);
+    modules
 }
 
 impl Binary {
-    /// Returns its module in recordings.
+    /// Returns the binary's module in recordings.
     fn as_recorded(&self) -> Option<Module> {
         self.module.as_ref().map(|module| relocation::shifted_module(module, self.shift))
     }
 }
 
-/// Locked while the known binaries are replaced, and by code that uses them outside a hook: only hooks are waited for
-/// before replaced ones are freed.
-static CHANGING: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
+/// Locked while the known binaries are replaced, and by code that uses them outside a hook, since replaced ones are
+/// freed as soon as all hooks that may use them have ended.
+static KNOWN_LOCK: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
 
-/// Keeps the known binaries from being replaced while the result is held, so that they can be used outside a hook.
-/// Waits: never inside one.
+/// Prevents the known binaries from being replaced while the result is held, so that they can be used outside a hook.
+/// May wait, so it must not be called inside a hook.
 pub(super) fn lock_known() -> MutexGuard<'static, ()> {
-    CHANGING.get().lock().unwrap_or_else(PoisonError::into_inner)
+    KNOWN_LOCK.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Replaced tables that a hook may still be walking with.
+/// Replaced tables that a hook may still be using.
 static RETIRED: ForkCell<Mutex<Vec<Retired>>> = ForkCell::new(Mutex::default);
 
 struct Retired(#[expect(dead_code, reason = "dropped when no hook can use it")] Box<Known>);
 
-/// Frees the tables that no hook can be using. Waits for the hooks under way.
+/// Waits for the running hooks and frees the replaced tables.
 fn free_retired() {
     let retired = std::mem::take(&mut *RETIRED.get().lock().unwrap_or_else(PoisonError::into_inner));
     if !retired.is_empty() && !wait_for_hooks() {
-        // A hook is stopped, perhaps by a debugger.
+        // A thread is stopped inside a hook, perhaps by a debugger.
         RETIRED.get().lock().unwrap_or_else(PoisonError::into_inner).extend(retired);
     }
 }
 
-/// Learns the binaries that contain those `addresses` not in a known one; returns whether there were any. Called
+/// Adds the binaries that contain those `addresses` that are in no known binary; returns whether there were any. Called
 /// inside hooks.
-pub(super) fn learn(addresses: &[u64]) -> bool {
+pub(super) fn load(addresses: &[u64]) -> bool {
     let Some(before) = known() else { return false };
     let unknown = |address: u64| !before.binaries.iter().any(|binary| binary.code.contains(&address));
     if !addresses.iter().any(|&address| unknown(address)) {
         return false;
     }
-    // A thread that loses the race takes its stack again and learns then.
-    let Ok(_changing) = CHANGING.get().try_lock() else { return false };
+    // If another thread holds the lock, this stack stays truncated; a later one will add the binary.
+    let Ok(_lock) = KNOWN_LOCK.get().try_lock() else { return false };
     let mut new: Vec<Binary> = Vec::new();
     for &address in addresses {
         if unknown(address) && !new.iter().any(|binary| binary.code.contains(&address)) {
@@ -197,7 +198,7 @@ pub(super) fn learn(addresses: &[u64]) -> bool {
     true
 }
 
-/// Publishes a table of these binaries. Must be called with [`CHANGING`] locked.
+/// Publishes a table of these binaries. Must be called while [`KNOWN_LOCK`] is held.
 fn publish(binaries: Vec<Binary>) {
     let mut table = Table::new();
     for binary in &binaries {
@@ -215,7 +216,8 @@ fn publish(binaries: Vec<Binary>) {
     let replaced = KNOWN.swap(Box::into_raw(Box::new(Known { table, binaries })), Ordering::AcqRel);
     GENERATION.fetch_add(1, Ordering::Release);
     if !replaced.is_null() {
-        // SAFETY: it came from a box, and this is its only owner now; hooks that still read it are waited for.
+        // SAFETY: the pointer came from a box, which has no other owner now; it is freed only after the hooks that may
+        // still read it have ended.
         let replaced = Retired(unsafe { Box::from_raw(replaced) });
         RETIRED.get().lock().unwrap_or_else(PoisonError::into_inner).push(replaced);
     }
@@ -229,7 +231,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    /// As threads of a program do that unload libraries while the stream thread lists the loaded ones.
+    /// As in a program that unloads libraries while the stream thread lists the loaded ones.
     #[test]
     fn known_binaries_are_not_freed_while_they_are_read() {
         refresh();

@@ -1,4 +1,4 @@
-//! The sections of a binary that unwinding reads, as copies, and their bounds in memory.
+//! The sections of a binary that unwinding reads: copies of them, and their bounds in memory.
 #![allow(unsafe_code)]
 
 use crate::internal_bytes;
@@ -6,10 +6,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A part of a binary's unwind tables.
+/// The bytes of a section of a binary's unwind tables.
 #[derive(Clone)]
 pub(in crate::stack::capture) enum Bytes {
-    /// The program's own, in place.
+    /// Those of the program itself, not copied.
     InPlace(&'static [u8]),
     Copied(Arc<Copied>),
 }
@@ -22,13 +22,13 @@ impl Default for Bytes {
     }
 }
 
-/// The limit for all copies together: without room for a library's tables, stacks that go through it end there. A
-/// forked child continues with the existing tables.
+/// The maximum total size of all copies: if a library's tables do not fit, stacks through the library are truncated
+/// there. A forked child keeps the existing copies.
 pub(crate) const MAX_COPIED_BYTES: usize = 24 << 20;
 static COPIED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// The largest table copied when monitoring starts; larger ones are copied only once a stack goes through their
-/// library.
+/// The maximum size of a table that is copied when monitoring starts; larger ones are copied only once a stack goes
+/// through their library.
 pub(super) const COPIED_AT_START_BYTES: usize = 4 << 20;
 
 impl Bytes {
@@ -58,8 +58,8 @@ impl Deref for Bytes {
     }
 }
 
-/// Returns the address of `.eh_frame`, from the head of `.eh_frame_hdr` at `at`. Linkers write it pc-relative in four
-/// bytes.
+/// Returns the address of `.eh_frame`, read from the head of `.eh_frame_hdr` at `at`, where linkers store it as a
+/// pc-relative offset of four bytes.
 pub(super) fn eh_frame_pointer(header: &[u8], at: u64) -> Option<u64> {
     const PCREL_SDATA4: u8 = 0x1b;
     if header.len() < 8 || header[0] != 1 || header[1] != PCREL_SDATA4 {
@@ -69,12 +69,12 @@ pub(super) fn eh_frame_pointer(header: &[u8], at: u64) -> Option<u64> {
     Some((at + 4).wrapping_add_signed(i64::from(offset)))
 }
 
-/// Returns the length of the `.eh_frame` section at `at`, by following its entries to the closing zero.
+/// Returns the length of the `.eh_frame` section at `at`, by following its entries to the terminating zero.
 pub(super) fn eh_frame_length(at: u64, end: u64) -> Option<u64> {
     let mut cursor = at;
     while cursor + 4 <= end {
-        // SAFETY: entries follow each other without gaps up to the closing zero, so the cursor stays in the section;
-        // the bound keeps a damaged one within the mapping.
+        // SAFETY: entries follow each other without gaps up to the terminating zero, so the cursor stays in the
+        // section; for a damaged section, the bound keeps it within the mapping.
         let len = u64::from(unsafe { (cursor as *const u32).read_unaligned() });
         cursor += 4;
         match len {
