@@ -67,7 +67,7 @@ impl Tested {
         let Self { name, account } = self;
         account.end();
         // Each part is compared with its limit at once: parts within their limits are not reported.
-        let others = account.others();
+        let others = account.unattributed();
         let ended = Instant::now();
         let leaks = || {
             let _inside = reentry::enter();
