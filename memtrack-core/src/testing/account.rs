@@ -67,7 +67,7 @@ impl RunningTest {
         let Self { name, account } = self;
         account.end();
         // Allocations of other threads are read now, before the wait for late frees.
-        let unattributed = account.others();
+        let unattributed = account.unattributed();
         let ended = Instant::now();
         let leaks = || {
             let _inside = reentry::enter();

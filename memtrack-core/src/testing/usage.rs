@@ -95,7 +95,7 @@ pub fn measure<R>(work: impl FnOnce() -> R) -> (R, Usage) {
         let _inside = running.scope().enter();
         work()
     };
-    let (books, is_heap_tracked) = tested.end();
+    let (books, is_heap_tracked) = running.end();
     let usage = |books: &DeviceBooks| DeviceUsage {
         peak_bytes: books.peak().bytes,
         peak_blocks: books.peak().blocks,

@@ -183,7 +183,7 @@ impl Account {
 
     /// Returns the memory that threads have allocated outside all accounts since this one was opened, the largest
     /// amounts first.
-    pub fn others(&self) -> Vec<Unattributed> {
+    pub fn unattributed(&self) -> Vec<Unattributed> {
         let _inside = reentry::enter();
         self.before.since()
     }

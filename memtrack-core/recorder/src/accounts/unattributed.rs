@@ -1,7 +1,7 @@
 //! Exact sums, by thread, of the allocations outside all accounts while accounts are kept.
 
 use super::books::Amount;
-use crate::events::{Hook, HookContext, ThreadState, name_of_thread, states, without_hook};
+use crate::events::{Hook, HookContext, ThreadState, name_of_thread, states, thread_outside_hooks};
 use crate::stack::capture::Registers;
 use memtrack_model::event::ThreadId;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counts a block that was allocated by the calling thread, which is in no account.
 #[inline]
 pub(super) fn count(bytes: u64) {
-    match without_hook() {
+    match thread_outside_hooks() {
         Some(thread) => add(thread.state, bytes),
         None => count_first(bytes),
     }
@@ -50,7 +50,7 @@ pub struct Unattributed {
 fn current_sums() -> impl Iterator<Item = (usize, ThreadId, Amount)> {
     states().map(|state| {
         let [bytes, blocks] = state.unattributed.each_ref().map(|sum| sum.load(Ordering::Relaxed));
-        (std::ptr::from_ref(state).addr(), state.thread(), Amount { bytes, blocks })
+        (std::ptr::from_ref(state).addr(), state.thread_id(), Amount { bytes, blocks })
     })
 }
 

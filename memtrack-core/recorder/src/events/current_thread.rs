@@ -78,7 +78,7 @@ pub(super) fn is_current(state: &ThreadState) -> bool {
 /// Notes that the calling thread's current scope has changed. Costs two loads, two stores and a comparison if nothing
 /// was allocated in the previous scope.
 #[inline]
-pub fn scope_changed(scope: ScopeId) {
+pub fn note_scope_change(scope: ScopeId) {
     // SAFETY: states are never freed.
     if let Some(state) = unsafe { reentry::state().as_ref() } {
         state.change_scope(scope);
@@ -88,7 +88,7 @@ pub fn scope_changed(scope: ScopeId) {
 /// Returns the calling thread's state, for code that records no event and enters no hook; `None` inside memtrack, and
 /// for a thread that has no state yet or whose state was released.
 #[inline(always)]
-pub(crate) fn without_hook() -> Option<CurrentThread> {
+pub(crate) fn thread_outside_hooks() -> Option<CurrentThread> {
     // SAFETY: states are never freed; the thread owns this one.
     unsafe { reentry::state_outside().as_ref() }.map(|state| CurrentThread { state })
 }
@@ -98,8 +98,8 @@ pub(crate) fn without_hook() -> Option<CurrentThread> {
 pub fn with_room<R>(work: impl FnOnce() -> R) -> R {
     let sp = Registers::here().stack_pointer();
     // Inside a hook the state is in use.
-    let has_room =
-        without_hook().is_some_and(|thread| thread.local().bounds.has_below(sp, separate_stack::ROOM_BYTES));
+    let has_room = thread_outside_hooks()
+        .is_some_and(|thread| thread.local().bounds.has_below(sp, separate_stack::ROOM_BYTES));
     if has_room { work() } else { separate_stack::run(work) }
 }
 
@@ -210,7 +210,7 @@ impl CurrentThread {
 
     /// Returns the thread's id.
     #[inline(always)]
-    pub(crate) fn thread(self) -> ThreadId {
+    pub(crate) fn thread_id(self) -> ThreadId {
         ThreadId(self.state.id.load(Ordering::Relaxed))
     }
 }

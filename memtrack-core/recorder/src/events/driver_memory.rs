@@ -237,7 +237,7 @@ impl HookContext {
             self.thread.state.mark_device_used(slot);
             let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
             let action = if is_expandable { Action::SegmentMap } else { Action::SegmentAlloc };
-            let thread = self.thread.thread();
+            let thread = self.thread.thread_id();
             let event = Event {
                 ticks: segment_ticks,
                 address,

@@ -149,7 +149,7 @@ impl HookContext {
         match &mut local.kit {
             Some(kit) => self.stack_with(kit, &local.bounds),
             None => {
-                kits::with_shared(self.thread.thread().index(), |kit| self.stack_with(kit, &local.bounds))
+                kits::with_shared(self.thread.thread_id().index(), |kit| self.stack_with(kit, &local.bounds))
             }
         }
     }
@@ -244,7 +244,7 @@ impl HookContext {
         self.thread.state.mark_device_used(slot);
         let stack = if settings::events_keep_stacks() { stack } else { StackId::NONE };
         let action = Action::Alloc;
-        let thread = self.thread.thread();
+        let thread = self.thread.thread_id();
         self.event(
             slot,
             Event { ticks, address, size_bytes, stream, stack, scope, thread, device, action, flags },
@@ -385,7 +385,7 @@ impl HookContext {
                 Action::SegmentFree | Action::SegmentUnmap => totals.count_segment_free(size_bytes),
                 _ => {}
             }
-            let (scope, thread) = (scope::current_id(), self.thread.thread());
+            let (scope, thread) = (scope::current_id(), self.thread.thread_id());
             let flags = EventFlags::default();
             let event =
                 Event { ticks, address, size_bytes, stream, stack, scope, thread, device, action, flags };
@@ -400,7 +400,7 @@ impl HookContext {
         if settings::skips(event.action) {
             return;
         }
-        event.thread = self.thread.thread();
+        event.thread = self.thread.thread_id();
         let slot = &self.thread.state.slots[slot];
         slot.totals.count_recorded();
         let chunk = slot.chunk.load(Ordering::Relaxed);

@@ -106,7 +106,7 @@ fn mark_now(name: &str) {
         let newest = &inside.thread.local().newest_ticks;
         let ticks = stamp(clock::ticks_after(newest.get()), 0, newest.get());
         newest.set(ticks);
-        let row = LoggedMark { ticks, thread: inside.thread.thread(), name };
+        let row = LoggedMark { ticks, thread: inside.thread.thread_id(), name };
         lock_log().push(row);
     });
 }

@@ -59,8 +59,8 @@ pub use barrier::wait_for_hooks;
 pub(crate) use caller::{begin_accounts, loaded_binaries};
 pub use caller::{clock_so_far, stack_here, stacks_so_far};
 pub use clock::{ns_per_tick, ticks};
-pub(crate) use current_thread::{CurrentThread, without_hook};
-pub use current_thread::{scope_changed, with_room};
+pub(crate) use current_thread::{CurrentThread, thread_outside_hooks};
+pub use current_thread::{note_scope_change, with_room};
 pub use fork::{ForkCell, generation, watch as watch_forks};
 pub use hooks::{FreeInProgress, Hook, HookContext};
 #[cfg(all(feature = "cuda", target_os = "linux", target_env = "gnu"))]

@@ -187,7 +187,7 @@ pub(crate) fn write(line: &OperatorLine) {
         let newest = &inside.thread.local().newest_ticks;
         let ticks = stamp(clock::ticks_after(newest.get()), 0, newest.get());
         newest.set(ticks);
-        let thread = inside.thread.thread();
+        let thread = inside.thread.thread_id();
         LOG.get().append(thread.index(), ticks, |piece| {
             append(&mut piece.lines, piece.base_ticks, ticks, thread, line.bytes());
         });

@@ -224,7 +224,7 @@ impl HookContext {
                 stream: block.stream,
                 stack: block.stack,
                 scope: block.scope,
-                thread: self.thread.thread(),
+                thread: self.thread.thread_id(),
                 device: segment.device,
                 action: Action::Free,
                 flags,

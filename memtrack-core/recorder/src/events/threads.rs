@@ -9,7 +9,7 @@ use super::kits::Kit;
 use super::scope_sums;
 use super::thread_sums;
 use super::totals::{Sums, Totals};
-use crate::host::{Counting, Sampler, counted_peak};
+use crate::host::{Countdown, Sampler, counted_peak};
 use crate::stack::capture::StackBounds;
 use crate::switch;
 use memtrack_model::event::{DeviceId, Event, ScopeId, ThreadId};
@@ -61,10 +61,10 @@ pub(crate) struct ThreadLocal {
 }
 
 /// Everything the recorder keeps for one thread. The fields used to count a small block come first and share a cache
-/// line: `counting` and the sums of the host, the first slot.
+/// line: `countdown` and the sums of the host, the first slot.
 #[repr(C, align(64))]
 pub(crate) struct ThreadState {
-    pub(crate) counting: Counting,
+    pub(crate) countdown: Countdown,
     pub(crate) slots: [Slot; DEVICE_SLOTS],
     next: AtomicPtr<ThreadState>,
     pub(super) id: AtomicU32,
@@ -88,7 +88,7 @@ impl ThreadState {
     }
 
     /// Returns the id of the thread that owns the state, or owned it last.
-    pub(crate) fn thread(&self) -> ThreadId {
+    pub(crate) fn thread_id(&self) -> ThreadId {
         ThreadId(self.id.load(Ordering::Relaxed))
     }
 
@@ -182,7 +182,7 @@ static STATES: AtomicPtr<ThreadState> = AtomicPtr::new(std::ptr::null_mut());
 pub(super) fn new_state() -> &'static ThreadState {
     crate::internal_bytes::add(size_of::<ThreadState>());
     let state: &'static ThreadState = Box::leak(Box::new(ThreadState {
-        counting: Counting::default(),
+        countdown: Countdown::default(),
         slots: std::array::from_fn(|_| Slot {
             totals: Totals::default(),
             chunk: AtomicPtr::new(std::ptr::null_mut()),
@@ -221,7 +221,7 @@ pub(crate) fn states() -> impl Iterator<Item = &'static ThreadState> {
 /// Makes all threads read the settings again, because a session begins. The session's number must be set before.
 pub(crate) fn forget_copied_settings() {
     std::sync::atomic::fence(Ordering::SeqCst);
-    states().for_each(|state| state.counting.invalidate());
+    states().for_each(|state| state.countdown.invalidate());
 }
 
 /// Returns the sums of all threads for a device slot.
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn counting_a_small_block_touches_one_cache_line() {
         assert_eq!(align_of::<ThreadState>(), 64);
-        assert_eq!(offset_of!(ThreadState, counting), 0);
+        assert_eq!(offset_of!(ThreadState, countdown), 0);
         let sums = offset_of!(ThreadState, slots) + offset_of!(Slot, totals);
         assert!(sums + Totals::TOUCHED_BY_EACH_BLOCK <= 64, "{sums}");
     }

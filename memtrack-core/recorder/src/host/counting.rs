@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU64, Ordering, fen
 /// A thread's countdown to its next sample, and its copy of the settings. Only the owning thread writes it, except in
 /// `invalidate`.
 #[derive(Debug, Default)]
-pub struct Counting {
+pub struct Countdown {
     /// Blocks below this size are small and may be only counted. If it is 0, the thread must read the settings; always
     /// 0 while `filter` is null.
     small_below: AtomicU64,
@@ -22,7 +22,7 @@ pub struct Counting {
     filter: AtomicPtr<AtomicU8>,
 }
 
-impl Counting {
+impl Countdown {
     /// Returns the bytes until the next block is picked.
     #[inline(always)]
     pub(super) fn left(&self) -> i64 {

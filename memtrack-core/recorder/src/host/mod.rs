@@ -25,13 +25,15 @@ pub(crate) const LIVE_FILTER_BYTES: usize = live_filter::BYTES;
 pub(crate) const TRANSFERRED_BYTES: usize = transferred::BYTES;
 
 pub use budget::{sample_block_bytes, so_far as sampling_so_far};
-pub use counting::Counting;
+pub use counting::Countdown;
 pub use resident::{recent_resident_bytes, resident_bytes};
 pub(crate) use sampler::Sampler;
 pub use sampler::{Rules, StandaloneSampler};
 pub use transferred::allocate_for_program;
 
-use crate::events::{CurrentThread, Hook, HookContext, sample_threshold_bytes, session_number, without_hook};
+use crate::events::{
+    CurrentThread, Hook, HookContext, sample_threshold_bytes, session_number, thread_outside_hooks,
+};
 use crate::{accounts, reentry, switch};
 use memtrack_model::event::{Action, DeviceId, EventFlags, StreamId};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -335,8 +337,8 @@ pub fn after_alloc(block: *mut u8, size: usize) {
 #[inline(always)]
 fn is_counted(block: *mut u8, size: usize) -> bool {
     let size_bytes = size as u64;
-    let Some(thread) = without_hook() else { return false };
-    let is_counted = !block.is_null() && thread.state.counting.is_skipped(size_bytes);
+    let Some(thread) = thread_outside_hooks() else { return false };
+    let is_counted = !block.is_null() && thread.state.countdown.is_skipped(size_bytes);
     if is_counted {
         thread.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
     }
@@ -373,8 +375,8 @@ fn record_or_sample(block: *mut u8, size_bytes: u64) {
     }
     let mut flags = EventFlags::default();
     if size_bytes < sample_threshold_bytes() && !block.is_null() {
-        let Some(thread) = without_hook() else { return sample_first_small(block, size_bytes) };
-        match thread.local().sampler.pick(&thread.state.counting, size_bytes, session_number()) {
+        let Some(thread) = thread_outside_hooks() else { return sample_first_small(block, size_bytes) };
+        match thread.local().sampler.pick(&thread.state.countdown, size_bytes, session_number()) {
             Some(picked) => flags = picked,
             None => return count_unsampled(thread, size_bytes),
         }
@@ -395,8 +397,8 @@ fn sample_first_small(block: *mut u8, size_bytes: u64) {
 /// Samples a block below the threshold: records it or only counts it.
 #[inline(always)]
 fn sample_small(hook: HookContext, block: *mut u8, size_bytes: u64) {
-    let counting = &hook.thread.state.counting;
-    if let Some(flags) = hook.thread.local().sampler.pick(counting, size_bytes, session_number()) {
+    let countdown = &hook.thread.state.countdown;
+    if let Some(flags) = hook.thread.local().sampler.pick(countdown, size_bytes, session_number()) {
         record_host_alloc(hook, block, size_bytes, flags);
     } else {
         count_unsampled(hook.thread, size_bytes);
@@ -426,8 +428,8 @@ pub fn before_free(block: *mut u8, size: usize) {
 #[inline(always)]
 fn is_free_counted(block: *mut u8, size: usize) -> bool {
     let size_bytes = size as u64;
-    let Some(thread) = without_hook() else { return false };
-    let is_counted = thread.state.counting.is_certainly_untracked(block as u64, size_bytes);
+    let Some(thread) = thread_outside_hooks() else { return false };
+    let is_counted = thread.state.countdown.is_certainly_untracked(block as u64, size_bytes);
     if is_counted {
         thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
     }
@@ -443,9 +445,9 @@ fn record_free(address: u64, size_bytes: u64) {
         return count_internal(-(size_bytes as i64));
     }
     if !may_be_tracked(address, size_bytes)
-        && let Some(thread) = without_hook()
+        && let Some(thread) = thread_outside_hooks()
     {
-        thread.local().sampler.refresh(&thread.state.counting, session_number());
+        thread.local().sampler.refresh(&thread.state.countdown, session_number());
         return thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
     }
     let Some(hook) = Hook::enter() else { return };
@@ -464,9 +466,11 @@ fn record_free(address: u64, size_bytes: u64) {
 pub fn record_realloc(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mut u8, usize)) -> *mut u8 {
     let counts = |thread: &CurrentThread| {
         switch::is_on(switch::HOST | switch::RESERVE)
-            && thread.state.counting.is_certainly_untracked(old as u64, old_size as u64)
+            && thread.state.countdown.is_certainly_untracked(old as u64, old_size as u64)
     };
-    let Some(thread) = without_hook().filter(counts) else { return realloc_in_hook(old, old_size, realloc) };
+    let Some(thread) = thread_outside_hooks().filter(counts) else {
+        return realloc_in_hook(old, old_size, realloc);
+    };
     let (new, new_size) = {
         // An allocator may call its own `malloc` and `free` here; those blocks must not be recorded.
         let _inside = reentry::enter();
@@ -553,12 +557,12 @@ fn record_host_alloc(hook: HookContext, block: *mut u8, size_bytes: u64, flags: 
     }
     let local = hook.thread.local();
     let blocks = hook.thread.state.slots[HOST_SLOT].totals.allocations();
-    let counting = &hook.thread.state.counting;
+    let countdown = &hook.thread.state.countdown;
     let stamp = local.newest_ticks.get();
     if counted_peak::is_on() {
         update_counted_peak(flags, is_small, stamp, blocks);
     }
-    local.sampler.recorded(counting, is_small, stamp, blocks);
+    local.sampler.recorded(countdown, is_small, stamp, blocks);
 }
 
 /// Updates the counted peak after a block was recorded with `stamp`; the thread has allocated `blocks` blocks so far.

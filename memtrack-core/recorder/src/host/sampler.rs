@@ -5,7 +5,7 @@
 //! contains the mean at which it was picked, and a block counts for more bytes than its size, so that the smallest
 //! blocks are sampled, too.
 
-use super::Counting;
+use super::Countdown;
 use super::budget::{Activity, Cost, Ledger, interval, min_class, sample_block_bytes};
 use super::counted_peak;
 use super::cpu_time::thread_cpu_ns;
@@ -34,7 +34,7 @@ pub struct Rules {
     pub live_blocks: u64,
 }
 
-/// The sampling state of one thread. The countdown itself is in the thread's [`Counting`], which is passed to every
+/// The sampling state of one thread. The countdown itself is in the thread's [`Countdown`], which is passed to every
 /// function that changes it.
 pub struct Sampler {
     /// The number of the session whose rules are used.
@@ -102,22 +102,27 @@ impl Sampler {
 
     /// Decides whether a block of `size_bytes` is picked in this `session`. Returns the flags of its event if so.
     #[inline(always)]
-    pub(super) fn pick(&mut self, counting: &Counting, size_bytes: u64, session: u64) -> Option<EventFlags> {
+    pub(super) fn pick(
+        &mut self,
+        countdown: &Countdown,
+        size_bytes: u64,
+        session: u64,
+    ) -> Option<EventFlags> {
         if session != self.session {
-            self.restart(counting, session);
+            self.restart(countdown, session);
         }
-        counting.set_left(counting.left_after(size_bytes));
-        if counting.left() > 0 || self.rest > 0 && self.next_piece(counting) {
+        countdown.set_left(countdown.left_after(size_bytes));
+        if countdown.left() > 0 || self.rest > 0 && self.next_piece(countdown) {
             return None;
         }
-        Some(self.take_sample(counting))
+        Some(self.take_sample(countdown))
     }
 
     /// Starts the next piece of the gap. Returns whether there is one.
     #[cold]
-    fn next_piece(&mut self, counting: &Counting) -> bool {
-        let left = self.left(counting);
-        self.set_left(counting, left);
+    fn next_piece(&mut self, countdown: &Countdown) -> bool {
+        let left = self.left(countdown);
+        self.set_left(countdown, left);
         self.piece_ended = left > 0;
         self.piece_ended
     }
@@ -129,60 +134,60 @@ impl Sampler {
     }
 
     /// Returns the rest of the gap.
-    fn left(&self, counting: &Counting) -> i64 {
-        counting.left() + self.rest
+    fn left(&self, countdown: &Countdown) -> i64 {
+        countdown.left() + self.rest
     }
 
     /// Sets the rest of the gap, in pieces of its mean.
-    fn set_left(&mut self, counting: &Counting, bytes: i64) {
+    fn set_left(&mut self, countdown: &Countdown, bytes: i64) {
         let piece = bytes.min(i64::try_from(self.mean_bytes).unwrap_or(i64::MAX).max(1));
-        counting.set_left(piece);
+        countdown.set_left(piece);
         self.rest = bytes - piece;
     }
 
     /// Restarts with the rules of a `session`, at the thread's first block in it.
     #[cold]
-    fn restart(&mut self, counting: &Counting, session: u64) {
+    fn restart(&mut self, countdown: &Countdown, session: u64) {
         self.session = session;
         // Makes visible the rules, which were written before the session's number.
         std::sync::atomic::fence(Ordering::Acquire);
-        self.start(counting, sampling());
-        counting.refresh(session);
+        self.start(countdown, sampling());
+        countdown.refresh(session);
     }
 
     /// Updates the thread's copy of the settings of `session`.
     #[cold]
-    pub(super) fn refresh(&mut self, counting: &Counting, session: u64) {
+    pub(super) fn refresh(&mut self, countdown: &Countdown, session: u64) {
         if session != self.session {
-            self.restart(counting, session);
+            self.restart(countdown, session);
         }
     }
 
-    fn start(&mut self, counting: &Counting, rules: Rules) {
+    fn start(&mut self, countdown: &Countdown, rules: Rules) {
         self.flags = EventFlags::SAMPLED;
         self.mean_bytes = rules.mean_bytes;
-        counting.set_block_bytes(sample_block_bytes(rules.budget));
+        countdown.set_block_bytes(sample_block_bytes(rules.budget));
         self.budgeted = (rules.budget > 0.0).then(|| BudgetState::new(rules));
-        self.set_left(counting, 0);
+        self.set_left(countdown, 0);
         match self.budgeted.as_ref().map(|budgeted| budgeted.ledger.class()) {
-            Some(class) => self.change(counting, class),
+            Some(class) => self.change(countdown, class),
             None => {
                 if self.mean_bytes > 0 {
                     counted_peak::begin();
                 }
                 let gap = self.gap();
-                self.set_left(counting, gap);
+                self.set_left(countdown, gap);
             }
         }
     }
 
     /// Picks the current block and draws the next gap.
     #[inline(never)]
-    fn take_sample(&mut self, counting: &Counting) -> EventFlags {
+    fn take_sample(&mut self, countdown: &Countdown) -> EventFlags {
         let flags = self.flags;
-        let consumed = self.left(counting);
+        let consumed = self.left(countdown);
         let gap = if self.mean_bytes == 0 { 0 } else { self.gap() };
-        self.set_left(counting, gap);
+        self.set_left(countdown, gap);
         if let Some(budgeted) = &mut self.budgeted {
             budgeted.picked(consumed, gap, self.random);
         }
@@ -192,12 +197,12 @@ impl Sampler {
     /// Notes that a block, picked or large, was recorded with this stamp; the thread has allocated `blocks` blocks so
     /// far.
     #[inline(always)]
-    pub(super) fn recorded(&mut self, counting: &Counting, is_small: bool, stamp: u64, blocks: u64) {
-        let left = self.left(counting);
+    pub(super) fn recorded(&mut self, countdown: &Countdown, is_small: bool, stamp: u64, blocks: u64) {
+        let left = self.left(countdown);
         let Some(budgeted) = &mut self.budgeted else { return };
         if budgeted.recorded(is_small, stamp) {
             let class = budgeted.settle(left, blocks);
-            self.change(counting, class);
+            self.change(countdown, class);
         }
     }
 
@@ -222,12 +227,12 @@ impl Sampler {
 
     /// Changes to samples of `class`. The rest of the gap keeps its length in units of the mean, because the
     /// exponential distribution is memoryless.
-    fn change(&mut self, counting: &Counting, class: u8) {
+    fn change(&mut self, countdown: &Countdown, class: u8) {
         let mean_bytes = interval(class);
         if mean_bytes > 0 {
             counted_peak::begin();
         }
-        let left = self.left(counting);
+        let left = self.left(countdown);
         if let Some(budgeted) = &mut self.budgeted {
             budgeted.count_bytes(left);
         }
@@ -245,7 +250,7 @@ impl Sampler {
             }
         };
         self.mean_bytes = mean_bytes;
-        self.set_left(counting, left);
+        self.set_left(countdown, left);
         self.flags = match class {
             0 => EventFlags::default(),
             class => EventFlags::SAMPLED.with_interval_class(class),
@@ -385,14 +390,14 @@ fn blocks_before_settlement(affordable: f64) -> u32 {
 #[doc(hidden)]
 pub struct StandaloneSampler {
     sampler: Sampler,
-    counting: Counting,
+    countdown: Countdown,
 }
 
 impl StandaloneSampler {
     /// Creates a sampler with this seed and these rules; if they set a budget, it starts with `class`.
     pub fn new(seed: u64, rules: Rules, class: u8) -> Self {
-        let mut standalone = Self { sampler: Sampler::seeded(seed), counting: Counting::default() };
-        standalone.sampler.start(&standalone.counting, rules);
+        let mut standalone = Self { sampler: Sampler::seeded(seed), countdown: Countdown::default() };
+        standalone.sampler.start(&standalone.countdown, rules);
         if rules.budget > 0.0 {
             standalone.change(class);
         }
@@ -401,12 +406,12 @@ impl StandaloneSampler {
 
     /// Decides whether a block of `size_bytes` is picked. Returns the flags of its event if so.
     pub fn picks(&mut self, size_bytes: u64) -> Option<EventFlags> {
-        self.sampler.pick(&self.counting, size_bytes, 0)
+        self.sampler.pick(&self.countdown, size_bytes, 0)
     }
 
     /// Changes to samples of `class`.
     pub fn change(&mut self, class: u8) {
-        self.sampler.change(&self.counting, class);
+        self.sampler.change(&self.countdown, class);
     }
 }
 
@@ -445,7 +450,7 @@ mod tests {
         let mut sampler = budgeted(2);
         let (size, blocks) = (700, 2_000_000_u64);
         let meta = memtrack_model::snapshot::Meta {
-            sample_block_bytes: sampler.counting.block_bytes(),
+            sample_block_bytes: sampler.countdown.block_bytes(),
             ..Default::default()
         };
         let mut estimate = 0.0;
@@ -471,10 +476,10 @@ mod tests {
                 sampler.change([0, 4, 11][(block / 100 % 3) as usize]);
             }
             let _ = sampler.picks(block % 500);
-            bytes += block % 500 + sampler.counting.block_bytes();
+            bytes += block % 500 + sampler.countdown.block_bytes();
         }
         let budgeted = sampler.sampler.budgeted.as_ref().expect("it has a budget");
-        let pending = (budgeted.bytes_set - sampler.sampler.left(&sampler.counting)) as u64;
+        let pending = (budgeted.bytes_set - sampler.sampler.left(&sampler.countdown)) as u64;
         assert_eq!(budgeted.small_bytes + pending, bytes);
     }
 }

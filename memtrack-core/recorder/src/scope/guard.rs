@@ -5,7 +5,7 @@
 use super::nodes::{ScopeNode, id_of, is_same};
 use super::observer;
 use crate::accounts::Membership;
-use crate::events::scope_changed;
+use crate::events::note_scope_change;
 use crate::switch;
 use memtrack_model::ScopePosition;
 use memtrack_model::event::ScopeId;
@@ -58,7 +58,7 @@ pub fn current_node() -> Option<&'static ScopeNode> {
 fn replace_current(node: Option<&'static ScopeNode>) -> Option<&'static ScopeNode> {
     let previous = CURRENT.replace(node);
     if !is_same(previous, node) {
-        scope_changed(id_of(node));
+        note_scope_change(id_of(node));
     }
     previous
 }
