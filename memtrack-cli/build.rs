@@ -57,7 +57,7 @@ const OF_REPORTS: [&str; 16] = [
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // The folder of this machine's libraries where a distribution has one for each kind of machine.
+    // The multiarch library folder of the target architecture, on distributions that have one per architecture.
     println!("cargo:rustc-env=MEMTRACK_MULTIARCH={}-linux-gnu", variable("CARGO_CFG_TARGET_ARCH"));
     let out = PathBuf::from(variable("OUT_DIR"));
     let fits = variable("CARGO_CFG_TARGET_OS") == "linux" && variable("CARGO_CFG_TARGET_ENV") == "gnu";

@@ -12,10 +12,10 @@ use crate::tracker::MemoryTracker;
 use memtrack_recorder::{recorder::session, reentry};
 #[cfg(feature = "report")]
 use memtrack_report::analysis::{
+    framework_operators::Patterns,
     holds::{HoldsQuery, WhoHolds},
     leaks::{LeakOptions, LeakReport, NoSuchInterval, leaks},
     moment::Moment,
-    patterns::Patterns,
     phases::{PhaseReport, phases},
     top::{By, TopOptions, TopReport, top_with},
 };

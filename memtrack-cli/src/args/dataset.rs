@@ -38,7 +38,7 @@ pub(crate) struct ExportArgs {
     /// The file's rank [default: from the file or its path (rank3.pickle, rank=3/); 0 for a single file without]
     #[arg(long, value_name = "N")]
     pub(crate) rank: Option<u64>,
-    /// Refuse a file without a rank, even a single one: for many processes that export one job
+    /// Refuse a file without a rank, even a single one; use it when many processes export the same job
     #[arg(long, conflicts_with = "rank")]
     pub(crate) require_rank: bool,
     /// Write every event too, with its stack

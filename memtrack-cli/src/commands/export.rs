@@ -8,7 +8,7 @@ use crate::load::{check_places, load_on_thread};
 use crate::many::{expand, read_all};
 use crate::ownership::rules;
 use crate::scrub::{self, mention_key};
-use memtrack_core::analysis::patterns::Patterns;
+use memtrack_core::analysis::framework_operators::Patterns;
 use memtrack_core::analysis::ranks::{DigestOptions, RankDigest, RankName};
 use memtrack_core::analysis::top::By;
 use memtrack_core::analysis::units::{human_bytes, printable};

@@ -12,10 +12,10 @@ use crate::neighbours::{Kind, head_of};
 use crate::ownership::rules;
 use crate::report::{layout, mention_reordered};
 use crate::unmatched::Unmatched;
+use memtrack_core::analysis::framework_operators::Patterns;
 use memtrack_core::analysis::leaks::{
     LeakOptions, LeakReport, ReducedSnapshot, Suppressions, leaks, leaks_over,
 };
-use memtrack_core::analysis::patterns::Patterns;
 use memtrack_core::analysis::units::printable;
 use memtrack_core::cycles::{Findings, Graph, json, text};
 use memtrack_core::event::DeviceId;

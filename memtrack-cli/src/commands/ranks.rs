@@ -11,7 +11,7 @@ use crate::many::{expand, read_all};
 use crate::output::write_files;
 use crate::ownership::rules;
 use crate::scrub::{self, mention_key};
-use memtrack_core::analysis::patterns::Patterns;
+use memtrack_core::analysis::framework_operators::Patterns;
 use memtrack_core::analysis::ranks::heat::MOST_COLUMNS;
 use memtrack_core::analysis::ranks::{DigestOptions, RankDigest, RankName, Ranks};
 use memtrack_core::analysis::top::By;

@@ -10,7 +10,7 @@ use crate::load::load_file;
 use crate::ownership::{explained_answers, print_explained, rules};
 use crate::report::{layout, mention_reordered};
 use crate::unmatched::Unmatched;
-use memtrack_core::analysis::patterns::Patterns;
+use memtrack_core::analysis::framework_operators::Patterns;
 use memtrack_core::analysis::top::{By, TopOptions, TopReport, top_with};
 use memtrack_core::analysis::units::printable;
 use memtrack_core::snapshot::Loaded;

@@ -157,7 +157,7 @@ fn a_plain_snapshot_is_coloured_by_inferred_categories_that_cover_most_of_it() {
             assert_eq!(sentence(&device), text);
         }
     }
-    // Categories that the file has are not inferred.
+    // Categories that are already in the file are not inferred.
     fs::write(&path, profile(&json!({})).to_string()).unwrap();
     let device = device_of("view");
     assert_eq!((device["inferred"].as_bool(), device["color"].as_str()), (Some(false), Some("category")));

@@ -95,7 +95,7 @@ fn only_listed_files_use_unsafe() {
     assert_eq!(elsewhere, BTreeSet::from(FOLDERS), "every folder on the list has `unsafe`");
 }
 
-/// Collects all Rust files below `folder`, except in folders of built files.
+/// Collects all Rust files below `folder`, except in build-output folders.
 fn sources(folder: &Path, files: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -1,6 +1,6 @@
 //! Rankings by stack, and operators that are named from stacks.
 
-use memtrack_core::analysis::patterns::Patterns;
+use memtrack_core::analysis::framework_operators::Patterns;
 use memtrack_core::analysis::top::{By, TopOptions, top_with};
 use memtrack_core::event::{Action, DeviceId, Event, ScopeId, StackId};
 use memtrack_core::snapshot::Snapshot;

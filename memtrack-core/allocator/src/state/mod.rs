@@ -4,7 +4,7 @@ pub(crate) mod block;
 pub(crate) mod caller;
 pub(crate) mod device;
 pub(crate) mod free_blocks;
-pub(crate) mod hash_order;
+pub(crate) mod hash_order_map;
 pub(crate) mod history;
 pub(crate) mod live_blocks;
 pub(crate) mod pools;

@@ -4,7 +4,7 @@
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
 use crate::state::device::Device;
-use crate::state::hash_order::HashOrder;
+use crate::state::hash_order_map::HashOrderMap;
 use crate::state::pools::{Pool, PoolAllocator, PoolId};
 use memtrack_model::event::StreamId;
 use memtrack_model::snapshot::pytorch::{MempoolId, PoolKind};
@@ -66,10 +66,10 @@ impl RouteFilter {
 pub(crate) struct PrivatePools {
     pools: HashMap<MempoolId, PrivatePool>,
     /// Pools that receive no more requests, in the order in which they are emptied.
-    freeable: HashOrder<MempoolId, MempoolId>,
+    freeable: HashOrderMap<MempoolId, MempoolId>,
     /// Pools that requests for the default pool may be served from when memory runs out, in the order in which they
     /// are tried.
-    on_oom: HashOrder<MempoolId, ()>,
+    on_oom: HashOrderMap<MempoolId, ()>,
     /// The routes, oldest first.
     routes: Vec<Route>,
     unused_pairs: Vec<u32>,

@@ -1,11 +1,11 @@
 //! The streams that use a block, besides the stream that it was allocated for.
 
-use crate::state::hash_order::HashOrder;
+use crate::state::hash_order_map::HashOrderMap;
 use memtrack_model::event::StreamId;
 
 /// A set of streams, in the order of PyTorch's hash tables.
 #[derive(Debug, Default)]
-pub(crate) struct StreamUses(HashOrder<StreamId, ()>);
+pub(crate) struct StreamUses(HashOrderMap<StreamId, ()>);
 
 /// Returns PyTorch's hash of a stream, which combines the device type, the device and the stream's number.
 pub(crate) fn stream_hash(device: u16, number: u64) -> u64 {

@@ -6,14 +6,14 @@ use crate::memory::device_memory::{DeviceError, DeviceMemory};
 use crate::state::block::BlockId;
 use crate::state::caller::Caller;
 use crate::state::device::Device;
-use crate::state::hash_order::HashOrder;
+use crate::state::hash_order_map::HashOrderMap;
 use crate::state::pools::PoolId;
 use crate::state::stream_uses::stream_hash;
 use memtrack_model::event::StreamId;
 use std::collections::VecDeque;
 
 /// The pending events, by stream.
-pub(crate) type EventQueues<E> = HashOrder<StreamId, VecDeque<(E, BlockId)>>;
+pub(crate) type EventQueues<E> = HashOrderMap<StreamId, VecDeque<(E, BlockId)>>;
 
 impl<M: DeviceMemory> Device<M> {
     fn hash(&self, stream: StreamId) -> u64 {

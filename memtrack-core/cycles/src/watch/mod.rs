@@ -5,27 +5,27 @@
 //! thread does not scan again for `50 t`.
 
 mod allocated;
-mod pages;
 mod report;
 mod reported;
 mod schedule;
 mod shared;
+mod warning;
 
 pub(crate) use allocated::frames_of;
 pub use allocated::name_allocations;
-pub use pages::WatchOptions;
+pub use warning::WatchOptions;
 
 use crate::Findings;
 use crate::live::{self, RegisterOptions, Report};
 use foldhash::{HashSet, HashSetExt};
 use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::{message, reentry, scope};
-use pages::Pages;
 use reported::ReportedKinds;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use warning::Pages;
 
 /// The result of a scan, as passed to the callback of [`observe_cycles`].
 #[derive(Debug)]

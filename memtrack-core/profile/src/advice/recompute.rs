@@ -307,7 +307,7 @@ fn write_times(memory: &Memory<'_>) -> HashMap<u32, Vec<i64>, RandomState> {
     writes
 }
 
-/// Returns the peak of the memory that a call allocated, while the call ran.
+/// Returns the peak, during a call, of the memory that the call allocated.
 fn peak_inside(memory: &Memory<'_>, made: &[u32], call: &Call) -> u64 {
     let mut changes: Vec<(i64, i64)> = Vec::with_capacity(2 * made.len());
     for &piece in made {

@@ -1,7 +1,7 @@
 //! The operator of an allocation: the operator whose scope was open, or else the one that the stack names. Every report
 //! uses the same [`Attributor`], so that rows and totals agree.
 
-use super::patterns::Patterns;
+use super::framework_operators::Patterns;
 use super::torch_stacks::TorchStack;
 use memtrack_model::event::{Action, ScopeId, StackId};
 use memtrack_model::snapshot::Snapshot;

@@ -15,6 +15,7 @@ pub mod check;
 #[cfg(feature = "compare")]
 pub mod diff;
 pub mod estimate;
+pub mod framework_operators;
 mod frees;
 pub mod held;
 pub mod holds;
@@ -30,7 +31,6 @@ pub mod not_recorded;
 #[cfg(feature = "all")]
 pub mod origin;
 pub mod ownership;
-pub mod patterns;
 pub mod peak;
 #[cfg(feature = "all")]
 pub mod phases;

@@ -12,7 +12,7 @@ mod pseudonyms;
 mod public;
 mod pytorch;
 
-use crate::analysis::patterns::matches;
+use crate::analysis::framework_operators::matches;
 use memtrack_file::operators::{Entry, LoggedTensor, OperatorLine, append, lines};
 use memtrack_model::event::StackId;
 use memtrack_model::optrace::OperatorTrace;

@@ -72,7 +72,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Waiting<A> {
 const WAITING: DeviceId = DeviceId(0);
 const OTHER: DeviceId = DeviceId(1);
 const STREAM: StreamId = StreamId(0);
-/// Blocks at this distance are in many different shards.
+/// Blocks spaced this far apart fall into many different shards.
 const REGION_BYTES: u64 = 2 << 20;
 const BASE: u64 = 0x10_0000_0000;
 

@@ -9,9 +9,9 @@ mod against;
 mod flame;
 mod json;
 mod kind;
+mod moved_lines;
 mod names;
 mod pairs;
-mod places;
 mod sides;
 mod text;
 

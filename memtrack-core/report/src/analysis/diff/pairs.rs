@@ -1,8 +1,8 @@
 //! Matches the groups of two files and classifies the change of each.
 
 use super::kind::Kind;
+use super::moved_lines::{FunctionLine, match_functions};
 use super::names::without_lines;
-use super::places::{FunctionLine, match_functions};
 use super::sides::{Group, GroupKey, Side, SideDevice};
 use super::{DeviceDiff, Diff, DiffAt, DiffBy, DiffRow};
 use crate::analysis::change::{Amount, Change};

@@ -1,7 +1,7 @@
 //! One of the two files, reduced to its groups: the part that stays in memory while the other file is read.
 
+use super::moved_lines::Functions;
 use super::names::without_indices;
-use super::places::Functions;
 use super::{DiffAt, DiffBy};
 use crate::analysis::change::Amount;
 use crate::analysis::moment::Moment;

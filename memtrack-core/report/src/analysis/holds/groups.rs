@@ -4,9 +4,9 @@
 use super::{Growth, Holder, HoldsQuery, Kind, Marker};
 use crate::analysis::attribution::Attributor;
 use crate::analysis::estimate::{Estimate, KnownTotal, Precision, Sum};
+use crate::analysis::framework_operators::Patterns;
 use crate::analysis::lifetimes::Lifetime;
 use crate::analysis::ownership::Owners;
-use crate::analysis::patterns::Patterns;
 use crate::analysis::top::without_types;
 use memtrack_model::Frame;
 use memtrack_model::event::{DeviceId, ScopeId, StackId};

@@ -30,8 +30,8 @@ pub use series::{NotASeries, ReducedSnapshot};
 pub use suppress::Suppressions;
 
 use super::estimate::Estimate;
+use super::framework_operators::Patterns;
 use super::ownership::Rules;
-use super::patterns::Patterns;
 use super::top::{By, TopRow};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;

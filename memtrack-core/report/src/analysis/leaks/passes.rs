@@ -2,8 +2,8 @@
 //! the backward pass, which grows like a leak.
 
 use crate::analysis::attribution::Attributor;
+use crate::analysis::framework_operators::Patterns;
 use crate::analysis::lifetimes::Lifetime;
-use crate::analysis::patterns::Patterns;
 use crate::analysis::torch_stacks::ParsedFrame;
 use memtrack_model::Phase;
 use memtrack_model::event::{Action, DeviceId, ScopeId, StackId};

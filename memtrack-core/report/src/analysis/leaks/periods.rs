@@ -1,7 +1,7 @@
 //! Cuts the time of a recording into periods: at steps where the program marked them, else at equal times.
 
 use crate::analysis::attribution::Attributor;
-use crate::analysis::patterns::Patterns;
+use crate::analysis::framework_operators::Patterns;
 use memtrack_model::Phase;
 use memtrack_model::event::{DeviceId, ScopeId, StackId, ThreadId};
 use memtrack_model::snapshot::pytorch::Key;

@@ -1,8 +1,8 @@
 //! Suppressions of known leaks: a file of patterns, one glob per line; `#` begins a comment. A block is left out if a
 //! frame of its stack matches a pattern.
 
+use crate::analysis::framework_operators::matches;
 use crate::analysis::ownership::{on_name, on_path, plain};
-use crate::analysis::patterns::matches;
 use memtrack_model::Frame;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::Snapshot;

@@ -3,7 +3,7 @@
 //! more specific rule applies.
 
 use super::{Owner, Verdict, on_path, table};
-use crate::analysis::patterns::matches;
+use crate::analysis::framework_operators::matches;
 use crate::analysis::torch_stacks::ParsedFrame;
 use memtrack_model::paths::{file_name, is_library, slashed};
 use memtrack_model::{BinaryPart, Frame};

@@ -20,7 +20,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use super::patterns::matches;
+use super::framework_operators::matches;
 use super::torch_stacks::{MODULE_FRAME_PREFIX, ParsedFrame};
 use super::trim::{is_allocator_entry, is_plumbing};
 use binaries::FrameBinary;

@@ -30,9 +30,9 @@ pub(in crate::analysis) use text::NOT_ENDED;
 
 use super::attribution::AttributedBytes;
 use super::estimate::Estimate;
+use super::framework_operators::Patterns;
 use super::moment::Moment;
 use super::ownership::{Rules, StackOwner};
-use super::patterns::Patterns;
 use super::peak::Peak;
 use memtrack_model::Frame;
 use memtrack_model::event::DeviceId;

@@ -12,7 +12,7 @@ const MULTIPLIER: u64 = 11_400_714_819_323_198_485;
 /// As in PyTorch's tables, few keys should have the same hash: with more than a handful the table grows
 /// unnecessarily.
 #[derive(Debug)]
-pub(crate) struct HashOrder<K, V> {
+pub(crate) struct HashOrderMap<K, V> {
     slots: Vec<Option<Slot<K, V>>>,
     /// A power of two, or 0 before the first insertion.
     buckets: usize,
@@ -28,13 +28,13 @@ struct Slot<K, V> {
     value: V,
 }
 
-impl<K, V> Default for HashOrder<K, V> {
+impl<K, V> Default for HashOrderMap<K, V> {
     fn default() -> Self {
         Self { slots: Vec::new(), buckets: 0, length: 0 }
     }
 }
 
-impl<K: Copy + Eq, V> HashOrder<K, V> {
+impl<K: Copy + Eq, V> HashOrderMap<K, V> {
     pub(crate) fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn inserted_keys_are_found_and_removed() {
-        let mut table = HashOrder::default();
+        let mut table = HashOrderMap::default();
         for key in 0..1000u64 {
             table.insert(key / 3, key, key * 2);
         }
@@ -184,7 +184,7 @@ mod tests {
     /// The order in which `empty_cache` visits deleted pools, as observed in PyTorch 2.15.
     #[test]
     fn pools_are_visited_as_in_pytorch() {
-        let mut table = HashOrder::default();
+        let mut table = HashOrderMap::default();
         for pool in [4u64, 9, 12, 1, 3, 7] {
             table.insert(pool, pool, ());
         }
