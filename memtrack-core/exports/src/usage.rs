@@ -51,7 +51,7 @@ pub(crate) struct Total {
 
 impl Total {
     /// Formats the total as `6.37 GiB in 885 blocks`, with the errors if it is an estimate.
-    pub(crate) fn to_text(&self) -> String {
+    pub(crate) fn to_text(self) -> String {
         let blocks = self.counts.blocks.round() as u64;
         let bytes = self.bytes_error.as_bytes(self.counts.bytes);
         format!("{bytes} in {}", self.blocks_error.as_counted(blocks, "block"))

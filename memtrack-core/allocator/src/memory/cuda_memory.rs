@@ -293,8 +293,8 @@ impl DeviceMemory for CudaMemory {
 
     fn unreserve(&self, address: u64, size: u64) -> Result<(), DeviceError> {
         self.resources().ranges.remove(&address);
-        // SAFETY: the range was reserved with this size, and its pages were unmapped.
         self.with_context(|| {
+            // SAFETY: the range was reserved with this size, and its pages were unmapped.
             check("cuMemAddressFree", unsafe { sys::cuMemAddressFree(address, size as usize) })
         })
     }
