@@ -578,6 +578,12 @@ fn categories_of_a_sampled_heap_come_to_no_more_than_the_recorder_counted() {
     assert!(live.categories.iter().map(|row| row.blocks).sum::<u64>() <= 80, "{live:?}");
     assert!(live.categories.iter().map(|row| row.share).sum::<f64>() <= 1.0, "{live:?}");
     assert!(live.categories.iter().all(|row| row.error.high <= 5000.0), "{live:?}");
+    for rule in &reading.rules {
+        assert!(
+            (2000..=2500).contains(&rule.live_bytes[0]) && rule.live_errors[0].high <= 5000.0,
+            "{rule:?}"
+        );
+    }
 }
 
 #[test]

@@ -298,9 +298,8 @@ impl CategoryReading {
         let sums = Sums::of(snapshot, device, &blocks.lifetimes);
         let (all, by_decision_in_all) = totals(blocks, &sums, |_| true);
         let counted = counted_at_end(snapshot, device, &blocks.lifetimes);
-        let mut by_decision: Vec<ByDecision> = Vec::new();
-        let at = moments;
-        let moments: Vec<MomentReading> = at
+        let mut by_moment: Vec<(Option<usize>, Sums, ByDecision)> = Vec::new();
+        let moments: Vec<MomentReading> = moments
             .iter()
             .map(|&at| {
                 let row = row_of(at);
@@ -314,7 +313,7 @@ impl CategoryReading {
                 if let Some(held) = counted {
                     live.replace_by_count(&held);
                 }
-                by_decision.push(tallies);
+                by_moment.push((row, sums, tallies));
                 let untold_by = untold_by(blocks, &sums, names, row);
                 MomentReading {
                     moment: at.name(),
@@ -325,29 +324,33 @@ impl CategoryReading {
                 }
             })
             .collect();
-        let rows: Vec<Option<usize>> = at.iter().map(|&at| row_of(at)).collect();
-        // The error of the bytes of the blocks with this decision: those live after a row, or all.
-        let error = |decision: (Rule, Category), live: Option<Option<usize>>| {
+        // The blocks with this decision: those live after a row, or all.
+        let decided = |decision: (Rule, Category), live: Option<Option<usize>>| {
             let read = blocks.lifetimes.iter().zip(&blocks.decisions);
-            let of = read.filter(|(lifetime, read)| {
+            let of = read.filter(move |(lifetime, read)| {
                 **read == Some((decision.1, decision.0)) && live.is_none_or(|row| lifetime.is_live_after(row))
             });
-            sums.bytes(of.map(|(lifetime, _)| lifetime))
+            of.map(|(lifetime, _)| lifetime)
         };
         let rule_row = |(&decision, tally): (&Option<(Rule, Category)>, &Tally)| {
             let (rule, category) = decision?;
-            let live = || by_decision.iter().map(|of| of.get(&decision).copied().unwrap_or_default());
+            let live = |(row, sums, tallies): &(Option<usize>, Sums, ByDecision)| {
+                let tally = tallies.get(&decision).copied().unwrap_or_default();
+                let live = || decided((rule, category), Some(*row));
+                (sums.rounded(live(), tally.bytes, tally.whole_blocks()), sums.bytes(live()))
+            };
+            let live: Vec<((u64, u64), Estimate)> = by_moment.iter().map(live).collect();
             Some(RuleRow {
                 rule: rule.name(),
                 category: category.name(),
                 confidence: rule.confidence(),
                 when: rule.when(),
-                live_bytes: live().map(|tally| tally.bytes).collect(),
-                live_blocks: live().map(Tally::whole_blocks).collect(),
+                live_bytes: live.iter().map(|((bytes, _), _)| *bytes).collect(),
+                live_blocks: live.iter().map(|((_, blocks), _)| *blocks).collect(),
                 all_bytes: tally.bytes,
                 all_blocks: tally.whole_blocks(),
-                live_errors: rows.iter().map(|&row| error((rule, category), Some(row))).collect(),
-                all_error: error((rule, category), None),
+                live_errors: live.iter().map(|(_, error)| *error).collect(),
+                all_error: sums.bytes(decided((rule, category), None)),
             })
         };
         let mut rules: Vec<RuleRow> = by_decision_in_all.iter().filter_map(rule_row).collect();
