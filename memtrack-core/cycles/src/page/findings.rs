@@ -87,7 +87,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &DrawnValues,
             lines.push(format!("… {} more", weak.len() - most));
         }
         let ends = if is_enough {
-            "<br/><small>Without it, these values form no cycle. A suggestion: which of two owns the other is for you to say.</small>"
+            "<br/><small>Without it, these values form no cycle. A suggestion: only you know which of two values owns the other.</small>"
         } else {
             ""
         };
@@ -135,7 +135,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &DrawnValues,
         row("Also held by", &words::other_cycles(cycle, |other| link(&other)));
     }
     if !cycle.to_memory.is_empty() {
-        row("Way to its memory", &path_html(graph, &cycle.to_memory, cycle.to_memory_steps, drawn));
+        row("Path to its memory", &path_html(graph, &cycle.to_memory, cycle.to_memory_steps, drawn));
     }
     if let Some(node) = cycle.memory_node {
         let of = &graph.nodes[node as usize];
@@ -146,7 +146,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &DrawnValues,
             }
         }
         if of.allocated.is_none() {
-            row("Memory allocated at", "not known");
+            row("Memory allocated at", "unknown");
         }
     }
     out.push_str("</tbody></table></li>\n");

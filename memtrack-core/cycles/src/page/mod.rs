@@ -74,9 +74,9 @@ pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
             "<section class=\"picture\" aria-label=\"Graph\">\n<div class=\"bar\" id=\"bar\" hidden=\"hidden\"></div>\n\
              <div class=\"view\" id=\"view\">\n{}</div>\n<p class=\"key\"><span><i class=\"box\"></i>a value</span> \
              <span><i class=\"box memory\"></i>has device memory</span> {}</p>\n<div class=\"pane\" id=\"pane\" aria-live=\"polite\" hidden=\"hidden\">\
-             <p>Point at a value, or move to it with the arrow keys: here is then what it is, and where its device memory was \
-             allocated.</p><p class=\"note\">A click on a reference follows it. Drag, or turn the wheel: + and − are larger and \
-             smaller, 0 shows all, / finds.</p></div>\n<noscript><p class=\"key\">Values and references are links to the table \
+             <p>Point at a value, or move to it with the arrow keys: its details appear here, with the place where its device memory \
+             was allocated.</p><p class=\"note\">A click on a reference follows it. Drag to move; the wheel, + and − zoom; 0 shows \
+             all, / finds.</p></div>\n<noscript><p class=\"key\">Values and references are links to the table \
              below.</p></noscript>\n</section>\n",
             picture.svg(true),
             if findings.cycles.is_empty() {

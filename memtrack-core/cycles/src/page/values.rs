@@ -64,7 +64,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out
         }
         if !from {
             out.push_str(if of.root {
-                "<p class=\"note\">where it was allocated is not known</p>"
+                "<p class=\"note\">the place where it was allocated is unknown</p>"
             } else {
                 ""
             });

@@ -159,7 +159,7 @@ impl Ranks {
         format!("{files}{}", self.job().map_or(String::new(), |job| format!(" of job {job}")))
     }
 
-    /// Formats the heading of one kind of memory: `Device 0, of all of them`.
+    /// Formats the heading of one kind of memory: `Device 0, all ranks`.
     pub fn heading(&self, memory: &RanksMemory) -> String {
         format!("{}, {}", capitalised(&memory.name), self.rank_count_text(memory))
     }
@@ -170,9 +170,9 @@ impl Ranks {
 
     fn rank_count_text(&self, memory: &RanksMemory) -> String {
         match memory.members.len() == self.ranks.len() {
-            true if self.ranks.len() > 1 => "of all of them".into(),
-            true => "of the only one".into(),
-            false => format!("of {} of {}", memory.members.len(), self.ranks.len()),
+            true if self.ranks.len() > 1 => "all ranks".into(),
+            true => "the only rank".into(),
+            false => format!("{} of {} ranks", memory.members.len(), self.ranks.len()),
         }
     }
 
