@@ -1,9 +1,9 @@
-//! Tells the tests what there is on this machine that they can be compared with: `src/requirements.rs`.
+//! Sets a `cfg` for each of the tests' requirements that this machine meets; `src/requirements.rs` lists them.
 //!
-//! **Why when the tests are built?** Libtest can ignore a test only then. Files that appear later cannot be watched
-//! (cargo runs a build script at each build if it names a missing file, and builds all tests again), so
-//! `tests/tests/cli/requirements.rs` looks for them, reports what has come, and touches a file that the build script
-//! names: the tests that need it are ignored in that run, and built anew by the next.
+//! **Why at build time?** Libtest can ignore a test only if this is known when the test is compiled. Cargo cannot watch for
+//! files that do not exist yet (if a build script names a missing file, every build runs the script and rebuilds all tests),
+//! so `tests/tests/cli/requirements.rs` checks for new ones, reports them, and touches a file that this script names: the
+//! tests that need them are still ignored in that run, and the next run rebuilds them.
 
 #[path = "src/requirements.rs"]
 mod requirements;
@@ -23,8 +23,8 @@ fn main() {
         println!("cargo:rustc-check-cfg=cfg({name})");
         let Some(file) = file else { continue };
         println!("cargo:rustc-cfg={name}");
-        // Looks again when it goes. A file that is not there cannot be watched, cargo would build all tests again each
-        // time: when it comes, `tests/cli/requirements.rs` touches the file below.
+        // Cargo reruns the script when the file is removed. A missing file is not named, because cargo would rebuild all
+        // tests each time: when the file is added, `tests/tests/cli/requirements.rs` touches the file below.
         if !file.as_os_str().is_empty() {
             println!("cargo:rerun-if-changed={}", file.display());
         }
@@ -34,7 +34,7 @@ fn main() {
     let out = env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
     let file = Path::new(&out).join("requirements");
     fs::write(&file, names.join(" ")).expect("OUT_DIR can be written");
-    // What is newer than this run of the script has cargo run it again.
+    // Cargo reruns the script if a named file is newer than the script's last run, so the file gets an old date.
     let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(24 * 60 * 60);
     let of_file = fs::File::options().write(true).open(&file);
     of_file.and_then(|file| file.set_modified(long_ago)).expect("its time can be set");

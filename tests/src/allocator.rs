@@ -1,4 +1,4 @@
-//! Invariants of the caching allocator, which hold at every moment.
+//! Invariants of the caching allocator, which hold at all times.
 
 use memtrack_core::allocator::{
     Backend, BlockState, CachingAllocator, DeviceMemory, DeviceStats, PoolKind, SegmentInfo, StatArray,
@@ -8,7 +8,7 @@ use memtrack_core::event::DeviceId;
 /// Checks that the blocks of each segment are contiguous, and that the statistics agree with the segments.
 ///
 /// # Panics
-/// When they do not.
+/// When a check fails.
 pub fn check_books<M: DeviceMemory>(allocator: &CachingAllocator<M>) {
     let segments = allocator.memory_snapshot();
     for pair in segments.windows(2).filter(|pair| pair[0].device == pair[1].device) {

@@ -1,7 +1,7 @@
 //! The number of tests that run in parallel. Libtest runs one per processor, which suits tests that compute. A test that waits
 //! for a child or for time to pass leaves its processor idle, so programs whose tests mostly wait run twice as many.
 //!
-//! **Why set before `main`?** A setting of cargo cannot count processors.
+//! **Why is it set before `main`?** Cargo's configuration can set the variable, but cannot count processors.
 
 use std::env;
 use std::thread::available_parallelism;
@@ -13,11 +13,11 @@ const THREADS: &str = "RUST_TEST_THREADS";
 #[macro_export]
 macro_rules! tests_wait {
     () => {
-        /// Called before `main`, which reads the environment.
+        /// Called before `main`, in which libtest reads the environment.
         #[cfg(target_os = "linux")]
         #[allow(unsafe_code)]
         #[used]
-        // SAFETY: the section holds pointers to functions of this kind.
+        // SAFETY: the section contains pointers to functions of this type.
         #[unsafe(link_section = ".init_array")]
         static TWICE_AS_MANY: extern "C" fn() = $crate::at_once::twice_as_many;
     };
@@ -28,7 +28,7 @@ macro_rules! tests_wait {
 pub extern "C" fn twice_as_many() {
     if env::var_os(THREADS).is_none() {
         let processors = available_parallelism().map_or(1, |count| count.get());
-        // SAFETY: before `main` there is no other thread.
+        // SAFETY: no other thread exists before `main`.
         unsafe { env::set_var(THREADS, (2 * processors).to_string()) };
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Names the test that a process was started for.
+/// The environment variable that names the test that a process was started for.
 const TEST: &str = "MEMTRACK_TESTS_CHILD";
 
 /// Begins a test that must be alone in its process: starts the test program again for this test alone. The child continues
@@ -44,13 +44,13 @@ pub fn is_alone(here: impl Fn()) -> bool {
     false
 }
 
-/// Returns whether the main thread sleeps. Libtest's main thread continues for a moment beside the test that it has started, and
-/// allocates meanwhile: on a loaded machine as late as at the test's end.
+/// Returns whether the main thread sleeps. Libtest's main thread keeps running for a moment after it has started the test, and
+/// allocates meanwhile: on a loaded machine, possibly as late as the test's end.
 #[cfg(target_os = "linux")]
 fn main_thread_sleeps() -> bool {
     let process = std::process::id();
     let stat = std::fs::read_to_string(format!("/proc/self/task/{process}/stat")).expect("Linux has it");
-    // The state follows the name, which is in brackets and may contain brackets.
+    // The state follows the name, which is in parentheses and may contain parentheses.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
 }
 
@@ -65,7 +65,7 @@ fn by_name(test: &str) -> Command {
     command
 }
 
-/// Returns libtest's name of a test: its path in its program.
+/// Returns the name that libtest gives to a test: its path in the test program.
 fn name_of<F>(_test: &F) -> &'static str {
     type_name::<F>().split_once("::").expect("a function lies in a program").1
 }
@@ -82,7 +82,7 @@ pub struct TestOutput {
 /// Asserts that [`this_program`] ran its test, and that the test passed.
 ///
 /// # Panics
-/// When it did not; the message contains its output.
+/// When the test did not run or did not pass; the message contains its output.
 pub fn assert_passed(output: &Output) -> TestOutput {
     let [text, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     let inside = || {
@@ -114,7 +114,7 @@ pub fn start(program: &str, arguments: &[&str], folder: &Path) -> Child {
 /// Runs a program to its end.
 ///
 /// # Panics
-/// When it hangs: it is then killed.
+/// When the program hangs; it is then killed.
 pub fn run(program: &str, arguments: &[&str], folder: &Path) -> Output {
     wait(start(program, arguments, folder), &format!("{arguments:?}"))
 }
@@ -131,7 +131,7 @@ pub fn ends_well(command: &mut Command) -> Output {
     output
 }
 
-/// Starts a command. Retries while its file is busy: just written, and briefly open in a child that another test has forked.
+/// Starts a command. Retries while its file is busy: just written, and still open in a child that another test has forked.
 fn spawned(command: &mut Command) -> Child {
     let mut child = None;
     wait_for("the program's file is free", || match command.spawn() {

@@ -1,4 +1,4 @@
-//! Forked children of tests.
+//! Runs and awaits forked children in tests.
 #![allow(unsafe_code)]
 
 use crate::time::HANG;
@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Runs `work` in a forked child and returns its result, or none if it panicked or the child died.
+/// Runs `work` in a forked child and returns its result, or `None` if `work` panicked or the child died.
 ///
 /// # Panics
 /// When no process can be created.
@@ -36,7 +36,7 @@ pub fn forked(work: impl FnOnce() -> bool) -> Option<bool> {
     }
 }
 
-/// Waits for a forked child and returns its status in the system's form. A child that hangs is killed.
+/// Waits for a forked child and returns its raw wait status. A child that hangs is killed.
 pub fn status_of(child: libc::pid_t) -> i32 {
     let begun = Instant::now();
     let mut status = 0;
@@ -44,7 +44,7 @@ pub fn status_of(child: libc::pid_t) -> i32 {
     while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
         if begun.elapsed() > HANG {
             eprintln!("the forked child {child} hangs");
-            // SAFETY: the child has not been waited for, so the id is still its own.
+            // SAFETY: the child has not been waited for, so its id cannot have been reused.
             unsafe { libc::kill(child, libc::SIGKILL) };
         }
         thread::sleep(Duration::from_millis(1));

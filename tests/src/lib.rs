@@ -1,9 +1,9 @@
 //! Shared parts of the end-to-end tests: the command, child processes, the fixtures, and the reference data beside the project.
 //!
-//! **Why so few test programs?** Each links all of memtrack: 94 of them were 4.5 GB, eight were 0.4 GB, and now there are
+//! **Why so few test programs?** Each links all of memtrack: 94 of them took 4.5 GB, eight took 0.4 GB, and now there are
 //! seven. Cargo passes a test only the paths of programs of the same package, so the tests build the command as
-//! `memtrack-tested`, with the features that cargo unifies, including the hook. `.ci/run` tests the release without these
-//! features.
+//! `memtrack-tested`, with the features that cargo unifies, including the hook. `.ci/run` tests the release build
+//! without these features.
 
 pub mod allocator;
 pub mod at_once;
@@ -34,9 +34,10 @@ use std::path::{Path, PathBuf};
 /// Returns the path of this package's `memtrack` command, which cargo builds before it runs a test.
 ///
 /// # Panics
-/// When it was never built.
+/// When the command was never built.
 pub fn memtrack() -> PathBuf {
-    // Cargo passes the path to tests. A test that was started by hand is in TARGET/PROFILE/deps, and the command in its parent.
+    // Cargo passes the path to tests. A test that was started by hand is in TARGET/PROFILE/deps, and the command is in the
+    // parent folder.
     let beside = || {
         let test = std::env::current_exe().ok()?;
         Some(test.parent()?.with_file_name(format!("memtrack-tested{}", std::env::consts::EXE_SUFFIX)))
@@ -59,7 +60,7 @@ pub fn oracle(name: &str) -> PathBuf {
 /// workspace. Only tests that are ignored without it use it (see [`requirements`]).
 ///
 /// # Panics
-/// When it is not there.
+/// When the folder does not exist.
 pub fn shared() -> PathBuf {
     let shared = workspace().join("../shared");
     assert!(

@@ -1,12 +1,12 @@
-//! Test programs without libtest, whose main thread may allocate at any moment beside the test. Such a program has
-//! `harness = false` in its manifest, and one test.
+//! Test programs that do not use libtest, because its main thread may allocate at any moment while the test runs. Such a
+//! program has `harness = false` in its manifest, and one test.
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-/// Runs the test on the main thread, unless the arguments select another one. Understands the arguments that cargo passes on
-/// from its command line, and prints the same text as libtest.
+/// Runs the test on the main thread, unless the arguments exclude it. Accepts the arguments that cargo forwards from its
+/// command line, and prints the same text as libtest.
 pub fn run(name: &str, test: impl FnOnce()) -> ExitCode {
     let arguments = Arguments::of(env::args().skip(1));
     if arguments.lists {
@@ -30,7 +30,7 @@ pub fn run(name: &str, test: impl FnOnce()) -> ExitCode {
     if passed { ExitCode::SUCCESS } else { ExitCode::from(101) }
 }
 
-/// Those of libtest's arguments that affect a single test.
+/// The arguments of libtest that affect a single test.
 #[derive(Debug, Default)]
 struct Arguments {
     lists: bool,

@@ -29,14 +29,14 @@ pub fn driver_dir() -> TempDir {
     folder
 }
 
-/// Returns a command whose program finds the drivers in a folder before any other.
+/// Returns a command whose program finds the drivers in a folder before any others.
 pub fn with_driver(program: impl AsRef<std::ffi::OsStr>, driver: &Path) -> Command {
     let mut command = Command::new(program);
     find_driver(&mut command, driver);
     command
 }
 
-/// Makes the program of a command find the drivers in a folder before any other.
+/// Makes a command's program find the drivers in a folder before any others.
 pub fn find_driver<'a>(command: &'a mut Command, driver: &Path) -> &'a mut Command {
     let mut path = driver.as_os_str().to_owned();
     if let Some(others) = std::env::var_os("LD_LIBRARY_PATH") {
@@ -46,13 +46,13 @@ pub fn find_driver<'a>(command: &'a mut Command, driver: &Path) -> &'a mut Comma
     command.env("LD_LIBRARY_PATH", path)
 }
 
-/// Returns the path of a library that cargo built for this test, by the name of its file.
+/// Returns the path of a library that cargo built for this test, by its file name.
 ///
 /// # Panics
-/// When it is not a dependency.
+/// When the library is not a dependency of the test.
 pub fn beside_the_test(file: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the path of the running test");
-    // Tests and benches are in `deps`, examples and programs beside it.
+    // Tests and benches are in PROFILE/deps, examples in PROFILE/examples, programs in PROFILE.
     let folders = test.ancestors().skip(1).take(2);
     let found = folders
         .flat_map(|folder| [folder.join(file), folder.join("deps").join(file)])

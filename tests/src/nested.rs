@@ -1,7 +1,7 @@
 //! Builds the programs in `tests/programs/*`, which need other features or versions, by a nested cargo: into a separate target
 //! folder or, where they share the workspace's crates, into that of the tests.
 //!
-//! **Why are some of them members of the workspace?** A program that must not compile (`tests/macros`), is written by a
+//! **Why are some of these programs members of the workspace?** A program that must not compile (`tests/macros`), is written by a
 //! test (`tests/docs`), or needs one other feature (`cudarc_linked`) is a member behind a feature that only its test
 //! enables. It is built in the tests' target folder for the whole workspace, so that cargo selects all other features
 //! as for the tests and reuses memtrack's crates; trybuild, or a workspace for each program, would build them again. The
@@ -20,7 +20,7 @@ pub fn target_folder(program: &str) -> PathBuf {
 }
 
 /// Returns a command for the cargo that runs the tests, or for the one in `PATH` if a test was started by hand. In the latter
-/// case, packages with a `rust-toolchain` file would choose the toolchain.
+/// case, a package's `rust-toolchain` file would select the toolchain.
 pub fn cargo_command() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
@@ -32,7 +32,7 @@ pub fn cargo_command() -> Command {
 /// contains cargo's output.
 pub fn cargo(program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(program);
-    // Only this step may need the network, so that later failures are the program's fault. It succeeds offline when all
+    // Only this step may need the network, so that later failures are due to the program. It succeeds offline when all
     // packages are present.
     let mut fetch = cargo_command();
     fetch
@@ -67,7 +67,7 @@ pub fn of_members(programs: &[&str], feature: &str) -> Command {
     let profile = folder_of_profile();
     let name = profile.file_name().and_then(|name| name.to_str()).expect("cargo names the folder");
     let mut cargo = cargo_command();
-    // A few programs, but for the whole workspace: cargo then selects the features of all other crates as for the tests.
+    // Builds only a few programs, but with `--workspace`: cargo then selects the features of all other crates as for the tests.
     cargo.args(["build", "--workspace", "--locked", "--offline"]);
     cargo.args(programs.iter().flat_map(|program| ["--bin", program]));
     cargo.args(["--profile", if name == "debug" { "dev" } else { name }, "--features", feature]);

@@ -3,7 +3,7 @@
 /// One instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction<'a> {
-    /// Its name in `pickletools`.
+    /// The name in `pickletools`.
     pub name: &'static str,
     /// The bytes after the opcode, without their length prefix.
     pub operand: &'a [u8],
@@ -12,7 +12,7 @@ pub struct Instruction<'a> {
 /// The length of an operand.
 enum Operand {
     Bytes(usize),
-    /// The length precedes the operand in so many bytes.
+    /// A length of this many bytes precedes the operand.
     Counted(usize),
 }
 
@@ -127,7 +127,7 @@ pub fn instructions(pickle: &[u8]) -> Vec<Instruction<'_>> {
 /// Asserts that the viewer can read a pickle: only supported instructions, and no integer of more than eight bytes.
 ///
 /// # Panics
-/// When it cannot; the message begins with `what`.
+/// When the viewer cannot read the pickle; the message begins with `what`.
 pub fn assert_known_to_the_viewer(what: &str, pickle: &[u8]) {
     for (place, instruction) in instructions(pickle).into_iter().enumerate() {
         let Instruction { name, operand } = instruction;

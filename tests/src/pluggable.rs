@@ -1,4 +1,4 @@
-//! memtrack's allocator library, called as a C program calls it.
+//! memtrack's allocator library, called as a C program would call it.
 #![allow(unsafe_code)]
 
 use crate::mock_cuda;
@@ -44,9 +44,9 @@ impl Client {
     /// `F` must be the type of the function of that name.
     ///
     /// # Panics
-    /// When the library lacks it.
+    /// When the library lacks the function.
     pub unsafe fn get<F: Copy>(&self, name: &str) -> F {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         *unsafe { self.0.get::<F>(name.as_bytes()) }.unwrap()
     }
 
@@ -55,7 +55,7 @@ impl Client {
     /// # Panics
     /// When the library lacks the function.
     pub fn malloc(&self, size: usize) -> *mut c_void {
-        // SAFETY: PyTorch's `alloc_fn`.
+        // SAFETY: the function has the type of PyTorch's `alloc_fn`.
         unsafe { self.get::<Malloc>("memtrack_malloc")(size as isize, 0, ptr::null_mut()) }
     }
 
@@ -63,29 +63,29 @@ impl Client {
     ///
     /// # Panics
     /// When the library lacks the function.
-    // The library looks the address up and reads nothing there.
+    // The library only looks up the address and never dereferences it.
     #[allow(clippy::not_unsafe_ptr_arg_deref)]
     pub fn free(&self, memory: *mut c_void) {
-        // SAFETY: PyTorch's `free_fn`.
+        // SAFETY: the function has the type of PyTorch's `free_fn`.
         unsafe { self.get::<Free>("memtrack_free")(memory, 0, 0, ptr::null_mut()) };
     }
 
     /// Calls a function without arguments.
     ///
     /// # Panics
-    /// When the library lacks it.
+    /// When the library lacks the function.
     pub fn call(&self, name: &str) {
         // SAFETY: only functions without arguments are called this way.
         unsafe { self.get::<unsafe extern "C" fn()>(name)() };
     }
 
-    /// Calls a function of a device and a pool. A pair that is passed by value is two integers.
+    /// Calls a function that takes a device and a pool's id. The id is a C struct of two integers, which by value is passed as two.
     ///
     /// # Panics
-    /// When the library lacks it.
+    /// When the library lacks the function.
     pub fn pool(&self, name: &str, (device, first, second): Pool) {
         type OfPool = unsafe extern "C" fn(c_int, u64, u64, *const c_void);
-        // SAFETY: only `begin` takes the last argument, and does not read through it.
+        // SAFETY: only `memtrack_begin_allocate_to_pool` takes the last argument, and it never dereferences it.
         unsafe { self.get::<OfPool>(name)(device, first, second, ptr::null()) };
     }
 
@@ -95,7 +95,7 @@ impl Client {
     /// When the library lacks the function.
     pub fn stats(&self) -> serde_json::Value {
         type Stats = unsafe extern "C" fn(c_int, *mut u8, usize) -> usize;
-        // SAFETY: the function has this type; buffers have the sizes that are passed.
+        // SAFETY: the function has this type; the buffers have the sizes that are passed.
         unsafe {
             let stats = self.get::<Stats>("memtrack_memory_stats");
             let mut text = vec![0; stats(0, ptr::null_mut(), 0)];

@@ -1,8 +1,8 @@
 //! A PyTorch snapshot small enough to check every number by hand.
 
-/// One device with 3 MiB in two segments. The trace begins late: two blocks are older than it, 1000 bytes whose
-/// free is event 0 and 1 048 000 bytes whose free is requested in event 8 and pending at the end. The peak is after
-/// event 4: those 1 048 000 bytes, 500 of `keep` and 1 000 000 of `work`; memory runs out right after.
+/// One device with 3 MiB in two segments. The trace begins late, so two blocks are older than it: one of 1000 bytes,
+/// whose free is event 0, and one of 1 048 000 bytes, whose free is requested in event 8 and pending at the end. The peak
+/// is after event 4: those 1 048 000 bytes, 500 of `keep` and 1 000 000 of `work`; memory runs out right after that.
 pub const SMALL: &str = r#"{
  "segments": [
   {"device": 0, "address": 4096, "total_size": 2097152, "allocated_size": 512, "active_size": 1049088,

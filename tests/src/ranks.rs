@@ -11,10 +11,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const MIB: u64 = 1 << 20;
-/// The start of the jobs, in microseconds since the Unix epoch.
+/// The start of every job, in microseconds since the Unix epoch.
 const START_US: u64 = 1_760_000_000_000_000;
 
-/// A job whose ranks all do the same, except one.
+/// A job whose ranks all do the same work, except that one may leak.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The number of ranks.
@@ -23,7 +23,7 @@ pub struct Job {
     pub steps: u64,
     /// The rank that leaks [`Self::leak_bytes`] in each step, at line 88 of `train.py`.
     pub leaking: Option<u64>,
-    /// The bytes that it leaks in each step.
+    /// The bytes that [`Self::leaking`] leaks in each step.
     pub leak_bytes: u64,
     /// The folder of the source files.
     pub code: String,
@@ -49,7 +49,7 @@ impl Default for Job {
 pub const PARAMETERS: u64 = 64 * MIB;
 /// The bytes of every rank's activations at the peak of each step.
 pub const ACTIVATIONS: u64 = 96 * MIB;
-/// The layers, each of which has an equal part of both.
+/// The number of layers, each of which has an equal share of the parameters and of the activations.
 pub const LAYERS: u64 = 4;
 
 impl Job {
@@ -96,7 +96,7 @@ impl Job {
     /// Writes the ranks to `FOLDER/rankN.SUFFIX`, and returns the paths.
     ///
     /// # Panics
-    /// When they cannot be written.
+    /// When a file cannot be written.
     pub fn write(&self, folder: &Path, suffix: &str) -> Vec<PathBuf> {
         fs::create_dir_all(folder).expect("a folder");
         let write = |rank| {
@@ -116,7 +116,7 @@ struct Run<'a> {
     time_us: u64,
     events: Vec<Value>,
     annotations: Vec<Value>,
-    /// By address: the size, and the frames of its block while it is live.
+    /// By address, the size of each segment and, while its block is live, the block's frames.
     segments: BTreeMap<u64, (u64, Option<Value>)>,
 }
 

@@ -1,5 +1,5 @@
 //! Replays a snapshot's events of one device in merge order, as a strict allocator would. This succeeds only if the recorder
-//! keeps its promises about order.
+//! keeps its ordering guarantees.
 
 use memtrack_core::event::{Action, DeviceId, Event, EventFlags, ThreadId};
 use memtrack_core::snapshot::{DeviceStatistics, Snapshot};
@@ -25,7 +25,7 @@ pub struct Replay {
 /// Replays all events of `device`.
 ///
 /// # Panics
-/// When a free precedes its allocation, two live blocks share an address, a free's size is not its block's, ticks
+/// When a free precedes its allocation, two live blocks share an address, a free's size differs from its block's, ticks
 /// decrease, or two events of one thread or one address share a tick.
 pub fn replay(snapshot: &Snapshot, device: DeviceId) -> Replay {
     let mut replay = Replay::default();
@@ -36,7 +36,7 @@ pub fn replay(snapshot: &Snapshot, device: DeviceId) -> Replay {
         assert!(event.ticks >= newest, "row {row}: ticks decrease in merge order");
         newest = event.ticks;
         for key in [(false, u64::from(event.thread.0)), (true, event.address)] {
-            // The unknown thread may stand for several.
+            // The unknown thread may represent several threads.
             if key == (false, u64::from(ThreadId::NONE.0)) {
                 continue;
             }
@@ -85,10 +85,10 @@ impl Replay {
         }
     }
 
-    /// Asserts that the snapshot's blocks are those that its events leave live.
+    /// Asserts that the snapshot's blocks are exactly those that its events leave live.
     ///
     /// # Panics
-    /// When they are not.
+    /// When they differ.
     pub fn assert_blocks_of(&self, snapshot: &Snapshot, device: DeviceId) {
         let blocks: Vec<_> = snapshot.blocks.iter().filter(|block| block.device == device).collect();
         let listed: BTreeSet<_> =
@@ -106,7 +106,7 @@ impl Replay {
     }
 }
 
-/// Returns the counts of `device`: all 0 if the snapshot has none.
+/// Returns the counts of `device`: all 0 if the snapshot has no row for it.
 pub fn statistics(snapshot: &Snapshot, device: DeviceId) -> DeviceStatistics {
     let found = snapshot.devices.iter().find(|counts| counts.device == device);
     found.copied().unwrap_or(DeviceStatistics::of(device))

@@ -1,5 +1,5 @@
-//! Requirements of tests that not every machine meets. The build script looks for them, because libtest cannot ignore a test that
-//! already runs: a test with a requirement has `#[cfg_attr(not(real_snapshots), ignore = "needs …")]`, and counts as ignored
+//! Requirements of tests that not every machine meets. The build script checks them, because libtest cannot ignore a test that is
+//! already running: a test with a requirement has `#[cfg_attr(not(real_snapshots), ignore = "needs …")]`, and counts as ignored
 //! where the requirement is not met.
 
 use std::env;
@@ -7,10 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Returns for each requirement the name of its `cfg` and, if it is met, the file that shows this (an empty path where no
-/// file does).
+/// Returns each requirement's `cfg` name and, if the requirement is met, the file that proves it (an empty path if no file
+/// does).
 pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 9] {
-    // One file of the folder, not the folder: cargo would check all of its files before every build.
+    // One file in the folder, not the folder itself, all of whose files cargo would check before every build.
     let real = workspace.join("../shared/oracle/snapshots/real/origins.json");
     [
         ("real_snapshots", real.is_file().then_some(real)),
@@ -28,7 +28,7 @@ pub fn look(workspace: &Path) -> [(&'static str, Option<PathBuf>); 9] {
 /// Returns whether this process can make a program with the set-user-ID or set-group-ID bit and start it as another user: as
 /// root with the needed capabilities, in a temporary folder that is not mounted `nosuid`.
 ///
-/// The tests may run as another user than the one that built them, so such a test checks again.
+/// The tests may run as a different user from the one who built them, so a test with this requirement checks again.
 pub fn can_give_rights() -> bool {
     // CAP_CHOWN, CAP_SETGID and CAP_SETUID.
     const NEEDED: u64 = 1 | 1 << 6 | 1 << 7;
@@ -39,7 +39,7 @@ pub fn can_give_rights() -> bool {
         && value("NoNewPrivs:").is_none_or(|text| text.trim() == "0");
     let Ok(mounts) = fs::read_to_string("/proc/self/mounts") else { return false };
     let Ok(folder) = env::temp_dir().canonicalize() else { return false };
-    // The innermost file system that contains the folder; the last of several with the same mount point.
+    // The innermost mount that contains the folder; the last one if several have the same mount point.
     let mut at = (0, "");
     for mount in mounts.lines() {
         let mut words = mount.split(' ').skip(1);
@@ -53,7 +53,7 @@ pub fn can_give_rights() -> bool {
     may && !at.1.split(',').any(|option| option == "nosuid")
 }
 
-/// Returns the path of a tool that can be run: some are placeholders that only report that the tool is not installed.
+/// Returns the path of a tool if it can be run: some files in `PATH` only report that the tool is not installed.
 fn tool(name: &str) -> Option<PathBuf> {
     let mut command = Command::new(name);
     let status = command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();

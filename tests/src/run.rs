@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// Device events of `cuda_plain`'s `work`: three segments with a block each, of which two are freed.
+/// The number of device events of `cuda_plain`'s `work`: three segments with a block each, of which two are freed.
 const WORK_EVENTS: usize = 10;
 
 /// A temporary folder, the mock driver, and the command that runs with both.
@@ -23,10 +23,10 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Makes the folders.
+    /// Creates the folders.
     ///
     /// # Panics
-    /// When a folder cannot be made, or there is no mock driver.
+    /// When a folder cannot be created, or there is no mock driver.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         Self { folder: tempfile::tempdir().expect("a folder"), driver: mock_cuda::driver_dir() }
@@ -45,13 +45,13 @@ impl Bench {
     /// Runs `memtrack run` with arguments to its end.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// When `memtrack` cannot be started.
     pub fn run(&self, arguments: &[&str]) -> Output {
         self.command().args(arguments).output().expect("memtrack can be started")
     }
 
     /// Runs `memtrack run OPTIONS -o NAME -- PROGRAM FILE`. The program does `cuda_plain`'s `work`, waits for FILE, and ends in a
-    /// way that writes nothing; FILE is made when the recording contains all of the work.
+    /// way that writes nothing; FILE is created when the recording contains all of the work.
     ///
     /// # Panics
     /// When the program ends earlier, or the work is never recorded.
@@ -65,8 +65,8 @@ impl Bench {
         self.run_until(name, options, program, environment, holds_work)
     }
 
-    /// Runs `memtrack run OPTIONS -o NAME -- PROGRAM FILE`. The program waits for FILE, which is made when `is_recorded` is true
-    /// of the recording.
+    /// Runs `memtrack run OPTIONS -o NAME -- PROGRAM FILE`. The program waits for FILE, which is created when `is_recorded`
+    /// returns true for the recording.
     ///
     /// # Panics
     /// When the program ends earlier, or `is_recorded` never becomes true.
@@ -116,7 +116,7 @@ impl Bench {
     }
 }
 
-/// Compiles C that uses threads in a folder; `arguments` select the kind of output.
+/// Compiles a C source that uses threads, in a folder; `arguments` select the kind of output.
 ///
 /// # Panics
 /// When there is no compiler, or it rejects the source.
@@ -135,20 +135,20 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Starts it, and waits until the program is ready.
+    /// Starts the command, and waits until the program is ready.
     ///
     /// # Panics
-    /// When it cannot be started, or ends before.
+    /// When the command cannot be started, or ends before the program is ready.
     pub fn new(bench: &Bench, arguments: &[&str]) -> Self {
         let mut waiting = Self::started(bench, arguments);
         waiting.is_ready();
         waiting
     }
 
-    /// Starts it without waiting.
+    /// Starts the command without waiting.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// When the command cannot be started.
     pub fn started(bench: &Bench, arguments: &[&str]) -> Self {
         let mut command = bench.command();
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -160,7 +160,7 @@ impl Waiting {
     /// Waits until the program is ready.
     ///
     /// # Panics
-    /// When it ends before.
+    /// When the program ends earlier.
     pub fn is_ready(&mut self) {
         assert_eq!(self.line(), "ready");
     }
@@ -168,17 +168,17 @@ impl Waiting {
     /// Returns the next line that the program prints.
     ///
     /// # Panics
-    /// When it cannot be read.
+    /// When the line cannot be read.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("a line");
         line.trim_end().to_owned()
     }
 
-    /// Sends a signal to `memtrack run`, as a user does.
+    /// Sends a signal to `memtrack run`, as a user would.
     ///
     /// # Panics
-    /// When that fails.
+    /// When the signal cannot be sent.
     pub fn send(&self, signal: &str) {
         let sent = Command::new("kill").args(["-s", signal, &self.command.id().to_string()]).status();
         assert!(sent.is_ok_and(|status| status.success()));
@@ -194,21 +194,21 @@ impl Waiting {
         wait_for("the snapshot is there", || snapshot.exists());
     }
 
-    /// Waits for the end, and returns standard error and the exit status.
+    /// Waits until the command ends, and returns its standard error and exit status.
     ///
     /// # Panics
-    /// When it cannot be waited for.
+    /// When the command cannot be waited for.
     pub fn end(self) -> Output {
         self.command.wait_with_output().expect("it ends")
     }
 }
 
-/// Returns standard error.
+/// Returns a command's standard error.
 pub fn stderr_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Counts the lines on standard error, without those that list the holders of memory.
+/// Counts the lines on standard error, except those that list the holders of memory.
 pub fn count_stderr_lines(output: &Output) -> usize {
     let text = stderr_text(output);
     let of_holders =
@@ -219,7 +219,7 @@ pub fn count_stderr_lines(output: &Output) -> usize {
 /// Reads a recording.
 ///
 /// # Panics
-/// When there is none.
+/// When there is no recording, or it cannot be read.
 #[track_caller]
 pub fn load(path: &Path) -> (Snapshot, ReadReport) {
     load_from(BufReader::new(File::open(path).expect("it was recorded"))).expect("it can be read")
@@ -236,17 +236,17 @@ pub fn allocations(snapshot: &Snapshot, device: DeviceId) -> usize {
     events.rows_of(device).filter(|&row| events.action[row] == Action::Alloc).count()
 }
 
-/// Returns whether the recording, which the program still writes, contains all of `work` and a reading of the driver's memory.
+/// Returns whether the recording, which is still being written, contains all of `work` and a reading of the driver's memory.
 pub fn holds_work(snapshot: &Snapshot) -> bool {
     snapshot.events.rows_of(DeviceId(0)).count() == WORK_EVENTS
         && bytes(snapshot, DeviceId::PINNED) == 1 << 16
         && !snapshot.driver.is_empty()
 }
 
-/// Asserts that a recording contains `cuda_plain`'s `work`, which leaves 2 MiB of 6 and pinned memory.
+/// Asserts that a recording contains `cuda_plain`'s `work`, which leaves 2 of 6 MiB and the pinned memory live.
 ///
 /// # Panics
-/// When it does not, or when its completeness is not `whole`.
+/// When a check fails, or when the recording's completeness is not `whole`.
 #[track_caller]
 pub fn assert_work(path: &Path, whole: bool) {
     let (snapshot, report) = load(path);

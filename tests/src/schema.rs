@@ -2,7 +2,7 @@
 //! (`src/bin/memtrack_tested.rs`).
 //!
 //! The schemas are generated and use few keywords of JSON Schema, which this module supports. Any other keyword is an error, so
-//! that none is silently ignored. (Of the crates with full support, `boon` takes 23 s of processor time to build and
+//! that none is silently ignored. (Of the crates with full support, `boon` takes 23 s of CPU time to build and
 //! `jsonschema` 44 s.)
 
 use crate::workspace;
@@ -18,7 +18,7 @@ pub fn folder() -> PathBuf {
 /// Checks JSON output against the schema that it names, which must be the verb's.
 ///
 /// # Errors
-/// The mismatch and its place.
+/// The first mismatch and its place.
 pub fn check_answer(verb: &str, answer: &Value) -> Result<(), String> {
     let named = answer.get("schema").and_then(Value::as_str).ok_or("it names no schema")?;
     if named.split('/').nth(1) != Some(verb) {
@@ -34,7 +34,7 @@ pub fn check_answer(verb: &str, answer: &Value) -> Result<(), String> {
 /// Checks a value against a schema.
 ///
 /// # Errors
-/// The mismatch and its place.
+/// The first mismatch and its place.
 pub fn check(schema: &Value, value: &Value) -> Result<(), String> {
     at(schema, schema, value, "$")
 }

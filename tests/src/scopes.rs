@@ -1,4 +1,4 @@
-//! Shared parts of the tests of scopes: allocates blocks in them, and reads their exact sums from a recording.
+//! Shared parts of the tests of scopes: allocates blocks in scopes, and reads the scopes' exact sums from a recording.
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
@@ -11,10 +11,10 @@ pub fn block(bytes: usize) {
     drop(black_box(Vec::<u8>::with_capacity(bytes)));
 }
 
-/// Returns the bytes and blocks of the heap's scopes whose path ends with `ends`.
+/// Returns the heap's bytes and blocks that were allocated in scopes whose path ends with `ends`.
 ///
 /// # Panics
-/// When the recorder kept no sums.
+/// When the snapshot contains no sums of scopes.
 pub fn sums(snapshot: &Snapshot, ends: &[&str]) -> [u64; 2] {
     let rows = snapshot.scope_sums_of(DeviceId::HOST).expect("the recorder keeps them");
     let is = |id| {

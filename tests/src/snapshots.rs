@@ -6,12 +6,12 @@ use memtrack_core::snapshot::{
     Clock, DeviceStatistics, LiveBlock, Meta, Module, Scope, ScopeKind, Snapshot, Thread,
 };
 
-/// Returns the pickle of a snapshot in PyTorch's form.
+/// Returns the pickle of a snapshot in PyTorch's format.
 pub fn pickle(snapshot: &Snapshot) -> Vec<u8> {
     encoded(snapshot, Encoding::Pickle).expect("a pickle can contain every value")
 }
 
-/// Encodes a snapshot in PyTorch's form.
+/// Encodes a snapshot in PyTorch's format.
 ///
 /// # Errors
 /// When the encoding cannot represent one of its values.
@@ -20,7 +20,7 @@ pub fn encoded(snapshot: &Snapshot, encoding: Encoding) -> std::io::Result<Vec<u
     write(&snapshot, Vec::new(), encoding)
 }
 
-/// Returns an exact event on the host at `ticks`, without stack and scope.
+/// Returns an exact event on the host at `ticks`, without a stack and a scope.
 pub fn event(ticks: u64, action: Action, address: u64, size_bytes: u64) -> Event {
     Event {
         ticks,
@@ -36,7 +36,7 @@ pub fn event(ticks: u64, action: Action, address: u64, size_bytes: u64) -> Event
     }
 }
 
-/// Returns a snapshot without events: one thread, a clock of one tick per nanosecond that starts at 0.
+/// Returns a snapshot without events: it has one thread, and a clock of one tick per nanosecond that starts at 0.
 pub fn empty() -> Snapshot {
     let mut snapshot = Snapshot {
         meta: Meta {
@@ -102,7 +102,7 @@ pub fn small() -> Snapshot {
         frees: 4,
         ..DeviceStatistics::of(DeviceId::HOST)
     };
-    // 1000 + … + 1007, and the even ones of them.
+    // The sum of 1000 to 1007, and the sum of the even numbers among them.
     snapshot.devices = vec![count(8_028, 4_012)];
     snapshot
 }
@@ -122,8 +122,8 @@ pub fn live(alloc: &Event) -> LiveBlock {
     }
 }
 
-/// Returns a snapshot without events and with scopes: 1 to 3 are Net / encoder / matmul, 4 and 5 a backward pass and its
-/// operator loss_grad.
+/// Returns a snapshot without events and with scopes: 1 to 3 are Net / encoder / matmul, 4 and 5 are a backward pass and
+/// its operator loss_grad.
 pub fn scoped() -> Snapshot {
     let mut snapshot = empty();
     let scope = |parent, kind, name: &str| Scope { parent: ScopeId(parent), kind, name: name.into() };

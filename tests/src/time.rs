@@ -1,5 +1,5 @@
 //! Waiting and measuring in tests. A test waits for the event itself, with a limit that only a hang exceeds. It measures speed in
-//! processor time, which does not depend on other programs, and its bounds only detect code that does not end.
+//! processor time, which does not depend on other programs, and its bounds only detect code that does not terminate.
 #![allow(unsafe_code)]
 
 use std::process::Command;
@@ -40,16 +40,16 @@ fn read(clock: libc::clockid_t) -> Duration {
 }
 
 /// The processor time, in seconds, within which a debug build must read or reject a hostile file. A reader that hangs on such
-/// a file exceeds any limit; the others need a small part of it (0.2 s at most). `memtrack` promises 2 s for a release build on
-/// an idle machine, which a test cannot check on other machines.
+/// a file exceeds any limit; every other reader needs a small part of this limit (0.2 s at most). `memtrack` promises 2 s for a
+/// release build on an idle machine, which a test cannot check on other machines.
 pub const READS_SECONDS: u64 = 20;
 
-/// Makes the kernel kill the program after so many `seconds` of processor time.
+/// Makes the kernel kill the program after this many `seconds` of processor time.
 pub fn limited(command: &mut Command, seconds: u64) -> &mut Command {
     use std::os::unix::process::CommandExt;
     let limit = libc::rlimit { rlim_cur: seconds, rlim_max: seconds };
     let set = move || {
-        // SAFETY: a system call that may be made after a fork, with a pointer to the closure's value.
+        // SAFETY: a system call that may be made after a fork, with a pointer to a value in the closure.
         match unsafe { libc::setrlimit(libc::RLIMIT_CPU, &limit) } {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),

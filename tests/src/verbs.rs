@@ -1,4 +1,4 @@
-//! Runs verbs of the command on files.
+//! Runs verbs of `memtrack` on files.
 
 use crate::memtrack;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 /// Runs a verb with its arguments, followed by the file.
 ///
 /// # Panics
-/// When it cannot be started.
+/// When `memtrack` cannot be started.
 pub fn run(arguments: &[&str], file: &Path) -> Output {
     Command::new(memtrack()).args(arguments).arg(file).output().expect("memtrack can be started")
 }
@@ -17,7 +17,7 @@ pub fn run(arguments: &[&str], file: &Path) -> Output {
 /// Runs a verb and returns what it prints.
 ///
 /// # Panics
-/// When its exit code is not 0, or its output is not UTF-8.
+/// When the exit code is not 0, or the output is not UTF-8.
 pub fn text(arguments: &[&str], file: &Path) -> String {
     let output = run(arguments, file);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -33,10 +33,10 @@ pub fn json(arguments: &[&str], file: &Path) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error} {output:?}"))
 }
 
-/// Returns a row's name or, in brackets, the reason why it has none, as in printed reports.
+/// Returns a row's name or, in parentheses, the reason why it has none, as in printed reports.
 ///
 /// # Panics
-/// When it has neither.
+/// When the row has neither.
 pub fn name(row: &Value) -> String {
     row["name"].as_str().map_or_else(
         || format!("({})", row["why_no_name"].as_str().expect("a name or the reason why there is none")),
@@ -47,7 +47,7 @@ pub fn name(row: &Value) -> String {
 /// Runs a verb with `input` on its standard input.
 ///
 /// # Panics
-/// When it cannot be started or waited for.
+/// When `memtrack` cannot be started or waited for.
 pub fn piped(arguments: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(memtrack())
         .args(arguments)
@@ -56,7 +56,7 @@ pub fn piped(arguments: &[&str], input: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("memtrack can be started");
-    // A usage error ends the program before it reads.
+    // Writing fails if a usage error ends the program before it reads.
     let _ = child.stdin.take().expect("it is piped").write_all(input);
     child.wait_with_output().expect("it ends")
 }

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A successful call of a device.
+/// A successful call to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     /// Allocated a segment or reserved a range: address and size.
@@ -43,7 +43,7 @@ fn lock(calls: &Mutex<VecDeque<Call>>) -> MutexGuard<'_, VecDeque<Call>> {
 }
 
 impl<M> Watched<M> {
-    /// Wraps a device. Each of its events is reported as not done for so many `queries`, and then as the device reports it.
+    /// Wraps a device. The first `queries` queries of each event return that it is not done; the device answers later ones.
     pub fn new(inner: M, queries: u32) -> (Self, Places) {
         let calls = Arc::default();
         let places = Places { calls: Arc::clone(&calls), count: 0, live: BTreeMap::new() };
@@ -60,10 +60,10 @@ impl<M> Watched<M> {
 }
 
 impl Places {
-    /// Returns the place of an event; for an out-of-memory event, its free bytes unchanged. Events must come in order.
+    /// Returns the place of an event; for an out-of-memory event, its free bytes unchanged. Events must be passed in order.
     ///
     /// # Panics
-    /// When a segment's event matches no call, or an event is in no segment.
+    /// When a segment's event matches no call, or an event's address is in no segment.
     pub fn of_event(&mut self, entry: &TraceEntry) -> Offset {
         let at = entry.address;
         let segment = |call: Call| matches!(call, Call::Allocate(address, _) if address == at);
@@ -90,7 +90,7 @@ impl Places {
     /// Returns the place of an address.
     ///
     /// # Panics
-    /// When it is in no segment and no range.
+    /// When the address is in no segment and no range.
     pub fn find(&self, address: u64) -> Offset {
         let (start, (size, number)) = self.live.range(..=address).next_back().expect("there is a segment");
         assert!(address - start < *size, "{address:#x} is in no segment");

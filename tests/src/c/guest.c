@@ -1,4 +1,4 @@
-/* Programs that memtrack must survive, one way per run: see tests/tests/cli/run_guests.rs. */
+/* Unusual programs that must run correctly under memtrack, one scenario per run: see tests/tests/cli/run_guests.rs. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@ static void allocate(int times) {
     }
 }
 
-/* Returns a stack of so many bytes above guard pages. */
+/* Returns a stack of this many bytes above guard pages. */
 static char *stack_of(size_t bytes) {
     const size_t guard = 65536;
     char *all = mmap(0, bytes + guard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -141,14 +141,14 @@ static int cancels(void) {
     return result == PTHREAD_CANCELED || pthread_mutex_trylock(&lock) != 0;
 }
 
-/* A daemon that closes all files, and whose data file then gets the descriptor of stderr. */
+/* Closes all files, as daemons do, and opens a data file, which gets the descriptor of stderr. */
 static int opens_data_as_stderr(void) {
     for (int number = 0; number < 4096; number++) close(number);
     open("/dev/null", O_RDWR);
     open("/dev/null", O_RDWR);
     if (open("data", O_CREAT | O_TRUNC | O_RDWR, 0644) != 2) return 3;
     int is_written = write(2, "data", 4) == 4;
-    /* Enough for the stream to notice that its file is closed. */
+    /* Enough allocations for memtrack to notice that the file of its stream is closed. */
     allocate(6000);
     sleep(1);
     return write(2, "data", 4) == 4 && is_written ? 0 : 4;
@@ -170,7 +170,7 @@ static int forks_without_fork_handlers(void) {
     return failed;
 }
 
-/* Frees all that it allocates, and runs long enough for the recording to be written once. */
+/* Frees everything that it allocates, and sleeps long enough for memtrack to write to the recording meanwhile. */
 static int frees_all(void) {
     for (int times = 0; times < 3000; times++) free(memset(malloc(100), 1, 100));
     sleep(1);

@@ -1,4 +1,4 @@
-/* Collects a result in many steps and frees it at the end, unless it is killed first. */
+/* Collects results in many steps and frees them at the end, unless the program is killed first. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

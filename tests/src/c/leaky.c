@@ -1,4 +1,4 @@
-/* Leaks on purpose if the first argument is `leaks`, and otherwise not. */
+/* Leaks on purpose, but only if the first argument is `leaks`. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ __attribute__((noinline)) static char *make_record(int request) {
     return record;
 }
 
-/* Fills a cache in the beginning, which stays. */
+/* Fills a cache during the first requests, and keeps it. */
 static void look_up(int request) {
     char **page = &cache[request % PAGES];
     if (!*page) {
@@ -27,7 +27,7 @@ static void look_up(int request) {
     }
 }
 
-/* Grows a block, which moves each time. */
+/* Grows a block, which moves it each time. */
 static void remember(int request) {
     size_t wanted = (size_t)(request + 1) * 4096;
     if (wanted > history_room) {
@@ -37,7 +37,7 @@ static void remember(int request) {
     history[wanted - 1] = 1;
 }
 
-/* Fills a batch and empties it. */
+/* Adds a block to a batch, and empties the batch when it is full. */
 static void collect(void) {
     batch[in_batch++] = malloc(ANSWER);
     if (in_batch == BATCH) {

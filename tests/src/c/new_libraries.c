@@ -16,7 +16,7 @@ static void *old_thread(void *number) {
     void *blocks[64] = {0};
     for (int round = 0; round < ROUNDS; round++) {
         pthread_barrier_wait(&barrier);
-        pthread_barrier_wait(&barrier); /* libraries were loaded in between */
+        pthread_barrier_wait(&barrier); /* the main thread loads libraries in between */
         for (int i = 0; i < 5000; i++) {
             free(blocks[i & 63]);
             blocks[i & 63] = malloc(16 + (i * 37 + n) % 100000);

@@ -1,5 +1,5 @@
-/* A library with a pool of threads: its constructor starts them and waits for their first work, in which they compete for
-   the same addresses. */
+/* A library with a pool of threads: its constructor starts the threads and waits for their first work, in which they
+   compete for the same addresses. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 //! Shared parts of programs that link memtrack's CUDA hook and record themselves on the mock driver: they compare the
-//! recording with the mock's books.
+//! recording with the mock's counts.
 #![allow(dead_code, missing_docs)]
 
 use crate::client;
@@ -25,7 +25,7 @@ pub fn live_and_segment_bytes(snapshot: &Snapshot, device: DeviceId) -> (u64, u6
     (blocks.map(|block| block.size_bytes).sum(), segments.map(|segment| segment.size_bytes).sum())
 }
 
-/// Asserts that a device's recorded blocks, segments and sums agree with the mock's books.
+/// Asserts that a device's recorded blocks, segments and sums agree with the mock's counts.
 #[track_caller]
 pub fn assert_agrees_with_mock(device: i32) {
     let snapshot = snapshot();

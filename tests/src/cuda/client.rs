@@ -1,5 +1,5 @@
-//! A small client of the CUDA driver, like cudarc: opens the library late and looks up every function by name. It does not
-//! depend on memtrack, so programs that do not link memtrack include it too.
+//! A small client of the CUDA driver, like cudarc: opens the library on first use and looks up every function by name. It
+//! does not depend on memtrack, so programs that do not link memtrack can include it too.
 #![allow(dead_code, missing_docs, unsafe_code)]
 
 use std::ffi::{CStr, CString, c_void};
@@ -15,7 +15,7 @@ pub const OUT_OF_MEMORY: i32 = 2;
 fn library() -> *mut c_void {
     static LIBRARY: OnceLock<usize> = OnceLock::new();
     *LIBRARY.get_or_init(|| {
-        // SAFETY: a C string; the library may be opened at any time.
+        // SAFETY: the name is a C string, and the library may be opened at any time.
         let handle = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         assert!(!handle.is_null(), "there is no driver");
         handle as usize
@@ -78,20 +78,20 @@ macro_rules! call {
 }
 pub(crate) use {call, call_at};
 
-/// Returns one number of the mock's books.
+/// Returns one of the mock's counts.
 pub fn count(device: i32, kind: i32, what: i32) -> i64 {
-    // SAFETY: the type is that of its declaration in the mock.
+    // SAFETY: the type is that of the function's declaration in the mock.
     let function: extern "C" fn(i32, i32, i32) -> i64 =
         unsafe { std::mem::transmute(symbol("memtrack_mock_count")) };
     function(device, kind, what)
 }
 
-/// Returns the live bytes by the mock's books: -1 for all devices, -2 for the host.
+/// Returns a device's live bytes by the mock's counts; the device is -1 for all devices, and -2 for the host.
 pub fn live_bytes(device: i32) -> u64 {
     count(device, -1, 2) as u64
 }
 
-/// Starts the driver and makes the primary context of a device current.
+/// Initializes the driver and makes the primary context of a device current.
 pub fn begin(device: i32) -> u64 {
     call!(cuInit(0 => u32)).expect("the driver starts");
     let mut context = 0;

@@ -1,4 +1,4 @@
-//! Longer endings of `cuda_plain`: with a signal handler, with exit handlers, with a child that is killed.
+//! Longer endings of `cuda_plain`: by a signal that it handles, with exit handlers, with a child that is killed.
 
 use crate::client;
 use std::io::Write;
@@ -13,7 +13,7 @@ extern "C" fn count(_signal: i32) {
     SIGNALS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Installs a handler that counts `SIGUSR2`.
+/// Installs a handler that counts `SIGUSR2` signals.
 pub fn handle_the_signal() {
     // SAFETY: the handler adds to an atomic and does nothing else.
     unsafe { libc::signal(libc::SIGUSR2, count as *const () as usize) };
@@ -45,8 +45,8 @@ extern "C" fn free_the_second() {
     client::free(LEFT[1].load(Ordering::Relaxed)).expect("the block is live");
 }
 
-/// Allocates two blocks after `work`, which exit handlers free: one is registered before the driver's first use, and one
-/// after it.
+/// Runs `work`, and allocates two blocks that exit handlers free: one handler is registered before the driver is first
+/// used, and the other afterwards.
 pub fn free_at_exit(work: fn()) {
     // SAFETY: the handlers are plain functions.
     unsafe { libc::atexit(free_the_first) };
@@ -75,7 +75,7 @@ pub fn be_killed_at_work(count: usize) {
             });
         }
         done.wait();
-        // SAFETY: a signal to this process.
+        // SAFETY: sends a signal to this process.
         unsafe { libc::raise(libc::SIGKILL) };
     });
 }

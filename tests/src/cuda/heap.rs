@@ -38,7 +38,7 @@ fn every_function(keep: &mut Vec<usize>) {
             keep.push(block.addr());
         }
         assert_eq!(*blocks[1].0.cast::<u8>(), 7);
-        // Similar blocks that are freed, in ways that are easy to get wrong.
+        // Similar blocks that are freed, in ways that a recorder easily gets wrong.
         libc::free(libc::malloc(11 * MILLION));
         libc::free(libc::calloc(12, MILLION));
         assert!(libc::realloc(libc::malloc(13 * MILLION), 0).is_null());
@@ -68,7 +68,7 @@ fn many_threads() {
     drop(kept);
 }
 
-/// Does all of it; the large blocks of `every_function` stay live.
+/// Does all of the work; the large blocks of `every_function` stay live.
 pub fn work() {
     let mut keep = Vec::new();
     every_function(&mut keep);

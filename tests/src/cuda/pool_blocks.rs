@@ -30,7 +30,7 @@ pub fn blocks() {
     record_free(DEVICE, StreamId(0), segment, 1 << 20);
     record_free(DEVICE, StreamId(0), segment + (4 << 20), 2 << 20);
     assert_eq!(live_and_segment_bytes(&snapshot(), DEVICE), (1000, SEGMENT + 1000));
-    // A block that is never reported as free ends with its segment.
+    // A block that is never reported as freed is freed with its segment.
     record_alloc(DEVICE, StreamId(0), segment + 512, 4096);
     client::free(segment).expect("the block is live");
     assert_eq!(live_and_segment_bytes(&snapshot(), DEVICE), (1000, 1000));

@@ -1,4 +1,4 @@
-//! Every way in which a program starts another and waits for it.
+//! Every way in which a program starts another program and waits for it.
 
 use std::ffi::{CString, c_char};
 use std::os::unix::process::CommandExt;
@@ -9,7 +9,7 @@ unsafe extern "C" {
     static environ: *const *mut c_char;
 }
 
-/// Starts a program with arguments in one of these ways; it must succeed.
+/// Starts a program with arguments in the given way; the program must succeed.
 pub fn start(way: &str, program: &str, arguments: &[&str]) {
     let line = format!("exec '{program}' {}", arguments.join(" "));
     let line = CString::new(line).expect("a line");
@@ -21,7 +21,7 @@ pub fn start(way: &str, program: &str, arguments: &[&str]) {
     pointers.push(null_mut());
     let (path, pointers) = (words[0].as_ptr(), pointers.as_ptr());
     let mut child = 0;
-    // SAFETY: C strings, and null-terminated lists of them; the child of a fork only calls `exec`.
+    // SAFETY: C strings, and null-terminated lists of C strings; a forked child only calls `execvp` and `_exit`.
     unsafe {
         match way {
             "posix_spawn" => {
