@@ -79,7 +79,7 @@ impl Client {
         unsafe { self.get::<unsafe extern "C" fn()>(name)() };
     }
 
-    /// Calls a function that takes a device and a pool's id. The id is a C struct of two integers, which by value is passed as two.
+    /// Calls a function that takes a device and a pool's id. The id is a C struct that is passed by value like two integers.
     ///
     /// # Panics
     /// When the library lacks the function.

@@ -35,14 +35,14 @@ fn main() {
         ["signal", number, file] => {
             work();
             wait_for_file(file);
-            // SAFETY: a signal to this process.
+            // SAFETY: sends a signal to this process.
             unsafe { libc::raise(number.parse().expect("a number")) };
         }
-        // A signal that no process sends.
+        // A fault: a signal that no process sends.
         ["crash", file] => {
             work();
             wait_for_file(file);
-            // SAFETY: none: no memory is mapped there, and the fault must end the process.
+            // SAFETY: unsound on purpose: no memory is mapped at this address, and the fault must end the process.
             unsafe { std::ptr::without_provenance_mut::<u8>(16).write_volatile(1) };
         }
         ["own_handler", "before"] => {
@@ -84,7 +84,7 @@ fn main() {
         }
         ["heap_and_fork"] => {
             heap::work();
-            // SAFETY: the child uses the heap, and ends.
+            // SAFETY: the child uses the heap, and exits.
             match unsafe { libc::fork() } {
                 0 => {
                     let kept = vec![1_u8; 33_000_000];
@@ -97,7 +97,7 @@ fn main() {
         ["heap_block", bytes] => {
             std::mem::forget(vec![1_u8; bytes.parse().expect("a size")]);
         }
-        // Starts itself as a program that allocates a block of the heap.
+        // Starts this program again to allocate a block on the heap.
         ["heap_and_start", way, bytes] => {
             let program = std::env::current_exe().expect("this program's path");
             starts::start(way, program.to_str().expect("a name"), &["heap_block", bytes]);
@@ -107,7 +107,7 @@ fn main() {
             work();
             assert_eq!(client::alloc(1 << 40), Err(client::OUT_OF_MEMORY));
         }
-        // The heap refuses a request and sets `errno`.
+        // The heap fails a request and sets `errno`.
         ["heap_refused"] => {
             let kept = vec![1_u8; 33_000_000];
             // SAFETY: a request that no heap can satisfy, and this thread's `errno`.
@@ -119,7 +119,7 @@ fn main() {
             assert!(block.is_null() && errno == libc::ENOMEM, "{errno}");
             std::hint::black_box(&kept);
         }
-        // Runs out of memory repeatedly until the file exists, and prints how often.
+        // Runs out of memory repeatedly until the file exists, and prints the number of times.
         ["oom_until", file] => {
             work();
             let mut times = 0;
@@ -127,7 +127,7 @@ fn main() {
             while !Path::new(file).exists() && begun.elapsed() < HANG {
                 assert_eq!(client::alloc(1 << 40), Err(client::OUT_OF_MEMORY));
                 times += 1;
-                // No pause between the first ones.
+                // There is no pause between the first attempts.
                 std::thread::sleep(Duration::from_millis(if times < 20 { 0 } else { 20 }));
             }
             println!("{times}");
@@ -157,7 +157,7 @@ fn main() {
             );
             panic!("{failed}");
         }
-        // By a variadic function, with more arguments than registers.
+        // Calls `exec` through a variadic function, with more arguments than fit into registers.
         ["exec_list"] => {
             work();
             let path = own_path();
@@ -233,11 +233,11 @@ fn main() {
     }
 }
 
-/// How long the program waits for the test, which ends it long before. The same as `memtrack_tests::time::HANG`, but this
-/// program does not link that crate.
+/// The time that the program waits for the test at most; the test normally ends it long before. The value is that of
+/// `memtrack_tests::time::HANG`, whose crate this program does not link.
 const HANG: Duration = Duration::from_secs(15 * 60);
 
-/// Waits until the test has made a file.
+/// Waits until the test has created a file.
 fn wait_for_file(file: &str) {
     let begun = Instant::now();
     while !Path::new(file).exists() && begun.elapsed() < HANG {
@@ -261,7 +261,7 @@ fn pools() {
     client::alloc_async(4 << 20, stream).expect("memory");
     let large = client::alloc_async(20 << 20, stream).expect("memory");
     client::free_async(large, stream).expect("the block is live");
-    // At the end of a context the driver's memory is always queried.
+    // When a context ends, memtrack always queries the driver's memory.
     client::end_of_a_context();
 }
 
@@ -276,7 +276,7 @@ fn vfork() {
     work();
     let (path, word) = (own_path(), c"work");
     let arguments = [path.as_ptr(), word.as_ptr(), null()];
-    // SAFETY: the child only makes a system call, or ends.
+    // SAFETY: the child only calls `execv` or `_exit`.
     match unsafe { libc::vfork() } {
         -1 => panic!("no vfork"),
         // SAFETY: C strings, terminated by null.
@@ -301,7 +301,7 @@ fn status_of(child: i32) -> i32 {
 
 fn fork() {
     work();
-    // SAFETY: the child makes driver calls that the mock allows (a real driver would refuse them), and ends.
+    // SAFETY: the child makes driver calls that the mock allows (a real driver would refuse them), and exits.
     match unsafe { libc::fork() } {
         -1 => panic!("no fork"),
         0 => {

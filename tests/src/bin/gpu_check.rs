@@ -1,4 +1,4 @@
-//! Prints a table that requires a real GPU: memtrack's sums beside the driver's, and the cost of recording per call.
+//! Prints a table that requires a real GPU: memtrack's sums next to the driver's, and the cost of recording per call.
 //! `tests/gpu/check.sh` runs it. It also runs on the mock driver, where the last part measures the mock.
 //!
 //! Exits with 1 if memtrack's sums differ from the requested bytes, or exceed the driver's.
@@ -14,7 +14,7 @@ use memtrack_core::cuda::{gpus, hook_is_in_place, mem_get_info, pool_statistics,
 use memtrack_core::event::DeviceId;
 use memtrack_core::recorder::Options;
 
-/// Sizes from less than any granularity to more than the largest.
+/// Sizes from below the smallest granularity to above the largest.
 const SIZES: [usize; 12] = [
     1,
     500,
@@ -85,17 +85,17 @@ fn used() -> Result<u64, Box<dyn Error>> {
     Ok(mem_get_info(0)?.used_bytes())
 }
 
-/// Compares plain allocations with the loss of free device memory: the difference is the driver's rounding.
+/// Compares plain allocations with the decrease in free device memory: the difference is the driver's rounding.
 #[allow(unsafe_code)]
 fn plain(table: &mut Table) -> Result<(), Box<dyn Error>> {
     let before = used()?;
     let mut addresses = Vec::new();
     for size in SIZES {
         let start = used()?;
-        // SAFETY: never read, and freed below.
+        // SAFETY: the memory is never read, and is freed below.
         addresses.push(unsafe { result::malloc_sync(size) }?);
         let gained = live() - SIZES.iter().take(addresses.len() - 1).map(|&size| size as u64).sum::<u64>();
-        // An allocation that fits into a granule with earlier ones costs no free memory: shown, but not checked.
+        // An allocation that fits into a granule of earlier ones takes no free memory, so this row is not checked.
         let lost = used()?.saturating_sub(start);
         println!(
             "{:<44} {gained:>14} {lost:>14} {:>14}",
@@ -107,14 +107,14 @@ fn plain(table: &mut Table) -> Result<(), Box<dyn Error>> {
     table.exact("all, beside what was asked for", live(), requested);
     table.row("all, beside cuMemGetInfo", live(), used()?.saturating_sub(before));
     for address in addresses {
-        // SAFETY: allocated above.
+        // SAFETY: the memory was allocated above.
         unsafe { result::free_sync(address) }?;
     }
     table.exact("after all frees", live(), 0);
     Ok(())
 }
 
-/// Compares pool memory with the pool's own numbers.
+/// Compares pool memory with the pool's statistics.
 fn pooled(table: &mut Table, stream: &Arc<CudaStream>) -> Result<(), Box<dyn Error>> {
     reset_pool_peaks(0)?;
     let before = pool_statistics(0)?.used.current_bytes;
@@ -132,14 +132,14 @@ fn pooled(table: &mut Table, stream: &Arc<CudaStream>) -> Result<(), Box<dyn Err
 
 #[allow(unsafe_code)]
 fn plain_pair() -> Result<(), Box<dyn Error>> {
-    // SAFETY: never read, and freed at once.
+    // SAFETY: the memory is never read, and is freed at once.
     unsafe { result::free_sync(black_box(result::malloc_sync(1 << 20)?)) }?;
     Ok(())
 }
 
 #[allow(unsafe_code)]
 fn pooled_pair(stream: &Arc<CudaStream>) -> Result<(), Box<dyn Error>> {
-    // SAFETY: never read, and freed on the stream that it was allocated on.
+    // SAFETY: the memory is never read, and is freed on the stream that it was allocated on.
     unsafe {
         let address = black_box(result::malloc_async(stream.cu_stream(), 1 << 20)?);
         result::free_async(address, stream.cu_stream())?;
@@ -147,7 +147,7 @@ fn pooled_pair(stream: &Arc<CudaStream>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints the median of eleven measurements with and without recording, in turns, so that noise affects both alike.
+/// Prints the median of eleven measurements each with and without recording, alternating, so that noise affects both alike.
 fn cost(
     what: &str,
     rounds: u32,

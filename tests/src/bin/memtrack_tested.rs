@@ -1,4 +1,4 @@
-//! The command as tests run it: `memtrack-cli/src/main.rs`, and a check of its `--json` output. Output that violates its schema
+//! The command as tests run it: `memtrack-cli/src/main.rs`, plus a check of its `--json` output. Output that violates its schema
 //! is reported on standard error, and the exit code is one that no test expects.
 
 use memtrack_tests::schema::check_answer;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-/// The size of the largest output that is checked; tests of bounds on memory make larger ones.
+/// The size of the largest output that is checked; tests of memory bounds print larger outputs.
 const MAX_BYTES: usize = 4 << 20;
 
 /// The exit code for output that violates its schema.
@@ -24,7 +24,7 @@ const WRITERS: [&str; 8] = [
     "view",
 ];
 
-/// A writer that also keeps a copy.
+/// A writer that also keeps a copy of its output, unless the output exceeds [`MAX_BYTES`].
 struct Copying<W> {
     to: W,
     copy: Option<Vec<u8>>,
@@ -48,7 +48,7 @@ impl<W: Write> Write for Copying<W> {
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
     let words = arguments.iter().map(|argument| argument.to_str().unwrap_or_default());
-    // The rest are the arguments of the program that `memtrack run` starts.
+    // The words after `--` belong to the program that `memtrack run` starts.
     let words: Vec<&str> = words.skip(1).take_while(|&word| word != "--").collect();
     let verb = words.first().copied().unwrap_or_default().replace('_', "-");
     // These formats are not memtrack's and have no schema.
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     let code =
         memtrack_cli::run(arguments.iter().cloned(), &mut io::stdin().lock(), &mut stdout, &mut stderr);
     let _ = stdout.flush();
-    // After a usage error both are empty.
+    // A copy that was not kept counts as empty, and is not checked.
     let (printed, hints) = (stdout.copy.unwrap_or_default(), stderr.copy.unwrap_or_default());
     let answer = match &*verb {
         "run" if is_checked => file_of_run(&words),
@@ -86,7 +86,7 @@ fn checked(verb: &str, answer: &[u8]) -> Result<(), String> {
     }
     match serde_json::from_slice::<Value>(answer) {
         Ok(answer) => check_answer(verb, &answer),
-        // A closed pipe contains only the beginning.
+        // If the reader closed the pipe, only the beginning was written.
         Err(error) if error.is_eof() => Ok(()),
         Err(error) => Err(error.to_string()),
     }
@@ -99,7 +99,7 @@ fn file_of_run(arguments: &[&str]) -> Vec<u8> {
     file.and_then(|file| std::fs::read(file).ok()).unwrap_or_default()
 }
 
-/// Returns the JSON output after the hints.
+/// Returns the JSON output that follows the hints on standard error.
 fn beginning_with_schema(hints: Vec<u8>) -> Vec<u8> {
     let text = String::from_utf8_lossy(&hints).into_owned();
     text.find("{\n  \"schema\"").map(|begin| text.as_bytes()[begin..].to_vec()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! `snapshot_run FILE`: a program that dumps a snapshot of itself, the same each time except for times and source lines.
+//! `snapshot_run FILE`: a program that dumps a snapshot of itself, identical in each run except for times and lines.
 //! Pools on two devices report at fixed addresses. `fixtures/snapshots/recorded` contains one such dump, and PyTorch's reports
 //! on it.
 
@@ -31,7 +31,7 @@ fn model(layers: u64) {
 fn forward(layer: u64) {
     let at = ACTIVATIONS + layer * 6 * MIB;
     recorder::record_alloc(FIRST, MAIN, at, 6 * MIB - 1000);
-    // A short-lived block: its place is free afterwards.
+    // A short-lived block, whose memory is free afterwards.
     recorder::record_alloc(FIRST, MAIN, ACTIVATIONS + 56 * MIB, 3 * MIB);
     recorder::record_free(FIRST, MAIN, ACTIVATIONS + 56 * MIB, 3 * MIB);
 }
@@ -54,7 +54,7 @@ fn step() {
     }
 }
 
-/// A copy that another stream may still use, and an expandable segment that grows and shrinks.
+/// Frees a block that another stream may still use; grows and shrinks an expandable segment.
 #[track_memory(name = "Größe ⊕ \"copy\" it's")]
 fn copy() {
     recorder::record_segment_map(FIRST, SIDE, COPIES, 20 * MIB);
@@ -86,7 +86,7 @@ fn work() {
     step();
     copy();
     too_much();
-    // A short-lived segment with its blocks; and memory older than the recording.
+    // A short-lived segment with its block, and a free of memory that is older than the recording.
     recorder::record_segment_alloc(SECOND, MAIN, OTHER, 30 * MIB);
     recorder::record_alloc(SECOND, MAIN, OTHER + 4096, 20 * MIB);
     recorder::record_free(SECOND, MAIN, OTHER + 4096, 20 * MIB);

@@ -1,4 +1,4 @@
-//! Snapshots on demand and when memory runs out, and the observers that are notified.
+//! Snapshots on demand and when memory runs out, and out-of-memory observers.
 
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc, record_free, record_oom};
@@ -30,7 +30,7 @@ fn ooms(snapshot: &Snapshot) -> usize {
     snapshot.events.action.iter().filter(|&&action| action == Action::Oom).count()
 }
 
-/// Calls `meanwhile` while three threads allocate and free, each on another device.
+/// Calls `meanwhile` while three threads allocate and free, each on a different device.
 fn beside_threads(meanwhile: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     let ready = AtomicUsize::new(0);
@@ -44,7 +44,7 @@ fn beside_threads(meanwhile: impl FnOnce()) {
                     match round {
                         _ if stop.load(Ordering::Relaxed) => break,
                         1000 => drop(ready.fetch_add(1, Ordering::Relaxed)),
-                        // Slowly from here on: a dump visits all events.
+                        // Slows down from here on, because a dump visits all events.
                         1000.. if round % 20 == 0 => thread::sleep(Duration::from_millis(1)),
                         _ => {}
                     }
@@ -64,7 +64,7 @@ fn beside_threads(meanwhile: impl FnOnce()) {
     });
 }
 
-/// Each dump is of one moment, in every format, even with several dumps in parallel.
+/// Each dump shows a single moment, in every format, even with several dumps in parallel.
 pub fn beside_threads_that_record(folder: &str) {
     let folder = Path::new(folder);
     memtrack_core::start_monitor_with(&Options::new().without_host_heap().max_entries(1 << 22)).unwrap();
@@ -124,7 +124,7 @@ pub fn without_a_monitor(folder: &str) {
     assert_eq!(folder.read_dir().unwrap().count(), 0);
 }
 
-/// The pictures show the code that holds memory.
+/// The plots show the code that holds memory.
 pub fn usage(folder: &str) {
     let folder = Path::new(folder);
     memtrack_core::start_monitor_with(&Options::new().without_host_heap()).unwrap();
@@ -143,18 +143,18 @@ fn place_that_holds() {
     black_box(());
 }
 
-/// Memory runs out ten times beside threads that record; the recorder dumps eight times.
+/// Memory runs out ten times while other threads record; the recorder dumps eight times.
 pub fn oom(path: &str) {
     let options = Options::new().without_host_heap().max_entries(1 << 22).dump_on_oom(path);
     memtrack_core::start_monitor_with(&options).unwrap();
     record_alloc(DEVICE, STREAM, 4096, 4 << 20);
     beside_threads(|| (1..=10).for_each(|round| run_out(round << 20)));
     drop(memtrack_core::stop());
-    // Another session has other dumps.
+    // A new session writes dumps again, to another path.
     memtrack_core::start_monitor_with(&Options::new().dump_on_oom("again.pickle.gz")).unwrap();
     run_out(77);
     drop(memtrack_core::stop());
-    // Nothing is monitored: nothing is dumped.
+    // While nothing is monitored, nothing is dumped.
     run_out(78);
 }
 
@@ -166,8 +166,8 @@ pub fn oom_without_a_folder() {
     assert_eq!(ooms(memtrack_core::stop().snapshot()), 1);
 }
 
-/// Observers panic, allocate, run out of memory themselves, dump, detach and attach: all are called, in order, and the
-/// caller that reported the event is not affected.
+/// Observers panic, allocate, run out of memory, dump, and attach and detach others: all are called, in order, and the
+/// code that reported the event is not affected.
 pub fn observers(folder: &str) {
     let notified: Arc<Mutex<Vec<(&str, u64)>>> = Arc::default();
     let note = |name: &'static str| {
@@ -195,7 +195,7 @@ pub fn observers(folder: &str) {
         let note = note("allocates");
         move |oom| {
             let block = black_box(vec![1_u8; 123_457]);
-            // An observer that runs out of memory is recorded, and no observer is notified again.
+            // If an observer runs out of memory, this is recorded, but no observer is notified.
             run_out(1000 + oom.requested_bytes);
             drop(block);
             note(oom);
@@ -236,7 +236,7 @@ impl Drop for PanicsWhenDropped {
     }
 }
 
-/// Threads run out of memory, attach and detach concurrently.
+/// Threads concurrently run out of memory, and attach and detach observers.
 pub fn observer_storm() {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     attach_out_of_memory_observer(|_| {

@@ -1,4 +1,4 @@
-//! The ways in which a program ends, and checks of its recording.
+//! The ways in which a program or a session ends, and sessions that follow one another.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Context, Options, record_alloc};
@@ -54,8 +54,8 @@ pub fn end(how: &str, path: &str) {
     drop(live);
 }
 
-/// Streams events with addresses 1, 2, 3 … from three threads on a device each, until killed. The progress of each thread
-/// is in the file `progress`, which survives the process because it is mapped.
+/// Streams events with addresses 1, 2, 3 … from three threads, each on one device, until killed. The progress of each
+/// thread is in the file `progress`, which survives the process because it is mapped.
 pub fn stream_until_killed(path: &str, progress: &str) {
     let mut file = std::fs::OpenOptions::new()
         .read(true)
@@ -88,7 +88,7 @@ pub fn stream_until_killed(path: &str, progress: &str) {
             thread::spawn(move || {
                 for address in 1_u64.. {
                     record_alloc(DeviceId(number as u16), STREAM, address, 16);
-                    // SAFETY: the mapping is never removed, and each thread writes another word.
+                    // SAFETY: the mapping is never removed, and each thread writes a different word.
                     unsafe { (map as *mut u64).add(number).write_volatile(address) };
                 }
             })
@@ -104,7 +104,7 @@ pub fn stream_and_wait(path: &str) {
     thread::sleep(memtrack_tests::time::HANG);
 }
 
-/// Caught panics cause writes in between; no event may be written twice.
+/// Caught panics cause writes while the stream runs; no event may be written twice.
 pub fn stream_after_panics(path: &str) {
     std::panic::set_hook(Box::new(|_| {}));
     memtrack_core::start_monitor_with(&Options::new().stream_to(path).without_host_heap()).unwrap();
@@ -128,7 +128,7 @@ pub fn restart() {
     let small = black_box(vec![1_u8; 1234]);
     let second = memtrack_core::stop();
     assert!(second.snapshot().blocks.iter().all(|block| block.size_bytes != 333_333));
-    // A sample of the previous session is not a sample of this one.
+    // A block sampled in the previous session is not a sample in this one.
     memtrack_core::start_monitor_with(&Options::new()).unwrap();
     drop(small);
     drop(old);
@@ -139,7 +139,7 @@ pub fn restart() {
     assert_eq!(third.snapshot().events.len(), 1, "the free of the large block");
 }
 
-/// With the allocator installed no warning is printed, whichever monitors join.
+/// With the allocator installed, no warning is printed, whichever monitors join the session.
 pub fn no_warning() {
     memtrack_core::start_monitor_with(&Options::new().without_host_heap().context(Context::None)).unwrap();
     memtrack_core::start_monitor();
@@ -155,7 +155,7 @@ pub fn many_panics(path: &str) {
     std::panic::set_hook(Box::new(|_| {}));
     memtrack_core::start_monitor_with(&Options::new().exact().output(path)).unwrap();
     (1..=100_000).for_each(|address| record_alloc(DEVICE, STREAM, address, 8));
-    // Each write replaces the file by another one.
+    // Each write replaces the file with a new one.
     let mut files = std::collections::BTreeSet::new();
     for _ in 0..20 {
         assert!(catch_unwind(|| panic!("caught")).is_err());

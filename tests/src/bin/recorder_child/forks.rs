@@ -28,9 +28,9 @@ fn allocations(snapshot: &Snapshot, size: usize) -> usize {
     events.filter(|event| event.action == Action::Alloc && event.size_bytes == size as u64).count()
 }
 
-/// Forks; the child runs `child` and exits with the returned code, without destructors and exit handlers.
+/// Forks; the child runs `child` and exits with the returned code, without running destructors or exit handlers.
 fn fork(child: impl FnOnce() -> i32) -> libc::pid_t {
-    // SAFETY: the child continues with this thread only; the test checks that what it uses is safe there.
+    // SAFETY: the child continues with this thread only; the test checks that everything it calls is safe there.
     match unsafe { libc::fork() } {
         0 => {
             let code = child();
@@ -46,7 +46,7 @@ fn wait(child: libc::pid_t) {
     assert_eq!(status_of(child), 0, "the child's status");
 }
 
-/// Parent and child write a file each; the child ends by `exit`.
+/// Parent and child each write a file; the child ends with `exit`.
 pub fn files(path: &str) {
     memtrack_core::start_monitor_with(&Options::new().output(path)).unwrap();
     let _around = memtrack_core::scope::module("around");
@@ -66,7 +66,7 @@ pub fn files(path: &str) {
 
 /// memtrack's memory in a child: at first the part that the child still uses, then also new tables.
 pub fn own_bytes_in_the_child() {
-    /// A reserve, which the child has like its parent.
+    /// The size of a reserve that the child also has.
     const RESERVE: i64 = 8 << 20;
     memtrack_core::start_monitor_with(&Options::new().exact()).unwrap();
     let _around = memtrack_core::scope::module("around");
@@ -82,7 +82,7 @@ pub fn own_bytes_in_the_child() {
     drop(memtrack_core::stop());
 }
 
-/// Forks while other threads are at any point in hooks, and records and stops in the child.
+/// Forks while other threads are at arbitrary points in hooks, and records and stops in the child.
 pub fn storm() {
     memtrack_core::start_monitor_with(&Options::new().exact().max_entries(20_000)).unwrap();
     let done = Arc::new(AtomicBool::new(false));
@@ -128,7 +128,7 @@ pub fn storm() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Forks while other threads register values, and scans in the child, where only the values of its thread are registered.
+/// Forks while other threads register values, and scans in the child, where only values of the forking thread are registered.
 pub fn cycles() {
     use memtrack_core::cycles::{NotScanned, enable, find, register};
     enable();
@@ -155,7 +155,7 @@ pub fn cycles() {
             enable();
             let of_child = Arc::new(5_u32);
             register(&of_child);
-            // Values of this thread remain registered; values shared by threads are the parent's.
+            // Values of this thread remain registered; values shared by threads remain so only in the parent.
             let values = find().map(|report| report.values);
             i32::from(!off || values != Ok(2))
         });
@@ -166,7 +166,7 @@ pub fn cycles() {
     assert!(find().is_ok_and(|report| report.values == 2));
 }
 
-/// `stop` in the child ends the session it inherited, and it can begin another.
+/// `stop` in the child ends the inherited session, and the child can begin another.
 pub fn stop_in_the_child() {
     memtrack_core::start_monitor_with(&Options::new().exact()).unwrap();
     memtrack_core::start_monitor();
@@ -184,7 +184,7 @@ pub fn stop_in_the_child() {
         let second = memtrack_core::stop();
         let fresh =
             allocations(second.snapshot(), OF_CHILD) == 0 && allocations(second.snapshot(), OF_PARENT) == 2;
-        // No session is left to be stopped.
+        // No session is left to stop.
         let none = memtrack_core::stop().snapshot().devices.is_empty();
         i32::from(!(inherited && pid && fresh && none))
     });
@@ -209,7 +209,7 @@ pub fn exec(path: &str) {
     drop(memtrack_core::stop());
 }
 
-/// Parent and child stream to a file each; the child's file is cut by `_exit` and still readable.
+/// Parent and child each stream to a file; the child's file is cut off by `_exit`, but can be read.
 pub fn stream(path: &str) {
     memtrack_core::start_monitor_with(&Options::new().exact().stream_to(path)).unwrap();
     (0..3000).for_each(|_| allocate(OF_PARENT));
@@ -223,12 +223,12 @@ pub fn stream(path: &str) {
     println!("{child}");
 }
 
-/// A child dumps to another file and has no observer, whatever its parent's threads were doing.
+/// A child dumps to another file and has no observers, whatever its parent's threads were doing.
 pub fn oom(path: &str) {
     let run_out = || record_oom(DeviceId(0), StreamId(0), 5, 3, 4);
     memtrack_core::start_monitor_with(&Options::new().dump_on_oom(path)).unwrap();
     memtrack_core::attach_out_of_memory_observer(|_| {
-        // SAFETY: returns a number.
+        // SAFETY: only returns a number.
         println!("{}", unsafe { libc::getpid() });
         std::io::stdout().flush().unwrap();
     });
@@ -251,7 +251,7 @@ pub fn oom(path: &str) {
     drop(memtrack_core::stop());
 }
 
-/// More children than may leave files; each changes its working directory first.
+/// Forks more children than may leave files; each changes its working directory first.
 pub fn many(path: &str) {
     memtrack_core::start_monitor_with(&Options::new().exact().stream_to(path)).unwrap();
     for _ in 0..110 {

@@ -1,4 +1,4 @@
-//! The holders of memory, which are printed when memory runs out, and at a dump.
+//! The holders of memory, which are printed when memory runs out and when a snapshot is dumped.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc, record_free, record_oom, record_segment_alloc};
@@ -33,7 +33,7 @@ fn fill() {
     fill_in_halves(|| ());
 }
 
-/// Does the same with a pause between the model and the step.
+/// Does the same as [`fill`], with a pause between the model and the step.
 fn fill_in_halves(pause: impl FnOnce()) {
     let _net = scope::root("Net");
     let _encoder = scope::module("encoder");
@@ -48,27 +48,27 @@ fn fill_in_halves(pause: impl FnOnce()) {
     (0..4).for_each(activations);
 }
 
-/// The variable by which the test sets a pause in milliseconds. If it was too short, the process exits with [`TOO_SLOW`].
+/// The environment variable with a pause in milliseconds. If the pause was too short, the process exits with [`TOO_SLOW`].
 const PAUSE: &str = "MEMTRACK_TESTS_PAUSE_MS";
 const TOO_SLOW: i32 = 75;
 
-/// A recording whose middle is between the model and its step, however slow the machine is.
+/// The timing of a recording whose middle is between the model and its step, however slow the machine is.
 struct Halves {
     begun: Instant,
-    /// None if the test does not depend on the middle.
+    /// `None` if the test does not depend on the middle.
     pause: Option<Duration>,
     second: Cell<Option<Instant>>,
 }
 
 impl Halves {
-    /// Begins it, before monitoring does.
+    /// Begins the first half, before monitoring starts.
     fn begin() -> Self {
         let pause = std::env::var(PAUSE).ok().and_then(|pause| pause.parse().ok());
         let pause = pause.map(Duration::from_millis);
         Self { begun: Instant::now(), pause, second: Cell::default() }
     }
 
-    /// Ends the first half: pauses for longer than it took.
+    /// Ends the first half: pauses for longer than that half took.
     fn pause(&self) {
         if let Some(pause) = self.pause {
             std::thread::sleep(pause.max(2 * self.begun.elapsed()));
@@ -76,7 +76,7 @@ impl Halves {
         }
     }
 
-    /// Ends the second half, and ends the process if it took longer than the pause.
+    /// Ends the second half, and exits the process if that half took longer than the pause.
     fn end(&self) {
         let took = self.second.get().map(|second| second.elapsed());
         if took > self.pause {
@@ -85,7 +85,7 @@ impl Halves {
     }
 }
 
-/// Requests more than is free, inside a scope.
+/// Requests more memory than is free, inside a scope.
 fn run_out() {
     let _net = scope::root("Net");
     let _head = scope::module("head");
@@ -134,7 +134,7 @@ pub fn dumps(path: &str) {
     drop(memtrack_core::stop());
 }
 
-/// The recording is printed at the end.
+/// Prints the recording at the end.
 pub fn end() {
     memtrack_core::start_monitor_with(&Options::new().without_host_heap()).unwrap();
     fill();
@@ -147,8 +147,8 @@ fn rows() -> Vec<Vec<u8>> {
     black_box((0..40).map(|_| vec![1_u8; 3 << 20]).collect())
 }
 
-/// The heap refuses a request, and the program continues. With a limit on its address space there is no memory to print more
-/// than a few lines.
+/// The heap fails a request, and the program continues. With a limit on the address space, there is too little memory to print
+/// more than a few lines.
 pub fn heap(limit_mib: u64) {
     memtrack_core::start_monitor_with(&Options::new().exact().report_on_oom()).unwrap();
     let _service = scope::module("service");
@@ -169,7 +169,7 @@ pub fn heap(limit_mib: u64) {
     }
     let mut much: Vec<u8> = Vec::new();
     assert!(much.try_reserve_exact(1 << 46).is_err());
-    // On a stack that is too small for finding the names of functions.
+    // The same on a stack that is too small for symbolization.
     let small = std::thread::Builder::new().stack_size(64 << 10);
     let refused = || {
         let mut much: Vec<u8> = Vec::with_capacity(16);
@@ -196,7 +196,7 @@ pub fn unread_stderr(how: &str) {
             if how == "broken" {
                 libc::close(pipe[0]);
             } else {
-                // Full.
+                // Fills the pipe.
                 libc::fcntl(libc::STDERR_FILENO, libc::F_SETFL, libc::O_NONBLOCK);
                 while libc::write(libc::STDERR_FILENO, [0_u8; 4096].as_ptr().cast(), 4096) > 0 {}
                 libc::fcntl(libc::STDERR_FILENO, libc::F_SETFL, 0);
@@ -216,11 +216,11 @@ pub fn until_killed(path: &str) {
     fill_in_halves(|| halves.pause());
     run_out();
     halves.end();
-    // SAFETY: a signal to this process.
+    // SAFETY: sends a signal to this process.
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
-/// Frees every other block, so that no free piece is large enough.
+/// Allocates blocks and frees every other one, so that no free piece is large enough for a last request.
 #[inline(never)]
 fn kept(allocator: &memtrack_core::allocator::CachingAllocator<memtrack_core::allocator::SimulatedMemory>) {
     let blocks: Vec<u64> =
@@ -229,7 +229,7 @@ fn kept(allocator: &memtrack_core::allocator::CachingAllocator<memtrack_core::al
     assert!(allocator.allocate(20 * MIB, DEVICE, STREAM).is_err());
 }
 
-/// The caching allocator runs out of a device's memory.
+/// The caching allocator runs out of device memory.
 pub fn allocator() {
     use memtrack_core::allocator::{CachingAllocator, Settings, SimulatedMemory};
     memtrack_core::start_monitor_with(&Options::new().without_host_heap().report_on_oom()).unwrap();

@@ -1,5 +1,5 @@
-//! The scenarios that the tests of `recorder` run as child processes: `recorder_child SCENARIO …`. Each exits with 0 when its
-//! own checks pass; the test checks the files that it wrote.
+//! The scenarios that the tests of `recorder` run as child processes: `recorder_child SCENARIO …`. Each exits with 0 when
+//! the child's checks pass; the test then checks the files that the child wrote.
 #![allow(unsafe_code)]
 
 mod dumps;
@@ -17,7 +17,7 @@ use memtrack_tests::counting::Counting;
 use std::alloc::System;
 use waiting::Waiting;
 
-/// memtrack's allocator inside an independent count of the program's requests.
+/// memtrack's allocator inside one that independently counts the program's requests and one that can wait.
 #[global_allocator]
 static ALLOCATOR: Waiting<Counting<TrackingAllocator<System>>> =
     Waiting(Counting::new(TrackingAllocator::system()));

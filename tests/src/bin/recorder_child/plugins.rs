@@ -23,7 +23,7 @@ fn run(path: &Path, function: &str, bytes: usize) -> usize {
     *work as usize
 }
 
-/// Runs two plugins of the same layout from different files, one after another; then the first once more.
+/// Runs two plugins of the same layout from different files, one after the other, and then the first again.
 pub fn take_turns(folder: &str) {
     memtrack_core::start_monitor_with(&Options::new().exact()).unwrap();
     let folder = Path::new(folder);
@@ -34,7 +34,7 @@ pub fn take_turns(folder: &str) {
     // The loader decides whether the addresses are the same.
     println!("{}", first == second && second == again);
     let snapshot = recording.snapshot();
-    // The first plugin's two stacks look the same, and are separate.
+    // The first plugin's two stacks look the same, but are separate.
     let options = TopOptions::new().limit(usize::MAX).fold_hidden(false);
     let report = top(snapshot, By::Stack, DeviceId::HOST, &options);
     for (bytes, name) in [(100_001, "first_work"), (100_002, "second_work"), (100_003, "first_work")] {

@@ -84,7 +84,7 @@ extern "C" fn destructor_of_key(_value: *mut libc::c_void) {
     drop(black_box(vec![1_u8; IN_DESTRUCTOR]));
 }
 
-/// Destructors of thread-locals allocate: before and after memtrack drops its state of the thread, and in those of
+/// Destructors of thread-locals allocate: before and after memtrack drops the thread's state, and in destructors of
 /// `pthread_key_create`, which run last.
 pub fn thread_local_destructors() {
     const THREADS: usize = 40;
@@ -119,7 +119,7 @@ pub fn thread_local_destructors() {
     assert!(events.filter(|event| event.size_bytes == size).all(|event| !event.stack.is_none()));
 }
 
-/// Thousands of short threads: memtrack's memory does not grow with their number, except for names.
+/// Starts thousands of short threads: memtrack's memory does not grow with their number, except for their names.
 pub fn thread_churn() {
     memtrack_core::start_monitor_with(&exact().max_entries(4096)).unwrap();
     let run = |threads: usize| {
@@ -129,13 +129,13 @@ pub fn thread_churn() {
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         }
     };
-    // Until the chunks of eight threads have reached their full size.
+    // Runs until the chunks of eight threads have reached their full size.
     run(4000);
     let own = own_bytes();
     run(6000);
     let grown = own_bytes() - own;
     let recording = memtrack_core::stop();
-    // Names, and the states of the few threads that happened to overlap; a state for each thread would be gigabytes.
+    // The names, and the states of the few threads that happened to overlap; a state for each thread would take gigabytes.
     assert!(grown < 6 << 20, "{grown} bytes");
     assert!(recording.snapshot().threads.len() > 10_000);
     let counts = statistics(recording.snapshot(), HOST);
@@ -174,10 +174,10 @@ pub fn panics() {
     replay(recording.snapshot(), HOST).assert_blocks_of(recording.snapshot(), HOST);
 }
 
-/// Reallocates: growing, shrinking, failing, zeroed and over-aligned blocks; exactly and sampled.
+/// Reallocations that grow, shrink and fail, and zeroed and over-aligned blocks, recorded exactly and sampled.
 pub fn reallocations() {
     const HUGE: usize = isize::MAX as usize / 2;
-    // `black_box`: the compiler may remove allocations that are not used.
+    // `black_box` is needed because the compiler may remove unused allocations.
     let run = || {
         let layout = Layout::from_size_align(1000, 8).unwrap();
         // SAFETY: sizes are not 0, and each block is freed with its current layout.
@@ -218,7 +218,7 @@ pub fn reallocations() {
     memtrack_core::start_monitor_with(&Options::new().sample(64 << 10, 1)).unwrap();
     run();
     let sampled = memtrack_core::stop();
-    // With a mean of one byte every block is sampled.
+    // With a mean of one byte, every block is sampled.
     replay(sampled.snapshot(), HOST).assert_blocks_of(sampled.snapshot(), HOST);
     assert!(sampled.snapshot().blocks.is_empty(), "{:?}", sampled.snapshot().blocks);
     assert_eq!(events_of_size(sampled.snapshot(), 3000), (1, 1));
@@ -234,7 +234,7 @@ extern "C" fn on_signal(_signal: libc::c_int) {
 /// not wait for long.
 pub fn signals() {
     let handler: extern "C" fn(libc::c_int) = on_signal;
-    // SAFETY: the handler touches one atomic.
+    // SAFETY: the handler only modifies an atomic.
     unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
     memtrack_core::start_monitor_with(&exact().context(Context::All)).unwrap();
     let done = Arc::new(AtomicBool::new(false));
@@ -263,7 +263,7 @@ pub fn signals() {
     }
 }
 
-/// Threads with the smallest stack that the C library allows, in any build: each would run without memtrack.
+/// Threads with the smallest stack that the C library allows, which suffices without memtrack in any build.
 pub fn small_stacks(monitored: bool, path: &str) {
     if monitored {
         let options = exact().context(Context::Alloc).stream_to(path);
@@ -288,7 +288,7 @@ pub fn small_stacks(monitored: bool, path: &str) {
     }
 }
 
-/// Allocates blocks of `size` bytes until there is no memory, as a program that handles failure.
+/// Allocates blocks of `size` bytes until memory runs out, like a program that handles failed requests.
 pub fn out_of_memory(size: usize, path: &str) {
     memtrack_core::start_monitor_with(&exact().output(path)).unwrap();
     let mut blocks: Vec<Vec<u8>> = Vec::with_capacity(4_000_000);
@@ -296,7 +296,7 @@ pub fn out_of_memory(size: usize, path: &str) {
     let pages: u64 = status.split(' ').next().unwrap().parse().unwrap();
     let most = pages * 4096 + (96 << 20);
     let limit = libc::rlimit { rlim_cur: most, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: a limit of this process, in an initialized struct.
+    // SAFETY: sets a limit of this process from an initialized struct.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
     loop {
         let mut block = Vec::new();

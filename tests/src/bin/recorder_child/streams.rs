@@ -18,9 +18,9 @@ fn address_of(number: u64) -> u64 {
     mixed ^ mixed >> 32
 }
 
-/// A block is freed after this many more allocations …
+/// The number of further allocations after which a block is freed.
 pub const LIVES: u64 = 50;
-/// … except those whose number is a multiple of this, which are never freed.
+/// Blocks whose number is a multiple of this are never freed.
 pub const STAYS: u64 = 997;
 
 /// Allocates the blocks 1 to `count` of a device, whose sizes depend on their numbers, and frees most of them.
@@ -34,7 +34,7 @@ fn churn(device: DeviceId, count: u64, mut done: impl FnMut(u64)) {
     }
 }
 
-/// Streams to parts from three threads and ends in the given way.
+/// Streams in several parts from three threads, and ends in the given way.
 pub fn parts(how: &str, path: &str) {
     let options = Options::new().without_host_heap().max_entries(1000).stream_to(path).max_bytes(1 << 20);
     memtrack_core::start_monitor_with(&options).unwrap();
@@ -48,7 +48,7 @@ pub fn parts(how: &str, path: &str) {
     }
 }
 
-/// Closes all files except the standard ones, as daemons do, opens another one and continues.
+/// Closes all files except the standard streams, as daemons do, opens a new file and continues.
 pub fn closed_files(path: &str, other: &str) {
     let options = Options::new().without_host_heap().stream_to(path);
     memtrack_core::start_monitor_with(&options).unwrap();
@@ -83,7 +83,7 @@ fn wait_for_the_test() {
     assert!(std::io::stdin().lines().next().is_none());
 }
 
-/// Streams until the disk is full, and continues. It handles no signals, so memtrack must not raise any.
+/// Streams until the disk is full, and continues. The program handles no signals, so memtrack must not cause any.
 pub fn full_disk(path: &str) {
     let options = Options::new().without_host_heap().stream_to(path);
     memtrack_core::start_monitor_with(&options).unwrap();
@@ -109,8 +109,8 @@ pub const MOMENTS: usize = 600;
 pub const MOMENT: Duration = Duration::from_millis(50);
 
 /// Streams from two threads that record as fast as they can and one that records slowly, until it is ended: by a signal from
-/// outside, or in the way `how` after so many milliseconds. Every 50 ms the progress of each thread is stored in the file
-/// `progress`, which survives the process because it is mapped.
+/// outside, or in the way `how` after `after_ms` milliseconds. Every 50 ms the progress of each thread is stored in the
+/// file `progress`, which survives the process because it is mapped.
 pub fn until_the_end(how: &str, after_ms: u64, max_bytes: u64, path: &str, progress: &str) {
     let file = File::options().read(true).write(true).create(true).truncate(true).open(progress).unwrap();
     let words = 1 + 3 * MOMENTS;
@@ -171,7 +171,7 @@ fn end(how: &str) {
                 blocks.push(std::hint::black_box(vec![1_u8; 1 << 20]));
             }
         }
-        // The disk has been full for long; the program continues until this moment.
+        // The disk has been full for a while, and the program has continued until now.
         "disk" => std::process::exit(0),
         other => panic!("no such ending: {other}"),
     }
@@ -196,7 +196,7 @@ pub fn unread_stderr() {
         libc::fcntl(ends[1], libc::F_SETFL, 0);
     }
     print_warnings();
-    // SAFETY: a descriptor from above.
+    // SAFETY: the descriptor was opened above.
     unsafe { libc::close(ends[0]) };
     print_warnings();
     // SAFETY: as above.
@@ -225,18 +225,18 @@ fn stream_to_a_full_pipe(path: &str) -> i32 {
 /// Returns whether a pipe is full.
 fn is_full(pipe: i32) -> bool {
     let mut entry = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one entry, a local variable.
+    // SAFETY: the only entry is a local variable.
     unsafe { libc::poll(&mut entry, 1, 0) == 0 }
 }
 
-/// Catches panics while the thread that writes the stream waits for a blocked file. Prints the time of the first panic, and of
-/// many more, which need not wait.
+/// Catches panics while the thread that writes the stream waits for a blocked file. Prints the duration of the first panic, and
+/// of 20 more, which need not wait.
 pub fn panics_while_stalled(path: &str) {
     std::panic::set_hook(Box::new(|_| {}));
     let pipe = stream_to_a_full_pipe(path);
     static DONE: AtomicU64 = AtomicU64::new(0);
     thread::spawn(|| churn(DeviceId(0), u64::MAX, |number| DONE.store(number, Ordering::Relaxed)));
-    // Until it makes no progress: it writes, or waits for another thread that writes.
+    // Waits until the thread makes no progress: it writes, or waits for another thread that writes.
     let mut before = 0;
     loop {
         thread::sleep(Duration::from_secs(2));
@@ -251,11 +251,11 @@ pub fn panics_while_stalled(path: &str) {
         assert!(std::panic::catch_unwind(|| panic!("caught")).is_err());
         println!("{}", begin.elapsed().as_millis());
     }
-    // SAFETY: ends the process without exit handlers, of which memtrack's would wait longer for the file.
+    // SAFETY: ends the process without exit handlers; memtrack's would wait longer for the file.
     unsafe { libc::_exit(0) };
 }
 
-/// Streams to a blocked file. The thread that writes waits for it, and no other thread waits for long.
+/// Streams to a blocked file. The thread that writes waits for the file, and no other thread waits for long.
 pub fn stalled(path: &str) {
     stream_to_a_full_pipe(path);
     static DONE: AtomicU64 = AtomicU64::new(0);
@@ -265,7 +265,7 @@ pub fn stalled(path: &str) {
             DONE.fetch_add(1, Ordering::Relaxed);
         });
     }
-    // All threads except the one that writes, which may be memtrack's thread.
+    // Waits for all threads except the one that writes; the latter may be memtrack's thread.
     while DONE.load(Ordering::Relaxed) < 2 {
         thread::sleep(Duration::from_millis(10));
     }
@@ -274,8 +274,8 @@ pub fn stalled(path: &str) {
     std::process::exit(0);
 }
 
-/// Streams 25,000 blocks of one size, of which 1,000 stay, in parallel with other processes: begins at the first line of
-/// standard input, and stops at its end.
+/// Streams 25,000 blocks of one size, of which 1,000 stay live, in parallel with other processes: begins at the first line
+/// of standard input, and stops at the end of the input.
 pub fn together(path: &str, max_bytes: u64, size_bytes: u64) {
     let options = Options::new().without_host_heap().max_entries(1000).stream_to(path);
     let options = if max_bytes > 0 { options.max_bytes(max_bytes) } else { options };

@@ -1,4 +1,4 @@
-//! Totals compared with a counting allocator, and sampled totals with the exact ones.
+//! Compares totals with a counting allocator, and sampled totals with exact ones.
 
 use memtrack_core::analysis::lifetimes::lifetimes;
 use memtrack_core::analysis::peak::Peak;
@@ -35,7 +35,7 @@ fn churn(seed: u64, keep: &mut Vec<Vec<u64>>) {
     }
 }
 
-/// Live bytes by memtrack and by the counter are equal.
+/// memtrack's live bytes equal those of the counting allocator.
 pub fn exact() {
     let mut old = Vec::new();
     churn(1, &mut old);
@@ -108,18 +108,18 @@ pub fn handed_out() {
                 (std::mem::take(&mut snapshot.blocks), std::mem::take(&mut snapshot.modules));
             assert!(events.len() > 100);
             thread::spawn(move || drop((events, scopes))).join().unwrap();
-            // Reallocates the part as a block of the program, which is recorded when it is allocated and freed.
+            // Reallocates the stacks as a block of the program, which is recorded when it is allocated and freed.
             stacks.addresses.reserve(1 << 20);
             drop((stacks, blocks));
             thread::spawn(move || drop((snapshot, modules))).join().unwrap();
         }
-        // Memory at the same addresses belongs to the program again.
+        // Blocks at the same addresses belong to the program again.
         let reused: Vec<Vec<u8>> = (0..1000).map(|size| vec![1; 64 * size + 1]).collect();
         let bytes: i64 = reused.iter().map(|block| block.capacity() as i64).sum();
         let with_reused = live();
         drop(reused);
         let after = live();
-        // Threads leave some memory in the standard library.
+        // The standard library keeps some memory of threads that have ended.
         let near = |one: i64, other: i64| (one - other).abs() < 16 << 10;
         assert!(near(after, before), "{before} before, {after} after");
         let list = 24 * 1000;
@@ -184,7 +184,7 @@ pub fn sampled() {
     expected.sort_by(f64::total_cmp);
     assert_eq!(estimates.len(), 3, "one stack for each place");
     for (estimate, bytes) in estimates.iter().zip(&expected) {
-        // Each has at least 2,500 samples: 5 % are at least 2.5 standard deviations of the worst stack in one run.
+        // The standard deviation is at most 1.3 %: some 6,000 samples each of small and middling blocks, nearly all large ones.
         assert!((estimate / bytes - 1.0).abs() < 0.08, "{estimate} of {bytes}");
     }
     let (estimate, bytes) = (estimates.iter().sum::<f64>(), expected.iter().sum::<f64>());
@@ -212,11 +212,11 @@ pub fn short_threads() {
     assert!((estimate - 1.0).abs() < 0.08, "{estimate}");
 }
 
-/// Three threads only allocate, far beyond the default budget: unrecorded blocks are counted exactly, the estimates are
+/// Three threads do nothing but allocate, far beyond the default budget: unrecorded blocks are counted exactly, the estimates are
 /// close to the exact sums, and the free of each recorded block is recorded.
 pub fn budget() {
     const THREADS: u64 = 3;
-    // In each, so that there are some 2,600 samples even at the widest interval, at which this much allocating is sampled.
+    // Rounds per thread: enough for some 2,600 samples even at the widest interval, which so many allocations reach.
     const ROUNDS: u64 = 5;
     memtrack_core::start_monitor_with(&Options::new().max_entries(1 << 24)).unwrap();
     // These blocks are allocated while every block is recorded, and are still live when the thread is sampled.
@@ -251,7 +251,7 @@ pub fn budget() {
         let (estimate, deviation) = (sum(value, 1), sum(value, 2).sqrt());
         let off = estimate - exact as f64;
         // Exceeded less than once in 10^6 runs. Samples are fewest, and the deviation estimated from them is least reliable, at
-        // the widest interval: there 20 of eight million simulated runs were off by more than five deviations, and none by six.
+        // the widest interval: 20 of eight million simulated runs were off by more than five deviations, none by six.
         assert!(off.abs() < 6.0 * deviation, "{estimate} ± {deviation}, exactly {exact}");
     }
     assert!(counts.allocated_bytes > truth);
@@ -269,7 +269,7 @@ pub fn budget() {
     let replayed = replay(snapshot, HOST);
     replayed.assert_blocks_of(snapshot, HOST);
     let small = snapshot.blocks.iter().filter(|block| block.size_bytes < 1000).count();
-    // Handles of threads, and frees at their ends that memtrack does not see.
+    // Thread handles, and blocks that are freed at a thread's end, where memtrack does not see it.
     assert!(small < 100, "{small} blocks are reported as live");
 }
 
@@ -281,7 +281,7 @@ fn as_one(_: u64) -> f64 {
     1.0
 }
 
-/// A session with few blocks does not begin with the rate of the previous session.
+/// A session with few blocks does not begin with the previous session's sampling rate.
 pub fn cheap() {
     for heavy in [false, true, false] {
         memtrack_core::start_monitor();
@@ -296,7 +296,7 @@ pub fn cheap() {
     }
 }
 
-/// Sessions with different thresholds and rates, and threads that live through all of them: one allocates, and another one
+/// Sessions with different thresholds and rates, and threads that live through all of them: one allocates, and the other
 /// only frees.
 pub fn other_rules() {
     const BLOCKS: u64 = 1000;
@@ -362,7 +362,7 @@ pub fn many_of_devices() {
         assert_eq!((counts.frees, counts.freed_bytes), (BLOCKS, bytes));
     }
     assert!(empty.snapshot().blocks.is_empty());
-    // The table has room again, and so has that of the next session.
+    // The table has room again in the next session.
     memtrack_core::start_monitor_with(&options).unwrap();
     recorder::record_alloc(DeviceId(1), StreamId(0), 4096, 5);
     let last = memtrack_core::stop();
@@ -375,9 +375,9 @@ pub fn many_large() {
     /// More than the table's minimum of 32,768 slots.
     const BLOCKS: usize = 40_000;
     memtrack_core::start_monitor_with(&Options::new().live_blocks(BOUND)).unwrap();
-    // Never written, so they need hardly any memory.
+    // The blocks are never written, so they need hardly any memory.
     let large = Layout::from_size_align(64 << 10, 4096).unwrap();
-    // SAFETY: the layout is not empty.
+    // SAFETY: the layout's size is not 0.
     let kept: Vec<*mut u8> = (0..BLOCKS).map(|_| unsafe { alloc(large) }).collect();
     let small: Vec<Box<[u8; 64]>> = (0..1000).map(|_| Box::new([0; 64])).collect();
     let full = memtrack_core::snapshot().expect("a session runs");
@@ -387,7 +387,7 @@ pub fn many_large() {
     let live = counts.allocated_bytes - counts.freed_bytes;
     assert!(live >= (BLOCKS as u64 * (64 << 10)), "{live}");
     drop(small);
-    // SAFETY: each was allocated above with this layout, and is freed once.
+    // SAFETY: each block was allocated above with this layout, and is freed once.
     kept.into_iter().for_each(|block| unsafe { dealloc(block, large) });
     let empty = memtrack_core::stop();
     let counts = statistics(empty.snapshot(), HOST);
@@ -397,12 +397,12 @@ pub fn many_large() {
     assert!(peak.bytes >= BLOCKS as u64 * (64 << 10), "{}", peak.bytes);
 }
 
-/// More live blocks than the bound, with enough time to record each.
+/// Allocates more live blocks than the bound, with a budget that is large enough to record each.
 pub fn many_live() {
     const BOUND: u64 = 16_384;
     const BLOCKS: u64 = 800_000;
     memtrack_core::start_monitor_with(&Options::new().budget(1.0).live_blocks(BOUND)).unwrap();
-    // The budget accumulates first, so that there is enough even beside other programs.
+    // Lets the budget accumulate first, so that it suffices even while other programs run.
     let begun = time::of_process();
     while time::of_process() - begun < Duration::from_millis(400) {
         drop(black_box(Box::new([0_u8; 64])));
@@ -413,12 +413,12 @@ pub fn many_live() {
     drop(kept);
     memtrack_core::stop();
     let live = snapshot.blocks.len() as u64;
-    // A thread checks the table after each 1,024 recorded blocks.
+    // A thread checks the table after every 1,024 recorded blocks.
     assert!(live > BOUND / 2 && live < BOUND + 1100, "{live}");
     let weight = |block: &LiveBlock| snapshot.meta.weight(block.flags, block.size_bytes);
     let estimate: f64 = snapshot.blocks.iter().map(weight).sum();
     let variance: f64 = snapshot.blocks.iter().map(weight).map(|weight| weight * (weight - 1.0)).sum();
-    // The deviation is some 20,000, and a sample represents at most 1,986 blocks: as with 105 samples of equal weight. Six
-    // deviations, estimated from the same samples, are exceeded with 58 or fewer samples: a probability of 4 × 10^−7.
+    // The standard deviation is some 20,000, and a sample represents at most 1,986 blocks: as with 105 samples of that weight.
+    // The error then exceeds six deviations, estimated from the samples, if there are 58 or fewer: a probability of 4 × 10^−7.
     assert!((estimate - BLOCKS as f64).abs() < 6.0 * variance.sqrt(), "{estimate} ± {}", variance.sqrt());
 }

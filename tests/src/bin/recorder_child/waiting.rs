@@ -1,5 +1,5 @@
-//! A program whose allocator waits for another thread, like an allocator with a lock. If memtrack called it to allocate or free
-//! while holding a lock that events need, both threads would wait forever.
+//! A program whose allocator waits for another thread, like an allocator with a lock. If memtrack called such an
+//! allocator while holding a lock that events need, both threads would wait forever.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc, record_free};
@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-/// An allocator that waits before each call to another one.
+/// An allocator that waits before it forwards each call to another allocator.
 pub struct Waiting<A>(pub A);
 
-/// The number of waits that have begun, and of those that the other thread has ended.
+/// The number of waits that have begun, and the number of those that the other thread has ended.
 static WAITED: AtomicU64 = AtomicU64::new(0);
 static DONE: AtomicU64 = AtomicU64::new(0);
 static IS_OVER: AtomicBool = AtomicBool::new(false);
@@ -26,7 +26,7 @@ thread_local! {
 }
 
 fn wait() {
-    // A thread that ends still frees memory.
+    // An ending thread still frees memory after its thread-locals are destroyed.
     if !WAITS.try_with(Cell::get).unwrap_or(false) || IS_OVER.load(Ordering::Acquire) {
         return;
     }
@@ -35,35 +35,35 @@ fn wait() {
     while DONE.load(Ordering::Acquire) < number {
         thread::yield_now();
         if begun.elapsed() > HANG {
-            // Ends at once, with the stack of the wait.
+            // Aborts, so that a core dump shows the stack of the wait.
             std::process::abort();
         }
     }
 }
 
-// SAFETY: every call goes to the inner allocator unchanged.
+// SAFETY: every call is forwarded to the inner allocator unchanged.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Waiting<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         wait();
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         unsafe { self.0.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         wait();
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         unsafe { self.0.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         wait();
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         unsafe { self.0.dealloc(block, layout) };
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         wait();
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         unsafe { self.0.realloc(block, layout, new_size) }
     }
 }
@@ -106,7 +106,7 @@ fn help() {
         let addresses = || (0..64).map(|number| BASE + (64 * rounds + number) % 2048 * REGION_BYTES);
         addresses().for_each(|address| record_alloc(OTHER, STREAM, address, 1));
         addresses().for_each(|address| record_free(OTHER, STREAM, address, 1));
-        // These stay: a thread that has counted the blocks before finds more.
+        // These stay live, so a thread that counted the blocks earlier finds more.
         addresses().step_by(16).for_each(|address| record_alloc(OTHER, STREAM, address + 8 * rounds, 1));
         call(1 << 20 | rounds, &|| {
             let _module = scope::module("helper");
@@ -121,8 +121,8 @@ fn help() {
     }
 }
 
-/// Waits at every allocation and free, including memtrack's on this thread: with everything recorded, and with a stream of
-/// several parts if there is a `path`.
+/// Waits at every allocation and free on this thread, including memtrack's, while everything is recorded; with a stream
+/// of several parts unless `path` is empty.
 pub fn for_another_thread(path: &str) {
     const BLOCKS: u64 = 40_000;
     let options = Options::new().exact().max_entries(20_000).operators();
@@ -154,7 +154,7 @@ pub fn for_another_thread(path: &str) {
     IS_OVER.store(true, Ordering::Release);
     helper.join().unwrap();
     let waited = WAITED.load(Ordering::Acquire);
-    // The shards alone grow some thousand times.
+    // The growth of the shards alone causes several thousand waits.
     assert!(waited > 4000, "{waited}");
     let recording = memtrack_core::stop();
     let blocks = recording.snapshot().blocks.iter().filter(|block| block.device == WAITING).count();
