@@ -111,7 +111,7 @@ pub fn start(program: &str, arguments: &[&str], folder: &Path) -> Child {
         .expect("the program can be started")
 }
 
-/// Runs a program to its end.
+/// Runs a program to completion.
 ///
 /// # Panics
 /// When the program hangs; it is then killed.
@@ -119,7 +119,7 @@ pub fn run(program: &str, arguments: &[&str], folder: &Path) -> Output {
     wait(start(program, arguments, folder), &format!("{arguments:?}"))
 }
 
-/// Runs a command to its end, with its output piped, and asserts that it succeeds.
+/// Runs a command to completion, with its output piped, and asserts that it succeeds.
 ///
 /// # Panics
 /// When it hangs or fails; the message contains its output.

@@ -1,4 +1,4 @@
-//! Shared parts of the end-to-end tests: the command, child processes, the fixtures, and the reference data beside the project.
+//! Shared parts of the end-to-end tests: the command, child processes, the fixtures, and the reference data next to the project.
 //!
 //! **Why so few test programs?** Each links all of memtrack: 94 of them took 4.5 GB, eight took 0.4 GB, and now there are
 //! seven. Cargo passes a test only the paths of programs of the same package, so the tests build the command as
@@ -56,7 +56,7 @@ pub fn oracle(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("oracle/data").join(name)
 }
 
-/// Returns the folder with reference data that cannot be published, such as other people's snapshots: `shared/` beside the
+/// Returns the folder with reference data that cannot be published, such as other people's snapshots: `shared/` next to the
 /// workspace. Only tests that are ignored without it use it (see [`requirements`]).
 ///
 /// # Panics
@@ -74,7 +74,7 @@ pub fn shared() -> PathBuf {
 /// Returns the workspace's root.
 ///
 /// # Panics
-/// Never: the tests are in it.
+/// Never: the tests are in the workspace.
 pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are in the workspace")
 }

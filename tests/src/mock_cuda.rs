@@ -16,7 +16,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
 /// Makes a temporary folder with the mock driver as `libcuda.so.1` and `libcuda.so`, and the mock NVML.
 ///
 /// # Panics
-/// When the mock is not beside the running test, where cargo puts it as a dependency, or cannot be linked to.
+/// When the mock is not next to the running test, where cargo puts it as a dependency, or cannot be linked to.
 pub fn driver_dir() -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (file, names) in LIBRARIES {

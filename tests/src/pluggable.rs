@@ -29,7 +29,7 @@ impl Default for Client {
 }
 
 impl Client {
-    /// Opens the library beside the test.
+    /// Opens the library from the test's folder.
     ///
     /// # Panics
     /// When the library cannot be opened.

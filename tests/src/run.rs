@@ -42,7 +42,7 @@ impl Bench {
         command
     }
 
-    /// Runs `memtrack run` with arguments to its end.
+    /// Runs `memtrack run` with arguments to completion.
     ///
     /// # Panics
     /// When `memtrack` cannot be started.

@@ -28,7 +28,7 @@ pub fn sums(snapshot: &Snapshot, ends: &[&str]) -> [u64; 2] {
 /// Saves a snapshot and reads it back.
 ///
 /// # Panics
-/// When it is not read back completely.
+/// When the snapshot is not read back completely.
 pub fn read_back(snapshot: &Snapshot) -> Snapshot {
     let saved = snapshot.save_to(Vec::new()).expect("memory takes everything");
     let (loaded, report) = load_from(&saved[..]).expect("it can be read");

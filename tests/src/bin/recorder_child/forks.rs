@@ -66,7 +66,7 @@ pub fn files(path: &str) {
 
 /// memtrack's memory in a child: at first the part that the child still uses, then also new tables.
 pub fn own_bytes_in_the_child() {
-    /// The size of a reserve that the child also has.
+    /// The size of a reserve of memory that the child also has.
     const RESERVE: i64 = 8 << 20;
     memtrack_core::start_monitor_with(&Options::new().exact()).unwrap();
     let _around = memtrack_core::scope::module("around");

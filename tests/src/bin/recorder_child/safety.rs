@@ -119,7 +119,7 @@ pub fn thread_local_destructors() {
     assert!(events.filter(|event| event.size_bytes == size).all(|event| !event.stack.is_none()));
 }
 
-/// Starts thousands of short threads: memtrack's memory does not grow with their number, except for their names.
+/// Starts thousands of short-lived threads: memtrack's memory does not grow with their number, except for their names.
 pub fn thread_churn() {
     memtrack_core::start_monitor_with(&exact().max_entries(4096)).unwrap();
     let run = |threads: usize| {

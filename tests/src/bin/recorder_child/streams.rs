@@ -108,8 +108,8 @@ fn limit(resource: libc::__rlimit_resource_t, most: u64) {
 pub const MOMENTS: usize = 600;
 pub const MOMENT: Duration = Duration::from_millis(50);
 
-/// Streams from two threads that record as fast as they can and one that records slowly, until it is ended: by a signal from
-/// outside, or in the way `how` after `after_ms` milliseconds. Every 50 ms the progress of each thread is stored in the
+/// Streams from two threads that record as fast as they can and one that records slowly, until the process is ended: by a signal
+/// from outside, or in the way `how` after `after_ms` milliseconds. Every 50 ms the progress of each thread is stored in the
 /// file `progress`, which survives the process because it is mapped.
 pub fn until_the_end(how: &str, after_ms: u64, max_bytes: u64, path: &str, progress: &str) {
     let file = File::options().read(true).write(true).create(true).truncate(true).open(progress).unwrap();
