@@ -75,7 +75,7 @@ mod tests {
                 assert!(push(unsafe { &*self.slot.load(Ordering::Relaxed) }, event));
                 return;
             }
-            // SAFETY: it was pushed to the chunk, which only this thread takes out of the slot.
+            // SAFETY: the event was pushed to the chunk, which only this thread takes out of the slot.
             if unsafe { (*chunk).is_full() } {
                 self.hand_over(chunk);
             }
@@ -95,7 +95,7 @@ mod tests {
             let ring = self.full.lock().unwrap();
             let full: Vec<_> = ring.iter().map(std::sync::Arc::clone).collect();
             let mut newest = Vec::new();
-            // SAFETY: the writer takes a chunk out of the slot only under the lock, which this thread has.
+            // SAFETY: the writer takes a chunk out of the slot only under the lock, which this thread holds.
             if let Some(chunk) = unsafe { self.slot.load(Ordering::Acquire).as_ref() } {
                 newest.extend(chunk.iter_rows(0..chunk.len()));
             }
@@ -151,7 +151,7 @@ mod tests {
         clock: [u64; 2],
         newest_of_thread: &mut u64,
     ) {
-        // The allocator's own lock: the address is allocated only after it was freed.
+        // The allocator's own lock: the address is allocated only after it has been freed.
         if !std::mem::replace(&mut *free.lock().unwrap(), false) {
             return;
         }

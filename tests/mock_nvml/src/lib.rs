@@ -2,7 +2,7 @@
 //! environment lists.
 //!
 //! - `MEMTRACK_MOCK_DEVICES`, `MEMTRACK_MOCK_TOTAL`, `MEMTRACK_MOCK_OTHER_BYTES`: as for the mock driver. The used bytes
-//!   are these other bytes and those of the processes.
+//!   are the sum of these other bytes and the processes' bytes.
 //! - `MEMTRACK_MOCK_PROCESSES=DEVICE:PID:BYTES,…`: the compute processes; `-` for bytes that NVML cannot determine.
 //! - `MEMTRACK_MOCK_NVML_ERROR`: the code that `nvmlInit_v2` returns, 9 for "driver not loaded".
 #![allow(unsafe_code, non_snake_case)]
@@ -156,7 +156,7 @@ pub(crate) extern "C" fn nvmlDeviceGetHandleByUUID(text: *const c_char, handle: 
     if text.is_null() {
         return INVALID_ARGUMENT;
     }
-    // SAFETY: the caller promises a string.
+    // SAFETY: the caller promises a null-terminated string.
     let wanted = unsafe { CStr::from_ptr(text) }.to_string_lossy();
     match (0..devices()).find(|&device| uuid(device) == wanted) {
         Some(device) => put_handle(handle, device),

@@ -1,4 +1,4 @@
-//! Memory pools. A pool's handle contains its device and its number there.
+//! Memory pools. A pool's handle contains its device and its number on that device.
 
 use std::ffi::c_void;
 
@@ -59,7 +59,7 @@ entries! {
             return Err(Status::INVALID_VALUE);
         }
         with(pool, |device| {
-            // Its blocks stay live, as in the driver; unused memory is released.
+            // The pool's blocks stay live, as in the driver; unused memory is released.
             let chosen = &mut device.pools[number as usize];
             chosen.alive = false;
             chosen.trim(0, settings().pool_chunk);
@@ -117,7 +117,7 @@ entries! {
     }
 }
 
-/// Calls `act` with the device of a pool that was not destroyed.
+/// Calls `act` with the device of a pool that has not been destroyed.
 fn with<T>(pool: *mut c_void, act: impl FnOnce(&mut Device) -> T) -> CuResult<T> {
     let (device, number) = handle::read(Tag::Pool, pool)?;
     let mut device = machine()?.device(i32::from(device))?;
