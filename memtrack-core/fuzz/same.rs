@@ -38,7 +38,7 @@ pub fn same(before: &Document, after: &Document) -> bool {
     true
 }
 
-/// Adds the pairs of corresponding items to the values to compare; returns whether there are equally many.
+/// Adds the pairs of corresponding items to the values to compare; returns whether both have the same number of items.
 fn pairs(open: &mut Vec<(Value, Value)>, one: &[Value], other: &[Value]) -> bool {
     open.extend(one.iter().copied().zip(other.iter().copied()));
     one.len() == other.len()

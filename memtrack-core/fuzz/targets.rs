@@ -112,7 +112,7 @@ fn with_right_checksums(data: &[u8]) -> Vec<u8> {
     data
 }
 
-/// Writes every readable file and reads it again, which must not change it.
+/// Writes every readable file and reads it again; its content must not change.
 pub fn round_trip(data: &[u8]) {
     let Ok(Loaded { snapshot: first, format, compression, .. }) = read(data) else { return };
     if first.pytorch.is_none() {

@@ -23,7 +23,7 @@ static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 const BATCHES: usize = 41;
 const CALLS: usize = 3_000;
 
-/// The functions that make up the stack, whose cost is subtracted from all other rows.
+/// The row of the calls that build the stack, whose cost is subtracted from all other rows.
 const CALLS_ALONE: &str = "the calls alone";
 
 const FRAME_POINTERS: &str = "frame pointers";
@@ -282,7 +282,7 @@ fn guard_that_allocates() -> f64 {
     })
 }
 
-/// Measures a call with three input tensors and one output. Its log stays below the bound.
+/// Measures a call with three input tensors and one output. The operator log stays below its limit.
 fn four_tensors() -> f64 {
     four_tensors_by(frames::tensors)
 }

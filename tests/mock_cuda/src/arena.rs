@@ -1,7 +1,7 @@
 //! Allocates addresses in one reserved range by size class. Each class has a stack of free slots; new slots are carved from
 //! the unused end of the range. Allocating is a pop and freeing a push, so the mock adds very little to benchmark times.
 
-/// The smallest slot; all slots are multiples of it.
+/// The smallest slot size; all slot sizes are multiples of it.
 pub(crate) const GRANULE: u64 = 512;
 /// Size classes per doubling: a slot is at most an eighth larger than requested.
 const STEPS: u64 = 8;

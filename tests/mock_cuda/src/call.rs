@@ -72,7 +72,7 @@ pub(crate) fn put<T>(place: *mut T, value: T) -> CuResult {
     if place.is_null() {
         return Err(Status::INVALID_VALUE);
     }
-    // SAFETY: the caller of the driver promises that its out-parameters can be written, aligned for their type.
+    // SAFETY: the caller of the driver promises that its out-parameters are writable and aligned for their type.
     unsafe { place.write(value) };
     Ok(())
 }
@@ -85,6 +85,6 @@ pub(crate) fn get<T: Copy>(place: *const T) -> CuResult<T> {
     if place.is_null() {
         return Err(Status::INVALID_VALUE);
     }
-    // SAFETY: the caller of the driver promises that its in-parameters can be read.
+    // SAFETY: the caller of the driver promises that its in-parameters are readable.
     Ok(unsafe { place.read() })
 }

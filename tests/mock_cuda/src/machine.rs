@@ -19,7 +19,7 @@ const STRIDE: std::ops::RangeInclusive<u64> = 1 << 33..=1 << 41;
 pub(crate) struct Machine {
     base: u64,
     stride: u64,
-    /// One per device, then the host.
+    /// One element per device, then the host's.
     areas: Vec<Mutex<Device>>,
 }
 
@@ -28,7 +28,7 @@ static MACHINE: OnceLock<Machine> = OnceLock::new();
 /// Initializes the driver, for `cuInit`.
 ///
 /// # Errors
-/// The injected error; "no device" if there are none.
+/// The injected error; "no device" if there are no devices.
 pub(crate) fn start() -> CuResult {
     let settings = settings();
     match (settings.init_error, settings.devices) {

@@ -1,5 +1,5 @@
 //! Physical memory and the addresses it is mapped to: `cuMemCreate` and related functions. A device's physical memory is
-//! one sparse file in memory, a handle is a range of it, and a mapping is a shared mapping of that range, so that all
+//! one sparse file in memory, a handle is a range of that file, and a mapping is a shared mapping of the range, so that all
 //! mappings of one handle have the same bytes.
 
 use std::collections::{BTreeMap, HashMap};

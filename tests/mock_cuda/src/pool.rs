@@ -1,4 +1,4 @@
-//! A memory pool's counts: the bytes that it has reserved of the device, and how many of them are in use.
+//! A memory pool's counts: the bytes that the pool has reserved on the device, and how many of them are in use.
 
 /// `CU_MEMPOOL_ATTR_*`: the switches for reuse, which the mock only stores.
 const REUSE_SWITCHES: std::ops::RangeInclusive<i32> = 1..=3;

@@ -15,7 +15,7 @@ use crate::status::{CuResult, Status};
 
 /// `CU_STREAM_NON_BLOCKING`: does not synchronize with the default stream.
 const NON_BLOCKING: u32 = 1;
-/// The limit on a stream's entries; beyond it, the oldest count as done.
+/// The maximum number of entries of a stream; beyond this number, the oldest entries count as done.
 const MAX_ENTRIES: usize = 1 << 12;
 
 /// A stream: its context, and its handle as a number.
@@ -184,7 +184,7 @@ impl Streams {
         }
     }
 
-    /// Removes the entries that are done when a point is reached, in other streams too.
+    /// Removes the entries that are done when a point is reached, including those of other streams.
     fn reach(&mut self, point: Point) {
         let mut points = vec![point];
         while let Some(Point(stream, number)) = points.pop() {

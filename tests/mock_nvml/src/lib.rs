@@ -82,7 +82,7 @@ fn put_text(place: *mut c_char, length: u32, text: &str) -> i32 {
     0
 }
 
-/// Returns the device of a handle, which is its number plus one.
+/// Returns the device of a handle; a handle is a device's number plus one.
 fn device_of(handle: *mut c_void) -> Option<u64> {
     (handle.addr() as u64).checked_sub(1).filter(|&device| device < devices())
 }

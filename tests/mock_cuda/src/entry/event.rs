@@ -81,7 +81,7 @@ fn event_ref(event: *mut c_void) -> CuResult<&'static Event> {
     unsafe { event.cast::<Event>().as_ref() }.ok_or(Status::INVALID_HANDLE)
 }
 
-/// Returns the point of the stream at which an event was recorded, if it was.
+/// Returns the point of the stream at which an event was recorded; `None` if it was never recorded.
 ///
 /// # Errors
 /// Invalid handle for null.

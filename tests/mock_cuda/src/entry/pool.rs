@@ -13,7 +13,7 @@ use crate::pool::Attribute;
 use crate::settings::settings;
 use crate::status::{CuResult, Status};
 
-/// The beginning of `CUmemPoolProps`: types, then the location.
+/// The first fields of `CUmemPoolProps`: the types and the location.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct PoolProperties {

@@ -22,7 +22,7 @@ for n in EDGE:
     w.f(i); w.empty()
 w.stats()
 
-w = new("sizes-kept")                       # the same sizes side by side, then freed in an odd order
+w = new("sizes-kept")                       # the same sizes side by side, then freed in an irregular order
 ids = [w.a(n) for n in EDGE]
 w.stats(); w.snap()
 for k in range(0, len(ids), 2): w.f(ids[k])

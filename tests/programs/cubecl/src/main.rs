@@ -1,4 +1,4 @@
-//! Burn's CUDA runtime on the mock driver: its pools allocate pages from the driver and divide them into buffers. The
+//! Burn's CUDA runtime on the mock driver: the runtime's pools allocate pages from the driver and divide them into buffers. The
 //! driver's counts and memtrack's agree at each step, in pages; buffers are not recorded. Argument: the path for the
 //! recording.
 

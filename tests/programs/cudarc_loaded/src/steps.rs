@@ -124,7 +124,7 @@ pub fn devices() {
     compare("the end of devices");
 }
 
-/// Threads that pass buffers to each other, so that most are freed on another thread.
+/// Threads that pass buffers to each other, so that most buffers are freed on another thread.
 pub fn threads() {
     let (send, receive) = std::sync::mpsc::channel::<CudaSlice<u8>>();
     let receive = Arc::new(std::sync::Mutex::new(receive));
