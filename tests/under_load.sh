@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs all tests under load: beside programs that use the processors, the memory bandwidth and the disk, and on one processor only. A
-# test that depends on time fails in some of these runs. Prints each failure with its test's name; exits with 1 if there was one, with
-# 2 on wrong usage or without stress-ng.
+# Runs all tests under load: alongside programs that use the processors, memory bandwidth and disk, and on one processor only. A
+# test that depends on timing fails in some of these runs. Prints each failure with the test's name; exits with 1 if any failed,
+# with 2 on wrong usage or without stress-ng.
 # Usage: tests/under_load.sh [-n ROUNDS] [load|pinned] [-- ARGUMENTS OF CARGO TEST]
 #   -n ROUNDS   rounds of each part, 5 by default
-#   load        only beside `stress-ng --cpu 4 --vm 2 --io 2` (Debian's package stress-ng)
+#   load        only alongside `stress-ng --cpu 4 --vm 2 --io 2` (Debian's package stress-ng)
 #   pinned      only on one processor (`taskset -c 0`)
 #   ARGUMENTS   instead of `--workspace`, for example: -p memtrack-tests --test recorder kills
 # The output of each round stays in target/under_load.
@@ -49,7 +49,7 @@ for part in "${parts[@]}"; do
 done
 
 stress=
-# stress-ng and its workers are one process group; workers that it has not ended are killed here.
+# stress-ng and its workers are one process group; workers that outlive stress-ng are killed here.
 end_stress() {
   [ -n "$stress" ] || return 0
   kill "$stress" 2>/dev/null
@@ -79,7 +79,7 @@ failures=()
 round() {
   local name=$1 log="$logs/$1.log" start=$SECONDS code failed
   shift
-  # As a process group, so that all of it can be killed; in the background, so that traps run immediately.
+  # Runs as a process group, so that all of it can be killed; in the background, so that traps run immediately.
   set -m
   "$@" cargo test "${what[@]}" --no-fail-fast </dev/null >"$log" 2>&1 &
   running=$!
@@ -100,7 +100,7 @@ round() {
   done
 }
 
-# Builds the tests first, so that building takes no time from them.
+# Builds the tests first, so that no round includes the build.
 cargo test "${what[@]}" --no-run --quiet || exit 1
 for part in "${parts[@]}"; do
   for number in $(seq "$rounds"); do
@@ -113,7 +113,7 @@ for part in "${parts[@]}"; do
     stress=$!
     set +m
     round "load-$number" env
-    # Without load the round does not count.
+    # A round counts only if the load lasted until its end.
     if ! kill -0 "$stress" 2>/dev/null; then
       failures+=("load-$number: stress-ng ended before the tests")
       echo "  stress-ng ended before the tests"

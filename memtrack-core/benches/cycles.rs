@@ -3,8 +3,8 @@
 //! `cargo bench -p memtrack-core --features cycles --bench cycles`
 //!
 //! Times are the thread's processor time. Registrations are measured per value, off and on, for values that stay live and
-//! for values that are dropped immediately; scans with 10 thousand to a million values, live and unreachable, mostly with
-//! ten pointers each.
+//! for values that are dropped immediately; scans with 10 thousand to a million values, live and unreachable, most of
+//! which have ten pointers each.
 
 #![allow(unsafe_code, reason = "the clock of the thread")]
 
@@ -34,7 +34,7 @@ fn timed(mut run: impl FnMut() -> f64) -> (f64, f64) {
     (seconds[0], seconds[RUNS / 2])
 }
 
-/// A value of one thread.
+/// A value that only one thread uses.
 #[derive(Default)]
 struct Local {
     next: RefCell<Vec<Rc<Local>>>,

@@ -1,8 +1,8 @@
-//! The cost of analysing an operator trace in processor time, without reading it:
+//! The processor time of analysing an operator trace, without the time to read it:
 //!
 //! `cargo bench -p memtrack-core --features profile --bench profile -- [TRACE...]`
 //!
-//! It measures the given traces, and generated training runs with more and more steps, which show the growth of the time.
+//! Measures the given traces, and generated training runs with more and more steps, which show how the time grows.
 
 use memtrack_core::profile::analysis::analyse;
 use memtrack_core::profile::export::CoalescedTimeline;
@@ -23,9 +23,9 @@ fn processor_seconds() -> f64 {
 }
 
 /// Returns the fastest and the median of `samples`, in seconds per run. The clock has a resolution of some ms, so a sample
-/// is many runs.
+/// consists of many runs.
 fn timed<T>(mut run: impl FnMut() -> T, samples: usize) -> (f64, f64) {
-    // The first run also obtains memory: samples sized by its time would be too short for the clock.
+    // The first run also obtains memory from the system, so samples sized by its time would be too short for the clock.
     std::hint::black_box(run());
     let once = std::time::Instant::now();
     std::hint::black_box(run());

@@ -1,8 +1,8 @@
 //! The time and memory of loading a snapshot into the model: medians over a few loads in one process.
 //!
 //! `cargo bench -p memtrack-core --bench snapshot_load -- FILE`, to compare with CPython's `pickle.load` of the same file.
-//! With `--once` it loads once and prints the processor seconds and the elapsed seconds of the load alone, without starting
-//! the process and without dropping the result; memtrack-cli/benches/snapshot_speed.py measures the same of CPython.
+//! With `--once`, loads once and prints the processor seconds and the elapsed seconds of the load alone, without starting
+//! the process and without dropping the result; memtrack-cli/benches/snapshot_speed.py measures the same for CPython.
 
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;

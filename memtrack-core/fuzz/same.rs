@@ -5,7 +5,7 @@ use memtrack_core::__pickle::{Dict, Document, Value};
 /// The maximum number of visited values: shared ones are visited once for each path to them.
 const MAX_VALUES: usize = 100_000;
 
-/// Whether the two have equal values of equal types. Only the first [`MAX_VALUES`] are compared.
+/// Whether the two documents have equal values of equal types. Only the first [`MAX_VALUES`] are compared.
 pub fn same(before: &Document, after: &Document) -> bool {
     let mut open = vec![(before.root, after.root)];
     let mut seen = 0;
@@ -38,7 +38,7 @@ pub fn same(before: &Document, after: &Document) -> bool {
     true
 }
 
-/// Adds the pairs of corresponding items to the values to compare; returns whether there are equally many.
+/// Adds the pairs of corresponding items to the values to compare; returns whether both have the same number of items.
 fn pairs(open: &mut Vec<(Value, Value)>, one: &[Value], other: &[Value]) -> bool {
     open.extend(one.iter().copied().zip(other.iter().copied()));
     one.len() == other.len()
@@ -56,7 +56,7 @@ fn entries(document: &Document, dict: &Dict) -> Vec<Value> {
     kept.into_iter().flat_map(|(key, value)| [key, value]).collect()
 }
 
-/// Whether the two are the same key in Python.
+/// Whether the two values are the same key in Python.
 fn equal_keys(document: &Document, one: Value, other: Value) -> bool {
     match (one, other) {
         (Value::Str(one), Value::Str(other)) | (Value::Bytes(one), Value::Bytes(other)) => {

@@ -38,10 +38,10 @@ const ALLOWED: [Global; 3] = [Global::DefaultDict, Global::OrderedDict, Global::
 const LIMITS: Limits = Limits { memory_bytes: 16 << 20, depth: 100, operand_bytes: 4 << 10 };
 /// The maximum size of the decompressed input.
 const MAX_INPUT: u64 = 512 << 10;
-/// The maximum size of the text of one file: shared values may be written again and again.
+/// The maximum size of the text of one file: a shared value is written once per reference.
 const MAX_TEXT: usize = 1 << 20;
 
-/// Tests the pickle machine, whose documents can be visited, and the tracker's files, which a round trip must not change.
+/// Tests the pickle machine and visits its documents, and tests the tracker's files, which a round trip must not change.
 pub fn pickle(data: &[u8]) {
     if let Ok(document) = load(data, &ALLOWED, LIMITS) {
         visit(&document);
@@ -67,7 +67,7 @@ pub fn snapshot(data: &[u8]) {
 }
 
 /// Tests a recording with all functions that read one. Its checksums are corrected first: otherwise the reader would
-/// reject every change of the fuzzer.
+/// reject every change that the fuzzer makes.
 pub fn recording(data: &[u8]) {
     let data = with_right_checksums(data);
     snapshot(&data);
@@ -112,7 +112,7 @@ fn with_right_checksums(data: &[u8]) -> Vec<u8> {
     data
 }
 
-/// Writes every readable file and reads it again, which must not change it.
+/// Writes every readable file and reads it again; its content must not change.
 pub fn round_trip(data: &[u8]) {
     let Ok(Loaded { snapshot: first, format, compression, .. }) = read(data) else { return };
     if first.pytorch.is_none() {
@@ -135,7 +135,7 @@ pub fn round_trip(data: &[u8]) {
     let second = Snapshot::open_stream(&written[..], LoadOptions::default()).expect("the output can be read");
     let second = as_pytorch(second.snapshot);
     assert!(pickle(&second) == written, "a snapshot changed in a round trip");
-    // The pickles contain the stacks. Their numbers also count stacks without references, so they are not compared.
+    // The pickles contain the stacks. Stack numbers also count unreferenced stacks, so they are not compared.
     let numbers = |snapshot: &Snapshot| EventTable { stack: Vec::new(), ..snapshot.events.clone() };
     assert!(numbers(&first) == numbers(&second), "the events changed in a round trip");
     if let Ok(Text(text)) = write(&first, Text::default(), Encoding::Json) {
@@ -148,11 +148,11 @@ pub fn round_trip(data: &[u8]) {
         let once_more = write(&as_pytorch(third.snapshot), Text::default(), Encoding::Json)
             .expect("it can be written again");
         assert!(once_more.0 == again.0, "the JSON changed in a second round trip");
-        // Adjacent surrogates are one character to every reader of JSON, including Python's.
+        // Every reader of JSON, including Python's, reads adjacent surrogates as one character.
         let halves = text.windows(3).any(|escape| escape == br"\ud");
         assert!(halves || again.0.len() < text.len() || again.0 == text, "the JSON changed in a round trip");
     }
-    // The pickle machine alone, which knows nothing of snapshots, must read the same values before and after.
+    // The pickle machine alone, which knows nothing about snapshots, must read the same values before and after.
     if let (Format::Pickle, Compression::None, Ok(before)) =
         (format, compression, load(data, &ALLOWED, LIMITS))
     {
@@ -162,7 +162,7 @@ pub fn round_trip(data: &[u8]) {
     }
 }
 
-/// Tests a graph of references: reads and reports it, and writes and reads it again.
+/// Tests a graph of references: reads it, reports on it, writes it and reads it again.
 pub fn cycles(data: &[u8]) {
     let whole = match cycles::read(data) {
         Ok(graph) => graph,
@@ -184,14 +184,14 @@ pub fn cycles(data: &[u8]) {
     cycles::json::write(&again, &cycles::Findings::of(&again), &mut second).expect("memory can be written");
     let without = |json: &[u8]| {
         let mut json: serde_json::Value = serde_json::from_slice(json).expect("the output is JSON");
-        // Counted in the whole graph.
+        // This count refers to the whole graph, of which the output contains only a part.
         json["counts"]["cycles_without_device_memory"].take();
         json
     };
     assert_eq!(without(&json), without(&second), "the findings changed in a round trip");
 }
 
-/// Tests an operator trace: reads it strictly and with repairs, writes and reads it again, analyses and reports it.
+/// Tests an operator trace: reads it strictly and with repairs, writes and reads it again, analyses it and reports on it.
 pub fn optrace(data: &[u8]) {
     for mode in [Mode::Compat, Mode::Tolerant] {
         let traced = match optrace::read(data, mode, MAX_INPUT) {
@@ -284,7 +284,7 @@ pub fn answers(data: &[u8]) {
     let _ = viz::segments_folded(&snapshot, &mut Text::default());
     let _ = viz::memory_folded(&snapshot, &mut Text::default());
     let _ = viz::compare_folded(&snapshot, &PytorchSnapshot::default(), &mut Text::default());
-    // The text has a character for each 20 MiB: it is bounded, but takes too long for a fuzzer.
+    // The text has one character per 20 MiB: its size is bounded, but printing it takes too long for a fuzzer.
     let small = snapshot.segments.iter().all(|segment| segment.size_bytes < 1 << 40)
         && snapshot.blocks.iter().all(|block| block.size_bytes < 1 << 40);
     if let Some(stats) = small.then(|| Stats::of(&snapshot)) {

@@ -1,5 +1,5 @@
 //! The Rust blocks of README.md and docs/, each inside its surrounding code from `around/`. The test that builds this
-//! program writes the included file.
+//! program generates the included file.
 #![allow(
     dead_code,
     private_interfaces,

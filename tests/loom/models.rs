@@ -1,6 +1,6 @@
 //! The recorder's three protocols, under loom, which runs every schedule of two or three threads: a chunk that is read
 //! while it is filled, the move of a full chunk to the ring, and the stamps that order events of one address.
-//! `chunk.rs` and `order.rs` are the recorder's own files, with loom's atomics and cells. The locks around them (a dashmap
+//! `chunk.rs` and `order.rs` are the recorder's source files, with loom's atomics and cells. The locks around them (a dashmap
 //! shard, the store's lock) are plain loom locks here.
 #![cfg(test)]
 #![allow(dead_code, unsafe_code)]
@@ -71,11 +71,11 @@ mod tests {
             let pushed = unsafe { chunk.as_ref() }.is_some_and(|chunk| push(chunk, event));
             if !pushed {
                 self.hand_over(chunk);
-                // SAFETY: `hand_over` left a chunk there.
+                // SAFETY: `hand_over` stored a chunk in the slot.
                 assert!(push(unsafe { &*self.slot.load(Ordering::Relaxed) }, event));
                 return;
             }
-            // SAFETY: it was pushed to the chunk, which only this thread takes out of the slot.
+            // SAFETY: the event was pushed to the chunk, which only this thread takes out of the slot.
             if unsafe { (*chunk).is_full() } {
                 self.hand_over(chunk);
             }
@@ -95,7 +95,7 @@ mod tests {
             let ring = self.full.lock().unwrap();
             let full: Vec<_> = ring.iter().map(std::sync::Arc::clone).collect();
             let mut newest = Vec::new();
-            // SAFETY: the writer takes a chunk out of the slot only under the lock, which this thread has.
+            // SAFETY: the writer takes a chunk out of the slot only under the lock, which this thread holds.
             if let Some(chunk) = unsafe { self.slot.load(Ordering::Acquire).as_ref() } {
                 newest.extend(chunk.iter_rows(0..chunk.len()));
             }
@@ -151,7 +151,7 @@ mod tests {
         clock: [u64; 2],
         newest_of_thread: &mut u64,
     ) {
-        // The allocator's own lock: the address is allocated only after it was freed.
+        // Models the allocator's lock: the address is allocated only after it has been freed.
         if !std::mem::replace(&mut *free.lock().unwrap(), false) {
             return;
         }
@@ -203,7 +203,7 @@ mod tests {
     fn a_block_freed_by_another_thread_is_stamped_in_order() {
         loom::model(|| {
             let shard = Arc::new(Mutex::new(Shard::default()));
-            // The stamp of the allocation, to compare with; 0 until the block is passed to the other thread.
+            // The allocation's stamp, for comparison; 0 until the block is passed to the other thread.
             let passed = Arc::new(AtomicU64::new(0));
             let taker = thread::spawn({
                 let (shard, passed) = (Arc::clone(&shard), Arc::clone(&passed));

@@ -1,4 +1,4 @@
-//! The examples in the documentation of `#[track_memory]`, which are tests.
+//! The examples in the documentation of `#[track_memory]`, run as tests.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../memtrack-macros/src/track_memory.md")]

@@ -307,7 +307,7 @@ fn generic_recursive_types_are_derived() {
         edges: Vec<(T, Rc<Self>)>,
         of: PhantomData<B>,
     }
-    /// It contains only owning pointers, so `T` may borrow.
+    /// A type that contains only owning pointers, so `T` may borrow.
     #[derive(References)]
     struct Chain<T>(T, Option<Box<Chain<T>>>);
     struct NoReferences;
@@ -325,7 +325,7 @@ fn generic_recursive_types_are_derived() {
 
 #[test]
 fn a_bound_replaces_the_derived_ones() {
-    // Their derived bounds would depend on each other endlessly.
+    // The derived bounds of these two types would depend on each other endlessly.
     #[derive(References)]
     #[references(bound = "T: References + 'static")]
     struct Module<T> {
@@ -506,7 +506,7 @@ fn tensors_are_reported_with_their_device_memory() {
     assert_eq!(reported(&layer), [".weight holds 64 bytes", ".history holds 32 bytes"]);
 }
 
-/// Types with names from memtrack and from the prelude.
+/// Types with the same names as items of memtrack and of the prelude.
 mod same_names {
     use super::{Leaf, leaf, reported};
     use std::rc::Rc;
@@ -595,7 +595,7 @@ fn containers_without_references_are_skipped() {
     #[derive(Clone, Copy, References)]
     enum Never {}
 
-    // Visiting each of them would take centuries.
+    // Visiting every element would take centuries.
     let voxels = [Voxel::Full(PhantomData, Complex { real: [], imaginary: () }, None); usize::MAX];
     assert_eq!(reported(&voxels), [""; 0]);
     assert_eq!(reported(&voxels[1..]), [""; 0]);
@@ -625,7 +625,7 @@ pub mod library {
     struct Private<T>(T);
 
     impl<T> Public<T> {
-        /// Creates it with one value.
+        /// Creates an instance with one value.
         pub fn new(value: T) -> Self {
             Self { inner: vec![Private(value)], this: None }
         }

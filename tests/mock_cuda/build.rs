@@ -1,5 +1,5 @@
-//! Names the library `libcuda.so.1`, and writes the table of its entries: the functions that `src/entry/` defines, and a
-//! stub for every other name in `names.txt`.
+//! Sets the library's soname to `libcuda.so.1` and generates the table of its entry points: the functions that `src/entry/`
+//! defines, and a stub for every other name in `names.txt`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ fn main() {
     println!("cargo:rerun-if-changed=src/entry");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
-    // Without this, the table's addresses would be those of a preloaded hook, which would then call itself.
+    // Without this, the table would contain the addresses of a preloaded hook, which would then call itself.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
 
     let defined = defined_entries(Path::new("src/entry"));
@@ -39,7 +39,7 @@ fn main() {
     fs::write(Path::new(&out).join("entries.rs"), code).expect("OUT_DIR can be written");
 }
 
-/// Returns the names after `fn cu…`, and those after `as`, in the files of a folder.
+/// Returns the names of the functions `fn cu…` and their aliases (after `as`) in the source files of a folder.
 fn defined_entries(folder: &Path) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for file in fs::read_dir(folder).expect("src/entry can be listed") {

@@ -1,4 +1,4 @@
-//! Gives the library the name of the real one.
+//! Gives the library the soname of the real NVML.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -32,7 +32,7 @@ def pytorch(venv, *command, driver="lib"):
 
 def comparable(line):
     result = json.loads(line)
-    # The text of PyTorch's internal failures has no meaning elsewhere.
+    # The text of PyTorch's internal assertions has no meaning outside PyTorch.
     if "INTERNAL ASSERT" in result.get("error", ""):
         result["error"] = "fails"
     return result

@@ -192,7 +192,7 @@ class Program:
         try:
             step(self)
         except (RuntimeError, IndexError, TypeError, ValueError, AttributeError, NotImplementedError):
-            pass  # An operation that does not fit has no effect, or only its first part.
+            pass  # An operation with unsuitable arguments has no effect, or only a partial one.
 
 
 def programs(seed, count):

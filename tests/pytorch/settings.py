@@ -42,7 +42,7 @@ def main():
         operations.append({"op": "settings", "value": text(r)})
         operations.append({"op": "snapshot", "file": "state.pickle"})
         if r.random() < 0.3:
-            # Its error contains the size of large segments, which no snapshot has.
+            # The error for this value contains the size of large segments, which no snapshot contains.
             operations.append({"op": "settings", "value": "max_split_size_mb:1"})
     results = run(options.venv, f"settings-{options.seed}", operations)
     if results is None:

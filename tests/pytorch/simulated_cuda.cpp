@@ -1,4 +1,4 @@
-// A CUDA runtime without a device, for PyTorch's caching allocator: to be preloaded. Device memory is a counter, kernels
+// A CUDA runtime without a device, for PyTorch's caching allocator. It is preloaded. Device memory is a counter, kernels
 // do nothing, and every stream is done immediately unless `sim_set_events_ready` changes it. All other functions come
 // from the real runtime library and fail as they do without a GPU.
 //
@@ -89,7 +89,7 @@ API void sim_join_capture(cudaStream_t stream, unsigned long long capture) {
     captures[stream] = capture;
 }
 
-// Makes new streams those of the loaded driver, which a pluggable allocator queries about them. Returns 0 on success.
+// Creates new streams in the loaded driver, because a pluggable allocator queries that driver about them. Returns 0 on success.
 API int sim_use_driver(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     auto init = (CUresult(*)(unsigned))dlsym(driver, "cuInit");
@@ -279,7 +279,7 @@ CUresult release(CUmemGenericAllocationHandle handle) {
     return CUDA_SUCCESS;
 }
 
-// No handle types beyond the plain ones.
+// Returns 0 for every device attribute, so that PyTorch uses only plain handle types.
 CUresult attribute(int *value, CUdevice_attribute, CUdevice) { return *value = 0, CUDA_SUCCESS; }
 
 CUresult context(CUcontext *current) { return *current = (CUcontext)16, CUDA_SUCCESS; }

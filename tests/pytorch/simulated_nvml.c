@@ -1,4 +1,4 @@
-/* An NVML without processes and links. */
+/* An NVML that reports no processes and no links. */
 #define NOT_SUPPORTED 3
 
 int nvmlInit_v2(void) { return 0; }

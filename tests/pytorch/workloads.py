@@ -22,7 +22,7 @@ VALUES = {
 
 def settings(r, at_start):
     chosen = [f"{key}:{r.choice(values)}" for key, values in VALUES.items() if r.random() < 0.2]
-    # At run time this makes PyTorch free segments that are in use.
+    # Set at run time, this option makes PyTorch free segments that are in use.
     if at_start and r.random() < 0.3:
         chosen.append(f"max_split_size_mb:{r.choice([64, 100, 200, 500])}")
     r.shuffle(chosen)

@@ -145,7 +145,7 @@ def events(memtrack, file, reports, folder):
     assert base.execute("select count(*) from events").fetchone() == (arrow.num_rows,) and arrow.num_rows
     for column in arrow.column_names:
         assert f"`{column}`" in documented, f"{column} is not in docs/RANKS.md"
-    # As decimals: the last digit of a sum of floating-point numbers depends on their order.
+    # Sums decimals: the last digit of a sum of floating-point numbers depends on their order.
     sums = "device, coalesce({0}::text, '') place, count(*), sum(blocks::decimal(38, 12)), sum(size) from {1} group by all order by all"
     of_blocks = "(select *, requested_bytes size from blocks where not older_than_trace)"
     of_events = "(select *, size_bytes size from events where action = 'alloc')"
@@ -159,7 +159,7 @@ def events(memtrack, file, reports, folder):
     expected = base.execute("""select device, count(*) from blocks
         where not older_than_trace and free_completed_event is not null group by all order by all""").fetchall()
     assert found == expected, f"frees: {found}, expected {expected}"
-    # One device, and to a pipe.
+    # Exports one device, to a pipe.
     device = reports.devices[0]
     option = {"host heap": "host", "pinned host memory": "pinned"}.get(device, device.removeprefix("device "))
     piped = subprocess.run([memtrack, "convert", file, "-", "--to", "parquet", "--device", option], capture_output=True, check=True)

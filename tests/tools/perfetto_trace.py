@@ -202,7 +202,7 @@ class Trace:
 
 
 def close(found, reported, estimated, what):
-    # If small blocks were sampled, the trace has estimates, and reports have the recorder's counts.
+    # If small blocks were sampled, the trace contains estimates, and reports contain the recorder's counts.
     need(estimated or found == reported, f"{what}: {found} in the trace, {reported} by memtrack")
 
 
@@ -225,7 +225,7 @@ def check(command, snapshot, folder):
         estimated = heading != name
         need(estimated == top["end"][name]["totals"]["estimated"] or estimated, f"{name}: the trace is exact, but the report is estimated")
         in_all, at_peak, at_end = (top[at][name]["totals"] for at in ("", "peak", "end"))
-        # In the order of the file if times are equal: the last number of a moment applies.
+        # Equal times keep the order of the file, and the last number of a moment applies.
         live = [value for _, value in trace.counters[f"{heading}: requested"]]
         close(max(live), top[""][name]["peak"]["live_bytes"], estimated, f"{name}: peak")
         close(live[-1], at_end["requested_bytes"], estimated, f"{name}: live at the end")

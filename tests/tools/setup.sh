@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the programs with which the scripts in this folder open memtrack's output: Debian's packages unless they are
-# installed, and those of PyPI and npm in FOLDER. A script that needs another package adds it to a list here.
+# Installs the programs with which the scripts in this folder open memtrack's output: Debian packages unless they are
+# already installed, and packages of PyPI and npm in FOLDER. If a script needs another package, add it to a list here.
 # Usage: tests/tools/setup.sh FOLDER     then run scripts with FOLDER/venv/bin/python3
 set -euo pipefail
 work=$(mkdir -p "$1" && cd "$1" && pwd)

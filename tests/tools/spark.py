@@ -195,7 +195,7 @@ class Test:
         self.cluster = Cluster(work)
         self.files = write_ranks(work / "run", RANKS, STEPS, 1, ODD)
         self.plain, self.set, self.report = work / "plain", work / "set", work / "report"
-        # The command that the workers run: memtrack, which is halted if there is a folder for the victim.
+        # The command that the workers run: memtrack, which is halted if the victim's folder exists.
         self.halts = work / "halts"
         self.halts.mkdir()
         self.command = work / "memtrack-halting"
@@ -294,7 +294,7 @@ class Test:
         odd = {rank["rank"] for one in ranks_report["memories"] for rank in one["outliers"]}
         checks.equal("outliers", odd, set(ODD))
         checks.check("lifetimes.sql has rows", rows((query.QUERIES / "lifetimes.sql").read_text()))
-        # The views of tables.spark.sql are the same.
+        # The views of tables.spark.sql have the same columns.
         there = Path.cwd()
         expected = {table: sorted(spark.table(table).columns) for table in TABLES}
         for statement in (query.QUERIES / "tables.spark.sql").read_text().split(";"):

@@ -7,7 +7,7 @@ import {pathToFileURL} from 'node:url';
 const [folder, file] = process.argv.slice(2).map(name => path.resolve(name));
 const {chromium} = createRequire(path.join(folder, 'package.json'))('playwright-core');
 const executablePath = process.env.CHROMIUM ?? '/usr/bin/chromium';
-// The page draws with WebGL, which is done in software on a machine without a GPU.
+// The page draws with WebGL, which is rendered in software on a machine without a GPU.
 const args = ['--no-sandbox', '--use-angle=swiftshader', '--enable-unsafe-swiftshader', '--ignore-gpu-blocklist'];
 const browser = await chromium.launch({executablePath, args});
 try {

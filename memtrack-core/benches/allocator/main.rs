@@ -1,5 +1,5 @@
-//! The cost of the caching allocator on a simulated device, whose calls cost next to nothing: a pair of alloc and free
-//! from the cache, with and without history, and the growth of the cost with the number of cached blocks.
+//! The cost of the caching allocator on a simulated device, whose calls cost next to nothing: an alloc/free pair that the
+//! cache serves, with and without history, and the growth of the cost with the number of cached blocks.
 //!
 //! `cargo bench -p memtrack-core --bench allocator`, and again with `RUSTFLAGS="-C force-frame-pointers=yes"`. Prints
 //! medians of batches in processor time; asserts nothing.
@@ -18,7 +18,7 @@ const BATCHES: usize = 31;
 const CALLS: usize = 20_000;
 const DEVICE: DeviceId = DeviceId(0);
 const STREAM: StreamId = StreamId(0);
-/// Calls above a measured event, so that stacks are as deep as those in PyTorch's measurement: 21 return addresses, of
+/// The nested calls around a measured event, so that stacks are as deep as in PyTorch's measurement: 21 return addresses, of
 /// which the innermost one or two are in the allocator.
 const DEPTH: usize = 11;
 
@@ -129,7 +129,7 @@ fn return_addresses() -> usize {
         count += 1;
         true
     });
-    // Without those of `backtrace` and of this function.
+    // Excludes the frames of `backtrace` and of this function.
     count - 3
 }
 
@@ -158,7 +158,7 @@ fn pairs(allocator: &CachingAllocator<SimulatedMemory>, size: u64) -> f64 {
     start.elapsed().as_nanos() as f64 / CALLS as f64
 }
 
-/// Measures pairs with random sizes and lifetimes.
+/// Measures alloc/free pairs with random sizes and lifetimes.
 fn mixed(allocator: &CachingAllocator<SimulatedMemory>) -> f64 {
     let mut live = [0; 64];
     let mut state = 1u64;
@@ -173,7 +173,7 @@ fn mixed(allocator: &CachingAllocator<SimulatedMemory>) -> f64 {
     elapsed.as_nanos() as f64 / CALLS as f64
 }
 
-/// Creates an allocator with that many free blocks of different sizes, each between two live ones.
+/// Creates an allocator with `blocks` free blocks of different sizes, each between two live ones.
 fn fragmented(blocks: usize) -> CachingAllocator<SimulatedMemory> {
     let allocator = fresh();
     let sizes = (0..blocks as u64).map(|i| 512 * (1 + i * 7919 % 1800));
@@ -188,7 +188,7 @@ fn fragmented(blocks: usize) -> CachingAllocator<SimulatedMemory> {
     allocator
 }
 
-/// Measures pairs of all the cached sizes.
+/// Measures alloc/free pairs of all cached sizes.
 fn spread(allocator: &CachingAllocator<SimulatedMemory>) -> f64 {
     let mut state = 1u64;
     let start = CpuTime::now();

@@ -1,8 +1,8 @@
-//! A pair of alloc and free from the caching allocator's cache, compared with cudarc's, which calls the driver's pool each
-//! time. Both alternate in one run.
+//! An alloc/free pair that the caching allocator serves from its cache, compared with a pair in cudarc, which calls the
+//! driver's pool each time. The two alternate in one run.
 //!
 //! `cargo bench -p memtrack-core --features cuda-stats --bench allocator_cuda`. Uses the machine's driver if there is one,
-//! otherwise the mock driver, whose pool only counts: a real one costs more. Prints medians of batches in processor time;
+//! otherwise the mock driver, whose pool only counts: a real pool costs more. Prints medians of batches in processor time;
 //! asserts nothing.
 #![allow(unsafe_code)]
 
@@ -25,7 +25,7 @@ fn cpu_time() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Opens the machine's driver, or the mock that cargo built beside this program, and returns its name. It is never closed.
+/// Opens the machine's driver, or the mock that cargo built next to this program, and returns its name. Never closes it.
 fn open_driver() -> &'static str {
     // SAFETY: every CUDA program runs the initialization code of a driver; the mock has none.
     let open = |path: &std::path::Path| unsafe { Library::new(path) };
@@ -36,7 +36,7 @@ fn open_driver() -> &'static str {
         let mock = program.with_file_name("libmemtrack_mock_cuda.so");
         open(&mock).expect("the mock is beside this program, where cargo puts it")
     });
-    // If it were closed, it could not be found again.
+    // If the library were closed, cudarc could not find the mock by its name.
     std::mem::forget(library);
     name
 }
@@ -56,11 +56,11 @@ fn main() {
     for (name, size) in [("4 KiB", 4096), ("1 MiB", 1 << 20), ("30 MiB", 30 << 20)] {
         let (device, queue) = (DeviceId(0), StreamId(stream.cu_stream() as u64));
         let cudarc = || {
-            // SAFETY: it is never read.
+            // SAFETY: the memory is never read.
             drop(black_box(unsafe { stream.alloc::<u8>(size) }.expect("memory")));
         };
         let buffer = || {
-            // SAFETY: it is never read.
+            // SAFETY: the memory is never read.
             drop(black_box(
                 unsafe { DeviceBuffer::<u8>::uninit(&allocator, &stream, size) }.expect("memory"),
             ));

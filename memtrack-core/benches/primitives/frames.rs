@@ -1,4 +1,4 @@
-//! The measured stacks: some forty fixed frames, then one to ten that change from call to call, through sixteen functions
+//! The measured stacks: about forty fixed frames, then one to ten that change from call to call, through sixteen functions
 //! with frames of different sizes.
 
 use memtrack_core::event::DeviceId;
@@ -38,7 +38,7 @@ fn step(depth: usize, path: u64, leaf: &mut dyn FnMut(usize)) -> usize {
     STEPS[(path & 15) as usize](depth - 1, path.rotate_right(4), leaf)
 }
 
-/// Calls `leaf` under stacks that share their outer frames: the inner part is different each time. Returns the calls.
+/// Calls `leaf` under stacks that share their outer frames: the inner part is different each time. Returns the number of calls.
 pub fn varying(leaf: &mut dyn FnMut(usize)) -> usize {
     static SEED: AtomicU64 = AtomicU64::new(0x1234_5678_9abc_def0);
     let seed = SEED.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
@@ -113,7 +113,7 @@ pub fn operator(i: usize) -> usize {
     black_box(i)
 }
 
-/// A tensor of four dimensions with unusual strides, whose record is the largest.
+/// A four-dimensional tensor with non-contiguous strides, which takes the largest record.
 pub struct Tensor {
     id: u64,
     sizes: [usize; 4],

@@ -23,7 +23,7 @@ static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 const BATCHES: usize = 41;
 const CALLS: usize = 3_000;
 
-/// The functions that make up the stack, whose cost is subtracted from all other rows.
+/// The row of the calls that build the stack, whose cost is subtracted from all other rows.
 const CALLS_ALONE: &str = "the calls alone";
 
 const FRAME_POINTERS: &str = "frame pointers";
@@ -64,7 +64,7 @@ static THREADS: AtomicUsize = AtomicUsize::new(1);
 
 fn main() {
     println!("capture method of this build: {:?}", Captures::chosen());
-    // `-- calls` or `-- events` for one of the two parts.
+    // `-- calls` or `-- events` runs only that part.
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     let wanted = |part: &str| only.as_deref().is_none_or(|only| only == part);
     if wanted("events") {
@@ -212,7 +212,7 @@ fn print(threads: usize, rows: &[(&str, f64)]) {
 /// A single call: its name, and a function that runs one batch of it and returns ns per call.
 type Call = (&'static str, Box<dyn FnMut() -> f64>);
 
-/// Prints the cost of calls that are off, and of small ones that are on.
+/// Prints the cost of memtrack's calls while it is off, and of the cheap ones while it is on.
 fn small_calls() {
     const CALLS: usize = 200_000;
     let layout = Layout::from_size_align(64, 8).expect("a valid layout");
@@ -282,7 +282,7 @@ fn guard_that_allocates() -> f64 {
     })
 }
 
-/// Measures a call with three input tensors and one output. Its log stays below the bound.
+/// Measures a call with three input tensors and one output. The operator log stays below its limit.
 fn four_tensors() -> f64 {
     four_tensors_by(frames::tensors)
 }
@@ -305,7 +305,7 @@ fn operators_recorded() -> f64 {
     result
 }
 
-/// Measures a span of `tracing` with only a registry, to compare scopes with.
+/// Measures a `tracing` span with only a registry, for comparison with scopes.
 fn span() -> f64 {
     tracing::subscriber::with_default(tracing_subscriber::registry(), || {
         per_call(200_000, |i| {

@@ -1,4 +1,4 @@
-//! The pickle machine, and the tracker's files, which it reads.
+//! The pickle machine, and the tracker's files, which are pickles.
 #![no_main]
 
 #[path = "../targets.rs"]

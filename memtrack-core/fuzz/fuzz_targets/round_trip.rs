@@ -1,4 +1,4 @@
-//! Files that are read, written and read again, which must not change them.
+//! Files that are read, written and read again; their content must not change.
 #![no_main]
 
 #[path = "../targets.rs"]

@@ -1,7 +1,7 @@
-//! An allocator of addresses in one reserved range, by size class: a stack of free slots per class, and new slots from the
-//! end. Allocating is a pop and freeing a push, so that the mock's own cost hardly shows in benches.
+//! Allocates addresses in one reserved range by size class. Each class has a stack of free slots; new slots are carved from
+//! the unused end of the range. Allocating is a pop and freeing a push, so the mock adds very little to benchmark times.
 
-/// The smallest slot; all slots are multiples of it.
+/// The smallest slot size; all slot sizes are multiples of it.
 pub(crate) const GRANULE: u64 = 512;
 /// Size classes per doubling: a slot is at most an eighth larger than requested.
 const STEPS: u64 = 8;
@@ -36,12 +36,12 @@ impl Arena {
     }
 }
 
-/// Rounds bytes up as the device does.
+/// Rounds a size up as the device does.
 pub(crate) fn rounded(bytes: u64) -> u64 {
     bytes.next_multiple_of(GRANULE)
 }
 
-/// Returns the number and the slot size of the class for `bytes` bytes.
+/// Returns the index and the slot size of the size class for `bytes` bytes.
 fn class(bytes: u64) -> (usize, u64) {
     let granules = bytes.div_ceil(GRANULE).max(1);
     if granules <= STEPS {

@@ -1,4 +1,4 @@
-//! The frame around every entry: injected failures, the trace, and the conversion from a `Result` to a status code.
+//! The wrapper around every entry point: injected failures, the trace, and the conversion from a `Result` to a status code.
 
 use std::io::Write;
 use std::sync::PoisonError;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::settings::settings;
 use crate::status::{CuResult, Status};
 
-/// Defines entries of the driver: `fn NAME [as ALIAS] (arguments) { body that returns a CuResult }`. The alias is the
+/// Defines entry points of the driver: `fn NAME [as ALIAS] (arguments) { body that returns a CuResult }`. The alias is the
 /// variant for the per-thread default stream, which takes the same arguments.
 macro_rules! entries {
     () => {};
@@ -23,7 +23,7 @@ macro_rules! entries {
 }
 pub(crate) use entries;
 
-/// Defines one entry.
+/// Defines one entry point.
 macro_rules! entry {
     ($name:ident ($($argument:ident: $kind:ty),* $(,)?) $body:tt) => {
         #[unsafe(no_mangle)]
@@ -34,7 +34,7 @@ macro_rules! entry {
 }
 pub(crate) use entry;
 
-/// Runs an entry's body, or returns the injected failure instead.
+/// Runs an entry point's body, or returns the injected failure instead.
 pub(crate) fn call(name: &'static str, body: impl FnOnce() -> CuResult) -> i32 {
     let result = match injected(name) {
         Some(status) => Err(status),
@@ -45,7 +45,7 @@ pub(crate) fn call(name: &'static str, body: impl FnOnce() -> CuResult) -> i32 {
     code
 }
 
-/// Fails with "not supported": the body of every entry that the mock knows by name only.
+/// Fails with "not supported": the body of every entry point that the mock knows only by name.
 pub(crate) fn unsupported(name: &'static str) -> i32 {
     call(name, || Err(Status::NOT_SUPPORTED))
 }
@@ -72,7 +72,7 @@ pub(crate) fn put<T>(place: *mut T, value: T) -> CuResult {
     if place.is_null() {
         return Err(Status::INVALID_VALUE);
     }
-    // SAFETY: the caller of the driver promises that its out-parameters can be written, aligned for their type.
+    // SAFETY: the caller of the driver promises that its out-parameters are writable and aligned for their type.
     unsafe { place.write(value) };
     Ok(())
 }
@@ -80,11 +80,11 @@ pub(crate) fn put<T>(place: *mut T, value: T) -> CuResult {
 /// Reads an in-parameter through the caller's pointer.
 ///
 /// # Errors
-/// Invalid value if it is null.
+/// Invalid value if the pointer is null.
 pub(crate) fn get<T: Copy>(place: *const T) -> CuResult<T> {
     if place.is_null() {
         return Err(Status::INVALID_VALUE);
     }
-    // SAFETY: the caller of the driver promises that its in-parameters can be read.
+    // SAFETY: the caller of the driver promises that its in-parameters are readable.
     Ok(unsafe { place.read() })
 }

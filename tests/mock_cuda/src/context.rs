@@ -1,4 +1,4 @@
-//! Contexts, and which of them is current in a thread. Numbers below 64 are the devices' primary contexts.
+//! Contexts, and each thread's stack of current contexts. Numbers below 64 are the devices' primary contexts.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -9,7 +9,7 @@ use crate::machine::machine;
 use crate::status::{CuResult, Status};
 use crate::work;
 
-/// The number of the first context that is not primary, and so the limit on devices.
+/// The number of the first context that is not primary, and therefore the maximum number of devices.
 const FIRST_CREATED: u32 = 64;
 const MAX_CONTEXTS: usize = 1 << 14;
 
@@ -35,7 +35,7 @@ thread_local! {
 }
 
 impl Context {
-    /// Returns the context of a handle.
+    /// Returns the context that a handle refers to.
     ///
     /// # Errors
     /// Invalid context if the handle is not a context's; destroyed if the context no longer exists.
@@ -44,10 +44,10 @@ impl Context {
         Self::numbered(number as u16)
     }
 
-    /// Returns the context of a number.
+    /// Returns the context with this number.
     ///
     /// # Errors
-    /// Destroyed if it does not exist.
+    /// Destroyed if the context does not exist.
     pub fn numbered(number: u16) -> CuResult<Self> {
         match DEVICE_OF.get(usize::from(number)).map(|device| device.load(Ordering::Acquire)) {
             None | Some(0) => Err(Status::CONTEXT_IS_DESTROYED),
@@ -67,10 +67,10 @@ impl Context {
         }
     }
 
-    /// Returns the context that a stream belongs to: the current one for the three streams that always exist.
+    /// Returns the context that a stream belongs to: the current context for the three predefined streams.
     ///
     /// # Errors
-    /// Invalid handle if it is not a stream, or a destroyed one.
+    /// Invalid handle if the stream does not exist or was destroyed.
     pub fn of_stream(stream: *mut c_void) -> CuResult<Self> {
         if stream.addr() <= 2 {
             return Self::current();
@@ -90,7 +90,7 @@ impl Context {
         Self { number: device as u16, device }
     }
 
-    /// Creates another context.
+    /// Creates a context that is not primary.
     ///
     /// # Errors
     /// Out of memory after some sixteen thousand contexts.
@@ -101,7 +101,7 @@ impl Context {
         Ok(Self { number: number as u16, device })
     }
 
-    /// Whether it is a device's primary context.
+    /// Whether this is a device's primary context.
     pub fn is_primary(self) -> bool {
         u32::from(self.number) < FIRST_CREATED
     }
@@ -134,7 +134,7 @@ pub(crate) fn set_current(context: Option<Context>) {
     stack.depth = stack.depth.saturating_sub(1);
     STACK.set(stack);
     if let Some(context) = context {
-        // There is room: one was just removed.
+        // The stack has room, because a context was just popped.
         let _ = push(context);
     }
 }
@@ -142,7 +142,7 @@ pub(crate) fn set_current(context: Option<Context>) {
 /// Pushes a context onto the thread's stack.
 ///
 /// # Errors
-/// Invalid value for the thirty-third.
+/// Invalid value if the stack is full.
 pub(crate) fn push(context: Context) -> CuResult {
     let mut stack = STACK.get();
     *stack.numbers.get_mut(stack.depth).ok_or(Status::INVALID_VALUE)? = context.number;

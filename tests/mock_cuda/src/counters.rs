@@ -13,15 +13,15 @@ pub(crate) enum Kind {
     Physical = 5,
     /// Page-locked host memory.
     Pinned = 6,
-    /// The program's host memory, page-locked later.
+    /// Host memory of the program that was page-locked after its allocation.
     Registered = 7,
-    /// Another process's memory: counted by kind, but in no total.
+    /// Another process's memory: counted under this kind, but not in any total.
     Ipc = 8,
 }
 
 const KINDS: usize = 9;
 
-/// The counts of one kind, or of all.
+/// The counts of one kind, or of all kinds.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Count {
     pub allocations: i64,

@@ -1,5 +1,5 @@
-//! One device: its addresses, its live blocks, its pools and its counters. The host is one too, with unlimited memory and
-//! without pools.
+//! One device: its addresses, its live blocks, its pools and its counters. The host is modelled as a device with unlimited
+//! memory and without pools.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -19,7 +19,7 @@ pub(crate) struct Block {
     pool: u16,
 }
 
-/// Spreads addresses, whose low bits are all zero.
+/// A hasher for addresses, whose low bits are all zero.
 #[derive(Default)]
 struct AddressHasher(u64);
 
@@ -41,7 +41,7 @@ pub(crate) struct Device {
     blocks: HashMap<u64, Block, BuildHasherDefault<AddressHasher>>,
     pub counters: Counters,
     pub pools: Vec<Pool>,
-    /// The pool of `cuMemAllocAsync`.
+    /// The pool that `cuMemAllocAsync` allocates from.
     pub current_pool: usize,
     /// How often the primary context is retained.
     pub primary_references: u32,
@@ -50,7 +50,7 @@ pub(crate) struct Device {
     total: u64,
     /// Bytes that other processes use.
     others: u64,
-    /// Bytes of the device in use outside the pools, as the device rounds them.
+    /// Bytes of the device that are in use outside the pools, rounded as the device rounds them.
     outside_pools: u64,
 }
 
@@ -78,7 +78,7 @@ impl Device {
         (self.total.saturating_sub(self.others + contexts + self.outside_pools + pools), self.total)
     }
 
-    /// Counts a context that was created or destroyed here.
+    /// Counts a context that was created or destroyed on this device.
     pub fn count_context(&mut self, exists: bool) {
         self.contexts = if exists { self.contexts + 1 } else { self.contexts - 1 };
     }
@@ -121,7 +121,7 @@ impl Device {
         Ok(address)
     }
 
-    /// Creates another pool and returns its number.
+    /// Creates a pool and returns its number.
     pub fn create_pool(&mut self) -> u32 {
         let number = self.pools.iter().position(Pool::is_gone).unwrap_or(self.pools.len());
         if number == self.pools.len() {
@@ -132,7 +132,7 @@ impl Device {
         number as u32
     }
 
-    /// Registers host memory of the program, which is page-locked from now on.
+    /// Page-locks host memory of the program.
     ///
     /// # Errors
     /// Already registered.
@@ -176,8 +176,8 @@ impl Device {
         }
     }
 
-    /// Frees the blocks of a context. The end of the device's primary context also frees the blocks of its pools, which
-    /// outlive all other contexts.
+    /// Frees the blocks of a context. With `with_pools`, which is set for the primary context, also frees the blocks of the
+    /// device's pools, which outlive all other contexts.
     pub fn release_context(&mut self, number: u16, with_pools: bool) {
         let freed = self.blocks.iter().filter(|(_, block)| match block.kind {
             Kind::Pooled => with_pools,
@@ -188,7 +188,7 @@ impl Device {
         }
     }
 
-    /// Returns the block that contains an address: by a look-up if the block begins there, otherwise by a search.
+    /// Returns the block that contains an address: by a look-up if the block begins at the address, otherwise by a search.
     pub fn block_around(&self, address: u64) -> Option<(u64, Block)> {
         if let Some(&block) = self.blocks.get(&address) {
             return Some((address, block));
@@ -197,7 +197,7 @@ impl Device {
         self.blocks.iter().find(contains).map(|(&start, &block)| (start, block))
     }
 
-    /// Reserves memory of the device, with or without an address in it (`cuMemCreate` needs none).
+    /// Reserves memory of the device without assigning addresses to it.
     ///
     /// # Errors
     /// Out of memory.
@@ -215,7 +215,7 @@ impl Device {
         self.outside_pools -= device_bytes(kind, bytes);
     }
 
-    /// Trims the pools, as the driver does when all work of the device is done.
+    /// Trims the pools, as the driver does when all work of the device has finished.
     pub fn synchronized(&mut self) {
         for pool in &mut self.pools {
             pool.synchronized(settings().pool_chunk);

@@ -27,7 +27,7 @@ thread_local! {
 pub(crate) fn register_handlers() {
     static REGISTERED: Once = Once::new();
     // SAFETY: the handlers are functions that stay loaded; the child's handler stores to locks and frees memory, which
-    // glibc allows there.
+    // glibc allows in a fork handler.
     REGISTERED.call_once(|| unsafe {
         libc::pthread_atfork(Some(before), Some(after), Some(after));
     });

@@ -20,7 +20,7 @@ const OWNER_SHIFT: u32 = 28;
 const TAG_SHIFT: u32 = 44;
 const NUMBER_MASK: u64 = (1 << OWNER_SHIFT) - 1;
 
-/// Returns the handle of the owner's object of that number.
+/// Returns the handle of the owner's object with this number.
 pub(crate) fn make(tag: Tag, owner: u16, number: u32) -> *mut c_void {
     let bits = (tag as u64) << TAG_SHIFT | u64::from(owner) << OWNER_SHIFT | u64::from(number) & NUMBER_MASK;
     std::ptr::without_provenance_mut(bits as usize)

@@ -1,4 +1,4 @@
-//! All devices, and the host as one more: which of them an address belongs to, and how memory is allocated and freed.
+//! All devices, with the host as an additional one: finds the device of an address, and allocates and frees memory.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -10,7 +10,7 @@ use crate::report;
 use crate::settings::settings;
 use crate::status::{CuResult, Status};
 
-/// Address space per byte of a device: a size class never returns its addresses to the others.
+/// Address space per byte of a device's memory; more than 1, because a size class never shares its addresses.
 const ADDRESSES_PER_BYTE: u64 = 16;
 /// The minimum and the maximum address space of one device.
 const STRIDE: std::ops::RangeInclusive<u64> = 1 << 33..=1 << 41;
@@ -19,7 +19,7 @@ const STRIDE: std::ops::RangeInclusive<u64> = 1 << 33..=1 << 41;
 pub(crate) struct Machine {
     base: u64,
     stride: u64,
-    /// One per device, then the host.
+    /// One element per device, then the host's.
     areas: Vec<Mutex<Device>>,
 }
 
@@ -28,7 +28,7 @@ static MACHINE: OnceLock<Machine> = OnceLock::new();
 /// Initializes the driver, for `cuInit`.
 ///
 /// # Errors
-/// The injected error; "no device" if there are none.
+/// The injected error; "no device" if there are no devices.
 pub(crate) fn start() -> CuResult {
     let settings = settings();
     match (settings.init_error, settings.devices) {
@@ -89,10 +89,10 @@ impl Machine {
         self.areas.len() - 1
     }
 
-    /// Returns the index of a device, by the number that the driver's callers pass.
+    /// Returns the index of a device, by the number that callers of the driver pass.
     ///
     /// # Errors
-    /// Invalid device if there is none of that number.
+    /// Invalid device if no device has this number.
     pub fn index(&self, number: i32) -> CuResult<usize> {
         usize::try_from(number).ok().filter(|&index| index < self.devices()).ok_or(Status::INVALID_DEVICE)
     }
@@ -100,7 +100,7 @@ impl Machine {
     /// Locks a device, by its number.
     ///
     /// # Errors
-    /// Invalid device if there is none of that number.
+    /// Invalid device if no device has this number.
     pub fn device(&self, number: i32) -> CuResult<MutexGuard<'_, Device>> {
         Ok(self.area(self.index(number)?))
     }
@@ -110,8 +110,8 @@ impl Machine {
         self.area(self.devices())
     }
 
-    /// Returns the index of the device that an address belongs to; the host's is one more than the last. `None` for an
-    /// address outside the mock's ranges.
+    /// Returns the index of the device that an address belongs to; the host's index follows the last device's. `None` for
+    /// an address outside the mock's ranges.
     pub fn area_of(&self, address: u64) -> Option<usize> {
         let index = address.checked_sub(self.base)? / self.stride;
         usize::try_from(index).ok().filter(|&index| index < self.areas.len())

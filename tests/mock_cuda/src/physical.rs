@@ -1,5 +1,5 @@
 //! Physical memory and the addresses it is mapped to: `cuMemCreate` and related functions. A device's physical memory is
-//! one sparse file in memory, a handle is a range of it, and a mapping is a shared mapping of that range, so that both
+//! one sparse file in memory, a handle is a range of that file, and a mapping is a shared mapping of the range, so that all
 //! mappings of one handle have the same bytes.
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,14 +12,14 @@ use crate::status::{CuResult, Status};
 /// All sizes and addresses are multiples of this.
 pub(crate) const GRANULARITY: u64 = 2 << 20;
 
-/// The memory of one `cuMemCreate`.
+/// The memory of one call of `cuMemCreate`.
 struct Piece {
     device: usize,
     bytes: u64,
     offset: u64,
-    /// It was imported: its memory is counted where it was created.
+    /// Whether the piece was imported: its memory is counted where it was created.
     is_imported: bool,
-    /// Handles and mappings that refer to it.
+    /// Handles and mappings that refer to the piece.
     handles: u32,
     mappings: u32,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Store {
 
 static STORE: Mutex<Option<Store>> = Mutex::new(None);
 
-/// Locks the store. A device may be locked while the store is, but never the other way round.
+/// Locks the store. A device may be locked while the store is locked, but never the other way round.
 pub(crate) fn store() -> MutexGuard<'static, Option<Store>> {
     STORE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -84,14 +84,14 @@ pub(crate) fn create(device: i32, bytes: u64) -> CuResult<(u16, u32)> {
 }
 
 fn new_file() -> i32 {
-    // SAFETY: creates a new file; on failure it is -1, with which every mapping fails.
+    // SAFETY: creates a new file; on failure the descriptor is -1, with which every mapping fails.
     unsafe { libc::memfd_create(c"memtrack-mock-cuda".as_ptr(), libc::MFD_CLOEXEC) }
 }
 
-/// Adds a handle to a piece, by an address where it is mapped.
+/// Adds a handle to a piece, by an address where the piece is mapped.
 ///
 /// # Errors
-/// Invalid value if nothing is mapped there.
+/// Invalid value if nothing is mapped at the address.
 pub(crate) fn retain(address: u64) -> CuResult<(u16, u32)> {
     with(|store| {
         let (start, mapping) = store.mapped.range(..=address).next_back().ok_or(Status::INVALID_VALUE)?;
@@ -127,7 +127,7 @@ pub(crate) fn device_of(handle: u32) -> CuResult<usize> {
     with(|store| store.pieces.get(&handle).map(|piece| piece.device).ok_or(Status::INVALID_VALUE))
 }
 
-/// Releases a handle. Its memory stays as long as it is mapped.
+/// Releases a handle. The memory stays allocated as long as it is mapped.
 ///
 /// # Errors
 /// Invalid value for a handle that was released.
@@ -161,7 +161,7 @@ pub(crate) fn reserve(bytes: u64, alignment: u64) -> CuResult<u64> {
 /// Frees a reserved range.
 ///
 /// # Errors
-/// Invalid value if it is not reserved, or something is mapped in it.
+/// Invalid value if the range is not reserved, or if something is mapped in it.
 pub(crate) fn unreserve(address: u64, bytes: u64) -> CuResult {
     with(|store| {
         let is_used = store.mapped.range(address..address.saturating_add(bytes)).next().is_some();
@@ -177,7 +177,7 @@ pub(crate) fn unreserve(address: u64, bytes: u64) -> CuResult {
 /// Maps a piece to addresses.
 ///
 /// # Errors
-/// Invalid value if they are not reserved or not free, or if the size is not the piece's.
+/// Invalid value if the addresses are not reserved or not free, or if the size is not the piece's.
 pub(crate) fn map_piece(address: u64, bytes: u64, handle: u32) -> CuResult {
     with(|store| {
         let end = address.checked_add(bytes).ok_or(Status::INVALID_VALUE)?;
@@ -201,7 +201,7 @@ pub(crate) fn map_piece(address: u64, bytes: u64, handle: u32) -> CuResult {
 /// Unmaps one or several whole pieces.
 ///
 /// # Errors
-/// Invalid value if the range cuts a mapping or has holes.
+/// Invalid value if the range contains only a part of a mapping, or has gaps.
 pub(crate) fn unmap_range(address: u64, bytes: u64) -> CuResult {
     with(|store| {
         let end = address.checked_add(bytes).ok_or(Status::INVALID_VALUE)?;
@@ -225,7 +225,7 @@ pub(crate) fn unmap_range(address: u64, bytes: u64) -> CuResult {
 /// Makes addresses writable, read-only or inaccessible (the driver's 3, 1 and 0).
 ///
 /// # Errors
-/// Invalid value if nothing is mapped there.
+/// Invalid value if nothing is mapped at the address.
 pub(crate) fn set_access(address: u64, bytes: u64, flags: i32) -> CuResult {
     let protection = match flags {
         3 => libc::PROT_READ | libc::PROT_WRITE,
@@ -253,7 +253,7 @@ impl Store {
             self.pieces.remove(&number);
             return Ok(());
         }
-        // SAFETY: punches a hole where nothing is mapped any more, which frees the host's memory.
+        // SAFETY: punches a hole where nothing is mapped any longer, which frees the host's memory.
         unsafe {
             let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             libc::fallocate(self.files[&piece.device].0, hole, piece.offset as i64, piece.bytes as i64);
@@ -271,13 +271,13 @@ fn pointer(address: u64) -> *mut libc::c_void {
     std::ptr::with_exposed_provenance_mut(address as usize)
 }
 
-/// Maps a file's range, or no file if it is -1, at a reserved address or anywhere.
+/// Maps a range of a file, or anonymous memory if `file` is -1, at a reserved address or anywhere.
 fn map(address: Option<u64>, bytes: u64, protection: i32, file: i32, offset: u64) -> CuResult<u64> {
     let flags = libc::MAP_NORESERVE
         | if file < 0 { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS } else { libc::MAP_SHARED }
         | if address.is_some() { libc::MAP_FIXED } else { 0 };
     let place = address.map_or(std::ptr::null_mut(), pointer);
-    // SAFETY: if an address is given, `reserve` reserved the range, and it is replaced on purpose.
+    // SAFETY: if an address is given, `reserve` reserved the range, which is replaced on purpose.
     let mapped = unsafe { libc::mmap(place, bytes as usize, protection, flags, file, offset as i64) };
     if mapped == libc::MAP_FAILED {
         Err(Status::OUT_OF_MEMORY)

@@ -1,4 +1,4 @@
-//! A memory pool's counts: the bytes that it has reserved of the device, and how many of them are in use.
+//! A memory pool's counts: the bytes that the pool has reserved on the device, and how many of them are in use.
 
 /// `CU_MEMPOOL_ATTR_*`: the switches for reuse, which the mock only stores.
 const REUSE_SWITCHES: std::ops::RangeInclusive<i32> = 1..=3;
@@ -34,8 +34,8 @@ impl Pool {
         }
     }
 
-    /// Allocates memory; grows by whole chunks within the `available` bytes of the device. Returns false if they do not
-    /// suffice.
+    /// Allocates memory. The pool grows by whole chunks, by at most the `available` bytes of the device. Returns false if
+    /// these are not enough.
     pub fn allocate(&mut self, bytes: u64, chunk: u64, available: u64) -> bool {
         let used = self.used + bytes;
         if used > self.reserved {
@@ -58,7 +58,7 @@ impl Pool {
         }
     }
 
-    /// Whether it was destroyed and none of it is in use any more, so that another pool may have its handle.
+    /// Whether the pool was destroyed and none of its memory is still in use, so that a new pool may reuse its handle.
     pub fn is_gone(&self) -> bool {
         !self.alive && self.used == 0
     }
@@ -87,7 +87,7 @@ impl Pool {
         })
     }
 
-    /// Sets an attribute; returns false if it cannot have that value. A peak can only be set to zero, which makes it the
+    /// Sets an attribute; returns false if the value is invalid for it. A peak can only be set to zero, which makes it the
     /// current value.
     pub fn set_attribute(&mut self, number: i32, value: u64) -> bool {
         match (number, value) {

@@ -1,21 +1,21 @@
-//! Addresses of entries by name, and the rules by which `cuGetProcAddress` chooses among the versions of an entry.
+//! Addresses of entry points by name, and the rules by which `cuGetProcAddress` chooses among their versions.
 
 use crate::entry::*;
 
-/// The address of an entry.
+/// The address of an entry point.
 #[derive(Clone, Copy)]
 pub(crate) struct Address(pub *const ());
 
 // SAFETY: the address of a function, which never changes.
 unsafe impl Sync for Address {}
 
-// `ENTRIES`, sorted by name; the entries that are known by name only; and their names in `STUBS`.
+// `ENTRIES`, the table of all entry points, sorted by name; stubs for those known only by name; and `STUBS`, the stubs' names.
 include!(concat!(env!("OUT_DIR"), "/entries.rs"));
 
 /// The flag that requests the variant for the per-thread default stream.
 const PER_THREAD_STREAM: u64 = 2;
 
-/// The version from which a base name refers to this suffixed entry, for those newer than CUDA 4.
+/// The driver version from which a base name refers to each suffixed entry point, for those newer than CUDA 4.
 const SINCE: &[(&str, i32)] = &[
     ("cuCtxCreate_v3", 11_040),
     ("cuCtxCreate_v4", 12_050),
@@ -35,12 +35,12 @@ const SINCE: &[(&str, i32)] = &[
 ];
 const SINCE_DEFAULT: i32 = 3_020;
 
-/// Returns the entry with a full name.
+/// Returns the entry point with a full name.
 pub(crate) fn named(name: &str) -> Option<Address> {
     ENTRIES.binary_search_by_key(&name, |&(name, _)| name).ok().map(|index| ENTRIES[index].1)
 }
 
-/// Returns the entry that a base name refers to in a program built for this version: the newest one it may use.
+/// Returns the entry point that a base name refers to in a program built for this version: the newest it may use.
 pub(crate) fn chosen(base: &str, version: i32, flags: u64) -> Option<Address> {
     let suffixes: &[&str] = if flags & PER_THREAD_STREAM == 0 { &[""] } else { &["_ptsz", ""] };
     for revision in ["_v4", "_v3", "_v2", ""] {

@@ -17,7 +17,7 @@ pub(crate) static EVENTS: AtomicI64 = AtomicI64::new(0);
 /// Kernels launched.
 pub(crate) static LAUNCHES: AtomicI64 = AtomicI64::new(0);
 
-/// Returns the counts of a device. `device`: its number, -1 all devices together, -2 the host.
+/// Returns the counts of a device. `device`: a device's number, -1 for all devices together, -2 for the host.
 fn counts_of(machine: &Machine, device: i32, kind: i32) -> Option<Count> {
     match device {
         -2 => machine.host().counters.count(kind),
@@ -34,10 +34,10 @@ fn counts_of(machine: &Machine, device: i32, kind: i32) -> Option<Count> {
     }
 }
 
-/// Returns one count. `device`: its number, -1 all devices, -2 the host. `kind`: 0 `cuMemAlloc`, 1 pitched, 2 managed,
+/// Returns one count. `device`: a device's number, -1 all, -2 the host. `kind`: 0 `cuMemAlloc`, 1 pitched, 2 managed,
 /// 3 pooled, 4 arrays, 5 `cuMemCreate`, 6 pinned, 7 registered, 8 opened by IPC, -1 all but the last. `what`:
-/// 0 allocations, 1 frees, 2 live bytes, 3 peak of live bytes, 4 live blocks. It is -1 if there is no such device, kind or
-/// count; before `cuInit` everything is 0.
+/// 0 allocations, 1 frees, 2 live bytes, 3 peak of live bytes, 4 live blocks. Returns -1 if there is no such device, kind or
+/// count; before `cuInit`, every count is 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_mock_count(device: i32, kind: i32, what: i32) -> i64 {
     let Ok(machine) = machine() else { return 0 };
@@ -75,7 +75,7 @@ pub extern "C" fn memtrack_mock_objects(what: i32) -> i64 {
     }
 }
 
-/// Returns the entries that are known by name only, separated by spaces.
+/// Returns the entry points that the mock knows only by name, separated by spaces.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_mock_stubs() -> *const c_char {
     STUBS.as_ptr()

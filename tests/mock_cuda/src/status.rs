@@ -6,7 +6,7 @@ use std::ffi::CStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status(pub i32);
 
-/// The result of an entry.
+/// The result of an entry point.
 pub(crate) type CuResult<T = ()> = Result<T, Status>;
 
 impl Status {
@@ -28,7 +28,7 @@ impl Status {
     pub const NOT_SUPPORTED: Self = Self(801);
     pub const UNKNOWN: Self = Self(999);
 
-    /// Returns its name and its description, as the driver has them for each code.
+    /// Returns the status's name and description, as the driver words them.
     pub fn known(self) -> Option<(&'static CStr, &'static CStr)> {
         Some(match self.0 {
             0 => (c"CUDA_SUCCESS", c"no error"),

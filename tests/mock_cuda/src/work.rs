@@ -1,6 +1,6 @@
-//! The streams, and the work on them that the program has not waited for. In the mock it is done when the call returns, but
-//! with the real driver a program must wait: the driver unmaps memory immediately, even while work uses it. A program that
-//! unmaps or frees such memory here is aborted with a message.
+//! The streams, and the work on them that the program has not waited for. In the mock, work is complete when the call returns,
+//! but with the real driver a program must wait: the driver unmaps memory immediately, even while work uses it. The mock
+//! aborts a program that unmaps or frees such memory, with a message.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
@@ -15,13 +15,13 @@ use crate::status::{CuResult, Status};
 
 /// `CU_STREAM_NON_BLOCKING`: does not synchronize with the default stream.
 const NON_BLOCKING: u32 = 1;
-/// The limit on a stream's entries; beyond it, the oldest count as done.
+/// The maximum number of entries of a stream; beyond this number, the oldest entries count as done.
 const MAX_ENTRIES: usize = 1 << 12;
 
 /// A stream: its context, and its handle as a number.
 type Stream = (u16, usize);
 
-/// A point in a stream: all entries up to that number.
+/// A point in a stream: all entries up to a number.
 #[derive(Clone, Copy)]
 pub(crate) struct Point(Stream, u64);
 
@@ -44,7 +44,7 @@ pub(crate) struct Streams {
     queues: HashMap<Stream, Queue>,
 }
 
-/// Locks all streams. No other lock is acquired in the meantime.
+/// Locks all streams. No other lock is acquired while they are locked.
 pub(crate) fn streams() -> MutexGuard<'static, Option<Streams>> {
     static ALL: Mutex<Option<Streams>> = Mutex::new(None);
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
@@ -63,7 +63,7 @@ pub(crate) fn created(stream: *mut c_void, context: u16, flags: u32) {
 /// Records the end of a stream. Its queued work continues.
 ///
 /// # Errors
-/// Invalid handle if it is not a stream, or a destroyed one.
+/// Invalid handle if the stream does not exist or was destroyed.
 pub(crate) fn destroyed(stream: *mut c_void) -> CuResult {
     let (context, _) = handle::read(Tag::Stream, stream)?;
     with(|all| all.existing.remove(&(context, stream.addr()))).ok_or(Status::INVALID_HANDLE)?;
@@ -97,7 +97,7 @@ pub(crate) fn point(context: Context, stream: *mut c_void) -> Point {
     with(|all| Point(stream, all.queues.get(&stream).map_or(0, |queue| queue.last)))
 }
 
-/// Makes the next work of a stream wait for a point.
+/// Makes subsequent work on a stream wait for a point.
 pub(crate) fn wait(context: Context, stream: *mut c_void, point: Point) {
     let stream = key(context, stream);
     with(|all| all.add(stream, Entry::After(point)));
@@ -148,7 +148,7 @@ pub(crate) fn check_free(call: &str, address: u64, bytes: u64) {
     abort_if_used(call, address, bytes, used);
 }
 
-/// Aborts the process if work on other streams uses memory that is freed in the order of this stream. The default stream
+/// Aborts the process if work on other streams uses memory that is freed in stream order on this stream. The default stream
 /// waits for all others, except for non-blocking ones, which are not checked.
 pub(crate) fn check_free_on(call: &str, address: u64, bytes: u64, context: Context, stream: *mut c_void) {
     let stream = key(context, stream);
@@ -184,7 +184,7 @@ impl Streams {
         }
     }
 
-    /// Removes the entries that are done when a point is reached, in other streams too.
+    /// Removes the entries that are done when a point is reached, including those of other streams.
     fn reach(&mut self, point: Point) {
         let mut points = vec![point];
         while let Some(Point(stream, number)) = points.pop() {
@@ -199,7 +199,7 @@ impl Streams {
         }
     }
 
-    /// Returns the entries that all streams have reached when this one has reached its end.
+    /// Returns, for each stream, the entry that it has reached when `stream` has reached its end.
     fn reached_before(&self, stream: Stream) -> HashMap<Stream, u64> {
         let mut reached = HashMap::new();
         let mut points = vec![Point(stream, u64::MAX)];
@@ -217,7 +217,7 @@ impl Streams {
         reached
     }
 
-    /// Returns a stream with work that uses the memory and that `counts`.
+    /// Returns a stream with work that uses the memory and for which `counts` returns true.
     fn first_use(&self, memory: &Range<u64>, counts: impl Fn(Stream, u64) -> bool) -> Option<Stream> {
         let uses = |(stream, queue): (&Stream, &Queue)| {
             let uses_memory = |(number, entry): &(u64, Entry)| match entry {

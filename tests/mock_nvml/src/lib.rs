@@ -2,7 +2,7 @@
 //! environment lists.
 //!
 //! - `MEMTRACK_MOCK_DEVICES`, `MEMTRACK_MOCK_TOTAL`, `MEMTRACK_MOCK_OTHER_BYTES`: as for the mock driver. The used bytes
-//!   are these other bytes and those of the processes.
+//!   are the sum of these other bytes and the processes' bytes.
 //! - `MEMTRACK_MOCK_PROCESSES=DEVICE:PID:BYTES,…`: the compute processes; `-` for bytes that NVML cannot determine.
 //! - `MEMTRACK_MOCK_NVML_ERROR`: the code that `nvmlInit_v2` returns, 9 for "driver not loaded".
 #![allow(unsafe_code, non_snake_case)]
@@ -82,7 +82,7 @@ fn put_text(place: *mut c_char, length: u32, text: &str) -> i32 {
     0
 }
 
-/// Returns the device of a handle, which is its number plus one.
+/// Returns the device of a handle; a handle is a device's number plus one.
 fn device_of(handle: *mut c_void) -> Option<u64> {
     (handle.addr() as u64).checked_sub(1).filter(|&device| device < devices())
 }
@@ -156,7 +156,7 @@ pub(crate) extern "C" fn nvmlDeviceGetHandleByUUID(text: *const c_char, handle: 
     if text.is_null() {
         return INVALID_ARGUMENT;
     }
-    // SAFETY: the caller promises a string.
+    // SAFETY: the caller promises a null-terminated string.
     let wanted = unsafe { CStr::from_ptr(text) }.to_string_lossy();
     match (0..devices()).find(|&device| uuid(device) == wanted) {
         Some(device) => put_handle(handle, device),

@@ -53,7 +53,7 @@ class Owners:
             raise ValueError(f"{key[:2]}: some tensors have ids and some have not")
         if key not in self.known and have == {False}:
             raise ValueError(f"{key[:2]}: first call without ids")
-        if key not in self.known or have == {True}:  # the same values identified anew: another object
+        if key not in self.known or have == {True}:  # equal values with new ids: a different object
             self.count += 1
             self.known[key] = hex(self.count)
         return self.known[key]

@@ -61,7 +61,7 @@ entries! {
 }
 
 impl Descriptor3d {
-    /// Returns the size of all elements; a height or depth of 0 means a line or a plane.
+    /// Returns the size of all elements; a height of 0 means a 1D array, and a depth of 0 a 2D array.
     fn bytes(&self) -> CuResult<u64> {
         let component = match self.format {
             1 | 8 => 1,
@@ -78,7 +78,7 @@ impl Descriptor3d {
     }
 }
 
-/// Returns the next level's length: 0 stays 0, and 1 stays 1.
+/// Returns the length at the next mipmap level: 0 stays 0, and 1 stays 1.
 fn half(length: usize) -> usize {
     length.min(1).max(length / 2)
 }

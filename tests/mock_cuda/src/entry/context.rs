@@ -161,7 +161,7 @@ entries! {
 
     fn cuCtxEnablePeerAccess(peer: *mut c_void, flags: u32) {
         let _ = flags;
-        // Enabled pairs are not recorded: every device can access every other.
+        // Enabled pairs are not recorded: every device can access every other device.
         if Context::of(peer)? == Context::current()? { Err(Status::PEER_ACCESS_ALREADY_ENABLED) } else { Ok(()) }
     }
 

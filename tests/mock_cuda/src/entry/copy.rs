@@ -1,4 +1,4 @@
-//! Copies and fills, done when the call returns. Device memory is host memory, so all directions share one function.
+//! Copies and fills, complete when the call returns. Device memory is host memory, so all directions share one function.
 
 use std::ffi::c_void;
 
@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::status::{CuResult, Status};
 use crate::work;
 
-/// From this size on, memory is zeroed by the kernel instead of written: simulated gigabytes then cost nothing.
+/// From this size on, memory is zeroed by the kernel instead of written, so that simulated gigabytes cost nothing.
 const MIN_MADVISE_BYTES: usize = 1 << 20;
 const PAGE: usize = 4096;
 /// `CU_MEMORYTYPE_ARRAY`.
@@ -23,7 +23,7 @@ struct Rectangle {
     height: usize,
 }
 
-/// One end of a copy of a rectangle.
+/// The source or the destination of a 2D copy.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Side {
@@ -90,7 +90,7 @@ entries! {
     }
 }
 
-/// Runs `act` as work on a stream, which uses these ranges: an address and a size each.
+/// Runs `act` as work on a stream that uses the memory ranges `uses`, each an address and a size.
 fn on(stream: *mut c_void, uses: &[(u64, usize)], act: impl FnOnce() -> CuResult) -> CuResult {
     let context = Context::of_stream(stream)?;
     act()?;
@@ -150,7 +150,7 @@ fn fill<T: Copy + Default + PartialEq>(to: u64, value: T, count: usize) -> CuRes
     Ok(())
 }
 
-/// Zeroes whole pages by discarding them, and the ends by writing.
+/// Zeroes whole pages by discarding them, and the partial pages at the ends by writing.
 fn zero_pages(to: u64, bytes: usize) -> CuResult {
     let start = (to as usize).next_multiple_of(PAGE);
     let end = (to as usize + bytes) / PAGE * PAGE;

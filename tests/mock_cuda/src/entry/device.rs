@@ -7,7 +7,7 @@ use crate::machine::machine;
 use crate::settings::settings;
 use crate::status::{CuResult, Status};
 
-/// The name of every device, which distinguishes the mock's numbers from a GPU's.
+/// The name of every device, which distinguishes measurements on the mock from those on a GPU.
 const NAME: &[u8] = b"memtrack mock device\0";
 
 entries! {
@@ -34,7 +34,7 @@ entries! {
         if text.is_null() {
             return Err(Status::INVALID_VALUE);
         }
-        // SAFETY: the caller promises a string.
+        // SAFETY: the caller promises a null-terminated string.
         let text = unsafe { std::ffi::CStr::from_ptr(text) }.to_str().map_err(|_| Status::INVALID_VALUE)?;
         let bus = text.split(':').rev().nth(1).and_then(|bus| i32::from_str_radix(bus, 16).ok());
         let number = bus.map(|bus| bus - 1).ok_or(Status::INVALID_VALUE)?;
@@ -85,7 +85,7 @@ fn uuid_of(device: i32) -> [u8; 16] {
     uuid
 }
 
-/// Writes a null-terminated text, truncated to the caller's length.
+/// Writes a null-terminated string, truncated to the caller's length.
 fn put_text(place: *mut c_char, length: i32, text: &[u8]) -> CuResult {
     let length = usize::try_from(length).ok().filter(|&length| length > 0).ok_or(Status::INVALID_VALUE)?;
     if place.is_null() {
@@ -100,7 +100,7 @@ fn put_text(place: *mut c_char, length: i32, text: &[u8]) -> CuResult {
     Ok(())
 }
 
-/// Returns the value of a large present-day device, by the numbers of `CUdevice_attribute`.
+/// Returns an attribute, by its number in `CUdevice_attribute`, with the values of a large present-day device.
 fn attribute_of(attribute: i32, device: i32) -> i32 {
     match attribute {
         1..=3 => 1024,      // threads per block; block x, y
@@ -109,15 +109,15 @@ fn attribute_of(attribute: i32, device: i32) -> i32 {
         6 | 7 => 65_535,    // grid y, z
         8 => 49_152,        // shared memory per block
         9 => 65_536,        // constant memory
-        10 => 32,           // warp
+        10 => 32,           // warp size
         12 | 82 => 65_536,  // registers per block, per multiprocessor
         13 => 1_980_000,    // clock, kHz
         14 => 512,          // texture alignment
         16 => 132,          // multiprocessors
         33 => device + 1,   // PCI bus
         36 => 2_619_000,    // memory clock, kHz
-        37 => 5_120,        // bus width, bits
-        38 => 50 << 20,     // second-level cache
+        37 => 5_120,        // memory bus width, bits
+        38 => 50 << 20,     // L2 cache
         39 => 2_048,        // threads per multiprocessor
         40 => 3,            // copy engines
         75 => 9,            // compute capability, major

@@ -1,4 +1,4 @@
-//! Events: the one handle that is a pointer, because an event has a time and cudarc creates two for each buffer.
+//! Events: the only handles that are pointers, because an event stores a time, and cudarc creates two events per buffer.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,11 +15,11 @@ use crate::work::{self, Point};
 
 #[derive(Default)]
 struct Event {
-    /// Nanoseconds since the first event, plus one; 0 until it is recorded.
+    /// Nanoseconds since the first event, plus one; 0 until the event is recorded.
     time: AtomicU64,
     /// The number of queries that will still return "not ready".
     queries: AtomicU64,
-    /// The point of the stream at which it was recorded.
+    /// The point of the stream at which the event was recorded.
     point: Mutex<Option<Point>>,
 }
 
@@ -36,7 +36,7 @@ entries! {
 
     fn cuEventDestroy_v2(event: *mut c_void) {
         event_ref(event)?;
-        // SAFETY: `cuEventCreate` allocated it, and the caller destroys it once.
+        // SAFETY: `cuEventCreate` allocated the event, and the caller destroys it once.
         drop(unsafe { Box::from_raw(event.cast::<Event>()) });
         EVENTS.fetch_sub(1, Ordering::Relaxed);
         Ok(())
@@ -77,11 +77,11 @@ entries! {
 }
 
 fn event_ref(event: *mut c_void) -> CuResult<&'static Event> {
-    // SAFETY: the caller promises that it is null or a live event.
+    // SAFETY: the caller promises that `event` is null or a live event.
     unsafe { event.cast::<Event>().as_ref() }.ok_or(Status::INVALID_HANDLE)
 }
 
-/// Returns the point of the stream at which an event was recorded, if it was.
+/// Returns the point of the stream at which an event was recorded; `None` if it was never recorded.
 ///
 /// # Errors
 /// Invalid handle for null.

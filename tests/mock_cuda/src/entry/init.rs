@@ -76,7 +76,7 @@ fn find(
     if symbol.is_null() || address.is_null() {
         return Err(Status::INVALID_VALUE);
     }
-    // SAFETY: the caller promises a string.
+    // SAFETY: the caller promises a null-terminated string.
     let name = unsafe { CStr::from_ptr(symbol) }.to_str().map_err(|_| Status::INVALID_VALUE)?;
     let put_status = |result| if status.is_null() { Ok(()) } else { put(status, result) };
     let found = if version > settings().driver_version { None } else { chosen(name, version, flags) };
@@ -89,7 +89,7 @@ fn find(
             put(address, std::ptr::null())?;
             let exists = chosen(name, i32::MAX, flags).or_else(|| named(name)).is_some();
             put_status(if exists { TOO_NEW } else { UNKNOWN })?;
-            // `cuGetProcAddress_v2` reports it in its status; the first version only in its result.
+            // `cuGetProcAddress_v2` reports a missing function in `status`, the first version only in its result.
             if status.is_null() { Err(Status::NOT_FOUND) } else { Ok(()) }
         }
     }

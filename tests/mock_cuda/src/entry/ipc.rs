@@ -1,5 +1,5 @@
-//! Memory of other processes. A handle contains the size and the process. The bytes themselves are not shared: each open
-//! returns new memory.
+//! Memory of other processes. A handle contains the size and the process. The bytes themselves are not shared: opening a
+//! handle always returns new memory.
 
 use crate::call::{entries, put};
 use crate::context::Context;

@@ -1,4 +1,4 @@
-//! Launches, which are only counted, and host functions, which are called immediately.
+//! Kernel launches, which are only counted, and host functions, which are called immediately.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;

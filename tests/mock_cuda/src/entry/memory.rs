@@ -44,7 +44,7 @@ entries! {
         if address == 0 {
             return Ok(());
         }
-        // It waits for all work that uses the memory.
+        // Like the driver, waits for all work that may use the memory.
         if let Ok(context) = Context::current() {
             work::context_done(context.number);
         }
@@ -112,7 +112,7 @@ entries! {
 /// Allocates memory with the `cuMemAlloc_v2` that `dlsym` finds.
 ///
 /// # Errors
-/// The error of that call; unknown if the mock's own function was found, so that no hook would see the call.
+/// The error of that call; unknown if `dlsym` finds the mock's own function, because then no hook would see the call.
 fn nested_alloc(address: *mut u64, bytes: usize) -> CuResult {
     type Alloc = extern "C" fn(*mut u64, usize) -> i32;
     // SAFETY: a C string.

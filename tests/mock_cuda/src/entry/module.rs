@@ -1,4 +1,4 @@
-//! Modules and functions: every image loads, every function is found, and all are empty.
+//! Modules and functions: every image loads, every function is found, and all functions are empty.
 
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};

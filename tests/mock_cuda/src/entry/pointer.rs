@@ -18,14 +18,14 @@ entries! {
         for index in 0..count as usize {
             let attribute = crate::call::get(attributes.wrapping_add(index))?;
             let place = crate::call::get(values.wrapping_add(index))?;
-            // All attributes of an address that is not the driver's are zero, which is no error here.
+            // All attributes of an address that the driver does not know are zero; this is not an error here.
             write(place, attribute, attribute_of(attribute, address).unwrap_or(0))?;
         }
         Ok(())
     }
 }
 
-/// Returns an attribute of an address, by the numbers of `CUpointer_attribute`.
+/// Returns an attribute of an address, by its number in `CUpointer_attribute`.
 fn attribute_of(attribute: i32, address: u64) -> CuResult<u64> {
     let machine = machine()?;
     let area = machine.area_of(address).ok_or(Status::INVALID_VALUE)?;
@@ -59,7 +59,7 @@ fn attribute_of(attribute: i32, address: u64) -> CuResult<u64> {
 
 fn write(place: *mut c_void, attribute: i32, value: u64) -> CuResult {
     match attribute {
-        // Types and ordinals are ints, flags are bytes that callers declare as ints or bools.
+        // Types and ordinals are ints; flags are bytes that callers declare as ints or bools.
         2 | 9 => put(place.cast(), value as i32),
         8 | 13 => put(place.cast(), value as u8),
         _ => put(place.cast(), value),

@@ -1,4 +1,4 @@
-//! Memory pools. A pool's handle contains its device and its number there.
+//! Memory pools. A pool's handle contains its device and its number on that device.
 
 use std::ffi::c_void;
 
@@ -13,7 +13,7 @@ use crate::pool::Attribute;
 use crate::settings::settings;
 use crate::status::{CuResult, Status};
 
-/// The beginning of `CUmemPoolProps`: types, then the location.
+/// The first fields of `CUmemPoolProps`: the types and the location.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct PoolProperties {
@@ -59,7 +59,7 @@ entries! {
             return Err(Status::INVALID_VALUE);
         }
         with(pool, |device| {
-            // Its blocks stay live, as in the driver; unused memory is released.
+            // The pool's blocks stay live, as in the driver; unused memory is released.
             let chosen = &mut device.pools[number as usize];
             chosen.alive = false;
             chosen.trim(0, settings().pool_chunk);
@@ -117,7 +117,7 @@ entries! {
     }
 }
 
-/// Calls `act` with the device of a pool that was not destroyed.
+/// Calls `act` with the device of a pool that has not been destroyed.
 fn with<T>(pool: *mut c_void, act: impl FnOnce(&mut Device) -> T) -> CuResult<T> {
     let (device, number) = handle::read(Tag::Pool, pool)?;
     let mut device = machine()?.device(i32::from(device))?;

@@ -1,4 +1,4 @@
-//! Streams. All work is done when a call returns, but `work` still records which work the program has waited for.
+//! Streams. All work is complete when a call returns, but `work` still records which work the program has waited for.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -14,7 +14,7 @@ use crate::work;
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
 thread_local! {
-    /// `CUstreamCaptureMode`; nothing is captured here.
+    /// `CUstreamCaptureMode`; the mock captures nothing.
     static CAPTURE_MODE: Cell<i32> = const { Cell::new(0) };
 }
 

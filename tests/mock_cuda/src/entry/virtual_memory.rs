@@ -68,7 +68,7 @@ entries! {
     }
 
     fn cuMemExportToShareableHandle(shared: *mut c_void, memory: u64, kind: i32, flags: u64) {
-        // A file descriptor, which for the mock is the memory's number.
+        // Only file descriptors are supported; the mock uses the memory's number instead of a real descriptor.
         if (kind, flags) != (1, 0) {
             return Err(Status::NOT_SUPPORTED);
         }
@@ -108,7 +108,7 @@ entries! {
     }
 
     fn cuMemSetAccess(address: u64, bytes: usize, access: *const c_void, count: usize) {
-        // All devices share one memory: the widest access applies.
+        // All devices share the host's memory, so the widest access applies to all of them.
         let access = access.cast::<Access>();
         let mut widest = 0;
         for index in 0..count {

@@ -22,7 +22,7 @@ for n in EDGE:
     w.f(i); w.empty()
 w.stats()
 
-w = new("sizes-kept")                       # the same sizes side by side, then freed in an odd order
+w = new("sizes-kept")                       # the same sizes side by side, then freed in an irregular order
 ids = [w.a(n) for n in EDGE]
 w.stats(); w.snap()
 for k in range(0, len(ids), 2): w.f(ids[k])
@@ -62,7 +62,7 @@ y = [w.a(30 * MB, s) for s in (4, 3, 2, 1, 0)]; w.f(y); w.a(28 * MB, 2); w.stats
 w = new("pending-frees")
 w.ready(False)
 a = w.a(3000); w.rs(a, 1); w.f(a); w.stats(); w.snap()
-b = w.a(3000); w.rs(b, 0); w.f(b); w.stats()                       # own stream: completes at once
+b = w.a(3000); w.rs(b, 0); w.f(b); w.stats()                       # the block's own stream: completes at once
 c = w.a(5 * MB, 2); w.rs(c, 1); w.rs(c, 3); w.rs(c, 1); w.f(c); w.stats()
 d = w.a(5 * MB, 2); w.stats(); w.snap(); w.ready(True); w.stats()
 e = w.a(7000); w.stats(); w.snap()
@@ -209,7 +209,7 @@ a = w.a(1 * GB); b = w.a(500 * MB); w.f(b); c = w.a(700 * MB); w.stats(); d = w.
 w = new("expandable-reserve", total=4 * GB, settings="expandable_segments:True,expandable_segments_reserve:0.25")
 a = w.a(700 * MB); b = w.a(400 * MB); c = w.a(1100 * MB); w.stats(); w.snap(); w.f(a, b); d = w.a(1000 * MB); e = w.a(1200 * MB); w.stats(); w.snap()
 
-w = new("settings-sticky", total=4 * GB)      # which options survive a later "settings" of something else
+w = new("settings-sticky", total=4 * GB)      # which options survive a later "settings" with other options
 w.settings("expandable_segments:True"); w.settings("max_split_size_mb:64"); a = w.a(70 * MB); w.snap(); w.settings("garbage_collection_threshold:0.5"); b = w.a(200 * MB); w.stats(); w.settings("expandable_segments:False")
 w.settings("large_segment_size_mb:64"); c = w.a(5 * MB, 1); w.settings("max_split_size_mb:30"); d = w.a(5 * MB, 2); w.settings("large_segment_size_mb:20"); e = w.a(5 * MB, 3); w.snap(); w.f(a, b, c, d, e); w.empty(); w.stats()
 w.settings("max_split_size_mb:30,max_non_split_rounding_mb:100"); a = w.a(130 * MB); w.f(a); b = w.a(35 * MB); w.f(b); w.settings("max_split_size_mb:30"); b = w.a(35 * MB); w.f(b); w.empty(); w.snap()

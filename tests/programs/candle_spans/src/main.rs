@@ -1,4 +1,4 @@
-//! A small BERT of candle-transformers on the CPU. It is not annotated: the layer turns its spans into scopes.
+//! A small BERT of candle-transformers on the CPU. The model is not annotated: the layer turns candle's spans into scopes.
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;

@@ -1,4 +1,4 @@
-//! Burn's CUDA runtime on the mock driver: its pools allocate pages from the driver and divide them into buffers. The
+//! Burn's CUDA runtime on the mock driver: the runtime's pools allocate pages from the driver and divide them into buffers. The
 //! driver's counts and memtrack's agree at each step, in pages; buffers are not recorded. Argument: the path for the
 //! recording.
 
@@ -43,7 +43,7 @@ fn main() -> std::io::Result<()> {
     let used = client.memory_usage();
     compare("the cleanup");
     assert_eq!(used.number_allocs, 0, "{used:?}");
-    // cubecl counts a page as freed that is only on its list of pages to free; the driver's count is the right one.
+    // cubecl already counts a page as freed when the page is only on the list to be freed; the driver's count is right.
     println!("{} pages freed, {used:?}", of_driver(0).frees);
 
     memtrack_core::stop().save(file)

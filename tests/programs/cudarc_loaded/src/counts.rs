@@ -52,7 +52,7 @@ pub fn of_memtrack(device: DeviceId) -> Counts {
     Counts { allocations: allocations as i64, frees: frees as i64, live_bytes: live as i64 }
 }
 
-/// Asserts that both are equal for two devices and pinned memory.
+/// Asserts that the driver's and memtrack's counts are equal for two devices and pinned memory.
 pub fn compare(step: &str) {
     for device in 0..2 {
         assert_eq!(

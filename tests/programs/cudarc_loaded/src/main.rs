@@ -1,5 +1,5 @@
 //! Allocates and frees memory of the mock driver in every possible way, and asserts after each step that memtrack's counts
-//! are the driver's. Argument: the path for the recording.
+//! equal the driver's. Argument: the path for the recording.
 #![allow(unsafe_code)]
 
 mod counts;
@@ -41,7 +41,7 @@ fn main() -> io::Result<()> {
         );
     }
     compare("the end");
-    // The free that fails on purpose.
+    // `raw::failures` frees an unknown address on purpose.
     assert_eq!(memtrack_core::cuda::unknown_frees(), 1);
 
     let recording = memtrack_core::stop();

@@ -1,4 +1,4 @@
-//! Calls that cudarc's safe layer does not have, through its raw functions.
+//! Calls that cudarc's safe layer does not provide, through its raw functions.
 
 use crate::counts::{compare, of_driver};
 use cudarc::driver::{CudaContext, result, sys};
@@ -77,7 +77,7 @@ pub fn failures() {
     let buffer = stream.alloc_zeros::<u8>(333).expect("a buffer");
     assert!(stream.alloc_zeros::<u8>(1 << 50).is_err(), "more than the device has");
     compare("too much");
-    // SAFETY: no block begins there, which the mock detects.
+    // SAFETY: no block begins at this address, which the mock detects.
     assert!(unsafe { result::free_sync(0x1234_5600) }.is_err());
     let mut address = 0;
     // SAFETY: the out-parameter is a local variable.

@@ -75,14 +75,14 @@ pub fn a_model() {
 pub fn kinds_of_memory() {
     let context = CudaContext::new(0).expect("a device");
     let stream = context.default_stream();
-    // SAFETY: never read before it is written.
+    // SAFETY: the memory is never read before it is written.
     let pinned = unsafe { context.alloc_pinned::<u8>(4_097) }.expect("pinned memory");
     compare("pinned memory");
-    // SAFETY: never read.
+    // SAFETY: the memory is never read.
     let unified = unsafe { context.alloc_unified::<u8>(70_001, true) }.expect("unified memory");
     compare("unified memory");
     if context.has_async_alloc() {
-        // The driver fails without pools.
+        // Without pools, the driver returns an error for this call.
         let empty = stream.null::<f32>().expect("nothing");
         compare("nothing");
         drop(empty);
@@ -113,7 +113,7 @@ pub fn devices() {
     let (first, second) = (stream_of(0), stream_of(1));
     let there = second.clone_htod(&[1u8, 2, 3]).expect("a buffer");
     compare("the second device");
-    // The second device's stream, while the first one's context is current.
+    // Uses the second device's stream while the first device's context is current.
     first.context().bind_to_thread().expect("a context");
     let beside = second.alloc_zeros::<u8>(9_001).expect("a buffer");
     compare("the second device from the first");
@@ -124,7 +124,7 @@ pub fn devices() {
     compare("the end of devices");
 }
 
-/// Threads that pass buffers to each other, so that most are freed on another thread.
+/// Threads that pass buffers to each other, so that most buffers are freed on another thread.
 pub fn threads() {
     let (send, receive) = std::sync::mpsc::channel::<CudaSlice<u8>>();
     let receive = Arc::new(std::sync::Mutex::new(receive));
@@ -177,7 +177,7 @@ pub fn statistics() {
     );
     reset_pool_peaks(0).expect("pools");
     assert_eq!(pool_statistics(0).expect("a pool").used.peak_bytes, 0);
-    // From a thread without a context.
+    // Called on a thread without a context.
     let elsewhere = std::thread::spawn(|| mem_get_info(1)).join().expect("no panic");
     let cached = pool_statistics(1).expect("a pool").reserved.current_bytes;
     assert_eq!(elsewhere.map(|memory| memory.used_bytes()), Ok(cached));

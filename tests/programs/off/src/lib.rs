@@ -91,7 +91,7 @@ pub mod guarded {
     functions!([] { let _scope = memtrack_core::scope::operator("guarded"); });
 }
 
-/// A derived type as in a library that only annotates: the trait exists without the recorder.
+/// A type with a derive, as in a library that only annotates: the trait also exists without the recorder.
 #[derive(memtrack_core::References)]
 pub struct Node<T> {
     pub value: T,
