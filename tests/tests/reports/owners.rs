@@ -1,4 +1,4 @@
-//! Reports name the user's own line and the function that it called, for snapshots with stacks of Python and C++.
+//! Reports name the user's own line and the function that it called, for snapshots with Python and C++ stacks.
 
 use memtrack_tests::memtrack;
 use serde_json::{Value, json};
@@ -16,7 +16,8 @@ fn cpp(name: &str) -> Value {
     frame(name, "??", 0)
 }
 
-/// Returns four blocks of one line, which called operators and a package; one of another line; and one of autograd's thread.
+/// Returns four blocks that one line allocated through operators and a package, one block of another line, and one of autograd's
+/// thread.
 fn stacks() -> Vec<(u64, Vec<Value>)> {
     let below = |mut inner: Vec<Value>, line: u32| {
         inner.push(frame("forward", MODEL, line));
