@@ -77,7 +77,7 @@ fn text_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Returns the fields of each row that the tests compare.
+/// Returns, for each row, the fields that the tests compare.
 fn rows(answer: &Value) -> Vec<(&str, &str, i64, i64)> {
     let rows = answer["devices"][0]["rows"].as_array().unwrap().iter();
     rows.map(|row| {

@@ -17,7 +17,7 @@ fn a_program_is_recorded_and_its_exit_code_passed_on() {
     assert_eq!(output.status.code(), Some(5), "{}", stderr_text(&output));
     assert_work(&bench.path("a.memtrack"), true);
     assert_eq!(count_stderr_lines(&output), 1, "{}", stderr_text(&output));
-    // The stack begins in the program, not in the library.
+    // The stack begins in the program, not in memtrack's library.
     let top = Command::new(memtrack())
         .args(["top", "a.memtrack", "--by", "stack", "--json"])
         .current_dir(bench.folder.path())
@@ -94,7 +94,7 @@ fn a_signal_requests_a_snapshot_and_others_reach_the_program() {
     assert_eq!((status.code(), status.signal()), (Some(128 + 15), None));
 }
 
-/// The program installs its handler before memtrack installs one, or after it.
+/// Covers a handler that the program installs before memtrack installs one, and a handler that it installs afterwards.
 #[test]
 fn a_program_that_handles_the_signal_keeps_its_handler() {
     for when in ["before", "after"] {

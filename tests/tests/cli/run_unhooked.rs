@@ -116,8 +116,7 @@ fn monitors() {
     }
 }
 
-/// A program that links memtrack, and and that no longer exports memtrack's `dlsym`: the test changes the name in the symbol
-/// table.
+/// A program that links memtrack and that no longer exports memtrack's `dlsym`: the test changes the name in the symbol table.
 #[test]
 fn a_monitor_without_its_hook_gets_one_warning() {
     let folder = tempfile::tempdir().expect("a folder");

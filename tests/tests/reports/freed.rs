@@ -1,5 +1,5 @@
-//! Blocks allocated before the trace began: reports name the line that freed them, or the line that allocated them where the
-//! free event carries that stack.
+//! Blocks allocated before the trace began: reports name the line that freed them or, if the free event carries the allocation's
+//! stack, the line that allocated them.
 
 use memtrack_tests::memtrack;
 use serde_json::{Value, json};

@@ -286,7 +286,7 @@ fn blocks_older_than_the_trace_are_one_row_with_or_without_their_free() {
     assert_eq!(rows(&[], "line"), [("(no stack)".to_owned(), 1024)], "no block is older than an empty trace");
 }
 
-/// Returns two blocks of one program, whose paths have the separator of Linux or Windows.
+/// Returns two blocks of one program, whose paths use the path separator of Linux or of Windows.
 fn blocks_with_separator(separator: &str) -> Vec<(u64, Vec<Value>)> {
     let root = if separator == "/" { "/home/me/lm" } else { "D:/work/lm" };
     let library =

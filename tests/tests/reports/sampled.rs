@@ -436,7 +436,7 @@ fn check_passes_only_where_the_whole_interval_is_within_the_limit() {
 
     let (code, verdict, _, value) = check(high);
     assert_eq!((code, &value["peak"]["verdict"]), (Some(0), &"within".into()), "{verdict}");
-    // A limit in the interval is uncertain, whether the estimate is above or below it.
+    // If the limit is within the confidence interval, the verdict is uncertain, even if the estimate is below the limit.
     for limit in [low, found - 1, found, found + 1, high - 1] {
         let (code, verdict, _, value) = check(limit);
         assert_eq!((code, &value["peak"]["verdict"]), (Some(1), &"cannot_tell".into()), "{verdict}");

@@ -338,7 +338,7 @@ fn no_form_of_a_timeline_leaks_a_secret_or_the_time_of_day() {
         assert_clean(&scrubbed);
         let has = |path: &Path, what: &str| contents(path).iter().any(|bytes| find(bytes, what.as_bytes()));
         assert!(!has(&scrubbed, day), "{name}");
-        // Pictures have no time of day.
+        // Images contain no time of day.
         assert_eq!(has(&plain, day), !name.ends_with("g"), "{name}");
     }
     let numbers = |name: &str| -> Vec<Vec<i64>> {

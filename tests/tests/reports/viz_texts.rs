@@ -98,7 +98,7 @@ fn check_samples(folder: &Path, wrong: &mut Vec<String>) -> usize {
             let file = folder.join(format!("{}.{verb}.{suffix}", stem(&path)));
             let Ok(expected) = fs::read(file) else { continue };
             let actual = text(&snapshot, verb);
-            // Some of the expected texts were printed, which added a line break.
+            // Some of the expected texts were saved from `print`, which adds a line break.
             if expected == actual || expected == [&actual[..], b"\n"].concat() {
                 equal += 1;
             } else {

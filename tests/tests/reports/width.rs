@@ -1,4 +1,4 @@
-//! The width of reports, and the number of frames that they show of long stacks.
+//! The width of reports, and how many frames of a long stack they show.
 
 #![allow(unsafe_code)]
 
