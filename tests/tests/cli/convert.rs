@@ -74,7 +74,7 @@ fn standard_output_gets_the_bytes_of_a_file() {
     }
 }
 
-/// Half a pickle cannot be read, and an empty snapshot would falsely mean that no memory was allocated.
+/// Half a pickle cannot be read, and an empty snapshot would wrongly suggest that no memory was allocated.
 #[test]
 fn a_cut_recording_of_a_pytorch_snapshot_is_refused_instead_of_empty() {
     let folder = tempfile::tempdir().unwrap();
@@ -83,7 +83,7 @@ fn a_cut_recording_of_a_pytorch_snapshot_is_refused_instead_of_empty() {
     let bytes = fs::read(&whole).unwrap();
     let first = bytes.windows(4).position(|window| window == b"PYTR").unwrap();
     let cut = folder.path().join("cut.memtrack");
-    // After the empty chunk that announces the snapshot, in the middle, and before the end of the last piece.
+    // Cuts after the empty chunk that announces the snapshot, inside the next chunk, and in the middle of the file.
     for length in [first + 20, first + 60, bytes.len() / 2] {
         fs::write(&cut, &bytes[..length]).unwrap();
         for verb in ["stats", "summary", "trace"] {
@@ -94,7 +94,7 @@ fn a_cut_recording_of_a_pytorch_snapshot_is_refused_instead_of_empty() {
             assert!(output.stdout.is_empty());
         }
     }
-    // Only the end mark is gone: the pickle is whole.
+    // Only the end mark is cut off: the pickle is complete.
     fs::write(&cut, &bytes[..bytes.len() - 20]).unwrap();
     let output = Command::new(memtrack()).arg("stats").arg(&cut).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
@@ -114,7 +114,7 @@ fn a_recording_contains_a_snapshot_in_pieces() {
     fs::write(&json, format!(r#"{{"segments": [], "device_traces": [[{}]]}}"#, events.join(", "))).unwrap();
     assert_eq!(convert(&json, &target, &[]).status.code(), Some(0));
     let bytes = fs::read(&target).unwrap();
-    // Kind, flags, and the length unpacked.
+    // A chunk's head begins with its kind, its flags and its uncompressed length.
     let lengths = bytes.windows(12).filter(|head| head.starts_with(b"PYTR"));
     let lengths: Vec<u32> = lengths.map(|head| u32::from_le_bytes(head[8..].try_into().unwrap())).collect();
     assert!(lengths.len() > 3 && lengths[0] == 0, "{lengths:?}");

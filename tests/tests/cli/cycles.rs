@@ -1,4 +1,4 @@
-//! `memtrack cycles`: graphs of references, PyTorch's and hostile ones.
+//! `memtrack cycles`: reference graphs from PyTorch, and hostile ones.
 
 use memtrack_tests::{memtrack, oracle, time};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// Processor time that a graph may take: a million nodes take about one second in a release build, and a dozen in a test build.
+/// The CPU time allowed for one graph: a million nodes take about 1 s in a release build, and about 12 s in a test build.
 const MAX_SECONDS: u64 = 120;
 
 fn run(folder: &Path, arguments: &[&str], input: &[u8]) -> Output {
@@ -15,7 +15,7 @@ fn run(folder: &Path, arguments: &[&str], input: &[u8]) -> Output {
     time::limited(&mut command, MAX_SECONDS).arg("cycles").args(arguments).current_dir(folder);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut program = command.spawn().unwrap();
-    // It may end without reading.
+    // The command may exit without reading its input.
     let _ = program.stdin.take().unwrap().write_all(input);
     program.wait_with_output().unwrap()
 }
@@ -34,7 +34,7 @@ fn text_of(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Asserts that all graphs of a folder have the nodes and the DOT files of PyTorch's `_cycles`.
+/// Asserts that the nodes and DOT files of all graphs in a folder equal those of PyTorch's `_cycles`.
 fn assert_as_pytorch(folders: &Path) {
     let work = tempfile::tempdir().unwrap();
     let mut seen = 0;
@@ -138,7 +138,7 @@ fn other_files_are_refused_with_a_reason() {
 #[test]
 fn a_million_nodes_are_processed() {
     let folder = tempfile::tempdir().unwrap();
-    // A chain that ends in a cycle, with a tensor at its end.
+    // A chain whose last two nodes form a cycle; the last node is a tensor.
     let count = 1_000_000;
     let mut graph = String::from("[");
     for node in 0..count {

@@ -9,12 +9,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// Frames, innermost first: file, line, function.
+/// The frames of a stack, innermost first: file, line, function.
 type Stack<'a> = &'a [(&'a str, u32, &'a str)];
 
 const MIB: u64 = 1 << 20;
 
-/// A folder with files to compare.
+/// A temporary folder with files to compare.
 struct Bench(tempfile::TempDir);
 
 impl Bench {
@@ -26,8 +26,7 @@ impl Bench {
         self.0.path().join(name)
     }
 
-    /// Writes a PyTorch snapshot of device 0 in which these blocks are allocated and stay: bytes, and the stack's functions,
-    /// innermost first, as file, line and name.
+    /// Writes a PyTorch snapshot in which `blocks`, given as bytes and stack, are allocated on device 0 and never freed.
     fn snapshot(&self, name: &str, blocks: &[(u64, Stack<'_>)]) {
         let mut address = 0x7f00_0000_0000_u64;
         let mut event = |&(size, stack): &(u64, &[(&str, u32, &str)])| {
@@ -60,12 +59,12 @@ impl Bench {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Returns the answer of `diff` as JSON.
+    /// Returns the JSON output of `diff`.
     fn json(&self, arguments: &[&str]) -> Value {
         serde_json::from_str(&self.text(&[&["diff"], arguments, &["--json"]].concat())).unwrap()
     }
 
-    /// Asserts that a command fails with this code and reason, and without output.
+    /// Asserts that a command fails with this exit code and reason, and prints nothing on standard output.
     fn refused(&self, arguments: &[&str], code: i32, why: &str) {
         let output = self.run(arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", text_of(&output));
@@ -78,7 +77,7 @@ fn text_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Returns the fields of each row that the tests compare.
+/// Returns, for each row, the fields that the tests compare.
 fn rows(answer: &Value) -> Vec<(&str, &str, i64, i64)> {
     let rows = answer["devices"][0]["rows"].as_array().unwrap().iter();
     rows.map(|row| {
@@ -182,7 +181,7 @@ fn scrubbed_differences_have_the_same_numbers() {
         rows(answer).into_iter().map(|(_, status, bytes, count)| (status.to_owned(), bytes, count)).collect()
     };
     assert_eq!(numbers(&plain), numbers(&hidden));
-    // Only the values with names: some of the names are also keys of every answer.
+    // Only the values that contain names: some of the names are also keys in every JSON report.
     let names = |answer: &Value| {
         let named = |row: &Value| format!("{} {}", row["name"], row["stack"]);
         let rows: String = answer["devices"][0]["rows"].as_array().unwrap().iter().map(named).collect();
@@ -202,7 +201,7 @@ fn scrubbed_differences_have_the_same_numbers() {
     assert_eq!(hints.matches("without --scrub-key").count(), 1, "{hints}");
 }
 
-/// Returns a recording of a model with layers, each of which has `bytes` for its attention.
+/// Returns a recording of a model in which the attention of each layer allocates `bytes`.
 fn model(layers: u32, bytes: u64) -> Snapshot {
     let mut snapshot = empty();
     let scope = |parent, kind, name: &str| Scope { parent: ScopeId(parent), kind, name: name.into() };
@@ -244,8 +243,8 @@ fn layers_of_one_kind_are_one_group() {
     );
 }
 
-/// Returns a recording of blocks of 1 KiB in the first scope, each a sample for 64 KiB, and of large blocks that are all
-/// recorded.
+/// Returns a recording of 1 KiB blocks in the first scope, each a sample that represents about 64 KiB, and of large blocks, all
+/// of which are recorded.
 fn sampled(samples: u64, large: u64) -> Snapshot {
     let mut snapshot = model(1, MIB);
     snapshot.meta.sample_threshold_bytes = 4096;
@@ -286,7 +285,7 @@ fn differences_within_the_error_of_an_estimate_are_omitted() {
     assert!(Some(0) < low && low < by && by < high, "{low:?} {by:?} {high:?}");
     let text = bench.text(&["diff", "before.memtrack", "more.memtrack", "--by", "module"]);
     assert!(text.contains(" ± ") && text.contains("are sampled"), "{text}");
-    // A difference in blocks that are all recorded is reported.
+    // A difference in large blocks, all of which are recorded, is reported.
     let large = bench.json(&["before.memtrack", "large.memtrack", "--by", "module"]);
     assert_eq!(rows(&large), [("layers.*.attn", "grew", 16 * MIB as i64, 2)]);
 }
@@ -412,7 +411,8 @@ fn check_reports_which_group_grew_by_how_much() {
     );
 }
 
-/// Pairs of public snapshots: twice the context length, four times, and four times with mixed precision.
+/// Pairs of public snapshots. The second has twice the context length, four times the context length, and four times with mixed
+/// precision.
 const PAIRS: [(&str, &str); 3] = [
     ("niu_fwd_100", "niu_fwd_200"),
     ("wedson_128_train", "wedson_512_train"),

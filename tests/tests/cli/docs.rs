@@ -1,5 +1,6 @@
-//! Every code block of README.md and docs/: Rust is compiled as in a user's program, commands are parsed by the command, and
-//! manifests, Python, JavaScript and JSON by their parsers. `tests/docs/around/` has the code that Rust blocks use and omit.
+//! Every code block of README.md and docs/: Rust is compiled as in a user's program, command lines are parsed by `memtrack`, and
+//! manifests, Python, JavaScript and JSON by their own parsers. `tests/docs/around/` contains the code that the Rust blocks use
+//! but omit.
 
 use memtrack_tests::{nested, workspace};
 use serde_json::Value;
@@ -11,11 +12,11 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// A block of a file.
+/// A code block of a Markdown file.
 struct Block {
-    /// `docs/RUST.md`.
+    /// The path of the file, such as `docs/RUST.md`.
     file: String,
-    /// The line at which its text begins.
+    /// The number of the line at which `text` begins.
     line: usize,
     language: String,
     text: String,
@@ -27,7 +28,7 @@ impl Block {
     }
 }
 
-/// Returns all blocks, file by file.
+/// Returns all code blocks, file by file.
 fn blocks() -> Vec<Block> {
     let docs = fs::read_dir(workspace().join("docs")).unwrap().map(|entry| entry.unwrap().file_name());
     let docs = docs.map(|name| format!("docs/{}", name.into_string().unwrap()));
@@ -107,8 +108,8 @@ fn rust_blocks_compile() {
     nested::member("memtrack-docs-tests", "blocks", &[("MEMTRACK_DOCS_BLOCKS", path)]);
 }
 
-/// Returns the text of a Rust block as a part of one program: ellipses become expressions, and attributes that a program may
-/// have once, or that only tests have, are removed.
+/// Returns the text of a Rust block as a part of one program: ellipses become expressions; attributes that a program may have
+/// only once, or that only tests have, are removed.
 fn as_part(block: &Block) -> String {
     let mut text = block.text.replace('…', "::core::unimplemented!()").replace("#[test]", "");
     if block.file != "README.md" {
@@ -143,7 +144,7 @@ fn commands_can_be_parsed() {
     assert!(parsed > 20, "{parsed} commands were found");
 }
 
-/// Returns the words of the first command of a shell's line.
+/// Splits the first command of a shell line into words.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let (mut word, mut quote): (Option<String>, Option<char>) = (None, None);
@@ -164,7 +165,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Asserts that the packages, programs, features and paths that a command of cargo names exist.
+/// Asserts that the packages, programs, features and paths named in a cargo command exist.
 fn check_cargo(words: &[String], metadata: &Value, place: &str) {
     let after = |option: &str| {
         let at = words.iter().position(|word| word == option)?;
@@ -232,7 +233,7 @@ fn python_blocks_compile() {
 fn javascript_blocks_compile() {
     let folder = tempfile::tempdir().unwrap();
     for block in of_language("js") {
-        // A module may have `await` at its top level.
+        // The suffix `.mjs` makes the block a module, which may have top-level `await`.
         let path = folder.path().join("block.mjs");
         fs::write(&path, &block.text).unwrap();
         let status = Command::new("node").arg("--check").arg(&path).status().unwrap();

@@ -13,7 +13,7 @@ use std::process::{Command, Output};
 const SAMPLE: &str = "snapshots/samples/basic-1.pickle";
 const OTHER: &str = "snapshots/samples/basic-2.pickle";
 
-/// A folder of snapshots, and a data set that they are exported to.
+/// A folder of snapshots, and the data set to which they are exported.
 struct Bench {
     folder: tempfile::TempDir,
 }
@@ -44,7 +44,7 @@ impl Bench {
         command.output().unwrap()
     }
 
-    /// Returns all files of the data set with their content.
+    /// Returns all files of the data set with their contents.
     fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
         fn walk(folder: &Path, found: &mut Vec<(PathBuf, Vec<u8>)>) {
             for entry in fs::read_dir(folder).into_iter().flatten() {
@@ -126,7 +126,7 @@ fn a_recording_is_exported_with_its_names() {
     assert!(rows(&folder, "frames") > 0 && rows(&folder, "stacks") >= rows(&folder, "frames"));
 }
 
-/// Returns the content of all tables of a data set as text, with the names of its folders.
+/// Returns all tables of a data set as text, with the names of the data set's folders.
 fn text_of(set: &Path) -> String {
     let mut all = String::new();
     for job in fs::read_dir(set).unwrap().map(|entry| entry.unwrap().path()) {
@@ -207,7 +207,7 @@ fn a_rank_is_added_and_replaced_without_touching_the_others() {
     let both = bench.files();
     assert_eq!(both.len(), 2 * before.len());
     assert!(before.iter().all(|file| both.contains(file)));
-    // The same path again, with the content of the other file.
+    // Exports the same path again, now with the content of the first snapshot.
     fs::copy(fixture(SAMPLE), &second).unwrap();
     let output = bench.export(&[&second], &["--json"]);
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -294,7 +294,7 @@ fn files_without_a_distinct_rank_are_refused() {
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
         assert!(stderr(&output).contains(why), "{}", stderr(&output));
     }
-    // One of the two files with rank 1 was exported before the other was refused.
+    // The first of two files with rank 1 was exported before the second was refused, so `--force` is needed.
     let output = bench.export(&[&one], &["--require-rank", "--force"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     // A single file needs no rank.

@@ -117,7 +117,7 @@ fn an_unchanged_program_gets_a_file_for_each_finding() {
     fs::write(folder.path().join("cycles-2.json"), "original").unwrap();
     let output = python(folder.path(), true, &["memtrack_cycles.py", "train.py", "--epochs", "1"]);
     let stderr = text(&output.stderr);
-    // The program gets its arguments, and its exit code is passed on.
+    // The program receives its arguments, and the script exits with the program's exit code.
     assert_eq!(text(&output.stdout).trim(), "['train.py', '--epochs', '1']", "{stderr}");
     assert_eq!(output.status.code(), Some(5), "{stderr}");
 
@@ -141,7 +141,7 @@ fn an_unchanged_program_gets_a_file_for_each_finding() {
     }
     assert_eq!(lines[3], "memtrack_cycles: found 2 times: cycles-1.json");
 
-    // The last cycle was not collected before the program ended. Objects that its module references are not a finding.
+    // The last cycle was still uncollected when the program ended. Objects that the program's module references are not reported.
     let nodes: Value =
         serde_json::from_slice(&fs::read(folder.path().join("cycles-4.json")).unwrap()).unwrap();
     let nodes = nodes.as_array().unwrap();
@@ -202,5 +202,5 @@ fn garbage_becomes_graphs_and_the_program_is_unchanged() {
     assert_eq!(stdout.lines().count(), CHECKS.matches("\ndef ").count() - HELPERS, "{stdout}");
 }
 
-/// The number of functions in the checks that are helpers.
+/// The number of functions in [`CHECKS`] that are helpers, not checks.
 const HELPERS: usize = 6;

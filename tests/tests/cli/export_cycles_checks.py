@@ -67,7 +67,7 @@ def stderr_of(run):
 def attributes_of_instances_keep_their_names():
     [nodes] = observed(pair)
     assert sorted(node["label"].split("\n")[0] for node in nodes if "Thing" in node["label"]) == ["object"] * 2, nodes
-    # Where Python keeps attributes without a dictionary, a search for names must not create one.
+    # In Python versions that keep attributes without a dictionary, the search for names must not create one.
     direct = {("__main__.Thing", "peer", "__main__.Thing"), ("__main__.Thing", "weight", "torch.Tensor (torch.Size([4]))")}
     by_dictionary = {("dict[2]", "['peer']", "__main__.Thing"), ("dict[2]", "['weight']", "torch.Tensor (torch.Size([4]))")}
     assert (direct if sys.version_info >= (3, 11) else by_dictionary) <= edges(nodes), edges(nodes)
@@ -135,7 +135,7 @@ def roots_have_their_memory_and_where_it_was_allocated():
     [nodes] = observed(views, cpu=True)
     assert sum(node["root"] for node in nodes) == 5
     assert torch.HISTORY == [("state",)], torch.HISTORY
-    # Two tensors of one storage count once.
+    # Bytes of a storage that two tensors share are counted once.
     assert "held 4 tensors with 48 B on cuda:0" in cycles._held(observed(views)[0])
 
 
@@ -160,7 +160,7 @@ def garbage_is_freed_and_the_collector_is_left_as_it_was():
     assert observed(lambda: LATER.append([LATER])) == [], "nothing holds a tensor"
     assert gc.garbage == [] and gc.get_debug() == 0 and gc.isenabled() and sys.getprofile() is None
     assert not any("Collector" in repr(callback) for callback in gc.callbacks)
-    # Other entries stay.
+    # Other entries of `gc.garbage` are kept.
     gc.garbage.append("other")
     assert len(observed(pair)) == 1 and gc.garbage == ["other"]
     gc.garbage.clear()
@@ -245,7 +245,7 @@ def each_new_finding_is_written_to_a_file():
         for size in (4, 4, 8, 4):
             pair(size)
             collect()
-        # Two findings at once, one of which is known.
+        # Two findings in one collection, one of which was found before.
         pair(4), pair(16)
         collect()
         for size in (32, 64):
@@ -367,7 +367,7 @@ def large_graphs_are_cut_and_their_rest_is_counted():
         assert 60 < len(nodes) <= 101 and "object\n__main__.Thing" in labels, labels
     finally:
         cycles.NODES, cycles.OBJECTS = limit, more
-    # A container that holds one tensor many times has only some of the references.
+    # If a container references one tensor many times, only some of the references are listed.
     def often():
         held = [torch.zeros(1)] * 10_000
         held.append(held)
@@ -377,7 +377,7 @@ def large_graphs_are_cut_and_their_rest_is_counted():
 
 
 def collections_of_young_objects_cost_a_bounded_part_of_the_time():
-    # Only the callback takes time on this clock, however slow the machine is.
+    # On this clock only the callback takes time, so a slow machine does not affect the test.
     clock = types.SimpleNamespace(now=1.0, monotonic=lambda: clock.now)
     cycles.time = clock
     cycles._collector._alone_until = cycles._collector._free_later_until = 0.0
@@ -399,7 +399,7 @@ def collections_of_young_objects_cost_a_bounded_part_of_the_time():
         pair()
         gc.collect(0)
         nothing()
-    # The first delivers something new, the second does not, and a pause follows.
+    # The first collection delivers a new graph, the second delivers a known one, and a pause follows.
     assert len(delivered) == 2 and len(full) <= 6, (delivered, full)
     # Findings of a full collection are always delivered.
     pair()
@@ -481,7 +481,7 @@ CHECKS = [
 ]
 
 if __name__ == "__main__":
-    # No search ends early because the machine is slow.
+    # With this limit, no search ends early on a slow machine.
     cycles.SECONDS = 1000.0
     for check in CHECKS:
         gc.collect()

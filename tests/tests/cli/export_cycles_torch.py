@@ -11,7 +11,7 @@ class Device:
 
 
 class TensorBase:
-    # Not in a dictionary, as in PyTorch.
+    # As in PyTorch, these attributes are not in the instance's dictionary.
     __slots__ = ("_facts", "_backward_hooks")
 
     @property
@@ -58,7 +58,7 @@ def memory_snapshot(include_traces=True):
         {"filename": "/x/ceval.c", "line": 1, "name": "f"}, {"filename": "train.py", "line": 7, "name": "forward"},
         {"filename": "x.cpp", "line": 2, "name": "PyEval_Frame"}, {"filename": "train.py", "line": 9, "name": "main"},
     ]
-    # Blocks of 512 bytes: a tensor of 4 is in the one at index 4, and the others are not in use.
+    # Blocks of 512 bytes each. A tensor of 4 elements is in the block at index 4; the other blocks are unused.
     blocks = [{"size": 512, "state": "inactive"} for _ in range(4)]
     blocks += [{"size": 512, "state": "active_allocated", "frames": frames}, {"size": 512, "state": "inactive"}]
     return [{"address": 0x7F00_0000_0000, "blocks": blocks}]

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// A profile made without PyTorch, and profiles that the script must refuse.
+/// A Python program that makes a profile without PyTorch, and profiles that the export script must refuse.
 const PROFILE: &str = include_str!("export_script_profile.py");
 
 fn export_script(arguments: &[&str]) -> Output {
@@ -113,7 +113,7 @@ fn a_profile_becomes_a_trace_and_incomplete_profiles_are_refused() {
     let times: Vec<i64> = lines.iter().filter_map(|line| line["ts"].as_i64()).collect();
     assert!(times.is_sorted(), "{times:?}");
 
-    // Each event with its parent and its phase.
+    // Formats each event with its parent and its phase.
     let mut ids = std::collections::HashMap::new();
     let mut events = Vec::new();
     for line in &lines {
@@ -138,7 +138,7 @@ fn a_profile_becomes_a_trace_and_incomplete_profiles_are_refused() {
             "aten::made_up < aten::linear -",
             "torch::autograd::AccumulateGrad <  backward",
             "torch::autograd::AccumulateGrad < torch::autograd::AccumulateGrad -",
-            // Without it, the next event would become a gradient.
+            // Without this event, the next one would be classified as a gradient.
             "hipFoo < torch::autograd::AccumulateGrad -",
             "aten::detach < torch::autograd::AccumulateGrad -",
             "free 64 < torch::autograd::AccumulateGrad -",
@@ -163,7 +163,7 @@ fn a_profile_becomes_a_trace_and_incomplete_profiles_are_refused() {
         args.iter().map(|arg| if arg.is_null() { json!("none") } else { arg["w"].clone() }).collect()
     };
     assert_eq!(written("aten::linear"), [json!(false), json!(false), json!("none")]);
-    // Unknown, because there is no operator of that name, or because a tensor is unknown.
+    // Whether these arguments are written is unknown: no operator has the name, or a tensor has no id.
     assert_eq!(written("aten::made_up"), [Value::Null]);
     assert_eq!(written("aten::mul"), [json!(false), Value::Null]);
     assert_eq!(written("aten::_foreach_add_"), [Value::Null, Value::Null]);
@@ -186,6 +186,6 @@ fn a_profile_becomes_a_trace_and_incomplete_profiles_are_refused() {
     let alloc = lines.iter().find(|line| line["bytes"] == 64).unwrap();
     assert_eq!(alloc["ts"], 1050);
     assert_eq!(frames(alloc), ["forward", "nn.Module: Linear_0", "step"]);
-    // Without an address, which differs from run to run.
+    // The script removes the address, which differs from run to run.
     assert_eq!(frames(line_of("Optimizer.step#SGD.step")), ["<built-in method enter of object>", "step"]);
 }

@@ -92,7 +92,7 @@ main = call(
             "torch/nn/linear.py(7): forward", 1015, 1190,
             op(
                 "aten::linear", 1020, 1100,
-                # With a GPU these come first in the list, whatever their time.
+                # With a GPU, such events come first in the list, regardless of their times.
                 event("Kineto", "cudaLaunchKernel", 1090, 1095),
                 memory(1050, 64, 0x500), memory(1060, 0, 0x500),
                 op("aten::made_up", 1070, 1080, inputs=[x]),
@@ -106,7 +106,8 @@ main = call(
     op("aten::add_", 1550, 1560, memory(1555, 32, 0x700), inputs=[weight, 1.5, float("inf")]),
     memory(1570, 8, 0x800),
     call("nn.Module: Linear_0", 1580, 1590, op("aten::linear", 1581, 1589, inputs=[x, weight, None]), module=linear),
-    # A tensor without memory is treated like a missing argument, which a profile has for a list that it does not record.
+    # A tensor without memory is treated like a missing argument. A profile has a missing argument for each list that it does not
+    # record.
     op("aten::mul", 1595, 1599, inputs=[tensor(9, identified=False), 2]),
     op("aten::_foreach_add_", 1600, 1610, inputs=[[weight], [grad, tensor(9, identified=False)]]),
     call("optim.py(9): hook", 1650, 1650, optimizer=sgd),
@@ -147,7 +148,7 @@ def refused(reason, **options):
 refused("without profile_memory=True, with_stack=True: make it with", profile_memory=False, with_stack=False)
 refused("after it has ended", profiler=Fake(kineto_results=None))
 refused("no allocations", profiler=Fake(kineto_results=Fake(experimental_event_tree=lambda: [op("aten::add_", 1, 2)])))
-# A failure in the middle leaves no new file, and the existing one stays.
+# A failure in the middle of the export leaves no new file, and does not change the existing one.
 main.children.append(event("TorchOp", "without inputs", 1800, 1801))
 try:
     memtrack_export.export_operator_trace(profile, "made.optrace.jsonl", place)

@@ -1,5 +1,5 @@
-//! `memtrack convert` to formats of other tools: the files are decoded again, and their sums are those of `memtrack peak`
-//! and `memtrack top`. `tests/tools/exports.py` opens them with the tools.
+//! `memtrack convert` to the formats of other tools: the written files are decoded, and their sums equal those of `memtrack peak`
+//! and `memtrack top`. `tests/tools/exports.py` opens the files with these tools.
 
 use flate2::read::GzDecoder;
 use memtrack_core::dataset::EVENTS_WITH_LINES;
@@ -21,8 +21,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The part of `profile.proto` that these tests read. It is declared again, because the writer's declaration would accept its
-/// own mistakes.
+/// The part of `profile.proto` that these tests read. It is declared separately, because mistakes in the writer's declaration
+/// would otherwise go unnoticed.
 #[derive(Clone, PartialEq, Message)]
 struct Profile {
     #[prost(message, repeated, tag = "1")]
@@ -49,7 +49,7 @@ struct Profile {
     default_sample_type: i64,
 }
 
-/// A type of value with its unit, or a label's key with its text.
+/// A value type with its unit, or a label's key with its text.
 #[derive(Clone, PartialEq, Message)]
 struct Pair {
     #[prost(int64, tag = "1")]
@@ -199,7 +199,7 @@ fn recording() -> Snapshot {
     snapshot
 }
 
-/// Saves the recording, and returns its path with those of fixtures that have events on some device.
+/// Saves the recording, and returns its path with the paths of fixtures that have events on some device.
 fn inputs(folder: &Path) -> Vec<PathBuf> {
     let recorded = folder.join("recorded.memtrack");
     recording().save(&recorded).unwrap();
@@ -210,7 +210,7 @@ fn inputs(folder: &Path) -> Vec<PathBuf> {
     [recorded].into_iter().chain(samples).chain(made).collect()
 }
 
-/// Returns the totals of `top` and `peak` for each device: blocks and requested bytes, in all and at the peak.
+/// Returns the totals of `top` and `peak` for each device: blocks and requested bytes, in total and at the peak.
 fn reported(file: &Path) -> BTreeMap<String, [i64; 4]> {
     let mut reported: BTreeMap<String, [i64; 4]> = BTreeMap::new();
     for (verb, place) in [(&["top", "--by", "stack"][..], 0), (&["peak"], 2)] {
@@ -254,7 +254,7 @@ fn pprof_has_the_totals_of_top_and_peak_for_each_device() {
         for (device, sums) in &found {
             let expected = expected[device];
             assert_eq!((sums[1], sums[3]), (expected[1], expected[3]), "{} {device}", file.display());
-            // Estimated numbers of blocks are fractions, and each row is rounded.
+            // Estimated block counts are fractional, and each row is rounded.
             let rounded = profile.sample.len() as i64;
             let tolerance = if device == "host heap" { rounded } else { 0 };
             assert!(
@@ -282,7 +282,7 @@ fn a_profile_marks_estimates_and_has_their_errors() {
     );
     assert!(comment("host heap: alloc: ").contains(" ± "), "{comments:?}");
     assert!(comment("host heap: small blocks were sampled").contains("estimates"));
-    // Devices are exact, and have no such comments.
+    // Device memory is not sampled, and has no such comments.
     assert!(!comment("device 0: inuse: ").contains('±'));
     assert!(!comments.iter().any(|text| text.starts_with("device 0: small")));
     assert_eq!(profile.period, 4096);
@@ -318,7 +318,7 @@ fn a_profile_has_labels_and_the_binaries_of_frames_without_names() {
     );
     assert!(!mapping.has_functions);
     let unnamed: Vec<_> = profile.location.iter().filter(|location| location.mapping_id == 1).collect();
-    // The calls, one byte before the addresses to which they return.
+    // The addresses of the calls: one byte before the return addresses.
     let mut calls: Vec<_> = unnamed.iter().map(|location| location.address).collect();
     calls.sort_unstable();
     assert_eq!(calls, [0x5555_0000_1233, 0x5555_0000_2344, 0x5555_0000_3455]);
@@ -333,11 +333,11 @@ fn a_profile_names_functions_with_their_files_and_lines() {
     let profile = Profile::read(&converted(&file, folder.path(), "a.pb.gz", &[]));
     let stack = [("case_multi", "/workspace/train.py", 80), ("<module>", "/workspace/launch.py", 27)];
     assert!(profile.sample.iter().all(|sample| profile.functions(sample) == stack));
-    // Frames of PyTorch's files have no addresses.
+    // Frames in PyTorch's snapshots have no addresses.
     assert!(profile.mapping.is_empty() && profile.location.iter().all(|location| location.address == 0));
 }
 
-/// Tools rank functions by their self value: with the allocator's frames, its innermost function would have all memory.
+/// Tools rank functions by their self value: if the allocator's frames were kept, the innermost one would have all memory.
 #[test]
 fn stacks_of_a_profile_begin_at_the_requesting_function() {
     let folder = tempfile::tempdir().unwrap();
@@ -352,7 +352,7 @@ fn stacks_of_a_profile_begin_at_the_requesting_function() {
     }
 }
 
-/// The files include odd names, numbers at the ends of their range, and empty snapshots.
+/// The files include unusual names, numbers at the limits of their ranges, and empty snapshots.
 #[test]
 fn every_snapshot_can_be_written_in_every_format() {
     let mut files = 0;
@@ -406,7 +406,7 @@ fn devices_and_moments_can_be_chosen() {
     }
 }
 
-/// Reads the rows of a file of events as maps from column names to values.
+/// Reads the rows of a Parquet file of events as maps from column names to values.
 fn events(path: &Path) -> Vec<HashMap<String, Field>> {
     let reader = SerializedFileReader::new(fs::File::open(path).unwrap()).unwrap();
     let names = reader.metadata().file_metadata().schema_descr_ptr();
@@ -455,7 +455,7 @@ fn events_as_parquet_have_the_lines_and_the_sums_of_the_table_of_blocks() {
     assert_eq!(of_events, of_blocks);
     assert_eq!(freed, ends);
     assert!(of_events.keys().any(|(line, _)| line.starts_with("train.py:80 ")), "{of_events:?}");
-    // Events of one device keep their numbers.
+    // With `--device`, events keep their numbers.
     let one = events(&converted(&file, folder.path(), "one.parquet", &["--device", "1"]));
     let expected: Vec<_> = rows.iter().filter(|row| row["device"] == Field::Int(1)).collect();
     assert!(!expected.is_empty() && expected.len() < rows.len());
@@ -522,7 +522,7 @@ fn speedscope_has_the_peak_the_end_and_the_total_of_each_device() {
     }
 }
 
-/// The peak and the event that reached it follow from the table alone.
+/// The peak, and the event at which it was reached, can be computed from the table alone.
 #[test]
 fn the_table_of_blocks_has_all_live_blocks_of_any_moment() {
     let folder = tempfile::tempdir().unwrap();
@@ -541,7 +541,7 @@ fn the_table_of_blocks_has_all_live_blocks_of_any_moment() {
                 let (size, blocks) =
                     (number(row, "requested_bytes").unwrap(), row["blocks"].parse::<f64>().unwrap());
                 assert_eq!(row["estimated"] == "true", blocks > 1.0);
-                // Otherwise a reader that infers types from the first rows takes the column for integers.
+                // Without a decimal point, a reader that infers types from the first rows would take the column for integers.
                 assert!(row["blocks"].contains('.'), "{row:?}");
                 (size as f64 * blocks).round() as i64
             };
@@ -551,12 +551,12 @@ fn the_table_of_blocks_has_all_live_blocks_of_any_moment() {
                 rows.iter()
                     .all(|row| (row["older_than_trace"] == "true") == row["allocated_event"].is_empty())
             );
-            // Files of old versions of PyTorch have no times.
+            // Snapshots from old versions of PyTorch have no times.
             let is_timed = rows.iter().any(|row| !row["allocated_ns"].is_empty());
             assert!(rows.iter().all(|row| {
                 (!is_timed || row["allocated_event"].is_empty()) == row["allocated_ns"].is_empty()
             }));
-            // An allocation at a live address ends the block there, whose free was not recorded.
+            // In this file, an allocation at a live address ends the older block, whose free was not recorded.
             if file.ends_with("trace_overlap.pickle") {
                 continue;
             }

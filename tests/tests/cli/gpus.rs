@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
 
-/// Runs `memtrack gpus` with the drivers of a folder.
+/// Runs `memtrack gpus` with the drivers in a folder.
 fn gpus(drivers: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     mock_cuda::with_driver(memtrack(), drivers)
         .arg("gpus")
@@ -112,7 +112,7 @@ fn a_failing_driver_without_nvml_is_one_line() {
     assert_eq!(text(&output.stdout), "");
 }
 
-/// A failing call ends the report with one line, whichever call it is.
+/// If any driver call fails, the command ends with a one-line error.
 #[test]
 fn a_failing_call_is_one_line() {
     let drivers = mock_cuda::driver_dir();
@@ -130,7 +130,7 @@ fn a_failing_call_is_one_line() {
     }
 }
 
-/// The files are found before the machine's driver, and are no libraries.
+/// The files in the folder are found before the machine's driver, but are not libraries.
 #[test]
 fn without_a_driver_there_is_one_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ fn without_a_driver_there_is_one_line() {
         "{stderr}"
     );
     assert_eq!(stderr.lines().count(), 1);
-    // A script gets its JSON, with the reason.
+    // With `--json`, the output is still JSON, and contains the reason.
     let output = gpus(folder.path(), &["--json"], &[]);
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(3));
@@ -154,11 +154,11 @@ fn without_a_driver_there_is_one_line() {
     assert_eq!(value["gpus"], serde_json::json!([]));
 }
 
-/// The function that the hook of memtrack's feature `cuda` calls too. The command has the hook only in these tests, because
-/// cargo unifies features. A driver may lack the function.
+/// A function that the hook of memtrack's `cuda` feature calls. The command contains the hook only in these tests, because cargo
+/// unifies features. A driver may lack the function.
 const CALLED_BY_THE_HOOK: &str = "cuDevicePrimaryCtxGetState";
 
-/// Returns the driver's functions that the command calls without NVML, as the mock driver records them.
+/// Returns the names of the driver functions that the command calls when NVML fails, as recorded by the mock driver.
 fn called() -> BTreeSet<String> {
     let drivers = mock_cuda::driver_dir();
     let trace = drivers.path().join("trace");
@@ -173,7 +173,7 @@ fn called() -> BTreeSet<String> {
         .collect()
 }
 
-/// Builds a driver with all functions but one, which do nothing and return 0.
+/// Builds a driver that lacks one function; all others do nothing and return 0.
 fn build_driver_without(missing: &str, path: &Path) {
     let source = path.with_extension("c");
     let known = include_str!("../../mock_cuda/names.txt").lines().filter(|&name| name != missing);
@@ -190,7 +190,7 @@ fn assert_lacks(drivers: &Path, name: &str) {
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(3), String::new()), "{name}");
 }
 
-/// An older driver may lack any of the functions that are called.
+/// An older driver may lack any function that the command calls.
 #[test]
 fn a_driver_that_lacks_a_function_is_one_line() {
     let called = called();
@@ -210,7 +210,7 @@ fn a_driver_that_lacks_a_function_is_one_line() {
     }
 }
 
-/// The toolkit has a `libcuda.so` to link against, which cudarc prefers to the driver.
+/// The CUDA toolkit contains a stub `libcuda.so` to link against, which cudarc prefers to the driver.
 #[test]
 fn a_stub_beside_the_driver_is_one_line() {
     let drivers = mock_cuda::driver_dir();
@@ -220,7 +220,7 @@ fn a_stub_beside_the_driver_is_one_line() {
     assert_lacks(drivers.path(), "cuDeviceGetCount");
 }
 
-/// The message has the loader's words.
+/// The message quotes the dynamic loader's error, without the name of the Rust crate that calls it.
 #[test]
 fn nvml_that_is_no_library_is_reported_without_jargon() {
     let drivers = mock_cuda::driver_dir();
@@ -237,7 +237,8 @@ fn nvml_that_is_no_library_is_reported_without_jargon() {
     assert!(!stderr.contains("libloading"), "{stderr}");
 }
 
-/// Prints PyTorch's texts on devices 0 and 1. Runs in a separate process, which finds the mock driver.
+/// Prints the lists of processes on devices 0 and 1, as PyTorch formats them. Runs in a separate process, which finds the mock
+/// driver.
 #[test]
 #[ignore = "is run by the test below"]
 fn prints_lists_of_processes() {
@@ -272,7 +273,7 @@ process          8 uses        0.000 MB GPU memory>
 <GPU:1
 no processes are running>
 ";
-    // The function and the allocator's method return the same.
+    // The function and the allocator's method return the same text.
     assert!(stdout.contains(&expected.repeat(2)), "{stdout}");
 }
 
@@ -286,7 +287,7 @@ fn without_nvml_the_list_is_pytorchs_message() {
     child::assert_passed(&output);
 }
 
-/// Runs in a separate process, where NVML has no driver.
+/// Runs in a separate process, in which NVML finds no driver.
 #[test]
 #[ignore = "is run by the test above"]
 fn the_text_without_nvml() {

@@ -1,4 +1,4 @@
-//! Files made to break readers: they are refused within little time and memory, and no code in them runs.
+//! Files crafted to break readers: they are refused with little time and memory, and code in them never runs.
 #![cfg(unix)]
 
 use memtrack_core::__pickle::{Global, Limits, load};
@@ -16,9 +16,10 @@ fn files(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Runs a verb in 256 MiB of address space and little processor time; describes its end unless it refused the file.
+/// Runs a verb with 256 MiB of address space and little CPU time. Returns `None` if the verb refused the file, and otherwise a
+/// description of what it did.
 fn failure(verb: &str, file: &Path, folder: &Path) -> Option<String> {
-    // Built before the limits apply.
+    // The command is built here, before the limits apply.
     let memtrack = memtrack();
     let mut command = Command::new("sh");
     let output = time::limited(&mut command, time::READS_SECONDS)
@@ -48,7 +49,7 @@ fn check_tracker(hostile: &Path) {
     assert!(!folder.path().join("HOSTILE_RAN").exists(), "code from a pickle was run");
 }
 
-/// Asserts that the pickle machine alone, as readers of snapshots use it, reads sound files and refuses all others.
+/// Asserts that the pickle machine, which the snapshot readers use, reads sound files and refuses all others.
 fn check_machine(hostile: &Path) {
     let manifest = fs::read(hostile.join("manifest.json")).unwrap();
     let manifest: Vec<serde_json::Value> = serde_json::from_slice(&manifest).unwrap();
@@ -80,7 +81,7 @@ fn the_tracker_refuses_hostile_files() {
     check_tracker(&oracle("hostile"));
 }
 
-/// Writes `first` and then `times` megabytes of `repeated`, each of which compresses to about a kilobyte.
+/// Writes a gzip file of `first` and `times` mebibytes of `repeated`. Each mebibyte compresses to about a kibibyte.
 fn gzip_bomb(path: &Path, first: &[u8], repeated: &[u8], times: usize) {
     use std::io::Write;
     let packed = |bytes: &[u8]| {
@@ -94,7 +95,7 @@ fn gzip_bomb(path: &Path, first: &[u8], repeated: &[u8], times: usize) {
     fs::write(path, bytes).unwrap();
 }
 
-/// A small file that unpacks to a huge one takes no more memory than docs/CLI.md states.
+/// Reading a small file that decompresses to a huge one takes no more memory than docs/CLI.md states.
 #[test]
 fn compressed_bombs_are_refused_within_the_stated_memory() {
     let folder = tempfile::tempdir().unwrap();
@@ -108,7 +109,7 @@ fn compressed_bombs_are_refused_within_the_stated_memory() {
     for (verb, name, first, repeated) in bombs {
         let path = folder.path().join(name);
         gzip_bomb(&path, first, repeated, 900);
-        // 192 MiB and 64 times the file's size, half as much again while a table grows, and the program itself.
+        // 192 MiB plus 64 times the file's size; half as much again while a table grows; and 256 MiB for the program itself.
         let limit_bytes = (192 << 20) + 64 * fs::metadata(&path).unwrap().len();
         let address_space = (limit_bytes * 3 + (256 << 20)) >> 10;
         let output = Command::new("sh")

@@ -17,7 +17,7 @@ fn untimed() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/snapshots/cases/notimes.pickle")
 }
 
-/// Collects the paths of numbers whose keys are named after times.
+/// Collects the paths of all numbers whose keys denote times or ages.
 fn times(value: &Value, path: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(object) => {
@@ -88,7 +88,7 @@ fn reports_on_a_file_without_times_have_no_seconds_or_ages() {
     assert!(rows.all(|row| timed.iter().all(|&at| row[at].is_empty())));
 }
 
-/// Returns a snapshot of three blocks. The first event has no time, the other two have one.
+/// Returns a snapshot of three blocks. The first event has no time; the other two do.
 fn partly_timed() -> Value {
     let event = |action: &str, address: u64, time: Option<u64>| {
         let mut event = json!({"action": action, "addr": address, "size": 1 << 20, "stream": 0});

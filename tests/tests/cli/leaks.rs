@@ -1,5 +1,5 @@
 //! `memtrack leaks`: exact lines and bytes for programs that leak, no findings for programs that do not, and clear errors for
-//! files that cannot be judged.
+//! files in which leaks cannot be determined.
 
 use memtrack_core::event::{Action, DeviceId, Event, StackId, ThreadId};
 use memtrack_core::snapshot::{LiveBlock, Module, Snapshot, SnapshotFiles};
@@ -72,7 +72,7 @@ fn the_leaking_line_of_a_c_program_is_reported_and_the_mended_program_has_none()
         assert_eq!(leak["never_freed"]["count"], 240, "{leak:#}");
         assert_eq!(json["memory"]["devices"][0]["device"]["kind"], "host");
     }
-    // The difference from the mended program is the same line and the same bytes.
+    // `memtrack diff` with the fixed program reports the same line and the same bytes.
     let mut diff = Command::new(memtrack());
     diff.args(["diff", "--at", "end", "--json"]).args([bench.path("mended"), bench.path("leaks")]);
     let diff: Value = serde_json::from_slice(&diff.output().unwrap().stdout).unwrap();
@@ -81,7 +81,7 @@ fn the_leaking_line_of_a_c_program_is_reported_and_the_mended_program_has_none()
     assert_eq!(row["change_requested_bytes"], 240 * 70_008, "{row:#}");
 }
 
-/// Returns a recording of two stacks: the first stack's blocks stay, those of the second are freed at once.
+/// Returns a recording of two stacks: the blocks of the first stay live, and those of the second are freed at once.
 fn leaking() -> Snapshot {
     let mut snapshot = empty();
     let module = Module { path: "/bin/program".into(), start: 0x1000, end: 0x9000, ..Module::default() };
@@ -117,7 +117,7 @@ fn patterns_suppress_blocks_and_unmatched_patterns_are_reported() {
     assert_eq!(plain.code, Some(1), "{plain:?}");
     assert!(plain.first_line().starts_with("1 stack leaks 195.3 KiB"), "{plain:?}");
     let patterns = folder.path().join("known.txt");
-    // Frames without symbols are named after their addresses.
+    // Frames without symbols are named by their addresses.
     fs::write(&patterns, "# known\n\n*0x1233* # the one\nno::such::function\n").unwrap();
     let known = patterns.to_str().unwrap();
     let ended = leaks(&[&file, "--suppress", known]);
@@ -133,7 +133,8 @@ fn patterns_suppress_blocks_and_unmatched_patterns_are_reported() {
 #[test]
 fn a_line_shows_its_largest_stack_and_stacks_without_user_code_stay_separate() {
     let folder = tempfile::tempdir().unwrap();
-    // PyTorch's frames are not user code. Blocks of two stacks stay; of a third stack, which comes first, only one block stays.
+    // PyTorch's frames are not user code. The blocks of stacks `two` and `three` stay live; of stack `one`, which comes first,
+    // only one block stays live.
     let frame = |name: &str, line: u32| {
         let filename = format!("/usr/lib/python3/site-packages/torch/{name}.py");
         serde_json::json!({"filename": filename, "line": line, "name": name})
@@ -213,7 +214,7 @@ fn blocks_freed_at_the_programs_end_are_reported_but_are_no_leaks() {
     assert_eq!(late["grew_periods"], late["periods"], "{late:#}");
 }
 
-/// Returns the leaking recording with all its blocks freed after the last step.
+/// Returns the recording of [`leaking`] with all its blocks freed after the last step.
 fn freed_after_the_steps() -> Snapshot {
     let mut ending = leaking();
     for (number, kept) in (0u64..).zip(std::mem::take(&mut ending.blocks)) {
@@ -277,7 +278,7 @@ fn buffers_of_one_step_and_caches_that_fill_once_are_no_leaks() {
     let ended = leaks(&[&file, "--by", "stack", "--per", "step"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.first_line().starts_with("nothing leaks"), "{ended:?}");
-    // The cache fills in the first twenty steps, the first of which lies before the first mark.
+    // The cache fills during the first twenty steps, the first of which is before the first mark.
     assert!(
         ended.text.contains("What each step left behind: 19 of 199 left something, median 0 B"),
         "{ended:?}"
@@ -393,7 +394,7 @@ fn blocks_kept_by_a_first_forward_pass_are_not_judged() {
         assert_eq!(leaks(&[file, "--json"]).code, Some(3));
     };
     refused(&fixture("snapshots/cases/oomforward.pickle"));
-    // With temporaries, which come and go in each layer.
+    // Out of memory in a forward pass in which each layer allocates and frees temporaries.
     let mut temporaries = Torch::new();
     for _ in 0..48 {
         temporaries.alloc(10 << 20, Torch::forward(31));
@@ -402,7 +403,7 @@ fn blocks_kept_by_a_first_forward_pass_are_not_judged() {
     }
     temporaries.event("oom", 0, 1 << 30, &Torch::forward(33));
     refused(&temporaries.save(&folder, "temporaries.json"));
-    // In the first backward pass, whose threads have no Python stacks.
+    // Out of memory in the first backward pass, whose threads have no Python stacks.
     let mut backward = Torch::new();
     let kept: Vec<u64> =
         (0..48).map(|layer| backward.alloc(2 << 20, Torch::forward(30 + layer % 4))).collect();
@@ -413,7 +414,7 @@ fn blocks_kept_by_a_first_forward_pass_are_not_judged() {
     backward.event("oom", 0, 1 << 30, &serde_json::json!([]));
     refused(&backward.save(&folder, "backward.json"));
 
-    // Batches that a loop evaluates, each of which keeps its graph, are steps.
+    // The batches of an evaluation loop count as steps; each one keeps its autograd graph alive.
     let mut graphs = Torch::new();
     for _ in 0..40 {
         graphs.alloc(1 << 20, Torch::stack(&[("/w/train.py", 8, "step")]));
@@ -426,7 +427,7 @@ fn blocks_kept_by_a_first_forward_pass_are_not_judged() {
     assert!(ended.first_line().contains("model.py:30 forward"), "{ended:?}");
 }
 
-/// Returns forty training steps, each of which keeps its loss.
+/// Returns a snapshot of forty training steps, each of which keeps its loss alive.
 fn trained(backward_stack: &Value) -> Torch {
     let mut torch = Torch::new();
     for _ in 0..40 {
@@ -458,7 +459,7 @@ fn a_file_without_times_is_judged_by_events() {
     assert_eq!(json["memory"]["cut_by"], "events", "{json:#}");
     assert_eq!(json["memory"]["period_seconds"], Value::Null, "{json:#}");
     assert_eq!(json["memory"]["devices"][0]["leaks"][0]["age"], Value::Null, "{json:#}");
-    // Seconds in text end in a unit.
+    // The text contains no times, which would end in a unit.
     assert!(!ended.text.contains(" s ") && !ended.text.contains(" ms"), "{ended:?}");
 
     let ended = leaks(&[&fixture("snapshots/cases/notimes.pickle")]);
@@ -510,7 +511,7 @@ fn files_with_too_little_data_are_refused_so_that_no_gate_passes() {
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert!(ended.errors.contains("too short, with 4 events") && ended.text.is_empty(), "{ended:?}");
 
-    // Allocations at the start look like growth, unless the program marks its steps.
+    // Allocations at startup look like growth, unless the program marks its steps.
     let mut start = leaking();
     start.events.ticks.iter_mut().for_each(|ticks| *ticks /= 10);
     start.marks.rows.iter_mut().for_each(|mark| mark.ticks /= 10);
@@ -533,13 +534,13 @@ fn files_with_too_little_data_are_refused_so_that_no_gate_passes() {
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert!(ended.errors.contains("it holds no memory and no events"), "{ended:?}");
 
-    // One mark makes no complete interval.
+    // A single mark does not delimit an interval.
     let mut once = leaking();
     once.marks.rows.truncate(1);
     let ended = leaks(&[&saved(&folder, "once.memtrack", &once), "--per", "step"]);
     assert!(ended.text.contains("What each step left behind: marked only once"), "{ended:?}");
 
-    // Four steps are reported one by one, but are too few to detect growth.
+    // Four steps are listed individually, but are too few to detect growth.
     let mut few = leaking();
     few.marks.rows.truncate(4);
     let few = saved(&folder, "few.memtrack", &few);
@@ -558,7 +559,7 @@ fn files_with_too_little_data_are_refused_so_that_no_gate_passes() {
 fn blocks_older_than_the_trace_are_reported_as_not_judged() {
     let folder = tempfile::tempdir().unwrap();
     let mut late = leaking();
-    // The trace has the newest 21 steps: 179 blocks are only known to be live.
+    // The trace contains only the newest 21 steps: the other 179 blocks are known only from the list of live blocks.
     let rows: Vec<u32> = (3 * 179..3 * 200).collect();
     late.events.pick(&rows);
     let file = saved(&folder, "late.memtrack", &late);
@@ -567,7 +568,7 @@ fn blocks_older_than_the_trace_are_reported_as_not_judged() {
         "174.8 KiB in 179 blocks are older than the trace and were not judged: give several snapshots";
     assert!(ended.text.contains(older), "{ended:?}");
 
-    // Without other blocks, the report still does not state that none is left.
+    // Even if no other blocks are live, the report does not state that nothing is left.
     late.events.pick(&(0..rows.len() as u32).filter(|row| row % 3 > 0).collect::<Vec<_>>());
     late.blocks.truncate(179);
     let file = saved(&folder, "older.memtrack", &late);
@@ -598,8 +599,8 @@ fn errors_about_other_files_contain_the_path() {
     assert_eq!(leaks(&["a", "--periods", "3"]).code, Some(2));
 }
 
-/// Returns snapshots of one process: on two devices, each has 20 blocks more than the one before, and 30 blocks that no other
-/// snapshot has.
+/// Returns snapshots of one process. On each of two devices, every snapshot has 20 blocks more than the previous one, and 30
+/// blocks that no other snapshot has.
 fn series(pid: u32) -> Vec<Snapshot> {
     let snapshot = |number: u64| {
         let mut snapshot = empty();
@@ -634,12 +635,12 @@ fn several_snapshots_must_be_of_one_process_and_in_order() {
     let ended = leaks(&[&all[..], &["--by", "stack"]].concat());
     assert_eq!(ended.code, Some(1), "{ended:?}");
     for device in ["device 0", "host heap"] {
-        // 60 blocks came after the first snapshot and stayed.
+        // 60 blocks were allocated after the first snapshot and stayed live.
         let line = format!("{device}: 1 stack leaks 29.3 KiB");
         assert!(ended.text.lines().any(|text| text.starts_with(&line)), "{ended:?}");
     }
     assert!(ended.text.contains("in 3 of 3 periods"), "{ended:?}");
-    // The growth adds up to the snapshots' bytes, and the other blocks are reported too.
+    // The report lists the leak's bytes in each snapshot, and mentions the other blocks.
     let totals = "In successive snapshots: 9.8 KiB, 19.5 KiB, 29.3 KiB, 39.1 KiB";
     assert!(ended.text.contains(totals), "{ended:?}");
     assert!(ended.text.contains("Merely alive: 14.6 KiB in 30 blocks of 1 stack."), "{ended:?}");

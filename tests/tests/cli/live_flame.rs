@@ -14,7 +14,7 @@ fn frame(name: &str, file: &str, line: usize) -> Value {
     json!({"name": name, "filename": file, "line": line})
 }
 
-/// Returns a snapshot of blocks of these sizes and stacks, the innermost frame first. All are live at the peak and
+/// Returns a snapshot of blocks with these sizes and stacks, innermost frame first. All blocks are live at the peak, and are
 /// freed afterwards by `main`.
 fn snapshot(stacks: &[(u64, Vec<Value>)]) -> Value {
     let event = |action: &str, number: usize, time: usize| {
@@ -124,10 +124,10 @@ fn a_picture_of_many_stacks_has_a_thousand_rectangles_and_every_byte() {
     let leaves = titles.iter().filter(|title| title.starts_with("leaf.py") || title.starts_with('…'));
     assert_eq!(leaves.clone().map(|title| bytes(title)).sum::<u64>(), sum);
     assert!(leaves.clone().any(|title| title.starts_with('…') && title.contains(" more (")));
-    // The smallest were merged first.
+    // The smallest blocks were merged.
     let of_leaves = leaves.filter(|title| title.starts_with("leaf.py")).map(|title| bytes(title));
     assert!(of_leaves.min().unwrap() > 2000);
-    // Other tools get all stacks.
+    // `--folded`, the format for other tools, contains all stacks.
     let all = run(folder.path(), &["a.json", "--at", "peak", "--folded"]);
     assert_eq!(text(&all.stdout).lines().count(), 3000);
 }

@@ -1,4 +1,4 @@
-//! Manual pages and completions for shells, which packagers generate.
+//! Manual pages and shell completions, which packagers generate.
 
 use memtrack_tests::memtrack;
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ fn verbs() -> Vec<String> {
 #[test]
 fn every_verb_has_a_page() {
     let folder = tempfile::tempdir().unwrap();
-    // The folder is created.
+    // The folder does not exist, and is created by the command.
     let pages = folder.path().join("share/man/man1");
     let output = run(&["man", pages.to_str().unwrap()]);
     assert!(output.status.success(), "{output:?}");
@@ -41,7 +41,7 @@ fn every_verb_has_a_page() {
         let escaped = verb.replace('-', "\\-");
         assert!(whole.contains(&format!("memtrack\\-{escaped}\\fR(1)")), "{verb}: {whole}");
     }
-    // Examples are as they are typed.
+    // Examples are printed as they are typed.
     let top = fs::read_to_string(pages.join("memtrack-top.1")).unwrap();
     assert!(top.contains("\n  memtrack top train.memtrack \\-\\-by stack \\-n 5 "), "{top}");
 }

@@ -1,5 +1,5 @@
-//! Errors about files that a verb does not take: they state the file's kind and list the verbs that take it. The same for a
-//! second file, and for a file in place of a verb.
+//! Errors about files that a verb does not take: they name the file's kind and list the verbs that take it. The same applies to a
+//! superfluous second file, and to a file in place of a verb.
 
 use memtrack_tests::verbs::piped;
 use memtrack_tests::{fixture, memtrack, oracle};
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A file of each kind, and the text about it in the error of a verb for other kinds.
+/// A file of each kind, and the text about this file in the error of a verb that does not take it.
 const KINDS: [(&str, &str); 16] = [
     (
         "train.py",
@@ -50,11 +50,12 @@ const VERBS: [(&str, &[&str], &[&str]); 10] = [
     ("simulate", &[], &["workload.jsonl"]),
 ];
 
-/// Verbs and files with a more specific error: how an operator trace is made, and which verb reads categories without one.
+/// Verbs and files with a more specific error, which explains how to make an operator trace, and which verb reads categories
+/// without an operator trace.
 const SPECIFIC_ERRORS: [(&str, &str); 3] =
     [("modules", "snapshot.pickle"), ("modules", "snapshot.json"), ("modules", "run.memtrack")];
 
-/// Returns the path of a fixture, or of a file of the reference data.
+/// Returns the path of a fixture, or of a file in the reference data if there is no such fixture.
 fn file(name: &str) -> PathBuf {
     Some(fixture(name)).filter(|path| path.exists()).unwrap_or_else(|| oracle(name))
 }
@@ -140,7 +141,7 @@ fn errors_about_standard_input_state_its_kind() {
     }
 }
 
-/// The reader's error says more than the file's kind.
+/// The reader's error is more specific than the kind of the file.
 #[test]
 fn the_error_about_a_damaged_file_is_its_readers() {
     let folder = files();

@@ -1,4 +1,4 @@
-//! `view`, `trace-plot`, `segment-plot` and `profile-plot`: the page as a file, on standard output, and served.
+//! `view`, `trace-plot`, `segment-plot` and `profile-plot`: the page as a file, on standard output, and served over HTTP.
 #![cfg(unix)]
 
 use memtrack_tests::{fixture, memtrack, oracle};
@@ -17,7 +17,7 @@ fn run(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(memtrack()).args(arguments).current_dir(folder).stdin(Stdio::null()).output().unwrap()
 }
 
-/// Parses the head of a page.
+/// Parses the JSON head of a page.
 fn head(page: &str) -> Value {
     let (_, after) = page.split_once("id=\"memtrack-head\">").expect("a head");
     serde_json::from_str(after.split_once("</script>").unwrap().0).unwrap()
@@ -52,8 +52,7 @@ fn each_verb_writes_one_page_and_replaces_none() {
     }
 }
 
-/// Returns a snapshot as PyTorch writes it for a memory profile of the CPU: its one segment is only the range of the blocks'
-/// addresses.
+/// Returns a snapshot as PyTorch writes it for a memory profile of the CPU: its only segment is the address range of the blocks.
 fn profile(segment_fields: &Value) -> Value {
     let alloc = |address: u64, size: u64, category: &str| json!({"action": "alloc", "addr": address, "size": size, "stream": 0, "frames": [], "category": category});
     let free = |action: &str| json!({"action": action, "addr": 4608, "size": 512, "stream": 0, "frames": []});
@@ -90,7 +89,7 @@ fn a_profile_is_shown_by_category_and_its_address_range_is_not_called_reserved()
         })
     };
     assert_eq!((&device["reserved"], mentions_reserved(&shown)), (&json!(false), false));
-    // An allocator's segments have these fields, with or without categories.
+    // Segments of a caching allocator have these fields, whether or not the events have categories.
     fs::write(&path, profile(&json!({"allocated_size": 512, "segment_type": "small"})).to_string()).unwrap();
     let shown = head_of(&["profile-plot"]);
     assert_eq!((&shown["devices"][0]["reserved"], mentions_reserved(&shown)), (&json!(true), true));
@@ -134,7 +133,7 @@ fn a_plain_snapshot_is_coloured_by_inferred_categories_that_cover_most_of_it() {
     };
     for (forward_mib, other_mib, color) in [(16, 4, "category"), (4, 16, "stack")] {
         fs::write(&path, plain(forward_mib, other_mib).to_string()).unwrap();
-        // The answer of `categories` on the same file.
+        // The report of `memtrack categories` on the same file.
         let answer = run(folder.path(), &["categories", file, "--json"]);
         let answer: Value = serde_json::from_slice(&answer.stdout).unwrap();
         let peak = &answer["devices"][0]["moments"][0];
@@ -173,7 +172,7 @@ fn a_page_refers_to_no_other_address() {
         page.split_once("Content-Security-Policy\" content=\"").unwrap().1.split_once('"').unwrap().0;
     assert!(policy.starts_with("default-src 'none'; script-src 'sha256-"), "{policy}");
     assert!(!policy.contains("http") && !policy.contains("connect-src") && !policy.contains('*'), "{policy}");
-    // The only addresses are XML namespaces, from which nothing is fetched.
+    // The only URLs are XML namespaces, which are not fetched.
     let rest = page.replace("http://www.w3.org/", "");
     assert!(
         !rest.contains("src=\"") && !rest.contains("href=\"http"),
@@ -200,7 +199,7 @@ fn the_head_contains_the_summary_of_the_device() {
     );
     assert_eq!(made_of["show"]["query"], "train\\.py:2");
     let first_hint = sentences.iter().position(|line| line["title"] == "Look first at").unwrap();
-    // A line without a title continues the one before.
+    // A line without a title continues the previous line.
     let others = sentences[first_hint + 1..].iter().take_while(|line| line["title"] == "").count();
     assert!(others > 0, "{sentences:?}");
     for (place, line) in sentences[first_hint..=first_hint + others].iter().enumerate() {
@@ -224,7 +223,7 @@ fn hostile_names_are_escaped() {
     assert!(!page.contains("alert(1)</script>") && !page.contains("<img") && !page.contains("<b>&evil"));
     assert_eq!(head(&page)["settings"][evil], evil);
     assert!(page.contains("<title>&lt;b&gt;&amp;evil.json · memtrack</title>"));
-    // No segment contains the block, so it is live after none of the events.
+    // No segment contains the block, so it is not live after any event.
     let first = &head(&page)["devices"][0]["first"][0];
     let text = "1 block (512 B) allocated in the trace, neither freed in it nor held by a segment";
     assert_eq!((&first["title"], &first["text"]), (&json!("Not shown"), &json!(text)));
@@ -265,7 +264,7 @@ impl Serving {
         Self { child, port: port.parse().unwrap(), path: format!("/{path}") }
     }
 
-    /// Sends a request and returns the status and the content of the response.
+    /// Sends a request and returns the status and the body of the response.
     fn request(&self, text: &str) -> (u16, Vec<u8>) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.write_all(text.as_bytes()).unwrap();

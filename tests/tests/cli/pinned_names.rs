@@ -10,7 +10,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Every report prints the name and takes it as a device. A replay omits pinned memory.
+/// Every report prints the name, and accepts it as the value of `--device`. A replay omits pinned memory.
 #[test]
 fn pinned_memory_has_one_name() {
     let (folder, drivers) = (tempfile::tempdir().unwrap(), mock_cuda::driver_dir());
@@ -45,7 +45,7 @@ fn pinned_memory_has_one_name() {
                 );
             }
         }
-        // One name in all verbs and formats.
+        // All verbs and file formats use the same name.
         let numbered = |verb: &str, more: &[&str]| {
             let output = memtrack(&[&[verb, file, "--json", "--device", "pinned"], more].concat());
             serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()["devices"][0]["device"]

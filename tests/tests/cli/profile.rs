@@ -1,4 +1,4 @@
-//! `timeline` and `categories`: what memory is for, from operator traces.
+//! `timeline` and `categories`: the purpose of memory, read from operator traces.
 
 use flate2::read::GzDecoder;
 use memtrack_tests::{memtrack, workspace};
@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// Returns the path of the specification's trace, or of one of its two exports.
+/// Returns the path of the specification's example trace, or of one of the two exports of this trace.
 fn vector(suffix: &str) -> PathBuf {
     workspace().join("memtrack-core/profile/src/tests").join(format!("vector.{suffix}"))
 }
@@ -22,7 +22,7 @@ fn run(folder: &Path, arguments: &[&str], input: &[u8]) -> Output {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut program = command.spawn().unwrap();
-    // It may end without reading.
+    // The command may exit without reading its input.
     let _ = program.stdin.take().unwrap().write_all(input);
     program.wait_with_output().unwrap()
 }
@@ -96,7 +96,7 @@ fn every_format_is_written_and_no_file_is_replaced() {
             Some(0)
         );
     }
-    // Every other verb reads the snapshot.
+    // The snapshot that `timeline` wrote can be read by every other verb.
     let summary = run(folder.path(), &["summary", "a.pickle"], b"");
     let summary = String::from_utf8(summary.stdout).unwrap();
     assert!(summary.contains("made of") && summary.contains("optimizer_state 16.0 KiB"), "{summary}");

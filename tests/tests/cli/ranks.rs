@@ -36,7 +36,7 @@ fn json(folder: &Path, arguments: &[&str]) -> Value {
     serde_json::from_str(&ended.text).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
-/// Writes eight ranks, of which rank 5 leaks, to `run/`.
+/// Writes the files of eight ranks, of which rank 5 leaks, to `run/`.
 fn run_of_eight(suffix: &str) -> TempDir {
     let folder = TempDir::new().unwrap();
     Job::default().write(&folder.path().join("run"), suffix);
@@ -205,7 +205,7 @@ fn ranks_of_different_jobs_are_refused_or_doubted() {
         "{ended:?}"
     );
     assert_eq!(ranks(folder.path(), &["job=a", "job=b", "-r"]).code, Some(2));
-    // Nodes that each count from 0, in the folder of one job.
+    // One job with two nodes, each of which numbers its ranks from 0.
     for name in ["a", "b"] {
         job.write(&at(&format!("job=c/{name}")), "pickle");
     }
@@ -255,7 +255,7 @@ fn files_are_ranks_by_the_number_in_which_their_names_differ() {
     let answer = json(folder.path(), &["other"]);
     let numbers: Vec<&Value> = answer["ranks"].as_array().unwrap().iter().map(|rank| &rank["rank"]).collect();
     assert_eq!(numbers, [0, 5, 10, 15, 20, 25, 30, 35]);
-    // Without such a number, ranks are named after their files.
+    // If one of the names has no such number, ranks are named after their files.
     fs::rename(other.join("snapshot_25_v2.pickle"), other.join("last.pickle")).unwrap();
     let text = ranks(folder.path(), &["other"]).text;
     assert!(text.contains("ther/last.pickle peaks higher than the others"), "{text}");
@@ -284,7 +284,7 @@ fn recordings_with_marks_are_compared_and_heaps_apart_from_devices() {
     let answer = json(folder.path(), &["."]);
     let names: Vec<&Value> =
         answer["memories"].as_array().unwrap().iter().map(|memory| &memory["device"]["name"]).collect();
-    // Each rank has the accelerator with its number.
+    // Each rank uses the accelerator with the rank's number, so the report calls it just "device".
     assert_eq!(names, ["device", "host heap"]);
     let odd = outlier(&answer, "peak");
     assert_eq!((odd.len(), &odd[0]["rank"]), (1, &2.into()));
@@ -307,7 +307,7 @@ fn a_narrow_terminal_and_many_ranks_get_a_table_that_fits() {
         let room: usize = columns.parse().unwrap();
         assert!(text.lines().all(|line| line.chars().count() <= room), "{columns}: {text}");
         assert!(text.contains("… and 10 more ranks (-n 0 shows all)"), "{text}");
-        // The odd rank is listed, though it is the last.
+        // The outlier is listed, although it is the last rank.
         assert!(text.lines().any(|line| line.trim_start().starts_with("29 ")), "{text}");
     }
 }

@@ -26,7 +26,7 @@ fn written(folder: &Path, arguments: &[&str], page: &str) -> String {
     fs::read_to_string(folder.join(page)).unwrap()
 }
 
-/// Writes eight ranks, of which rank 5 leaks, to `run/`.
+/// Writes the files of eight ranks, of which rank 5 leaks, to `run/`.
 fn run_of_eight() -> TempDir {
     let folder = TempDir::new().unwrap();
     Job::default().write(&folder.path().join("run"), "pickle");
@@ -47,7 +47,7 @@ fn the_page_has_the_report_and_the_first_step_of_a_difference() {
     let output = ranks(folder.path(), &["run", "-o", "ranks.html"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(text(&output.stderr), "wrote ranks.html\n");
-    // As without -o.
+    // Standard output is the same as without -o.
     assert_eq!(text(&output.stdout), text(&ranks(folder.path(), &["run"]).stdout));
     let page = fs::read_to_string(folder.path().join("ranks.html")).unwrap();
     for expected in [
@@ -78,7 +78,7 @@ fn each_rank_has_its_own_page_behind_a_relative_link() {
     for name in expected {
         assert!(page.contains(&format!("href=\"../a%20b/pages/{name}\"")), "{name}");
     }
-    // The page that `memtrack view` writes.
+    // The page of rank 5 is the one that `memtrack view` writes.
     let view = Command::new(memtrack())
         .args(["view", "run/rank5.pickle", "-o", "view.html"])
         .current_dir(folder.path())
@@ -188,7 +188,7 @@ fn scrubbed_pages_have_no_names() {
             assert!(!written.contains(secret), "{secret}");
         }
     }
-    // Numbers and the odd rank are kept.
+    // Scrubbing keeps the numbers and the outlier.
     assert!(page.contains("Rank 5 peaks higher than the others: 208.0 MiB, 48.0 MiB more"), "{page}");
     assert!(page.contains("pages/file-6.html"));
 }

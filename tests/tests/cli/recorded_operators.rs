@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 const DEVICE: DeviceId = DeviceId(0);
 const KIB: u64 = 1024;
 
-/// A tensor with a number, and the size of its memory on the device.
+/// A tensor: its number, and the size of its device memory in bytes.
 struct Tensor(u64, u64);
 
 impl ReportTensors for Tensor {
@@ -40,7 +40,7 @@ impl Drop for Tensor {
     }
 }
 
-/// Runs two training steps of one weight of 64 KiB, whose optimizer has a moment of the same size.
+/// Runs two training steps of one weight of 64 KiB, whose optimizer keeps a moment of the same size.
 fn train() {
     let weight = Tensor::new(1, 64);
     operators::parameters("net", [("weight", &weight)]);
@@ -80,7 +80,7 @@ fn json(arguments: &[&str], folder: &Path) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Returns the names and the KiB of rows.
+/// Returns the name and the size in KiB of each row.
 fn rows(rows: &Value) -> Vec<(&str, u64)> {
     let row = |row: &'_ Value| row["requested_bytes"].as_u64().unwrap() / KIB;
     rows.as_array().unwrap().iter().map(|one| (one["name"].as_str().unwrap(), row(one))).collect()
@@ -106,7 +106,7 @@ fn every_verb_reports_the_purpose_of_a_recordings_memory() {
         ("input", 32),
         ("autograd_detail", 16),
     ];
-    // The peak is in the optimizer's step: the output is gone.
+    // The peak is in the optimizer's step, when the output has already been freed.
     let at_peak = [
         ("optimizer_temporary", 128),
         ("gradient", 64),
@@ -114,7 +114,7 @@ fn every_verb_reports_the_purpose_of_a_recordings_memory() {
         ("parameter", 64),
         ("input", 16),
     ];
-    // The recording, and the same as a PyTorch snapshot.
+    // The recording, and the same recording converted to a PyTorch snapshot.
     run(&["convert", "run.memtrack", "run.pickle"], folder);
     for file in ["run.memtrack", "run.pickle"] {
         let top = json(&["top", "--by", "category", "--json", file], folder);
@@ -143,7 +143,7 @@ fn every_verb_reports_the_purpose_of_a_recordings_memory() {
     );
     *device = of_trace["devices"][0]["device"].clone();
     assert_eq!(of_recording, of_trace);
-    // A missing category in the snapshot is not guessed, as in summary.
+    // As in `memtrack summary`, a category that is missing from a snapshot with categories is not inferred.
     run(&["convert", "run.memtrack", "run.json"], folder);
     let path = folder.join("run.json");
     let mut snapshot: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! Tests are ignored or not depending on the tools and data that were there when they were built. Cargo rebuilds them when one of
-//! those was removed; this program makes it rebuild them when one was added.
+//! Whether a test is ignored depends on the tools and data that were present when the tests were built. Cargo rebuilds the tests
+//! when one of these was removed; this module makes cargo rebuild them when one was added.
 
 use memtrack_tests::{requirements, workspace};
 use std::fs;
@@ -12,7 +12,7 @@ fn new(now: &[&str], before: &[&str]) -> String {
     now.iter().filter(|name| !before.contains(name)).copied().collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the message about a difference.
+/// Returns the message about tools and data that were added or removed since the build.
 fn difference(built: &[&str], now: &[&str]) -> Option<String> {
     let (added, removed) = (new(now, built), new(built, now));
     let parts = [(added, "was added"), (removed, "was removed")];
@@ -30,7 +30,8 @@ fn difference(built: &[&str], now: &[&str]) -> Option<String> {
     })
 }
 
-/// Returns whether the build script's file was changed, so that cargo will run the script again: the script dates it long ago.
+/// Returns whether the file of the build script was modified, so that cargo will rerun the script. The script sets the file's
+/// modification time to a date long ago.
 fn is_touched(file: &Path) -> bool {
     let modified = fs::metadata(file).and_then(|data| data.modified()).expect("the build script writes it");
     modified > SystemTime::UNIX_EPOCH + Duration::from_secs(365 * 24 * 60 * 60)

@@ -17,7 +17,7 @@ fn a_program_is_recorded_and_its_exit_code_passed_on() {
     assert_eq!(output.status.code(), Some(5), "{}", stderr_text(&output));
     assert_work(&bench.path("a.memtrack"), true);
     assert_eq!(count_stderr_lines(&output), 1, "{}", stderr_text(&output));
-    // The stack begins in the program, not in the library.
+    // The stack begins in the program, not in memtrack's library.
     let top = Command::new(memtrack())
         .args(["top", "a.memtrack", "--by", "stack", "--json"])
         .current_dir(bench.folder.path())
@@ -37,8 +37,8 @@ fn without_a_name_the_file_is_named_after_the_program() {
     assert_work(&bench.path(&files[0]), true);
 }
 
-/// The summary distinguishes a cache from a leak and other processes' memory: for a recording however the program ends, and for
-/// its snapshots.
+/// The summary distinguishes cached memory from leaks and from other processes' memory, both for snapshots and for recordings,
+/// however the program ends.
 #[test]
 fn a_summary_reports_cached_and_unrecorded_memory() {
     let bench = Bench::new();
@@ -94,7 +94,7 @@ fn a_signal_requests_a_snapshot_and_others_reach_the_program() {
     assert_eq!((status.code(), status.signal()), (Some(128 + 15), None));
 }
 
-/// Whether the program installs its handler before memtrack or after it.
+/// Covers a handler that the program installs before memtrack installs one, and a handler that it installs afterwards.
 #[test]
 fn a_program_that_handles_the_signal_keeps_its_handler() {
     for when in ["before", "after"] {
@@ -113,7 +113,7 @@ fn a_program_that_handles_the_signal_keeps_its_handler() {
     }
 }
 
-/// One program for each test. The build script detects programs that are not on every machine.
+/// One test per program. The build script detects which of the optional programs are installed.
 mod programs_without_cuda_behave_the_same {
     use super::*;
 
@@ -172,7 +172,7 @@ fn programs_that_cannot_be_run_are_one_line_and_the_shells_exit_code() {
         fs::set_permissions(bench.path(name), fs::Permissions::from_mode(mode)).expect("its mode can be set");
     };
     write("plain.txt", b"no program", 0o644);
-    // Executables for this machine: one without a loader, which is static, and one with musl's loader.
+    // Executables for this architecture: a static one, which has no loader, and one with musl's loader.
     let machine = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
     let mut elf = vec![0_u8; 64];
     elf[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
@@ -186,7 +186,7 @@ fn programs_that_cannot_be_run_are_one_line_and_the_shells_exit_code() {
     write("musl", &elf, 0o755);
     write("orphan", b"#! /no/such/interpreter -x\nprint(1)\n", 0o755);
     write("from_windows", b"#!/bin/sh\r\necho 1\r\n", 0o755);
-    // Neither the shell nor memtrack may guess its interpreter.
+    // A script without a `#!` line: neither the shell nor memtrack may guess its interpreter.
     write("text", b"echo 1\n", 0o755);
     let cases: [(&[&str], i32, &str); 11] = [
         (&["no-such-program"], 127, "not found"),

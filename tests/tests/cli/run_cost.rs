@@ -7,13 +7,13 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The number of starts of each kind, which alternate.
+/// The number of starts with the library, and of starts without it. The two kinds alternate.
 const ROUNDS: usize = 200;
 
 fn start(preloaded: Option<&OsStr>, output: &OsStr) -> Duration {
     let mut command = Command::new("/bin/true");
     if let Some(library) = preloaded {
-        // As `memtrack run` sets them.
+        // The same variables that `memtrack run` sets.
         command
             .env("LD_PRELOAD", library)
             .env("MEMTRACK_RUN_OUTPUT", output)
@@ -31,7 +31,7 @@ fn start(preloaded: Option<&OsStr>, output: &OsStr) -> Duration {
 #[ignore = "measures time, on a machine that does nothing else: a bench"]
 fn a_program_without_cuda_pays_less_than_a_millisecond() {
     let bench = Bench::new();
-    // Puts the library into the cache.
+    // Makes `memtrack run` write its library to the cache folder.
     assert!(bench.run(&["--", "true"]).status.success());
     let cache = fs::read_dir(bench.path("cache/memtrack")).expect("the library is there");
     let libraries: Vec<_> = cache.map(|entry| entry.expect("an entry").path()).collect();

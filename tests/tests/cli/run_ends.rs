@@ -12,7 +12,7 @@ fn every_end_of_a_program_leaves_a_recording() {
     let output = bench.run(&["-o", "thread", "--", PLAIN, "exit_from_a_thread"]);
     assert_eq!(output.status.code(), Some(7));
     assert_work(&bench.path("thread"), true);
-    // In parallel: each waits until its events were written.
+    // In parallel, because each run waits until its events have been written.
     std::thread::scope(|scope| {
         for (name, signal) in [("abort", 6), ("killed", 9), ("ended", 15)] {
             let bench = &bench;
@@ -43,7 +43,7 @@ fn frees_by_exit_handlers_are_recorded() {
     assert!(output.status.success(), "{}", stderr_text(&output));
     let (snapshot, report) = load(&bench.path("freed"));
     assert!(report.complete);
-    // `work` leaves 2 MiB; five blocks were allocated.
+    // `work` leaves 2 MiB live; five blocks were allocated in total.
     assert_eq!((bytes(&snapshot, DeviceId(0)), allocations(&snapshot, DeviceId(0))), (2 << 20, 5));
     let frees = snapshot.events.rows_of(DeviceId(0));
     let large = frees.filter(|&row| {
@@ -52,8 +52,9 @@ fn frees_by_exit_handlers_are_recorded() {
     assert_eq!(large.count(), 2);
 }
 
-/// The writing thread does not survive a fork: in the child, threads write full chunks, and each thread keeps one unfinished
-/// chunk. A thread that fills a chunk while the other writes queues it; two chunks may wait there, and one more of each thread.
+/// The thread that writes the recording does not survive a fork: in the child, each thread keeps one unfinished chunk and writes
+/// its full chunks itself. A thread that fills a chunk while another thread writes puts it into a queue, which may hold two
+/// chunks and one more per thread.
 #[test]
 fn a_killed_forked_child_loses_at_most_two_chunks_of_each_thread_and_two_more() {
     const COUNT: usize = 20_000;
@@ -67,7 +68,7 @@ fn a_killed_forked_child_loses_at_most_two_chunks_of_each_thread_and_two_more() 
     let (child, report) = load(&bench.path(name));
     assert!(!report.complete && report.lost_bytes == 0, "{report:?}");
     assert!(stderr_text(&output).contains(&format!("{name} is incomplete")), "{}", stderr_text(&output));
-    // An incomplete recording cannot prove that a limit was kept.
+    // An incomplete recording cannot prove that a limit was never exceeded.
     let checked = memtrack_tests::verbs::run(&["check", "--max-peak", "1TiB"], &bench.path(name));
     let verdict = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert!(checked.status.code() == Some(1) && verdict.contains("at least"), "{verdict}");
@@ -80,7 +81,7 @@ fn a_killed_forked_child_loses_at_most_two_chunks_of_each_thread_and_two_more() 
     threads.dedup();
     assert_eq!(threads.len(), THREADS, "{threads:?}");
     let counts: Vec<usize> = threads.into_iter().map(events).collect();
-    // Each allocation is a block and a segment.
+    // Each allocation is recorded as a block and a segment.
     assert!(counts.iter().all(|&count| count <= 2 * COUNT), "{counts:?}");
     let lost = THREADS * 2 * COUNT - counts.iter().sum::<usize>();
     assert!(lost <= (2 * THREADS + 2) * CHUNK_EVENTS, "{lost} of {}", THREADS * 2 * COUNT);
@@ -120,7 +121,7 @@ fn exec_loses_no_events() {
     assert!(text.contains("memtrack: after exec: recorded ") && text.contains(&files[1]), "{text}");
     assert_eq!(count_stderr_lines(&output), 2, "{text}");
 
-    // With more arguments than there are registers.
+    // `execl` with more arguments than fit in registers.
     let bench = Bench::new();
     let output = bench.run(&["-o", "list", "--", PLAIN, "exec_list"]);
     assert!(output.status.success(), "{}", stderr_text(&output));
@@ -149,7 +150,8 @@ fn an_end_without_exit_handlers_loses_no_events() {
     assert_eq!(output.status.code(), Some(9));
     assert_work(&bench.path("short"), false);
 
-    // Children that end this way: one starts a recording, and one continues its parent's.
+    // Children that end without exit handlers: the first starts to record after the fork, and the second is forked while its
+    // parent records.
     let bench = Bench::new();
     let output = bench.run(&["-o", "children", "--", PLAIN, "fork_and_end_at_once"]);
     assert!(output.status.success(), "{}", stderr_text(&output));

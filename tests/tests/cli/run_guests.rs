@@ -1,5 +1,5 @@
-//! `memtrack run --host` on programs with rare behaviour: they end with hardly any stack left, cancel their threads, reuse
-//! stderr's number for data, fork without the C library. All end as they do without memtrack.
+//! `memtrack run --host` on programs with unusual behaviour: they exit with hardly any stack left, cancel their threads, write
+//! data to the descriptor number of stderr, or fork without the C library. All of them end as they do without memtrack.
 
 use memtrack_core::event::DeviceId;
 use memtrack_tests::child::ends_well;

@@ -1,4 +1,4 @@
-//! `memtrack run`: the holders of memory are the first message at the end, however the program ends.
+//! `memtrack run`: the first message after the program lists the holders of memory, however the program ends.
 
 use memtrack_tests::memtrack;
 use memtrack_tests::run::{Bench, stderr_text};
@@ -24,7 +24,7 @@ fn the_holders_of_a_killed_programs_memory_come_from_the_file() {
     assert!(text.contains("\nmemtrack:   first: look at "), "{text}");
     let recorded = text.find("memtrack: recorded ").expect("the path is printed");
     assert!(text.find("first: ").unwrap() < recorded, "{text}");
-    // The summary of the file begins in the same way.
+    // `memtrack summary` of the file begins in the same way.
     let summary = summary(&bench, "killed");
     let begin = "who holds device 0 at the end of the recording: at least 2.0 MiB in at least 1 block";
     assert!(summary.starts_with(begin), "{summary}");

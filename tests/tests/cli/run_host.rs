@@ -26,8 +26,8 @@ fn every_function_of_the_heap_is_recorded() {
     let (snapshot, report) = load(&bench.path("heap"));
     assert!(report.complete);
     assert_eq!(large(&snapshot), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
-    // The sums include small blocks and frees on other threads: their live bytes are those of the live blocks, and a few more
-    // of the runtime.
+    // The counters include small blocks, and frees on other threads. Allocated minus freed bytes are the bytes of the live
+    // blocks, plus a few that the Rust runtime allocates.
     let counts =
         snapshot.devices.iter().find(|counts| counts.device == DeviceId::HOST).expect("it was recorded");
     let live = counts.allocated_bytes - counts.freed_bytes;
@@ -82,7 +82,7 @@ fn a_child_program_records_its_heap_however_it_was_started() {
         let output = bench.run(&["--host", "-o", "parent", "--", PLAIN, "heap_and_start", way, "33000000"]);
         assert!(output.status.success(), "{way}: {}", stderr_text(&output));
         let files = bench.files();
-        // The shell between them has a heap too.
+        // If a shell starts the child program, the shell records its heap too.
         let found = files.iter().filter(|name| large(&load(&bench.path(name)).0) == [33]).count();
         assert_eq!(found, 1, "{way}: {files:?}");
         assert!(stderr_text(&output).contains("recorded"), "{way}: {}", stderr_text(&output));
@@ -111,12 +111,12 @@ fn static_program() -> Vec<u8> {
     let mut file = vec![0; 120];
     file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
     let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
-    // Type, machine, version; entry; offset of the program header; sizes and counts.
+    // ELF header: type, machine, version; entry point; offset of the program header; sizes and counts.
     put(16, &[2, 0, 62, 0, 1, 0, 0, 0]);
     put(24, &0x40_0078_u64.to_le_bytes());
     put(32, &64_u64.to_le_bytes());
     put(52, &[64, 0, 56, 0, 1, 0, 64, 0]);
-    // Loaded, readable and executable, from the file's start to 0x400000.
+    // Program header: a readable and executable segment that loads the file from its start at 0x400000.
     put(64, &[1, 0, 0, 0, 5, 0, 0, 0]);
     put(80, &0x40_0000_u64.to_le_bytes());
     put(88, &0x40_0000_u64.to_le_bytes());
@@ -142,7 +142,7 @@ fn programs_that_cannot_be_recorded_are_counted() {
         assert!(output.status.success(), "{way}: {text}");
         assert!(text.contains("it started a program that is not recorded"), "{way}: {text}");
     }
-    // By name, as a shell finds it.
+    // Started by its name, which is searched for in `PATH`.
     let found = bench
         .command()
         .args(["--host", "--force", "-o", "parent", "--", PLAIN, "start", "posix_spawnp", "still"])
@@ -158,7 +158,7 @@ fn programs_that_cannot_be_recorded_are_counted() {
 
 const NO_LIBRARY: &str = "is not recorded, because its environment was replaced";
 
-/// Each function takes the environment from its arguments or from `environ`.
+/// Each function takes the environment of the new program from its arguments or from `environ`.
 #[test]
 fn programs_that_are_started_without_the_library_are_counted() {
     let bench = Bench::new();
@@ -202,7 +202,8 @@ fn programs_that_are_started_without_the_library_are_counted() {
     );
 }
 
-/// `starts WAY WHAT`: starts `echo well` with its environment, without memtrack's variables, or with none.
+/// `starts WAY WHAT`: starts `echo well` by the function WAY. WHAT is the environment of `echo`: the inherited one (`with`), one
+/// without memtrack's variables (`without`), or an empty one (`none`).
 const STARTS: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -236,7 +237,7 @@ int main(int count, char **words) {
 }
 "#;
 
-/// Loaders of other C libraries do not expand `$LIB`, and find no library at the path.
+/// The loaders of other C libraries do not expand `$LIB`, so they find no library at the path.
 #[test]
 #[cfg_attr(not(bash), ignore = "needs bash")]
 fn only_glibcs_loader_finds_the_libraries() {
@@ -281,7 +282,7 @@ fn programs_with_musl_run_as_without_memtrack() {
     );
 }
 
-/// One program for each test. The build script detects programs that are not on every machine.
+/// One test per program. The build script detects which of the optional programs are installed.
 mod programs_behave_the_same_while_their_heap_is_recorded {
     use super::*;
 
@@ -293,7 +294,7 @@ mod programs_behave_the_same_while_their_heap_is_recorded {
         let output = bench.run(&[&["--host", "-o", "heap", "--"], program].concat());
         assert_eq!(output.stdout, alone.stdout, "{program:?}: {}", stderr_text(&output));
         assert_eq!(output.status.code(), alone.status.code(), "{program:?}: {}", stderr_text(&output));
-        // A script executes other programs and has children: the recordings contain a heap, and none lost data.
+        // A script starts other programs: at least one recording contains a heap, and no recording lost data.
         let recordings = bench.files();
         let recordings: Vec<_> = recordings.iter().map(|name| load(&bench.path(name))).collect();
         let has_heap = |snapshot: &Snapshot| snapshot.devices.iter().any(|counts| counts.allocations > 0);

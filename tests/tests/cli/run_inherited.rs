@@ -79,7 +79,7 @@ fn a_program_inherits_signals_descriptors_and_limits() {
     }
 }
 
-/// Returns the exit status that a shell reports, which is 128 + N for a program that signal N ended.
+/// Returns the exit status that a shell reports, which is 128 + N for a program killed by signal N.
 fn shell_status(output: &Output) -> std::process::ExitStatus {
     use std::os::unix::process::ExitStatusExt;
     let code = output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0));

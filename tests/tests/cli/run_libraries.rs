@@ -1,5 +1,5 @@
-//! `memtrack run --host` and libraries with thread-local variables: the loader calls `malloc` for them while a thread
-//! accesses a variable, and recording must not call the loader again.
+//! `memtrack run --host` and libraries with thread-local variables: the loader calls `malloc` for these variables while a thread
+//! accesses one, and the recorder must not call the loader again.
 
 use memtrack_tests::child::ends_well;
 use memtrack_tests::run::{Bench, compile_c};
@@ -18,7 +18,7 @@ fn threads_allocate_after_libraries_were_loaded() {
     for number in 0..120 {
         fs::copy(folder.join("library.so"), folder.join(format!("copy{number}.so"))).unwrap();
     }
-    // The bug appeared in every third run.
+    // Before the fix, about one run in three failed.
     for _ in 0..4 {
         let recording = ["--host", "--force", "-o", "recording", "--", "./new_libraries", "."];
         let output = ends_well(bench.command().args(recording));

@@ -1,4 +1,4 @@
-//! `memtrack run` on a program that links memtrack and records itself: a test of this program.
+//! `memtrack run` on a program that links memtrack and records itself. The program is this test binary, which runs a single test.
 
 use crate::{client, pool_blocks};
 use memtrack_core::event::DeviceId;

@@ -1,5 +1,5 @@
-//! `memtrack run --host` on a program that forks, as daemons do, and whose child unloads plugins and loads others: code that is
-//! loaded at the addresses of other code keeps its name.
+//! `memtrack run --host` on a program that forks, as daemons do, and whose child unloads plugins and loads others: functions that
+//! are loaded at the addresses of unloaded functions are reported under their own names.
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
@@ -7,8 +7,8 @@ use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::run::{Bench, compile_c, load, stderr_text};
 use std::path::Path;
 
-/// `daemon HOW END FILE`: with `inherits`, the child inherits a loaded plugin after FILE exists; with `unloaded`, the parent has
-/// unloaded two plugins. The child ends by END, `exit` or `_exit`.
+/// `daemon HOW END FILE`: with `inherits`, the parent loads a plugin, waits until FILE exists, and forks; with `unloaded`, the
+/// parent forks after it has unloaded two plugins. The child ends by calling END, `exit` or `_exit`.
 const SOURCE: &str = r#"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -110,7 +110,7 @@ fn a_forked_childs_plugins_keep_their_names() {
                 bench.run(&["--host", "-o", &name, "--", "./daemon", how, end, "no file"])
             };
             assert!(output.status.success(), "{name}: {}", stderr_text(&output));
-            // glibc reuses the addresses; without reuse, code could not be confused.
+            // glibc loads all plugins at one address; otherwise, their functions could not be confused.
             assert_eq!(output.stdout, b"at one place\n", "{name}");
             let files = bench.files();
             let child = files.iter().find(|file| file.starts_with(&format!("{name}.")));

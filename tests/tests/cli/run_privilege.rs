@@ -1,4 +1,5 @@
-//! A program with more rights than its caller ignores memtrack's environment variables: it writes no file that they name.
+//! A program with more rights than its caller ignores memtrack's environment variables: it does not write the files that they
+//! name.
 
 use crate::books::start;
 use memtrack_core::cuda::run::OUTPUT;
@@ -40,9 +41,10 @@ fn a_privileged_program_writes_no_file_that_the_environment_names() {
     fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
     let program = folder.path().join("program");
     let test = child::this_program(prints_at_secure);
-    // Copied by another process: a child that another test starts meanwhile would inherit the file open for writing.
+    // Copied by a separate process: if this process wrote the file, a child that another test starts meanwhile would inherit the
+    // descriptor, and a file that is open for writing cannot be executed.
     child::ends_well(Command::new("cp").arg(test.get_program()).arg(&program));
-    // Returns what it printed, and whether it wrote the file.
+    // Runs the program with this mode; returns its output, and whether it wrote the file.
     let run = |mode: u32| {
         fs::set_permissions(&program, Permissions::from_mode(mode)).unwrap();
         let file = folder.path().join(format!("{mode:o}.memtrack"));

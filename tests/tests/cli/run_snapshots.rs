@@ -1,4 +1,4 @@
-//! The snapshots of `memtrack run`: their content, the effect of options, and the readers of them.
+//! The snapshots of `memtrack run`: their content, the effect of options, and the verbs that read them.
 
 use memtrack_core::event::{Action, DeviceId, StackId};
 use memtrack_core::snapshot::Snapshot;
@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 
 const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
 
-/// Runs a verb on files of the bench.
+/// Runs a verb in the folder of the bench.
 fn verb(bench: &Bench, arguments: &[&str]) -> Output {
     Command::new(memtrack())
         .args(arguments)
@@ -53,7 +53,7 @@ fn repeated_out_of_memory_keeps_the_first_snapshot_and_the_newest_seven() {
         text.contains("oom.9.pickle; ") && text.contains("; 2 is gone: the first is kept, and the newest 7"),
         "{text}"
     );
-    // Every time is reported, by a snapshot or in a count.
+    // Every out-of-memory error is reported, either by a snapshot or in a count.
     let times: usize = String::from_utf8_lossy(&output.stdout).trim().parse().expect("how often");
     let written = text.matches("out of memory: wrote ").count();
     let left_out =
@@ -71,18 +71,19 @@ fn signals_keep_the_first_snapshot_the_newest_seven_and_replaced_files() {
         &["-o", "by_signal", "--snapshot-on", "signal", "--", PLAIN, "wait_for_a_signal"],
     );
     let path = |number: u32| bench.path(&format!("by_signal.{number}.pickle"));
-    // One more than is changed below: its file appears after the one before was registered with its identity.
+    // One snapshot more than the test changes below: the last file appears only after the previous file's identity was
+    // registered.
     for number in 1..=4 {
         waiting.request_snapshot(&path(number));
     }
     fs::write(path(2), "another program's").unwrap();
-    // Archived.
+    // The user moves this snapshot to an archive.
     fs::rename(path(3), bench.path("kept.pickle")).unwrap();
-    // One more than is checked: its file appears after all messages about the one before.
+    // One snapshot more than the test checks: the last file appears only after all messages about the previous one.
     for number in 5..=12 {
         waiting.request_snapshot(&path(number));
     }
-    // It is removed after the newest was written.
+    // The oldest snapshot is removed only after the newest one was written.
     wait_for("the oldest is gone", || !path(5).exists());
     waiting.send("TERM");
     let text = stderr_text(&waiting.end());
@@ -139,7 +140,7 @@ const VERBS: [(&str, &[&str]); 20] = [
     ("profile-plot", &["--output", "OUT.html"]),
 ];
 
-/// Verbs that take other files, or that have no answer for these files.
+/// Verbs that take other files, or that cannot report on these files.
 const OTHER_VERBS: [&str; 16] = [
     "advise",
     "categories",
@@ -176,7 +177,7 @@ const SIZES: &str = "import pickle,sys; s=pickle.load(open(sys.argv[1],'rb')); \
 
 const FILES: [&str; 5] = ["by_signal", "by_signal.1.pickle", "oom", "oom.1.pickle", "oom.2.pickle"];
 
-/// Makes recordings and snapshots of every kind of `memtrack run`.
+/// Makes every kind of recording and snapshot that `memtrack run` can write.
 fn all_files() -> Bench {
     let bench = Bench::new();
     assert!(bench.run(&["-o", "oom", "--snapshot-on", "oom,exit", "--", PLAIN, "oom"]).status.success());
@@ -196,7 +197,7 @@ fn all_files() -> Bench {
 fn every_verb_reads_every_snapshot() {
     let bench = all_files();
 
-    // The lists have every verb.
+    // The two lists contain every verb.
     let help = String::from_utf8(verb(&bench, &["--help"]).stdout).expect("text");
     let all = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let all: Vec<_> =
@@ -213,7 +214,7 @@ fn every_verb_reads_every_snapshot() {
                 [(*name).to_owned(), file.to_owned()].into_iter().chain(rest).collect();
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             let output = verb(&bench, &arguments);
-            // A recording without an end cannot prove that a limit was kept.
+            // A recording without an end cannot prove that a limit was never exceeded.
             let is_undecided = *name == "check" && file == "by_signal";
             assert_eq!(
                 output.status.code(),
@@ -258,7 +259,8 @@ fn cpython_reads_every_snapshot() {
     assert_eq!(python(SIZES, &["oom.2.pickle"]), "2097152 65536 13 2 oom\n");
 }
 
-/// Returns the innermost function of the program on each stack, empty without a stack, and without repetitions.
+/// Returns the program's innermost function on each stack, or an empty string if there is no stack, without consecutive
+/// repetitions.
 fn named(snapshot: &Snapshot, stacks: impl Iterator<Item = StackId>) -> Vec<String> {
     let mut symbols = Symbolizer::of(snapshot);
     let mut names: Vec<_> = stacks
@@ -274,7 +276,7 @@ fn named(snapshot: &Snapshot, stacks: impl Iterator<Item = StackId>) -> Vec<Stri
 
 #[test]
 fn the_limit_of_entries_and_the_stacks_follow_the_options() {
-    // The option, and the functions on the stacks of frees and of live blocks.
+    // The value of `--stacks`, and the expected functions on the stacks of frees and of live blocks.
     for (stacks, of_frees, of_blocks) in
         [("none", "", ""), ("state", "", "alloc"), ("alloc", "alloc", "alloc"), ("all", "free", "alloc")]
     {
@@ -293,7 +295,8 @@ fn the_limit_of_entries_and_the_stacks_follow_the_options() {
             "work",
         ]);
         assert!(output.status.success(), "{}", stderr_text(&output));
-        // The recording has all events: a segment and its block three times, and the frees of two of each.
+        // The recording contains all events: the allocations of three segments and their blocks, and the frees of two segments
+        // and two blocks.
         let (snapshot, _) = load(&bench.path("a"));
         let count = |snapshot: &Snapshot| snapshot.events.rows_of(DeviceId(0)).count();
         assert_eq!(count(&snapshot), 10, "{stacks}");
@@ -303,7 +306,7 @@ fn the_limit_of_entries_and_the_stacks_follow_the_options() {
         let blocks = snapshot.blocks.iter().filter(|block| block.device == DeviceId(0));
         assert_eq!(named(&snapshot, blocks.map(|block| block.stack)), [of_blocks], "{stacks}");
 
-        // The snapshot has the newest three. PyTorch has two for the free of a block, so four.
+        // The snapshot contains the newest three events. PyTorch has two events for the free of a block, so there are four.
         let loaded = Snapshot::open(bench.path("a.1.pickle"), LoadOptions::default());
         assert_eq!(count(&loaded.expect("it can be read").snapshot), 4, "{stacks}");
     }

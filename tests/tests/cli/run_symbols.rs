@@ -1,5 +1,5 @@
-//! Names of functions in reports on programs in C and Rust that `memtrack run --host` records: with libraries of the system and
-//! others, with and without debug information, and with moved binaries.
+//! Function names in reports on C and Rust programs that `memtrack run --host` records: with system libraries and others, with
+//! and without debug information, and with moved binaries.
 
 use memtrack_tests::child::ends_well;
 use memtrack_tests::memtrack;
@@ -31,7 +31,7 @@ fn verb(bench: &Bench, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Returns the largest line of the user's code, with the function that it called.
+/// Returns the line of the user's code that allocates the most, with the function that it called.
 fn first_line(bench: &Bench, file: &str, arguments: &[&str]) -> String {
     let json = verb(bench, &[&["top", file, "--by", "line", "--json"], arguments].concat());
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -161,7 +161,7 @@ fn every_verb_that_prints_names_finds_moved_binaries() {
     assert_eq!(refused.status.code(), Some(2), "{}", stderr_text(&refused));
 }
 
-/// The source of a crate in a folder with another name.
+/// The source of a crate whose folder has a different name.
 const CLOSURES: &str = r"use std::hint::black_box;
 fn each(n: usize) -> Vec<Vec<u8>> {
     (0..n)

@@ -1,4 +1,5 @@
-//! Several `memtrack run` with one output name: each program gets a complete recording, and its command prints the path.
+//! Several `memtrack run` commands with the same output name: each program gets a complete recording, and each command prints the
+//! path.
 
 use memtrack_tests::run::{Bench, Waiting, assert_work, stderr_text};
 use std::collections::BTreeSet;
@@ -8,7 +9,7 @@ use std::process::Output;
 
 const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
 
-/// Records into `same` until the file `end` is there.
+/// Records into `same` until the file `end` exists.
 const ARGUMENTS: [&str; 7] = ["--force", "-o", "same", "--", PLAIN, "work_until", "end"];
 
 /// Returns the path of the recording, as the command prints it.
@@ -28,13 +29,13 @@ fn force_does_not_replace_a_recording_in_progress() {
     let name = later_path.file_name().unwrap().to_string_lossy().into_owned();
     assert!(name.starts_with("same.") && bench.files() == ["same", &name], "{name}");
     assert_work(&later_path, true);
-    // Without --force it is refused, like a finished recording.
+    // Without --force the output name is refused, as it is for a finished recording.
     let refused = bench.run(&["-o", "same", "--", PLAIN, "work"]);
     assert_eq!(refused.status.code(), Some(2), "{}", stderr_text(&refused));
     fs::write(bench.path("end"), "").unwrap();
     assert_eq!(recorded(&first.end()), bench.path("same"));
     assert_work(&bench.path("same"), true);
-    // A finished recording is replaced.
+    // With --force, a finished recording is replaced.
     let again = bench.run(&["--force", "-o", "same", "--", PLAIN, "work"]);
     assert_eq!(recorded(&again), bench.path("same"));
 }

@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::process::Command;
 
-/// A program that exports a `dlsym`, as a tracing tool does: `tracer WHAT HOW`.
+/// `tracer WHAT HOW`: a program that exports its own `dlsym`, as a tracing tool does.
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -54,7 +54,8 @@ int main(int count, char **words) {
 }
 "#;
 
-/// Creates a bench with the program `tracer`, and a driver that is no link: the warning depends on the mapped file's name.
+/// Creates a bench with the program `tracer`, and a driver that is a regular file, not a link: the warning depends on the name of
+/// the mapped file.
 fn bench() -> Bench {
     let bench = Bench::new();
     for name in ["libcuda.so.1", "libcuda.so"] {
@@ -115,7 +116,7 @@ fn monitors() {
     }
 }
 
-/// A program that links memtrack, and whose exported `dlsym` is not memtrack's: the name was removed from its exports.
+/// A program that links memtrack and that no longer exports memtrack's `dlsym`: the test changes the name in the symbol table.
 #[test]
 fn a_monitor_without_its_hook_gets_one_warning() {
     let folder = tempfile::tempdir().expect("a folder");

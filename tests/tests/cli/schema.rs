@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Output};
 
-/// A program that uses the driver.
+/// A program that calls the CUDA driver.
 #[cfg(target_os = "linux")]
 const PLAIN: &str = env!("CARGO_BIN_EXE_cuda_plain");
 
@@ -45,7 +45,7 @@ fn the_checked_in_schemas_match_the_types() {
     for verb in verbs() {
         let generated = text(schema(&[&verb]));
         let checked_in = fs::read_to_string(folder().join(format!("{verb}.json"))).unwrap();
-        // Whole texts are too long to be shown.
+        // Not `assert_eq!`, which would print both schemas in full.
         assert!(
             generated == checked_in,
             "{verb}: the types have changed. See docs/JSON.md whether that needs a new version, then run\n  \
@@ -65,10 +65,10 @@ fn a_verb_without_an_answer_has_no_schema() {
     );
 }
 
-/// The verb that is built only with its feature. Its schema does not depend on the feature.
+/// A verb that is built only with the feature of the same name. Its schema does not depend on the feature.
 const OPTIONAL: &str = "sql";
 
-/// Verbs without output for scripts, or with output in another format.
+/// Verbs that print nothing for scripts, or that print a format other than JSON.
 const WITHOUT_JSON: [&str; 4] = ["completions", "help", "man", "schema"];
 
 #[test]
@@ -189,7 +189,7 @@ fn a_run_is_reported_in_a_file_or_apart_from_the_programs_output() {
     let size = fs::metadata(bench.path("a.memtrack")).unwrap().len();
     assert!(report["recording"]["path"].as_str().unwrap().ends_with("/a.memtrack"), "{report}");
     assert_eq!(report["recording"]["size_bytes"], size);
-    // The file is not overwritten.
+    // An existing file is not overwritten.
     assert_eq!(bench.run(&["--json", "run.json", "--", PLAIN, "work"]).status.code(), Some(2));
     let output = bench.run(&["--json", "-", "--", "sh", "-c", "echo data; kill -KILL $$"]);
     assert_eq!((&*output.stdout, output.status.code()), (&b"data\n"[..], Some(128 + 9)));

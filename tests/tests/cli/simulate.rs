@@ -18,7 +18,7 @@ const SMALL: &str = r#"{"op":"config","total_bytes":33554432}
 {"op":"free","id":"c"}
 "#;
 
-/// Some of the limits cut a line in two, which would be bad JSON.
+/// Some of the limits cut a line in two. The error must not be about invalid JSON in that line.
 #[test]
 fn the_error_about_a_workload_beyond_the_limit_names_the_option() {
     for limit in ["10", "39", "40", "100"] {
@@ -80,7 +80,7 @@ fn unknown_fields_and_settings_are_ignored_with_a_warning() {
         r#"{"op":"config","total_bytes":33554432,"capacity":1,"settings":"expandable_segments_reserve:40X"}"#
             .to_owned();
     input += "\n{\"op\":\"alloc\",\"id\":1,\"size\":1,\"strem\":3}\n";
-    // The format has a device here, though it has no effect.
+    // The format allows a device here, although it has no effect.
     input += "{\"op\":\"begin_pool\",\"pool\":1}\n{\"op\":\"end_pool\",\"pool\":1}\n";
     input += "{\"op\":\"delete_pool\",\"pool\":1,\"device\":0}\n";
     let output = simulate(&["-"], &input);
@@ -105,7 +105,7 @@ fn unknown_fields_and_settings_are_ignored_with_a_warning() {
         String::from_utf8(clean.stdout).unwrap(),
         "the results are the same"
     );
-    // The number of warnings about such lines is limited.
+    // The number of warnings about unknown fields is limited.
     let lines: String =
         (0..50).map(|id| format!("{{\"op\":\"alloc\",\"id\":{id},\"size\":1,\"x\":1}}\n")).collect();
     let output = simulate(&["-"], &format!("{{\"op\":\"config\",\"total_bytes\":33554432}}\n{lines}"));

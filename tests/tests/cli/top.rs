@@ -82,7 +82,7 @@ fn stacks_come_first_where_the_file_has_no_scopes_and_addresses_are_strings() {
     assert_eq!(value["devices"][0]["by"], "stack");
     let stack = &value["devices"][0]["rows"][0]["stack"];
     assert_eq!(stack[0]["address"], "0x555500001234");
-    // The module's file is not the recorded one: the frame has its build id, and a warning is printed.
+    // The module's file on this machine is not the recorded one: the frame shows the recorded build id, and a warning is printed.
     assert_eq!(stack[0]["function"], "program+0x1233 [build id 001122334455]");
     let output = top(&file, &[]);
     assert!(text(&output.stderr).contains("no names from /bin/program"));

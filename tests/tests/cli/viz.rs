@@ -1,5 +1,5 @@
-//! `stats`, `trace`, `segments`, `memory` and `compare` as a user runs them: options, files, warnings and exit codes.
-//! `viz_texts` compares the texts.
+//! `stats`, `trace`, `segments`, `memory` and `compare` as a user runs them: options, files, warnings and exit codes. The tests
+//! in `reports/viz_texts.rs` compare the texts with PyTorch's.
 #![cfg(unix)]
 
 use memtrack_core::analysis::units::{counted, human_bytes};
@@ -76,7 +76,7 @@ fn scrubbed_segments_compare_the_same() {
     let (plain, _) = compare(&[]);
     let (hidden, hints) = compare(&["--scrub"]);
     assert!(plain.contains("train.py") && !hidden.contains("train.py"), "{hidden}");
-    // All but the frames' names: addresses, kinds and bytes.
+    // Everything except the frames' names: addresses, kinds and bytes.
     let rest = |text: &str| -> Vec<String> {
         let kept =
             |line: &str| line.split(';').take(4).chain(line.rsplit(' ').next()).collect::<Vec<_>>().join(" ");
@@ -112,7 +112,7 @@ fn a_picture_has_a_title_and_separate_devices() {
     for device in ["device 0", "device 1"] {
         assert!(svg.contains(&format!("<title>{device} (3,072 bytes, 50.00%)")), "{svg}");
     }
-    // PyTorch's lines have no devices.
+    // PyTorch's folded lines contain no devices.
     assert_eq!(
         picture(&[segment(0), segment(1)], &["--folded"])
             .0
@@ -197,7 +197,7 @@ fn recordings_are_read_like_pytorch_snapshots() {
     assert_eq!(run(folder.path(), &["check", "--max-peak", "4015"], &[&file]).status.code(), Some(1));
 }
 
-/// Every hostile file ends as the manifest says, within little processor time and 256 MiB.
+/// Every hostile file has the outcome that the manifest lists, within little CPU time and 256 MiB of address space.
 #[test]
 fn stats_survives_hostile_files() {
     let hostile = oracle("hostile");

@@ -169,7 +169,7 @@ fn a_program_that_follows_the_advice_has_the_predicted_peak() {
         let text = String::from_utf8(run(&file, &["-n", "1", "--wide"]).stdout).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].contains(": the peak is 257.0 MiB, "), "{text}");
-        // The parts of the peak come first.
+        // The blocks that make up the peak are listed first.
         assert!(lines[1] == "Held then by:" && lines[2].starts_with("  128.0 MiB   49.8 %  "), "{text}");
         let head = lines.iter().position(|line| *line == "What would lower it:").unwrap();
         let lines = &lines[head..];

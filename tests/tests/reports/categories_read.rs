@@ -60,11 +60,11 @@ impl Measured {
     }
 }
 
-/// Bytes by PyTorch's category and the inferred one; memory to which PyTorch gives no category has an index, too.
+/// Bytes by PyTorch's category and the inferred one; memory without a category in PyTorch has an index, too.
 type Confusion = HashMap<(usize, usize), u64>;
 
-/// Compares the inferred categories of a profile's snapshot with those in the file; `before` contains those of blocks from
-/// before the trace, by address. Blocks without a category are skipped.
+/// Compares the inferred categories of a profile's snapshot with those in the file; `before` contains PyTorch's categories of
+/// blocks allocated before the trace, by address. Blocks without a category are skipped.
 fn compare(path: &Path, before: &HashMap<u64, Category>, confusion: &mut Confusion) -> Measured {
     let mut snapshot = Snapshot::open(path, LoadOptions::default()).unwrap().snapshot;
     snapshot.order_by_time();
@@ -110,7 +110,7 @@ fn before_of(oracle: &Path) -> HashMap<u64, Category> {
     known.collect()
 }
 
-/// Formats the agreement as a Markdown table: a line for each program, and one for all of them.
+/// Formats the agreement as a Markdown table: one row per program, and one for all programs.
 fn agreement_table(rows: &[(String, Measured)]) -> String {
     let mut text =
         "| program | of the bytes at the peak | of all bytes | of all blocks | with a category at the peak |\n"

@@ -1,4 +1,5 @@
-//! The page cannot depend on the crate that defines the categories, so each has its own list; this test compares them.
+//! The page cannot depend on the crate that defines the categories, so the page and the crate each have a list of categories;
+//! this test compares the two lists.
 
 use memtrack_core::profile::Category;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Blocks allocated before the trace began: reports name the line that freed them, or the line that allocated them where the
-//! free event carries that stack.
+//! Blocks allocated before the trace began: reports name the line that freed them or, if the free event carries the allocation's
+//! stack, the line that allocated them.
 
 use memtrack_tests::memtrack;
 use serde_json::{Value, json};
@@ -19,7 +19,8 @@ fn event(action: &str, address: u64, size: u64, time: u64, frames: &Value) -> Va
     json!({"action": action, "addr": address, "size": size, "stream": 0, "time_us": time, "frames": frames})
 }
 
-/// Returns a snapshot with a segment in which 1,024 bytes from before the trace are live at its end, without a stack.
+/// Returns a snapshot with a segment in which 1,024 bytes, allocated before the trace and without a stack, are live at the end of
+/// the trace.
 fn snapshot(events: &[Value]) -> Value {
     let block = |state: &str, size: u64| json!({"size": size, "requested_size": size, "state": state});
     let segment = json!({
@@ -30,8 +31,8 @@ fn snapshot(events: &[Value]) -> Value {
     json!({"segments": [segment], "device_traces": [events]})
 }
 
-/// Returns a snapshot in which `step` frees 512 bytes from before the trace and `evaluate` frees 256; each free carries the
-/// stack of the free.
+/// Returns a snapshot in which `step` frees 512 bytes from before the trace and `evaluate` frees 256; each free event carries the
+/// stack at which the memory was freed.
 fn with_free_stacks() -> Value {
     let (add, step, evaluate) = (frames("add", 3), frames("step", 73), frames("evaluate", 90));
     snapshot(&[
@@ -45,8 +46,8 @@ fn with_free_stacks() -> Value {
     ])
 }
 
-/// Returns a snapshot in which each free carries the stack of the allocation: this many blocks, and one of 512 bytes from
-/// before the trace.
+/// Returns a snapshot of this many blocks, and one of 512 bytes from before the trace. Each free event carries the stack of the
+/// block's allocation.
 fn with_allocation_stacks(blocks: u64) -> Value {
     let pair = |number: u64| {
         let stack = frames("work", 100 + number as u32);
@@ -102,7 +103,7 @@ fn older_blocks_are_distinguished_by_the_line_that_freed_them() {
     assert_eq!(rows(folder.path(), &["peak", "a.json"])[1], (step.clone(), 512));
     let in_file = format!("{older}, freed in {TRAIN}");
     assert_eq!(rows(folder.path(), &["top", "--at", "peak", "--by", "file", "a.json"])[1], (in_file, 768));
-    // Groups such as operators and sizes have no stack that distinguishes these blocks.
+    // Rows that are not based on stacks, such as operators and sizes, do not show where these blocks were freed.
     let operators = rows(folder.path(), &["top", "--at", "peak", "--by", "operator", "a.json"]);
     assert!(operators.iter().all(|(name, _)| !name.contains("freed")), "{operators:?}");
     let value: Value = serde_json::from_str(&run(

@@ -1,4 +1,4 @@
-//! The numbers and words of reports, from the library and from the command.
+//! The numbers and the wording of reports, from the library and from the command.
 
 mod advice;
 mod ages;

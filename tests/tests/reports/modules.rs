@@ -5,8 +5,8 @@ use serde_json::Value;
 use std::fs;
 use std::process::Command;
 
-/// The categories of memtrack for each of MemTracker's. `Temp` is absent: to MemTracker, future gradients and memory inside
-/// operators are one category.
+/// memtrack's categories for each of MemTracker's. `Temp` is absent: MemTracker counts future gradients and the temporaries of
+/// operators as this one category.
 const CATEGORIES: [(&str, &[&str]); 6] = [
     ("Parameter", &["PARAMETER"]),
     ("Buffer", &["BUFFER"]),
@@ -16,7 +16,7 @@ const CATEGORIES: [(&str, &[&str]); 6] = [
     ("Other", &["INPUT"]),
 ];
 
-/// MemTracker's name of each moment, and memtrack's.
+/// MemTracker's name for each moment, and memtrack's.
 const MOMENTS: [(&str, &str, &str); 4] = [
     ("Pre-Forward", "forward", "before"),
     ("Post-Forward", "forward", "after"),
@@ -48,7 +48,7 @@ fn check(model: &str, modules_with_views: &[&str]) -> usize {
         let call = &module["calls"][1];
         assert_eq!(call["input_bytes"], their["input_mem"], "{name}");
         if modules_with_views.contains(&&*name) {
-            // This module returns a view: MemTracker counts every output of a module.
+            // This module returns a view, which MemTracker counts as an output, and memtrack does not.
             assert_eq!(call["output_bytes"], 0, "{name}");
         } else {
             assert_eq!(call["output_bytes"], their["output_mem"], "{name}");
@@ -68,7 +68,7 @@ fn check(model: &str, modules_with_views: &[&str]) -> usize {
         for (state, pass) in [("Peak-Forward", "forward"), ("Peak-Backward", "backward")] {
             let (our, their) = (&call[pass]["peak"], snapshot(state)["Total"].as_u64().unwrap());
             let peak = our["allocated_bytes"].as_u64().unwrap();
-            // MemTracker measures when an operator has ended; memory inside the operator has been freed by then.
+            // MemTracker measures after each operator, when the operator's temporaries have already been freed.
             let inside = sum(our, &["TEMPORARY", "UNKNOWN"]);
             assert!((their..=their + inside).contains(&peak), "{name}, {state}: {their}, {peak}, {inside}");
         }
@@ -94,7 +94,7 @@ fn the_tree_of_modules_is_as_deep_as_requested() {
     assert!(all.starts_with("cpu: 6 modules\n"), "{all}");
     let linear = all.lines().find(|line| line.starts_with("  2 Linear ")).unwrap();
     let words: Vec<&str> = linear.split_whitespace().collect();
-    // The row is of the second call, since the first call was before there was optimizer state: 4923536 bytes and more.
+    // The row shows the second call, because the optimizer had no state during the first: 4923536 bytes and more.
     assert_eq!(
         &words[2..13],
         ["1.0", "MiB", "2", "forward", "4.9", "MiB", "5.2", "MiB", "+256.0", "KiB", "OPTIMIZER_STATE"]

@@ -55,7 +55,7 @@ fn check(folder: &Path) {
     let profile = match (analyse(&trace, Mode::Compat), expected.get("error")) {
         (Ok(profile), None) => profile,
         (Err(error), Some(theirs)) => {
-            // Both fail; the tolerant mode does not, because this is only a gap of the profiler.
+            // Both analyses fail; the tolerant mode succeeds, because the only problem is a gap in the profiler's data.
             let theirs = theirs.as_str().unwrap();
             assert!(theirs.contains("duplicate outputs"), "{name}: {error}; PyTorch: {theirs}");
             let repaired = analyse(&trace, Mode::Tolerant).unwrap();
@@ -98,7 +98,7 @@ fn all_profiles_of_the_reference_data_equal_pytorchs() {
 fn buffers_and_optimizer_temporaries_have_separate_categories() {
     let ReadTrace { trace, .. } = open(&fixture("optrace/batch_norm"));
     let profile = analyse(&trace, Mode::Tolerant).unwrap();
-    // The bytes of a category; the first version of each storage decides.
+    // Sums the bytes of all storages whose first version has this category.
     let bytes = |category| -> u64 {
         let sizes = (0..).zip(profile.storages()).filter_map(|(storage, known)| {
             (profile.category(storage, 0) == Some(category)).then_some(known.as_ref()?.bytes?)
@@ -111,7 +111,7 @@ fn buffers_and_optimizer_temporaries_have_separate_categories() {
     assert_eq!(bytes(Category::Buffer), 2 * count + 2 * statistic * (4 + 8));
     let created = profile.changes().iter().filter(|change| change.action == Action::Create);
     assert!(created.clone().any(|change| profile.category_of(change) == Category::OptimizerTemporary));
-    // The compatible mode gives PyTorch's categories.
+    // The compatible mode uses only the categories of PyTorch.
     let exact = analyse(&trace, Mode::Compat).unwrap();
     let extra = [Category::Buffer, Category::OptimizerTemporary];
     assert!(
@@ -122,7 +122,7 @@ fn buffers_and_optimizer_temporaries_have_separate_categories() {
     );
 }
 
-/// The model is a `Sequential` of a perceptron and a layer.
+/// The model is a `Sequential` of a multilayer perceptron and one more layer.
 #[test]
 fn modules_are_named_by_their_path_in_the_called_model() {
     let ReadTrace { trace, .. } = open(&fixture("optrace/frozen"));

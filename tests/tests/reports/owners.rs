@@ -1,4 +1,4 @@
-//! Reports name the user's own line and the function that it called, for snapshots with stacks of Python and C++.
+//! Reports name the user's own line and the function that it called, for snapshots with Python and C++ stacks.
 
 use memtrack_tests::memtrack;
 use serde_json::{Value, json};
@@ -16,7 +16,8 @@ fn cpp(name: &str) -> Value {
     frame(name, "??", 0)
 }
 
-/// Returns four blocks of one line, which called operators and a package; one of another line; and one of autograd's thread.
+/// Returns four blocks that one line allocated through operators and a package, one block of another line, and one of autograd's
+/// thread.
 fn stacks() -> Vec<(u64, Vec<Value>)> {
     let below = |mut inner: Vec<Value>, line: u32| {
         inner.push(frame("forward", MODEL, line));
@@ -285,7 +286,7 @@ fn blocks_older_than_the_trace_are_one_row_with_or_without_their_free() {
     assert_eq!(rows(&[], "line"), [("(no stack)".to_owned(), 1024)], "no block is older than an empty trace");
 }
 
-/// Returns two blocks of one program, whose paths have the separator of Linux or Windows.
+/// Returns two blocks of one program, whose paths use the path separator of Linux or of Windows.
 fn blocks_with_separator(separator: &str) -> Vec<(u64, Vec<Value>)> {
     let root = if separator == "/" { "/home/me/lm" } else { "D:/work/lm" };
     let library =

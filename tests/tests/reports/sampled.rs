@@ -19,16 +19,16 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 const HOST: DeviceId = DeviceId::HOST;
-/// Smaller blocks are sampled, with intervals of 4 KiB (that of the header) and of 8 KiB (class 5).
+/// Blocks below this size are sampled, with an interval of 4 KiB (the header's) or 8 KiB (class 5).
 const THRESHOLD: u64 = 4096;
 
-/// Returns a sampled heap with all that can happen to a block: it is freed or kept, its allocation or its free is lost, or its
-/// address is reused while it is live.
+/// Returns a sampled heap that covers every fate of a block: it is freed or stays live, its allocation or its free is lost, or
+/// its address is reused while it is live.
 fn recording() -> Snapshot {
     recorded(true)
 }
 
-/// Returns the same heap, with or without lost allocations and frees.
+/// Returns the heap of [`recording`], with or without lost allocations and frees.
 fn recorded(lossy: bool) -> Snapshot {
     let mut snapshot = scoped();
     snapshot.meta.sample_threshold_bytes = THRESHOLD;
@@ -89,7 +89,7 @@ fn pytorch_snapshots_contain_weighted_samples_and_no_overlapping_blocks() {
     let file = Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot;
     let pytorch = file.pytorch.as_deref().unwrap();
 
-    // Replays the file like a program that does not know weights: first the older blocks, then the events.
+    // Replays the file like a program that ignores the weights of samples: first the older blocks, then the events.
     let rows: Vec<usize> = pytorch.traces[0].clone().collect();
     let events = &file.events;
     let mut open: BTreeMap<u64, u64> = BTreeMap::new();
@@ -155,7 +155,7 @@ fn reports_are_the_same_for_every_file_format() {
 fn assert_same_reports(lossy: bool) {
     let mut recording = recorded(lossy);
     assert_same(&recording, lossy);
-    // Whole microseconds, which PyTorch's format can represent.
+    // The times are whole microseconds, which PyTorch's format can represent.
     recording.counted_peak = Some(CountedPeak {
         ticks: 1_200_000,
         bytes: 7_000_000,
@@ -165,7 +165,7 @@ fn assert_same_reports(lossy: bool) {
         events_before: None,
     });
     assert_same(&recording, lossy);
-    // The end of the recording is missing.
+    // As if the end of the recording were missing.
     recording.counted_peak.as_mut().unwrap().until_ticks = 1_300_000;
     assert_same(&recording, lossy);
 }
@@ -269,7 +269,7 @@ fn live_bytes_at_the_end_are_the_same_in_all_reports() {
         assert_eq!((bytes, blocks), (&summary["requested_bytes"], &summary["allocated_blocks"]));
         assert!(error.is_null(), "{error}");
     }
-    // Their rows are still estimates, and none exceeds the total.
+    // The rows of these reports are still estimates, and no row exceeds the total.
     let shares = top["rows"].as_array().unwrap().iter().map(|row| row["share"].as_f64().unwrap());
     assert!(shares.fold(0.0, f64::max) <= 1.0);
     assert!(memory["stacks"].as_array().unwrap().iter().any(|row| !row["count_error"].is_null()));
@@ -298,7 +298,7 @@ fn estimates_replace_counts_where_older_memory_was_freed() {
     let cases = [
         (net(unweighted, 5_000), None),
         (net(unweighted - 1, 5_000), Some("less all frees: some of what was freed was allocated before")),
-        // Many small blocks of the program were older than the recording.
+        // Many of the freed small blocks were older than the recording.
         (net(unweighted, 3), Some("less all frees: some of what was freed was allocated before")),
         (net(0u64.wrapping_sub(3 << 20), 5_000), Some("  -3.0 MiB as all allocations less all frees: some")),
     ];
@@ -333,7 +333,7 @@ fn estimates_replace_counts_where_older_memory_was_freed() {
     }
 }
 
-/// Blocks without a sample may belong to other rows.
+/// Blocks that were not sampled may belong to other rows.
 #[test]
 fn a_single_row_is_an_estimate_beside_a_counted_total() {
     let folder = tempfile::tempdir().unwrap();
@@ -436,7 +436,7 @@ fn check_passes_only_where_the_whole_interval_is_within_the_limit() {
 
     let (code, verdict, _, value) = check(high);
     assert_eq!((code, &value["peak"]["verdict"]), (Some(0), &"within".into()), "{verdict}");
-    // A limit in the interval is uncertain, whether the estimate is above or below it.
+    // If the limit is within the confidence interval, the verdict is uncertain, even if the estimate is below the limit.
     for limit in [low, found - 1, found, found + 1, high - 1] {
         let (code, verdict, _, value) = check(limit);
         assert_eq!((code, &value["peak"]["verdict"]), (Some(1), &"cannot_tell".into()), "{verdict}");
@@ -483,7 +483,7 @@ fn estimated() -> Snapshot {
     recording
 }
 
-/// Returns a recording whose tables were full, and whose scopes have sums.
+/// Returns a recording that contains sums for each scope, and whose tables of scopes, stacks and threads were full.
 fn folded() -> Snapshot {
     let mut recording = recorded(false);
     let sum = |scope: u32, allocated_bytes: u64, allocations: u64| ScopeSum {
@@ -556,11 +556,11 @@ fn folded_counts_and_scope_sums_survive_in_pytorch_snapshots() {
             assert_eq!(json(arguments, other), json(arguments, &original), "{arguments:?} {other:?}");
         }
     }
-    // The sums of a killed program are old, which the report on its file states.
+    // If a program was killed, the sums in its file are out of date, which the report states.
     recording.meta.complete = false;
     let top = text(&["top", "--by", "operator"], &saved(&folder, "b.pickle", &recording));
     assert!(top.contains("those of 0.003 s after the start; the recording was not ended"), "{top}");
-    // Without folding, nothing is printed about it.
+    // If nothing was folded, the reports do not mention it.
     recording.folded = Folded::default();
     recording.scope_sums.as_mut().unwrap().folded = 0;
     for name in ["c.memtrack", "c.pickle"] {
@@ -831,7 +831,7 @@ fn a_truncated_recording_passes_no_limit() {
         let cut = folder.path().join(format!("{share}.memtrack"));
         std::fs::write(&cut, &bytes[..bytes.len() * share / 10]).unwrap();
         let output = run(&["check", "--max-peak", "1TiB"], &cut);
-        // A recording without events left cannot be checked at all.
+        // A recording that is cut before its first event cannot be checked at all.
         assert!(matches!(output.status.code(), Some(1 | 3)), "{share}: {output:?}");
         assert!(!String::from_utf8_lossy(&output.stdout).contains("within the limits"), "{share}");
     }

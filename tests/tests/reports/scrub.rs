@@ -28,7 +28,7 @@ fn run(arguments: &[&str]) -> Output {
 fn forms() -> Vec<Vec<u8>> {
     let wide = |bytes: fn(u16) -> [u8; 2]| SECRET.encode_utf16().flat_map(bytes).collect::<Vec<u8>>();
     let mut forms = vec![SECRET.into(), wide(u16::to_le_bytes), wide(u16::to_be_bytes)];
-    // Base64 at each of the three offsets that a byte may have, without the letters that depend on neighbouring bytes.
+    // Base64 at each of the three possible alignments of the secret, without the characters that depend on neighbouring bytes.
     for before in 0..3 {
         let padded = [&vec![b'x'; before][..], SECRET.as_bytes()].concat();
         let coded = base64(&padded);
@@ -53,7 +53,7 @@ fn base64(bytes: &[u8]) -> String {
     out
 }
 
-/// Returns the bytes of a file, also decompressed, and the compressed data in it: the tables of a page or a recording.
+/// Returns the bytes of a file, its decompressed bytes, and the decompressed data inside it: the tables of a page or a recording.
 fn contents(path: &Path) -> Vec<Vec<u8>> {
     let stored = fs::read(path).unwrap();
     let mut all = vec![stored.clone()];
@@ -61,7 +61,7 @@ fn contents(path: &Path) -> Vec<Vec<u8>> {
     if flate2::read::MultiGzDecoder::new(&stored[..]).read_to_end(&mut unpacked).is_ok() {
         all.push(unpacked);
     }
-    // The chunks of a recording are compressed: its tables are searched as they are read.
+    // The chunks of a recording are compressed, so the loaded tables are searched instead.
     if let Ok(loaded) = Snapshot::open(path, LoadOptions::default()) {
         all.push(format!("{:?}", loaded.snapshot).into_bytes());
         let lines = loaded.snapshot.operators.pieces.iter().map(|piece| piece.lines.clone());
@@ -270,11 +270,11 @@ fn no_writer_leaks_a_secret_of_a_pytorch_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     let from = folder.path().join(format!("{SECRET}.json"));
     fs::write(&from, pytorch().to_string()).unwrap();
-    // The search finds the secret where it is, also in a page.
+    // The search finds the secret in files that are not scrubbed, including a page.
     let page = folder.path().join("plain.html");
     run(&["view", from.to_str().unwrap(), "-o", page.to_str().unwrap()]);
     for path in [&from, &page] {
-        // The first item is the plain file, which contains the name of the snapshot; the search has to find more than that.
+        // The first item is the stored file, which contains the snapshot's name; the secret must be found in another item.
         let inner = contents(path).into_iter().skip(1);
         assert!(inner.into_iter().any(|bytes| find(&bytes, SECRET.as_bytes())), "{}", path.display());
     }
@@ -305,7 +305,7 @@ fn no_writer_leaks_a_secret_of_a_recording() {
     for file in write_all(&from, folder.path(), &[]) {
         assert_clean(&file);
     }
-    // From the recording itself, whose binaries do not exist.
+    // The same files, written from the recording itself, whose binaries do not exist.
     let plain = folder.path().join("plain.memtrack");
     snapshot.save(&plain).unwrap();
     let inner = folder.path().join("inner");
@@ -327,7 +327,7 @@ fn no_form_of_a_timeline_leaks_a_secret_or_the_time_of_day() {
     }
     let from = folder.path().join("trace.optrace.jsonl");
     fs::write(&from, &trace).unwrap();
-    // The first six digits of its Unix times.
+    // The first six digits of the Unix times in the trace.
     let day = "179537";
     assert!(trace.contains(day));
     for name in ["a.html", "a.svg", "a.png", "a.json", "a.json.gz", "a.raw.json.gz", "a.pickle"] {
@@ -338,7 +338,7 @@ fn no_form_of_a_timeline_leaks_a_secret_or_the_time_of_day() {
         assert_clean(&scrubbed);
         let has = |path: &Path, what: &str| contents(path).iter().any(|bytes| find(bytes, what.as_bytes()));
         assert!(!has(&scrubbed, day), "{name}");
-        // Pictures have no time of day.
+        // Images contain no time of day.
         assert_eq!(has(&plain, day), !name.ends_with("g"), "{name}");
     }
     let numbers = |name: &str| -> Vec<Vec<i64>> {
@@ -383,7 +383,7 @@ fn reports_on_a_scrubbed_recording_show_the_same_numbers() {
     let after = folder.path().join("scrubbed.memtrack");
     scrubbed.save(&after).unwrap();
     assert_eq!(Snapshot::open(&after, LoadOptions::default()).unwrap().snapshot, scrubbed);
-    // Both in one format, in which events have the same numbers.
+    // Saves both snapshots in one format, in which events have the same numbers.
     let after = folder.path().join("after.pickle");
     scrubbed.save_as(&after, &mut Symbolizer::of(&scrubbed)).unwrap();
     let before = folder.path().join("before.pickle");
@@ -436,7 +436,7 @@ fn reports_on_scrubbed_samples_show_the_same_numbers_and_no_private_name() {
     }
 }
 
-/// Returns the folders, files and functions of the user's code: of Python files outside packages.
+/// Returns the folders, files and functions of the user's code, which is all Python files outside packages.
 fn private_names(path: &Path) -> Vec<String> {
     let snapshot = Snapshot::open(path, LoadOptions::default()).unwrap().snapshot;
     let mut names = Vec::new();

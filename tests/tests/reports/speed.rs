@@ -15,8 +15,8 @@ use std::time::Duration;
 /// The number of blocks in the smaller file; the larger file has [`SCALE`] times as many.
 const BLOCKS: u64 = 1_000;
 const SCALE: u32 = 8;
-/// A report whose time is proportional to the events stays below this ratio, with room for noise and a logarithm; a report that
-/// visits all events for each event takes 64 times as long.
+/// A report whose time is proportional to the events stays below this ratio, with room for noise and a logarithmic factor; a
+/// report that visits all events for each event takes 64 times as long.
 const MAX_RATIO: u32 = 20;
 /// Shorter times cannot be distinguished from the startup time of a process.
 const MIN_TIME: Duration = Duration::from_millis(25);
@@ -77,7 +77,7 @@ fn heap(blocks: u64) -> Snapshot {
 }
 
 /// Returns segments of eight blocks each, half of which stay live: a tenth of the segments in pinned memory, the others on a
-/// device. One block of the heap is added, so that the number of each device has to be resolved.
+/// device. One heap block is added, so that reports have to look up the number of each device.
 fn device(blocks: u64) -> Snapshot {
     let mut snapshot = with_stacks();
     let one = event(0, Action::Alloc, 0x5000, 64);
@@ -115,7 +115,7 @@ fn device(blocks: u64) -> Snapshot {
     snapshot
 }
 
-/// Returns the processor time of all child processes that have ended.
+/// Returns the CPU time of all child processes that have ended.
 #[allow(unsafe_code)]
 fn children_time() -> Duration {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
@@ -128,7 +128,7 @@ fn children_time() -> Duration {
     duration(usage.ru_utime) + duration(usage.ru_stime)
 }
 
-/// Returns the processor time of a verb on a file.
+/// Returns the CPU time of a verb on a file.
 fn time_of(verb: &[&str], file: &Path) -> Duration {
     let mut command = Command::new(memtrack());
     command.arg(verb[0]).arg(file).args(&verb[1..]);
@@ -141,7 +141,7 @@ fn time_of(verb: &[&str], file: &Path) -> Duration {
 
 #[test]
 fn the_time_of_reports_is_proportional_to_the_events() {
-    // The processor time includes all child processes.
+    // The measured CPU time includes all child processes of this process.
     alone!();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

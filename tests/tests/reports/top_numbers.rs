@@ -25,7 +25,7 @@ const LOSS_GRAD: ScopeId = ScopeId(5);
 /// | 60 | −700 | 800 |
 fn run() -> Snapshot {
     let mut snapshot = scoped();
-    // Ticks of a microsecond, the unit of reports.
+    // One tick is one microsecond, the unit of reports.
     snapshot.clock = Clock { first: (0, 0), last: (1_000, 1_000_000) };
     let events = [
         Event { scope: MATMUL, ..event(10, Action::Alloc, 0x1000, 1000) },
@@ -108,7 +108,7 @@ fn equal_rows_are_sorted_by_name_before_the_limit_applies() {
     assert_eq!((report.rows_in_all, report.totals.allocated_bytes), (3, 300));
 }
 
-/// The ring dropped two allocations: 4000 bytes that are freed at 30, and 600 bytes that stay live.
+/// The ring buffer dropped two allocations: 4000 bytes that are freed at 30, and 600 bytes that stay live.
 #[test]
 fn blocks_from_before_the_window_count_at_the_peak_but_not_as_allocated() {
     let mut snapshot = scoped();
@@ -148,7 +148,7 @@ fn a_block_stops_counting_when_its_free_is_requested() {
     snapshot.blocks = vec![live(&event(30, Action::Alloc, 0x2000, 90))];
     let peak = Peak::of(&snapshot, HOST, &lifetimes(&snapshot, HOST));
     assert_eq!((peak.bytes, peak.row), (100, Some(0)));
-    // Still pending at the end: requested before the window, so not live in it.
+    // The free of this block is still pending at the end. It was requested before the window, so the block is not live in it.
     snapshot.blocks.push(LiveBlock { pending_free: true, ..live(&event(1, Action::Alloc, 0x7000, 5000)) });
     assert_eq!(Peak::of(&snapshot, HOST, &lifetimes(&snapshot, HOST)).bytes, 100);
 }
@@ -169,7 +169,7 @@ fn sampled_blocks_represent_others_and_are_marked() {
     assert!(report.rows[1].estimated && !report.rows[0].estimated && report.totals.estimated);
     assert_eq!(report.peak.bytes, 6051);
     let text = report.to_string();
-    // One sample gives no more than a bound.
+    // A single sample gives only an upper bound.
     assert!(text.contains("< 4.8 KiB") && text.contains("< 51") && text.contains(" 4.9 KiB"), "{text}");
     // A separate line states how much any row may lack, since every block of the other row was recorded.
     assert!(text.contains("annotated 4.9 KiB (82.6 %), named from stacks < 3.0 KiB, "), "{text}");

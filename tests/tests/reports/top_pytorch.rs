@@ -1,4 +1,4 @@
-//! Rankings of PyTorch's snapshots: their readers know Python, not PyTorch's allocator.
+//! Rankings of PyTorch's snapshots, for readers who know Python but not PyTorch's allocator.
 
 use memtrack_tests::memtrack;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ fn frame(name: &str, filename: &str, line: u64) -> Value {
     json!({"name": name, "filename": filename, "line": line})
 }
 
-/// Runs a verb on a snapshot with two blocks of one Python line, by two operators.
+/// Runs a verb on a snapshot with two blocks that one Python line allocated through two operators.
 fn run(arguments: &[&str]) -> String {
     let event = |addr: u64, operator: &str| {
         let frames = [

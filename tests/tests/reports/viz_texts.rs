@@ -60,8 +60,8 @@ fn snapshots(folder: &Path) -> Vec<PathBuf> {
     files(folder).into_iter().filter(|path| path.to_string_lossy().contains(".pickle")).collect()
 }
 
-/// Checks one snapshot against the `expected.json` beside its texts, and returns the number of equal texts. Where PyTorch
-/// raises, the text only has to be written.
+/// Checks one snapshot against the `expected.json` beside its texts, and returns the number of equal texts. Where PyTorch raises
+/// an exception, writing a text is enough.
 fn check(snapshot: &Path, expected: &Path, wrong: &mut Vec<String>) -> usize {
     let folder = expected.parent().unwrap();
     let expected: Value = serde_json::from_slice(&fs::read(expected).unwrap()).unwrap();
@@ -89,7 +89,7 @@ fn check_folder(folder: &Path, wrong: &mut Vec<String>) -> usize {
         .sum()
 }
 
-/// Checks `NAME.pickle` against `NAME.VERB.txt` or `.folded` beside it.
+/// Checks `NAME.pickle` against `NAME.VERB.txt` or `NAME.VERB.folded` in the same folder.
 fn check_samples(folder: &Path, wrong: &mut Vec<String>) -> usize {
     let mut equal = 0;
     for path in snapshots(folder) {
@@ -98,7 +98,7 @@ fn check_samples(folder: &Path, wrong: &mut Vec<String>) -> usize {
             let file = folder.join(format!("{}.{verb}.{suffix}", stem(&path)));
             let Ok(expected) = fs::read(file) else { continue };
             let actual = text(&snapshot, verb);
-            // Some of the expected texts were printed, which added a line break.
+            // Some of the expected texts were saved from `print`, which adds a line break.
             if expected == actual || expected == [&actual[..], b"\n"].concat() {
                 equal += 1;
             } else {
@@ -109,7 +109,7 @@ fn check_samples(folder: &Path, wrong: &mut Vec<String>) -> usize {
     equal
 }
 
-/// Returns the lists of addresses as sets, because PyTorch's order is that of a hash table, and the other lines.
+/// Returns the lists of addresses as sets, because PyTorch writes them in hash order, and the other lines as text.
 fn lists_and_lines(text: &[u8]) -> (Vec<(String, BTreeSet<String>)>, String) {
     let text = String::from_utf8_lossy(text).into_owned();
     let (mut lists, mut lines) = (Vec::new(), String::new());
@@ -131,7 +131,7 @@ fn check_pair(before: &Path, after: &Path, stdout: &[u8], folded: &[u8]) -> bool
     lists_and_lines(&actual) == lists_and_lines(&[stdout, folded].concat())
 }
 
-/// Checks the pairs in a folder, whose snapshots lie in one of `places`.
+/// Checks the pairs in a folder. The snapshots of each pair are in one of `places`.
 fn check_pairs(folder: &Path, places: &[PathBuf], wrong: &mut Vec<String>) -> usize {
     let mut equal = 0;
     for pair in files(folder) {

@@ -1,4 +1,4 @@
-//! The width of reports, and the number of frames that they show of long stacks.
+//! The width of reports, and how many frames of a long stack they show.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::Command;
 
-/// Returns the name of a function that is too long for any line.
+/// Returns a function name that is too long for any line.
 fn long_name() -> String {
     format!("at::native::kernel<{}>(at::Tensor const&)", ["std::vector<long>"; 20].join(", "))
 }
@@ -136,7 +136,7 @@ fn a_recording_printed_on_a_terminal_is_as_wide_as_the_terminal() {
     }
 }
 
-/// Opens a terminal with this many columns; returns the end that reads its contents, and the end for programs.
+/// Opens a terminal with this many columns; returns the end that reads the output, and the end that programs write to.
 fn terminal(columns: u16) -> (File, OwnedFd) {
     let (mut reader, mut tty) = (-1, -1);
     let size = libc::winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };

@@ -96,7 +96,7 @@ fn a_replay_counts_requests_alike_in_text_and_json() {
 #[test]
 fn seconds_count_from_the_start_of_a_recording_or_the_first_event_of_another_file() {
     let folder = tempfile::tempdir().unwrap();
-    // The first event is 4 ms after the start, and the peak 6.6 ms.
+    // The first event is 4 ms after the start, and the peak is 6.6 ms after the start.
     let mut recording = empty();
     recording.clock = Clock { first: (0, 5_000_000_123), last: (1_000_000, 5_001_000_123) };
     for (ticks, address) in [(4_000_000, 4096), (6_600_000, 8192)] {
