@@ -114,7 +114,7 @@ fn beside_busy_threads() {
             });
         }
         for round in 0..FORKS {
-            // SAFETY: only this thread exists in the child; the test checks that the functions it calls there are safe after a
+            // SAFETY: only this thread exists in the child; the test checks that the functions called there are safe after a
             // fork.
             let child = match unsafe { libc::fork() } {
                 0 => in_the_child(&functions, shared, round),

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 /// The number of events in the ring, which take 5 MB.
 const RING_EVENTS: u64 = 100_000;
 
-/// The maximum growth of the resident set after the first tenth of the calls. With a million calls, a leak of one event in seven
-/// would exceed it.
+/// The maximum growth of the resident set after the first tenth of the calls. With a million allocations, a leak of one event in
+/// seven would exceed it.
 const MOST_GROWTH_BYTES: u64 = 24 << 20;
 
 /// Makes `count` allocations and as many frees on each of two threads, streamed to a file.
@@ -127,7 +127,7 @@ fn resident_bytes() -> u64 {
     pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
 }
 
-/// `MEMTRACK_SOAK=10000000` raises a million calls to ten million, which take a minute in a release build.
+/// `MEMTRACK_SOAK=10000000` makes ten million allocations instead of one million, a minute's work for a release build.
 #[test]
 fn a_soak_from_two_threads_loses_nothing() {
     let count = std::env::var("MEMTRACK_SOAK").unwrap_or_else(|_| "1000000".to_owned());

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Folders, the files in them that use `unsafe`, and what they need it for.
+/// Folders, the files in them that use `unsafe`, and the purpose of that use.
 const FILES: [(&str, &str, &str); 24] = [
     ("memtrack-cli/src", "c_heap", "a setting of glibc's heap"),
     ("memtrack-cli/src/run", "inherited library wait", "reads before `main`; a query to the loader; signals"),
@@ -115,7 +115,7 @@ fn sources(folder: &Path, files: &mut Vec<String>) {
 #[derive(Debug, PartialEq)]
 enum Uses {
     Nothing,
-    /// Only the attribute that allows it, which is needed at the head of a folder.
+    /// Only the attribute that allows `unsafe`, which the root file of a folder needs.
     Permission,
     Unsafe,
 }
@@ -139,7 +139,7 @@ fn uses_of(code: &str) -> Uses {
 
 const LEVELS: [&str; 5] = ["allow", "expect", "warn", "deny", "forbid"];
 
-/// Returns whether a file's attributes apply to other files too.
+/// Returns whether a file's attributes apply to other files, too.
 fn is_head_of_folder(file: &str) -> bool {
     ["mod.rs", "lib.rs"].iter().any(|name| file.ends_with(&format!("/{name}")))
 }
@@ -154,7 +154,7 @@ fn is_code(after: &[&str]) -> bool {
     }
 }
 
-/// Returns names, `""` for strings, and all other characters singly.
+/// Splits code into names, `""` for each string, and all other characters singly.
 fn words(code: &str) -> Vec<&str> {
     let is_name = |character: char| character.is_alphanumeric() || character == '_';
     let mut words = Vec::new();
@@ -194,7 +194,7 @@ fn code_of(text: &str) -> String {
     code
 }
 
-/// Returns the length of a comment, which may contain others.
+/// Returns the length of a block comment, which may contain nested comments.
 fn block_comment(rest: &str) -> usize {
     let (mut depth, mut at) = (0, 0);
     loop {
