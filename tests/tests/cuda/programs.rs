@@ -176,7 +176,7 @@ fn cubecl_pages_are_segments() {
     assert_eq!([live(DeviceId(0)), live(DeviceId::PINNED)], driver.map(|bytes| bytes.as_u64().unwrap()));
     assert!(live(DeviceId(0)) > 600_000_000);
 
-    // The stack contains functions of cubecl: of its own thread, or called on the program's thread.
+    // Each stack contains functions of cubecl, whether on cubecl's thread or on the caller's.
     let mut symbols = Symbolizer::of(&snapshot);
     let pages = snapshot.segments.iter().filter(|segment| segment.device == DeviceId(0));
     for page in pages {

@@ -23,7 +23,7 @@ fn sizes(folder: &Path) -> BTreeMap<String, u64> {
     entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len())).collect()
 }
 
-/// Returns a device's live blocks after block `newest` was allocated; `freed` is whether the free that then follows happened.
+/// Returns a device's live blocks after block `newest` was allocated and, if `freed`, the block then due was freed.
 fn live_after(newest: u64, freed: bool) -> BTreeSet<u64> {
     let oldest = (newest + u64::from(freed)).saturating_sub(LIVE_BLOCKS);
     (1..=newest).filter(|number| number % KEPT_EVERY == 0 || *number >= oldest).collect()

@@ -9,7 +9,7 @@ use memtrack_core::track_memory;
 /// `pointer` is valid for reads.
 #[track_memory]
 unsafe fn read(pointer: *const u8) -> u8 {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees that `pointer` is valid.
     unsafe { *pointer }
 }
 
@@ -17,7 +17,7 @@ unsafe fn read(pointer: *const u8) -> u8 {
 /// `pointer` is valid for reads.
 #[track_memory]
 pub unsafe extern "C" fn read_foreign(pointer: *const u8) -> u8 {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees that `pointer` is valid.
     unsafe { *pointer }
 }
 
