@@ -168,7 +168,7 @@ fn memory_freed_by_a_callback_is_used_before_new_device_memory() {
     check_books(&allocator);
 }
 
-/// As in PyTorch's table of events: the stack of the release, or else the stack of the segment's allocation.
+/// As in PyTorch, a segment's release has the stack of the release itself, or else that of the segment's allocation.
 #[test]
 fn released_segments_have_a_stack_where_stacks_are_recorded() {
     for (settings, released) in
@@ -259,7 +259,7 @@ fn history_keeps_the_newest_events_with_their_stacks() {
     allocator.record_memory_history(None);
     let _block = allocator.caching_allocator_alloc(1000, DEVICE, STREAM).unwrap();
     assert_eq!(allocator.history(DEVICE), Ok(Vec::new()));
-    // A new history starts empty where `clear` is set.
+    // A new history starts empty if `clear` is set.
     let options =
         HistoryOptions::new().clear(true).context(Context::None).skip_actions([Action::FreeRequested]);
     allocator.record_memory_history(Some(&options));

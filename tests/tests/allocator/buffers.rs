@@ -1,4 +1,4 @@
-//! Typed buffers of the caching allocator on the mock driver, used with cudarc.
+//! Typed buffers of the caching allocator, used with cudarc on the mock driver.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +20,7 @@ fn allocator(settings: &str) -> CachingAllocator<CudaMemory> {
 
 /// Returns the number of streams (`what` 0) or events (1) that exist in the driver.
 fn objects(what: i32) -> i64 {
-    // SAFETY: the mock exports a function of that name with this signature.
+    // SAFETY: the mock exports a function with this name and signature.
     unsafe {
         let found = libc::dlsym(libc::RTLD_DEFAULT, c"memtrack_mock_objects".as_ptr());
         let found = if found.is_null() {

@@ -167,7 +167,7 @@ fn events_are_not_queried_during_a_capture() {
     assert_eq!(world.state_of(block), BlockState::Inactive);
 }
 
-/// Observed with PyTorch 2.15 where the thread's current stream is not the captured one.
+/// Observed with PyTorch 2.15 when the thread's current stream is not the captured stream.
 #[test]
 fn requests_for_other_streams_are_unchanged_during_a_capture() {
     let world = World::new(100 * MIB);

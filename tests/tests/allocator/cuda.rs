@@ -20,7 +20,7 @@ use std::sync::Arc;
 const MIB: u64 = 1 << 20;
 const TOTAL: u64 = 512 * MIB;
 const DEVICES: u16 = 2;
-/// The number of queries that report an event as not done.
+/// The number of queries for which an event reports that it is not done.
 const QUERIES: u32 = 3;
 const STEPS: u64 = 3000;
 
@@ -214,7 +214,7 @@ fn streams() -> (Vec<Vec<StreamId>>, Vec<Arc<CudaStream>>) {
     ((0..DEVICES).map(of_device).collect(), kept)
 }
 
-/// Runs the same steps on both sides, compares the outcomes, and returns how often each action happened.
+/// Runs the same steps on both allocators, compares the outcomes, and returns how often each action happened.
 fn compare(settings: &str, streams: &[Vec<StreamId>]) -> BTreeMap<&'static str, usize> {
     let parsed = Settings::parse(settings).unwrap();
     let memories = (0..DEVICES).map(|device| SimulatedMemory::new(device, TOTAL)).collect();

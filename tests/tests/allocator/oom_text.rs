@@ -47,7 +47,7 @@ fn this_process_and_others_are_named() {
     let other = "Process 4242 has 1.50 GiB memory in use. ";
     check("0:$$:314572800", &[], this);
     check("0:4242:1610612736", &[], other);
-    // In NVML's order, without processes on another device or with an unknown amount of memory.
+    // Processes are named in NVML's order; those on another device or with an unknown amount of memory are omitted.
     check("0:4242:1610612736,1:7:1024,0:8:-,0:$$:314572800", &[], &format!("{other}{this}"));
 }
 

@@ -50,7 +50,7 @@ fn the_c_interface() {
     assert_eq!((base, size), (small, 2 * MIB));
 
     // A block that another stream uses stays active until the next request finds that use complete.
-    // SAFETY: the function has this type, and the mock has a stream of that number.
+    // SAFETY: the function has this type, and the mock has a stream with this number.
     unsafe {
         let record = client.get::<unsafe extern "C" fn(*mut c_void, *mut c_void)>("memtrack_record_stream");
         record(small, 2 as *mut c_void);
@@ -232,7 +232,7 @@ fn the_library_as_the_source_of_a_pool() {
     let alloc = |size: usize| allocator.caching_allocator_alloc(size as u64, DEVICE, STREAM);
     let [first, second] = [3 * MIB, MIB + 1].map(|size| alloc(size).unwrap());
     assert_eq!(client.number("requested_bytes.all.current"), 20 * MIB as u64, "one segment for both");
-    // SAFETY: the mock's memory is the host's, and the block has this size.
+    // SAFETY: the mock's device memory is host memory, and the block has this size.
     unsafe { ptr::write_bytes(first as *mut u8, 1, 3 * MIB) };
     // A failed allocation in the library is reported as out of memory.
     let full = alloc(20 << 30).unwrap_err();

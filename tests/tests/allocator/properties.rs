@@ -33,7 +33,7 @@ enum Step {
         device: u16,
         fraction: f64,
     },
-    /// Makes a pool and allocates in it.
+    /// Creates a pool and allocates from it.
     Pool {
         size: u64,
         device: u16,

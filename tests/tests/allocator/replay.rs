@@ -169,8 +169,8 @@ fn trace_event(action: &str, address: u64, size: u64) -> Value {
     json!({"action": action, "addr": address, "size": size, "stream": 0, "time_us": 1, "frames": []})
 }
 
-/// Returns the events of `count` blocks of 6 MiB that are never freed, three in each segment of 20 MiB. The trace contains
-/// the events of `traced_segments` segments.
+/// Returns the events of `count` blocks of 6 MiB that are never freed, three in each segment of 20 MiB. The trace contains the
+/// allocations of only `traced_segments` segments.
 fn blocks(count: u64, traced_segments: u64) -> Vec<Value> {
     let mut events: Vec<_> = (0..traced_segments)
         .map(|n| trace_event("segment_alloc", (1 << 40) + n * (20 << 20), 20 << 20))

@@ -81,7 +81,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Adds the shape of a dictionary.
+    /// Adds a dictionary's shape to the shapes of its kind.
     fn add(&mut self, what: &str, value: Pickled) {
         let Pickled::Dict(id) = value else { panic!("{what} is {}", self.document.type_name(value)) };
         let entries = self.document.dict(id).entries.iter().map(|&(key, value)| {

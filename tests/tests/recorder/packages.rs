@@ -1,4 +1,4 @@
-//! The packages depend on each other as ARCHITECTURE.md states, and never upwards.
+//! The packages depend on each other as listed in ARCHITECTURE.md, and never on packages above them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -38,7 +38,7 @@ fn manifest_of(package: &str) -> PathBuf {
     inside.unwrap_or_else(|| root().join(package).join("Cargo.toml"))
 }
 
-/// Returns the packages of the workspace that are published.
+/// Returns the workspace's published packages.
 fn published() -> Vec<String> {
     let manifests =
         members().into_iter().map(|folder| fs::read_to_string(folder.join("Cargo.toml")).unwrap());

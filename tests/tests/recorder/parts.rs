@@ -94,7 +94,7 @@ fn parts_stay_within_the_bound_and_form_one_recording() {
         assert_eq!(output.status.success(), how == "stop");
         let mut files = sizes(folder.path());
         if how == "abort" {
-            // The program may end while it starts a part: the new part may be incomplete, or the newest may have two names.
+            // The program may end while it starts a part: that part may be incomplete, or the newest part may have two names.
             let inode = |name: &str| fs::metadata(folder.path().join(name)).unwrap().ino();
             let newest = inode("a.memtrack");
             files.retain(|name, _| {
@@ -202,7 +202,7 @@ impl Streaming {
         Self { child: command.spawn().unwrap(), size_bytes }
     }
 
-    /// Lets the process begin to record.
+    /// Makes the process start recording.
     fn begin(&mut self) {
         self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }

@@ -1,4 +1,4 @@
-//! Several trackers and monitors at once: each covers its own part of the program, and none affects another.
+//! Several trackers and monitors at once: each covers a separate part of the program, and none affects another.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc, record_free, record_segment_alloc};

@@ -1,5 +1,5 @@
-//! The complete list of the files that may use `unsafe`. The workspace denies it (`unsafe_code` in Cargo.toml); each of these
-//! files, or the head of its folder, allows it.
+//! The complete list of the files that may use `unsafe`. The workspace denies `unsafe` (`unsafe_code` in Cargo.toml); each of
+//! these files, or the root file of its folder, allows it.
 
 use memtrack_tests::workspace;
 use std::collections::BTreeSet;
@@ -63,7 +63,7 @@ const FILES: [(&str, &str, &str); 24] = [
     ("memtrack-core/recorder/src/stack/capture/unwind_tables", "loader mod sections", "the loader's memory"),
 ];
 
-/// Folders in which any file may use `unsafe`: tests and benchmarks call the measured code from outside.
+/// Folders in which any file may use `unsafe`: tests, benchmarks and examples, which are not part of the library.
 const FOLDERS: [&str; 4] = ["examples/benches/", "examples/cuda/", "memtrack-core/benches/", "tests/"];
 
 #[test]
@@ -144,7 +144,7 @@ fn is_head_of_folder(file: &str) -> bool {
     ["mod.rs", "lib.rs"].iter().any(|name| file.ends_with(&format!("/{name}")))
 }
 
-/// Returns whether an `unsafe` before these words is code, not a type (`unsafe extern "C" fn(…)`) or a macro's token.
+/// Returns whether an `unsafe` before these words is code, not part of a type (`unsafe extern "C" fn(…)`) or a macro's token.
 fn is_code(after: &[&str]) -> bool {
     let mut after = after.iter().skip_while(|word| ["async", "const", "extern", "\"\""].contains(word));
     match after.next() {
@@ -239,7 +239,7 @@ fn raw_string(rest: &str) -> Option<usize> {
     Some(begin + rest[begin..].find(&end)? + end.len())
 }
 
-/// Returns whether a character literal begins here, and not a lifetime.
+/// Returns whether a character literal begins here, rather than a lifetime.
 fn is_character(rest: &str) -> bool {
     let mut characters = rest.chars().skip(1);
     characters.next() == Some('\\') || characters.next() == Some('\'')

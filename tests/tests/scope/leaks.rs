@@ -38,7 +38,7 @@ struct Service {
     cache: Mutex<HashMap<usize, Vec<u8>>>,
     /// Reallocated occasionally, each time with twice the capacity.
     history: Mutex<Vec<u64>>,
-    /// The newest hundred answers.
+    /// The hundred newest answers.
     answers: Mutex<VecDeque<Vec<u8>>>,
     /// Filled and emptied.
     batch: Mutex<Vec<Vec<u8>>>,

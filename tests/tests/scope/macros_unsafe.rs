@@ -1,4 +1,4 @@
-//! `unsafe fn`s can be tracked; the attribute neither hides nor spreads their unsafety.
+//! `unsafe fn`s can be tracked; the attribute neither hides their unsafety nor makes other code unsafe.
 
 #![allow(unsafe_code)]
 #![deny(warnings)]

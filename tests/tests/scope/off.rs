@@ -28,7 +28,7 @@ fn annotated_and_guarded_functions_have_the_machine_code_of_bare_ones() {
     }
 }
 
-/// Builds the program in a separate target folder, and returns its one object file.
+/// Builds the program in a separate target folder, and returns its only object file.
 fn object_file() -> PathBuf {
     let object = nested::target_folder("off").join("off.o");
     let emit = format!("--emit=obj={}", object.display());

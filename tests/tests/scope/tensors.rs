@@ -9,7 +9,7 @@ use memtrack_core::{Recording, scope, start_monitor, start_monitor_with, stop, t
 use memtrack_tests::alone;
 use std::fmt::Display;
 
-/// A tensor type of the user, identified by its number.
+/// A user's tensor type, whose values are identified by number.
 #[derive(Clone, Debug, PartialEq)]
 struct Tensor(u64);
 
@@ -21,7 +21,7 @@ impl ReportTensors for Tensor {
     }
 }
 
-/// A type that has nothing to do with tensors.
+/// A type without tensors.
 struct Other;
 
 #[track_memory]

@@ -95,7 +95,7 @@ fn segments_and_traces_may_be_tuples() {
     assert_eq!((lists.segments.len(), lists.blocks.len(), lists.events.len()), (1, 1, 1));
     assert!(lists != tuples && lists.segments == tuples.segments && lists.blocks == tuples.blocks);
     assert!(lists.events == tuples.events);
-    // Writing the snapshot keeps the tuples.
+    // Writing the snapshot preserves the tuples.
     let again = read(&pickle(&tuples));
     assert!(again == tuples);
     assert_eq!(read(b"(dS'segments'\n)sS'device_traces'\n)s.").events.len(), 0);

@@ -87,7 +87,7 @@ fn the_largest_of_many_texts_are_printed_and_missing_ones_are_omitted() {
     );
     let path = saved(folder.path(), value!([]), &[event("alloc", 1, 1, "", [0, 0])]);
     assert!(!text(&["peak"], &path).contains("user_metadata"));
-    // A text may contain a terminal's control sequences.
+    // A text may contain terminal control sequences.
     let path = saved(folder.path(), value!([]), &[event("alloc", 1, 1, "a\u{1b}[2Jb", [0, 0])]);
     assert!(text(&["peak"], &path).contains("user_metadata: a\u{fffd}[2Jb\n"));
 }

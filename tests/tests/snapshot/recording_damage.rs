@@ -37,7 +37,7 @@ fn a_file_cut_at_any_byte_is_readable_to_its_last_complete_chunk() {
                 assert_eq!(report.file_bytes, cut as u64);
                 assert!(report.lost_bytes < bytes.len() as u64 && !report.damaged);
                 assert!(is_prefix(&loaded.events, &whole.events));
-                // A longer part of the file never has fewer events.
+                // A longer prefix of the file never has fewer events.
                 assert!(loaded.events.len() >= seen);
                 seen = loaded.events.len();
             }

@@ -118,7 +118,7 @@ enum Trick {
 
 #[derive(Clone, Debug)]
 struct Entries {
-    /// Indices of keys in `KEYS`, and values.
+    /// Indices of keys in `KEYS`, with their values.
     entries: Vec<(usize, Spelling)>,
     trick: Trick,
 }

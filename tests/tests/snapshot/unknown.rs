@@ -1,4 +1,4 @@
-//! Values that a file does not contain are unknown: null in JSON, omitted or marked as unknown in texts, and never zero.
+//! Values that a file does not contain are unknown: null in JSON, omitted or marked as unknown in text output, and never zero.
 
 use memtrack_tests::verbs::piped;
 use serde_json::{Value, json};
