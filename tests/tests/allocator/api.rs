@@ -1,4 +1,4 @@
-//! `torch.cuda.memory`'s functions on memtrack's allocator: their results, their errors, and the state that they leave unchanged.
+//! The functions of `torch.cuda.memory` on memtrack's allocator: results, errors, and the state that errors leave unchanged.
 
 use memtrack_core::allocator::{
     AllocatorError, Backend, CachingAllocator, Context, HistoryOptions, MemPoolOptions, OomRejection,
@@ -46,7 +46,7 @@ fn statistics_follow_an_allocation_and_its_free() {
     assert_eq!(allocator.list_gpu_processes(DEVICE).unwrap(), "GPU:0\nno processes are running");
 }
 
-/// Inserts every number of nested dictionaries under its dotted key.
+/// Inserts every number in nested dictionaries under its dotted key.
 fn flatten(into: &mut BTreeMap<String, i64>, prefix: &str, value: &serde_json::Value) {
     match value.as_object() {
         Some(entries) => {
@@ -74,7 +74,7 @@ fn nested_statistics_equal_the_flat_ones() {
     flatten(&mut flattened, "", &allocator.memory_stats_as_nested_dict(DEVICE).unwrap());
     let flat = allocator.memory_stats(DEVICE).unwrap();
     assert_eq!(flattened, flat);
-    // Twelve numbers for each pool, in addition to the 123 that are always there.
+    // Twelve numbers for each pool, in addition to the 123 that are always present.
     assert_eq!(flat.len(), 123 + 2 * 12);
     let reserved = |pool: usize| {
         let (first, second) = pools[pool].id();
@@ -128,7 +128,7 @@ fn rejection_observers_see_requests_that_never_reach_the_device() {
     assert_eq!((stats.num_oom_rejections, stats.num_ooms, stats.num_device_free), (1, 0, 0));
 }
 
-/// The client's cache keeps a block until the callback frees it.
+/// The client's cache keeps a block until the callback frees that block.
 #[test]
 fn memory_freed_by_a_callback_is_used_before_new_device_memory() {
     let allocator = allocator(100 * MIB, "");
@@ -138,7 +138,7 @@ fn memory_freed_by_a_callback_is_used_before_new_device_memory() {
     let (log, other) = (Arc::clone(&called), Arc::clone(&called));
     allocator.add_free_memory_callback(move || {
         log.lock().unwrap().push("cache");
-        // Allocations within a callback call no callbacks: otherwise this would recurse for ever.
+        // Allocations within a callback call no callbacks: otherwise this would recurse forever.
         let room = inner.caching_allocator_alloc(MIB, DEVICE, STREAM).unwrap();
         inner.caching_allocator_delete(room).unwrap();
         let freed = client_cache.lock().unwrap().pop();
@@ -148,11 +148,11 @@ fn memory_freed_by_a_callback_is_used_before_new_device_memory() {
         other.lock().unwrap().push("other");
         false
     });
-    // The callback frees the kept block, and the allocator returns it again.
+    // The callback frees the kept block, and the allocator returns that block again.
     let again = allocator.caching_allocator_alloc(30 * MIB, DEVICE, STREAM).unwrap();
     assert_eq!(again, kept);
     assert_eq!(*called.lock().unwrap(), ["cache", "other"]);
-    // A request that the cache can serve calls no callback. Where the callbacks free nothing, the device allocates.
+    // A request that the cache can serve calls no callback. If the callbacks free nothing, the device allocates.
     let segments = allocator.statistics(DEVICE).unwrap().num_device_alloc;
     let small = allocator.caching_allocator_alloc(MIB, DEVICE, STREAM).unwrap();
     assert_eq!(called.lock().unwrap().len(), 2);
@@ -168,7 +168,7 @@ fn memory_freed_by_a_callback_is_used_before_new_device_memory() {
     check_books(&allocator);
 }
 
-/// As in PyTorch's table of events: the stack of the release, or else the stack of the segment's allocation.
+/// As in PyTorch, a segment's release has the stack of the release itself, or else that of the segment's allocation.
 #[test]
 fn released_segments_have_a_stack_where_stacks_are_recorded() {
     for (settings, released) in
@@ -250,7 +250,7 @@ fn history_keeps_the_newest_events_with_their_stacks() {
     let here = "history_keeps_the_newest_events_with_their_stacks";
     assert!(names.iter().any(|name| name.contains(here)), "{names:?}");
 
-    // The snapshot above added an event. Without events a history keeps only the newest; disabling it clears it.
+    // The snapshot above added an event. Without events, a history keeps only the newest event; disabling the history clears it.
     assert_eq!(allocator.history(DEVICE).unwrap().last().unwrap().action, Action::Snapshot);
     allocator.record_memory_history(Some(&HistoryOptions::new().events(false)));
     let _block = allocator.caching_allocator_alloc(1000, DEVICE, STREAM).unwrap();
@@ -259,7 +259,7 @@ fn history_keeps_the_newest_events_with_their_stacks() {
     allocator.record_memory_history(None);
     let _block = allocator.caching_allocator_alloc(1000, DEVICE, STREAM).unwrap();
     assert_eq!(allocator.history(DEVICE), Ok(Vec::new()));
-    // A new history starts empty where `clear` is set.
+    // A new history starts empty if `clear` is set.
     let options =
         HistoryOptions::new().clear(true).context(Context::None).skip_actions([Action::FreeRequested]);
     allocator.record_memory_history(Some(&options));

@@ -1,4 +1,4 @@
-//! Requests that the caching allocator refuses, with PyTorch's texts where PyTorch has them, and without any change.
+//! Requests that the caching allocator refuses, with PyTorch's error messages where PyTorch has them, and without side effects.
 
 use memtrack_core::allocator::{
     AllocatorError, Backend, CachingAllocator, DeviceStats, MemPoolOptions, SegmentInfo, Settings,
@@ -13,8 +13,8 @@ const STREAM: StreamId = StreamId(0);
 
 type Allocator = CachingAllocator<SimulatedMemory>;
 
-/// Returns an allocator with live and cached blocks, one of which waits for a stream, and the addresses of a live and of a
-/// freed block.
+/// Returns an allocator with live blocks, cached blocks and a block whose free waits for a stream, and the addresses of a live
+/// and of a freed block.
 fn busy(settings: &str) -> (Allocator, u64, u64) {
     let memory = SimulatedMemory::new(0, 100 * MIB);
     let allocator = CachingAllocator::new([memory.clone()], &Settings::parse(settings).unwrap()).unwrap();
@@ -83,7 +83,7 @@ fn an_unknown_settings_key_is_refused() {
         ("ValueError", "Unrecognized key 'no_such_key' in Accelerator allocator config.")
     );
     let after = state(&allocator);
-    // As in PyTorch, snapshots then contain the rejected text; nothing else has changed.
+    // As in PyTorch, snapshots now contain the rejected settings text; nothing else has changed.
     assert_eq!((&after.0, &after.1, after.2), (&before.0, &before.1, before.2));
     assert_eq!(after.3, before.3.replace(r#"text: """#, r#"text: "no_such_key:1""#));
     let error = allocator.set_allocator_settings("max_split_size_mb:x").unwrap_err();
@@ -124,7 +124,7 @@ fn sizes_above_one_exabyte_are_refused() {
     }
 }
 
-/// The largest sizes that PyTorch attempts to allocate: rounded, they have one bit more than any block.
+/// The largest sizes that PyTorch attempts to allocate: after rounding, they need one bit more than any real block.
 #[test]
 fn sizes_too_large_for_the_device_run_out_of_memory() {
     for settings in [

@@ -1,4 +1,4 @@
-//! Typed buffers of the caching allocator on the mock driver, used with cudarc.
+//! Typed buffers of the caching allocator, used with cudarc on the mock driver.
 
 #![allow(unsafe_code)]
 
@@ -11,16 +11,16 @@ use memtrack_tests::mock_cuda;
 
 const DEVICE: DeviceId = DeviceId(0);
 const MIB: u64 = 1 << 20;
-/// With plain segments, and with pages that are unmapped.
+/// Plain segments, and expandable segments, whose pages are unmapped when they are released.
 const SETTINGS: [&str; 2] = ["", "expandable_segments:True"];
 
 fn allocator(settings: &str) -> CachingAllocator<CudaMemory> {
     CachingAllocator::new([CudaMemory::new(0).unwrap()], &Settings::parse(settings).unwrap()).unwrap()
 }
 
-/// Returns how many streams (`what` 0) or events (1) exist in the driver.
+/// Returns the number of streams (`what` 0) or events (1) that exist in the driver.
 fn objects(what: i32) -> i64 {
-    // SAFETY: the mock exports a function of that name with this signature.
+    // SAFETY: the mock exports a function with this name and signature.
     unsafe {
         let found = libc::dlsym(libc::RTLD_DEFAULT, c"memtrack_mock_objects".as_ptr());
         let found = if found.is_null() {
@@ -34,7 +34,7 @@ fn objects(what: i32) -> i64 {
     }
 }
 
-/// Each request to a service has its own stream. Its memory is then cached for a stream that no longer exists.
+/// Each request to a service uses a new stream. Afterwards, its memory is cached for a stream that no longer exists.
 #[test]
 #[ignore = "is run by the test below"]
 fn streams_come_and_go() {
@@ -48,7 +48,7 @@ fn streams_come_and_go() {
             if request % 3 == 0 {
                 stream.synchronize().unwrap();
             }
-            // Another stream uses it, too, and is destroyed before the memory is freed.
+            // Another stream uses the memory, too, and is destroyed before the memory is freed.
             let other = context.new_stream().unwrap();
             large.record_stream(&other);
             let copy = other.clone_dtoh(&small).unwrap();
@@ -78,11 +78,11 @@ fn streams_come_and_go() {
 #[test]
 fn memory_of_destroyed_streams_is_released() {
     mock_cuda::run_ignored_test(streams_come_and_go, &[]);
-    // With events that are done only after three queries.
+    // With events that complete only after three queries.
     mock_cuda::run_ignored_test(streams_come_and_go, &[("MEMTRACK_MOCK_EVENT_QUERIES", "3")]);
 }
 
-/// Pages that queued work uses stay mapped until the work is done: otherwise the mock would end the process.
+/// Pages that queued work uses stay mapped until the work is done: otherwise the mock would abort the process.
 #[test]
 #[ignore = "is run by the test below"]
 fn work_is_queued_when_the_allocator_is_dropped() {
@@ -105,8 +105,8 @@ fn work_is_queued_when_the_allocator_is_dropped() {
     }
 }
 
-/// A program that identifies streams by their handles must keep the streams alive. Where the driver reports a destroyed
-/// stream, the allocator waits for the whole device.
+/// A program that identifies streams by their handles must keep the streams alive. If the driver reports that a stream was
+/// destroyed, the allocator waits for the whole device.
 #[test]
 #[ignore = "is run by the test below"]
 fn handles_of_destroyed_streams() {
@@ -136,7 +136,7 @@ fn memory_used_by_queued_work_stays_mapped() {
     mock_cuda::run_ignored_test(handles_of_destroyed_streams, &[]);
 }
 
-/// Runs in its own process, which finds the mock driver.
+/// Runs in its own process, which loads the mock driver.
 #[test]
 #[ignore = "is run by the test below"]
 fn buffers_are_copied_and_freed() {
@@ -148,7 +148,7 @@ fn buffers_are_copied_and_freed() {
     assert_eq!(buffer.to_host().unwrap(), values);
     let mut copy = DeviceBuffer::<f32>::zeros(&allocator, &stream, 1000).unwrap();
     assert_eq!(copy.to_host().unwrap(), [0.0; 1000]);
-    // On another stream too.
+    // A copy on another stream works, too.
     let other = context.new_stream().unwrap();
     other.memcpy_dtod(&buffer, &mut copy).unwrap();
     assert_eq!(copy.to_host().unwrap(), values);

@@ -1,5 +1,5 @@
-//! While a CUDA graph is captured, requests for its streams use a private pool, events are not queried, and cached memory
-//! is not released; deferred frees are completed afterwards.
+//! While a CUDA graph is captured, requests for the captured streams use a private pool, events are not queried, and cached
+//! memory is not released. Deferred frees are completed after the capture.
 
 use memtrack_core::allocator::{
     AllocatorError, Backend, BlockState, CachingAllocator, MempoolId, SegmentInfo, Settings, SimulatedMemory,
@@ -68,7 +68,7 @@ fn requests_for_captured_streams_use_a_private_pool() {
     assert_eq!((graph.1, world.allocator.graph_pool_handle().0), (0, 0));
     world.begin(graph);
     let (inside, outside) = (world.alloc(2 * MIB, CAPTURED), world.alloc(2 * MIB, MAIN));
-    // Those of other threads too: only the stream matters.
+    // Requests of other threads use the private pool, too: only the stream matters.
     let elsewhere =
         std::thread::scope(|scope| scope.spawn(|| world.alloc(2 * MIB, CAPTURED)).join().unwrap());
     world.end(graph);
@@ -117,7 +117,7 @@ fn wrong_captures_are_refused() {
 fn frees_wait_for_the_end_of_a_capture() {
     let world = World::new(200 * MIB);
     let graph = (1, 0);
-    // Used before the capture, in it, and in it only.
+    // Other streams use `before` before the capture, `both` before and during it, and `inside` only during it.
     let [before, both, inside] = [MIB; 3].map(|size| world.alloc(size, MAIN));
     world.allocator.record_stream(before, SIDE);
     world.allocator.record_stream(both, SIDE);
@@ -131,7 +131,7 @@ fn frees_wait_for_the_end_of_a_capture() {
     [before, both, inside].into_iter().for_each(|address| world.free(address));
     let states = || [before, both, inside].map(|address| world.state_of(address));
     let pending = BlockState::ActivePendingFree;
-    // Neither a request nor `empty_cache` may query events now.
+    // During the capture, neither a request nor `empty_cache` may query events.
     let more = world.alloc(MIB, CAPTURED);
     world.allocator.empty_cache().unwrap();
     assert_eq!(states(), [pending; 3]);
@@ -142,7 +142,7 @@ fn frees_wait_for_the_end_of_a_capture() {
     assert_eq!(states(), [pending; 3], "pending until the next request");
     world.memory.set_events_ready(false);
     world.alloc(MIB, SIDE);
-    // Streams of the capture are joined when it ends; the allocator waits for the others.
+    // The captured streams are joined when the capture ends; the allocator waits for all others.
     assert_eq!(states(), [pending, pending, BlockState::Inactive]);
     world.memory.set_events_ready(true);
     world.alloc(MIB, SIDE);
@@ -167,7 +167,7 @@ fn events_are_not_queried_during_a_capture() {
     assert_eq!(world.state_of(block), BlockState::Inactive);
 }
 
-/// Observed with PyTorch 2.15 where the thread's current stream is not the captured one.
+/// Observed with PyTorch 2.15 when the thread's current stream is not the captured stream.
 #[test]
 fn requests_for_other_streams_are_unchanged_during_a_capture() {
     let world = World::new(100 * MIB);
@@ -181,15 +181,15 @@ fn requests_for_other_streams_are_unchanged_during_a_capture() {
     assert_eq!(world.state_of(block), BlockState::ActivePendingFree);
     world.alloc(MIB, SIDE);
     assert_eq!(world.state_of(block), BlockState::Inactive);
-    // Cached memory is released for them, too.
+    // Cached memory is released for requests on other streams, too.
     world.alloc(70 * MIB, MAIN);
     assert_eq!(world.allocator.statistics(DEVICE).unwrap().num_alloc_retries, 1);
     world.end((1, 0));
     check_books(&world.allocator);
 }
 
-/// A block that another stream uses waits for that stream, capture or not; a block that captured streams use waits for the
-/// end of the capture.
+/// A free of a block that another stream uses waits for that stream, capture or not; a free of a block that captured streams use
+/// waits for the end of the capture.
 #[test]
 fn stream_uses_recorded_during_a_capture_are_kept() {
     let world = World::new(100 * MIB);
@@ -235,12 +235,12 @@ fn a_reused_block_number_has_no_old_streams() {
     world.begin((1, 0));
     world.allocator.record_stream(block, SIDE);
     world.end((1, 0));
-    // Freed after the capture: the allocator waits for the stream as for any other.
+    // The block is freed after the capture, so the allocator waits for the stream as for any other.
     world.memory.set_events_ready(false);
     world.free(block);
     world.allocator.empty_cache().unwrap();
     assert_eq!(world.reserved(), 0);
-    // The next block reuses the number of the first, but not its streams.
+    // The next block reuses the number of the first block, but not its streams.
     let next = world.alloc(30 * MIB, MAIN);
     world.allocator.record_stream(next, SIDE);
     world.begin((2, 0));

@@ -1,9 +1,9 @@
-//! The caching allocator makes the same decisions on the mock driver as on a simulated device: the same blocks in the same
-//! places, the same history, statistics and texts, with plain segments and with expandable ones. No memory is leaked.
+//! The caching allocator makes the same decisions on the mock driver as on a simulated device: the same blocks at the same
+//! offsets, and the same history, statistics and messages, with plain and with expandable segments. No memory is leaked.
 //!
-//! Both number streams by their handles here. By itself, `SimulatedMemory` numbers streams as PyTorch numbers those of its
-//! pool; PyTorch also numbers streams that the program created by handle, and `CudaMemory` knows only such streams. Only the
-//! order in which blocks that wait for several streams complete depends on these numbers.
+//! Here both devices identify streams by their handles. By default, `SimulatedMemory` numbers streams as PyTorch numbers the
+//! streams of its pool; PyTorch identifies streams that the program created by their handles, and `CudaMemory` has only such
+//! streams. The numbers affect only the order in which blocks that wait for several streams complete.
 
 use cudarc::driver::{CudaContext, CudaStream};
 use memtrack_core::allocator::{
@@ -20,11 +20,11 @@ use std::sync::Arc;
 const MIB: u64 = 1 << 20;
 const TOTAL: u64 = 512 * MIB;
 const DEVICES: u16 = 2;
-/// The number of queries that report an event as not done.
+/// The number of queries for which an event reports that it is not done.
 const QUERIES: u32 = 3;
 const STEPS: u64 = 3000;
 
-/// One step of a run. Blocks are named by the step that allocated them; streams are numbers, 0 the default one.
+/// One step of a run. Streams are numbered; 0 is the default stream.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Alloc {
@@ -32,12 +32,12 @@ enum Step {
         device: DeviceId,
         stream: usize,
     },
-    /// Frees the block at this index of the list (modulo its length), after the streams in this bit set used it.
+    /// Frees the block at this index of the live blocks (modulo their number), after the streams in this bit set used it.
     Free {
         which: usize,
         used_on: u64,
     },
-    /// Allocates from a pool: a new one, or an existing one.
+    /// Allocates from a new pool with these options, or from an existing pool.
     Pool {
         options: Option<MemPoolOptions>,
         size: u64,
@@ -77,13 +77,13 @@ fn step(random: &mut u64) -> Step {
 }
 
 type Event = (Action, Offset, u64, StreamId, MempoolId);
-/// A segment without addresses: its place and those of its blocks.
+/// A segment without addresses: the offsets of the segment and of its blocks.
 type Segment = (DeviceId, Offset, SegmentInfo, Vec<Offset>);
 
 /// The outcome of a step, without addresses.
 #[derive(Debug, PartialEq)]
 struct Outcome {
-    /// Offset and size of the block, or the error.
+    /// The offset and size of the block, or the error.
     result: Result<(Offset, u64), String>,
     events: Vec<Vec<Event>>,
     statistics: Vec<DeviceStats>,
@@ -200,7 +200,7 @@ impl<M: DeviceMemory> Side<M> {
     }
 }
 
-/// Returns the streams of each device by handle, and the objects that keep them alive.
+/// Returns the handles of each device's streams, and the objects that keep the streams alive.
 fn streams() -> (Vec<Vec<StreamId>>, Vec<Arc<CudaStream>>) {
     let mut kept = Vec::new();
     let of_device = |device: u16| {
@@ -214,12 +214,12 @@ fn streams() -> (Vec<Vec<StreamId>>, Vec<Arc<CudaStream>>) {
     ((0..DEVICES).map(of_device).collect(), kept)
 }
 
-/// Runs the same steps on both sides, compares the outcomes, and returns how often each action happened.
+/// Runs the same steps on both allocators, compares the outcomes, and returns how often each action happened.
 fn compare(settings: &str, streams: &[Vec<StreamId>]) -> BTreeMap<&'static str, usize> {
     let parsed = Settings::parse(settings).unwrap();
     let memories = (0..DEVICES).map(|device| SimulatedMemory::new(device, TOTAL)).collect();
     let mut simulated = Side::new(memories, QUERIES, &parsed, streams.to_vec());
-    // The mock's events count the queries themselves.
+    // The mock itself counts the queries of its events.
     let mut cuda = Side::new(CudaMemory::all().unwrap(), 0, &parsed, streams.to_vec());
     let mut random = 1;
     let mut seen = BTreeMap::new();
@@ -243,7 +243,7 @@ fn compare(settings: &str, streams: &[Vec<StreamId>]) -> BTreeMap<&'static str, 
     seen
 }
 
-/// Runs in its own process, which finds the mock driver.
+/// Runs in its own process, which loads the mock driver.
 #[test]
 #[ignore = "is run by the test below"]
 fn decisions_are_the_same() {

@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 const DEVICE: DeviceId = DeviceId(0);
 const MAIN: StreamId = StreamId(0);
 
-/// A simulated device that cannot record events on the stream `broken`, 0 for none.
+/// A simulated device that cannot record events on the stream `broken`; 0 means that no stream is broken.
 #[derive(Clone, Debug)]
 struct Failing {
     memory: SimulatedMemory,
@@ -91,7 +91,7 @@ fn a_free_whose_event_cannot_be_recorded_is_completed_later() {
         assert_eq!(state(), BlockState::ActivePendingFree);
         check_books(&allocator);
     }
-    // The block is freed all the same.
+    // The block counts as freed all the same.
     assert_eq!(allocator.caching_allocator_delete(block), Err(AllocatorError::InvalidPointer(block)));
     device.broken.store(0, Ordering::Relaxed);
     let other = alloc(MIB).unwrap();

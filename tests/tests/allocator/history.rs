@@ -1,4 +1,4 @@
-//! The stacks that a history records in each mode, as in PyTorch: those of blocks, of allocations, of frees.
+//! The stacks that a history records in each mode, as in PyTorch: the stacks of blocks, of allocations and of frees.
 
 use memtrack_core::allocator::{
     Backend, CachingAllocator, Context, HistoryOptions, Settings, SimulatedMemory,
@@ -11,7 +11,7 @@ const MIB: u64 = 1 << 20;
 const DEVICE: DeviceId = DeviceId(0);
 type Allocator = CachingAllocator<SimulatedMemory>;
 
-// Functions that the stacks name.
+// The functions that appear on the recorded stacks.
 
 #[inline(never)]
 fn allocates(allocator: &Allocator, size: u64) -> u64 {
@@ -40,7 +40,7 @@ fn fails(allocator: &Allocator, size: u64) {
     black_box(allocator.caching_allocator_alloc(black_box(size), DEVICE, StreamId(0)).unwrap_err());
 }
 
-/// Returns which of these functions a stack belongs to.
+/// Returns which of these functions is on a stack.
 fn caller(snapshot: &Snapshot, stack: StackId) -> Option<&'static str> {
     let frames = snapshot.named.get(stack);
     if frames.is_empty() {
@@ -56,14 +56,14 @@ fn caller(snapshot: &Snapshot, stack: StackId) -> Option<&'static str> {
 
 type Caller = Option<&'static str>;
 
-/// Events, blocks that are live or pending, and segments of one block, each with the function that its stack names.
+/// Events, live or pending blocks, and segments that one block fills, each with the function on its stack.
 struct Recorded {
     events: Vec<(Action, Caller)>,
     blocks: Vec<(u64, Caller)>,
     segments: Vec<(u64, Caller)>,
 }
 
-/// Allocates and frees with a history in this mode, and returns its records.
+/// Allocates and frees while a history in this mode is recorded, and returns the history.
 fn record(stacks: Context) -> Recorded {
     let memory = SimulatedMemory::new(0, 100 * MIB);
     let allocator = CachingAllocator::new([memory.clone()], &Settings::default()).unwrap();
@@ -108,8 +108,8 @@ fn record(stacks: Context) -> Recorded {
     }
 }
 
-/// Returns the expected events with their functions. What a free's stack names depends on the mode: `freed` for a free at
-/// once, `requested` and `emptied` for the completion of one that waited.
+/// Returns the expected events with their functions. The function of a free depends on the mode: `freed` for an immediate free,
+/// `requested` or `emptied` for a deferred free that a request or `empty_cache` completed.
 fn expected(alloc: bool, freed: Caller, requested: Caller, emptied: Caller) -> Vec<(Action, Caller)> {
     use Action::{Alloc, FreeCompleted, FreeRequested, Oom, SegmentAlloc};
     let kept = |function| if alloc { Some(function) } else { None };
@@ -122,7 +122,7 @@ fn expected(alloc: bool, freed: Caller, requested: Caller, emptied: Caller) -> V
         (FreeRequested, freed),
         (FreeCompleted, requested),
         (Alloc, kept("allocates_again")),
-        // The block was allocated by `allocates_again`.
+        // This block was allocated by `allocates_again`.
         (FreeRequested, if freed == Some("allocates") { kept("allocates_again") } else { freed }),
         (FreeCompleted, if freed == Some("allocates") { kept("allocates_again") } else { freed }),
         (Alloc, kept("allocates")),
@@ -153,7 +153,7 @@ fn mode_state_records_stacks_of_blocks_only() {
     assert_eq!(recorded.segments, [(12 * MIB, Some("allocates"))]);
 }
 
-/// A free has the stack of its allocation; one that waited has the stack of the request that completed it.
+/// An immediate free has the stack of its allocation; a deferred free has the stack of the request that completed it.
 #[test]
 fn mode_alloc_records_stacks_of_allocations() {
     let recorded = record(Context::Alloc);
@@ -171,7 +171,7 @@ fn mode_all_records_stacks_of_frees_too() {
     assert_eq!(recorded.segments, [(12 * MIB, Some("allocates"))]);
 }
 
-/// The stack of a segment's release is that of the function that released it, or else that allocated it.
+/// A segment's release has the stack of the function that released the segment, or else of the one that allocated it.
 #[test]
 fn released_segments_have_a_stack() {
     for (stacks, emptied, making_room) in [

@@ -1,4 +1,4 @@
-//! The caching allocator, against PyTorch's decisions and on the mock driver.
+//! The caching allocator, compared with PyTorch's decisions and run on the mock driver.
 
 mod api;
 mod bad_input;

@@ -1,5 +1,5 @@
-//! The backend `cudaMallocAsync`: the statistics of the driver's pool under PyTorch's names, and PyTorch's errors. No memory
-//! is leaked. Tests run on the mock driver, each in its own process.
+//! The `cudaMallocAsync` backend: the statistics of the driver's pool under PyTorch's names, and PyTorch's errors. No memory is
+//! leaked. The tests run on the mock driver, each in its own process.
 
 use memtrack_core::allocator::{
     AllocatorBackend, AllocatorError, Backend, CachingAllocator, CudaMallocAsync, CudaMemory, Settings,
@@ -11,7 +11,7 @@ use memtrack_tests::mock_cuda;
 
 const MIB: u64 = 1 << 20;
 const TOTAL: u64 = 512 * MIB;
-/// The step by which the mock's pools grow.
+/// The granularity in which the mock's pools grow.
 const CHUNK: u64 = 32 * MIB;
 const DEVICE: DeviceId = DeviceId(0);
 const STREAM: StreamId = StreamId(0);
@@ -22,7 +22,7 @@ fn backend() -> Box<dyn Backend> {
     cuda_backend(&settings).unwrap()
 }
 
-/// Blocks that are live when the backend is dropped may belong to streams that were destroyed before.
+/// Blocks that are live when the backend is dropped may belong to streams that have already been destroyed.
 #[test]
 #[ignore = "is run by the test below"]
 fn handles_of_destroyed_streams() {
@@ -60,7 +60,7 @@ fn statistics() {
     assert_eq!(threshold(), u64::MAX, "the pool retains freed memory");
     assert_eq!(backend.memory_allocated(DEVICE), Ok(43 * MIB));
     backend.caching_allocator_delete(freed).unwrap();
-    // A block that another stream uses is freed after the work of both streams.
+    // A block that another stream uses is freed once the work of both streams is done.
     let shared = alloc(MIB);
     backend.record_stream(shared, STREAM).unwrap();
     backend.record_stream(shared, StreamId(2)).unwrap();
@@ -145,7 +145,7 @@ fn errors() {
     }
     assert_eq!(backend.memory_stats(DEVICE), before);
 
-    // The device is full, then the limit is reached.
+    // First the device runs out of memory, then an allocation exceeds the limit.
     let error = alloc(600 * MIB).unwrap_err();
     assert_eq!(error.kind(), "OutOfMemoryError");
     assert_eq!(
@@ -189,7 +189,7 @@ fn recording() {
     let of_block = snapshot.events.iter().filter(|event| event.device == DEVICE && event.address == block);
     let actions: Vec<Action> = of_block.map(|event| event.action).collect();
     let count = |wanted: &[Action]| actions.iter().filter(|action| wanted.contains(action)).count();
-    // The hook in the driver records it, or the backend where there is no hook, but never both.
+    // Either the driver hook records the block or, without the hook, the backend does; never both.
     assert_eq!(count(&[Action::Alloc]), 1, "{actions:?}");
     assert_eq!(count(&[Action::Free, Action::FreeCompleted]), 1, "{actions:?}");
 }

@@ -1,4 +1,4 @@
-//! The processes in PyTorch's out-of-memory text, with NVML queried as on a real device.
+//! The processes in PyTorch's out-of-memory message, with NVML queried as on a real device.
 
 use memtrack_core::allocator::{AllocatorError, CachingAllocator, CudaMemory, Settings};
 use memtrack_core::event::{DeviceId, StreamId};
@@ -6,7 +6,7 @@ use memtrack_tests::{child, mock_cuda};
 
 const TOTAL: u64 = 512 << 20;
 
-/// Runs in its own process; the environment contains the expected text about processes.
+/// Runs in its own process; the environment contains the expected sentences about processes.
 #[test]
 #[ignore = "is run by the tests below"]
 fn memory_runs_out() {
@@ -23,7 +23,7 @@ fn memory_runs_out() {
     assert_eq!((error_of.facts.device_free_bytes, error_of.facts.device_total_bytes), (412 << 20, TOTAL));
 }
 
-/// Checks the text about `processes`, in which `$$` stands for the process that runs out of memory.
+/// Checks the message for these `processes`, in which `$$` stands for the process that runs out of memory.
 fn check(processes: &str, settings: &[(&str, &str)], expected: &str) {
     let drivers = mock_cuda::driver_dir();
     let program = child::this_program(memory_runs_out);
@@ -47,7 +47,7 @@ fn this_process_and_others_are_named() {
     let other = "Process 4242 has 1.50 GiB memory in use. ";
     check("0:$$:314572800", &[], this);
     check("0:4242:1610612736", &[], other);
-    // In NVML's order, without processes on another device or with an unknown amount of memory.
+    // Processes are named in NVML's order; those on another device or with an unknown amount of memory are omitted.
     check("0:4242:1610612736,1:7:1024,0:8:-,0:$$:314572800", &[], &format!("{other}{this}"));
 }
 

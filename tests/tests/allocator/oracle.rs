@@ -1,5 +1,5 @@
-//! The caching allocator handles each workload as PyTorch's did, operation by operation: the same places, events,
-//! statistics, segments and texts.
+//! The caching allocator handles each workload as PyTorch did, operation by operation: the same addresses, events, statistics,
+//! segments and error messages.
 
 use flate2::read::GzDecoder;
 use memtrack_core::allocator::workload::{Workload, simulate};
@@ -20,7 +20,7 @@ fn text(path: &Path) -> String {
     text
 }
 
-/// Parses a line, and replaces the text of PyTorch's internal errors, which need not match.
+/// Parses a line, and normalizes the text of PyTorch's internal errors, which need not match.
 fn comparable(line: &str) -> Value {
     let mut line: Value = serde_json::from_str(line).unwrap();
     if line["error"].as_str().is_some_and(|error| error.contains("INTERNAL ASSERT")) {
@@ -29,7 +29,7 @@ fn comparable(line: &str) -> Value {
     line
 }
 
-/// Runs all workloads of a folder, and returns their number.
+/// Runs all workloads in a folder, and returns their number.
 fn check(folder: &Path) -> usize {
     let mut names: Vec<String> = fs::read_dir(folder)
         .unwrap()
@@ -45,7 +45,7 @@ fn check(folder: &Path) -> usize {
         simulate(&workload, &mut output).unwrap();
         let output = String::from_utf8(output).unwrap();
         for (number, (actual, reference)) in output.lines().zip(expected.lines()).enumerate() {
-            // Only lines with different text need parsing.
+            // Only lines whose text differs need parsing.
             if actual != reference {
                 assert_eq!(comparable(actual), comparable(reference), "{name}, line {number}");
             }

@@ -1,5 +1,5 @@
-//! Pluggable allocators, both ways: memtrack's allocator behind PyTorch's C interface, and a library with that interface
-//! as memtrack's backend. Tests run on the mock driver, each in its own process.
+//! Pluggable allocators, in both directions: memtrack's allocator behind PyTorch's C interface, and a library with that interface
+//! as memtrack's backend. The tests run on the mock driver, each in its own process.
 #![allow(unsafe_code)]
 
 use memtrack_core::allocator::{
@@ -50,7 +50,7 @@ fn the_c_interface() {
     assert_eq!((base, size), (small, 2 * MIB));
 
     // A block that another stream uses stays active until the next request finds that use complete.
-    // SAFETY: the function has this type, and the mock has a stream of that number.
+    // SAFETY: the function has this type, and the mock has a stream with this number.
     unsafe {
         let record = client.get::<unsafe extern "C" fn(*mut c_void, *mut c_void)>("memtrack_record_stream");
         record(small, 2 as *mut c_void);
@@ -62,7 +62,7 @@ fn the_c_interface() {
     client.call("memtrack_reset");
     assert_eq!((client.number("reserved_bytes.all.current"), client.number("active.all.current")), (0, 0));
 
-    // A pool of a graph: begin, end, release.
+    // The life of a graph's pool: begin, end, release.
     client.pool("memtrack_begin_allocate_to_pool", (0, 7, 0));
     let inside = client.malloc(MIB);
     client.pool("memtrack_end_allocate_to_pool", (0, 7, 0));
@@ -75,7 +75,7 @@ fn the_c_interface() {
     assert_eq!(client.number("reserved_bytes.all.current"), 0);
 
     let before = client.stats();
-    // Failing calls return null, print a text on standard error, and change nothing.
+    // Failing calls return null, print a message on standard error, and change nothing.
     let limit = |fraction| {
         // SAFETY: the function has this type.
         unsafe { client.get::<unsafe extern "C" fn(f64, c_int)>("memtrack_memory_fraction")(fraction, 0) };
@@ -119,7 +119,7 @@ fn memtracks_allocator_exports_pytorchs_functions() {
     }
 }
 
-/// Loads memtrack's library as a foreign one, known only by its functions.
+/// Loads memtrack's library as if it were a foreign one, known only by its functions.
 fn foreign() -> Pluggable {
     // SAFETY: the library's functions have the types of PyTorch's interface.
     unsafe {
@@ -162,7 +162,7 @@ fn the_library_as_a_backend() {
     assert_eq!(client.number("active.all.current"), 1);
     assert!(backend.mem_get_info(DEVICE).unwrap().free_bytes > 0);
 
-    // Errors have PyTorch's texts, and the library is not called.
+    // Errors have PyTorch's messages, and the library is not called.
     let before = client.stats();
     let error = backend.caching_allocator_delete(freed).unwrap_err();
     assert_eq!(
@@ -212,7 +212,7 @@ fn the_library_as_a_backend() {
     );
     let of_freed = snapshot.events.iter().filter(|event| event.device == DEVICE && event.address == freed);
     let actions: Vec<Action> = of_freed.map(|event| event.action).collect();
-    // The hook in the driver adds the library's segments.
+    // The driver hook adds the segments that the library allocates.
     use Action::{Alloc, FreeCompleted, FreeRequested, SegmentAlloc, SegmentFree};
     assert_eq!(actions, [SegmentAlloc, Alloc, FreeRequested, FreeCompleted, SegmentFree]);
     // Dropping the backend frees live blocks.
@@ -232,9 +232,9 @@ fn the_library_as_the_source_of_a_pool() {
     let alloc = |size: usize| allocator.caching_allocator_alloc(size as u64, DEVICE, STREAM);
     let [first, second] = [3 * MIB, MIB + 1].map(|size| alloc(size).unwrap());
     assert_eq!(client.number("requested_bytes.all.current"), 20 * MIB as u64, "one segment for both");
-    // SAFETY: the mock's memory is the host's, and the block has this size.
+    // SAFETY: the mock's device memory is host memory, and the block has this size.
     unsafe { ptr::write_bytes(first as *mut u8, 1, 3 * MIB) };
-    // A failed allocation in the library is out of memory.
+    // A failed allocation in the library is reported as out of memory.
     let full = alloc(20 << 30).unwrap_err();
     assert!(matches!(full, AllocatorError::OutOfMemory(_)), "{full}");
     drop(route);
@@ -243,7 +243,7 @@ fn the_library_as_the_source_of_a_pool() {
     let of = |address| segments.iter().find(|segment| segment.address == address).unwrap();
     assert_eq!((of(first).pool, of(first).is_expandable), (pool.id(), false));
     assert_eq!((of(outside).pool, of(outside).is_expandable), ((0, 0), true));
-    // Blocks are cached here; the segment is freed when the pool is dropped.
+    // memtrack's allocator caches the blocks; the segment is freed when the pool is dropped.
     [first, second, outside].into_iter().for_each(|block| allocator.caching_allocator_delete(block).unwrap());
     assert_eq!(client.number("allocation.all.current"), 1);
     drop(pool);

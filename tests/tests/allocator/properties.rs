@@ -33,7 +33,7 @@ enum Step {
         device: u16,
         fraction: f64,
     },
-    /// Makes a pool and allocates in it.
+    /// Creates a pool and allocates from it.
     Pool {
         size: u64,
         device: u16,
@@ -42,7 +42,7 @@ enum Step {
     DropPool {
         which: usize,
     },
-    /// Captures a graph: allocates and frees meanwhile.
+    /// Captures a graph, and allocates and frees during the capture.
     Capture {
         size: u64,
         device: u16,
@@ -100,7 +100,7 @@ struct World {
     memories: Vec<SimulatedMemory>,
     live: BTreeMap<u64, u64>,
     pools: Vec<MemPool<SimulatedMemory>>,
-    /// Pools of graphs that may be replayed.
+    /// Pools of graphs that may still be replayed.
     graphs: Vec<(DeviceId, MempoolId)>,
 }
 
@@ -158,7 +158,7 @@ impl World {
             Step::EmptyCache => self.allocator.empty_cache().unwrap(),
             Step::Settings(text) => {
                 let applied = self.allocator.set_allocator_settings(text);
-                // A split limit below the size of segments is refused too.
+                // A split limit below the segment size is refused, too.
                 assert!(applied.is_err() || !text.starts_with("unknown"));
             }
             Step::Fraction { device, fraction } => {
@@ -231,7 +231,7 @@ fn threads_share_an_allocator() {
     const THREADS: u64 = 4;
     let settings = Settings::parse("expandable_segments:True").unwrap();
     let allocator = CachingAllocator::simulated(DEVICES, 4 << 30, &settings).unwrap();
-    // Each thread frees blocks that others allocated.
+    // Each thread frees blocks that any thread allocated.
     let shared: Mutex<Vec<u64>> = Mutex::default();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

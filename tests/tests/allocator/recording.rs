@@ -1,4 +1,4 @@
-//! A recording of the caching allocator is sufficient to replay it.
+//! A recording of the caching allocator contains enough to replay its requests.
 
 use memtrack_core::allocator::{Backend, CachingAllocator, Settings, SimulatedMemory};
 use memtrack_core::event::{DeviceId, StreamId};

@@ -1,4 +1,4 @@
-//! Replaying a trace with its settings reproduces its peaks; with other settings, the replay shows their effect.
+//! Replaying a trace with its recorded settings reproduces its peaks; with other settings, the replay shows their effect.
 
 use memtrack_core::allocator::Settings;
 use memtrack_core::allocator::replay::{Requests, replay};
@@ -11,23 +11,23 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-/// The number of replayed workloads of a folder.
+/// The number of workloads in a folder that were replayed.
 #[derive(Debug, Default)]
 struct Checked {
-    /// Replayed to their end.
+    /// Replayed to the end.
     whole: usize,
     /// Replayed up to an operation that leaves no event but affects later ones.
     cut: usize,
 }
 
-/// Reduces a workload to the part that its trace shows, and returns whether that is all of it. Resets, which no trace
-/// shows, are omitted. Settings that change before the first allocation become the initial settings. The workload ends at
-/// the first operation that leaves no event but affects later ones: other settings, another limit, a pool that is used on
-/// out of memory or does not split.
+/// Reduces a workload to the part that its trace shows, and returns whether that part is the whole workload. Resets, which no
+/// trace shows, are omitted. Settings that change before the first allocation become the initial settings. The workload ends at
+/// the first operation that leaves no event but affects later ones: new settings, a new limit, or a pool that is used on out of
+/// memory or does not split.
 fn as_traced(workload: &mut Workload) -> bool {
     let operations = std::mem::take(&mut workload.operations);
     if let Some(fraction) = workload.config.fraction {
-        // As an option, so that the replay has it too.
+        // The memory fraction becomes a setting, so that the replay applies it too.
         let text = format!("{},per_process_memory_fraction:{fraction}", workload.config.settings);
         workload.settings = Settings::parse(text.trim_start_matches(',')).unwrap();
     }
@@ -36,7 +36,7 @@ fn as_traced(workload: &mut Workload) -> bool {
         match &operation {
             Operation::ResetPeak | Operation::ResetAccumulated => continue,
             Operation::Settings { value } if !allocated => {
-                // Keys before an error take effect.
+                // The keys before an invalid one take effect.
                 let _ = workload.settings.apply(value);
                 workload.config.settings.clone_from(value);
                 continue;
@@ -51,7 +51,7 @@ fn as_traced(workload: &mut Workload) -> bool {
     true
 }
 
-/// Replays every workload of a folder.
+/// Replays every workload in a folder.
 fn check(folder: &Path) -> Checked {
     let mut checked = Checked::default();
     let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -128,7 +128,7 @@ fn settings_are_ordered_by_reserved_memory() {
     assert_eq!(recorded["settings"], "");
     assert_eq!(recorded["peak_reserved_bytes"].as_i64().unwrap(), stats[0].reserved_bytes.all.peak);
 
-    // A device that is too small.
+    // A device with too little memory.
     let output = run(&["--set", "expandable_segments:True", "--capacity", "64MiB"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("64.0 MiB of memory") && text.contains("None of these settings fits"), "{text}");
@@ -169,8 +169,8 @@ fn trace_event(action: &str, address: u64, size: u64) -> Value {
     json!({"action": action, "addr": address, "size": size, "stream": 0, "time_us": 1, "frames": []})
 }
 
-/// Returns the events of `count` blocks of 6 MiB that are never freed, three in each segment of 20 MiB. The trace contains
-/// the events of `traced_segments` segments.
+/// Returns the events of `count` blocks of 6 MiB that are never freed, three in each segment of 20 MiB. The trace contains the
+/// allocations of only `traced_segments` segments.
 fn blocks(count: u64, traced_segments: u64) -> Vec<Value> {
     let mut events: Vec<_> = (0..traced_segments)
         .map(|n| trace_event("segment_alloc", (1 << 40) + n * (20 << 20), 20 << 20))
@@ -194,7 +194,7 @@ fn a_replay_that_does_not_reproduce_the_recording_gives_no_recommendation() {
     let why = "Under the defaults (the file does not name its settings) it reserves 280.0 MiB, the recording itself 20.0 MiB";
     assert!(text.contains(why) && text.contains("No recommendation"), "{text}");
     assert_eq!(value["reproduced_peak_reserved_bytes"], 280 << 20);
-    // Where both agree, there is a recommendation: expandable segments waste nothing at the ends of segments.
+    // If the replay reproduces the peak, there is a recommendation: expandable segments waste nothing at the ends of segments.
     let (text, value) = replay_report(&blocks(61, 21), &["--set", "", "--set", "expandable_segments:True"]);
     assert!(
         text.contains("Recommended: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (reserves "),
@@ -252,10 +252,10 @@ fn a_replay_without_a_caching_allocator_states_its_assumption() {
         "{text}"
     );
     assert_eq!(value["driver_calls"], true);
-    // Calls without frees, as under a caching allocator, are recognized too.
+    // A trace without frees, as under a caching allocator, is recognized too.
     let retained = events.iter().filter(|event| !event["action"].as_str().unwrap().contains("free")).cloned();
     assert_eq!(replay_report(&retained.collect::<Vec<_>>(), &[]).1["driver_calls"], true);
-    // PyTorch's allocator has several blocks in each segment.
+    // PyTorch's allocator places several blocks in each segment.
     assert_eq!(replay_report(&blocks(40, 2), &[]).1["driver_calls"], false);
 }
 

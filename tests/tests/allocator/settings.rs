@@ -1,4 +1,4 @@
-//! Settings without an effect here are still read, checked and reported as in PyTorch; and the sources of settings.
+//! Settings that have no effect in memtrack are still read, checked and reported as in PyTorch; and the sources of settings.
 
 use memtrack_core::allocator::{Reserve, Settings};
 use memtrack_tests::child;
@@ -14,7 +14,7 @@ fn every_key_is_read_and_reported() {
     let table: [(&str, &[(&str, Value)]); 13] = [
         ("pinned_max_round_threshold_mb:4", &[("max_round_threshold", json!(4 << 20))]),
         ("pinned_max_cached_size_mb:8", &[("max_cached_size", json!(8 << 20))]),
-        // As in PyTorch, a size out of range wraps around.
+        // As in PyTorch, an out-of-range size wraps around.
         ("pinned_max_cached_size_mb:18446744073709551615", &[("max_cached_size", json!(-(1 << 20)))]),
         ("pinned_reserve_segment_size_mb:16", &[]),
         ("pinned_free_catch_all:True", &[]),
@@ -65,7 +65,7 @@ fn invalid_values_are_refused_with_their_key() {
     }
 }
 
-/// Options that only CUDA has are read last: an error in one leaves the others in force, at any position.
+/// Options that only CUDA has are read last: an error in one leaves the other options in force, at any position.
 #[test]
 fn an_error_in_a_cuda_option_leaves_the_others_in_force() {
     let mut settings = Settings::default();
@@ -74,7 +74,7 @@ fn an_error_in_a_cuda_option_leaves_the_others_in_force() {
     assert_eq!((error.key(), error.kind()), ("expandable_segments_reserve_by_class", "RuntimeError"));
     assert_eq!(settings.options().max_split_size, 64 << 20);
     assert_eq!(settings.report().pinned_num_register_threads, 1);
-    // The size of large segments is read first.
+    // `large_segment_size_mb` is read first.
     let error = settings.apply("max_split_size_mb:30,large_segment_size_mb:40").unwrap_err();
     assert_eq!(error.text(), "CachingAllocator option max_split_size_mb too small, must be >= 40");
     assert_eq!(settings.options().max_non_split_rounding, 40 << 20);
@@ -110,7 +110,7 @@ fn the_first_variable_that_is_set_is_used() {
         ([Some(cuda), Some(hip), Some(any)], cuda),
         ([None, Some(hip), Some(any)], hip),
         ([None, None, Some(any)], any),
-        // An empty variable is set.
+        // A variable with an empty value counts as set.
         ([Some(""), Some(hip), Some(any)], ""),
         ([Some("no_such:1"), None, Some(any)], wrong),
     ] {

@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
-/// The snapshot lists the same events, segments and blocks as PyTorch's of the same run, in the same order.
+/// The snapshot lists the same events, segments and blocks as PyTorch's snapshot of the same run, in the same order.
 #[test]
 fn the_dumped_snapshot_has_pytorchs_structure() {
     let workload = oracle("allocator").join("pending-frees.workload.jsonl");
@@ -62,7 +62,7 @@ fn the_dumped_snapshot_has_pytorchs_structure() {
     }
 }
 
-/// The keys of dictionaries in order, with the types of their values, by the kind of dictionary.
+/// For each kind of dictionary, its keys in order, with the types of their values.
 type Shapes = BTreeMap<String, BTreeSet<String>>;
 
 struct Walk<'a> {
@@ -81,7 +81,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Adds the shape of a dictionary.
+    /// Adds a dictionary's shape to the shapes of its kind.
     fn add(&mut self, what: &str, value: Pickled) {
         let Pickled::Dict(id) = value else { panic!("{what} is {}", self.document.type_name(value)) };
         let entries = self.document.dict(id).entries.iter().map(|&(key, value)| {
@@ -104,7 +104,7 @@ impl Walk<'_> {
         self.document.list(id).to_vec()
     }
 
-    /// Adds the shapes of a dictionary's frames, and returns whether it has frames: `none` without the key.
+    /// Adds the shapes of a dictionary's frames. Returns `none` without the key `frames`, `empty` for an empty list, else `some`.
     fn frames(&mut self, of: Pickled) -> &'static str {
         let Pickled::Dict(id) = of else { panic!("frames are expected in a dictionary") };
         let Some(frames) = self.document.get(id, "frames") else { return "none" };
@@ -132,7 +132,7 @@ impl Walk<'_> {
         for event in events {
             let Pickled::Str(action) = self.get(event, "action") else { panic!("an action is a string") };
             let action = self.document.text(action);
-            // Where frames were requested, an event may still have none; only the key shows the request.
+            // If frames were requested, an event's list may still be empty; only the presence of the key shows the request.
             let frames = if self.frames(event) == "none" { "without" } else { "with" };
             self.add(&format!("{action} {frames} frames"), event);
         }
@@ -156,7 +156,7 @@ fn dump(stacks: Context, settings: &str, path: &Path) {
     let allocator = CachingAllocator::new([memory.clone()], &Settings::parse(settings).unwrap()).unwrap();
     allocator.record_memory_history(Some(&HistoryOptions::new().context(stacks)));
     let alloc = |size| allocator.caching_allocator_alloc(size, device, StreamId(0));
-    // A segment of one block keeps its stack.
+    // A segment that one block fills keeps its stack.
     let whole = alloc(30 * MIB).unwrap();
     let part = alloc(MIB / 2).unwrap();
     alloc(200 * MIB).unwrap_err();
@@ -170,13 +170,13 @@ fn dump(stacks: Context, settings: &str, path: &Path) {
     allocator.record_stream(pending, StreamId(1));
     allocator.caching_allocator_delete(pending).unwrap();
     let _live = alloc(20 * MIB).unwrap();
-    // Leaves an event.
+    // Taking a snapshot leaves an event, too.
     allocator.memory_snapshot();
     allocator.dump_snapshot(path).unwrap();
     allocator.caching_allocator_delete(part).unwrap();
 }
 
-/// Every dictionary has the keys of one that PyTorch 2.15 wrote, in the same order and with the same Python types.
+/// Every dictionary has the same keys as in a file that PyTorch 2.15 wrote, in the same order and with the same Python types.
 #[test]
 fn dumped_dictionaries_have_pytorchs_keys_and_types() {
     let mut genuine = Shapes::new();
@@ -185,7 +185,7 @@ fn dumped_dictionaries_have_pytorchs_keys_and_types() {
             genuine.entry(what).or_default().extend(more);
         }
     }
-    // The sample without stacks has few actions. Without frames, the other actions lack only the last key.
+    // The sample without stacks has few actions. In the other samples, removing the last key gives the shape without frames.
     for (what, with) in genuine.clone() {
         let Some(action) = what.strip_suffix(" with frames") else { continue };
         let without = with.iter().map(|shape| shape.strip_suffix(", frames: a list").unwrap().to_owned());
@@ -203,7 +203,7 @@ fn dumped_dictionaries_have_pytorchs_keys_and_types() {
                 let known = genuine.get(what).unwrap_or_else(|| panic!("{stacks:?}: PyTorch has no {what}"));
                 assert!(shapes.is_subset(known), "{stacks:?}: {what}:\n{shapes:#?}\n{known:#?}");
             }
-            // The key of frames is present only where the mode records stacks.
+            // The key `frames` is present only where the mode records stacks.
             let present = if stacks >= Context::Alloc { "with" } else { "without" };
             let absent = if stacks >= Context::Alloc { "without" } else { "with" };
             let segment_action = if settings.is_empty() { "segment_alloc" } else { "segment_map" };

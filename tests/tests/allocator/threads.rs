@@ -1,7 +1,7 @@
-//! Threads use one allocator at the same time: requests and frees on several devices, uses on other streams, pools,
-//! captures, releases, snapshots, histories, settings, limits, and a callback that frees blocks on demand. No block is
-//! allocated twice, nothing is lost, and no thread deadlocks: a thread holds one device's lock at a time, and takes the lock
-//! of the settings only before it.
+//! Several threads use one allocator concurrently: requests and frees on several devices, uses on other streams, pools, captures,
+//! releases, snapshots, histories, settings, limits, and a callback that frees blocks on demand. No block is allocated twice,
+//! nothing is lost, and no thread deadlocks: a thread holds one device's lock at a time, and acquires the lock of the settings
+//! only before a device's lock.
 
 use memtrack_core::allocator::{
     AllocatorError, Backend, CachingAllocator, Context, HistoryOptions, MemPool, MemPoolOptions, Settings,
@@ -32,7 +32,7 @@ struct World {
     freed_on_demand: AtomicU64,
 }
 
-/// A simple generator, one for each thread.
+/// A simple random number generator, one for each thread.
 struct Random(u64);
 
 impl Random {
@@ -55,7 +55,7 @@ impl World {
             freed_on_demand: AtomicU64::new(0),
         });
         let weak = Arc::downgrade(&world);
-        // Observers use the allocator while other threads do.
+        // The observer uses the allocator while other threads do.
         world.allocator.attach_out_of_memory_observer(move |error| {
             let Some(world) = weak.upgrade() else { return };
             assert!(world.allocator.statistics(error.facts.device).unwrap().num_ooms > 0);
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// Takes a live block of any thread.
+    /// Removes a live block of any thread from the list, and returns it.
     fn take(&self, random: &mut Random) -> Option<u64> {
         let mut live = self.live.lock().unwrap();
         let address = live.iter().nth(random.below(1 + live.len() as u64) as usize).copied()?;
@@ -89,17 +89,17 @@ impl World {
         Some(address)
     }
 
-    /// Frees a live block, or leaves it to the callback.
+    /// Frees a live block, or leaves it for the callback to free.
     fn free(&self, random: &mut Random) {
         let Some(address) = self.take(random) else { return };
         if random.below(8) == 0 {
             return self.unused.lock().unwrap().push(address);
         }
         self.allocator.free(address).unwrap();
-        // Another thread may have allocated the address by now; it is not freed again here.
+        // No second free is tried here: another thread may already have allocated the same address.
     }
 
-    /// Registers a callback that frees an unused block whenever the cache has no room.
+    /// Registers a callback that frees an unused block whenever the cache cannot serve a request.
     fn free_on_demand(self: &Arc<Self>) {
         let weak = Arc::downgrade(self);
         self.allocator.add_free_memory_callback(move || {
@@ -200,7 +200,7 @@ fn concurrent_operations_keep_the_allocator_consistent() {
             let mut random = Random(thread + 1);
             let mut pools = Vec::new();
             for step in 0..STEPS {
-                // The second half of the steps runs with a callback.
+                // The callback is registered halfway through the steps.
                 if (thread, step) == (0, STEPS / 2) {
                     world.free_on_demand();
                 }
@@ -212,7 +212,7 @@ fn concurrent_operations_keep_the_allocator_consistent() {
     }
     drop(done);
     for _ in 0..THREADS {
-        // A thread that panics drops its sender; one that deadlocks sends nothing.
+        // A thread that panics drops its sender without sending; a deadlocked thread sends nothing and keeps its sender.
         match finished.recv_timeout(HANG) {
             Ok(()) => {}
             Err(mpsc::RecvTimeoutError::Timeout) => panic!("a thread is deadlocked"),

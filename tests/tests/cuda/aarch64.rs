@@ -1,5 +1,5 @@
-//! The hook's aarch64 assembly, assembled with Debian's assembler (package binutils-aarch64-linux-gnu) where it was
-//! installed when the tests were built. The assembly has never been run.
+//! The hook's aarch64 assembly, assembled with Debian's assembler (package binutils-aarch64-linux-gnu) if that was installed when
+//! the tests were built. The assembly has never been run.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,7 @@ fn the_ends_for_aarch64_assemble() {
     assembles("memtrack-cli/preload/src/ends.rs", "before");
 }
 
-/// Assembles the naked function for aarch64 in `source`, which calls `called`.
+/// Assembles the naked aarch64 function in `source` that calls `called`.
 fn assembles(source: &str, called: &str) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(source);
     let source = std::fs::read_to_string(source).expect("the hook's source");

@@ -1,4 +1,4 @@
-//! A failed free changes nothing, and the second try succeeds. The test injects one failure into one function.
+//! A failed free changes nothing, and a second attempt succeeds. Each test injects one failure into one function.
 
 use crate::books::{assert_agrees_with_mock, events, live_and_segment_bytes, snapshot, start};
 use crate::client::{self, Answer, call};
@@ -11,7 +11,7 @@ use std::ffi::c_void;
 const SIZE: usize = 2 << 20;
 const FAILED: Answer = Err(700);
 
-/// `FAILING` names the failing function, or is `of a pool` for the free of a pool's segment.
+/// `FAILING` names the failing function; `of a pool` is the free of a segment in which a pool reported blocks.
 #[test]
 #[ignore = "is run by the test below"]
 fn failed_free() {
@@ -94,11 +94,11 @@ fn failed_free() {
     memtrack_core::stop();
 }
 
-/// Returns the newest reading's numbers of pools, opened handles and opened bytes, which are not the program's own memory.
+/// Returns the numbers of pools, opened handles and opened bytes in the newest reading; opened memory is not the program's own.
 fn outside(snapshot: &Snapshot) -> (u32, u32, u64) {
     let last = snapshot.driver.iter().find(|reading| reading.moment == ReadingMoment::Last);
     let last = last.expect("a snapshot takes one");
-    // Each device has a default pool.
+    // Each device has a default pool, which is not counted.
     (last.pools - 1, last.opened, last.opened_bytes)
 }
 
@@ -125,7 +125,7 @@ fn fails(free: impl Fn() -> Answer) {
     assert_eq!(outside(&before), outside(&after));
 }
 
-/// Opens memory as if it belonged to another process.
+/// Opens memory as if another process had allocated it.
 fn open(address: u64) -> u64 {
     #[repr(C)]
     #[derive(Clone, Copy)]
@@ -137,7 +137,7 @@ fn open(address: u64) -> u64 {
     opened
 }
 
-/// Allocates one of each kind of memory that belongs to a context.
+/// Allocates one block of each kind of memory that belongs to a context.
 fn fill(address: u64) {
     client::alloc(1000).expect("memory");
     client::host_alloc(2000).expect("memory");
@@ -189,7 +189,7 @@ fn release(handle: u64) -> Answer {
     call!(cuMemRelease(handle => u64))
 }
 
-/// Asserts that one call unmaps two created handles and an imported one together, or none of them, after an earlier unmap.
+/// After an earlier unmap, one call unmaps two created handles and an imported one; a failed call unmaps none of them.
 fn mappings() {
     let range = reserve(5);
     let (exported, mut imported, mut number) = (create(0), 0, 0_i32);
@@ -211,7 +211,7 @@ fn mappings() {
     assert_eq!(events(&end, DeviceId(0), Action::SegmentUnmap), 3);
 }
 
-/// Asserts that a handle that could not be released still identifies the device of its memory.
+/// Asserts that the device of a handle is still known after the handle could not be released.
 fn handle() {
     let (range, handle) = (reserve(2), create(1));
     assert_eq!(release(handle), FAILED);
@@ -224,7 +224,7 @@ fn handle() {
     assert_eq!(client::live_bytes(1), 0);
 }
 
-/// Asserts that a range that could not be freed is still one range, which a mapping fills.
+/// Asserts that a range that could not be freed is still one range, which one mapping fills.
 fn range() {
     let (range, handle) = (reserve(1), create(0));
     let free = || call!(cuMemAddressFree(range => u64, SIZE => usize));
@@ -240,7 +240,7 @@ fn range() {
     assert_agrees_with_mock(0);
 }
 
-/// Asserts that a pool that could not be destroyed is still queried, and that its device is known.
+/// Asserts that a pool that could not be destroyed is still queried, and that the pool's device is still known.
 fn pool() {
     let (properties, mut pool) = (client::properties(0), 0);
     call!(cuMemPoolCreate(&mut pool => *mut u64, properties.as_ptr().cast() => *const c_void))
@@ -255,7 +255,7 @@ fn pool() {
     assert_agrees_with_mock(0);
 }
 
-/// Every function that frees something, and the number of its calls before the one that fails.
+/// Every function that frees something, and the number of its successful calls before the one that fails.
 const FREES: [(&str, u32); 15] = [
     ("cuMemFree_v2", 1),
     ("cuMemFreeAsync", 0),

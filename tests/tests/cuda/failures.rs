@@ -7,7 +7,7 @@ use memtrack_tests::mock_cuda::run_ignored_test;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The test gives the device 1 MiB.
+/// The device has 1 MiB of memory.
 #[test]
 #[ignore = "is run by the test below"]
 fn out_of_memory() {
@@ -22,7 +22,7 @@ fn out_of_memory() {
     assert_eq!(client::alloc(1 << 20), Err(OUT_OF_MEMORY));
     assert_eq!(REQUESTED.load(Ordering::Relaxed), 1 << 20);
     assert_agrees_with_mock(0);
-    // An invalid call is not out of memory, and its out-parameter is not read.
+    // An invalid call is not recorded as out of memory, and its out-parameter is not read.
     let failed = call!(cuMemAlloc_v2(null_mut() => *mut u64, 8 => usize));
     assert!(failed.is_err_and(|code| code != OUT_OF_MEMORY));
     let mut garbage = 0xdead_beef_u64;

@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const SIZE: usize = 2 << 20;
 const DEVICE: DeviceId = DeviceId(0);
-/// Bytes that the child allocates and frees, and bytes that it keeps.
+/// The size of the block that the child allocates and frees, and of the block that it keeps.
 const FREED_IN_CHILD: usize = 222_222;
 const KEPT_IN_CHILD: usize = 123_456;
 const FORKS: u32 = 100;
 
-/// The driver's functions, resolved before the fork: `dlsym` takes the loader's lock, which a fork does not release.
+/// The driver's functions, resolved before the fork: `dlsym` takes the loader's lock, which may be held during the fork.
 struct Functions([*mut c_void; NAMES.len()]);
 
 const NAMES: [&str; 14] = [
@@ -50,8 +50,8 @@ impl Functions {
         self.0[index]
     }
 
-    /// Creates a pool, opens `shared` as another process would, maps memory, and frees everything except a block of the
-    /// pool, which it returns.
+    /// Creates a pool, opens `shared` as another process would, maps memory, and frees everything except one block of the pool,
+    /// which is returned.
     fn round(&self, shared: u64, bytes: usize) -> u64 {
         let properties = client::properties(0);
         let properties = properties.as_ptr().cast::<c_void>();
@@ -87,8 +87,8 @@ impl Functions {
     }
 }
 
-/// Records into a file, as each child does into its own file. Prints the children that ended with `exit`, whose files are
-/// complete.
+/// Records into a file; each child records into a separate file. Prints the process ids of the children that ended with `exit`,
+/// whose files are complete.
 #[test]
 #[ignore = "is run by the test below"]
 fn beside_busy_threads() {
@@ -107,14 +107,15 @@ fn beside_busy_threads() {
                 while !done.load(Ordering::Relaxed) {
                     functions.free(functions.round(shared, 5000));
                     if number == 0 {
-                        // A snapshot queries the pools.
+                        // A snapshot queries the driver's pools.
                         snapshot();
                     }
                 }
             });
         }
         for round in 0..FORKS {
-            // SAFETY: the child continues with this thread only; the test checks that the functions it calls are safe there.
+            // SAFETY: only this thread exists in the child; the test checks that the functions called there are safe after a
+            // fork.
             let child = match unsafe { libc::fork() } {
                 0 => in_the_child(&functions, shared, round),
                 child => child,
@@ -133,7 +134,7 @@ fn ends_with_exit(round: u32) -> bool {
     round.is_multiple_of(10)
 }
 
-/// Allocates in the child, and checks its recording. Exits with a status other than 0 after a panic.
+/// Allocates in the child, and checks the child's recording. Exits with a nonzero status after a panic.
 fn in_the_child(functions: &Functions, shared: u64, round: u32) -> ! {
     let work = || {
         // The child's recording does not contain the parent's allocations.
@@ -147,11 +148,11 @@ fn in_the_child(functions: &Functions, shared: u64, round: u32) -> ! {
     if ends_with_exit(round) {
         std::process::exit(code);
     }
-    // SAFETY: ends the process.
+    // SAFETY: `_exit` ends the process.
     unsafe { libc::_exit(code) }
 }
 
-/// Waits for a child, and fails when its status is not 0.
+/// Waits for a child, and exits with 1 if the child's status is not 0.
 fn wait(child: libc::pid_t) {
     let status = status_of(child);
     if status != 0 {

@@ -1,4 +1,4 @@
-//! The CUDA hook in a program that links memtrack, on the mock driver: each function that it wraps is tested.
+//! The CUDA hook in a program that links memtrack, on the mock driver: each function that the hook wraps is called.
 
 use crate::{lookups, readings, steps};
 use memtrack_tests::mock_cuda::run_ignored_test;

@@ -1,4 +1,4 @@
-//! The ways in which programs look up the driver's functions: each of them leads through the hook exactly once.
+//! The ways in which programs look up the driver's functions: each way leads through the hook exactly once.
 
 use crate::books::{assert_agrees_with_mock, events, snapshot, start};
 use crate::client::{self, call, call_at};
@@ -33,7 +33,7 @@ pub fn by_procedure() {
     call_at!(client::procedure(c"cuMemFree", 12080, 0), three => u64).expect("it succeeds");
     assert_agrees_with_mock(0);
 
-    // The first version of `cuGetProcAddress` finds the same functions, itself, and the second version.
+    // The first version of `cuGetProcAddress` finds the same functions; it also finds itself and the second version.
     assert_eq!(plain, client::procedure_v1(c"cuMemAlloc", 11040, 0));
     assert_eq!(per_thread, client::procedure_v1(c"cuMemAllocAsync", 11040, 2));
     assert_eq!(client::symbol("cuGetProcAddress"), client::procedure_v1(c"cuGetProcAddress", 11040, 0));
@@ -58,12 +58,12 @@ pub fn by_procedure() {
     memtrack_core::stop();
 }
 
-/// The test makes the driver allocate pitched memory by calling `cuMemAlloc_v2` through the hook, and sets 1 MiB of memory.
+/// The mock allocates pitched memory by calling `cuMemAlloc_v2` through the hook; its device has 1 MiB of memory.
 #[test]
 #[ignore = "is run by the test below"]
 fn nested() {
-    // The driver must resolve the same symbols as the process.
-    // SAFETY: a C string; the library may be opened at any time.
+    // Global scope: the driver must resolve the same symbols as the process.
+    // SAFETY: the name is a C string, and the library may be opened at any time.
     let everywhere = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     assert!(!everywhere.is_null());
     client::begin(0);
@@ -78,7 +78,7 @@ fn nested() {
     assert_agrees_with_mock(0);
     let count = |action| events(&snapshot(), DeviceId(0), action);
     assert_eq!((count(Action::SegmentAlloc), count(Action::Alloc), count(Action::Free)), (1, 1, 0));
-    // Out of memory is recorded once, and the thread's next call is a separate call.
+    // Running out of memory is recorded once, and the thread's next call is not nested.
     assert_eq!(pitched(1 << 20), Err(client::OUT_OF_MEMORY));
     assert_eq!(count(Action::Oom), 1);
     client::alloc(1000).expect("memory");
@@ -89,7 +89,7 @@ fn nested() {
     memtrack_core::stop();
 }
 
-/// The driver is opened after recording began, and frees of earlier blocks are unknown.
+/// The driver is opened after the recording began. Frees of blocks that were allocated before a session are unknown.
 #[test]
 #[ignore = "is run by the test below"]
 fn late() {

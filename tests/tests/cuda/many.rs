@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Duration;
 
-/// The test gives the mock two devices: each thread uses one of them, with its own stream.
+/// The mock has two devices: each thread uses one of them, with a separate stream.
 #[test]
 #[ignore = "is run by the test below"]
 fn several_devices() {
@@ -52,12 +52,12 @@ fn several_devices() {
         assert_eq!(events(snapshot, device, Action::Free), 800);
         let rows = snapshot.events.rows_of(device);
         let streams: HashSet<_> = rows.map(|row| snapshot.events.stream[row]).collect();
-        // The streams of two threads, and the default stream.
+        // The streams of the device's two threads, and the default stream.
         assert_eq!(streams.len(), 3);
     }
 }
 
-/// Calls `act` below `depth` more frames, as a framework would.
+/// Calls `act` under `depth` more stack frames, as a framework would.
 #[inline(never)]
 fn deep(depth: u32, act: &mut dyn FnMut()) {
     if depth == 0 {
@@ -68,8 +68,8 @@ fn deep(depth: u32, act: &mut dyn FnMut()) {
     black_box(depth);
 }
 
-/// Prints `hook backtrace`: the median processor time in nanoseconds that the hook adds to a call of the driver with stacks
-/// of 40 frames, and that it would add if `backtrace` captured them.
+/// Prints two medians of processor time per driver call, in nanoseconds, with stacks of 40 frames: the time that the hook adds,
+/// and the time that capturing the stacks with `backtrace` adds.
 #[test]
 #[ignore = "is run by the test below"]
 fn cost() {
@@ -77,12 +77,12 @@ fn cost() {
     client::begin(0);
     let alloc = client::symbol("cuMemAlloc_v2");
     let free = client::symbol("cuMemFree_v2");
-    // A pair is two calls.
+    // A pair of driver calls: an allocation and a free.
     let pair = |with_backtrace: bool| {
         for _ in 0..2 * u32::from(with_backtrace) {
             let mut frames = [0_u64; 256];
             let mut count = 0;
-            // SAFETY: only this thread's stack is walked, and nothing is resolved.
+            // SAFETY: only this thread's stack is walked, and no symbols are resolved.
             unsafe {
                 backtrace::trace_unsynchronized(|frame| {
                     if count < frames.len() {

@@ -1,4 +1,4 @@
-//! The mock driver against the real driver's documented behaviour: the mock's totals are the oracle of the tests that use it.
+//! The mock driver compared with the real driver's documented behaviour: other tests use the mock's totals as their oracle.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ struct Driver(usize);
 
 type Result<T = ()> = std::result::Result<T, i32>;
 
-/// Calls an entry by name with arguments of the driver's types.
+/// Calls a driver function by name, with arguments of the declared types.
 macro_rules! call {
     ($name:ident($($argument:expr => $kind:ty),*)) => {{
         // SAFETY: the types are those of the driver's own declaration.
@@ -54,13 +54,13 @@ impl Driver {
 }
 
 fn count(device: i32, kind: i32, what: i32) -> i64 {
-    // SAFETY: the mock declares it with this type.
+    // SAFETY: the mock declares the function with this type.
     let function: extern "C" fn(i32, i32, i32) -> i64 =
         unsafe { std::mem::transmute(driver().symbol("memtrack_mock_count")) };
     function(device, kind, what)
 }
 
-/// Creates a context and makes it current. Destroying the context frees only its own memory.
+/// Creates a context and makes it current. Destroying a context frees only the memory of that context.
 fn new_context(device: i32) -> *mut c_void {
     let mut context = null_mut();
     call!(cuInit(0 => u32)).unwrap();
@@ -221,7 +221,7 @@ fn every_known_function_is_exported() {
     for name in names.iter().copied().chain(called.iter().map(String::as_str)) {
         driver().symbol(name);
     }
-    // SAFETY: the mock declares it with this type, and returns a static C string.
+    // SAFETY: the mock declares the function with this type, and the function returns a static C string.
     let stubs = unsafe {
         let stubs: extern "C" fn() -> *const c_char =
             std::mem::transmute(driver().symbol("memtrack_mock_stubs"));
@@ -236,7 +236,7 @@ fn every_known_function_is_exported() {
     }
 }
 
-/// Returns the functions in cudarc's source, which `cargo metadata` locates.
+/// Returns the names of the driver functions in cudarc's source, which `cargo metadata` locates.
 fn names_of_cudarc() -> BTreeSet<String> {
     // Packages for other platforms may be missing on this machine.
     let output = nested::cargo_command()
@@ -264,8 +264,8 @@ fn names_of_cudarc() -> BTreeSet<String> {
         .collect()
 }
 
-/// Checks that calls of the mock are cheap, since benches on the mock measure memtrack. The limit is generous, because this
-/// build is unoptimised. The fastest of many rounds counts, which no other program has delayed.
+/// Checks that calls of the mock are cheap, since benches on the mock measure memtrack. The limit is generous, because this build
+/// is unoptimised. The fastest of many rounds is compared with the limit: no other program delayed that round.
 fn costs() {
     let context = new_context(0);
     const CALLS: u32 = 400;

@@ -1,5 +1,5 @@
-//! The mock driver aborts a program that frees memory while queued work uses it, and detects destroyed streams: errors that
-//! the real driver detects only at times.
+//! The mock driver aborts a program that frees memory while queued work uses it, and detects destroyed streams: errors that the
+//! real driver detects only sometimes.
 #![allow(unsafe_code)]
 
 use cudarc::driver::sys::{self, CUresult};
@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 const PAGE: u64 = 2 << 20;
 
-/// Runs a test below in its own process, which may fail.
+/// Runs one of the tests below in a separate process, which may fail.
 fn run(test: impl Fn()) -> Output {
     let drivers = mock_cuda::driver_dir();
     mock_cuda::find_driver(&mut child::this_program(test), drivers.path()).output().unwrap()
 }
 
-/// Maps a page, and queues work that fills it on a stream.
+/// Maps a page, and queues work on a stream that fills part of the page.
 fn a_page_in_use() -> (CudaMemory, u64, Arc<CudaStream>) {
     let context = CudaContext::new(0).unwrap();
     let stream = context.new_stream().unwrap();
@@ -80,7 +80,7 @@ fn every_way_to_wait() {
         |stream| stream.synchronize().unwrap(),
         |stream| stream.context().synchronize().unwrap(),
         |stream| stream.record_event(None).unwrap().synchronize().unwrap(),
-        // Through another stream that waits for it.
+        // Waits through another stream that joins this one.
         |stream| {
             let other = stream.context().new_stream().unwrap();
             other.join(stream).unwrap();
@@ -97,7 +97,7 @@ fn every_way_to_wait() {
         memory.unmap(address, PAGE, PAGE).unwrap();
         memory.unreserve(address, 4 * PAGE).unwrap();
     }
-    // Work that uses other memory does not matter.
+    // Work that uses other memory does not prevent an unmap.
     let (memory, address, _stream) = a_page_in_use();
     memory.map(address + PAGE, PAGE, PAGE).unwrap();
     memory.unmap(address + PAGE, PAGE, PAGE).unwrap();

@@ -1,4 +1,4 @@
-//! Pools on top of the driver: their segments are the driver's allocations, and their blocks are those that they report.
+//! Pools on top of the driver: their segments are the driver's allocations, and their blocks are those that the pools report.
 
 use crate::books::{events, live_and_segment_bytes, snapshot, start};
 use crate::{client, pool_blocks};
@@ -9,7 +9,7 @@ use memtrack_tests::mock_cuda::run_ignored_test;
 const DEVICE: DeviceId = DeviceId(0);
 const SEGMENT: u64 = 20 << 20;
 
-/// Segments that a pool reports too, as memtrack's allocator does, count once.
+/// A segment that a pool reports in addition to the driver, as memtrack's allocator does, counts once.
 #[test]
 #[ignore = "is run by the test below"]
 fn segments() {

@@ -1,5 +1,5 @@
-//! Programs on the mock driver with the hook linked in. They assert after every step that memtrack's totals equal the
-//! driver's. The tests here vary how programs are built and find the driver, and check the recordings.
+//! Programs on the mock driver with the hook linked in. After every step, they assert that memtrack's totals equal the driver's.
+//! These tests vary how the programs are built and how they find the driver, and check the recordings.
 
 use memtrack_core::By;
 use memtrack_core::analysis::top::top;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Builds `cudarc_loaded` with one of its profiles, and returns the executable.
+/// Builds `cudarc_loaded` with one of its cargo profiles, and returns the executable.
 fn loaded(profile: &str) -> PathBuf {
     nested::cargo("cudarc_loaded", &["build", "--profile", profile], &[]);
     nested::target_folder("cudarc_loaded").join(profile).join("cudarc_loaded")
@@ -48,7 +48,7 @@ fn run_any(program: &Path, environment: &[(&str, &str)]) -> (Snapshot, Value, Te
     (snapshot, summary, folder)
 }
 
-/// Asserts that every allocation of a size has a function on its stack, and the name of its operator.
+/// Asserts that every allocation of this size has the function on its stack, and has this operator name.
 fn assert_made_by(snapshot: &Snapshot, size: u64, function: &str, operator: Option<&str>) {
     let mut symbols = Symbolizer::of(snapshot);
     let mut found = 0;
@@ -91,7 +91,7 @@ fn a_program_whose_driver_cudarc_loads_is_recorded() {
     assert_named(&snapshot, "cudarc_loaded");
 }
 
-/// With candle's features, cudarc links the driver and other libraries, which are empty here.
+/// With the features that candle enables, cudarc links the driver and other libraries; the other libraries are empty here.
 #[test]
 fn a_program_linked_as_by_candle_is_recorded() {
     let folder = mock_cuda::driver_dir();
@@ -100,14 +100,14 @@ fn a_program_linked_as_by_candle_is_recorded() {
         cc.args(["-shared", "-x", "c", "/dev/null", "-o"]).arg(folder.path().join(format!("lib{name}.so")));
         child::ends_well(&mut cc);
     }
-    // The linker reads this variable and cargo does not, so that another folder causes no rebuild.
+    // The linker reads this variable and cargo does not, so that a different folder causes no rebuild.
     let program =
         nested::member("cudarc_linked", "link", &[("LIBRARY_PATH", folder.path().to_str().unwrap())]);
     let (snapshot, _folder) = run(&program, &[]);
     assert_named(&snapshot, "cudarc_linked");
 }
 
-/// Asserts the names from scopes. Functions have no names without symbols, or may be inlined.
+/// Asserts operator names from scopes only: functions have no names without symbols, and may be inlined.
 fn assert_scoped(snapshot: &Snapshot) {
     let of_scores = snapshot
         .events
@@ -157,8 +157,8 @@ fn a_program_built_for_shipping_is_recorded() {
     assert_scoped(&snapshot);
 }
 
-/// Burn's runtime obtains pages from the driver and allocates buffers in them: the pages are segments. Its client is never
-/// dropped, so its pages are live at the end, both in the driver and in the recording.
+/// Burn's runtime obtains pages from the driver and allocates buffers in them: the pages are segments. The runtime's client is
+/// never dropped, so the pages are live at the end, both in the driver and in the recording.
 #[test]
 #[ignore = "builds cubecl: minutes"]
 fn cubecl_pages_are_segments() {
@@ -176,7 +176,7 @@ fn cubecl_pages_are_segments() {
     assert_eq!([live(DeviceId(0)), live(DeviceId::PINNED)], driver.map(|bytes| bytes.as_u64().unwrap()));
     assert!(live(DeviceId(0)) > 600_000_000);
 
-    // The stack contains cubecl's functions, on its own thread or the caller's.
+    // Each stack contains functions of cubecl, whether on cubecl's thread or on the caller's.
     let mut symbols = Symbolizer::of(&snapshot);
     let pages = snapshot.segments.iter().filter(|segment| segment.device == DeviceId(0));
     for page in pages {
@@ -185,8 +185,8 @@ fn cubecl_pages_are_segments() {
     }
 }
 
-/// The program of `tests/gpu/check.sh`. Its results on a GPU cannot be tested here, but that it runs and that memtrack's
-/// totals are correct can.
+/// The program of `tests/gpu/check.sh`. Its results on a GPU cannot be tested here; but this test checks that it runs, and that
+/// memtrack's totals are correct.
 #[test]
 fn the_gpu_check_runs_on_the_mock() {
     let drivers = mock_cuda::driver_dir();

@@ -1,4 +1,4 @@
-//! The driver's readings in the recording: every part against the mock's settings and its pools' counters.
+//! The driver readings in the recording: each part compared with the mock's settings and with the counters of the pools.
 
 use crate::books::{assert_agrees_with_mock, live_and_segment_bytes, snapshot, start};
 use crate::client::{self, OUT_OF_MEMORY, call};
@@ -11,10 +11,10 @@ use memtrack_tests::time;
 use std::ffi::c_void;
 use std::time::Instant;
 
-/// The bytes that other processes and each context use, as the tests set them in the mock.
+/// The bytes that other processes use, and the bytes that each context uses, as the tests configure them in the mock.
 const OTHERS: u64 = 1 << 30;
 const CONTEXT: u64 = 300 << 20;
-/// The step by which the mock's pools grow.
+/// The granularity in which the mock's pools grow.
 const CHUNK: u64 = 32 << 20;
 const MIB: u64 = 1 << 20;
 
@@ -23,14 +23,14 @@ fn reading(snapshot: &Snapshot, moment: ReadingMoment) -> DriverReading {
     *snapshot.driver.iter().find(|reading| reading.moment == moment).expect("there is one")
 }
 
-/// Takes a snapshot, and returns its newest reading: used, tracked, cached and untracked bytes.
+/// Takes a snapshot, and returns the newest reading in it: used, tracked, cached and untracked bytes.
 #[track_caller]
 fn parts() -> [u64; 4] {
     let now = reading(&snapshot(), ReadingMoment::Last);
     [now.used_bytes(), now.tracked_bytes, now.cached_bytes(), now.untracked_bytes()]
 }
 
-/// Returns an attribute of a pool from the driver.
+/// Queries an attribute of a pool from the driver.
 fn attribute(pool: u64, number: i32) -> u64 {
     let mut value = 0_u64;
     call!(cuMemPoolGetAttribute(pool => u64, number => i32, (&raw mut value).cast() => *mut c_void))
@@ -38,14 +38,14 @@ fn attribute(pool: u64, number: i32) -> u64 {
     value
 }
 
-/// Every part of the device's used memory, while the program allocates and frees.
+/// Every part of the device's used memory is read while the program allocates and frees.
 #[test]
 #[ignore = "is run by the test below"]
 fn every_part() {
     let context = client::begin(0);
     let old = client::alloc(7 * MIB as usize).expect("memory");
     start();
-    // Earlier allocations are untracked: they may belong to another process.
+    // Memory allocated before the recording is untracked: it may belong to another process.
     let base = OTHERS + CONTEXT + 7 * MIB;
     assert_eq!(parts(), [base, 0, 0, base]);
     let plain = client::alloc(10 * MIB as usize).expect("memory");
@@ -63,7 +63,7 @@ fn every_part() {
     assert_eq!(parts(), [base + 10 * MIB + 2 * CHUNK, 18 * MIB, 2 * CHUNK - 8 * MIB, base]);
     client::free_async(pooled, stream).expect("it succeeds");
 
-    // The pools' counters distinguish a leak from a cache: they contain the bytes in use.
+    // The pools' counters include the bytes in use, which distinguish a leak from a cache.
     let now = snapshot();
     let last = reading(&now, ReadingMoment::Last);
     let mut default = 0;
@@ -74,7 +74,7 @@ fn every_part() {
     assert_eq!((last.pool_used_bytes, last.pool_used_peak_bytes), (both(7), both(8)));
     assert_eq!((last.pool_used_bytes, last.pool_used_peak_bytes), (3 * MIB, 8 * MIB));
 
-    // PyTorch's format keeps the reading.
+    // A conversion to PyTorch's format keeps the reading.
     let converted = now.as_pytorch(&mut Symbolizer::of(&now));
     let of_file = reading(&converted, ReadingMoment::Last);
     assert_eq!(DriverReading { ticks: last.ticks, ..of_file }, last);
@@ -88,7 +88,7 @@ fn every_part() {
     client::free(old).expect("it succeeds");
     assert_agrees_with_mock(0);
 
-    // A thread without a context queries nothing, and the capture mode is unchanged.
+    // On a thread without a context, the driver is not queried, and the capture mode is unchanged.
     let mut mode = 0;
     call!(cuThreadExchangeStreamCaptureMode(&mut mode => *mut i32)).expect("it is known");
     assert_eq!(mode, 0);
@@ -97,7 +97,7 @@ fn every_part() {
     assert_eq!(before, reading(&snapshot(), ReadingMoment::Last));
     call!(cuCtxSetCurrent(context => u64)).expect("it can be current");
 
-    // The release of the context is the last moment for a reading.
+    // The release of the context is the last opportunity for a reading.
     call!(cuDevicePrimaryCtxRelease_v2(0 => i32)).expect("it is retained");
     let recording = memtrack_core::stop();
     let end = recording.snapshot();
@@ -107,7 +107,7 @@ fn every_part() {
     assert_eq!(reading(end, ReadingMoment::Fullest).used_bytes(), base + 10 * MIB + 2 * CHUNK);
 }
 
-/// The test gives the device 1 GiB and 512 MiB, most of which other processes use.
+/// The device has 1.5 GiB of memory, most of which other processes use.
 #[test]
 #[ignore = "is run by the test below"]
 fn at_out_of_memory() {
@@ -123,7 +123,7 @@ fn at_out_of_memory() {
     assert_eq!(reading(recording.snapshot(), ReadingMoment::Last).tracked_bytes, 0);
 }
 
-/// Many allocations cause few readings: the test counts the driver's calls. Prints the wall time and the processor time of
+/// Many allocations cause few readings: the test counts the calls of the driver. Prints the wall time and the processor time of
 /// the allocations in nanoseconds.
 #[test]
 #[ignore = "is run by the test below"]
@@ -139,7 +139,7 @@ fn few_readings() {
     memtrack_core::stop();
 }
 
-/// Memory of other processes is reported, and counts only there.
+/// Memory of other processes is counted as opened memory, and nowhere else.
 #[test]
 #[ignore = "is run by the test below"]
 pub fn opened() {
@@ -162,7 +162,7 @@ pub fn opened() {
     assert_agrees_with_mock(0);
     assert_eq!(opened(&snapshot()), (1, 3 * SIZE as u64));
 
-    // The other way: physical memory that is imported, and mapped next to the program's own.
+    // Another way to share: physical memory that is imported, and mapped next to the program's own.
     let properties = client::properties(0);
     let (mut range, mut exported, mut imported, mut number) = (0, 0, 0, 0_i32);
     call!(cuMemAddressReserve(&mut range => *mut u64, 2 * SIZE => usize, 0 => usize, 0 => u64, 0 => u64))
@@ -207,7 +207,7 @@ fn agree_after_release(exported: u64, imported: u64) {
     assert_agrees_with_mock(0);
 }
 
-/// The mock's settings for the bytes that other processes and each context use.
+/// The mock's settings for the bytes that other processes use, and for the bytes that each context uses.
 const UNTRACKED: [(&str, &str); 2] =
     [("MEMTRACK_MOCK_OTHER_BYTES", "1073741824"), ("MEMTRACK_MOCK_CONTEXT_BYTES", "314572800")];
 
@@ -230,8 +230,8 @@ fn the_driver_is_queried_rarely() {
     let count = |name: &str| trace.lines().filter(|line| *line == format!("{name} 0")).count();
     let (allocations, readings) = (count("cuMemAlloc_v2"), count("cuMemGetInfo_v2"));
     assert_eq!(allocations, 100_000);
-    // Readings take a bounded share of the wall time. On a busy machine the calls get less of that time, and readings are
-    // slower. On an idle machine there are fewer than 2,000 readings.
+    // Readings take a bounded share of the wall time. On a busy machine, the calls get less of that time, and readings are
+    // slower. On an idle machine, there are fewer than 2,000 readings.
     let allowed = allocations as u128 * wall_ns.max(cpu_ns) / cpu_ns;
     assert!(readings > 1 && readings as u128 * 5 < allowed, "{readings} readings, {text}");
     assert_eq!(count("cuThreadExchangeStreamCaptureMode"), 2 * readings);

@@ -1,4 +1,4 @@
-//! Very many calls from two threads: no event is lost, none is out of order, and memory is bounded.
+//! Very many calls from two threads: no event is lost, none is out of order, and memtrack's memory is bounded.
 
 use crate::client;
 use memtrack_core::event::{Action, Event};
@@ -9,14 +9,14 @@ use memtrack_tests::mock_cuda::run_ignored_test;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Events that the ring holds: 5 MB.
+/// The number of events in the ring, which take 5 MB.
 const RING_EVENTS: u64 = 100_000;
 
-/// The maximum growth of the resident set between the first tenth of the calls and the last. A leak of one event in seven
-/// would exceed it in the test of a million.
+/// The maximum growth of the resident set after the first tenth of the calls. With a million allocations, a leak of one event in
+/// seven would exceed it.
 const MOST_GROWTH_BYTES: u64 = 24 << 20;
 
-/// Makes `count` allocations and as many frees on each thread, streamed to a file.
+/// Makes `count` allocations and as many frees on each of two threads, streamed to a file.
 #[test]
 #[ignore = "is run by the test below"]
 fn from_two_threads() {
@@ -61,7 +61,7 @@ fn from_two_threads() {
     assert!(report.complete);
     assert_eq!(streamed.events.len() as u64, 8 * count);
     assert_in_order(&streamed);
-    // The ring holds the newest of them.
+    // The ring holds the newest of the streamed events.
     let first = streamed.events.len() - kept.events.len();
     // The order of two threads' events at the same tick is unspecified.
     let newest = streamed.events.iter().skip(first);
@@ -92,7 +92,7 @@ fn allocate_and_free(count: u64) {
     }
 }
 
-/// Asserts that the events of each address are in turn a segment's, a block's, its free and the segment's, at increasing ticks.
+/// Asserts that each address has cycles of segment allocation, allocation, free and segment free, at increasing ticks.
 fn assert_in_order(snapshot: &Snapshot) {
     const TURNS: [Action; 4] = [Action::SegmentAlloc, Action::Alloc, Action::Free, Action::SegmentFree];
     let mut addresses: HashMap<u64, (usize, u64)> = HashMap::new();
@@ -107,7 +107,7 @@ fn assert_in_order(snapshot: &Snapshot) {
     assert!(addresses.values().all(|(turn, _)| turn % 4 == 0), "everything was freed");
 }
 
-/// Returns the largest resident set that is seen while `act` runs.
+/// Returns the largest resident set that is sampled while `act` runs.
 fn most_resident_bytes_while(act: impl FnOnce() + Send) -> u64 {
     std::thread::scope(|threads| {
         let acting = threads.spawn(act);
@@ -127,7 +127,7 @@ fn resident_bytes() -> u64 {
     pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
 }
 
-/// `MEMTRACK_SOAK=10000000` makes it ten million, which a release build does in a minute.
+/// `MEMTRACK_SOAK=10000000` makes ten million allocations instead of one million, a minute's work for a release build.
 #[test]
 fn a_soak_from_two_threads_loses_nothing() {
     let count = std::env::var("MEMTRACK_SOAK").unwrap_or_else(|_| "1000000".to_owned());

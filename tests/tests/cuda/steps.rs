@@ -1,4 +1,4 @@
-//! One thread, one device: after every call the recording agrees with the driver's totals.
+//! One thread, one device: after every call, the recording agrees with the driver's totals.
 
 use crate::books::{assert_agrees_with_mock, events, live_and_segment_bytes, snapshot, start};
 use crate::client::{self, call};
@@ -96,7 +96,7 @@ fn the_function_that_frees(address: u64) {
     client::free(address).expect("it succeeds");
 }
 
-/// Stacks and scopes name the caller.
+/// The stack and the scope of a block name the caller.
 #[test]
 #[ignore = "is run by the test below"]
 fn stacks() {

@@ -39,7 +39,7 @@ fn recorded(context: Context) -> Snapshot {
     memtrack_core::stop().snapshot().clone()
 }
 
-/// Returns the function of this test that a stack names, or `None` for an empty stack.
+/// Returns the function of this test that is on a stack, or `None` for an empty stack.
 fn function_of(snapshot: &Snapshot, stack: StackId, symbolizer: &mut Symbolizer) -> Option<&'static str> {
     let names: Vec<String> = snapshot
         .stacks
@@ -69,7 +69,7 @@ fn the_context_selects_the_recorded_stacks() {
         (Context::All, allocates, allocates, frees, grows),
     ] {
         let snapshot = recorded(context);
-        // Reading the binary takes most of the time.
+        // All events share one symbolizer: reading the binary takes most of the time.
         let symbolizer = &mut Symbolizer::new(&snapshot.modules);
         assert_eq!((snapshot.events.len(), snapshot.blocks.len()), (7, 1));
         for event in snapshot.events.iter() {

@@ -12,7 +12,7 @@ use std::path::Path;
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
 
-/// Runs a scenario in a folder, whose path is its argument; returns its stdout and stderr.
+/// Runs a scenario in a folder whose path is the scenario's argument; returns stdout and stderr.
 fn run_in(folder: &Path, scenario: &str) -> (String, String) {
     let output = run_well(CHILD, &[scenario, folder.to_str().unwrap()], folder);
     (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())

@@ -13,7 +13,7 @@ use std::process::Command;
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
 
-/// Runs a program that ends in the given way; returns its recording, whether that is complete, its exit code and its stderr.
+/// Runs a program that ends in the given way; returns its recording, whether the recording is complete, exit code and stderr.
 fn ended(how: &str) -> (Snapshot, bool, Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.memtrack");
@@ -37,7 +37,7 @@ fn the_recording_has_every_event_after_every_kind_of_exit() {
         for how in [how.to_owned(), format!("stream_{how}")] {
             let (snapshot, complete, ended_with, stderr) = ended(&how);
             assert_eq!(ended_with, code, "{how}: {stderr}");
-            // A stream that ends with a panic is reported as incomplete, but contains every event.
+            // After an abort, a stream is reported as incomplete, but has every event: the earlier panic wrote them.
             assert_eq!(complete, how != "stream_abort", "{how}");
             let device = replay(&snapshot, DeviceId(0));
             assert_eq!(device.live.len(), 5000, "{how}");
@@ -62,13 +62,13 @@ fn a_missing_folder_is_reported_and_the_program_continues() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("could not be written") && stderr.contains("No such file"), "{stderr}");
     assert!(stderr.contains("no/such/folder/a.memtrack"), "{stderr}");
-    // Starting a stream fails at once.
+    // With a stream, the start fails at once.
     let output = run(CHILD, &["end", "stream_missing_folder", "no/such/folder/a.memtrack"], folder.path());
     assert!(!output.status.success());
 }
 
-/// This does not depend on when the writing thread is scheduled: full chunks wait for it in a queue, and a thread that finds
-/// the queue full waits too.
+/// The limit does not depend on when the writing thread is scheduled: full chunks wait for it in a queue, and a thread that finds
+/// the queue full waits, too.
 #[test]
 fn a_killed_program_loses_at_most_the_queue_and_two_chunks_of_each_thread() {
     const THREADS: u64 = 3;
@@ -83,11 +83,11 @@ fn a_killed_program_loses_at_most_the_queue_and_two_chunks_of_each_thread() {
     };
     for round in 0..4_u64 {
         let _ = fs::remove_file(&progress);
-        // An unfinished file would not be replaced.
+        // An unfinished file would not be replaced by the next run.
         let _ = fs::remove_file(&path);
         let arguments = ["stream_until_killed", path.to_str().unwrap(), progress.to_str().unwrap()];
         let mut child = start(CHILD, &arguments, folder.path());
-        // At a different point each time; in the last round, more is recorded than may be lost.
+        // The program is killed at a different point each time; in the last round, it records more than may be lost.
         let enough = 5000 + round * 5 * MOST_LOST / 12;
         wait_for("enough is recorded", || recorded(&progress).iter().sum::<u64>() >= enough);
         child.kill().unwrap();
@@ -109,7 +109,7 @@ fn a_killed_program_loses_at_most_the_queue_and_two_chunks_of_each_thread() {
     }
 }
 
-/// Partly filled chunks are written too, twice a second where the writing thread is scheduled in time.
+/// Partly filled chunks are written, too: twice a second if the writing thread is scheduled in time.
 #[test]
 fn recorded_events_are_written_while_the_program_is_idle() {
     let folder = tempfile::tempdir().unwrap();
@@ -145,8 +145,8 @@ fn caught_panics_write_the_recording_rarely_but_the_last_one_does() {
     let output = run(CHILD, &["many_panics", path.to_str().unwrap()], folder.path());
     assert_eq!(output.status.code(), None, "it aborts");
     let files: usize = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
-    // Writing may take a fiftieth of the time. A busy machine may delay the program between two panics for fifty times as long
-    // as a write takes, but not between every two.
+    // Writing may take a fiftieth of the time. A busy machine may delay the program between two panics for fifty times as long as
+    // a write takes, but not between every pair of panics.
     assert!(files <= 10, "{files} files");
     let (snapshot, report) = Snapshot::load(&path).unwrap();
     assert!(report.complete && snapshot.blocks.iter().any(|block| block.size_bytes == 777));
@@ -157,7 +157,7 @@ fn a_second_session_starts_without_live_blocks() {
     run_well(CHILD, &["restart"], Path::new("."));
 }
 
-/// Starts and stops monitors in this program, which has no event source.
+/// Starts and stops monitors in this test program, which has no event source.
 fn monitors(options: &Options) {
     for _ in 0..3 {
         memtrack_core::start_monitor_with(options).expect("nothing is streamed");
@@ -204,7 +204,7 @@ fn reports_devices_out_of_range() {
     drop(memtrack_core::stop());
 }
 
-/// A hook prints nothing: the program may hold a lock that the reader of its messages waits for.
+/// Hooks print nothing, because the program may hold a lock that the reader of its stderr waits for.
 #[test]
 fn a_device_that_is_not_recorded_is_reported_at_the_end() {
     let output = this_program(reports_devices_out_of_range).output().unwrap();

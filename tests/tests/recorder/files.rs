@@ -1,4 +1,4 @@
-//! The recorder writes only to its own file, and a program survives the errors of its stream.
+//! The recorder writes only to its own file, and errors of the stream do not end the program.
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
 
-/// Runs a scenario that waits after it has printed `words` on stderr, and lets it end; returns its stderr and its output.
+/// Runs a scenario that prints `words` on stderr and then waits, and lets it end; returns its stderr and its output.
 fn run_until(arguments: &[&str], words: &str, folder: &Path) -> (String, Output) {
     let mut command = Command::new(CHILD);
     command.args(arguments).current_dir(folder);
@@ -19,7 +19,7 @@ fn run_until(arguments: &[&str], words: &str, folder: &Path) -> (String, Output)
     let mut child = command.spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut text = String::new();
-    // The scenario ends by itself when it waits too long.
+    // The scenario ends by itself if it waits too long.
     while !text.contains(words) && stderr.read_line(&mut text).unwrap() > 0 {}
     drop(child.stdin.take());
     stderr.read_to_string(&mut text).unwrap();
@@ -71,14 +71,14 @@ fn only_the_first_caught_panic_waits_a_second_for_a_stalled_disk() {
     let text = String::from_utf8(output.stdout).unwrap();
     let times_ms: Vec<u64> = text.lines().map(|line| line.parse().unwrap()).collect();
     let (first, others) = times_ms.split_first().unwrap();
-    // The first waits for the full time, or nothing was stalled. If the others waited too, none of them could be faster.
+    // The first panic waits for the full time, or nothing was stalled. If the other panics waited too, none could be faster.
     assert!(*first >= 1000 && others.iter().any(|time| *time < 1000), "{times_ms:?} ms");
 }
 
 #[test]
 fn only_100_forked_processes_leave_files_and_the_others_are_counted() {
     let folder = tempfile::tempdir().unwrap();
-    // The path is relative: the children change to another folder.
+    // The path is relative: the children change their working directory.
     let output = run_well(CHILD, &["fork_many", "a.memtrack"], folder.path());
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("10 forked processes left no recording: only the first 100"), "{stderr}");
@@ -98,7 +98,7 @@ fn a_message_neither_ends_nor_blocks_a_program_whose_stderr_is_not_read() {
 fn every_message_is_printed_by_one_function() {
     let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../memtrack-core");
     let packages = fs::read_dir(&core).unwrap().map(|entry| entry.unwrap().path());
-    // The fuzzers and benchmarks are separate programs.
+    // Fuzzers and benchmarks are separate programs, and are not checked.
     let packages = packages.filter(|path| path.join("Cargo.toml").is_file() && !path.ends_with("fuzz"));
     let mut folders: Vec<_> = packages.chain([core.clone()]).map(|package| package.join("src")).collect();
     let mut seen = 0;
@@ -116,7 +116,7 @@ fn every_message_is_printed_by_one_function() {
             let code = code.take_while(|line| !line.starts_with("#[cfg(test)]"));
             let direct: Vec<&str> =
                 code.filter(|line| printers.iter().any(|printer| line.contains(printer))).collect();
-            // libtest captures only what is printed by the macros.
+            // libtest captures only the output of the print macros.
             let of_tests =
                 ["testing/limits.rs", "accounts/printing.rs"].iter().any(|file| path.ends_with(file));
             let may_print = path.ends_with("message.rs") || of_tests;

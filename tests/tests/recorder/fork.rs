@@ -1,4 +1,4 @@
-//! Forked children record into their own files, with empty tables, and never wait for a thread that they do not have.
+//! Forked children record into separate files, start with empty tables, and never wait for a thread that only the parent has.
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
@@ -15,8 +15,8 @@ fn events_of(snapshot: &Snapshot, size_bytes: u64) -> usize {
     snapshot.events.size_bytes.iter().filter(|&&size| size == size_bytes).count()
 }
 
-/// Runs the scenario with the recording `a.memtrack`; returns the parent's recording, that of the child whose process id it
-/// prints, and whether the latter is complete.
+/// Runs the scenario with the recording `a.memtrack`; returns the parent's recording, the recording of the child whose process id
+/// the scenario prints, and whether the child's recording is complete.
 fn recordings(scenario: &str, folder: &Path) -> (Snapshot, Snapshot, bool) {
     let path = folder.join("a.memtrack");
     let output = run_well(CHILD, &[scenario, path.to_str().unwrap()], folder);
@@ -48,7 +48,7 @@ fn sums_of_scopes_start_at_zero_in_a_child() {
         let inside = rows.filter(|row| snapshot.scopes.place(row.scope).module_path() == "around");
         inside.map(|row| row.allocated_bytes).sum::<u64>()
     };
-    // Both entered the scope before the fork. The program's other allocations there are small.
+    // Parent and child both entered the scope before the fork. The program's other allocations in the scope are small.
     let (parent, child) = (around(&parent), around(&child));
     assert!((2 * OF_PARENT..2 * OF_PARENT + 50_000).contains(&parent), "{parent}");
     assert!((OF_CHILD..OF_CHILD + 50_000).contains(&child), "{child}");

@@ -1,5 +1,5 @@
-//! The report "who holds" that a program prints when memory runs out, at a dump and at its end. It is printed even if the
-//! program is killed afterwards, and does no harm.
+//! The "who holds" report that a program prints when memory runs out, at a dump and at the program's end. It is printed even if
+//! the program is killed afterwards, and does not disturb the program.
 
 use memtrack_core::event::Action;
 use memtrack_core::snapshot::pytorch::LoadOptions;
@@ -13,7 +13,7 @@ use std::time::Instant;
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
 
-/// Runs a scenario whose text depends on the halfway point of its recording, until a run is not delayed there.
+/// Runs a scenario whose output depends on its recording's halfway point, and repeats a run that was delayed there.
 fn run_in_halves(arguments: &[&str], folder: &Path) -> Output {
     let start = Instant::now();
     let mut pause_ms = 400;
@@ -30,7 +30,7 @@ fn run_in_halves(arguments: &[&str], folder: &Path) -> Output {
     }
 }
 
-/// Returns a scenario's stderr without times and lines, which differ between runs.
+/// Returns a scenario's stderr without times and line numbers, which differ between runs.
 fn messages(output: &Output) -> String {
     plain(&String::from_utf8_lossy(&output.stderr))
 }
@@ -158,7 +158,7 @@ fn a_failed_heap_allocation_prints_who_holds_the_heap() {
                  forward)\n";
     assert!(text.starts_with(begin), "{text}");
     assert!(text.contains("not recorded: at least ") && text.contains(" resident (code, stacks"), "{text}");
-    // On a stack too small to name functions, scopes are named.
+    // If the stack is too small for naming functions, scopes are named instead.
     assert!(text.contains("memtrack: there is too little room to say by which lines"), "{text}");
     assert!(text.contains("memtrack:   120.0 MiB in service.load\n"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! The host heap's numbers: exact ones equal a counting allocator's to the byte, sampled ones are unbiased.
+//! The totals of the host heap: exact totals equal those of a counting allocator to the byte, and sampled totals are unbiased.
 
 use memtrack_tests::child::run_well;
 use std::path::Path;

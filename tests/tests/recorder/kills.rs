@@ -1,7 +1,7 @@
-//! However and whenever a program ends, the file of its stream opens and contains everything that was recorded, except events
-//! in the queue and in chunks. Thirty programs are ended by default. For a thousand, run
-//! `MEMTRACK_KILLS=1000 cargo test -p memtrack-tests --test recorder kills` on an idle machine: only there the stated delay
-//! holds, and is checked too.
+//! However and whenever a program ends, the file of its stream can be opened and contains all recorded events, except those in
+//! the queue and in partly filled chunks. By default, thirty programs are ended. For a thousand, run `MEMTRACK_KILLS=1000 cargo
+//! test -p memtrack-tests --test recorder kills` on an idle machine: the documented delay holds only there, and is then checked,
+//! too.
 
 use memtrack_core::event::{Action, DeviceId, Event};
 use memtrack_core::snapshot::Snapshot;
@@ -14,17 +14,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
-/// Children that run at once. Each runs for its random time, whatever its share of the processors.
+/// The number of concurrent children. Each child runs for its random time, whatever its share of the processors.
 const AT_ONCE: usize = 10;
-/// The same as in the child.
+/// The same value as in the child.
 const MOMENT: Duration = Duration::from_millis(50);
-/// The stated delay, and the delay that ten programs at once add.
+/// The documented delay, plus the delay that ten concurrent programs add.
 const DELAY: Duration = Duration::from_millis(500 + 1500);
 
-/// Threads of a child, each with its own device.
+/// The number of threads of a child; each thread uses a separate device.
 const THREADS: u64 = 3;
 const CHUNK_EVENTS: u64 = 4096;
-/// Chunks that may wait to be written, without a bound and with the bound below.
+/// The number of chunks that may wait to be written: without a bound, and with the bound below.
 const MOST_WAITING: u64 = 64;
 const MOST_WAITING_OF_PARTS: u64 = 3;
 const PARTS_BYTES: &str = "4000000";
@@ -42,7 +42,7 @@ fn end_one(number: usize, is_idle: bool) {
     let folder = tempfile::tempdir().unwrap();
     let (path, progress) = (folder.path().join("a.memtrack"), folder.path().join("progress"));
     let after = pseudorandom(number, 3500);
-    // Every other round of ways streams in parts.
+    // Every second round of `WAYS` streams in parts.
     let max_bytes = if (number / WAYS.len()).is_multiple_of(2) { "0" } else { PARTS_BYTES };
     let how = if way == "signal" { "kill" } else { way };
     let in_child = if way == "signal" { 60_000 } else { after };
@@ -56,7 +56,7 @@ fn end_one(number: usize, is_idle: bool) {
         if child.try_wait().unwrap().is_some() {
             break;
         }
-        // Not before the child records.
+        // The signal is not sent before the child records.
         let records = fs::metadata(&path).is_ok_and(|data| data.len() > 0);
         if way == "signal" && records && !signalled && begin.elapsed() >= Duration::from_millis(after) {
             child.kill().unwrap();
@@ -81,7 +81,7 @@ fn end_one(number: usize, is_idle: bool) {
     for device in 0..3_usize {
         let id = DeviceId(device as u16);
         replay(&snapshot, id).assert_blocks_of(&snapshot, id);
-        // Blocks that were live when the oldest part began come first, without a thread and with gaps.
+        // Blocks that were live when the oldest part began come first; they have no thread, and their numbers have gaps.
         let has_thread = |event: &Event| event.action == Action::Alloc && !event.thread.is_none();
         let numbers: Vec<u64> = snapshot
             .events
@@ -90,7 +90,7 @@ fn end_one(number: usize, is_idle: bool) {
             .filter(has_thread)
             .map(|event| number_at(event.address))
             .collect();
-        // The threads' events have no gaps, and start at 1 where no part was deleted.
+        // The numbers in the threads' events have no gaps, and start at 1 unless a part was deleted.
         assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{what}: device {device}");
         let allocs = snapshot.events.rows_of(id).map(|row| snapshot.events.get(row));
         let allocs = allocs.filter(|event| event.action == Action::Alloc);
@@ -110,7 +110,7 @@ fn end_one(number: usize, is_idle: bool) {
     }
     assert!(snapshot.meta.earlier_parts == 0 || kept > 1000, "{what}: {kept} blocks");
     if way != "disk" {
-        // Nearly every block has two events. For each thread, one more chunk may wait, and one is being filled.
+        // Nearly every block has two events. For each thread, one more chunk may wait for the queue, and one is being filled.
         let waiting = if max_bytes == PARTS_BYTES { MOST_WAITING_OF_PARTS } else { MOST_WAITING };
         let most = (waiting + 2 * THREADS) * CHUNK_EVENTS;
         assert!(lost * 3 / 2 <= most, "{what}: {lost} blocks lost, of at most {most} events");
@@ -120,7 +120,7 @@ fn end_one(number: usize, is_idle: bool) {
     }
 }
 
-/// Returns the number of the block that the child puts at an address.
+/// Returns the number of the block that the child allocates at an address.
 fn number_at(address: u64) -> u64 {
     let unmix = |mixed: u64| (mixed ^ mixed >> 32).wrapping_mul(0xF1DE_83E1_9937_733D);
     let number = unmix(unmix(address));

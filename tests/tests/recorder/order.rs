@@ -1,6 +1,6 @@
-//! The order of events: threads pass memory to each other as fast as they can. In merge order no free comes before its
-//! allocation, no two live blocks share an address, and each thread's events keep their order; also in snapshots that are
-//! taken meanwhile.
+//! The order of events, while threads pass memory to each other as fast as they can. In merge order, no free comes before its
+//! allocation, no two live blocks share an address, and each thread's events keep their order. The same holds in snapshots that
+//! are taken in the meantime.
 
 use memtrack_core::event::{Action, DeviceId, StreamId};
 use memtrack_core::recorder::{Context, Options, record_alloc, record_free};
@@ -17,7 +17,7 @@ const DEVICE: DeviceId = DeviceId(0);
 const STREAM: StreamId = StreamId(0);
 const WORKERS: usize = 4;
 
-/// Free addresses of an allocator. The last one freed is allocated first, so that addresses are reused at once.
+/// The free addresses of an allocator. The last address freed is allocated first, so that addresses are reused at once.
 struct Pool(Mutex<Vec<u64>>);
 
 impl Pool {
@@ -25,25 +25,25 @@ impl Pool {
         Self(Mutex::new((1..=addresses).map(|number| number * 512).collect()))
     }
 
-    /// Allocates an address and reports it after it was obtained, as `recorder` requires.
+    /// Allocates an address, and reports the allocation after the address was obtained, as `recorder` requires.
     fn alloc(&self, size_bytes: u64) -> Option<u64> {
         let address = self.0.lock().unwrap().pop()?;
         record_alloc(DEVICE, STREAM, address, size_bytes);
         Some(address)
     }
 
-    /// Reports a free, before the address becomes free.
+    /// Reports a free before the address becomes available again.
     fn free(&self, address: u64, size_bytes: u64) {
         record_free(DEVICE, STREAM, address, size_bytes);
         self.0.lock().unwrap().push(address);
     }
 }
 
-/// A thread's own log of its operations: (is it an allocation, address, size).
+/// A thread's log of its operations: (whether it is an allocation, address, size).
 type Log = Vec<(bool, u64, u64)>;
 
-/// A worker that allocates `rounds` blocks, passes them to the next worker, and frees those of the previous one until all
-/// workers are done.
+/// A worker that allocates `rounds` blocks, passes most of them to the next worker, and frees the blocks from the previous worker
+/// until all workers are done.
 struct Worker<'a> {
     pool: &'a Pool,
     number: u64,
@@ -62,7 +62,7 @@ impl Worker<'_> {
                 Some(address) => {
                     round += 1;
                     self.log.push((true, address, size_bytes));
-                    // Most go to the neighbour, some stay.
+                    // Most blocks go to the next worker; the others are freed here.
                     if round % 8 == 0 {
                         self.free((address, size_bytes));
                     } else {
@@ -93,7 +93,7 @@ impl Worker<'_> {
     }
 }
 
-/// Runs the workers, and repeats `meanwhile` until they have ended. Returns their logs by thread name.
+/// Runs the workers, and calls `meanwhile` repeatedly until they have ended. Returns their logs by thread name.
 fn pass_around(pool: &Pool, rounds: u64, mut meanwhile: impl FnMut()) -> HashMap<String, Log> {
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..WORKERS).map(|_| channel()).unzip();
     let working = AtomicUsize::new(WORKERS);
@@ -107,14 +107,14 @@ fn pass_around(pool: &Pool, rounds: u64, mut meanwhile: impl FnMut()) -> HashMap
             let thread = thread::Builder::new().name(name.clone());
             handles.push((name, thread.spawn_scoped(threads, move || worker.work(rounds)).unwrap()));
         }
-        // At least once, however late this thread is scheduled.
+        // `meanwhile` is called at least once, however late this thread is scheduled.
         loop {
             meanwhile();
             if working.load(Ordering::Relaxed) == 0 {
                 break;
             }
         }
-        // Each receiver is kept until all workers have ended: its sender may still use it.
+        // Each receiver is kept until all workers have ended: the previous worker may still send to it.
         let ended: Vec<_> =
             handles.into_iter().map(|(name, handle)| (name, handle.join().unwrap())).collect();
         ended.into_iter().map(|(name, (log, _previous))| (name, log)).collect()
@@ -159,8 +159,8 @@ fn a_million_events_of_blocks_passed_around_replay_without_an_error() {
     replayed.assert_blocks_of(snapshot, DEVICE);
 }
 
-/// With stacks and many live blocks. Each snapshot must be exact at one moment: its blocks are those that its events leave
-/// live.
+/// With stacks and many live blocks. Each snapshot must be consistent at one moment: its blocks are exactly those that its events
+/// leave live.
 #[test]
 fn a_snapshot_taken_while_threads_run_is_consistent() {
     alone!();
@@ -184,7 +184,7 @@ fn a_snapshot_taken_while_threads_run_is_consistent() {
     replay(recording.snapshot(), DEVICE).assert_blocks_of(recording.snapshot(), DEVICE);
 }
 
-/// With a bound: dropped and kept events always add up to the recorded ones at one moment.
+/// With a bounded ring: dropped and kept events always add up to the number of recorded events at one moment.
 #[test]
 fn a_bounded_snapshot_taken_while_threads_run_counts_dropped_events() {
     const BOUND: u64 = 1000;

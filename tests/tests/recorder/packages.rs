@@ -1,4 +1,4 @@
-//! The packages depend on each other as ARCHITECTURE.md states, and never upwards.
+//! The packages depend on each other as listed in ARCHITECTURE.md, and never on packages above them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,7 +8,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Returns the list in ARCHITECTURE.md, in its order.
+/// Returns the packages in ARCHITECTURE.md in the listed order, each with the packages that it depends on.
 fn stated() -> Vec<(String, BTreeSet<String>)> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let lines = text.lines().filter(|line| line.starts_with("memtrack-"));
@@ -22,7 +22,7 @@ fn stated() -> Vec<(String, BTreeSet<String>)> {
         .collect()
 }
 
-/// Returns memtrack's packages among `[dependencies]`.
+/// Returns memtrack's packages in the `[dependencies]` of a manifest.
 fn dependencies(manifest: &Path) -> BTreeSet<String> {
     let text = fs::read_to_string(manifest).unwrap_or_else(|error| panic!("{}: {error}", manifest.display()));
     let (_, after) = text.split_once("\n[dependencies]\n").unwrap_or_default();
@@ -38,7 +38,7 @@ fn manifest_of(package: &str) -> PathBuf {
     inside.unwrap_or_else(|| root().join(package).join("Cargo.toml"))
 }
 
-/// Returns the packages of the workspace that are published.
+/// Returns the workspace's published packages.
 fn published() -> Vec<String> {
     let manifests =
         members().into_iter().map(|folder| fs::read_to_string(folder.join("Cargo.toml")).unwrap());
@@ -60,7 +60,7 @@ fn packages_depend_only_on_packages_below_them() {
     for (package, needs) in stated {
         let found = dependencies(&manifest_of(&package));
         assert!(found.is_subset(&below), "{package} needs {found:?}, of which some come after it");
-        // The list states "all of these" for the front package.
+        // The front package is listed with "all of these" instead of names.
         if !needs.is_empty() {
             assert_eq!(found, needs, "{package}");
         }
@@ -81,7 +81,7 @@ fn members() -> Vec<PathBuf> {
     list.split('"').skip(1).step_by(2).map(|member| root().join(member)).collect()
 }
 
-/// Returns whether a documentation comment under `folder` contains an example that would be tested.
+/// Returns whether a documentation comment under `folder` contains an example that rustdoc would test.
 fn has_example(folder: &Path) -> bool {
     let Ok(entries) = fs::read_dir(folder) else { return false };
     entries.map(|entry| entry.unwrap().path()).any(|path| {
@@ -112,7 +112,7 @@ fn every_example_in_a_comment_is_tested() {
     for package in members() {
         let manifest = fs::read_to_string(package.join("Cargo.toml")).unwrap();
         let tested = !manifest.contains("\ndoctest = false\n");
-        // Examples of the macros need memtrack-core, which needs the macros: `tests/macros` tests them.
+        // The examples of memtrack-macros need memtrack-core, which depends on memtrack-macros: `tests/macros` tests them.
         let has = has_example(&package.join("src")) && !package.ends_with("memtrack-macros");
         assert!(tested || !has, "{} has examples that `doctest = false` leaves out", package.display());
         with += u32::from(has);

@@ -1,4 +1,4 @@
-//! A stream with a bound is one recording in several files, and a run replaces no unfinished recording of an earlier one.
+//! A bounded stream is one recording in several files, and a run does not replace the unfinished recording of an earlier run.
 
 use memtrack_core::event::{Action, DeviceId};
 use memtrack_core::snapshot::Snapshot;
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 const CHILD: &str = env!("CARGO_BIN_EXE_recorder_child");
-/// The same as in the child.
+/// The constants have the same values as in the child.
 const LIVE_BLOCKS: u64 = 50;
 const KEPT_EVERY: u64 = 997;
 
@@ -23,7 +23,7 @@ fn sizes(folder: &Path) -> BTreeMap<String, u64> {
     entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len())).collect()
 }
 
-/// Returns a device's live blocks after the allocation of `newest`; `freed` is whether the block then due was freed.
+/// Returns a device's live blocks after block `newest` was allocated and, if `freed`, the block then due was freed.
 fn live_after(newest: u64, freed: bool) -> BTreeSet<u64> {
     let oldest = (newest + u64::from(freed)).saturating_sub(LIVE_BLOCKS);
     (1..=newest).filter(|number| number % KEPT_EVERY == 0 || *number >= oldest).collect()
@@ -40,7 +40,7 @@ fn check_device(snapshot: &Snapshot, device: DeviceId, recorded_all: bool) {
     assert!(!recorded_all || newest == 25_000, "{newest}");
     let is_free = |event: &memtrack_core::event::Event| event.action == Action::Free;
     let last_is_free = events.last().is_some_and(is_free);
-    // A block that is due but stays has no free.
+    // A block that is kept is not freed when it is due.
     let due_stays = newest > LIVE_BLOCKS && (newest - LIVE_BLOCKS).is_multiple_of(KEPT_EVERY);
     let live: BTreeSet<u64> = snapshot
         .blocks
@@ -51,14 +51,14 @@ fn check_device(snapshot: &Snapshot, device: DeviceId, recorded_all: bool) {
             number_at(block.address)
         })
         .collect();
-    // The device's thread recorded nothing in these parts: it was not scheduled, had ended, or was killed. They contain only
+    // The device's thread recorded nothing in these parts: it was not scheduled, had ended, or was killed. The parts contain only
     // the device's blocks that were live when the oldest part began.
     if events.iter().all(|event| event.thread.is_none()) {
         let is_live_after = |freed| live == live_after(newest, freed);
         assert!(is_live_after(true) || !recorded_all && is_live_after(false), "{device}: {live:?}");
         replay(snapshot, device).assert_blocks_of(snapshot, device);
         if !recorded_all {
-            // Its last events before that part may be in no file yet, and the counts are those of the files.
+            // The thread's last events before the oldest part may be in no file yet, and the counts include only written events.
             assert!(statistics(snapshot, device).allocations <= newest, "{device}");
             return;
         }
@@ -77,7 +77,7 @@ fn check_device(snapshot: &Snapshot, device: DeviceId, recorded_all: bool) {
     assert!(counts.dropped > 0);
 }
 
-/// Returns the number of the block that the child puts at an address.
+/// Returns the number of the block that the child allocates at an address.
 fn number_at(address: u64) -> u64 {
     let unmix = |mixed: u64| (mixed ^ mixed >> 32).wrapping_mul(0xF1DE_83E1_9937_733D);
     let number = unmix(unmix(address));
@@ -94,20 +94,20 @@ fn parts_stay_within_the_bound_and_form_one_recording() {
         assert_eq!(output.status.success(), how == "stop");
         let mut files = sizes(folder.path());
         if how == "abort" {
-            // The program may end while it starts a part: the new part may be incomplete, or the newest may have two names.
+            // The program may end while it starts a part: that part may be incomplete, or the newest part may have two names.
             let inode = |name: &str| fs::metadata(folder.path().join(name)).unwrap().ino();
             let newest = inode("a.memtrack");
             files.retain(|name, _| {
                 name == "a.memtrack" || !name.ends_with(".part-new") && inode(name) != newest
             });
         }
-        // A part is finished at an eighth of the bound if the stream's thread checks it then, else at a quarter plus one
-        // chunk of 4,096 events (46 KiB here). The oldest part is deleted when another chunk would exceed the bound. So there
-        // are at least three; whether there is a fourth depends on the size of the newest at the end.
+        // A part is finished at an eighth of the bound if the stream's thread checks then, or else at a quarter plus one chunk of
+        // 4,096 events (46 KiB here). The oldest part is deleted when another chunk would exceed the bound. So there are at least
+        // three parts; whether there is a fourth depends on the size of the newest part at the end.
         assert!(files.values().all(|bytes| *bytes <= 320 << 10), "{files:?}");
         let all = files.values().sum::<u64>();
         assert!(files.len() > 2 && (640 << 10..=1 << 20).contains(&all), "{files:?}");
-        // A part begins with about 5 KB, two thirds of which are live blocks.
+        // The head of a part has about 5 KB, two thirds of which are live blocks.
         for name in files.keys() {
             let content = fs::read(folder.path().join(name)).unwrap();
             let events = content.windows(4).position(|kind| kind == b"EVNT");
@@ -122,18 +122,18 @@ fn parts_stay_within_the_bound_and_form_one_recording() {
         for device in [0, 1, 2].map(DeviceId) {
             check_device(&snapshot, device, how == "stop");
         }
-        // `Snapshot::open` returns the same.
+        // `Snapshot::open` returns the same snapshot.
         let again = Snapshot::open(&path, LoadOptions::default()).unwrap();
         assert_eq!(again.snapshot, snapshot);
 
-        // An older part is a recording too, and reports that it continues in another file.
+        // An older part is a recording, too, and reports that it continues in another file.
         let part = files.keys().find(|name| name.contains(".part-")).unwrap();
         let (oldest, report) = Snapshot::load(folder.path().join(part)).unwrap();
         assert!(report.continues_elsewhere && report.warning().unwrap().contains("another file"));
         for device in [0, 1, 2].map(DeviceId) {
             check_device(&oldest, device, false);
         }
-        // Where a part is missing, the recording begins after it.
+        // If a part is missing, the recording begins after it.
         fs::remove_file(folder.path().join(part)).unwrap();
         let (rest, _) = Snapshot::load(&path).unwrap();
         for device in [0, 1, 2].map(DeviceId) {
@@ -176,7 +176,7 @@ fn an_unfinished_recording_stays_and_the_next_one_gets_another_name() {
         assert_eq!(snapshot.events.rows_of(DeviceId(0)).count(), 5000);
     }
     assert_eq!(contents(&files), before);
-    // The number of names is limited, so that files do not pile up; the program continues without one.
+    // The number of file names is limited, so that files do not accumulate; beyond the limit, the program runs without a file.
     for _ in 0..14 {
         run(CHILD, &["end", "stream_abort", path], folder.path());
     }
@@ -202,19 +202,19 @@ impl Streaming {
         Self { child: command.spawn().unwrap(), size_bytes }
     }
 
-    /// Lets the process begin to record.
+    /// Makes the process start recording.
     fn begin(&mut self) {
         self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
 
-    /// Waits until it has recorded everything.
+    /// Waits until the process has recorded everything.
     fn record(&mut self) {
         let mut line = String::new();
         BufReader::new(self.child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "recorded\n");
     }
 
-    /// Lets it end, and returns its stderr.
+    /// Lets the process end, and returns its stderr.
     fn end(self) -> String {
         let output = self.child.wait_with_output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
@@ -223,7 +223,7 @@ impl Streaming {
     }
 }
 
-/// Returns the size of the blocks of the recording at `path`, which must be complete and of one process.
+/// Returns the block size in the recording at `path`, which must be complete and come from one process.
 fn recorded_size(path: &Path) -> u64 {
     let (snapshot, report) = Snapshot::load(path).unwrap();
     assert!(report.complete && !report.damaged, "{}: {report:?}", path.display());
@@ -238,7 +238,7 @@ fn processes_that_start_on_one_path_at_once_have_separate_recordings() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.memtrack");
         if round % 2 == 1 {
-            // A finished recording, which all of them may replace.
+            // A finished recording, which any of the processes may replace.
             run_well(CHILD, &["end", "stream_stop", path.to_str().unwrap()], folder.path());
         }
         let mut all: Vec<_> = (1..=3).map(|number| Streaming::new(&path, 0, number * 16)).collect();

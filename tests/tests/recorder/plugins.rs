@@ -1,4 +1,4 @@
-//! Libraries that the program unloads: unloading works, and their code is distinguished from later code at its addresses.
+//! Libraries that the program unloads: unloading works, and their code is distinguished from later code at the same addresses.
 
 use memtrack_tests::child::run_well;
 use std::fs;
@@ -24,7 +24,7 @@ fn code_at_the_addresses_of_an_unloaded_plugin_keeps_its_own_name() {
     compile(folder.path(), "second");
     let path = folder.path().to_str().unwrap();
     let output = run_well(CHILD, &["plugins_take_turns", path], folder.path());
-    // glibc reuses the addresses; elsewhere there is nothing to confuse.
+    // glibc reuses the addresses; without reuse, this test would check nothing.
     assert_eq!(String::from_utf8_lossy(&output.stdout), "true\n", "both plugins are at the same address");
 }
 

@@ -1,4 +1,4 @@
-//! The ring keeps exactly the newest `max_entries` events of each device in merge order, and counts the rest. The oracle
+//! The ring keeps exactly the newest `max_entries` events of each device in merge order, and counts the dropped ones. The oracle
 //! is the stream to a file, which keeps everything: `max_entries` bounds the memory, not the file.
 
 use memtrack_core::By;
@@ -18,7 +18,7 @@ fn options() -> Options {
     Options::new().without_host_heap().context(Context::None)
 }
 
-/// Several threads use three devices in bursts of uneven length; the last device gets a few events only.
+/// Several threads use three devices in bursts of varying length; the last device gets only a few events.
 fn bursts() {
     thread::scope(|threads| {
         for number in 0..4_u64 {
@@ -183,7 +183,7 @@ fn blocks_whose_allocations_were_dropped_are_known_from_frees_and_live_blocks() 
     assert!(peak.rows[0].name.contains("place_that_the_ring_forgets"), "{peak}");
     let end = recording.top_at(Moment::End, By::Line, 10);
     assert_eq!((end.rows.len(), end.rows[0].allocated_bytes), (1, 3000), "{end}");
-    // The block's allocation is older than any event in the ring.
+    // The block was allocated before the oldest event in the ring.
     let ticks = &recording.snapshot().events.ticks;
     let clock = &recording.snapshot().clock;
     let trace = clock.time_ns(*ticks.iter().max().unwrap()) - clock.time_ns(*ticks.iter().min().unwrap());
@@ -191,6 +191,6 @@ fn blocks_whose_allocations_were_dropped_are_known_from_frees_and_live_blocks() 
         Age::Exact(ns) => assert!(ns >= trace, "{ns} {trace}"),
         bound => panic!("{bound:?}"),
     }
-    // The freed block was live halfway.
+    // The freed block was live at the recording's halfway point.
     assert_eq!(end.rows[0].growth.unwrap().bytes(), -5000);
 }

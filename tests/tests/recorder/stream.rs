@@ -1,4 +1,4 @@
-//! A stream contains the events that the ring dropped, and its counts include them.
+//! A stream contains the events that the ring dropped, and the stream's counts include them.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc};

@@ -1,4 +1,4 @@
-//! The spans in the models of candle-transformers name the modules, without changes to the models.
+//! The spans in candle-transformers' models name the modules, without changes to the models.
 
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;

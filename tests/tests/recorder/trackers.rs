@@ -1,4 +1,4 @@
-//! Several trackers and monitors at once: each covers its own part of the program, and none affects another.
+//! Several trackers and monitors at once: each covers a separate part of the program, and none affects another.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{Options, record_alloc, record_free, record_segment_alloc};
@@ -31,13 +31,13 @@ fn operator(name: &str) {
     record_alloc(DeviceId(1), STREAM, address, 2 * MIB);
 }
 
-/// Returns the tracker's operators, and the MiB allocated after each.
+/// Returns the tracker's operators, and the allocated MiB after each of them.
 fn series(tracker: &MemoryTracker) -> Vec<(String, f64)> {
     let stats = tracker.stats();
     stats.memories_allocated.iter().map(|row| (row.operator.to_string(), row.mib)).collect()
 }
 
-/// Returns the expected series. Outside a module, an operator's name begins with the dot that would follow the module's.
+/// Returns the expected series. Outside a module, an operator's name begins with the dot that would follow a module's name.
 fn rows(expected: &[(&str, f64)]) -> Vec<(String, f64)> {
     expected.iter().map(|(name, mib)| (format!(".{name}"), *mib)).collect()
 }
@@ -50,12 +50,12 @@ fn overlapping_trackers_cover_their_own_period_and_device() {
     let mut second = tracker(DeviceId(1));
     operator("a");
     operator("b");
-    // Not in the order in which they started.
+    // The trackers stop in a different order than they started.
     first.stop();
     operator("a");
     second.stop();
     operator("a");
-    // Values count from the session's start; names from each tracker's start.
+    // Values count from the start of the session; the numbers in names count from the start of each tracker.
     assert_eq!(series(&first), rows(&[("a_0", 1.0), ("a_1", 2.0), ("b_0", 3.0)]));
     assert_eq!(series(&second), rows(&[("a_0", 4.0), ("b_0", 6.0), ("a_1", 8.0)]));
 }
@@ -68,7 +68,7 @@ fn restarting_a_tracker_clears_it() {
     tracker.stop();
     tracker.start_monitor_with(&options()).unwrap();
     operator("b");
-    // This prints a message, and has no effect.
+    // A second start prints a message, and has no effect.
     tracker.start_monitor();
     operator("b");
     tracker.stop();

@@ -1,12 +1,12 @@
-//! The complete list of the files that may use `unsafe`. The workspace denies it (`unsafe_code` in Cargo.toml); each of these
-//! files, or the head of its folder, allows it.
+//! The complete list of the files that may use `unsafe`. The workspace denies `unsafe` (`unsafe_code` in Cargo.toml); each of
+//! these files, or the root file of its folder, allows it.
 
 use memtrack_tests::workspace;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Folders, the files in them that use `unsafe`, and what they need it for.
+/// Folders, the files in them that use `unsafe`, and the purpose of that use.
 const FILES: [(&str, &str, &str); 24] = [
     ("memtrack-cli/src", "c_heap", "a setting of glibc's heap"),
     ("memtrack-cli/src/run", "inherited library wait", "reads before `main`; a query to the loader; signals"),
@@ -63,7 +63,7 @@ const FILES: [(&str, &str, &str); 24] = [
     ("memtrack-core/recorder/src/stack/capture/unwind_tables", "loader mod sections", "the loader's memory"),
 ];
 
-/// Folders in which any file may use `unsafe`: tests and benchmarks call the measured code from outside.
+/// Folders in which any file may use `unsafe`: tests, benchmarks and examples, which are not part of the library.
 const FOLDERS: [&str; 4] = ["examples/benches/", "examples/cuda/", "memtrack-core/benches/", "tests/"];
 
 #[test]
@@ -115,7 +115,7 @@ fn sources(folder: &Path, files: &mut Vec<String>) {
 #[derive(Debug, PartialEq)]
 enum Uses {
     Nothing,
-    /// Only the attribute that allows it, which is needed at the head of a folder.
+    /// Only the attribute that allows `unsafe`, which the root file of a folder needs.
     Permission,
     Unsafe,
 }
@@ -139,12 +139,12 @@ fn uses_of(code: &str) -> Uses {
 
 const LEVELS: [&str; 5] = ["allow", "expect", "warn", "deny", "forbid"];
 
-/// Returns whether a file's attributes apply to other files too.
+/// Returns whether a file's attributes apply to other files, too.
 fn is_head_of_folder(file: &str) -> bool {
     ["mod.rs", "lib.rs"].iter().any(|name| file.ends_with(&format!("/{name}")))
 }
 
-/// Returns whether an `unsafe` before these words is code, not a type (`unsafe extern "C" fn(…)`) or a macro's token.
+/// Returns whether an `unsafe` before these words is code, not part of a type (`unsafe extern "C" fn(…)`) or a macro's token.
 fn is_code(after: &[&str]) -> bool {
     let mut after = after.iter().skip_while(|word| ["async", "const", "extern", "\"\""].contains(word));
     match after.next() {
@@ -154,7 +154,7 @@ fn is_code(after: &[&str]) -> bool {
     }
 }
 
-/// Returns names, `""` for strings, and all other characters singly.
+/// Splits code into names, `""` for each string, and all other characters singly.
 fn words(code: &str) -> Vec<&str> {
     let is_name = |character: char| character.is_alphanumeric() || character == '_';
     let mut words = Vec::new();
@@ -194,7 +194,7 @@ fn code_of(text: &str) -> String {
     code
 }
 
-/// Returns the length of a comment, which may contain others.
+/// Returns the length of a block comment, which may contain nested comments.
 fn block_comment(rest: &str) -> usize {
     let (mut depth, mut at) = (0, 0);
     loop {
@@ -239,7 +239,7 @@ fn raw_string(rest: &str) -> Option<usize> {
     Some(begin + rest[begin..].find(&end)? + end.len())
 }
 
-/// Returns whether a character literal begins here, and not a lifetime.
+/// Returns whether a character literal begins here, rather than a lifetime.
 fn is_character(rest: &str) -> bool {
     let mut characters = rest.chars().skip(1);
     characters.next() == Some('\\') || characters.next() == Some('\'')

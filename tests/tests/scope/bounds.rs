@@ -1,5 +1,5 @@
-//! A program that keeps making new scopes fills a table and no more: later scopes are counted under "(other)", and earlier ones
-//! stay as they were. The test runs alone, because it fills the table of its process.
+//! A program that keeps creating new scopes fills a table, which grows no further: later scopes are counted under "(other)", and
+//! earlier scopes are unchanged. The test runs alone, because it fills the table of its process.
 
 use memtrack_core::analysis::top::{By, TopOptions, top};
 use memtrack_core::event::DeviceId;
@@ -48,7 +48,7 @@ fn scopes_that_do_not_fit_are_counted_and_earlier_ones_stay() {
     assert_eq!(sums(&snapshot, &["before"]), [20, 2]);
     let [bytes, blocks] = sums(&snapshot, &["(other)"]);
     let folded = snapshot.scope_sums.as_ref().unwrap().folded;
-    // The first requests have separate scopes. Each of the others entered two scopes that did not fit.
+    // The first requests have separate scopes. Each later request entered two scopes that did not fit.
     let known = (0..REQUESTS).filter(|number| has_scope(&snapshot, *number)).count() as u64;
     assert!((20_000..65_536).contains(&known), "{known}");
     assert!(folded >= 2 * (REQUESTS - known), "{folded}");
@@ -64,7 +64,7 @@ fn scopes_that_do_not_fit_are_counted_and_earlier_ones_stay() {
     assert!(operators.to_text(None).contains("(other)"));
 }
 
-/// Returns whether a request has a separate scope, which then must contain its one block.
+/// Returns whether a request has a separate scope; such a scope must contain exactly the request's one block.
 fn has_scope(snapshot: &Snapshot, number: u64) -> bool {
     thread_local!(static ROWS: std::cell::RefCell<std::collections::HashMap<String, u64>> = Default::default());
     ROWS.with_borrow_mut(|rows| {

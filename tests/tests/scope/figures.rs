@@ -9,7 +9,7 @@ use std::process::Command;
 
 const MIB: usize = 1 << 20;
 const STEPS: usize = 200;
-/// The step whose loss allocates most.
+/// The step whose loss allocates the most.
 const LARGEST: usize = 117;
 
 fn step(number: usize) {
@@ -40,7 +40,7 @@ fn figures_mark_each_step_and_the_peak_inside_an_operator() {
     let index = peak.op_index.expect("nothing was folded");
     assert_eq!(&*stats.memories_allocated[index as usize].operator, format!(".loss_{LARGEST}"));
     assert!(peak.is_inside);
-    // All other memory of the program is less than a MiB.
+    // All other memory of the program is less than 1 MiB.
     assert!((78.0..79.0).contains(&peak.least_mib), "{peak:?}");
     let highest = stats.memories_allocated.iter().map(|sample| sample.mib).fold(0.0, f64::max);
     assert!((14.0..15.0).contains(&highest), "{highest}");

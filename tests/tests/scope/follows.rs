@@ -1,4 +1,4 @@
-//! While a program is monitored, scopes nest, are restored whichever way a block ends, and follow work between threads.
+//! While a program is monitored, scopes nest, are restored however a block is left, and follow work to other threads.
 
 use memtrack_core::{scope, track_memory};
 use memtrack_tests::alone;
@@ -13,7 +13,7 @@ fn monitored<R>(test: impl FnOnce() -> R) -> R {
     result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Returns the name of an operator that begins here, or only the prefix outside operators.
+/// Returns the current operator's name or, outside operators, the prefix that an operator's name would have.
 fn here() -> String {
     let place = scope::current().place();
     place.operator_name().unwrap_or_else(|| place.prefix())

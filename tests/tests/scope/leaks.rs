@@ -1,5 +1,5 @@
-//! A service on tokio that leaks on purpose, and the same service fixed: in every mode, reports name the true line of the leak
-//! and its true bytes, and nothing in the fixed service.
+//! A service on tokio that leaks on purpose, and the same service without the leak: in every mode, reports name the line that
+//! leaks and the leaked bytes of the first, and nothing in the fixed service.
 
 use memtrack_core::analysis::leaks::{CutBy, Leak, LeakOptions, LeakReport, ReducedSnapshot, leaks_over};
 use memtrack_core::event::DeviceId;
@@ -16,13 +16,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// The bytes of data that a session keeps until it ends, besides its own value.
+/// The size of the data that a session owns, in addition to the `Session` value itself.
 const SESSION: usize = 3_000;
-/// The bytes of a page in the cache, and the number of pages.
+/// The size of a page in the cache, and the number of pages.
 const PAGE: usize = 5_000;
 const PAGES: usize = 40;
 
-/// The line that allocates the memory of sessions.
+/// The line that allocates the data of sessions.
 static SESSION_LINE: Mutex<u32> = Mutex::new(0);
 
 struct Session {
@@ -36,9 +36,9 @@ struct Service {
     sessions: Mutex<Vec<Arc<Session>>>,
     /// Grows at the beginning, and then keeps its size.
     cache: Mutex<HashMap<usize, Vec<u8>>>,
-    /// Reallocated occasionally, each time to twice its capacity.
+    /// Reallocated occasionally, each time with twice the capacity.
     history: Mutex<Vec<u64>>,
-    /// The newest hundred answers.
+    /// The hundred newest answers.
     answers: Mutex<VecDeque<Vec<u8>>>,
     /// Filled and emptied.
     batch: Mutex<Vec<Vec<u8>>>,
@@ -82,7 +82,7 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).build().unwrap()
 }
 
-/// Sends these requests to the service, three at a time.
+/// Sends the requests with these numbers to the service; each request is three concurrent tasks.
 fn serve(runtime: &Runtime, service: &Arc<Service>, requests: std::ops::Range<usize>) {
     runtime.block_on(async {
         for request in requests {
@@ -117,17 +117,17 @@ fn host(report: &LeakReport) -> &[Leak] {
     &host.leaks
 }
 
-/// Asserts that the leak is the line of the sessions, and that its interval contains the true bytes.
+/// Asserts that the leak is at the line that allocates sessions, and that its interval contains the true bytes.
 fn assert_sessions(leak: &Leak, sessions: u64) {
     let frame = leak.row.owned.mine.as_ref().expect("a line of this file");
     assert!(frame.function.contains("open_session"), "{leak:#?}");
     assert!(frame.file.as_deref().is_some_and(|file| file.ends_with("scope/leaks.rs")), "{frame:?}");
     let line = *SESSION_LINE.lock().unwrap();
-    // The next line allocates the value around the data, and is a separate leak.
+    // The next line allocates the `Session` value that owns the data, and is a separate leak.
     assert_eq!(frame.line, Some(line), "{leak:#?}");
     let truth = (sessions * SESSION as u64) as f64;
     let error = &leak.row.errors.allocated_bytes;
-    // Twice the interval of 95 % confidence, so that no run of this test falls outside by chance.
+    // Twice the 95 % confidence interval, so that the test does not fail by chance.
     let [low, high] =
         [error.value - 2.0 * (error.value - error.low), error.value + 2.0 * (error.high - error.value)];
     assert!(low <= truth && truth <= high, "{truth}: {error:?}");
@@ -157,7 +157,7 @@ fn only_the_leaking_line_of_a_service_is_named_with_its_bytes() {
     let exact = of_sessions[0];
     assert_eq!((exact.row.allocated_bytes, exact.row.count), (sessions * SESSION as u64, sessions));
     assert!(exact.grew >= exact.periods - 1 && exact.periods >= 8, "{exact:?}");
-    // The memory of the session's own value, and nothing else.
+    // The other leaks are the `Session` values themselves.
     assert!(
         rest.iter().all(|leak| {
             leak.row.count == sessions
@@ -207,7 +207,7 @@ fn the_leak_of_a_sampled_service_is_within_the_error() {
     ] {
         let (recording, sessions) = recorded(&options, leaks, 3000);
         let report = recording.leaks(&LeakOptions::new()).unwrap();
-        // On a loaded machine the budget leaves some dozen samples, which are too few for ten periods.
+        // On a busy machine, the budget leaves only a few dozen samples, which are too few for ten periods.
         let sampling = recording.snapshot().sampling.as_ref();
         if leaks && !report.is_leaking() && sampling.is_some_and(|of| of.widest_interval_bytes > 256 << 10) {
             continue;
@@ -216,7 +216,7 @@ fn the_leak_of_a_sampled_service_is_within_the_error() {
         if leaks {
             assert_sessions(&host(&report)[0], sessions);
         }
-        // The command reports the same for the file.
+        // The command reports the same about the saved file.
         recording.save(&path).unwrap();
         let output = command(&[path.to_str().unwrap()]);
         assert_eq!(output.0, Some(i32::from(leaks)), "{output:?}");
@@ -244,7 +244,7 @@ fn diff_names_the_line_that_leaks_only_in_the_faulty_service() {
             .find(|row| row.starts_with(&format!(" leaks.rs:{line} Service::open_session ")))
             .expect(&text);
         assert!(grown.contains(" grew ") || grown.contains(" new "), "{text}");
-        // With few samples there is an error, or only a range.
+        // With few samples, the growth has an error, or is only a range.
         if !["±", " to "].iter().any(|estimate| grown.contains(estimate)) {
             let truth = memtrack_core::analysis::units::human_bytes(leaking.1 * SESSION as u64);
             assert!(grown.contains(&format!("+{truth}")), "{truth}: {text}");
@@ -270,7 +270,7 @@ fn memory_left_by_each_marked_interval_is_reported() {
     let generations = &report["memory"]["devices"][0]["generations"];
     let rows = generations["rows"].as_array().unwrap();
     assert_eq!((rows.len(), generations["marks"].as_u64()), (301, Some(300)));
-    // Each request leaves three sessions, and other memory that stays for a while.
+    // Each request leaves three sessions, and other memory that is freed later.
     for row in &rows[1..300] {
         let left =
             row["groups"].as_array().unwrap().iter().map(|group| group["left"]["requested_bytes"].as_u64());
@@ -281,13 +281,13 @@ fn memory_left_by_each_marked_interval_is_reported() {
     assert!(text.contains("What each request left behind: 299 of 299 left something"), "{text}");
 }
 
-/// Saves a snapshot after each part of the service's work, and returns the paths and the sessions opened since the first one.
+/// Saves a snapshot after each part of the service's work. Returns the paths, and the sessions opened after the first snapshot.
 fn snapshots(leaks: bool, folder: &Path, suffix: &str) -> (Vec<String>, u64) {
     const PARTS: usize = 4;
     const REQUESTS: usize = 200;
     let runtime = runtime();
     let name = |part: usize| folder.join(format!("{part}.{suffix}")).to_str().unwrap().to_owned();
-    // Allocated before the recording begins; otherwise the paths would be memory that grows.
+    // The paths are allocated before the recording begins; otherwise they would count as growing memory.
     let paths: Vec<String> = (0..PARTS).map(name).collect();
     start_monitor_with(&Options::new().exact()).unwrap();
     let service = Arc::new(Service { leaks, ..Service::default() });
@@ -318,7 +318,7 @@ fn leaks_are_found_in_several_snapshots_of_one_process() {
         assert_eq!((leaks[0].grew, leaks[0].periods), (3, 3));
         assert!(leaks.iter().all(|leak| leak.row.name.contains("open_session")), "{}", text_of(&report));
 
-        // Symbolizing a recording takes a moment: the command runs only on the files that contain names.
+        // Symbolizing a recording takes a moment, so the command runs only on the files that already contain names.
         let in_order = |order: [usize; 3]| command(&order.map(|at| paths[at].as_str()));
         if suffix == "memtrack" {
             continue;

@@ -192,7 +192,7 @@ struct Linear<T> {
 
 #[track_memory(module)]
 impl<T: Into<u8> + Copy + Send + Sync> Layer for Linear<T> {
-    /// Keeps its documentation.
+    /// This documentation stays on the method.
     fn weigh(&self, input: u8) -> u8 {
         self.weight.into() * input
     }
@@ -262,7 +262,7 @@ fn guards_need_no_unsafe_either() {
     ready(scope::future(scope::ScopeKind::Operator, "read", here.future(async {})));
 }
 
-/// An annotated future can still change threads.
+/// An annotated future can still be sent to another thread.
 #[test]
 fn annotated_futures_are_send() {
     fn assert_send<T: Send>(_: &T) {}

@@ -1,4 +1,4 @@
-//! `unsafe fn`s can be tracked; the attribute neither hides nor spreads their unsafety.
+//! `unsafe fn`s can be tracked; the attribute neither hides their unsafety nor makes other code unsafe.
 
 #![allow(unsafe_code)]
 #![deny(warnings)]
@@ -9,7 +9,7 @@ use memtrack_core::track_memory;
 /// `pointer` is valid for reads.
 #[track_memory]
 unsafe fn read(pointer: *const u8) -> u8 {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees that `pointer` is valid.
     unsafe { *pointer }
 }
 
@@ -17,7 +17,7 @@ unsafe fn read(pointer: *const u8) -> u8 {
 /// `pointer` is valid for reads.
 #[track_memory]
 pub unsafe extern "C" fn read_foreign(pointer: *const u8) -> u8 {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees that `pointer` is valid.
     unsafe { *pointer }
 }
 

@@ -5,7 +5,7 @@ mod figures;
 mod follows;
 mod leaks;
 mod limits;
-// Public because of the lint `missing_docs`, which that file denies.
+// Public, so that the lint `missing_docs`, which this module denies, applies to it.
 pub mod macros_safe;
 mod macros_unsafe;
 mod nesting;

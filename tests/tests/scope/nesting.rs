@@ -1,4 +1,4 @@
-//! Endlessly nested scopes, and endless operators: the records of them are bounded, and correct.
+//! Endlessly nested scopes and an unlimited number of operators: the records of both are bounded and correct.
 
 use memtrack_core::event::{DeviceId, ScopeId};
 use memtrack_core::recorder::Options;

@@ -1,7 +1,7 @@
 //! With the recorder compiled out, scopes compile to nothing: `tests/programs/off` contains functions in four versions (bare,
-//! annotated as modules and as operators, guarded), and this test compares their machine code. The program asserts while it
-//! compiles that a guard has no size and no drop, and that each item of the recording API, which `api` lists, exists without the
-//! recorder.
+//! annotated as modules, annotated as operators, guarded), and this test compares their machine code. The program asserts at
+//! compile time that a guard is zero-sized and has no destructor, and that each item of the recording API, which `api` lists,
+//! exists without the recorder.
 
 use memtrack_tests::nested;
 use object::{File, Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionIndex};
@@ -28,7 +28,7 @@ fn annotated_and_guarded_functions_have_the_machine_code_of_bare_ones() {
     }
 }
 
-/// Builds the program in a separate target folder, and returns its one object file.
+/// Builds the program in a separate target folder, and returns its only object file.
 fn object_file() -> PathBuf {
     let object = nested::target_folder("off").join("off.o");
     let emit = format!("--emit=obj={}", object.display());
@@ -36,14 +36,14 @@ fn object_file() -> PathBuf {
     object
 }
 
-/// The bytes of a function, and the values that the linker will write into them.
+/// The bytes of a function, and the relocations that the linker will apply to them.
 #[derive(Debug, PartialEq)]
 struct Code {
     bytes: Vec<u8>,
     relocations: Vec<(u64, Target)>,
 }
 
-/// The target of a relocation; data is compared by its contents, not by its name.
+/// The target of a relocation; anonymous data is compared by its contents, not by its name.
 #[derive(Debug, PartialEq)]
 enum Target {
     Symbol(String, i64),
@@ -51,7 +51,7 @@ enum Target {
 }
 
 impl Code {
-    /// Returns the function in that module; its mangled name contains both names, each after its length.
+    /// Returns the code of a function in a module; the mangled name contains both names, each after its length.
     fn of(object: &File, module: &str, function: &str) -> Self {
         let symbol = object
             .symbols()

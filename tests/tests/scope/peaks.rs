@@ -1,4 +1,4 @@
-//! The peak of a heap whose small blocks are sampled: the count of the recorder, compared with the true peak.
+//! The peak of a heap whose small blocks are sampled: the recorder's count, compared with the true peak.
 
 use memtrack_core::analysis::check::{Limits, Measurements};
 use memtrack_core::analysis::lifetimes::lifetimes;
@@ -17,7 +17,7 @@ use std::thread;
 const HOST: DeviceId = DeviceId::HOST;
 const MAX_BLOCKS: usize = 20_000;
 
-/// The live bytes of the test, and their maximum.
+/// The live bytes that the test itself counts, and their maximum.
 #[derive(Default)]
 struct Truth {
     live: AtomicI64,
@@ -35,7 +35,7 @@ impl Truth {
     }
 }
 
-/// Allocates and frees blocks in waves, and leaves none.
+/// Allocates and frees blocks in waves, and finally frees all of them.
 fn waves(seed: u64, steps: u64, blocks: &mut Vec<Vec<u8>>, truth: &Truth) {
     let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     for step in 0..steps {
@@ -61,11 +61,11 @@ fn peak_of(snapshot: &Snapshot) -> Peak {
     Peak::of(snapshot, HOST, &lifetimes(snapshot, HOST))
 }
 
-/// Asserts that the interval of the peak contains the true peak, and lies between these multiples of it.
+/// Asserts that the interval of the peak contains the true peak, and lies between these multiples of the true peak.
 fn assert_near(snapshot: &Snapshot, truth: &Truth, [least, most]: [f64; 2]) {
     let (found, mark) = (peak_of(snapshot), snapshot.counted_peak);
     let (low, high, truth) = (found.error.low, found.error.high, truth.peak());
-    // The recorder counts a block a moment before the test does, and the test's bookkeeping takes blocks, too.
+    // The recorder counts a block slightly earlier than the test does, and also counts the test's bookkeeping.
     let slack = 8192.0;
     assert!(low <= truth + slack && high + slack >= truth, "{found:?} {mark:?} {truth}");
     assert!(low >= least * truth && high <= most * truth, "{found:?} {mark:?} {truth}");
@@ -74,7 +74,7 @@ fn assert_near(snapshot: &Snapshot, truth: &Truth, [least, most]: [f64; 2]) {
 #[test]
 fn the_counted_peak_is_near_the_true_peak() {
     alone!();
-    // With such a small budget there are some megabytes between two samples.
+    // With such a small budget, there are several megabytes between two samples.
     let all = [
         (Options::new().sample(1 << 20, 16 << 10), [0.98, 1.05]),
         (Options::new().budget(0.0001), [0.9, 1.6]),
@@ -88,7 +88,7 @@ fn the_counted_peak_is_near_the_true_peak() {
         let snapshot = recording.snapshot();
         assert!(snapshot.may_lack_small_blocks());
         assert_near(snapshot, &truth, bounds);
-        // Samples alone are less exact, but not wrong.
+        // A peak from samples alone is less exact, but not wrong.
         let without = Snapshot { counted_peak: None, ..snapshot.clone() };
         assert!(peak_of(&without).error.high >= truth.peak());
     }
@@ -108,7 +108,7 @@ fn blocks_of_many_threads_are_counted_together() {
     let recording = memtrack_core::stop();
     let found = peak_of(recording.snapshot());
     let (low, high) = (found.error.low, found.error.high);
-    // The true peak does not include the lists themselves.
+    // The true peak does not include the vectors of the blocks.
     let lists = (6 * size_of::<Vec<u8>>() * MAX_BLOCKS) as f64;
     assert!(
         low >= 0.9 * truth.peak() && low <= truth.peak() + lists + 50_000.0,
@@ -121,7 +121,7 @@ fn blocks_of_many_threads_are_counted_together() {
 #[test]
 fn the_peak_is_checked_at_the_end_of_each_operator() {
     alone!();
-    // The interval is so wide that hardly any block is sampled.
+    // The sampling interval is so large that hardly any block is sampled.
     memtrack_core::start_monitor_with(&Options::new().sample(1 << 20, 1 << 30)).unwrap();
     let mut blocks: Vec<Vec<u8>> = Vec::with_capacity(1000);
     for round in 0..20 {
@@ -146,7 +146,7 @@ fn a_session_that_records_all_blocks_has_no_counted_peak() {
         let recording = memtrack_core::stop();
         assert_eq!(recording.snapshot().counted_peak, None);
         assert!(!peak_of(recording.snapshot()).estimated);
-        // A sampled session in between has a counted peak.
+        // A sampled session between exact ones has a counted peak.
         memtrack_core::start_monitor_with(&Options::new().sample(1 << 20, 4096)).unwrap();
         waves(2, 10_000, &mut Vec::with_capacity(MAX_BLOCKS), &truth);
         assert!(memtrack_core::stop().snapshot().counted_peak.is_some());

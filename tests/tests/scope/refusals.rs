@@ -1,5 +1,5 @@
 //! Code that `#[track_memory]`, `#[derive(References)]` and `#[limits]` do not support is refused with helpful errors. The cases
-//! are programs of `tests/macros`, with the expected errors beside them; run with `MEMTRACK_TESTS_RENEW=1` to rewrite these.
+//! are programs in `tests/macros`, next to their expected errors; `MEMTRACK_TESTS_RENEW=1` rewrites the expected errors.
 
 use memtrack_tests::nested;
 use serde_json::Value;
@@ -39,7 +39,7 @@ fn wrong_uses_are_refused_with_help() {
         });
         let errors: String = case_messages
             .map(|message| &message["message"])
-            // Messages without a place are summaries: the number of errors, and where they are explained.
+            // Messages without a source location are summaries, such as the number of errors.
             .filter(|message| message["spans"].as_array().is_some_and(|places| !places.is_empty()))
             .filter_map(|message| message["rendered"].as_str())
             .map(without_line_numbers)
@@ -54,8 +54,8 @@ fn wrong_uses_are_refused_with_help() {
     }
 }
 
-/// Removes the parts of a diagnostic that change when lines are added to memtrack: numbers of its lines, the margin that is as
-/// wide as the longest number, and the number of further types.
+/// Removes the parts of a diagnostic that change when memtrack's source changes: line numbers in that source, the width of the
+/// margin, which is that of the longest line number, and the number of further types.
 fn without_line_numbers(text: &str) -> String {
     let mut in_case = true;
     let mut widths = [0, 0];
@@ -71,7 +71,7 @@ fn without_line_numbers(text: &str) -> String {
             };
         }
         if line.starts_with(|first: char| first.is_ascii_lowercase()) {
-            // A note begins; it is of the case until its place follows.
+            // A note begins; it belongs to the case unless the location that follows is elsewhere.
             in_case = true;
         }
         let digits = line.trim_start().bytes().take_while(u8::is_ascii_digit).count();

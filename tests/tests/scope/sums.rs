@@ -14,7 +14,7 @@ use std::thread;
 
 const HOST: DeviceId = DeviceId::HOST;
 
-/// Returns the bytes and blocks of one device by the path of the scope.
+/// Returns the bytes and blocks that one device allocated in each scope, by the scope's path.
 fn sums(snapshot: &Snapshot, device: DeviceId) -> BTreeMap<String, [u64; 2]> {
     let rows = snapshot.scope_sums_of(device).expect("the recorder keeps them");
     let path = |id| {
@@ -25,7 +25,7 @@ fn sums(snapshot: &Snapshot, device: DeviceId) -> BTreeMap<String, [u64; 2]> {
     rows.map(|row| (path(row.scope), [row.allocated_bytes, row.allocations])).collect()
 }
 
-/// Returns the bytes and blocks that a device allocated: as the device counted them, and as the sum over its scopes.
+/// Returns the bytes and blocks that a device allocated: first as the device counted them, then as the sum over all scopes.
 fn totals(snapshot: &Snapshot, device: DeviceId) -> [[u64; 2]; 2] {
     let row = snapshot.devices.iter().find(|row| row.device == device).expect("the device allocated");
     let scopes = snapshot.scope_sums_of(device).expect("the recorder keeps them");
@@ -37,7 +37,7 @@ fn expected(rows: &[(&str, [u64; 2])]) -> BTreeMap<String, [u64; 2]> {
     rows.iter().map(|(path, sum)| ((*path).to_owned(), *sum)).collect()
 }
 
-/// Returns the sums without those outside all scopes, where the test itself may allocate.
+/// Returns the sums of all scopes, without the memory outside scopes, where the test itself may allocate.
 fn inside(snapshot: &Snapshot, device: DeviceId) -> BTreeMap<String, [u64; 2]> {
     let mut sums = sums(snapshot, device);
     sums.remove("");
@@ -49,7 +49,7 @@ fn rows_of_scopes_are_exact_to_the_byte_in_every_mode() {
     alone!();
     check_scopes_of_a_net(&Options::new().exact(), Some(false));
     check_scopes_of_a_net(&Options::new().sample(1 << 20, 1 << 20), Some(true));
-    // Whether the budget suffices for every block depends on the machine.
+    // Whether the budget suffices to record every block depends on the machine.
     check_scopes_of_a_net(&Options::new(), None);
 }
 
@@ -96,8 +96,8 @@ fn check_scopes_of_a_net(options: &Options, is_sampled: Option<bool>) {
     let line = text.lines().find(|line| line.contains("encoder.forward.matmul")).unwrap();
     assert!(line.contains(" 96.3 MiB ") && line.contains(" 2,000 "), "{line}");
     if let Some(is_sampled) = is_sampled {
-        // Live bytes at the peak stay an estimate where blocks were sampled: they are of the moment before the sampled block. A
-        // row without a sample has none.
+        // If blocks were sampled, the live bytes at the peak are still an estimate: they are those just before the sampled block.
+        // A row without a sampled block has no live bytes at the peak.
         let row = report.rows.iter().find(|row| row.name == "encoder.forward.matmul").unwrap();
         let is_estimate = is_sampled && row.live_at_peak_bytes > 0;
         assert_eq!(!row.errors.live_at_peak_bytes.is_exact(), is_estimate, "{line}");
@@ -124,7 +124,7 @@ fn open_scopes_count_up_to_the_snapshot() {
     let during = memtrack_core::snapshot().unwrap();
     block(300);
     let recording = memtrack_core::stop();
-    // The memory of the snapshot is internal; all other memory is the program's.
+    // The memory that the snapshot itself uses is internal, and does not count.
     assert_eq!(inside(&during, HOST), expected(&[("open", [100, 1]), ("open/inner", [200, 1])]));
     assert_eq!(inside(recording.snapshot(), HOST)["open/inner"], [500, 2]);
 }
@@ -170,12 +170,12 @@ fn the_sums_of_ended_threads_add_up_to_those_of_the_device() {
                 record_alloc(DeviceId(1), StreamId(0), address, 512);
                 record_free(DeviceId(1), StreamId(0), address, 512);
             }
-            // Its last allocations are inside a scope that never ends.
+            // The thread's last allocation is inside a scope that never ends.
             std::mem::forget(scope::module("forgotten"));
             block(7);
         })
     });
-    // `thread::scope` would wait only for the closures, not for what the C library does after them.
+    // `join` waits for the whole thread; `thread::scope` would wait only for the closure, not for the thread's cleanup in libc.
     let threads: Vec<_> = threads.collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let recording = memtrack_core::stop();
@@ -220,7 +220,7 @@ fn an_unfinished_stream_has_sums_of_an_earlier_moment() {
         let _operator = scope::operator("early");
         block(1000);
     }
-    // Some sums may have been written before the scope was entered.
+    // Sums that were written before the scope was entered lack it, so the test waits for newer ones.
     let expected = expected(&[("early", [1000, 1])]);
     let mut newest = None;
     wait_for("the scope's sums are in the file", || {

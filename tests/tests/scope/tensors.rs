@@ -1,4 +1,4 @@
-//! The tensors that `#[track_memory]` reads from arguments and results, and the records of them.
+//! The tensors that `#[track_memory]` reads from arguments and results, and the records of these tensors.
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::operators::{self, Dtype, ReportTensors, TensorInfo, TensorReader};
@@ -9,7 +9,7 @@ use memtrack_core::{Recording, scope, start_monitor, start_monitor_with, stop, t
 use memtrack_tests::alone;
 use std::fmt::Display;
 
-/// A tensor type of the user, identified by its number.
+/// A user's tensor type, whose values are identified by number.
 #[derive(Clone, Debug, PartialEq)]
 struct Tensor(u64);
 
@@ -21,7 +21,7 @@ impl ReportTensors for Tensor {
     }
 }
 
-/// A type that has nothing to do with tensors.
+/// A type without tensors.
 struct Other;
 
 #[track_memory]
@@ -94,7 +94,7 @@ impl Tensor {
 #[track_memory(backward)]
 fn backward(_loss: &Tensor) {}
 
-/// Drops a result.
+/// Discards a result.
 fn done<T>(_: T) {}
 
 fn recorded(run: impl FnOnce()) -> Recording {
@@ -117,7 +117,7 @@ fn ops(trace: &OperatorTrace) -> Vec<(String, &Op)> {
     ops
 }
 
-/// Returns the numbers of the input and output tensors; those of written tensors are negative.
+/// Returns the numbers of the input and output tensors; the numbers of written tensors are negative.
 fn numbers(trace: &OperatorTrace, op: &Op) -> (Vec<i64>, Vec<i64>) {
     let number = |tensor: TensorId| {
         let identity = trace.strings.get(trace.tensors[tensor as usize].identity);
@@ -166,7 +166,7 @@ fn functions_behave_as_without_the_attribute() {
         op("generic", &[9], &[])
     );
     assert_eq!(only(|| assert_eq!(by_impl(5_u32)(), 5)), op("by_impl", &[], &[]));
-    // An early return is not read, and neither is a result that an error replaced.
+    // The result of an early return is not read, and neither is a result that an error replaced.
     assert_eq!(only(|| assert_eq!(early(&Tensor(7)), Tensor(70))), op("early", &[7], &[]));
     assert_eq!(only(|| assert_eq!(early(&Tensor(8)), Tensor(1))), op("early", &[8], &[1]));
     assert_eq!(only(|| done(wrapped(&[], None, (Tensor(6), 1), &Other))), op("wrapped", &[6], &[]));
@@ -201,7 +201,7 @@ fn a_list_longer_than_a_line_is_recorded_completely() {
 fn memory_events_inside_an_operator_are_inside_its_record() {
     alone!();
     let device = DeviceId(0);
-    // Other threads of the test use the heap meanwhile.
+    // Other threads of the test program use the heap in the meantime.
     let options = Options::new().operators().without_host_heap();
     let recording = recorded_with(&options, || {
         let _model = scope::root("Net");
@@ -254,7 +254,7 @@ fn registrations_are_recorded_with_their_tensors() {
     let what: Vec<String> = trace
         .records
         .iter()
-        // The test's other thread may allocate meanwhile.
+        // Another thread of the test program may allocate during the recording.
         .filter(|record| !matches!(record.what, What::Mark(_) | What::Memory(_)))
         .map(|record| match &record.what {
             What::Module(module) => {
@@ -285,7 +285,7 @@ fn registrations_are_recorded_with_their_tensors() {
 #[test]
 fn nothing_is_read_unless_operators_are_requested() {
     alone!();
-    /// Panics when it is read.
+    /// Panics when its tensors are read.
     struct Tripwire;
     impl ReportTensors for Tripwire {
         fn report(&self, _: &mut TensorReader<'_>) {
@@ -310,7 +310,7 @@ fn nothing_is_read_unless_operators_are_requested() {
     all();
     let recording = stop();
     assert!(recording.snapshot().operators.is_empty() && recording.operator_trace().is_none());
-    // With operators, a panic in the report does not panic the program.
+    // When operators are recorded, a panic while tensors are read does not reach the program.
     let recording = recorded(|| done(touches(&Tripwire)));
     assert_eq!(ops(&recording.operator_trace().unwrap()).len(), 1);
 }
@@ -349,7 +349,7 @@ fn a_forked_child_begins_a_new_log() {
     start_monitor_with(&Options::new().operators()).unwrap();
     done(add(&Tensor(1), &Tensor(2)));
     let saved = path.clone();
-    // SAFETY: the child allocates, which the C library allows, and exits without returning.
+    // SAFETY: the child allocates, which the C library allows after a fork, and exits without returning.
     unsafe {
         let child = libc::fork();
         if child == 0 {

@@ -1,5 +1,5 @@
-//! A program with few annotations, as the verbs show it: all of them use the operator names of `top`, and show estimates of
-//! sampled blocks.
+//! A program with few annotations, as memtrack's verbs report it: all verbs use the operator names of `top`, and mark estimates
+//! that are based on sampled blocks.
 
 use memtrack_core::recorder::Options;
 use memtrack_core::{scope, start_monitor_with, stop, track_memory};
@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::process::Command;
 
-/// The number of elements of the operator's table, which is most of the memory that the program ever has.
+/// The number of elements in the operator's table, which takes most of the program's memory.
 const TABLE: usize = 1 << 20;
 /// The number of elements that the operator returns.
 const KEPT: usize = 1 << 16;
@@ -23,7 +23,7 @@ fn crowding(kept: usize) -> Vec<u64> {
     result
 }
 
-/// A model with a layer.
+/// A model with one layer.
 #[track_memory(root)]
 fn forward() -> (Vec<u64>, Vec<u64>) {
     let hidden = {
@@ -108,7 +108,7 @@ fn every_verb_uses_the_operator_names_of_top() {
             && !text(&["categories", "run.memtrack"], folder).contains('±')
     );
 
-    // Advice begins with the largest line, mentions no other devices, and omits findings that save next to nothing.
+    // The advice begins with the line that holds most, mentions no other devices, and omits findings that save next to nothing.
     let advice = json(&["advise", "run.memtrack"], folder);
     let first = &advice["largest"][0];
     assert!(first["name"].as_str().unwrap().contains("verbs.rs:"), "{advice:#}");
@@ -145,7 +145,7 @@ fn sums_over_samples_have_an_error_in_every_verb() {
     drop(small);
     recording.save(folder.join("run.memtrack")).unwrap();
 
-    // Some five MiB in small blocks have about 300 samples.
+    // About five MiB in small blocks give about 300 samples.
     let categories = json(&["categories", "run.memtrack"], folder);
     let moments = categories["devices"][0]["moments"].as_array().unwrap();
     let error = |row: &Value| !row["requested_bytes_error"].is_null();
@@ -162,7 +162,7 @@ fn sums_over_samples_have_an_error_in_every_verb() {
         );
     };
     same(&moments[0], "requested_bytes", "requested_bytes_error");
-    // At the end the recorder's count is the sum, and exact.
+    // At the end of the recording, the total is the recorder's count, which is exact.
     assert!(!error(&moments[1]), "{}", moments[1]);
     let text_of = |verb: &str| text(&[verb, "run.memtrack"], folder);
     assert!(text_of("categories").contains('±'));
@@ -179,7 +179,7 @@ fn sums_over_samples_have_an_error_in_every_verb() {
     text(&["timeline", "run.memtrack", "-o", "run.svg"], folder);
     let picture = std::fs::read_to_string(folder.join("run.svg")).unwrap();
     assert!(picture.contains("small blocks were sampled") && picture.contains('±'), "{picture}");
-    // The categories at the peak are those of `peak`.
+    // `peak` and `categories` agree on the bytes without a category.
     let no_category = find(&peak["devices"][0]["categories"], "why_no_name", "no category");
     assert_eq!(no_category["requested_bytes"], unknown["requested_bytes"]);
 }

@@ -1,4 +1,4 @@
-//! Watches for cycles are notified when a root scope ends; memtrack's thread notifies them about values that threads share.
+//! Cycle watches are notified when a root scope ends; memtrack's thread notifies them about values that threads share.
 
 use memtrack_core::cycles::{self, NotScanned, Scan, Tracked, Watch, WatchOptions};
 use memtrack_core::event::DeviceId;
@@ -55,7 +55,7 @@ fn leak(count: usize) {
     }
 }
 
-/// Leaks a layer that owns itself through its other field, which is another kind of cycle.
+/// Leaks a layer that owns itself through the field `other`, which is another kind of cycle.
 fn leak_other_kind() {
     let layer = layer();
     *layer.other.borrow_mut() = Some(Rc::clone(&layer));
@@ -78,7 +78,7 @@ fn step(work: impl FnOnce()) {
     work();
 }
 
-/// Returns a watch, and the number of findings that it was notified of.
+/// Returns a watch, and the number of findings that the watch was notified of.
 fn counting() -> (Watch, Arc<AtomicUsize>) {
     let found = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&found);
@@ -146,7 +146,7 @@ fn nothing_is_reported_or_registered_after_the_last_watch() {
     second.stop();
     step(|| leak(1));
     assert_eq!((cycles::check(), cycles::find().unwrap_err()), (0, NotScanned::Off));
-    // Registration that `enable` began continues.
+    // Registration that `enable` turned on continues after a watch stops.
     cycles::enable();
     counting().0.stop();
     leak(1);
@@ -162,7 +162,7 @@ fn cycles_of_shared_values_are_found_by_memtracks_thread() {
         let thread = thread::current().name().unwrap_or_default().to_owned();
         let _ = sender.lock().unwrap().send((thread, observed.findings.leaked.known_bytes));
     });
-    // The interval of the first watch is ten seconds. A shorter one applies at once.
+    // The interval of the first watch is ten seconds. A shorter interval applies at once.
     let options = WatchOptions::new().shared_every(Duration::from_millis(20)).pages(0);
     let _warn = cycles::warn_device_cycles_with(options);
     thread::spawn(leak_shared).join().unwrap();
@@ -190,7 +190,7 @@ fn a_callback_can_use_the_whole_api() {
     *watch.lock().unwrap() = Some(cycles::observe_cycles(move |observed| {
         count.fetch_add(1, Ordering::Relaxed);
         assert!(observed.report.to_string().contains(".owner → Layer"), "{}", observed.report);
-        // It has been reported already.
+        // The cycle has already been reported.
         assert_eq!(cycles::check(), 0);
         step(|| ());
         if let Some(watch) = to_stop.lock().unwrap().take() {
@@ -275,7 +275,7 @@ fn warns_in_any_folder() {
     step(|| leak(1));
 }
 
-/// A program with more rights than its caller must not let the caller choose where it writes.
+/// A program with more privileges than its caller must not let the caller choose where the program writes.
 #[test]
 #[cfg_attr(
     not(programs_with_rights),
@@ -337,7 +337,7 @@ fn forgotten_handles_are_distinguished_from_cycles_without_a_watch() {
     assert_eq!(report.graph.unexplained.len(), 1, "{report}");
     assert!(report.graph.unexplained[0].site.contains("watches.rs:"), "{report}");
     assert!(report.to_string().contains("These are not cycles."), "{report}");
-    // While its scope is open, a handle may still be in a variable.
+    // While the scope is open, a handle created in it may still be in a variable.
     step(|| {
         let _used = Tracked::new(layer());
         assert_eq!(cycles::find().unwrap().graph.unexplained.len(), 1);

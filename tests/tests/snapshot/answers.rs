@@ -8,7 +8,7 @@ use memtrack_tests::{memtrack, oracle};
 use serde_json::{Value, json};
 use std::process::{Command, Output};
 
-/// Runs a verb on the snapshot, through a pipe.
+/// Runs a verb on the snapshot, which is piped to standard input.
 fn run(verb: &str, arguments: &[&str]) -> Output {
     piped(&[&[verb, "-"], arguments].concat(), SMALL.as_bytes())
 }
@@ -86,7 +86,7 @@ fn a_summary_compares_stuck_pieces_and_reports_contradictions() {
         String::from_utf8(Command::new(memtrack()).arg("summary").arg(&path).output().unwrap().stdout)
             .unwrap()
     };
-    // The largest free block of all is a whole segment, which is not stuck.
+    // The largest free block is a whole segment, and therefore not stuck.
     let segment = |address: u64, blocks: &[(u64, &str)]| {
         let mut end = address;
         let block = |&(size, state): &(u64, &str)| {
@@ -102,7 +102,7 @@ fn a_summary_compares_stuck_pieces_and_reports_contradictions() {
     let stuck = "14.0 MiB are free but stuck in split segments, in 2 pieces; the largest of them has 8.0 MiB";
     assert!(text.contains(stuck), "{text}");
 
-    // A block of 1 MiB that is not in the segments (512 bytes, all free).
+    // The block of 1 MiB is in no segment: the only segment has 512 bytes, all of them free.
     let event = json!({"action": "alloc", "addr": 9_000_000, "size": 1 << 20, "stream": 0, "time_us": 1, "frames": []});
     let text = summary(json!([segment(4096, &[(512, free)])]), json!([event]));
     for words in [
@@ -155,7 +155,7 @@ fn top_ranks_live_memory_at_any_moment() {
     assert_eq!(at("peak", "stream"), expected(&[("default stream", 1_048_500), ("stream 0x3", 1_000_000)]));
     assert_eq!(at("peak", "pool"), expected(&[("default pool", 1_048_500), ("pool (0, 1)", 1_000_000)]));
     let sizes = rows(&device("top", &["--by", "size"]));
-    // The last one was allocated before the trace; its row is there because it was live at the peak.
+    // The last row's block was allocated before the trace, and is listed because it was live at the peak.
     assert_eq!(
         sizes,
         expected(&[
@@ -202,7 +202,7 @@ fn a_check_without_the_needed_data_does_not_pass() {
         assert!(why.contains("nothing to check") && why.contains("recording was not on"), "{why}");
         assert_eq!(why.lines().count(), 2, "{why}");
     }
-    // Memory without history: held memory can be checked, leaks cannot.
+    // Without a history, held memory can be checked, but leaks cannot.
     let (code, why) = check(block("inactive"), "--max-leak");
     assert!(code == Some(3) && why.contains("leaks cannot be detected"), "{why}");
     let (code, why) = check(block("inactive"), "--max-fragmentation");

@@ -1,4 +1,4 @@
-//! Errors about truncated files name the byte, and the data that was being read.
+//! Errors about truncated files name the byte position, and the data that was being read.
 
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -6,7 +6,7 @@ use memtrack_core::snapshot::pytorch::LoadOptions;
 use memtrack_core::stack::symbols::Symbolizer;
 use memtrack_tests::fixture;
 
-/// Returns a snapshot's file with that suffix.
+/// Saves a snapshot in the format of this suffix, and returns the bytes of the file.
 fn saved(suffix: &str) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let snapshot =
@@ -24,7 +24,7 @@ fn error_of(bytes: &[u8]) -> String {
 fn errors_on_plain_files_name_the_byte_and_the_number_of_events() {
     for (suffix, name) in [("pickle", "pickle"), ("json", "JSON")] {
         let whole = saved(suffix);
-        // JSON ends with a line feed, which may be missing.
+        // The line feed at the end of JSON is optional.
         for cut in (1..whole.len() - 1).step_by(97) {
             let text = error_of(&whole[..cut]);
             let byte: usize = text["at byte ".len()..].split(':').next().unwrap().parse().unwrap();
@@ -42,7 +42,7 @@ fn errors_on_compressed_files_name_the_byte_of_the_file() {
         [("pickle.gz", "gzip"), ("json.gz", "gzip"), ("pickle.zst", "Zstandard"), ("json.zst", "Zstandard")]
     {
         let whole = saved(suffix);
-        // Shorter files are not recognized as gzip or Zstandard; at the end, there are only checksums.
+        // Shorter files are not recognized as gzip or Zstandard; the last bytes are only checksums.
         for cut in (8..whole.len() - 16).step_by(53) {
             let text = error_of(&whole[..cut]);
             let expected = format!(
@@ -58,13 +58,13 @@ fn damaged_compressed_files_are_not_reported_as_cut() {
     let mut whole = saved("json.gz");
     let middle = whole.len() / 2;
     whole[middle..middle + 8].fill(0xff);
-    // The file continues beyond the window that is read at once.
+    // The file continues beyond the part that is read at once.
     whole.extend(std::iter::repeat_n(0, 1 << 20));
     let text = error_of(&whole);
     assert!(!text.contains("is cut"), "{text}");
 }
 
-/// A pickle marks its end, so that it is complete even without the compressed data's checksum.
+/// A pickle marks its end, so it is complete even without the checksum of the compressed data.
 #[test]
 fn a_missing_or_wrong_checksum_is_one_warning() {
     let folder = tempfile::tempdir().unwrap();

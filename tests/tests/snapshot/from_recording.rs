@@ -1,5 +1,5 @@
-//! A recording becomes a snapshot that PyTorch's tools read: its structure, names and scopes, and the file as CPython reads
-//! it.
+//! A recording is converted to a snapshot that PyTorch's tools read: the snapshot's structure, names and scopes, and the file as
+//! CPython loads it.
 
 use memtrack_core::event::{Action, DeviceId, Event, ScopeId, StackId};
 use memtrack_core::snapshot::SnapshotFiles;
@@ -183,7 +183,7 @@ fn driver_readings_are_read_back_in_the_files_unit_of_time() {
             "{name}"
         );
     }
-    // Unknown names stay in the file, and invalid readings are ignored.
+    // Unknown keys of a reading stay in the file, and a reading at an unknown moment is ignored.
     let text = std::fs::read_to_string(folder.path().join("a.json")).unwrap();
     let text = text.replacen("\"opened_bytes\"", "\"of a newer memtrack\"", 1);
     for (from, to, readings) in
@@ -207,7 +207,7 @@ fn metadata_of_pytorchs_files_is_no_scope() {
     }
 }
 
-/// The check that CPython runs on the file.
+/// The script with which CPython checks the file.
 const CHECK: &str = r#"
 import pickle, pickletools, sys
 data = open(sys.argv[1], 'rb').read()

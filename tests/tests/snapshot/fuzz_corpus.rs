@@ -1,4 +1,4 @@
-//! The fuzzers' targets, run over the fuzzers' corpus and all fixtures with a stable compiler.
+//! The fuzz targets, run with a stable compiler on the fuzzers' corpus and on all fixtures.
 
 #[path = "../../../memtrack-core/fuzz/targets.rs"]
 mod targets;
@@ -41,7 +41,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
         ["pickles", "snapshots", "recordings", "traces", "graphs"].map(|folder| corpus().join(folder));
     let fixtures = [oracle("hostile"), oracle("snapshots/synth"), fixture("snapshots/samples")];
     for path in folders.iter().chain(&fixtures).flat_map(|folder| files_in(folder)) {
-        // Texts next to the snapshots are no input for a reader, and large files take long in a debug build.
+        // The text files next to the snapshots are no input for a reader, and large files take too long in a debug build.
         let text = path.extension().is_some_and(|suffix| suffix == "folded" || suffix == "txt");
         if !text && path.metadata().unwrap().len() < 70_000 {
             files.push((path.display().to_string(), fs::read(&path).unwrap()));
@@ -51,7 +51,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// Runs a target over every file, each within a limit of processor time.
+/// Runs a target on every file, with a limit on the processor time for each file.
 fn over_all(target: fn(&[u8])) {
     for (name, data) in files() {
         let start = time::of_thread();

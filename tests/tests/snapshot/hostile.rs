@@ -1,4 +1,4 @@
-//! No hostile pickle makes the snapshot reader panic, take long, or accept a file that must be refused.
+//! No hostile pickle makes the snapshot reader panic, take too long, or accept a file that must be refused.
 
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -7,13 +7,13 @@ use memtrack_tests::{oracle, time};
 use std::fs;
 use std::path::Path;
 
-/// Opens a file. The JSON file among the pickles is refused only because of its name.
+/// Opens a file. The JSON file among the pickles is refused because of its file name alone.
 fn open(path: &Path) -> Result<(), LoadError> {
     Snapshot::open(path, LoadOptions::default()).map(|_| ())
 }
 
-/// Returns a snapshot with one event, `{"action": "alloc", "odd": …}`, whose last value is given as pickle instructions; memo
-/// slot 1 is the event itself.
+/// Returns a snapshot with one event, `{"action": "alloc", "odd": …}`, whose last value is built by the pickle instructions
+/// `value`; memo slot 1 is the event itself.
 fn with_odd_value(fill: &[u8], value: &[u8]) -> Vec<u8> {
     let begin = b"\x80\x02}(X\x08\0\0\0segments]X\x0d\0\0\0device_traces]](}q\x01(";
     let keys = b"X\x06\0\0\0actionX\x05\0\0\0allocX\x03\0\0\0odd";
@@ -23,7 +23,7 @@ fn with_odd_value(fill: &[u8], value: &[u8]) -> Vec<u8> {
 #[test]
 fn an_event_that_contains_itself_is_refused() {
     let read = |pickle: &[u8]| Snapshot::open_stream(pickle, LoadOptions::default()).map(|_| ());
-    // SETITEMS, and the instructions of text protocols: DICT cannot refer to itself, SETITEM can.
+    // SETITEMS, and the instructions of the text protocols: DICT cannot create a self-reference, SETITEM can.
     assert!(read(&with_odd_value(b"u", b"}")).is_ok());
     for value in [&b"h\x01"[..], b"]h\x01a", b"(h\x01t", b"X\x01\0\0\0xh\x01\x86"] {
         let error = read(&with_odd_value(b"u", value)).unwrap_err();

@@ -1,4 +1,4 @@
-//! Keys that PyTorch's snapshots contain since 2026, and keys that few of them contain: reports support them.
+//! Keys that PyTorch's snapshots have contained since 2026, and rare keys: reports support all of them.
 
 use memtrack_core::analysis::lifetimes::lifetimes;
 use memtrack_core::event::DeviceId;
@@ -58,7 +58,7 @@ fn an_oom_event_with_an_address_shows_the_free_bytes() {
     assert_eq!(trace["devices"][0]["entries"][1]["device_free_bytes"], 3 << 20);
     let summary = run(&events, "summary", &["--json"]);
     assert!(summary.contains("\"device_free_bytes\": 3145728"), "{summary}");
-    // Writing the snapshot loses none of it.
+    // Writing the snapshot preserves these values.
     let again = read(&pickle(&snapshot(&events)));
     assert_eq!((again.oom_free_bytes(1), again.events.address[1]), (Some(3 << 20), 77));
 }
@@ -72,7 +72,7 @@ fn an_oom_on_a_device_with_room_points_at_the_limit_of_the_process() {
     let advice = "the device had room for it: look for a limit of the process, such as \
                   torch.cuda.set_per_process_memory_fraction";
     assert!(summary(100 << 30).contains(advice), "{}", summary(100 << 30));
-    // Rounded to a power of two, and in a segment, it would not fit.
+    // The request, rounded to a power of two and placed in a segment, would not fit.
     assert!(!summary(100 << 20).contains("limit of the process"), "{}", summary(100 << 20));
 }
 
@@ -95,13 +95,13 @@ fn segments_and_traces_may_be_tuples() {
     assert_eq!((lists.segments.len(), lists.blocks.len(), lists.events.len()), (1, 1, 1));
     assert!(lists != tuples && lists.segments == tuples.segments && lists.blocks == tuples.blocks);
     assert!(lists.events == tuples.events);
-    // Writing the snapshot keeps the tuples.
+    // Writing the snapshot preserves the tuples.
     let again = read(&pickle(&tuples));
     assert!(again == tuples);
     assert_eq!(read(b"(dS'segments'\n)sS'device_traces'\n)s.").events.len(), 0);
 }
 
-/// Returns the pickle (text protocol) of a JSON value, whose arrays are written by `array`.
+/// Returns a JSON value as a pickle (text protocol); `array` writes the arrays.
 fn pickled(value: &Value, array: &dyn Fn(&str) -> String) -> String {
     match value {
         Value::Object(entries) => {
@@ -118,7 +118,7 @@ fn pickled(value: &Value, array: &dyn Fn(&str) -> String) -> String {
     }
 }
 
-/// Returns a snapshot with a list in each place that may have one.
+/// Returns a snapshot with a list in every place that allows one.
 fn with_lists() -> Value {
     let frames = json!([{"filename": "a.py", "name": "f", "line": 3}]);
     let block = json!({"address": 4096, "size": 512, "state": "active_allocated",
@@ -143,7 +143,7 @@ fn every_list_may_be_a_tuple() {
     assert_eq!((lists.segments.len(), lists.blocks.len(), lists.events.len()), (2, 4, 2));
     assert!(lists.events.stack.iter().all(|stack| stack.0 != 0), "{:?}", lists.events.stack);
     assert!(lists.blocks.iter().all(|block| block.stack.0 != 0), "{:?}", lists.blocks);
-    // The snapshot records that the outermost are tuples, since they are written as such again.
+    // The snapshot records whether the outermost lists are tuples, in order to write them as tuples again.
     let details = lists.pytorch.as_mut().unwrap();
     (details.segments_are_a_tuple, details.traces_are_a_tuple) = (true, true);
     assert!(lists == tuples);
@@ -177,7 +177,7 @@ fn values_in_place_of_lists_are_refused_with_their_path() {
         let error = Snapshot::open_stream(bytes.as_bytes(), LoadOptions::default()).unwrap_err().to_string();
         assert!(error.contains(words), "{pointer}: {error}");
     }
-    // A file without stacks may contain `None`.
+    // In a file without stacks, `frames` may be `None`.
     let mut whole = with_lists();
     *whole.pointer_mut("/device_traces/0/0/frames").unwrap() = Value::Null;
     assert_eq!(read(whole.to_string().as_bytes()).events.len(), 2);
@@ -205,7 +205,7 @@ fn rows_are_named_by_pools_and_texts_of_events() {
     assert_eq!(rows(&events, "metadata"), expected(&[("(no text)", 800), ("step 1", 600), ("load", 100)]));
 }
 
-/// A trace may begin after a block was allocated, and contain only its free.
+/// A trace may begin after a block was allocated, and contain only the block's free.
 #[test]
 fn blocks_with_only_a_free_were_live_from_the_start() {
     let blocks = |events: &[Value]| {
@@ -216,9 +216,9 @@ fn blocks_with_only_a_free_were_live_from_the_start() {
     let [requested, completed] =
         ["free_requested", "free_completed"].map(|action| event(action, 8192, 700, json!({})));
     assert_eq!(blocks(&[alloc.clone(), requested.clone(), completed.clone()])[1], (None, Some(1), 700));
-    // A trace without requests.
+    // A trace without `free_requested`.
     assert_eq!(blocks(&[alloc.clone(), completed.clone()])[1], (None, Some(1), 700));
-    // The free of a block that was requested before the trace does not make the block allocated.
+    // If a free was requested before the trace, its completion does not imply that the block was live.
     let other = event("free_requested", 4096, 100, json!({}));
     assert_eq!(blocks(&[alloc, other, completed]).len(), 1);
 }

@@ -1,4 +1,4 @@
-//! The limits of loading, and the errors about files that cannot be read.
+//! Limits on loading, and the errors about files that cannot be read.
 
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{LoadError, LoadOptions};
@@ -73,7 +73,7 @@ fn a_truncated_compressed_file_is_an_error() {
     }
 }
 
-/// Other values in place of lists, dictionaries and events; each value in each place.
+/// Wrong values in place of lists, dictionaries and events: every value in every place.
 #[test]
 fn values_in_the_wrong_place_are_named_with_their_path() {
     let odd =

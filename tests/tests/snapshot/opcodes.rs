@@ -1,5 +1,5 @@
-//! The viewer at pytorch.org/memory_viz supports few pickle instructions and no integers above 2^63. memtrack writes nothing
-//! else, whatever the recording contains.
+//! The viewer at pytorch.org/memory_viz supports few pickle instructions and no integers above 2^63. memtrack writes only what
+//! the viewer supports, whatever the recording contains.
 
 use memtrack_core::event::{Action, DeviceId, Event, ScopeId, StackId, StreamId};
 use memtrack_core::snapshot::SnapshotFiles;
@@ -29,7 +29,7 @@ fn texts(snapshot: &Snapshot) -> Vec<u8> {
     out
 }
 
-/// Numbers of every width, and values that a pool of handles may report.
+/// Numbers of every width, and values that an allocator with handles may report.
 const NUMBERS: [u64; 14] = [
     0,
     255,
@@ -52,7 +52,7 @@ fn block(alloc: &Event) -> LiveBlock {
     LiveBlock { pending_free: alloc.ticks.is_multiple_of(3), ..memtrack_tests::snapshots::live(alloc) }
 }
 
-/// Returns a recording with every action, numbers of every width, long names and many frames, and its frames.
+/// Returns a recording with every action, numbers of every width, long names and many frames, and the frames of its addresses.
 fn recording() -> (Snapshot, Vec<(u64, Vec<Frame>)>) {
     let mut snapshot = empty();
     let names = ["é".repeat(200), "😀\u{1}\"'\\".into(), String::new(), "x".repeat(70_000)];
@@ -119,7 +119,7 @@ fn a_recording_is_written_as_the_viewer_reads_it() {
     for name in ["LONG1", "LONG_BINGET", "BINUNICODE", "TUPLE2", "NEWFALSE", "BININT", "APPENDS"] {
         assert!(used.contains(name), "{name} was not tested");
     }
-    // Addresses and handles keep their bits, and the file has the same texts.
+    // Addresses and handles keep all their bits, and reports about the file contain the same texts.
     let back = read(&written);
     let handles = |snapshot: &Snapshot| {
         let events = snapshot.events.iter().filter(|event| event.action != Action::Oom);
@@ -152,10 +152,10 @@ fn addresses_above_2_to_the_63_are_written_as_negative_numbers() {
     assert_eq!((converted.events.address[0], converted.events.size_bytes[0]), (tagged, i64::MAX as u64));
 }
 
-/// Files whose values the viewer does not support, also as PyTorch wrote them: Python's own pickler would write the same.
+/// Files with values that the viewer supports in no pickle: Python's own pickler would write them in the same way.
 const UNSUPPORTED_BY_THE_VIEWER: [&str; 2] = ["int_bounds.pickle", "trace_unknown_action.pickle"];
 
-/// Writes the small snapshots of folders again, and asserts that the viewer supports their instructions.
+/// Rewrites the small snapshots in these folders, and asserts that the viewer supports the instructions.
 fn check_for_the_viewer(folders: &[PathBuf]) {
     let files = |folder: &PathBuf| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut checked = 0;

@@ -1,5 +1,5 @@
-//! Traces whose times run backwards, as PyTorch writes them when the length of its history was changed. The analysis uses the
-//! events in order of time; PyTorch's text keeps the order of the file.
+//! Traces whose times run backwards, as PyTorch writes them after the length of its history was changed. The analysis uses the
+//! events in chronological order; PyTorch's text keeps the order of the file.
 
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Returns the events of two blocks of 100 and 50 bytes that are never live at once, and of one of 10 that stays live.
+/// Returns the events of two blocks of 100 and 50 bytes that are never live at once, and of a 10-byte block that stays live.
 fn events() -> Vec<Value> {
     let event = |action: &str, addr: u64, size: u64, time: u64| json!({"action": action, "addr": addr, "size": size, "stream": 0, "time_us": time});
     vec![
@@ -51,7 +51,7 @@ fn the_analysis_uses_events_in_order_of_time() {
         assert_eq!(ordered.status.code(), Some(0), "{arguments:?}");
         let (expected, found) = (String::from_utf8(ordered.stdout), String::from_utf8(rotated.stdout));
         assert_eq!(found.unwrap(), expected.unwrap(), "{arguments:?}");
-        // `check` also prints that there are few events.
+        // `check` additionally warns that there are few events.
         let warnings = |stderr: Vec<u8>| {
             let text = String::from_utf8(stderr).unwrap();
             text.lines()

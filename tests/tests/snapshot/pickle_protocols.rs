@@ -1,11 +1,11 @@
-//! One snapshot from many writers (protocols 0 to 5, with and without memo, from Python and from C++): the pickle machine
-//! reads the same data from all.
+//! The same snapshot from many writers (protocols 0 to 5, with and without memo, from Python and from C++): the pickle machine
+//! reads the same data from every file.
 
 use memtrack_core::__pickle::{Document, Limits, Value, load};
 use memtrack_tests::oracle;
 use std::fs;
 
-/// Describes a value, with its dictionaries in order of keys: Python 2 wrote them in any order.
+/// Describes a value, with the entries of dictionaries sorted: Python 2 wrote them in arbitrary order.
 fn describe(document: &Document, value: Value) -> String {
     let list =
         |items: &[Value]| items.iter().map(|item| describe(document, *item)).collect::<Vec<_>>().join(", ");
@@ -19,7 +19,7 @@ fn describe(document: &Document, value: Value) -> String {
                 format!("{}: {}", describe(document, entry.0), describe(document, entry.1))
             };
             let mut entries: Vec<_> = document.dict(id).entries.iter().map(entry).collect();
-            // A large string that only some writers wrote.
+            // `note` is a large string that only some writers added.
             entries.retain(|entry| !entry.starts_with("\"note\""));
             entries.sort();
             format!("{{{}}}", entries.join(", "))

@@ -1,5 +1,5 @@
 //! A snapshot that a Rust program dumped, as PyTorch's tools read it: `fixtures/snapshots/recorded` contains a dump, and the
-//! texts of PyTorch's `_memory_viz.py` about it. The tests also run the program again.
+//! texts that PyTorch's `_memory_viz.py` printed about the dump. The tests also run the program again.
 
 use memtrack_core::analysis::top::{By, TopOptions, top_with};
 use memtrack_core::event::DeviceId;
@@ -24,12 +24,12 @@ fn recorded() -> PathBuf {
     fixture("snapshots/recorded/run.pickle")
 }
 
-/// Returns PyTorch's stored text.
+/// Returns the stored text that PyTorch printed about the dump.
 fn stored(name: &str) -> String {
     fs::read_to_string(fixture("snapshots/recorded/run").join(name)).unwrap()
 }
 
-/// Returns memtrack's text.
+/// Returns memtrack's text about a snapshot.
 fn text(snapshot: &Snapshot, name: &str) -> String {
     let snapshot = &PytorchSnapshot::try_from(snapshot.clone()).unwrap();
     let mut out = Vec::new();
@@ -47,7 +47,7 @@ fn open(path: &Path) -> Snapshot {
     loaded.unwrap_or_else(|error| panic!("{}: {error}", path.display())).snapshot
 }
 
-/// Runs the program, which dumps a snapshot to a file of that name in `folder`.
+/// Runs the program, which dumps a snapshot to a file with this name in `folder`.
 fn dumped(folder: &Path, name: &str) -> PathBuf {
     let path = folder.join(name);
     run_well(PROGRAM, &[path.to_str().unwrap()], folder);
@@ -79,7 +79,7 @@ fn a_dump_written_again_is_identical_and_has_the_same_texts() {
     }
 }
 
-/// Returns folded lines with the program's functions but without their source positions, which may change.
+/// Returns folded lines with the program's functions, but without source positions, which may change.
 fn without_places(folded: &str) -> Vec<String> {
     let line = |line: &str| {
         let (stack, bytes) = line.rsplit_once(' ').unwrap();
@@ -101,7 +101,7 @@ fn a_new_run_of_the_program_dumps_the_same_snapshot() {
         let fresh = open(&dumped(folder.path(), name));
         let fresh = fresh.as_pytorch(&mut Symbolizer::of(&fresh));
         assert_eq!(text(&fresh, "stats.txt"), stored("stats.txt"), "{name}");
-        // An action that PyTorch does not know is printed whole, with its time and source lines.
+        // An action that PyTorch does not know is printed as a whole dictionary, whose time and source lines differ.
         let lines = |text: &str| -> Vec<String> {
             text.lines().map(|line| if line.starts_with('{') { "{…}" } else { line }.to_owned()).collect()
         };
@@ -145,7 +145,7 @@ fn a_dump_ranks_operators_modules_and_phases_like_the_recording() {
         let all = places.into_iter().flat_map(|by| [0, 1].map(|device| (by, DeviceId(device))));
         all.map(|(by, device)| {
             let mut ranking = top_with(&snapshot, &mut symbols, by, device, &TopOptions::default()).to_json();
-            // Stacks contain source lines, and a snapshot has no counts apart from its events.
+            // Stacks are not compared, because they contain source lines; totals are not, because a dump only has its events.
             ranking["rows"].as_array_mut().unwrap().iter_mut().for_each(|row| row["stacks"] = Value::Null);
             let peak = &ranking["peak"];
             json!([
@@ -172,7 +172,7 @@ fn the_viewer_supports_every_instruction_of_a_dump() {
     }
 }
 
-/// The check that CPython runs on a dump; its unpickler accepts no class.
+/// The script with which CPython checks a dump; its unpickler accepts no classes.
 const CHECK: &str = r#"
 import pickle, sys, time
 class Safe(pickle.Unpickler):

@@ -1,4 +1,4 @@
-//! Reports of data that PyTorch's files contain since 2026: the pools of blocks, and the program's texts about blocks.
+//! Reports about data that PyTorch's files have contained since 2026: the pools of blocks, and the program's texts about blocks.
 
 use memtrack_tests::verbs::{json, text};
 use serde_json::{Value, json as value};
@@ -47,7 +47,7 @@ fn a_peak_contains_the_programs_texts_about_its_blocks() {
         event("alloc", 3, 30, "warm-up", [0, 0]),
         event("alloc", 4, 40, "", [0, 0]),
         event("alloc", 5, 50, "", [0, 0]),
-        // A later text about a block replaces the earlier one, and does not apply to later blocks.
+        // A later text about a block replaces the earlier one, and does not apply to later blocks at the same address.
         event("annotate", 5, 60, "weights", [0, 0]),
         event("free_completed", 3, 70, "", [0, 0]),
         event("alloc", 3, 80, "", [0, 0]),
@@ -64,7 +64,7 @@ fn a_peak_contains_the_programs_texts_about_its_blocks() {
         "     user_metadata: step 3  4.0 MiB in 2 blocks\n                    warm-up  2.0 MiB in 1 block\n";
     assert!(page.contains(words) && page.contains("\n     make model.py:7\n"), "{page}");
     assert!(page.contains("     user_metadata: older\n"), "{page}");
-    // `top` reports the same, by text.
+    // `top` lists the same blocks, grouped by text.
     let top = json(&["top", "--by", "metadata", "--at", "peak"], &path);
     let names: Vec<_> =
         top["devices"][0]["rows"].as_array().unwrap().iter().map(memtrack_tests::verbs::name).collect();
@@ -87,7 +87,7 @@ fn the_largest_of_many_texts_are_printed_and_missing_ones_are_omitted() {
     );
     let path = saved(folder.path(), value!([]), &[event("alloc", 1, 1, "", [0, 0])]);
     assert!(!text(&["peak"], &path).contains("user_metadata"));
-    // A text may contain a terminal's control sequences.
+    // A text may contain terminal control sequences.
     let path = saved(folder.path(), value!([]), &[event("alloc", 1, 1, "a\u{1b}[2Jb", [0, 0])]);
     assert!(text(&["peak"], &path).contains("user_metadata: a\u{fffd}[2Jb\n"));
 }

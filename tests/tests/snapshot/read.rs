@@ -41,7 +41,7 @@ fn all_are_read(folder: &Path) {
     }
 }
 
-/// The reader turns a list of frames into a stack. If the list is also used as annotations, they are read as they are.
+/// The reader turns a list of frames into a stack. If annotations refer to the same list, they are still read as written.
 #[test]
 fn annotations_that_are_a_list_of_frames_are_kept() {
     let frames = "(lp1\n(dS'name'\nS'step'\nsS'filename'\nS'train.py'\nsS'line'\nI7\nsa";

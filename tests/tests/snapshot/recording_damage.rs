@@ -1,4 +1,4 @@
-//! Recordings that were cut or changed, and files that are no recordings.
+//! Truncated and modified recordings, and files that are not recordings.
 
 use memtrack_core::event::Action;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -8,7 +8,7 @@ use memtrack_tests::snapshots::{empty, event, small};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Returns a snapshot, and its recording with several chunks of events.
+/// Returns a snapshot, and the bytes of its recording, which has several chunks of events.
 fn several_chunks() -> (Snapshot, Vec<u8>) {
     let mut snapshot = small();
     for i in 0..9_000 {
@@ -37,7 +37,7 @@ fn a_file_cut_at_any_byte_is_readable_to_its_last_complete_chunk() {
                 assert_eq!(report.file_bytes, cut as u64);
                 assert!(report.lost_bytes < bytes.len() as u64 && !report.damaged);
                 assert!(is_prefix(&loaded.events, &whole.events));
-                // A longer part of the file never has fewer events.
+                // A longer prefix of the file never has fewer events.
                 assert!(loaded.events.len() >= seen);
                 seen = loaded.events.len();
             }
@@ -124,7 +124,7 @@ fn a_header_alone_is_an_empty_recording_that_was_cut() {
     assert!(loaded.events.is_empty() && report.warning().is_some());
 }
 
-/// Corrects the checksum of every chunk, so that changes reach the decoders.
+/// Recomputes the checksum of every chunk, so that changes reach the decoders.
 fn sign(bytes: &mut [u8]) {
     let mut at = 16;
     while let Some(head) = bytes.get(at..at + 20) {
@@ -160,7 +160,7 @@ proptest! {
         }
         sign(&mut bytes);
         if let Ok((loaded, _)) = load_from(&bytes[..]) {
-            // Every id that was read has a row.
+            // Every id in the loaded events refers to an existing row.
             for event in loaded.events.iter() {
                 let _ = (&loaded.scopes.rows[event.scope.index()], &loaded.threads[event.thread.index()]);
                 let _ = loaded.stacks.get(event.stack);

@@ -123,7 +123,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
             thread: ThreadId(thread),
             device: rest.0,
             action: Action::from_number(rest.1).unwrap(),
-            // No snapshot contains an event that was taken back: readers omit those.
+            // No snapshot contains a superseded event: readers omit such events.
             flags: EventFlags(rest.2 & !EventFlags::SUPERSEDED.0),
         });
     vec(one, 0..50)

@@ -1,4 +1,4 @@
-//! Addresses of this test, symbolized with its own binary: with the right one, and never with a wrong one.
+//! Addresses in this test program are symbolized with the matching binary, and never with another one.
 
 use memtrack_core::snapshot::Module;
 use memtrack_core::stack::build_id;
@@ -9,7 +9,7 @@ use std::fs;
 use std::hint::black_box;
 use std::path::PathBuf;
 
-/// Returns the return addresses on the stack.
+/// Returns the return addresses on the current stack.
 #[inline(never)]
 fn capture() -> Vec<u64> {
     let mut addresses = Vec::new();
@@ -37,7 +37,7 @@ fn ends_with(frame: &Frame, path: &str) -> bool {
     frame.function.strip_suffix(path).is_some_and(|before| before.is_empty() || before.ends_with("::"))
 }
 
-/// Returns the program, and the address of the call in `a_known_function`.
+/// Returns this program's module, and the address of the call in `a_known_function`.
 fn program_and_address() -> (Module, u64) {
     let program = loaded_modules().swap_remove(0);
     let (addresses, ..) = a_known_function::<u8>();
@@ -127,7 +127,7 @@ fn a_symbol_file_is_found_in_the_layout_of_distributions() {
 fn a_binary_without_build_id_is_identified_by_its_code() {
     let (program, address) = program_and_address();
     let folder = Folder::new("code");
-    // Overwrite the type of the note that contains the build id.
+    // Overwrites the type of the note that contains the build id, so that the copy has no build id.
     let mut bytes = fs::read(&program.path).unwrap();
     let note = bytes.windows(8).position(|w| w == b"\x03\0\0\0GNU\0").unwrap();
     bytes[note] = 0x99;

@@ -1,4 +1,4 @@
-//! Read, write, read: the same snapshot, unknown keys and oddities included, in every format.
+//! A snapshot that is read, written and read again is the same in every format, including unknown keys and oddities.
 
 use memtrack_core::snapshot::SnapshotFiles;
 use memtrack_core::snapshot::pytorch::{Encoding, LoadOptions};
@@ -23,7 +23,7 @@ fn pickles(folder: &Path) -> Vec<PathBuf> {
 
 fn files(folders: &[PathBuf]) -> Vec<PathBuf> {
     let mut files: Vec<_> = folders.iter().flat_map(|folder| pickles(folder)).collect();
-    // Larger files test nothing more, and take long in a debug build.
+    // Larger files cover nothing more, and take too long in a debug build.
     files.retain(|path| path.metadata().is_ok_and(|file| file.len() < 250_000));
     assert!(files.len() > 5, "{}", files.len());
     files
@@ -53,7 +53,7 @@ fn check_pickles(files: Vec<PathBuf>) {
         let first = Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot;
         let written = pickle(&first);
         let second = read(&written);
-        // A written file has none of the first writer's oddities, so the tables themselves are equal.
+        // A written file has none of the original writer's oddities, so another round gives equal tables, too.
         let third = read(&pickle(&second));
         assert!(second == third, "{}", path.display());
         assert_eq!(pickle(&third), written, "{}", path.display());
@@ -90,7 +90,7 @@ fn json_is_the_same_or_the_error_explains_why_not() {
 }
 
 fn check_json(files: Vec<PathBuf>) {
-    // JSON repeats shared stacks: the compressed files would take too long in a debug build.
+    // JSON repeats shared stacks, so the compressed files would take too long in a debug build.
     for path in files.into_iter().filter(|path| path.extension().is_some_and(|suffix| suffix == "pickle")) {
         let first = Snapshot::open(&path, LoadOptions::default()).unwrap().snapshot;
         match encoded(&first, Encoding::Json) {
@@ -127,14 +127,14 @@ fn compressed_files_contain_the_same() {
     assert!(error.to_string().contains(".pickle"), "{error}");
 }
 
-/// Generates any JSON value, with known and unknown names.
+/// Generates arbitrary JSON values, with known and unknown keys.
 fn anything() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
         any::<u64>().prop_map(Value::from),
-        // Quarters: serde_json reads other fractions with an error in the last place.
+        // Multiples of 1/4: serde_json reads other fractions with an error in the last digit.
         (-1_000_000..1_000_000i32).prop_map(|quarters| Value::from(f64::from(quarters) / 4.0)),
         "[a-z\\\\\"\u{1}é😀]{0,6}".prop_map(Value::from),
     ];
@@ -176,7 +176,7 @@ fn name() -> impl Strategy<Value = String> {
 fn varied(base: Value) -> impl Strategy<Value = Value> {
     prop::collection::vec((name(), anything()), 0..4).prop_map(move |entries| {
         let mut object = base.clone();
-        // A value in place of a list would be refused.
+        // Another value in place of a list would be refused.
         let is_free = |(key, _): &(String, Value)| !["action", "blocks", "frames"].contains(&key.as_str());
         for (key, value) in entries.into_iter().filter(is_free) {
             object[key] = value;

@@ -1,18 +1,18 @@
 //! A pickle may use one value in many places, and a few hundred bytes can represent more than fits on any disk. Every command
-//! that has to write out such values ends soon, keeps its output small, and reports what it left out.
+//! that would have to write out such values ends quickly, keeps its output small, and reports the values that it omitted.
 
 use memtrack_tests::{memtrack, time};
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// The first memo slot of the bomb. Other values use lower ones.
+/// The first memo slot that the bomb uses. Other values use lower slots.
 const SLOT: u8 = 100;
 
-/// Returns instructions for a list of ten lists of ten lists …, with 10^20 numbers.
+/// Returns instructions for a list of ten lists of ten lists …, with 3 × 10^20 numbers in all.
 fn bomb() -> Vec<u8> {
     let mut code = b"](K\x01K\x02K\x03e".to_vec();
     for level in 0..20 {
-        // Memoize the list, pop it, and make a list of ten references.
+        // Memoizes the list, pops it, and creates a list of ten references to it.
         code.extend([b'q', SLOT + level, b'0', b']', b'(']);
         code.extend([b'h', SLOT + level].repeat(10));
         code.push(b'e');
@@ -37,7 +37,7 @@ fn number(number: u16) -> Vec<u8> {
     [b"M".as_slice(), &number.to_le_bytes()].concat()
 }
 
-/// Every place of a snapshot that may contain a value of unlimited size.
+/// Every place in a snapshot that may contain a value of unlimited size.
 const PLACES: [&str; 11] = [
     "unknown key",
     "user_metadata",
@@ -101,7 +101,7 @@ fn snapshot(place: &str) -> Vec<u8> {
         ("allocator_settings", at("allocator_settings", b"}".to_vec())),
         ("more", at("root key", b"N".to_vec())),
     ]);
-    // Slot 0 is a frame for the second place of each stack.
+    // Memo slot 0 holds the second frame of each stack.
     let first = dict(&[("name", text("g")), ("filename", text("b.py")), ("line", number(1))]);
     [b"\x80\x02".as_slice(), &first, b"q\x000", &root, b"."].concat()
 }
@@ -161,7 +161,7 @@ fn unlimited_json_is_refused_before_it_is_written() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{place}: {errors}");
         let expected = format!("would take 2^63 or more bytes, most of it under `{}`", under(place));
-        // A frame is in the stacks of segments' blocks too.
+        // The frame is also in the stacks of blocks, so the key with the most bytes is not checked.
         let expected = if place.starts_with("frame's") { "would take 2^63 or more bytes" } else { &expected };
         assert!(errors.contains(expected) && errors.contains("write a pickle"), "{place}: {errors}");
         let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();

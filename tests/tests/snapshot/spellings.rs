@@ -1,5 +1,5 @@
-//! Events are the same however they are spelled and split into pieces. The reader can take no short cuts in a file that
-//! arrives byte by byte, so its result for such a file is the one expected for the whole.
+//! Events are read the same way, however they are encoded in the pickle and split into reads. The reader can take no shortcuts in
+//! a file that arrives byte by byte, so the result for such a file is the expected one.
 
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::PathBuf;
 
-/// A reader that returns at most a number of bytes at a time.
+/// A reader that returns at most this many bytes at a time.
 struct Pieces<'a>(&'a [u8], usize);
 
 impl Read for Pieces<'_> {
@@ -41,7 +41,7 @@ impl Builder {
 
     fn memoize(&mut self) -> u32 {
         self.put(b"\x94");
-        // As Python counts: a slot that was set ahead is set again.
+        // As in Python, the next slot is the number of slots: a slot that was set ahead is overwritten.
         let slot = self.slots.len() as u32;
         self.slots.insert(slot);
         slot
@@ -53,7 +53,7 @@ impl Builder {
         self.memoize()
     }
 
-    /// Puts a text into a slot, and leaves the stack as it is.
+    /// Stores a string in a memo slot, and leaves the stack unchanged.
     fn set(&mut self, slot: u32) {
         self.put(&[&b"\x8c\x01xr"[..], &slot.to_le_bytes(), b"0"].concat());
         self.slots.insert(slot);
@@ -81,7 +81,7 @@ const KEYS: [&str; 10] = [
 ];
 const TEXTS: [&str; 4] = ["alloc", "free_requested", "N/A", "other"];
 
-/// The value of a key.
+/// An encoding of a key's value.
 #[derive(Clone, Debug)]
 enum Spelling {
     Text(usize),
@@ -92,38 +92,38 @@ enum Spelling {
     Float(f64),
     Nothing,
     Truth(bool),
-    /// A pair, with a memo slot or without.
+    /// A pair, with or without a memo slot.
     Pair(u8, u8, bool),
-    /// A new list of frames; with a memo slot or without, and a second part.
+    /// A new list of frames, with or without a memo slot, and the frames that are appended in a second batch.
     List(Vec<usize>, bool, Vec<usize>),
-    /// The list of the previous event, if it has a slot.
+    /// The latest list that has a memo slot.
     PreviousList,
     /// The event itself.
     Itself,
 }
 
-/// A peculiarity of an event.
+/// An oddity in the encoding of an event.
 #[derive(Clone, Debug, PartialEq)]
 enum Trick {
     None,
-    /// The entries come in two parts.
+    /// The entries are written in two batches.
     Twice,
-    /// A key's slot is set again before the event.
+    /// The memo slot of a key is overwritten before the event.
     SetAgain(usize),
-    /// A slot that MEMOIZE would take soon is set before the event.
+    /// A slot that MEMOIZE would soon use is set before the event.
     SetAhead(u32),
-    /// The event's list grows after the event.
+    /// A list of frames grows after the event that uses it.
     Grow,
 }
 
 #[derive(Clone, Debug)]
 struct Entries {
-    /// Indices of keys in `KEYS`, and values.
+    /// Indices of keys in `KEYS`, with their values.
     entries: Vec<(usize, Spelling)>,
     trick: Trick,
 }
 
-/// Returns a snapshot of these events. Keys, texts and three frames are memoized before the events.
+/// Returns a snapshot of these events. Keys, strings and three frames are memoized before the events.
 fn pickle(events: &[Entries]) -> Vec<u8> {
     let mut to = Builder { bytes: b"\x80\x04}(".to_vec(), slots: BTreeSet::new() };
     to.text("segments");
@@ -205,7 +205,7 @@ fn pickle(events: &[Entries]) -> Vec<u8> {
             to.put(b"e0");
         }
     }
-    // Bytes after the end allow short cuts up to the end.
+    // Bytes after the end of the pickle allow the reader to take shortcuts up to that end.
     to.put(b"eeu.");
     to.put(&[0; 40]);
     to.bytes
@@ -260,7 +260,7 @@ fn usual(key: usize) -> BoxedStrategy<Spelling> {
     }
 }
 
-/// Generates mostly the same keys with usual values, which the reader can learn, and sometimes something else.
+/// Generates mostly the same keys with usual values, which the reader can learn, and sometimes other entries.
 fn event() -> impl Strategy<Value = Entries> {
     let value = |key| (Just(key), prop_oneof![40 => usual(key), 1 => any_value()]);
     let long: Vec<_> = (0..8).map(value).collect();

@@ -1,5 +1,5 @@
-//! The values that memtrack derives from the segments of a snapshot equal PyTorch's own statistics of the same moment, for
-//! each device and for its small and large pools.
+//! The values that memtrack derives from the segments of a snapshot equal PyTorch's statistics at the same moment, for each
+//! device and for its small and large pools.
 
 use flate2::read::GzDecoder;
 use memtrack_core::analysis::held::HeldMemory;
@@ -14,7 +14,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Returns PyTorch's current values by name, as memtrack derives them from the segments.
+/// Returns the current values that memtrack derives from the segments, under PyTorch's names.
 fn derived(held: &HeldMemory) -> [(&'static str, u64); 9] {
     [
         ("allocation", held.blocks),
@@ -22,7 +22,7 @@ fn derived(held: &HeldMemory) -> [(&'static str, u64); 9] {
         ("requested_bytes", held.requested + held.pending_requested),
         ("active", held.blocks + held.pending_blocks),
         ("active_bytes", held.active()),
-        // PyTorch counts no mappings.
+        // PyTorch does not count expandable segments here.
         ("segment", held.segments - held.expandable),
         ("reserved_bytes", held.reserved),
         ("inactive_split", held.inactive_split_blocks),
@@ -30,7 +30,7 @@ fn derived(held: &HeldMemory) -> [(&'static str, u64); 9] {
     ]
 }
 
-/// Returns a workload's segments as a PyTorch snapshot, with a separate address space for each range.
+/// Returns a workload's segments as a PyTorch snapshot, with a separate address range for each `seg`.
 fn snapshot_of<'a>(segments: impl IntoIterator<Item = &'a Value>) -> Snapshot {
     let dictionaries = segments.into_iter().map(|segment| {
         let base = (segment["seg"].as_u64().unwrap() + 1) << 40;
@@ -52,7 +52,7 @@ fn snapshot_of<'a>(segments: impl IntoIterator<Item = &'a Value>) -> Snapshot {
     Snapshot::open_stream(text.as_bytes(), LoadOptions::default()).unwrap().snapshot
 }
 
-/// Returns the moments of a workload with stored statistics and segments: in one line, or in two adjacent lines.
+/// Returns the pairs of statistics and segments in a workload: from one line, or from two adjacent lines.
 fn moments(lines: &[Value]) -> Vec<(&Value, &Value)> {
     let mut found = Vec::new();
     for (place, line) in lines.iter().enumerate() {
@@ -76,13 +76,13 @@ fn lines(path: &Path) -> Vec<Value> {
     } else {
         text = String::from_utf8(bytes).unwrap();
     }
-    // Only these lines are needed, and there are many others.
+    // Only these lines are parsed, because there are many others.
     let parsed = |line: &str| serde_json::from_str(line).unwrap();
     let is_needed = |line: &&str| line.contains("\"stats\":") || line.contains("\"segments\":");
     text.lines().map(|line| if is_needed(&line) { parsed(line) } else { Value::Null }).collect()
 }
 
-/// Compares every value of every moment of a workload; returns how many were equal.
+/// Compares every value at every moment of a workload; returns the number of compared values.
 fn check(path: &Path) -> usize {
     let mut equal = 0;
     let lines = lines(path);
@@ -126,7 +126,7 @@ fn all_workloads_statistics_are_derived_from_their_segments() {
     assert!(equal > 4000, "{equal}");
 }
 
-/// The current values of PyTorch's table, in the order of its rows: all, large pool, small pool.
+/// The table contains the current values of all memory, the large pool and the small pool, in this order of rows.
 #[test]
 fn pytorchs_memory_summary_agrees_with_its_snapshot() {
     let text = fs::read_to_string(fixture("statistics/basic-2.memory_summary.txt")).unwrap();

@@ -1,4 +1,4 @@
-//! Values that a file does not contain are unknown: null in JSON, omitted or marked as unknown in texts, and never zero.
+//! Values that a file does not contain are unknown: null in JSON, omitted or marked as unknown in text output, and never zero.
 
 use memtrack_tests::verbs::piped;
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ fn held_memory_is_unknown_in_a_file_without_segments() {
     assert_eq!(device(&none, "summary")["allocated_bytes"], 0);
 }
 
-/// PyTorch before 2.1: the history of a block contains the requested size.
+/// In files of PyTorch before 2.1, the history of a block contains the requested size.
 #[test]
 fn block_histories_of_older_files_contain_the_requested_size() {
     let block = |history: Value| json!({"address": 4096, "size": 1024, "state": "active_allocated", "history": history});

@@ -1,4 +1,4 @@
-//! `#[limits]` on every form of test, above and below `#[test]`.
+//! `#[limits]` on every kind of test function, above and below `#[test]`.
 
 use super::block_on;
 use memtrack_core::testing::limits;

@@ -1,4 +1,4 @@
-//! The memory that counts toward a test: exact numbers for threads, tasks and reallocations, and the exceptions.
+//! The memory that counts toward a test: exact numbers for threads, tasks and reallocations, and the memory that does not count.
 
 use memtrack_core::scope;
 use memtrack_core::testing::{DeviceUsage, Limits, measure};
@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::sync::{LazyLock, OnceLock, mpsc};
 use std::thread;
 
-/// Returns the usage of the host heap by `work`.
+/// Returns the host heap's usage during `work`.
 fn used(work: impl FnOnce()) -> DeviceUsage {
     measure(work).1.host()
 }
@@ -72,10 +72,10 @@ fn a_block_belongs_to_the_test_that_allocated_it_wherever_it_is_freed() {
     let (send, receive) = mpsc::channel::<Vec<u8>>();
     let other = thread::spawn(move || receive.into_iter().for_each(drop));
     let (_, usage) = measure(|| {
-        // Allocated outside, freed here.
+        // Allocated outside the measurement, freed inside.
         drop(outside);
         let inside = block(64);
-        // A measurement within this one has separate numbers.
+        // A nested measurement has separate numbers.
         let (before, usage) = measure(|| block(32));
         assert_eq!(usage.host().allocated_bytes, 32);
         drop(before);
@@ -117,7 +117,7 @@ fn allocations_of_a_panic_are_not_counted() {
         });
         assert!(caught.is_err());
     });
-    // Besides the block, the text of the message is formatted before the panic begins.
+    // Two blocks count: `held`, and the repeated string in the message, which is built before the panic begins.
     assert_eq!(numbers(usage), [2100, 2100, 2, 0]);
 }
 
@@ -133,14 +133,14 @@ fn a_thread_counts_while_it_is_in_the_scope() {
         inside.join().unwrap();
         thread::spawn(|| drop(block(5_000_000))).join().unwrap();
     });
-    // Besides, the test's thread makes the allocations for starting threads.
+    // The test's thread also allocates memory to start the threads.
     assert!((3_000_000..3_100_000).contains(&usage.allocated_bytes), "{usage:?}");
     assert_eq!(usage.left_bytes, 0);
 }
 
 #[test]
 fn scopes_of_the_program_carry_the_test_to_threads() {
-    // Code that was written for a recording: it passes its scope to its thread.
+    // Code as it is written for recordings: it passes its scope to its thread.
     fn program() {
         let _op = scope::operator("matmul");
         let scope = scope::current();
@@ -176,7 +176,7 @@ fn tasks_count_where_their_futures_are_wrapped() {
         });
     });
     let expected: u64 = (0..8).map(|number| 20 * (1000 + number) + (1..=20).sum::<u64>()).sum();
-    // The runtime allocates little for sixteen tasks, and a task outside the scope would add a million.
+    // For sixteen tasks, the runtime allocates little; each block of a task outside the scope would add a million bytes.
     assert!((expected..expected + 500_000).contains(&usage.allocated_bytes), "{usage:?} {expected}");
     assert!(usage.count >= 8 * 40);
 }
@@ -220,7 +220,7 @@ fn captured_output_is_not_counted() {
             eprintln!("and of its errors");
         }
     });
-    // Without capturing (`--nocapture`), nothing is allocated.
+    // Printing without capturing (`--nocapture`) allocates nothing.
     assert_eq!(numbers(usage), [0, 0, 0, 0]);
 }
 

@@ -1,4 +1,4 @@
-//! Limits on devices: each device counts separately, with the blocks that its allocator reports.
+//! Limits on devices: each device is measured separately, by the blocks that its allocator reports.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::{record_alloc, record_free, record_free_completed, record_free_requested};

@@ -1,4 +1,4 @@
-//! The messages of tests that exceed their limits. Each of these tests is ignored here, and run in a separate process.
+//! The messages of tests that exceed their limits. Each failing test is ignored here, and run in a separate process.
 
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder::record_alloc;
@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-/// Runs a failing test of this program, and returns its output.
+/// Runs a failing test of this test program in a child process, and returns its output.
 pub(super) fn failure<R>(test: impl Fn() -> R) -> String {
     let output = child::this_program(test).env("RUST_BACKTRACE", "0").output().unwrap();
     assert!(!output.status.success());
@@ -19,7 +19,7 @@ pub(super) fn failure<R>(test: impl Fn() -> R) -> String {
     text
 }
 
-/// Asserts that `text` contains all of these, in this order.
+/// Asserts that `text` contains all of these strings, in this order.
 #[track_caller]
 pub(super) fn assert_contains(text: &str, all: &[&str]) {
     let mut rest = text;
@@ -146,7 +146,7 @@ fn a_count_is_explained_by_the_lines_with_the_most_blocks() {
 #[test]
 #[ignore = "is run by the test below"]
 fn fills_a_gpu() {
-    // It runs twice, and a device never has two live blocks at one address.
+    // This test runs twice, and a device never has two live blocks at one address.
     static NEXT: AtomicU64 = AtomicU64::new(0x7000_0000);
     let address = NEXT.fetch_add(3 << 30, Ordering::Relaxed);
     record_alloc(DeviceId(1), StreamId(0), address, 3 << 30);
@@ -175,7 +175,7 @@ fn allocates_on_other_threads() {
     let outside = thread::Builder::new().name("a pool".into()).spawn(move || {
         let held = read_weights(5 << 20);
         drop(held);
-        // The thread has a name only while it is alive.
+        // A thread's name is known only while the thread is alive.
         let _in_the_test = scope.enter();
         let (send, receive) = std::sync::mpsc::channel::<()>();
         thread::spawn(move || drop(send));

@@ -12,7 +12,7 @@ fn block(bytes: usize) -> Vec<u8> {
     black_box(Vec::with_capacity(bytes))
 }
 
-/// Does the work of one test: each of three threads has a large block at the same moment.
+/// Does the work of one test: three threads each hold a large block at the same moment.
 fn one_test(number: usize) {
     let scope = scope::current();
     let size = 10_000 * (number + 1);
@@ -28,7 +28,7 @@ fn one_test(number: usize) {
                         drop(block(1000));
                     }
                     let held = block(size);
-                    // All three threads have their block now.
+                    // Now all three threads hold their large blocks.
                     together.wait();
                     drop(held);
                 })
@@ -41,7 +41,7 @@ fn one_test(number: usize) {
 
 #[test]
 fn sixteen_concurrent_tests_have_separate_numbers() {
-    // The cost of starting three threads, which is the same each time.
+    // The first run is discarded. `base` includes the cost of starting three threads, which is the same each time.
     measure(|| one_test(0));
     let base = measure(|| one_test(0)).1.host();
     let tests: Vec<_> = (0..16)
@@ -55,7 +55,7 @@ fn sixteen_concurrent_tests_have_separate_numbers() {
         assert_eq!(used.count, 10 * base.count, "test {number}");
         assert_eq!(used.allocated_bytes, 10 * (base.allocated_bytes + 4 * more), "test {number}");
         assert_eq!((used.left_bytes, used.left_blocks), (0, 0), "test {number}");
-        // Small blocks of the three threads and the ends of threads may overlap in any way.
+        // The peak depends on how the small blocks and the ends of the three threads overlap.
         let most = 4 * (10_000 + more) + 20_000;
         assert!((4 * (10_000 + more)..most).contains(&used.peak_bytes), "test {number}: {used:?}");
     }
@@ -110,7 +110,7 @@ fn the_cost_of_a_test_does_not_grow_over_a_thousand_tests() {
         time::of_thread() - begun
     };
     let mut hundreds = 10;
-    // One measurement runs all the time: the switch stays on, and left blocks stay registered.
+    // An outer measurement runs all the time: measuring stays switched on, and leaked blocks stay registered.
     let (_, outer) = measure(|| {
         hundred();
         let first: Duration = (0..3).map(|_| hundred()).min().unwrap();
@@ -118,8 +118,8 @@ fn the_cost_of_a_test_does_not_grow_over_a_thousand_tests() {
         (0..6).for_each(|_| {
             hundred();
         });
-        // A cost that grows with each test would be ten times as high, and higher each time. Another program on the same core may
-        // double the time of some hundreds, but not of each one.
+        // If the cost grew with each test, it would now be ten times as high, and higher for every hundred tests. Another program
+        // on the same core may double the time of some hundreds, but not of all of them.
         let mut last = Duration::MAX;
         while last > 3 * first && hundreds < 60 {
             last = last.min(hundred());

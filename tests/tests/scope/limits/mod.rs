@@ -1,4 +1,4 @@
-//! Tests with limits on their memory: exact numbers while other tests run, the memory that counts, and messages of failing tests.
+//! Tests with memory limits: exact numbers while other tests run, the memory that counts, and the messages of failing tests.
 
 mod attribute;
 mod counted;
@@ -7,12 +7,12 @@ mod failing;
 mod many;
 mod second_run;
 
-/// Runs a future to its end, as the expansion of an attribute for async tests does.
+/// Runs a future to completion, as the expansion of the attribute does for async tests.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// Waits until it is polled again, without the allocation that the runtime's `yield_now` makes.
+/// Yields once to the executor, without the allocation that tokio's `yield_now` makes.
 async fn pause() {
     let mut has_waited = false;
     std::future::poll_fn(|context| {

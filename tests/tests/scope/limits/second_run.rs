@@ -1,4 +1,4 @@
-//! A second run of the test distinguishes memory that is allocated once from leaks, where its stack does not show this.
+//! A second run of the test distinguishes one-time allocations from leaks, where the stacks of the memory do not.
 
 use super::block_on;
 use super::failing::{assert_contains, failure, read_weights};
@@ -8,8 +8,8 @@ use std::hint::black_box;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A library that keeps a buffer for each thread, in a thread-local without lazy initialization: no frame shows that the buffer
-/// is allocated once.
+/// A library that keeps a buffer for each thread in a thread-local without lazy initialization: no frame on the stack shows that
+/// the buffer is allocated only once.
 mod library {
     use std::cell::RefCell;
     use std::hint::black_box;
@@ -63,7 +63,7 @@ async fn an_async_body() {
 
 #[test]
 fn memory_kept_from_the_first_use_is_no_leak_in_an_async_test() {
-    // On a new thread, which has not used the library before.
+    // The test runs on a new thread, which has not used the library before.
     std::thread::spawn(|| block_on(an_async_body())).join().unwrap();
 }
 
@@ -189,7 +189,7 @@ fn with_an_argument(kept: Vec<u8>) {
 
 #[test]
 fn a_function_with_arguments_runs_once() {
-    // Its argument was allocated outside the function.
+    // The argument is allocated outside the function, and does not count as a leak.
     with_an_argument(vec![1; 5000]);
     assert_eq!(KEPT.take().len(), 5000);
 }
