@@ -1,6 +1,6 @@
 //! The operators of the modules: functions of tensors, without weights.
 //!
-//! Each function is one operator in the report. They are written with candle's differentiable operations: candle-nn's
+//! Each function is one operator in the report, written with candle's differentiable operations: candle-nn's
 //! fused `layer_norm` and `softmax_last_dim` have no backward pass, so the weights before them would silently
 //! not be trained.
 

@@ -4,12 +4,12 @@
 Usage: spark-submit [--master URL …] export_ranks.py --output DIR [options] FILES… [-- OPTIONS OF memtrack export]
 
   spark-submit --master spark://head:7077 export_ranks.py --memtrack /opt/memtrack --output /shared/memory 'run/rank*.pickle'
-  … --files-from list.txt --job 17 -- --events --bins 200        a path a line; the options after -- are for memtrack
+  … --files-from list.txt --job 17 -- --events --bins 200        one path per line; options after -- are passed to memtrack
 
 Files, DIR and, unless --ship is given, memtrack have the same paths on the driver and on every worker. A rank's folder appears
 atomically, so tasks that are retried, that run twice, or that outlive their executor do no harm. A file that cannot be exported is
-printed at the end, and the others are exported. The repository's docs/RANKS.md has more about it.
-Exit codes: 0 all were exported, 2 wrong usage, 3 some were not exported; running it again with the same files exports these too.
+reported at the end, and the others are exported. The repository's docs/RANKS.md has the details.
+Exit codes: 0 all were exported, 2 wrong usage, 3 some were not exported; another run with the same files exports these too.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def parse(arguments):
     parser.add_argument("--ship", action="store_true", help="copy the command from here to the workers")
     parser.add_argument("--job", metavar="NAME", help="the job that all files are of [default: as the files or their paths say, else "
         "the name of their folder, if it is one]")
-    # To a file, because spark-submit merges standard output and error.
+    # The report goes to a file, because spark-submit merges standard output and standard error.
     parser.add_argument("--report", metavar="FILE", help="write what came of each file: a JSON object a line")
     return parser.parse_args(own), more
 

@@ -41,7 +41,7 @@ def build(name, flags, target):
 
 
 def heaptrack_parts():
-    """Returns the library that heaptrack preloads, and its interpreter, located in the way of heaptrack's start script."""
+    """Returns the library that heaptrack preloads, and its interpreter, located as its start script locates them."""
     script = shutil.which("heaptrack")
     if script is None:
         sys.exit("heaptrack is not installed (Debian package `heaptrack`); --without-heaptrack leaves it out")
@@ -79,7 +79,7 @@ class Runner:
         return subprocess.Popen(command, preexec_fn=pin, **more)
 
     def run(self, binary, workload, mode):
-        """Returns the CPU seconds of the whole process and of its `stop()`, and peak memory in MiB."""
+        """Runs one variant; returns the CPU seconds of the process and of its `stop()`, and peak memory in MiB."""
         config, steps = workload
         command = [binary, "--mode", mode, "--config", config, "--steps", str(steps)]
         process = self.start(command, env=self.environment, stdout=subprocess.PIPE)

@@ -45,7 +45,7 @@ pub fn open() -> Result<Driver, Box<dyn Error>> {
 }
 
 fn open_library(path: PathBuf) -> Result<(), libloading::Error> {
-    // SAFETY: the driver's initialisers are safe to run, as every CUDA program does; the mock has none.
+    // SAFETY: every CUDA program runs the driver's initialisers, and the mock has none.
     let library = unsafe { Library::new(path) }?;
     // Never closed: a later search by soname finds only loaded libraries.
     std::mem::forget(library);

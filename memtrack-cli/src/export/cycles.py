@@ -314,7 +314,7 @@ class _Collector:
                     if not self._user_keeps:
                         del gc.garbage[begin:]
                     return
-                # Freeing this also frees old garbage, which must be inspected first.
+                # Freeing this garbage also frees old garbage, which must be inspected first.
                 gc.collect()
             self._stop_keeping()
             garbage = gc.garbage[begin:]
@@ -1115,7 +1115,7 @@ def _contexts(kind, wanted):
             segments = snapshot(include_traces=False)
         except TypeError:
             segments = snapshot()
-    except Exception:  # Another allocator.
+    except Exception:  # Another allocator is in use.
         return
     for segment in segments:
         address = segment["address"]

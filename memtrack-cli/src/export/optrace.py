@@ -232,7 +232,7 @@ def _buffers(module):
 
     buffers = []
     for name, tensor in getattr(module, "_buffers", {}).items():
-        # Like the profiler for parameters: tensors of other classes may consist of several tensors.
+        # The profiler also skips such parameters: tensors of other classes may consist of several tensors.
         if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
             continue
         with contextlib.suppress(RuntimeError, NotImplementedError):
