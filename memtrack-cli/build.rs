@@ -1,20 +1,20 @@
 //! Builds the libraries that `memtrack run` preloads, for the command to embed.
 //!
-//! They are built by a cargo of their own, in a target folder of their own: as build-dependencies cargo would not optimise
-//! them, and no setting of this package could make it. What cannot be built fails the build of the command.
+//! A nested cargo builds them, in a separate target folder: cargo would not optimise them as build-dependencies, and no
+//! setting of this package could change that. If a library cannot be built, the build of the command fails.
 //!
 //! **Why a nested cargo?** Build-dependencies can be optimised only by a workspace's profile, which `cargo install` from
 //! a registry does not have, and cargo does not report where it put a shared library. Artifact dependencies are not
-//! stable. Ordinary dependencies would bring the hook and the recorder into the command itself. So this writes a project
-//! that depends on both packages, with the command's lock file and a profile that optimises, and takes the files from
-//! where cargo documents them to be.
+//! stable. Ordinary dependencies would link the hook and the recorder into the command itself. So this script writes a
+//! project that depends on both packages, with the command's lock file and an optimised profile, and copies the libraries
+//! from the paths that cargo documents.
 //!
 //! All builds of the command in one target folder share the project's folder, so that the recorder is compiled once for
-//! debug and release. What the command's own build fetched is usually enough, so the first try is without the network.
-//! Dependencies for `cfg(any())`, which is no platform, put the packages into the command's lock file and into `cargo
-//! vendor`, and have them published before the command. Where packages are next to each other under NAME-VERSION, as when
-//! `cargo publish --dry-run` verifies them, those are used. With `cargo install --offline` and without `--locked`, the
-//! versions of the lock file may be missing.
+//! debug and release. The crates that the command's own build fetched usually suffice, so the first attempt is offline.
+//! The command depends on the packages for `cfg(any())`, which matches no platform: so they are in its lock file and in
+//! `cargo vendor`, and are published before it. If packages are next to this one in folders named NAME-VERSION, as when
+//! `cargo publish --dry-run` verifies them, those are used. `cargo install --offline` without `--locked` may fail, because
+//! the versions of the lock file may not have been fetched.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -23,25 +23,25 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// The packages, and the names under which the command embeds what they make.
+/// The packages, and the file names under which the command embeds their libraries.
 const LIBRARIES: [(&str, &str); 2] =
     [("memtrack-preload", "preload.so"), ("memtrack-preload-heap", "preload_heap.so")];
 
-/// Optimised whatever the command's profile is, and without debug information, which is useless in an embedded library.
+/// Optimised regardless of the command's profile, and without debug information, which is useless in an embedded library.
 const PROFILE: &str =
     "[profile.release]\nopt-level = 3\ncodegen-units = 1\ndebug = false\nincremental = false\n";
 
-/// Crates that dumps and reports need, and recording does not: if the command is not optimised, these are not either.
-/// That saves a third of the libraries' build, 30 s of processor time.
+/// Crates that dumps and reports need and recording does not: in an unoptimised build of the command, these crates are not
+/// optimised either. That saves a third of the libraries' build, 30 s of processor time.
 const OF_REPORTS: [&str; 16] = [
     "addr2line",
-    // If nothing else can walk a stack, this uses libgcc, whose code is optimised anyway: recording does not use the rest of
-    // the crate, which symbolizes.
+    // Recording uses this crate only to unwind with libgcc, which is optimised anyway, if no other unwinder works. The rest
+    // of the crate symbolizes.
     "backtrace",
     "comfy-table",
     "cpp_demangle",
     "flate2",
-    // addr2line's; framehop walks stacks with another version.
+    // The version that addr2line uses; framehop unwinds with another version.
     "gimli@0.34",
     "memtrack-formats",
     "memtrack-report",
@@ -74,21 +74,21 @@ fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
 }
 
-/// Builds both libraries and puts them where the command embeds them from.
+/// Builds both libraries and copies them to `out`, from where the command embeds them.
 fn build(out: &Path) {
     let here = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
     let manifest = manifest(&here);
     let project = project_folder(out, &manifest);
     let target = project.join("target");
     fs::create_dir_all(&project).expect("the target folder can be written");
-    // Two builds of the command, in two profiles, may want it at once.
+    // Two builds of the command, with different profiles, may use the project at the same time.
     let one_at_a_time = fs::File::create(project.join("lock")).expect("the target folder can be written");
     one_at_a_time.lock().expect("a file can be locked");
     fs::write(project.join("Cargo.toml"), manifest).expect("the target folder can be written");
     fs::write(project.join("lib.rs"), "").expect("the target folder can be written");
 
     let mut message = String::new();
-    // Usually the command's own build has fetched everything, and no network is needed.
+    // Usually the command's own build has fetched all crates, so no network is needed.
     let built = [Some("--offline"), None].into_iter().any(|network| {
         lock(&here, &project);
         let output = cargo(&project, &target).args(network).output().expect("cargo can be run");
@@ -111,11 +111,11 @@ fn build(out: &Path) {
     }
 }
 
-/// Returns where they are built: one folder for all of the command's builds in a target folder that need the same
-/// libraries, for whichever set of packages. `OUT_DIR` is TARGET/PROFILE/build/PACKAGE/out; were it another depth, the
-/// folder would be shared by fewer.
+/// Returns the folder in which the libraries are built: all builds of the command in a target folder that need the same
+/// libraries share it, whichever packages are built. `OUT_DIR` is TARGET/PROFILE/build/PACKAGE/out; at another depth, fewer
+/// builds would share the folder.
 ///
-/// A shared library has no hash in its name, so everything that affects its content is in the folder's name.
+/// Cargo puts no hash into the name of a shared library, so the folder's name has a hash of all that affects its content.
 fn project_folder(out: &Path, manifest: &str) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     manifest.hash(&mut hasher);
@@ -127,8 +127,8 @@ fn project_folder(out: &Path, manifest: &str) -> PathBuf {
     shared.join(format!("memtrack-preload-{:016x}", hasher.finish()))
 }
 
-/// Returns the manifest of a project that depends on both: on those of this workspace, or of the registry that this
-/// package comes from.
+/// Returns the manifest of a project that depends on both packages: on those in this workspace, or else in the registry
+/// that this package comes from.
 fn manifest(here: &Path) -> String {
     let mut text = String::from(
         "[workspace]\n[package]\nname = \"memtrack-preload-build\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
@@ -149,8 +149,8 @@ fn manifest(here: &Path) -> String {
                 writeln!(text, "[profile.release.package.\"{package}\"]\nopt-level = 0\ncodegen-units = 16");
         }
     }
-    // Where packages lie side by side with their versions in their names, these are what the command is built from. They
-    // need not be in a registry yet: so cargo tries out what is to be published.
+    // If packages are in sibling folders with versions in their names, the command is built from these folders. The packages
+    // need not be in a registry yet: cargo verifies packages this way before it publishes them.
     text += "[patch.crates-io]\n";
     let siblings = here.parent().and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten();
     for sibling in siblings.map(|entry| entry.path()) {
@@ -165,7 +165,7 @@ fn manifest(here: &Path) -> String {
     text
 }
 
-/// Copies the versions of the lock file of this package or its workspace to the project.
+/// Copies the lock file of this package or its workspace to the project, so that both use the same versions.
 fn lock(here: &Path, project: &Path) {
     let folders = [here.to_owned(), here.join("..")];
     if let Some(folder) = folders.iter().find(|folder| folder.join("Cargo.lock").is_file()) {
@@ -182,7 +182,7 @@ fn cargo(project: &Path, target: &Path) -> Command {
     cargo.args(["build", "--release", "--lib", "--target", &variable("TARGET")]);
     cargo.arg("--manifest-path").arg(project.join("Cargo.toml")).arg("--target-dir").arg(target);
     cargo.args(LIBRARIES.iter().flat_map(|(package, _)| ["--package", package]));
-    // Settings for the command's profile are not for the libraries', and clippy checks no dependency.
+    // Settings for the command's profile must not affect the libraries, and clippy must not check dependencies.
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PROFILE_")
@@ -194,10 +194,10 @@ fn cargo(project: &Path, target: &Path) -> Command {
     cargo
 }
 
-/// Makes cargo rerun the build when a source in its list, or a manifest, changes.
+/// Makes cargo rerun this script when a source file in the dep-info file `list`, or its manifest, changes.
 fn watch(list: &Path) {
     let text = fs::read_to_string(list).unwrap_or_else(|error| panic!("{}: {error}", list.display()));
-    // `TARGET: SOURCE SOURCE`, in which a blank of a name has a backslash.
+    // Lines have the form `TARGET: SOURCE SOURCE`; a space in a file name is escaped with a backslash.
     let sources = text.lines().filter_map(|line| Some(line.split_once(": ")?.1)).flat_map(|sources| {
         let names = sources.replace("\\ ", "\0");
         names.split(' ').map(|name| name.replace('\0', " ")).collect::<Vec<_>>()

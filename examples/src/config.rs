@@ -1,6 +1,6 @@
 //! The size of the model and the length of its training, in one value.
 
-/// Sizes of the model and length of the run.
+/// The size of the model and the length of its training.
 ///
 /// The default trains in a few seconds on two cores, and its activations are large enough (64 KiB and more)
 /// for memtrack's default mode to record them exactly rather than by sampling.
@@ -8,19 +8,19 @@
 pub struct Config {
     /// Sequences in one batch.
     pub batch: usize,
-    /// Characters in one sequence, which is all that the model sees.
+    /// Characters in one sequence, the model's whole context.
     pub context: usize,
     /// Width of the vector that represents one character.
     pub width: usize,
     /// Attention heads of a block; must divide `width`.
     pub heads: usize,
-    /// Blocks on top of each other.
+    /// Transformer blocks.
     pub blocks: usize,
     /// Optimizer steps.
     pub steps: usize,
     /// Step size of AdamW.
     pub learning_rate: f64,
-    /// Seed of the weights and of the order of the text; the same seed gives the same losses.
+    /// Seed of the weights and of the order of the text; the same seed produces the same losses.
     pub seed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The text that the model learns, as numbers: a vocabulary of characters, and batches cut from the text.
+//! The training text as numbers: a vocabulary of characters, and batches sampled from the text.
 //!
 //! The text is part of the program, so that the example needs no network and every run uses the same text.
 
@@ -7,15 +7,15 @@ use candle_core::{Device, Result, Tensor};
 /// The text that the model learns to continue.
 pub const TEXT: &str = include_str!("text.txt");
 
-/// A small generator of reproducible numbers (SplitMix64).
+/// A small generator of reproducible pseudo-random numbers (SplitMix64).
 ///
-/// Candle cannot seed its generator on the processor, and an example whose losses differ from run to run
+/// Candle cannot seed its generator on the CPU, and an example whose losses differ from run to run
 /// cannot be checked.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Returns a generator, which produces the same numbers for the same seed.
+    /// Returns a generator that produces the same numbers for the same seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -33,21 +33,21 @@ impl Random {
         (self.next() % end as u64) as usize
     }
 
-    /// Returns a number in `-bound..bound`, all equally likely.
+    /// Returns a uniformly distributed number in `-bound..bound`.
     pub fn uniform(&mut self, bound: f32) -> f32 {
         let unit = (self.next() >> 40) as f32 / (1u64 << 24) as f32;
         (unit * 2.0 - 1.0) * bound
     }
 }
 
-/// A text as numbers, each the index of a character in the vocabulary.
+/// A text as numbers: the vocabulary index of each character.
 #[derive(Clone, Debug)]
 pub struct Corpus {
     vocabulary: Vec<char>,
     tokens: Vec<u32>,
 }
 
-/// Sequences to learn from, and the next character for each of their characters.
+/// Training sequences, and for each of their characters the character that follows.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// Shape (batch, context).
@@ -57,12 +57,12 @@ pub struct Batch {
 }
 
 impl Corpus {
-    /// Numbers the characters of `text` in the order of the alphabet.
+    /// Converts `text` to numbers; the vocabulary is sorted.
     pub fn new(text: &str) -> Self {
         let mut vocabulary: Vec<char> = text.chars().collect();
         vocabulary.sort_unstable();
         vocabulary.dedup();
-        // Every character of the text is in its vocabulary, so the filter drops nothing.
+        // The vocabulary contains every character of the text, so the filter drops nothing.
         let tokens = text
             .chars()
             .filter_map(|c| vocabulary.binary_search(&c).ok())
@@ -71,7 +71,7 @@ impl Corpus {
         Self { vocabulary, tokens }
     }
 
-    /// Returns the number of different characters.
+    /// Returns the number of distinct characters.
     pub fn vocabulary_size(&self) -> usize {
         self.vocabulary.len()
     }

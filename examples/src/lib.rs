@@ -2,9 +2,9 @@
 //! in `cuda/` and `service/`.
 //!
 //! The language model that `train` records is a library, because other programs run it too: a benchmark with
-//! tracking off, a test that counts its bytes. It consists of [`data`] (characters in, batches out),
+//! tracking off, and a test that counts the model's bytes. It consists of [`data`] (characters in, batches out),
 //! [`model`] (the modules), [`operators`] (their computations) and [`training`] (the loop). [`tensors`] describes
-//! its tensors to memtrack, which then knows the purpose of its memory.
+//! the model's tensors to memtrack, which then reports the purpose of their memory.
 //!
 //! [`pool`] is a pool allocator for a simulated device; the example `custom_allocator` uses it.
 

@@ -1,8 +1,8 @@
-//! A small transformer that continues a text character by character: an embedding, blocks of attention and
-//! feed forward network, and a head that scores the next character.
+//! A small transformer that continues a text character by character: an embedding, blocks of attention and a
+//! feed-forward network, and a head that scores the next character.
 //!
-//! Its modules are ordinary structs with a `forward`. All that memtrack needs is the attribute above each:
-//! `root` for the whole model, `module` for a part of it, the bare attribute for an operator.
+//! Its modules are ordinary structs with a method `forward`. memtrack only needs the attribute above each of them:
+//! `root` for the whole model, `module` for a part of it, and the bare attribute for an operator.
 
 use candle_core::{Device, Module, Result, Tensor, Var};
 use memtrack_core::{scope, track_memory};
@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::data::Random;
 use crate::operators;
 
-/// Makes the weights, all from one generator, and keeps a handle of each for the optimizer.
+/// Makes all weights from one generator, and keeps a handle to each for the optimizer.
 struct Weights<'a> {
     random: Random,
     device: &'a Device,
@@ -19,7 +19,7 @@ struct Weights<'a> {
 }
 
 impl Weights<'_> {
-    /// Makes random numbers, the smaller the more of them are summed (`inputs`), so that sums stay near 1.
+    /// Makes random weights, smaller for more `inputs`, so that sums over the inputs stay near 1.
     fn random(&mut self, shape: (usize, usize), inputs: usize) -> Result<Tensor> {
         let bound = (3.0 / inputs as f32).sqrt();
         let values: Vec<f32> = (0..shape.0 * shape.1).map(|_| self.random.uniform(bound)).collect();
@@ -31,14 +31,14 @@ impl Weights<'_> {
     }
 
     fn keep(&mut self, var: Var) -> Result<Tensor> {
-        // A clone shares the numbers: the module reads what the optimizer writes.
+        // A clone shares its storage: the module reads the values that the optimizer writes.
         let tensor = var.as_tensor().clone();
         self.all.push(var);
         Ok(tensor)
     }
 }
 
-/// A matrix and a bias.
+/// A linear layer: a matrix and a bias.
 struct Linear {
     weight: Tensor,
     bias: Tensor,
@@ -54,7 +54,7 @@ impl Linear {
     }
 }
 
-/// Scale and shift of a layer norm.
+/// A layer norm: scale and shift.
 struct LayerNorm {
     scale: Tensor,
     shift: Tensor,
@@ -70,7 +70,7 @@ impl LayerNorm {
     }
 }
 
-/// A vector for every character and one for every place in the sequence.
+/// One vector for each character, and one for each position in the sequence.
 struct Embedding {
     characters: Tensor,
     places: Tensor,
@@ -93,7 +93,7 @@ impl Module for Embedding {
     }
 }
 
-/// Attention of every character to those before it, with several heads.
+/// Multi-head attention of every character to itself and to earlier characters.
 struct Attention {
     query: Linear,
     key: Linear,
@@ -138,13 +138,13 @@ impl Module for Attention {
         let probabilities = operators::softmax(&scores)?;
         let mixed = operators::attention_values(&probabilities, &value)?;
 
-        // This copy, which joins the heads, is in no annotated operator; the report names it from its stack.
+        // This copy, which joins the heads, is outside annotated operators; the report takes its name from the stack.
         let joined = mixed.transpose(1, 2)?.flatten_from(2)?;
         self.output.forward(&joined)
     }
 }
 
-/// 0 on and below the diagonal, minus infinity above.
+/// Returns a mask with 0 on and below the diagonal, and minus infinity above.
 fn causal_mask(context: usize, device: &Device) -> Result<Tensor> {
     let values: Vec<f32> = (0..context)
         .flat_map(|row| (0..context).map(move |column| if column > row { f32::NEG_INFINITY } else { 0.0 }))
@@ -152,7 +152,7 @@ fn causal_mask(context: usize, device: &Device) -> Result<Tensor> {
     Tensor::from_vec(values, (context, context), device)
 }
 
-/// The feed forward network of a block, whose hidden layer is four times as wide.
+/// The feed-forward network of a block, with a hidden layer that is four times as wide.
 struct Mlp {
     widen: Linear,
     narrow: Linear,
@@ -174,7 +174,7 @@ impl Module for Mlp {
     }
 }
 
-/// Attention, then the feed forward network, each with a norm before it and a residual connection.
+/// Attention, then the feed-forward network, each after a norm and with a residual connection.
 struct Block {
     attention_norm: LayerNorm,
     attention: Attention,

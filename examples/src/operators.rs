@@ -1,6 +1,6 @@
 //! The operators of the modules: functions of tensors, without weights.
 //!
-//! Each is one operator of the report. They are written with candle's differentiable operations: candle-nn's
+//! Each function is one operator in the report, written with candle's differentiable operations: candle-nn's
 //! fused `layer_norm` and `softmax_last_dim` have no backward pass, so the weights before them would silently
 //! not be trained.
 
@@ -13,7 +13,7 @@ pub fn linear(input: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> 
     input.broadcast_matmul(weight)?.broadcast_add(bias)
 }
 
-/// Moves every vector to mean 0 and variance 1, then scales and shifts it.
+/// Normalises every vector to mean 0 and variance 1, then scales and shifts it.
 #[track_memory]
 pub fn layer_norm(input: &Tensor, scale: &Tensor, shift: &Tensor) -> Result<Tensor> {
     let centred = input.broadcast_sub(&input.mean_keepdim(D::Minus1)?)?;
@@ -23,38 +23,38 @@ pub fn layer_norm(input: &Tensor, scale: &Tensor, shift: &Tensor) -> Result<Tens
     centred.broadcast_div(&deviation)?.broadcast_mul(scale)?.broadcast_add(shift)
 }
 
-/// The attention of each character to each other one, before the softmax: `query` × `key`ᵀ / √width.
+/// The attention scores of each pair of characters, before the softmax: `query` × `key`ᵀ / √width.
 #[track_memory]
 pub fn attention_scores(query: &Tensor, key: &Tensor) -> Result<Tensor> {
     let scale = 1.0 / (query.dim(D::Minus1)? as f64).sqrt();
     query.matmul(&key.t()?)? * scale
 }
 
-/// Adds `mask`: 0 for a character itself and those before it, minus infinity for later ones.
+/// Adds `mask`: 0 for a character itself and earlier ones, minus infinity for later ones.
 #[track_memory]
 pub fn causal_mask(scores: &Tensor, mask: &Tensor) -> Result<Tensor> {
     scores.broadcast_add(mask)
 }
 
-/// Turns the last dimension into probabilities.
+/// Converts the last dimension to probabilities.
 #[track_memory]
 pub fn softmax(scores: &Tensor) -> Result<Tensor> {
     candle_nn::ops::softmax(scores, D::Minus1)
 }
 
-/// The values, mixed by the probabilities.
+/// The sum of the values, weighted by the probabilities.
 #[track_memory]
 pub fn attention_values(probabilities: &Tensor, value: &Tensor) -> Result<Tensor> {
     probabilities.matmul(value)
 }
 
-/// The activation function between the two layers of the feed forward network.
+/// The activation function between the two layers of the feed-forward network.
 #[track_memory]
 pub fn gelu(input: &Tensor) -> Result<Tensor> {
     input.gelu()
 }
 
-/// `input` + `change`: the result of a block is added to its input.
+/// `input` + `change`: a residual connection.
 #[track_memory]
 pub fn residual(input: &Tensor, change: &Tensor) -> Result<Tensor> {
     input + change

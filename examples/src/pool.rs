@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use memtrack_core::event::{DeviceId, StreamId};
 use memtrack_core::recorder;
 
-/// Blocks are a multiple of this, so that the rest of a split block can be reused.
+/// Block sizes are multiples of this, so that the rest of a split block can be reused.
 const BLOCK_BYTES: u64 = 512;
-/// Segments are a multiple of this: requests to the device are slow, so they are rare.
+/// Segment sizes are multiples of this: requests to the device are slow, so a segment has room for many blocks.
 const SEGMENT_BYTES: u64 = 2 << 20;
 /// The start of the simulated device's address space. Not 0, which looks like a null pointer in reports.
 const FIRST_ADDRESS: u64 = 0x7000_0000_0000;
@@ -24,7 +24,7 @@ const FIRST_ADDRESS: u64 = 0x7000_0000_0000;
 pub struct OutOfMemory {
     /// The size of the request.
     pub requested_bytes: u64,
-    /// The free memory of the device, outside all segments.
+    /// The bytes of device memory outside all segments.
     pub device_free_bytes: u64,
 }
 
@@ -46,7 +46,7 @@ pub struct Pool {
     state: Arc<Mutex<State>>,
 }
 
-/// A piece of device memory, which returns to its pool when it is dropped.
+/// A piece of device memory, which returns to its pool when the buffer is dropped.
 #[derive(Debug)]
 pub struct Buffer {
     pool: Pool,
@@ -55,7 +55,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Returns its address on the device.
+    /// Returns the buffer's address on the device.
     pub fn address(&self) -> u64 {
         self.address
     }
@@ -122,9 +122,9 @@ struct State {
     capacity_bytes: u64,
     reserved_bytes: u64,
     next_address: u64,
-    /// Sizes of the segments by their address.
+    /// The size of each segment, by address.
     segments: BTreeMap<u64, u64>,
-    /// All blocks by their address.
+    /// All blocks, by address.
     blocks: BTreeMap<u64, Block>,
 }
 
@@ -158,11 +158,11 @@ impl State {
             .map(|(address, _)| *address)
     }
 
-    /// Requests a segment with room for `size_bytes` from the device, and makes it one free block.
+    /// Requests a segment with room for `size_bytes` from the device, and turns it into one free block.
     fn add_segment(&mut self, requested_bytes: u64, size_bytes: u64) -> Result<u64, OutOfMemory> {
         let segment_bytes = size_bytes.next_multiple_of(SEGMENT_BYTES);
         if segment_bytes > self.capacity_bytes - self.reserved_bytes {
-            // There may be free memory in unused segments that are too small for this request.
+            // Unused segments that are too small for this request may occupy device memory.
             self.release_unused();
         }
         let device_free_bytes = self.capacity_bytes - self.reserved_bytes;
@@ -183,7 +183,7 @@ impl State {
         self.segments.insert(address, segment_bytes);
         self.blocks
             .insert(address, Block { size_bytes: segment_bytes, segment: address, requested_bytes: None });
-        // memtrack: memory from the device is a segment; blocks of it are allocations
+        // memtrack: memory from the device is reported as a segment, and its blocks as allocations
         recorder::record_segment_alloc(self.device, StreamId(0), address, segment_bytes);
         Ok(address)
     }
@@ -222,20 +222,20 @@ impl State {
         self.blocks.insert(start, block);
     }
 
-    /// Returns the block at `address` if it is free and in that segment.
+    /// Returns the block at `address` if it is free and in `segment`.
     fn free_neighbour(&self, address: u64, segment: u64) -> Option<(u64, Block)> {
         let block = *self.blocks.get(&address)?;
         (block.segment == segment && block.requested_bytes.is_none()).then_some((address, block))
     }
 
-    /// Returns the block that ends at `address` if it is free and in that segment.
+    /// Returns the block that ends at `address` if it is free and in `segment`.
     fn free_before(&self, address: u64, segment: u64) -> Option<(u64, Block)> {
         let (previous, _) = self.blocks.range(..address).next_back()?;
         self.free_neighbour(*previous, segment)
     }
 
     fn release_unused(&mut self) {
-        // An unused segment is one free block of its size, since neighbours are merged.
+        // An unused segment is a single free block, because neighbouring free blocks are merged.
         let unused: Vec<(u64, u64)> = self
             .segments
             .iter()
@@ -247,7 +247,7 @@ impl State {
             })
             .collect();
         for (address, size_bytes) in unused {
-            // memtrack: a segment returns to the device; first the report, then the memory
+            // memtrack: a segment is returned to the device; it is reported before it is returned
             recorder::record_segment_free(self.device, StreamId(0), address, size_bytes);
             self.segments.remove(&address);
             self.blocks.remove(&address);
@@ -287,7 +287,7 @@ mod tests {
             for index in order {
                 buffers[index] = None;
             }
-            // Fits only if all three, and the rest after them, are one block again.
+            // Fits only if the three blocks, and the rest after them, have been merged into one block.
             drop(pool.allocate(2 * MIB)?);
         }
         assert_eq!(pool.reserved_bytes(), 2 * MIB);

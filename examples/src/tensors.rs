@@ -6,15 +6,15 @@ use candle_core::{CpuStorage, DType, Storage, Tensor, Var};
 use memtrack_core::event::DeviceId;
 use memtrack_core::operators::{Dtype, ReportTensors, TensorInfo, TensorReader};
 
-/// A local type for the trait's parameter: the trait is memtrack's and the tensor candle's, so Rust requires a type of this
-/// crate.
+/// A local type as the trait's parameter: the trait is memtrack's and the tensor candle's, so the orphan rule requires a
+/// type of this crate.
 #[derive(Debug)]
 pub enum Candle {}
 
 impl ReportTensors<Candle> for Tensor {
     fn report(&self, to: &mut TensorReader<'_>) {
         let (storage, layout) = self.storage_and_layout();
-        // Memory of the host's heap; a device would be described in the same way, with its ordinal.
+        // This memory is on the host heap; memory of a device is described in the same way, with the device's ordinal.
         let Storage::Cpu(storage) = &*storage else { return };
         let (address, bytes) = place(storage);
         let info = TensorInfo::new(number(self.id()), DeviceId::HOST, dtype(self.dtype()), self.dims());
@@ -66,7 +66,7 @@ fn dtype(dtype: DType) -> Dtype {
     }
 }
 
-/// Returns the number of a tensor. candle counts tensors, and exposes the number only through `Hash`.
+/// Returns a tensor's number. candle numbers its tensors, but exposes the numbers only through `Hash`.
 fn number(id: impl Hash) -> u64 {
     struct Number(u64);
     impl Hasher for Number {

@@ -1,4 +1,4 @@
-//! The training loop: batch, forward, loss, backward, optimizer, and again.
+//! The training loop: batch, forward, loss, backward, optimizer, repeated.
 
 use candle_core::backprop::GradStore;
 use candle_core::{Device, Module, Result, Tensor};
@@ -15,14 +15,14 @@ use crate::operators;
 pub struct Outcome {
     /// The loss of every step, in order.
     pub losses: Vec<f32>,
-    /// The number of the model's parameters.
+    /// The number of parameters of the model.
     pub parameters: usize,
 }
 
 impl Outcome {
     /// Returns the mean loss of the first and of the last quarter of the steps.
     ///
-    /// The loss of single steps varies with their batches; a mean over several shows whether the model has learnt.
+    /// The loss of a single step varies with its batch; a mean over several steps shows whether the model has learnt.
     pub fn first_and_last_loss(&self) -> (f32, f32) {
         let quarter = (self.losses.len() / 4).max(1);
         let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
@@ -30,7 +30,7 @@ impl Outcome {
         (mean(&self.losses[..quarter.min(self.losses.len())]), mean(&self.losses[end..]))
     }
 
-    /// Fails for a run that has not learnt anything: its memory would not be that of a training run.
+    /// Checks that the model has learnt: otherwise the run's memory would not be that of real training.
     ///
     /// # Errors
     /// If the loss has not fallen by at least a tenth, or is not a number.
@@ -43,7 +43,7 @@ impl Outcome {
     }
 }
 
-/// Trains a new model on the text that comes with the program, on the processor, calling `progress` with each step's
+/// Trains a new model on the CPU, with the text that is embedded in the program, calling `progress` with each step's
 /// number and loss.
 ///
 /// # Errors
@@ -52,10 +52,10 @@ pub fn train(config: &Config, progress: impl FnMut(usize, f32)) -> Result<Outcom
     train_on(&Device::Cpu, config, progress)
 }
 
-/// Does the same on any device.
+/// Trains a new model on any device, like [`train`].
 ///
 /// # Errors
-/// As [`train`].
+/// The same as those of [`train`].
 pub fn train_on(device: &Device, config: &Config, mut progress: impl FnMut(usize, f32)) -> Result<Outcome> {
     let corpus = Corpus::new(TEXT);
     let model = Transformer::new(corpus.vocabulary_size(), config, device)?;
@@ -64,7 +64,7 @@ pub fn train_on(device: &Device, config: &Config, mut progress: impl FnMut(usize
     report::parameters("transformer", weights.map(|(number, weight)| (format!("weight.{number}"), weight)));
     report::buffers("transformer", model.masks().map(|mask| ("mask", mask)));
     let mut optimizer = optimizer(&model, config)?;
-    // Another seed than for the weights, so that the two sequences are independent.
+    // The seed differs from that of the weights, so that the two sequences are independent.
     let mut random = Random::new(!config.seed);
 
     let mut losses = Vec::with_capacity(config.steps);

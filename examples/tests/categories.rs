@@ -1,4 +1,4 @@
-//! The purpose of the candle training run's memory, in bytes that follow from the shapes of its model.
+//! The categories of the candle training run's memory, with byte counts that follow from the shapes of the model.
 
 use memtrack_core::analysis::top::TopReport;
 use memtrack_core::event::Action;
@@ -33,7 +33,7 @@ fn config() -> Config {
     Config { steps: STEPS, ..Config::tiny() }
 }
 
-/// Returns the count of numbers in each weight, in no particular order.
+/// Returns the number of elements of each weight, in no particular order.
 fn weights() -> Vec<usize> {
     let (Config { width, context, blocks, .. }, vocabulary) = (config(), Corpus::new(TEXT).vocabulary_size());
     let linear = |inputs: usize, outputs: usize| [inputs * outputs, outputs];
@@ -57,10 +57,10 @@ fn bytes_of_results() -> u64 {
     let Config { batch, context, width, heads, blocks, .. } = config();
     let hidden = batch * context * width;
     let scores = batch * heads * context * context;
-    // The embedding rows, and their sums with the position vectors.
+    // The embedding rows, and the sums of these rows and the position vectors.
     let embedding = 2 * hidden;
-    // Two norms; query, key and value, and each of them split by heads; scores, masked, softmax; the mixed values, the heads
-    // joined, and through a matrix; the two residuals; four times as wide, the activation function, and narrow again.
+    // Two norms; query, key and value, and each of these split by heads; scores, masked scores, softmax; the weighted values,
+    // joined heads, and their projection; two residuals; the wide hidden layer, its activation, and the output layer.
     let block = (2 + 3 + 3 + 3 + 2 + 4 + 4 + 1) * hidden + 3 * scores;
     let head = hidden + batch * context * Corpus::new(TEXT).vocabulary_size();
     let loss = 1;
@@ -85,7 +85,7 @@ fn weights_are_parameters_and_their_gradients_are_gradients() {
 #[test]
 fn characters_are_inputs_and_the_mask_is_a_buffer() {
     let Config { batch, context, blocks, .. } = config();
-    // Inputs and targets, as numbers of four bytes.
+    // Inputs and targets, as integers of four bytes.
     let inputs = (STEPS * 2 * batch * context * 4) as u64;
     assert_eq!(requested("input"), (inputs, 2 * STEPS as u64));
     assert_eq!(requested("buffer"), ((blocks * context * context * FLOAT) as u64, blocks as u64));
@@ -107,7 +107,7 @@ fn both_moments_of_every_weight_are_optimizer_state() {
     }
     for (&bytes, &count) in &moments {
         let found = by_size.get(&bytes).copied().unwrap_or(0);
-        // Shapes, reference counts and the list of weights are small.
+        // Small sizes may have more blocks: shapes, reference counts and the list of weights.
         assert!(found == count || bytes < 1024 && found > count, "{found} of {count} with {bytes} bytes");
     }
     let all: u64 = by_size.iter().map(|(bytes, &count)| bytes * count as u64).sum();
@@ -125,7 +125,7 @@ fn results_of_operators_are_activations() {
     assert!(all > STEPS as u64 * bytes_of_results(), "{all}");
 }
 
-/// Returns the bytes of storages with this category in all versions, in which the program reported tensors.
+/// Returns the bytes of storages in which the program reported tensors and whose first version has this category.
 fn tensors(profile: &Profile<'_>, category: Category) -> u64 {
     let storages = (0..).zip(profile.storages()).filter_map(|(number, storage)| Some((number, (*storage)?)));
     let of_category = storages.filter(|&(number, _)| profile.category(number, 0) == Some(category));
@@ -151,7 +151,7 @@ fn other_memory_of_the_backward_pass_is_autograd_detail_and_freed_memory_of_the_
         of("backward", "gradient") + of("backward", "autograd_detail") + of("backward", "none"),
         backward
     );
-    // In each step at least the new moments and weights, four numbers for each weight.
+    // Each step allocates at least four temporary elements per weight: those of the new moments and weights.
     assert!(of("optimizer", "optimizer_temporary") > 4 * STEPS as u64 * bytes_of_weights(), "{by_phase:?}");
     assert_eq!(
         of("forward", "gradient") + of("forward", "parameter") + of("forward", "input"),

@@ -1,5 +1,5 @@
-//! A model in candle whose training keeps the loss tensor of each step, and with it the whole graph: `leaks` lists its lines. The
-//! fixed training keeps only the number, and `leaks` lists nothing.
+//! A model in candle whose training keeps the loss tensor of each step, and thus the step's whole graph: `leaks` lists the lines
+//! that allocate it. The fixed training keeps only the loss as a number, and `leaks` lists nothing.
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use memtrack_core::analysis::leaks::{LeakOptions, LeakReport};
@@ -13,12 +13,12 @@ static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 const STEPS: usize = 60;
 const ROWS: usize = 32;
 const WIDTH: usize = 64;
-/// The bytes of a matrix of the step.
+/// The bytes of one matrix in a step's graph.
 const MATRIX: u64 = (ROWS * WIDTH * 4) as u64;
-/// At most so many bytes of a tensor beside its elements.
+/// The maximum number of bytes that a tensor needs in addition to its elements.
 const TENSOR: u64 = 1500;
 
-/// The losses that are kept of each step.
+/// The losses of all steps.
 #[derive(Default)]
 struct Losses {
     tensors: Vec<Tensor>,
@@ -52,7 +52,7 @@ fn train(losses: &mut Losses, leaks: bool) -> Result<[u32; 3]> {
 }
 
 fn report(leaks: bool) -> (LeakReport, [u32; 3]) {
-    // At its first product, gemm allocates a buffer for the thread, as large as the processor's cache.
+    // Warms up: at its first product, gemm allocates a buffer for the thread, as large as the processor's cache.
     train(&mut Losses::default(), false).unwrap();
     let mut losses = Losses::default();
     start_monitor_with(&Options::new().exact()).unwrap();
@@ -77,7 +77,7 @@ fn leaks_lists_the_lines_of_kept_graphs_with_their_bytes_and_nothing_after_the_f
         assert!(bytes >= steps * MATRIX && bytes <= steps * (MATRIX + TENSOR), "{bytes}: {leaking}");
         assert!(leak.grew >= 8, "{leaking}");
     }
-    // All leaks are allocated in the loop of this file.
+    // All leaks are allocated by the loop in this file.
     assert!(
         leaks.iter().all(|leak| leak
             .row

@@ -1,7 +1,7 @@
 //! The candle training run with every block recorded: memtrack's sums equal those of an independent counting allocator.
 //!
-//! The sums are of the process, and are read one after another. So no other thread may allocate or free in between: the test
-//! runs on the program's main thread, and candle's threads have ended before.
+//! The sums cover the whole process and are read one after another, so no other thread may allocate or free in between: the
+//! test runs on the program's main thread, after candle's threads have ended.
 
 use memtrack_core::event::{Action, DeviceId, EventFlags};
 use memtrack_core::host::own_heap_bytes;
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     )
 }
 
-/// Runs `work` on threads of rayon that have ended when it returns. The threads of rayon's default pool never end.
+/// Runs `work` on a rayon pool whose threads have ended on return. The threads of rayon's default pool never end.
 fn on_threads_that_end<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     let mut threads = Vec::new();
     let spawn = |thread: rayon::ThreadBuilder| {
@@ -55,7 +55,7 @@ fn live_bytes_of_a_training_run_equal_those_of_a_counting_allocator() {
     assert!(host.allocations > 10_000 && host.dropped == 0, "{host:?}");
     assert!(snapshot.threads.len() > 3, "candle's threads are among them");
 
-    // The events add up to the same sums, and so does the table of live blocks.
+    // The events add up to the same sums, and so do the live blocks.
     let mut by_events = 0;
     let mut from_before = 0;
     for event in snapshot.events.iter() {

@@ -24,7 +24,7 @@ TIMES = ("ranks", "export", "all")
 
 
 def run(command):
-    """Runs a command; returns its processor seconds, peak memory in bytes, and output."""
+    """Runs a command; returns its CPU seconds, peak memory in bytes, and output."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:

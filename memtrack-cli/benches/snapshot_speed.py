@@ -38,7 +38,7 @@ REPORTS = {
     "segments": ["segments", "--folded"],
     "trace": ["trace"],
 }
-# memtrack must be this many times as fast, and use at most this part of CPython's memory for loading.
+# memtrack must be this many times as fast, and its memory for loading at most this share of CPython's.
 BOUNDS = {"load": 10, "stats": 12, "memory": 12, "segments": 12, "trace": 40}
 MEMORY_BOUND = 0.25
 MIB = 1 << 20
@@ -57,7 +57,7 @@ def python_side(path, memory_viz):
         times = {"load": time.process_time() - start, "load (clock)": time.perf_counter() - clock}
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if viz:
-        # Only the folded lines: another program draws the picture.
+        # Only the folded lines, because another program draws the picture.
         functions = {
             "stats": viz.segsum,
             "memory": lambda data: viz.memory(data, format_flamegraph=lambda lines: lines),
@@ -76,7 +76,7 @@ def python_side(path, memory_viz):
 
 
 def installed_memory_viz():
-    """Returns the file in an installed torch, found without importing it."""
+    """Returns the path of `_memory_viz.py` in an installed torch, without importing torch."""
     torch = importlib.util.find_spec("torch")
     path = Path(torch.origin).parent / "cuda/_memory_viz.py" if torch and torch.origin else None
     return path if path and path.is_file() else None
@@ -84,7 +84,7 @@ def installed_memory_viz():
 
 def run(command, path):
     """Runs a process that reads `path`; returns its CPU seconds, peak memory in bytes, and standard output."""
-    # Reading the disk is not measured: while the other side runs, the file may be evicted from the page cache.
+    # Reads the file first, so that disk reads are not measured: the other side's run may have evicted it from the page cache.
     with open(path, "rb") as file:
         while file.read(MIB):
             pass
@@ -157,7 +157,7 @@ def row(*cells):
 
 
 def comparison(path, memtrack_side, cpython_side, bounded):
-    """Prints one file's table; returns the bounds that do not hold."""
+    """Prints one file's table; returns the violated bounds."""
     broken = []
     print(f"\n{path.name}, {path.stat().st_size / 1e6:.0f} MB:\n")
     row("", "memtrack", "CPython", "faster", "bound", "memtrack's peak", "CPython's after loading")
@@ -215,7 +215,7 @@ def main():
         files = inputs(arguments.inputs, SIZES + [LARGE] * arguments.large)
     broken, by_size = [], {}
     for size, path in files.items():
-        # Python's trace of five million events would take minutes and prove nothing more.
+        # Python's trace of five million events would take minutes and add no information.
         viz, rounds = (None, 1) if size == LARGE else (memory_viz, arguments.rounds)
         memtrack_side, cpython_side = measure(path, tools, viz, rounds)
         by_size[size] = memtrack_side

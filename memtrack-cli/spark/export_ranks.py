@@ -4,12 +4,12 @@
 Usage: spark-submit [--master URL …] export_ranks.py --output DIR [options] FILES… [-- OPTIONS OF memtrack export]
 
   spark-submit --master spark://head:7077 export_ranks.py --memtrack /opt/memtrack --output /shared/memory 'run/rank*.pickle'
-  … --files-from list.txt --job 17 -- --events --bins 200        a path a line; the options after -- are for memtrack
+  … --files-from list.txt --job 17 -- --events --bins 200        one path per line; options after -- are passed to memtrack
 
 Files, DIR and, unless --ship is given, memtrack have the same paths on the driver and on every worker. A rank's folder appears
 atomically, so tasks that are retried, that run twice, or that outlive their executor do no harm. A file that cannot be exported is
-printed at the end, and the others are exported. The repository's docs/RANKS.md has more about it.
-Exit codes: 0 all were exported, 2 wrong usage, 3 some were not exported; running it again with the same files exports these too.
+reported at the end, and the others are exported. The repository's docs/RANKS.md has the details.
+Exit codes: 0 all were exported, 2 wrong usage, 3 some were not exported; another run with the same files exports these too.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from urllib.parse import unquote, urlparse
 from pyspark import SparkFiles, TaskContext
 from pyspark.sql import SparkSession
 
-# The number of exports of a rank that a task has written but the driver does not see.
+# The maximum number of times that a file is exported if the driver does not see the rank that a task has written.
 ROUNDS = 2
 
 
@@ -50,7 +50,7 @@ def parse(arguments):
     parser.add_argument("--ship", action="store_true", help="copy the command from here to the workers")
     parser.add_argument("--job", metavar="NAME", help="the job that all files are of [default: as the files or their paths say, else "
         "the name of their folder, if it is one]")
-    # To a file, because spark-submit merges standard output and error.
+    # The report goes to a file, because spark-submit merges standard output and standard error.
     parser.add_argument("--report", metavar="FILE", help="write what came of each file: a JSON object a line")
     return parser.parse_args(own), more
 
@@ -69,7 +69,7 @@ def folder_of(output):
 
 
 def expand(given, files_from):
-    """Returns the selected files, each once, by their given names: the name of a link may contain the rank."""
+    """Returns the selected files without duplicates, under the given names: the name of a link may contain the rank."""
     given = list(given)
     if files_from is not None:
         try:
@@ -92,14 +92,14 @@ def expand(given, files_from):
 
 
 def check_job(files, job):
-    """Requires --job for files from several folders: by default each folder is a job, but usually it is a machine."""
+    """Requires --job for files from several folders: by default each folder is a job, but usually each is one machine's."""
     folders = {os.path.dirname(os.path.realpath(file)) for file in files}
     if job is None and len(folders) > 1 and not all("/job=" in file for file in files):
         raise Usage(f"the files are in {len(folders)} folders: give their job with --job")
 
 
 def attempts(context):
-    """Returns how often Spark tries a task before it aborts the job."""
+    """Returns the number of times that Spark tries a task before it aborts the job."""
     local = re.fullmatch(r"local(\[[^,]*(,\s*(\d+))?\])?", context.master)
     if local:
         return int(local.group(3) or 1)
@@ -133,7 +133,7 @@ def export_one(file, command, shipped, last_attempt):
     if done.returncode not in (2, 3):
         how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
         why = f"memtrack ended with {how} on {answer['host']}: {why}"
-        # It was killed, by the kernel or by a user. The last attempt must not raise: that would abort the whole job.
+        # The kernel or a user killed memtrack. The last attempt must not raise an error: that would abort the whole job.
         if attempt + 1 < last_attempt:
             raise RuntimeError(f"{file}: {why}")
     answer["error"] = why
@@ -141,7 +141,7 @@ def export_one(file, command, shipped, last_attempt):
 
 
 def export(context, files, command, shipped):
-    """Exports files, a task each."""
+    """Exports files, one task per file."""
     last_attempt = attempts(context)
 
     def task(some):
@@ -191,7 +191,7 @@ def human_bytes(count):
 
 
 def left_over(output, answers):
-    """Returns the folders that killed writers of these jobs have left."""
+    """Returns the temporary folders that killed writers have left in these jobs."""
     jobs = {os.path.dirname(answer["folder"]) for answer in answers}
     return [os.path.join(job, name) for job in sorted(jobs) for name in sorted(os.listdir(job)) if name.startswith(".rank=")]
 

@@ -4,8 +4,8 @@
 Usage: spark-submit [--master URL …] query.py QUERY DIR [--json]
 
 QUERY is one of memtrack-cli/queries (ranks, usual, outliers, why, skew, timeline, stacks, lifetimes), a file with a SELECT, or a
-SELECT. DIR is the output of `memtrack export --parquet` or export_ranks.py, or any location that Spark reads. --json prints an object
-a line for each row. The repository's docs/RANKS.md has the tables.
+SELECT. DIR is the output of `memtrack export --parquet` or export_ranks.py, or any location that Spark can read. --json prints one
+JSON object per line, one for each row. The repository's docs/RANKS.md has the tables.
 Exit codes: 0 success, 2 wrong usage, 3 no data set there.
 """
 

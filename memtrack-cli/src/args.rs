@@ -93,21 +93,21 @@ pub(crate) enum Command {
     Categories(CategoriesArgs),
     /// Fail if a recording or snapshot exceeds limits for its peak, leaks or fragmentation: for CI
     Check(CheckArgs),
-    /// Show which segments two snapshots do not share, in PyTorch's text; `diff` shows what grew and why
+    /// Show which segments two snapshots do not share, in PyTorch's text format; `diff` shows what grew and why
     Compare(CompareArgs),
     /// Print a shell completion script
     Completions(CompletionsArgs),
-    /// Show which references of Rust or Python keep memory alive: cycles, what each holds, which to make weak
+    /// Show which Rust or Python references keep memory alive: the cycles, what each holds, and which reference to make weak
     Cycles(CyclesArgs),
     /// Show what changed between two snapshots or recordings: which lines, modules or operators grew, shrank, are new or gone
     Diff(DiffArgs),
-    /// Write snapshots as a data set of Parquet files, a folder for each rank: for DuckDB, Spark and other engines
+    /// Write snapshots as a data set of Parquet files with a folder for each rank: for DuckDB, Spark and other engines
     #[cfg(feature = "parquet")]
     Export(ExportArgs),
-    /// Print the Python script that turns a profile of PyTorch into an operator trace
+    /// Print the Python script that turns a PyTorch profile into an operator trace
     #[command(alias = "export_script")]
     ExportScript(ExportScriptArgs),
-    /// Show the machine's NVIDIA devices: used and free memory, pools, processes (needs their driver)
+    /// Show the machine's NVIDIA devices: used and free memory, pools, processes (needs the NVIDIA driver)
     #[cfg(feature = "gpus")]
     Gpus(GpusArgs),
     /// Find what leaks: which lines grow from period to period and are never freed, or what each step left behind
@@ -127,7 +127,7 @@ pub(crate) enum Command {
     Ranks(RanksArgs),
     /// Run the recorded requests with other settings of PyTorch's allocator, without a GPU, and rank the settings
     Replay(ReplayArgs),
-    /// Record any program, unchanged: the CUDA memory it takes, and with --host its heap, which needs no GPU
+    /// Record any program, unchanged: the CUDA memory it allocates, and with --host its heap, which needs no GPU
     #[cfg(unix)]
     Run(RunArgs),
     /// Print the JSON Schema of a verb's --json output, or list the verbs that have one
@@ -139,19 +139,19 @@ pub(crate) enum Command {
     SegmentPlot(PageArgs),
     /// Run a sequence of requests through PyTorch's caching allocator, on a simulated GPU
     Simulate(SimulateArgs),
-    /// Query the ranks that `export --parquet` wrote, in SQL: a query of your own, or a ready-made one
+    /// Query the ranks that `export --parquet` wrote, in SQL: with a query of your own or a ready-made one
     #[cfg_attr(not(feature = "sql"), command(hide = true, about = sql::missing("This"), help_template = "{about}"))]
     Sql(SqlArgs),
-    /// Show how full the segments are, in PyTorch's text
+    /// Show how full the segments are, in PyTorch's text format
     #[command(after_help = viz::STATS_HELP)]
     Stats(ViewArgs),
     /// Summarise each device, the host heap among them: what it holds, its peak, and what to look at first
     Summary(SummaryArgs),
-    /// Write what memory was for over time: PyTorch's exports, a picture, a page or a snapshot, from an operator trace
+    /// Write the purpose of memory over time: PyTorch's exports, a picture, a page or a snapshot, from an operator trace
     Timeline(TimelineArgs),
     /// Rank who allocated, on the heap or a device, or what is live at a moment, by line, stack, operator and more
     Top(RankArgs),
-    /// List every event, in PyTorch's text
+    /// List every event, in PyTorch's text format
     #[command(after_help = viz::TRACE_HELP)]
     Trace(ViewArgs),
     /// Show what was allocated over time, as one HTML page (PyTorch's verb)
@@ -159,7 +159,7 @@ pub(crate) enum Command {
     TracePlot(TracePlotArgs),
     /// Show which operators made memory grow, from the statistics of PyTorch's MemoryTracker
     Tracker(TrackerArgs),
-    /// Look at a snapshot or recording in the browser: one HTML page that needs no network
+    /// View a snapshot or recording in the browser: one HTML page that needs no network
     View(ViewPageArgs),
 }
 
@@ -245,11 +245,11 @@ pub(crate) struct ConvertArgs {
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) written: WrittenArgs,
-    /// The format, whatever the output is called: pickle, json, memtrack or a format from the list below; .gz or .zst after it
+    /// The format, regardless of the output's name: pickle, json, memtrack or a format from the list below; .gz or .zst after it
     /// compresses the file
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<String>,
-    /// For other tools: what was in use at this moment: peak, end, oom (the last), or an event's number [default: peak]
+    /// For other tools: the moment whose live memory is written: peak, end, oom (the last), or an event's number [default: peak]
     #[arg(long, value_name = "MOMENT", value_parser = rank::parse_at, allow_hyphen_values = true)]
     pub(crate) at: Option<At>,
     #[command(flatten)]
@@ -267,15 +267,15 @@ pub(crate) struct ConvertArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// Where a recording's binaries are.
+/// The location of a recording's binaries.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SymbolsArgs {
-    /// Also search this folder for binaries, by their build ids; or this file
+    /// Also search this folder for binaries, by build id, or use this binary
     #[arg(long = "symbols", value_name = "DIR")]
     pub(crate) places: Vec<PathBuf>,
 }
 
-/// How large an input may be.
+/// The maximum size of an input.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct InputArgs {
     /// Refuse inputs that are larger than this once unpacked
@@ -283,7 +283,7 @@ pub(crate) struct InputArgs {
     pub(crate) max_input: u64,
 }
 
-/// The snapshot a verb is about.
+/// The recording or snapshot that a verb reads.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FileArgs {
     /// The recording or PyTorch snapshot; `-` reads standard input
@@ -295,7 +295,7 @@ pub(crate) struct FileArgs {
     pub(crate) symbols: SymbolsArgs,
 }
 
-/// How many rows a report shows.
+/// The number of rows that a report shows.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct RowsArgs {
     /// How many rows to show; 0 shows all
@@ -304,13 +304,13 @@ pub(crate) struct RowsArgs {
 }
 
 impl RowsArgs {
-    /// Returns the most rows to show.
+    /// Returns the maximum number of rows to show.
     pub(crate) fn limit(self) -> usize {
         if self.rows == 0 { usize::MAX } else { self.rows }
     }
 }
 
-/// How many rows a tracker's summary shows.
+/// The number of rows that a tracker's summary shows.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct TopArgs {
     /// How many rows to show
@@ -318,7 +318,7 @@ pub(crate) struct TopArgs {
     pub(crate) top: usize,
 }
 
-/// Parses a count, with an error that describes one.
+/// Parses a count. The error message describes the expected value.
 fn parse_count(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "expected a whole number, 0 or more".into())
 }
@@ -339,7 +339,7 @@ pub(crate) struct WrittenArgs {
     pub(crate) json: bool,
 }
 
-/// How much of names and stacks a text shows.
+/// The lengths of names and stacks in text output.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct TextArgs {
     /// How many frames of a stack to show, leaving out internal ones; 0 shows all
@@ -350,10 +350,10 @@ pub(crate) struct TextArgs {
     pub(crate) wide: bool,
 }
 
-/// Where files go.
+/// The output files.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OutputArgs {
-    /// Also write figures; the suffix picks the kind: .html, .svg or .png
+    /// Also write figures; the suffix selects the format: .html, .svg or .png
     #[arg(short, long, value_name = "FIGURES")]
     pub(crate) output: Option<PathBuf>,
     /// Replace output files that exist
@@ -372,7 +372,7 @@ mod tests {
         for verb in ["stats", "trace", "segments", "memory", "compare"] {
             assert!(command.find_subcommand(verb).is_some(), "{verb}");
         }
-        // PyTorch's names of several words have underscores; memtrack's have hyphens, and accept both.
+        // PyTorch's multi-word names have underscores. memtrack's have hyphens, and accept underscores as aliases.
         for verb in command.get_subcommands().filter(|verb| verb.get_name().contains('-')) {
             let alias = verb.get_name().replace('-', "_");
             assert!(verb.get_all_aliases().any(|known| known == alias), "{alias}");

@@ -1,4 +1,4 @@
-//! A simulated device: it allocates addresses, counts its memory, and reports to memtrack. The numbers are on the host.
+//! A simulated device: it allocates addresses, counts memory, and reports to memtrack. The values are stored on the host.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,17 +12,17 @@ const CUDA_0: DeviceId = DeviceId(0);
 const STREAM: StreamId = StreamId(0);
 /// The first address. Not 0, which looks like a null pointer.
 const FIRST_ADDRESS: u64 = 0x7000_0000_0000;
-/// Buffers are at multiples of this.
+/// The alignment of buffers, in bytes.
 const ALIGNMENT: u64 = 512;
 
-/// A handle of the device; clones refer to the same one.
+/// A handle to the device; clones refer to the same device.
 #[derive(Clone, Debug)]
 pub struct Device(Rc<RefCell<Books>>);
 
 #[derive(Debug)]
 struct Books {
     next_address: u64,
-    /// Freed addresses, by the size of their buffers.
+    /// Freed addresses, by buffer size.
     free: BTreeMap<u64, Vec<u64>>,
     in_use_bytes: u64,
 }
@@ -34,7 +34,7 @@ impl Device {
         Self(Rc::new(RefCell::new(books)))
     }
 
-    /// Moves numbers to the device.
+    /// Moves values to the device.
     pub fn buffer(&self, values: Vec<f32>) -> Buffer {
         let address = self.0.borrow_mut().allocate(size_bytes(&values));
         recorder::record_alloc(CUDA_0, STREAM, address, size_bytes(&values));
@@ -64,7 +64,7 @@ impl Books {
     }
 }
 
-/// Numbers on the device, freed when this is dropped.
+/// Values on the device, whose memory is freed when the buffer is dropped.
 #[derive(Debug)]
 pub struct Buffer {
     device: Device,
@@ -73,22 +73,22 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Returns the device that it is on.
+    /// Returns the buffer's device.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Returns its numbers.
+    /// Returns the buffer's values.
     pub fn values(&self) -> &[f32] {
         &self.values
     }
 
-    /// Returns its numbers, to be changed in place.
+    /// Returns the buffer's values for changes in place.
     pub fn values_mut(&mut self) -> &mut [f32] {
         &mut self.values
     }
 
-    /// Returns its size in bytes.
+    /// Returns the buffer's size in bytes.
     pub fn size_bytes(&self) -> u64 {
         size_bytes(&self.values)
     }
@@ -103,7 +103,7 @@ impl Drop for Buffer {
     }
 }
 
-// memtrack: the only implementation by hand. Everything that contains a buffer derives it.
+// memtrack: the only manual implementation of `References`. Types that contain a buffer derive the trait.
 impl References for Buffer {
     fn references(&self, to: &mut Visitor<'_>) {
         to.memory(DeviceMemory { device: CUDA_0, address: self.address, size_bytes: self.size_bytes() });

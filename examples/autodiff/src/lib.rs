@@ -1,5 +1,5 @@
 //! A small reverse-mode autodiff engine over a simulated device, with a well-known mistake of such engines: a backward
-//! closure that captures the tensor which owns the closure. Neither is ever freed, and their device memory is lost until the
+//! closure that captures the tensor which owns it. Neither is ever freed, and their device memory stays allocated until the
 //! program ends. The fix is one line, in [`operators::tanh`].
 //!
 //! Code for memtrack is marked `memtrack:`.
@@ -9,11 +9,11 @@ pub mod operators;
 pub mod tensor;
 pub mod training;
 
-/// Whether the engine makes the mistake.
+/// Whether the engine contains the mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
     /// Each step leaves a cycle behind.
     Mistake,
-    /// The closure has a weak pointer.
+    /// The closure captures a weak pointer instead.
     Fixed,
 }

@@ -1,6 +1,6 @@
-//! Trains, and prints what each step leaves on the device. With the argument `fixed`, it runs without the mistake.
+//! Trains, and prints the memory that each step leaves on the device. With the argument `fixed`, it runs without the mistake.
 //!
-//! Writes its pages into `memtrack-out/autodiff/` in the current folder, replacing its own.
+//! Writes its pages into `memtrack-out/autodiff/` in the current folder, replacing those of earlier runs.
 
 use std::error::Error;
 use std::{env, fs, io};
@@ -26,9 +26,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => fs::create_dir_all(FOLDER)?,
     }
 
-    // memtrack: device allocations are recorded with their stacks, which the pages show …
+    // memtrack: records device allocations with their stacks, which the pages show …
     start_monitor_with(&Options::new().without_host_heap())?;
-    // … and at the end of each step memtrack looks for cycles. `warn_device_cycles()` writes into the folder for temporary files.
+    // … and at the end of each step memtrack looks for cycles. `warn_device_cycles()` would use the folder for temporary files.
     cycles::warn_device_cycles_with(WatchOptions::new().folder(FOLDER));
 
     let training = Training::new(&Device::new(), variant);
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("step {step}  loss {loss:.4}  on the device {:>10} bytes", training.in_use_bytes());
     }
 
-    // memtrack: all cycles of all steps.
+    // memtrack: finds all cycles of all steps.
     let report = cycles::find()?;
     println!("\n{report}\n");
     if !report.graph.nodes.is_empty() {

@@ -1,4 +1,4 @@
-//! The operators. Each closure below gets its captured values as its first argument.
+//! The operators. Each backward closure receives its captured values as the first argument.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use crate::Variant;
 use crate::device::Buffer;
 use crate::tensor::{Node, Output, Tensor};
 
-/// `input` [n, k] times `weight` [k, m], and `bias` [1, m] added to each row.
+/// Multiplies `input` [n, k] by `weight` [k, m], and adds `bias` [1, m] to each row.
 #[track_memory]
 pub fn linear(input: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
     let ([rows, inner], [_, columns]) = (input.shape(), weight.shape());
@@ -59,7 +59,7 @@ struct TanhHandles {
     output: Output,
 }
 
-/// The hyperbolic tangent of each number. Its derivative follows from its result: 1 - tanh².
+/// The hyperbolic tangent of each element. Its derivative follows from its result: 1 - tanh².
 #[track_memory]
 pub fn tanh(input: &Tensor, variant: Variant) -> Tensor {
     let values = input.read(|input| input.iter().map(|x| x.tanh()).collect());
@@ -77,7 +77,7 @@ pub fn tanh(input: &Tensor, variant: Variant) -> Tensor {
     output
 }
 
-/// The mean of the squared differences, one number.
+/// The mean of the squared differences, a scalar.
 #[track_memory]
 pub fn mean_squared_error(guess: &Tensor, truth: &Tensor) -> Tensor {
     let count = guess.shape().iter().product::<usize>() as f32;
@@ -96,7 +96,7 @@ fn differences(a: &[f32], b: &[f32]) -> impl Iterator<Item = f32> {
     a.iter().zip(b).map(|(a, b)| a - b)
 }
 
-/// Adds `factor` times `values` to `to`.
+/// Adds `factor` times `values` to `to`, element by element.
 fn add(to: &mut [f32], values: &[f32], factor: f32) {
     to.iter_mut().zip(values).for_each(|(to, value)| *to += factor * value);
 }

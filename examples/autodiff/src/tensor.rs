@@ -1,5 +1,5 @@
-//! Tensors that know their inputs: each owns the closure that propagates its gradient to its inputs, and the closure owns these
-//! inputs.
+//! Tensors for automatic differentiation: each owns a closure that propagates its gradient to its inputs, and the closure owns
+//! the inputs.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -12,22 +12,22 @@ use memtrack_core::track_memory;
 
 use crate::device::{Buffer, Device};
 
-/// A tensor. Clones refer to the same one.
+/// A tensor. Clones refer to the same node.
 pub type Tensor = Rc<Node>;
 
 /// The result of an operator, a parameter, or data.
 // memtrack: the derive visits the fields that refer to other values.
 #[derive(References)]
 pub struct Node {
-    /// Its name in reports.
+    /// The tensor's name in reports.
     #[references(show)]
     name: &'static str,
     /// Rows and columns.
     #[references(show)]
     shape: [usize; 2],
-    /// Its position in the order of creation.
+    /// The tensor's position in the order of creation.
     number: u64,
-    /// Whether it is a parameter.
+    /// Whether the tensor is a parameter.
     learns: bool,
     value: RefCell<Buffer>,
     /// A parameter's gradient, after a backward pass.
@@ -39,11 +39,11 @@ pub struct Node {
 /// The propagation of a gradient to the inputs of an operator.
 // memtrack: `Box<dyn Fn(…)>` does not expose its captures. With `References` as a supertrait, the trait object reports them.
 pub trait Backward: References {
-    /// Returns each input with its part of the gradient.
+    /// Returns each input with the gradient that this operator contributes to it.
     fn backward(&self, gradient: &Buffer) -> Vec<(Tensor, Buffer)>;
 }
 
-// memtrack: `Capturing` is a closure beside its captured values.
+// memtrack: `Capturing` is a closure with its captured values in a separate field.
 impl<H, F> Backward for Capturing<H, F>
 where
     H: References,
@@ -55,10 +55,10 @@ where
 }
 
 impl Node {
-    /// Makes a tensor with these numbers, row by row.
+    /// Makes a tensor with these values, in row-major order.
     ///
     /// # Panics
-    /// If their count does not match the shape.
+    /// If the number of values does not match the shape.
     pub fn new(device: &Device, name: &'static str, shape: [usize; 2], values: Vec<f32>) -> Tensor {
         Self::make(device, name, shape, values, false)
     }
@@ -66,7 +66,7 @@ impl Node {
     /// Makes a parameter.
     ///
     /// # Panics
-    /// If the count of numbers does not match the shape.
+    /// If the number of values does not match the shape.
     pub fn parameter(device: &Device, name: &'static str, shape: [usize; 2], values: Vec<f32>) -> Tensor {
         Self::make(device, name, shape, values, true)
     }
@@ -89,12 +89,12 @@ impl Node {
             gradient: RefCell::default(),
             backward: OnceCell::new(),
         });
-        // memtrack: scans include it from here on.
+        // memtrack: from here on, scans include the tensor.
         cycles::register(&tensor);
         tensor
     }
 
-    /// Sets the closure that propagates its gradient, and is called with `handles`.
+    /// Sets the closure that propagates the tensor's gradient; it is called with `handles`, its captured values.
     pub(crate) fn set_backward<H, F>(&self, handles: H, call: F)
     where
         H: References + 'static,
@@ -103,32 +103,32 @@ impl Node {
         assert!(self.backward.set(Box::new(Capturing::of(handles, call))).is_ok(), "set once");
     }
 
-    /// Returns its name.
+    /// Returns the tensor's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Returns its rows and columns.
+    /// Returns the tensor's rows and columns.
     pub fn shape(&self) -> [usize; 2] {
         self.shape
     }
 
-    /// Returns the device of its numbers.
+    /// Returns the tensor's device.
     pub fn device(&self) -> Device {
         self.value.borrow().device().clone()
     }
 
-    /// Reads its numbers.
+    /// Reads the tensor's values.
     pub fn read<R>(&self, read: impl FnOnce(&[f32]) -> R) -> R {
         read(self.value.borrow().values())
     }
 
-    /// Reads its gradient, if there is one.
+    /// Reads the tensor's gradient, if there is one.
     pub fn read_gradient<R>(&self, read: impl FnOnce(&[f32]) -> R) -> Option<R> {
         self.gradient.borrow().as_ref().map(|gradient| read(gradient.values()))
     }
 
-    /// Returns the device memory of its numbers, in bytes.
+    /// Returns the device memory of the tensor's values, in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.value.borrow().size_bytes()
     }
@@ -144,7 +144,7 @@ impl Node {
 /// Computes the gradient of a scalar loss for every parameter.
 #[track_memory(backward)]
 pub fn backward(loss: &Tensor) {
-    // The newest first: the result of an operator is newer than its inputs.
+    // Visits the newest tensors first: the result of an operator is newer than its inputs.
     let mut open = BTreeMap::from([(loss.number, (Rc::clone(loss), loss.device().buffer(vec![1.0])))]);
     while let Some((_, (tensor, gradient))) = open.pop_last() {
         let Some(backward) = tensor.backward.get() else {
@@ -164,13 +164,13 @@ pub fn backward(loss: &Tensor) {
     }
 }
 
-/// An operator's result, as its closure refers to it. The result owns the closure, so a strong pointer makes a cycle: neither
-/// is ever freed, nor are the closure's other captures.
+/// A closure's reference to the operator's result. The result owns the closure, so a strong pointer makes a cycle: neither of
+/// them is ever freed, nor are the closure's other captures.
 #[derive(References)]
 pub enum Output {
     /// The mistake.
     Kept(Tensor),
-    /// The fix. The caller of a tensor's backward pass has the tensor.
+    /// The fix: a weak pointer suffices, because the caller of the backward pass holds the tensor.
     Seen(Weak<Node>),
 }
 

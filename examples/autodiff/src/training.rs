@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::operators::{linear, mean_squared_error, tanh};
 use crate::tensor::{Node, Tensor, backward};
 
-/// Points of the sine in each step.
+/// The number of sampled points of the sine, which each step uses.
 pub const POINTS: usize = 4096;
 /// Hidden units of the network.
 pub const HIDDEN: usize = 64;
@@ -45,7 +45,7 @@ impl Training {
         Self { device: device.clone(), variant, parameters, x, y }
     }
 
-    /// Makes one step and returns the loss before it. At the end its root scope ends, and memtrack looks for cycles.
+    /// Runs one step and returns the loss before it. The step's root scope ends with it, and memtrack then searches for cycles.
     #[track_memory(root, name = "step")]
     pub fn step(&self) -> f32 {
         let [weight_1, bias_1, weight_2, bias_2] = &self.parameters;
@@ -67,7 +67,7 @@ impl Training {
         self.device.in_use_bytes()
     }
 
-    /// Returns the parameters and data, which live as long as this.
+    /// Returns the parameters and data, which live as long as the training.
     pub fn kept(&self) -> impl Iterator<Item = Tensor> {
         self.parameters.iter().chain([&self.x, &self.y]).map(Rc::clone)
     }

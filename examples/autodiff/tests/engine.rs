@@ -1,4 +1,4 @@
-//! The engine's results are correct, and memtrack finds its cycles: all numbers follow from the shapes.
+//! The engine's results are correct, and memtrack finds its cycles: all byte counts follow from the shapes.
 
 use memtrack_core::cycles;
 use memtrack_core::cycles::findings::{Bytes, Proof};
@@ -10,10 +10,10 @@ use memtrack_examples_autodiff::training::{HIDDEN, POINTS, Training};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const FLOAT: u64 = 4;
-/// The result of `tanh` and its input, which each step leaks by the mistake.
+/// The bytes of the result of `tanh` and of its input, which each step with the mistake leaks.
 const LEAKED_BY_A_STEP: u64 = 2 * (POINTS * HIDDEN) as u64 * FLOAT;
 
-/// Only one scan can run at a time in a process.
+/// Locks a mutex, since only one scan can run at a time in a process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +49,7 @@ fn each_step_with_the_mistake_leaks_a_cycle_and_two_buffers() {
     // The first layer's parameters and x, which the program still uses.
     assert_eq!(cycle.pinned.known_bytes, (2 * HIDDEN + POINTS) as u64 * FLOAT);
 
-    // The report suggests to make the same reference weak as the fix.
+    // The report suggests weakening the same reference as the fix does.
     let weak = cycle.suggested_cuts();
     assert_eq!(weak.len(), 1, "{report}");
     let edge = report.graph.edges[weak[0].edge as usize];
@@ -89,7 +89,7 @@ fn gradients_are_the_slopes_of_the_loss() {
         let weight = Node::parameter(&device, "weight", [3, 2], weight);
         let bias = Node::parameter(&device, "bias", [1, 2], values(2, 0.3));
         let truth = Node::new(&device, "truth", [4, 2], values(8, 0.2));
-        // The weight and the bias are used twice, so that their gradients are sums.
+        // The weight and the bias are used twice, so their gradients are sums.
         let hidden = tanh(&linear(&x, &weight, &bias), Variant::Fixed);
         let turn = Node::new(&device, "turn", [2, 3], values(6, 0.2));
         let other =

@@ -25,7 +25,7 @@ fn the_cycle_is_reported_once_and_its_pages_contain_the_stack() {
     let (text, errors) = run(&folder, &[]);
     assert!(text.contains("step 8 "), "{text}");
     assert!(text.contains("8 cycles that nothing else holds keep 16.0 MiB (16 device buffers)"), "{text}");
-    // After the first step.
+    // The only warning follows the first step.
     assert_eq!(errors.matches("memtrack: ").count(), 1, "{errors}");
     assert!(errors.contains("1 cycle that nothing else holds keeps 2.0 MiB (2 device buffers)"), "{errors}");
     assert!(errors.contains("; make that reference weak"), "{errors}");
@@ -37,7 +37,7 @@ fn the_cycle_is_reported_once_and_its_pages_contain_the_stack() {
         assert!(html.contains("operators::tanh"), "{}", page.display());
     }
 
-    // A second run removes the files; without the mistake it writes none.
+    // A second run removes the files of the first; without the mistake, it writes none.
     let (text, errors) = run(&folder, &["fixed"]);
     assert!(text.contains("\nNo cycle.\n"), "{text}");
     assert_eq!(errors, "");

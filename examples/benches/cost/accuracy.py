@@ -14,14 +14,14 @@ from pathlib import Path
 
 from cost import BUILDS, REPOSITORY, Runner, build
 
-# The tiny model allocates four million blocks per second, of which 3 % of the time suffices to record some 10,000: after seven
-# seconds each of its forty rows is within a tenth. After half a second (200 steps) half of them are.
+# The tiny model allocates four million blocks per second, and 3 % of the time suffices to record some 10,000 of them: after
+# seven seconds each of its forty rows is within a tenth; after half a second (200 steps), half of the rows are.
 STEPS = {"default": 20, "tiny": 3000}
 WITHIN, SHARE_OF_ROWS, LEAST_SHARE = 0.10, 0.95, 0.01
 
 
 def rows_of(runner, binary, workload, folder, *mode):
-    """Returns the rows of one run by name, and its report of itself."""
+    """Returns the rows of one run by name, and the measurements that the run printed."""
     config, steps = workload
     path = Path(folder) / "rows.json"
     command = [binary, "--config", config, "--steps", str(steps), "--rows", str(path), "--mode", *mode]

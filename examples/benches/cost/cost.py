@@ -17,14 +17,14 @@ import tempfile
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-# (name, --config, --steps): at least a million allocations each.
+# (--config, --steps): at least a million allocations each.
 WORKLOADS = [("default", 55), ("tiny", 200)]
 BUILDS = {"no frame pointers": "", "frame pointers": "-C force-frame-pointers=yes"}
 MODES = ["off", "default", "exact", "exact-all"]
 
-# The default budget is 3 %; costs that it does not count may be 1 % more.
+# The default budget is 3 %; costs outside the budget may add 1 %.
 DEFAULT_BOUND = 1.04
-# The bound of exact recording, as a share of what heaptrack adds.
+# The bound of exact recording, as a share of the time that heaptrack adds.
 EXACT_BOUND = {"no frame pointers": 1.0, "frame pointers": 0.5}
 
 
@@ -41,7 +41,7 @@ def build(name, flags, target):
 
 
 def heaptrack_parts():
-    """Returns the library that heaptrack preloads, and its interpreter, found as its start script finds them."""
+    """Returns the library that heaptrack preloads, and its interpreter, located as its start script locates them."""
     script = shutil.which("heaptrack")
     if script is None:
         sys.exit("heaptrack is not installed (Debian package `heaptrack`); --without-heaptrack leaves it out")
@@ -62,13 +62,13 @@ def wait(process, what):
     return usage
 
 
-# A single block at the top of the heap decides how often glibc returns pages to the system and requests them again: by chance
-# up to a quarter of a run's time. So no variant returns any.
+# A single block at the top of the heap determines how often glibc returns pages to the system and requests them again, which
+# by chance takes up to a quarter of a run's time. So no variant returns pages.
 KEEP_PAGES = {"MALLOC_TRIM_THRESHOLD_": str(8 << 30), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
 
 
 class Runner:
-    """Starts programs: one thread of candle, one processor."""
+    """Starts programs with one candle thread, on one processor."""
 
     def __init__(self, cpu):
         self.cpu = cpu
@@ -79,7 +79,7 @@ class Runner:
         return subprocess.Popen(command, preexec_fn=pin, **more)
 
     def run(self, binary, workload, mode):
-        """Returns the CPU seconds of the whole process and of its `stop()`, and peak memory in MiB."""
+        """Runs one variant; returns the CPU seconds of the process and of its `stop()`, and peak memory in MiB."""
         config, steps = workload
         command = [binary, "--mode", mode, "--config", config, "--steps", str(steps)]
         process = self.start(command, env=self.environment, stdout=subprocess.PIPE)
@@ -117,12 +117,12 @@ class Runner:
         }
 
     def run_heaptrack(self, binary, workload, library, interpreter):
-        """Like `run` with heaptrack: does what its start script does, and measures each process separately."""
+        """Like `run` with heaptrack: repeats the steps of its start script, and measures each process separately."""
         config, steps = workload
         with tempfile.TemporaryDirectory(prefix="cost-heaptrack-") as folder:
             pipe, output = Path(folder) / "pipe", Path(folder) / "heaptrack.zst"
             os.mkfifo(pipe)
-            # Opened for both directions, so that neither side waits here; closed after the writer has opened the pipe.
+            # Opened for reading and writing, so that opening does not block; closed after the writer has opened the pipe.
             both_ends = os.open(pipe, os.O_RDWR)
             reading = os.open(pipe, os.O_RDONLY)
             environment = dict(self.environment, LD_PRELOAD=str(library), DUMP_HEAPTRACK_OUTPUT=str(pipe))
@@ -160,17 +160,17 @@ def median(rounds, mode, key):
 
 
 def off_of(round_, mode, key="cpu"):
-    """Returns the value of `off` beside this variant, or in its round."""
+    """Returns the value of the `off` that ran concurrently with this variant, or else of the one in the same round."""
     return round_[mode].get(f"off_{key}", round_["off"][key])
 
 
 def ratio(rounds, mode):
-    """Returns the median over the rounds of a variant's time by that round's `off`: both have the same noise."""
+    """Returns the median over rounds of a variant's time divided by that of the round's `off`: both have the same noise."""
     return statistics.median(round_[mode]["cpu"] / off_of(round_, mode) for round_ in rounds)
 
 
 def quartiles(rounds, mode):
-    """Returns the quartiles of the rounds' ratios."""
+    """Returns the quartiles of the rounds' time ratios."""
     ratios = [round_[mode]["cpu"] / off_of(round_, mode) for round_ in rounds]
     if len(ratios) < 4:
         return min(ratios), max(ratios)
@@ -203,7 +203,7 @@ def rows(rounds, workload, name):
 
 
 def spread(rounds, mode):
-    """Returns the interquartile range of what a variant adds: the effect of noise on a single round."""
+    """Returns the interquartile range of the time that a variant adds: the effect of noise on a single round."""
     differences = [round_[mode]["cpu"] - off_of(round_, mode) for round_ in rounds]
     if len(differences) < 4:
         return float("inf")
@@ -222,7 +222,7 @@ def verdicts(rounds, workload, name):
         half = f"half of the rounds between {low:.3f} and {high:.3f}"
         yield default <= DEFAULT_BOUND, f"{where}: default mode takes {default:.3f}× off, {half} (bound {DEFAULT_BOUND}×)"
     if "heaptrack" in rounds[0]:
-        # With `stop()`, against the traced process alone: the comparison that favours heaptrack most.
+        # Compares the time with `stop()` to heaptrack's traced process alone: the comparison that favours heaptrack most.
         for mode in [mode for mode in ("exact", "exact-all") if mode in rounds[0]]:
             share, bound = added(rounds, mode) / added(rounds, "heaptrack"), EXACT_BOUND[name]
             yield share <= bound, f"{where}: {mode} adds {share:.2f} of what heaptrack adds (bound {bound:.2f})"
@@ -257,7 +257,7 @@ def main():
         for number in range(arguments.rounds):
             print(f"\r{workload[0]}: round {number + 1} of {arguments.rounds}", end="", file=sys.stderr, flush=True)
             for name, binary in binaries.items():
-                # Every second round runs backwards, so that the first variant is not always the same.
+                # Every second round runs in reverse order, so that the first variant is not always the same.
                 if arguments.pairs:
                     runs = {
                         mode: runner.run_beside_off(binary, workload, mode, number % 2) for mode in arguments.modes

@@ -1,10 +1,10 @@
 //! Runs the training once in one of memtrack's modes and measures it; `cost.py` and `accuracy.py` run this many times and
 //! compare.
 //!
-//! `off` has the tracking allocator in place and starts nothing, `default` is `start_monitor()`, `exact` records every
+//! `off` installs the tracking allocator and records nothing, `default` is `start_monitor()`, `exact` records every
 //! allocation with its stack and keeps the newest 1 Mi events (the default bound), `exact-all` keeps all events, and so
-//! does `budget`, whose share of the time is set by `--budget`. Prints one line of JSON. With `--rows FILE` the ranking of
-//! operators is written there as JSON; otherwise no report is made.
+//! does `budget`, whose share of the time is set by `--budget`. Prints one line of JSON. With `--rows FILE`, the ranking
+//! of operators is written to this file as JSON; otherwise no report is made.
 #![allow(missing_docs)]
 
 use std::error::Error;
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--steps" => steps = Some(value()?.parse()?),
             "--budget" => budget = value()?.parse()?,
             "--rows" => rows = Some(value()?),
-            // `cargo bench` passes it.
+            // `cargo bench` passes this argument.
             "--bench" => {}
             _ => return Err(USAGE.into()),
         }
@@ -92,9 +92,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The process's resource usage so far.
+/// The resource usage of the process so far.
 struct Used {
-    /// User and system time of all its threads.
+    /// User and system time of all threads.
     cpu_seconds: f64,
     /// The largest resident set, in KiB.
     peak_kib: u64,
@@ -102,7 +102,7 @@ struct Used {
 
 #[allow(unsafe_code)]
 fn used() -> Used {
-    // SAFETY: `rusage` is plain numbers, for which zero is valid; the call only writes to it.
+    // SAFETY: `rusage` consists of integers, for which zero is valid, and the call only writes to it.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
@@ -112,7 +112,7 @@ fn used() -> Used {
     Used { cpu_seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime), peak_kib: peak_kib() }
 }
 
-/// Returns 0 if the system does not report it. Not `ru_maxrss`: that includes the program before `exec`.
+/// Returns the peak resident set in KiB, or 0 if unknown. Not `ru_maxrss`, which includes the program before `exec`.
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));

@@ -1,12 +1,12 @@
-//! Checks that the numbers of a run stay flat: compares the last third of the rows with the second. In the first third
-//! memtrack reaches all of its bounds.
+//! Checks that the measurements of a run stay flat: compares the last third of the rows with the second. In the first
+//! third, memtrack reaches all of its bounds.
 
 use crate::rows::{Column, Row};
 use crate::service::MAX_BYTES;
 use std::fmt;
 
 const MIB: f64 = (1 << 20) as f64;
-/// The bound of memtrack's memory with default options and one device besides the host's heap.
+/// The bound of memtrack's memory with default options, for the host heap and one device.
 const MAX_OWN_BYTES: f64 = (256.0 + 64.0) * MIB;
 
 /// A check of one column.
@@ -15,12 +15,12 @@ struct Check {
     name: &'static str,
     column: Column,
     unit: Unit,
-    /// The quantile of a third's values that represents it.
+    /// The quantile of the values in a third that represents the third.
     of: Quantile,
-    /// The growth that is allowed from the second third to the last: a share, and an absolute value.
+    /// The allowed growth from the second third to the last: a share, plus an absolute value.
     share: f64,
     more: f64,
-    /// The bound of all values.
+    /// The upper bound of all values, if there is one.
     most: Option<f64>,
 }
 
@@ -73,16 +73,16 @@ const fn time(name: &'static str, column: Column) -> Check {
     }
 }
 
-// Between two laps memtrack's memory is at one of two levels, 5 MiB apart (211 or 216 MiB, over ninety laps); a median only
-// shows which of them is more frequent.
+// Between laps memtrack's memory is at one of two levels, 5 MiB apart (211 or 216 MiB, over ninety laps); a median would only
+// show which level is more frequent.
 const CHECKS: [Check; 12] = [
     Check {
         most: Some(MAX_OWN_BYTES),
         ..memory("memtrack's own memory", Column::OwnBytes, Quantile::Largest, 0.02, 2.0)
     },
-    // A row that is read while another thread makes a dump, or prints the holders of memory, includes their memory.
+    // A row that is measured while another thread writes a dump, or prints the largest live allocations, includes that memory.
     memory("heap in use", Column::HeapBytes, Quantile::LowerQuarter, 0.02, 2.0),
-    // The C library keeps the memory of snapshots, and the largest may come late.
+    // The C library retains the memory of freed snapshots, and the largest snapshot may be a late one.
     memory("resident set", Column::ResidentBytes, Quantile::Median, 1.0, 64.0),
     Check {
         most: Some(MAX_BYTES as f64),
@@ -110,7 +110,7 @@ pub struct CheckResult {
 }
 
 impl CheckResult {
-    /// Returns whether the check passed, or was not made.
+    /// Returns whether the check passed or was skipped.
     pub fn holds(&self) -> bool {
         let Check { share, more, most, .. } = self.check;
         let grows = self.last > self.second * (1.0 + share) + more;
@@ -148,12 +148,12 @@ impl fmt::Display for CheckResult {
     }
 }
 
-/// Returns the head of the table of results.
+/// Returns the header of the table of results.
 pub fn head() -> String {
     format!("{:24} {:>11} {:>11} {:>11}", "", "first third", "second", "last")
 }
 
-/// Makes all checks.
+/// Performs all checks.
 pub fn judge(rows: &[Row], checks_times: bool) -> Vec<CheckResult> {
     let third = rows.len() / 3;
     let result = |check: Check| {

@@ -1,7 +1,7 @@
 //! A soak test: a service that runs under memtrack for minutes or hours, while another process checks that memtrack's memory,
-//! the cost of an event and the files on disk stay constant. See `README.md` beside this file.
+//! the cost of an event and the files on disk stay constant. See `README.md` in this folder.
 //!
-//! The program is started twice: once to watch, and once with `--serve`, which is the service.
+//! The program runs as two processes: the watcher, and the service, which the watcher starts with `--serve`.
 #![allow(missing_docs)]
 
 mod judge;

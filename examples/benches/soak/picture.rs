@@ -97,7 +97,7 @@ fn draw(svg: &mut String, panel: &Panel, rows: &[Row], above: f64) {
         );
         tick += step;
     }
-    // The time axis, and the boundaries of the thirds that are compared.
+    // The time axis, and the boundaries of the three thirds.
     for third in 0..=3 {
         let seconds = longest / 3.0 * f64::from(third);
         let at = x(seconds);
@@ -124,7 +124,7 @@ fn draw(svg: &mut String, panel: &Panel, rows: &[Row], above: f64) {
     }
 }
 
-/// Returns the smallest of 1, 2 and 5 times a power of ten that is not below `least`.
+/// Returns the smallest value of at least `least` that is 1, 2 or 5 times a power of ten.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
     [1.0, 2.0, 5.0]

@@ -1,4 +1,4 @@
-//! A library that the service loads and unloads, each time under another name, like a program that reloads plugins.
+//! A library that the service loads and unloads, each time under a new name, like a program that reloads plugins.
 #![allow(unsafe_code)]
 
 use libloading::{Library, Symbol};
@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Calls back, so that its code is in the stack of the allocation.
+/// The library's C source. It allocates in a callback, so that the stack of the allocation contains the library's code.
 const CODE: &str = "#include <stddef.h>\n\
     void soak_plugin(void (*allocate)(size_t), size_t bytes) { allocate(bytes); allocate(1); }\n";
 
@@ -20,7 +20,7 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// Compiles it in `folder`; returns `None` if there is no C compiler.
+    /// Compiles the library in `folder`; returns `None` if there is no C compiler.
     pub fn build(folder: &Path) -> io::Result<Option<Self>> {
         let (code, library) = (folder.join("plugin.c"), folder.join("plugin.so"));
         fs::write(&code, CODE)?;
@@ -29,14 +29,14 @@ impl Plugin {
         Ok(built.is_ok_and(|status| status.success()).then_some(Self { library }))
     }
 
-    /// Loads a copy, makes it allocate and unloads it.
+    /// Loads a copy of the library, calls it, and unloads the copy.
     pub fn load_and_unload(&self, number: u64) -> Result<(), Box<dyn std::error::Error>> {
         let copy = self.library.with_file_name(format!("plugin-{number}.so"));
         fs::copy(&self.library, &copy)?;
         {
-            // SAFETY: the library has no initialisers, and exports a function of that name and type.
+            // SAFETY: the library has no initialisers.
             let (library, name) = (unsafe { Library::new(&copy) }?, b"soak_plugin");
-            // SAFETY: as above.
+            // SAFETY: the library exports a function with this name and type.
             let work: Symbol<'_, Work> = unsafe { library.get(name) }?;
             work(allocate, 100_000);
         }

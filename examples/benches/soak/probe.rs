@@ -1,4 +1,4 @@
-//! The cost of events while nothing else runs: the minimum of a few rounds.
+//! Measures the cost of events while no other work runs, as the minimum of a few rounds.
 
 use crate::rows::{Column, Row};
 use crate::work::{self, DEVICE, STREAM};
@@ -35,7 +35,7 @@ pub fn measure(row: &mut Row) {
         }
     });
     work::count_device_blocks(u64::from(ROUNDS * EVENTS / 2));
-    // All blocks of this size are recorded.
+    // Blocks of this size are all recorded, not sampled.
     row[Column::HostEvent] = fastest(EVENTS, || {
         for _ in 0..EVENTS / 2 {
             drop(black_box(Vec::<u8>::with_capacity(64 << 10)));

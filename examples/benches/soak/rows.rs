@@ -1,41 +1,41 @@
-//! The measurements between two laps: one row of numbers, which the service prints and the watcher reads.
+//! The measurements between two laps: one row, which the service prints and the watcher parses.
 
 use std::fmt;
 use std::fs;
 use std::ops::{Index, IndexMut};
 use std::path::Path;
 
-/// The numbers of a row.
+/// The columns of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
-    /// Laps so far.
+    /// The number of laps so far.
     Lap,
-    /// Seconds since the service began.
+    /// Seconds since the service started.
     Seconds,
-    /// memtrack's own memory, as it reports it.
+    /// memtrack's internal memory, as memtrack reports it.
     OwnBytes,
     /// Live bytes of the C library's heap: memtrack's and the program's.
     HeapBytes,
     /// The resident set.
     ResidentBytes,
-    /// All files in the folder of recordings.
+    /// The bytes of all files in the folder of recordings.
     FileBytes,
-    /// All parts of the service's recording.
+    /// The bytes of all parts of the service's recording.
     RecordingBytes,
     Threads,
     Descriptors,
     Mappings,
-    /// Nanoseconds for an event of a device.
+    /// Nanoseconds per event of a device.
     DeviceEvent,
-    /// … for an event of the host's heap.
+    /// Nanoseconds per event of the host heap.
     HostEvent,
-    /// … for an event with a new stack.
+    /// Nanoseconds per event with a new stack.
     NewStackEvent,
-    /// … for an operator that is entered and left.
+    /// Nanoseconds to enter and exit an operator.
     Operator,
 }
 
-/// The columns' names, in their order.
+/// The names of the columns, in the same order.
 pub const NAMES: [&str; 14] = [
     "lap",
     "seconds",
@@ -53,7 +53,7 @@ pub const NAMES: [&str; 14] = [
     "operator_ns",
 ];
 
-/// A row, written as comma-separated values.
+/// A row, which is printed as comma-separated values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Row([f64; NAMES.len()]);
 
@@ -93,7 +93,7 @@ impl Row {
         fields.next().is_none().then_some(row)
     }
 
-    /// Reads the current numbers of this process and its recordings; the rest is 0.
+    /// Measures this process and its recordings; all other columns are 0.
     pub fn of_now(recordings: &Path) -> Self {
         let mut row = Self::default();
         row[Column::OwnBytes] = memtrack_core::host::own_bytes() as f64;
@@ -115,7 +115,7 @@ impl Row {
     }
 }
 
-/// Returns a number of `/proc/self/status`.
+/// Returns the number after `name` in `/proc/self/status`.
 fn status(name: &str) -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let value =
@@ -123,7 +123,7 @@ fn status(name: &str) -> f64 {
     value.unwrap_or(0.0)
 }
 
-/// Returns the live bytes of all arenas, and of blocks that are separate mappings.
+/// Returns the live bytes in all malloc arenas and in blocks with separate mappings.
 #[allow(unsafe_code)]
 fn heap_bytes() -> f64 {
     // SAFETY: only reads the C library's counts.

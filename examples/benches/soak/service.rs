@@ -1,5 +1,5 @@
-//! The service: laps of the same work, all of it new to memtrack. Between two laps nothing runs and the service has freed all
-//! of its memory, so that the measurements show memtrack's memory, which should stay constant.
+//! The service: laps of the same work with names and stacks that are new to memtrack. Between laps no work runs and the service
+//! has freed all of its memory, so that the measurements show memtrack's memory, which should stay constant.
 
 use crate::plugin::Plugin;
 use crate::rows::{Column, Row};
@@ -12,13 +12,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The minimum of laps: all bounds are reached in the first third of them.
+/// The minimum number of laps: memtrack reaches all of its bounds in the first third of them.
 pub const MIN_LAPS: u64 = 90;
-/// The approximate maximum of rows: a long run skips some laps.
+/// The approximate maximum number of rows: a long run does not measure after every lap.
 const ROWS: u32 = 300;
-/// The bound of the recording on disk.
+/// The maximum size of the recording on disk.
 pub const MAX_BYTES: u64 = 24 << 20;
-/// The beginning of the line with the number of the device's blocks.
+/// The prefix of the service's last line, which has the number of the device's blocks.
 pub const END: &str = "end: ";
 
 /// Returns the folder of the recordings.
@@ -31,7 +31,7 @@ pub fn recording(folder: &Path) -> PathBuf {
     recordings(folder).join("soak.memtrack")
 }
 
-/// Runs until the time is over, and prints rows.
+/// Runs laps until the planned time is over, and prints rows.
 pub fn serve(plan: &Plan) -> Result<(), Box<dyn Error + Send + Sync>> {
     let folder = std::path::absolute(&plan.folder)?;
     let (recordings, plugins) = (recordings(&folder), folder.join("plugins"));
@@ -41,7 +41,7 @@ pub fn serve(plan: &Plan) -> Result<(), Box<dyn Error + Send + Sync>> {
         eprintln!("soak: there is no C compiler `cc`, so no plugins are loaded");
     }
     keep_few_arenas();
-    // Many panics occur, and all are caught.
+    // The work panics often; all panics are caught and need no message.
     std::panic::set_hook(Box::new(|_| {}));
     let options = Options::new()
         .stream_to(recording(&folder))
@@ -75,10 +75,10 @@ pub fn serve(plan: &Plan) -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
-/// The C library has an arena for each of many threads and keeps free memory in each, so the resident set of a program with
-/// many short threads depends on the number of arenas, not on live memory.
+/// Limits the C library to two arenas. By default it creates many, one per thread, and retains free memory in each, so that the
+/// resident set of a program with many short threads depends on the number of arenas instead of live memory.
 #[allow(unsafe_code)]
 fn keep_few_arenas() {
-    // SAFETY: there is no other thread yet.
+    // SAFETY: no other thread runs yet.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 2) };
 }

@@ -1,5 +1,5 @@
-//! The watcher: starts the service, reads its rows, and finally checks that all numbers stayed flat and that the recording is
-//! complete. It also has the tracking allocator, but records nothing.
+//! The watcher: starts the service, reads its rows, and finally checks that all measurements stayed flat and that the
+//! recording is complete. The watcher also has the tracking allocator, but records nothing.
 
 use crate::rows::{Column, NAMES, Row};
 use crate::{Plan, judge, picture, service};
@@ -17,10 +17,10 @@ use std::time::Duration;
 /// An error that prevents the checks.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The time that the service may take from one row to the next, beyond its pause between them, and to end.
+/// The maximum time from one row to the next, beyond the interval between rows, and for the service to exit.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The time of one wait. The timeout counts waits, not time, because both processes may be stopped for a while.
+/// The duration of one wait. The timeout counts waits, not time, because both processes may be suspended for a while.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs the service and returns whether all checks passed.
@@ -50,7 +50,7 @@ pub fn watch(plan: &Plan) -> Result<bool, Failure> {
     Ok(is_complete && results.iter().all(judge::CheckResult::holds))
 }
 
-/// Returns the lines that the service prints, which a separate thread reads.
+/// Returns a channel of the lines that the service prints; a separate thread reads them.
 fn lines_of(service: &mut Child) -> Receiver<String> {
     let (sender, lines) = channel();
     if let Some(output) = service.stdout.take() {
@@ -116,7 +116,7 @@ fn so_far(row: &Row) -> String {
 /// Aborts a service that makes no progress, so that it can leave a core file.
 #[allow(unsafe_code)]
 fn hangs(service: &mut Child, rows: usize) -> Failure {
-    // SAFETY: a child of this process, which was not waited for.
+    // SAFETY: the service is a child of this process and was not waited for, so its pid was not reused.
     unsafe { libc::kill(service.id() as libc::pid_t, libc::SIGABRT) };
     let ended = service.wait();
     format!("the service hangs after {rows} rows, and was aborted ({ended:?})").into()

@@ -1,4 +1,4 @@
-//! Opens the CUDA driver of this machine or, if there is none, the mock that was built beside the program, so that the
+//! Opens the CUDA driver of this machine or, if there is none, the mock that was built next to the program, so that the
 //! CUDA examples run everywhere.
 #![allow(unsafe_code)]
 
@@ -11,9 +11,9 @@ use libloading::Library;
 /// The driver that the program uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Driver {
-    /// The machine's.
+    /// The machine's CUDA driver.
     Real,
-    /// The mock: memory is host memory, and kernels do nothing.
+    /// The mock at this path: its memory is host memory, and its kernels do nothing.
     Mock(PathBuf),
 }
 
@@ -26,11 +26,11 @@ impl fmt::Display for Driver {
     }
 }
 
-/// Opens the driver until the program ends. The mock has the driver's soname, so that a later search for `libcuda.so.1`
+/// Opens the driver for the rest of the program. The mock has the driver's soname, so that a later search for `libcuda.so.1`
 /// finds it.
 ///
 /// # Errors
-/// There is no driver, and the mock is not beside the program, where cargo puts it.
+/// If there is no driver, and the mock is not next to the program, where cargo puts it.
 pub fn open() -> Result<Driver, Box<dyn Error>> {
     if open_library("libcuda.so.1".into()).is_ok() {
         return Ok(Driver::Real);
@@ -45,9 +45,9 @@ pub fn open() -> Result<Driver, Box<dyn Error>> {
 }
 
 fn open_library(path: PathBuf) -> Result<(), libloading::Error> {
-    // SAFETY: every CUDA program runs the initialisers of the driver; the mock has none.
+    // SAFETY: every CUDA program runs the driver's initialisers, and the mock has none.
     let library = unsafe { Library::new(path) }?;
-    // Never closed: otherwise it could not be found again.
+    // Never closed: a later search by soname finds only loaded libraries.
     std::mem::forget(library);
     Ok(())
 }

@@ -1,3 +1,3 @@
-//! Programs that allocate on a CUDA device; each is in `src/bin`. [`driver`] finds a driver for them, or the mock.
+//! Programs that allocate on a CUDA device; each is in `src/bin`. [`driver`] opens the CUDA driver for them, or the mock.
 
 pub mod driver;

@@ -1,4 +1,4 @@
-//! A small service on tokio: two workers, requests through a channel, a task for each. The scope of an annotated
+//! A small service on tokio: two workers, requests through a channel, and a task for each request. The scope of an annotated
 //! `async fn` follows its future: across `.await`, and when it continues on another worker.
 
 use std::error::Error;
@@ -14,16 +14,16 @@ static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 const DOCUMENTS: usize = 12;
 const REQUESTS: usize = 60;
 
-/// A handler's answer, or its error.
+/// A handler's result.
 type Reply = Result<usize, Box<dyn Error + Send + Sync>>;
 
-/// A client's question.
+/// A client's request.
 enum Question {
-    /// How often does a word occur in all documents?
+    /// The number of occurrences of a word in all documents.
     Count(&'static str),
-    /// How many bytes do the compressed documents have?
+    /// The bytes of the compressed documents.
     Export,
-    /// How large is the thumbnail of a document?
+    /// The size of a document's thumbnail.
     Thumbnail(usize),
 }
 
@@ -46,7 +46,7 @@ impl Library {
     }
 }
 
-/// Simulates reading from a disk: a copy, and a pause in which other requests continue.
+/// Simulates a read from disk: a copy, and a pause during which other requests continue.
 #[track_memory]
 async fn read_document(library: &Library, number: usize) -> String {
     let text = library.documents[number % DOCUMENTS].clone();
@@ -64,7 +64,7 @@ async fn count_word(library: Arc<Library>, word: &'static str) -> usize {
     occurrences
 }
 
-/// Run-length encoding: weak compression, but it allocates like a real one.
+/// Run-length encoding: it compresses poorly, but allocates like a real compressor.
 #[track_memory]
 fn compress(text: &str) -> Vec<u8> {
     let mut packed: Vec<u8> = Vec::new();
@@ -83,7 +83,7 @@ async fn export(library: Arc<Library>) -> Reply {
     for number in 0..DOCUMENTS {
         let library = Arc::clone(&library);
         let part = async move { compress(&read_document(&library, number).await) };
-        // A spawned task begins outside all scopes; this makes it part of the export.
+        // A spawned task starts outside all scopes; `future` moves it into the current scope, the export.
         parts.push(task::spawn(scope::current().future(part)));
     }
     let mut archive = Vec::new();
@@ -98,7 +98,7 @@ async fn thumbnail(library: Arc<Library>, number: usize) -> usize {
     const SIDE: usize = 512;
     let text = read_document(&library, number).await;
     let picture: Vec<u8> = text.bytes().cycle().take(SIDE * SIDE).collect();
-    // The picture is live during the pause: it counts for this handler, even while others run.
+    // The picture is live during the pause and is attributed to this handler, even while others run.
     task::yield_now().await;
     let small: Vec<u8> =
         picture.chunks(2 * SIDE).flat_map(|rows| rows.iter().step_by(2).take(SIDE / 2).copied()).collect();
@@ -119,7 +119,7 @@ async fn serve(mut requests: mpsc::Receiver<Request>) {
     while let Some(Request { question, reply }) = requests.recv().await {
         let library = Arc::clone(&library);
         task::spawn(async move {
-            // It is not an error if the client no longer waits.
+            // Sending fails if the client no longer waits, which is not an error.
             let _ = reply.send(answer(library, question).await);
         });
     }

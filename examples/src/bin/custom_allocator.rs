@@ -11,7 +11,7 @@ use memtrack_core::{By, start_monitor_with, stop, track_memory};
 use memtrack_examples::pool::{Buffer, OutOfMemory, Pool};
 
 const MIB: u64 = 1 << 20;
-/// Keys and values of one token, in all layers.
+/// The bytes of one token's keys and values, in all layers.
 const TOKEN_BYTES: u64 = 48 << 10;
 const LAYERS: u64 = 8;
 
@@ -25,14 +25,14 @@ fn load_weights(pool: &Pool) -> Result<Vec<Buffer>, OutOfMemory> {
     (0..LAYERS).map(|_| pool.allocate(3 * MIB)).collect()
 }
 
-/// Reads the prompt: allocates large scores for a moment, and a cache that stays.
+/// Reads the prompt: allocates large temporary scores, and a cache that is kept.
 #[track_memory]
 fn read_prompt(pool: &Pool, tokens: u64) -> Result<Conversation, OutOfMemory> {
     let _scores = pool.allocate(tokens * tokens * 4)?;
     Ok(Conversation { cache: vec![pool.allocate(tokens * TOKEN_BYTES)?] })
 }
 
-/// Writes one token after the other, each with its own small piece of cache.
+/// Writes one token after another; each allocates a small piece of cache.
 #[track_memory]
 fn write_answer(pool: &Pool, conversation: &mut Conversation, tokens: u64) -> Result<(), OutOfMemory> {
     for _ in 0..tokens {
@@ -50,7 +50,7 @@ fn serve(pool: &Pool) -> Result<(), OutOfMemory> {
         write_answer(pool, &mut short, 32)?;
         write_answer(pool, &mut longest, 32)?;
     }
-    // The device is full before this answer is complete.
+    // The device runs out of memory before this answer is complete.
     write_answer(pool, &mut longest, 1_000)
 }
 

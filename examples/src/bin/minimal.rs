@@ -1,4 +1,4 @@
-//! The smallest possible use: the allocator, start, stop, print.
+//! The minimal use of memtrack: install the allocator, start, stop, print.
 
 use memtrack_core::{By, TrackingAllocator, start_monitor, stop, track_memory};
 

@@ -17,7 +17,7 @@ static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 fn main() -> Result<(), Box<dyn Error>> {
     let config = Config::default();
 
-    // Also records operators with their tensors: reports then contain the purpose of memory.
+    // Also records operators with their tensors, from which reports derive the purpose of memory.
     start_monitor_with(&Options::new().operators())?;
     let start = Instant::now();
     let outcome = training::train(&config, |step, loss| println!("step {:>2}  loss {loss:.3}", step + 1))?;

@@ -1,4 +1,4 @@
-//! Arguments of the verbs that report an operator trace's modules, and what would lower its peak.
+//! Arguments of `memtrack modules` and `memtrack advise`, which read operator traces.
 
 use super::{FormatArgs, TraceArgs, parse_count};
 use clap::Args;
@@ -18,7 +18,7 @@ Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")
 pub(crate) struct ModulesArgs {
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
-    /// How many levels of modules to show, from the outermost on [default: 3; with --json all]
+    /// How many levels of modules to show, starting with the outermost [default: 3; with --json all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), allow_hyphen_values = true)]
     pub(crate) depth: Option<u32>,
     /// Do not shorten names and lines
@@ -46,7 +46,7 @@ pub(crate) struct AdviseArgs {
     /// How many findings to show; 0 shows all
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = parse_count, allow_hyphen_values = true)]
     pub(crate) rows: usize,
-    /// Do not break lines
+    /// Do not wrap lines
     #[arg(long)]
     pub(crate) wide: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Arguments of the verbs around the caching allocator.
+//! Arguments of the verbs that simulate PyTorch's caching allocator.
 
 use super::device::DeviceArgs;
 use super::{FileArgs, FormatArgs, InputArgs, WrittenArgs};
@@ -26,7 +26,7 @@ pub(crate) struct SimulateArgs {
     /// The workload, compressed or not; `-` reads standard input
     #[arg(value_name = "WORKLOAD.jsonl")]
     pub(crate) workload: PathBuf,
-    /// Write the results here instead of to standard output
+    /// Write the results to this file instead of standard output
     #[arg(short, long, value_name = "RESULT.jsonl")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
@@ -55,10 +55,10 @@ Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")
 pub(crate) struct ReplayArgs {
     #[command(flatten)]
     pub(crate) file: FileArgs,
-    /// Try these settings instead of the usual grid; a string as in PYTORCH_CUDA_ALLOC_CONF, may be repeated
+    /// Try these settings instead of the usual grid; a string as in PYTORCH_CUDA_ALLOC_CONF; repeatable
     #[arg(long = "set", value_name = "KEY:VALUE,…")]
     pub(crate) settings: Vec<String>,
-    /// The device's memory [default: the snapshot's, if memory ran out, else unlimited]
+    /// The device's memory [default: that of the snapshot's device, if memory ran out, else unlimited]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) capacity: Option<u64>,
     #[command(flatten)]

@@ -41,7 +41,7 @@ Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")
 pub(crate) struct PeakArgs {
     #[command(flatten)]
     pub(crate) file: FileArgs,
-    /// Which peak
+    /// The quantity whose peak is shown
     #[arg(long, value_enum, default_value_t = PeakOf::Requested)]
     pub(crate) of: PeakOf,
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub(crate) struct PeakArgs {
 /// The quantity whose maximum is the peak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PeakOf {
-    /// Requested bytes that were not yet freed
+    /// Requested bytes of live blocks
     #[value(alias = "allocated")]
     Requested,
     /// Bytes of segments
@@ -98,10 +98,10 @@ pub(crate) struct CheckArgs {
     /// Free bytes in split segments ÷ reserved bytes: 0 to 1, or a percentage such as 25%
     #[arg(long, value_name = "SHARE", value_parser = parse_share, group = "limits", allow_hyphen_values = true)]
     pub(crate) max_fragmentation: Option<f64>,
-    /// A recording or snapshot with which to compare the peaks; `-` reads standard input
+    /// A recording or snapshot to compare the peaks with; `-` reads standard input
     #[arg(long, value_name = "BASE", group = "limits")]
     pub(crate) against: Option<PathBuf>,
-    /// By how much a device's peak may be above that of BASE: 0 to 1, or a percentage
+    /// By how much a device's peak may exceed that of BASE: 0 to 1, or a percentage
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%", requires = "against", allow_hyphen_values = true)]
     pub(crate) tolerance: f64,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Arguments of the verbs for installing memtrack.
+//! Arguments of the verbs that produce files for an installation: `memtrack completions` and `memtrack man`.
 
 use clap::Args;
 use clap_complete::Shell;
@@ -29,7 +29,7 @@ Examples:
 Writes memtrack.1 and memtrack-COMMAND.1, about what this build of memtrack can do. Either all pages are written or none.
 Exit codes: 0 success, 2 wrong usage, 3 unwritable output.")]
 pub(crate) struct ManArgs {
-    /// The folder to write them to; it is created if it does not exist
+    /// The folder for the man pages; it is created if it does not exist
     #[arg(value_name = "FOLDER")]
     pub(crate) folder: PathBuf,
     /// Replace pages that exist

@@ -19,7 +19,7 @@ A program in Rust writes such a graph with `Report::save_graph` of memtrack_core
 prints the script that does. The suffix of OUT selects the form: .html, .svg, .dot or .json.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct CyclesArgs {
-    /// The graph of references; `-` reads standard input
+    /// The reference graph; `-` reads standard input
     #[arg(value_name = "GRAPH.json")]
     pub(crate) path: PathBuf,
     /// Write the graph to this file instead of printing the findings

@@ -35,10 +35,10 @@ pub(crate) struct ExportArgs {
     /// The job of the ranks [default: from the file or its path (job=17), else the name of its folder]
     #[arg(long, value_name = "NAME")]
     pub(crate) job: Option<String>,
-    /// The file's rank [default: from the file or its path (rank3.pickle, rank=3/); 0 for a single file without]
+    /// The file's rank [default: from the file or its path (rank3.pickle, rank=3/); 0 for a single file without one]
     #[arg(long, value_name = "N")]
     pub(crate) rank: Option<u64>,
-    /// Refuse a file without a rank, even a single one; use it when many processes export the same job
+    /// Refuse a file without a rank, even a single one; use this when many processes export the same job
     #[arg(long, conflicts_with = "rank")]
     pub(crate) require_rank: bool,
     /// Write every event too, with its stack
@@ -47,13 +47,13 @@ pub(crate) struct ExportArgs {
     /// Number of equal intervals in the timeline
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) bins: u32,
-    /// What the groups at the peak and at the end are
+    /// How to group memory at the peak and at the end
     #[arg(long, default_value = "line", value_parser = by_parser())]
     pub(crate) by: By,
-    /// What the steps are called: a mark or a range of the profiler [default: what looks like steps]
+    /// The name of the steps: of a mark or a profiler range [default: any name that looks like a step]
     #[arg(long, value_name = "NAME")]
     pub(crate) per: Option<String>,
-    /// How many files to read at a time [default: as many as there are cores]
+    /// How many files to read at a time [default: the number of cores]
     #[arg(short, long, value_name = "N", value_parser = parse_jobs)]
     pub(crate) jobs: Option<NonZero<usize>>,
     /// Replace a rank that is from another file, or is damaged

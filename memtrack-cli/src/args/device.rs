@@ -3,7 +3,7 @@
 use clap::Args;
 use std::fmt;
 
-/// Which device a report is about.
+/// The device that a report covers.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct DeviceArgs {
     /// Only this device: its number, host (the heap) or pinned (pinned host memory)
@@ -14,7 +14,7 @@ pub(crate) struct DeviceArgs {
 /// The requested device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceSelector {
-    /// The one with that number in reports.
+    /// The device with this number in reports.
     Ordinal(u16),
     /// The host heap.
     Host,
@@ -32,7 +32,7 @@ impl fmt::Display for DeviceSelector {
     }
 }
 
-/// Parses a device, also as reports print it, ignoring case.
+/// Parses a device, also in the form that reports print, ignoring case.
 pub(crate) fn parse_device(text: &str) -> Result<DeviceSelector, String> {
     let lower = text.trim().to_ascii_lowercase();
     match lower.as_str() {

@@ -28,12 +28,12 @@ pub(crate) struct DiffArgs {
     /// The earlier recording or PyTorch snapshot; `-` reads standard input
     #[arg(value_name = "BEFORE")]
     pub(crate) before: PathBuf,
-    /// The later one
+    /// The later recording or PyTorch snapshot
     #[arg(value_name = "AFTER")]
     pub(crate) after: PathBuf,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// What the groups are [default: line where BEFORE has stacks, else operator]
+    /// How to group memory [default: line if BEFORE has stacks, else operator]
     #[arg(long, value_parser = by_parser())]
     pub(crate) by: Option<DiffBy>,
     /// Which blocks to compare
@@ -47,7 +47,7 @@ pub(crate) struct DiffArgs {
     pub(crate) text: TextArgs,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
-    /// Also write what differs by stack: a flame graph (.svg), or its lines (.folded)
+    /// Also write the differences by stack: a flame graph (.svg), or its folded lines (.folded)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Replace the output if it exists
@@ -64,12 +64,12 @@ pub(crate) struct DiffArgs {
 /// Parses the name of a grouping.
 fn by_parser() -> impl TypedValueParser<Value = DiffBy> {
     let names = DiffBy::ALL.map(|by| PossibleValue::new(by.name()).help(by.about()));
-    // Only those names reach the search.
+    // The parser accepts only these names, so the search always finds one.
     PossibleValuesParser::new(names)
         .map(|name| DiffBy::ALL.into_iter().find(|by| by.name() == name).unwrap_or(DiffBy::Line))
 }
 
-/// Parses the name of what to compare.
+/// Parses the name of the blocks to compare.
 fn at_parser() -> impl TypedValueParser<Value = DiffAt> {
     let names = DiffAt::ALL.map(|at| PossibleValue::new(at.name()).help(at.about()));
     PossibleValuesParser::new(names)

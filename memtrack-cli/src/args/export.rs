@@ -32,7 +32,7 @@ pub(crate) struct ExportScriptArgs {
     /// Print the script that finds reference cycles which hold tensors, for `memtrack cycles`
     #[arg(long)]
     pub(crate) cycles: bool,
-    /// Write it to this file instead of standard output
+    /// Write the script to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]

@@ -36,17 +36,17 @@ pub(crate) struct LeaksArgs {
     /// What the groups are [default: lines of your own code, and stacks where no line is yours]
     #[arg(long, value_parser = by_parser())]
     pub(crate) by: Option<By>,
-    /// Make periods of these intervals, and show what each left behind: the name of a mark, a scope or a profiler's range, or
+    /// Use these intervals as periods, and show what each left behind: the name of a mark, a scope or a profiler's range, or
     /// forward, backward, optimizer, step
     #[arg(long, value_name = "NAME")]
     pub(crate) per: Option<String>,
-    /// How many periods to cut the recording into
+    /// How many periods to divide the recording into
     #[arg(long, value_name = "N", default_value_t = PERIODS, value_parser = parse_periods)]
     pub(crate) periods: usize,
-    /// Also end with 1 if something grew in every period and was freed only at the end
+    /// Also exit with 1 if something grew in every period and was freed only at the end
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Leave out blocks whose stacks match a pattern of this file
+    /// Leave out blocks whose stacks match a pattern in this file
     #[arg(long, value_name = "FILE")]
     pub(crate) suppress: Vec<PathBuf>,
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub(crate) struct LeaksArgs {
     pub(crate) rules: RulesArgs,
 }
 
-/// With more periods, each one covers too little.
+/// The maximum number of periods: with more of them, each would be too short.
 const MOST_PERIODS: usize = 1000;
 
 fn parse_periods(text: &str) -> Result<usize, String> {

@@ -41,7 +41,7 @@ pub(crate) struct MemoryArgs {
 }
 
 impl MemoryArgs {
-    /// Returns an option that was given and applies to a moment only.
+    /// Returns the name of an option that was given and is valid only with `--at`.
     pub(crate) fn of_moments(&self) -> Option<&'static str> {
         let given = [
             ("--device", self.device.device.is_some()),

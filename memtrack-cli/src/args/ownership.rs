@@ -9,20 +9,20 @@ pub(crate) struct RulesArgs {
     /// Code that is yours: a folder, file, function or binary, such as 'site-packages/mylib', 'my_crate::*' or libmine.so
     #[arg(long, value_name = "GLOB", help_heading = "Code ownership")]
     pub(crate) mine: Vec<String>,
-    /// Code that is not yours, such as 'third_party', '*/generated/*' or libvendor.so; of several that match, the longest decides
+    /// Code that is not yours, such as 'third_party', '*/generated/*' or libvendor.so; the longest matching glob decides
     #[arg(long, value_name = "GLOB", help_heading = "Code ownership")]
     pub(crate) not_mine: Vec<String>,
-    /// Read such globs from this file [default: memtrack.toml in the current folder, if there is one]
+    /// Read ownership globs from this file [default: memtrack.toml in the current folder, if there is one]
     #[arg(long, value_name = "FILE", help_heading = "Code ownership")]
     pub(crate) rules: Option<PathBuf>,
 }
 
-/// The same, for a report that can explain its choice.
+/// The rules of code ownership, for a report that can explain which rule decided.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct OwnershipArgs {
     #[command(flatten)]
     pub(crate) rules: RulesArgs,
-    /// Show, for the first rows, which rule decided for each frame
+    /// For the first rows, show the rule that classified each frame
     #[arg(long, help_heading = "Code ownership")]
     pub(crate) explain: bool,
 }

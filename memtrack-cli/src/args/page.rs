@@ -27,7 +27,7 @@ pub(crate) struct PageArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// Where a page goes.
+/// The page to write.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PageTarget {
     /// The page to write; `-` is standard output
@@ -48,7 +48,7 @@ pub(crate) struct TracePlotArgs {
     /// Show segments instead of blocks
     #[arg(short, long)]
     pub(crate) segments: bool,
-    /// Hide blocks that are freed again at first: only those live at the end are shown
+    /// Initially hide blocks that are freed again, and show only those live at the end
     #[arg(short, long, alias = "filter_freed")]
     pub(crate) filter_freed: bool,
 }
@@ -87,9 +87,9 @@ pub(crate) enum Shown {
     Timeline,
     /// The same by category: parameters, activations, gradients …
     Categories,
-    /// The same with an envelope for each private pool
+    /// What was allocated over time, with an envelope for each private pool
     Pools,
-    /// The allocator's events, and segments and blocks at any of them
+    /// The allocator's events, with the segments and blocks at any of them
     State,
     /// Segments over time, stacked
     Segments,

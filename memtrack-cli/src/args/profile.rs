@@ -1,10 +1,10 @@
-//! Arguments of the verbs about what memory is for.
+//! Arguments of the verbs that report the purpose of memory.
 
 use super::{FormatArgs, InputArgs, RowsArgs, ScrubArgs, SymbolsArgs, WrittenArgs};
 use clap::Args;
 use std::path::PathBuf;
 
-/// The operator trace a verb is about.
+/// The operator trace that a verb reads.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TraceArgs {
     /// The operator trace, or a recording that has operators; `-` reads standard input
@@ -67,7 +67,7 @@ Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")
 pub(crate) struct CategoriesArgs {
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
-    /// When: peak, end, or a time after the start of the trace such as 12.5ms [default: peak and end]
+    /// The moment: peak, end, or a time after the start of the trace such as 12.5ms [default: peak and end]
     #[arg(long, value_name = "MOMENT", value_parser = parse_moment, allow_hyphen_values = true, conflicts_with = "tensors")]
     pub(crate) at: Option<AtMoment>,
     /// List every version of every tensor instead
@@ -85,9 +85,9 @@ pub(crate) struct CategoriesArgs {
 /// A moment of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtMoment {
-    /// When most was allocated.
+    /// The moment with the most allocated bytes.
     Peak,
-    /// At the end.
+    /// The end of the trace.
     End,
     /// This many ns after the start of the trace.
     After(i64),

@@ -40,10 +40,10 @@ pub(crate) struct RankArgs {
     pub(crate) file: FileArgs,
     #[command(flatten)]
     pub(crate) rows: RowsArgs,
-    /// What the rows are [default: operator where the file has scopes, else stack]
+    /// How to group memory into rows [default: by operator if the file has scopes, else by stack]
     #[arg(long, value_parser = by_parser())]
     pub(crate) by: Option<By>,
-    /// Rank what is live at a moment, not all that was allocated: peak, end, oom (the last), or an event's number in
+    /// Rank memory that is live at a moment instead of everything allocated: peak, end, oom (the last), or an event's number in
     /// its device's trace
     #[arg(long, value_name = "MOMENT", value_parser = parse_at, allow_hyphen_values = true)]
     pub(crate) at: Option<At>,
@@ -63,7 +63,7 @@ pub(crate) struct RankArgs {
 /// Parses the name of a grouping.
 pub(super) fn by_parser() -> impl TypedValueParser<Value = By> {
     let names = By::ALL.map(|by| PossibleValue::new(by.name()).help(by.about()));
-    // Only those names reach the search.
+    // The parser accepts only these names, so the search always finds one.
     PossibleValuesParser::new(names)
         .map(|name| By::ALL.into_iter().find(|by| by.name() == name).unwrap_or(By::Stack))
 }
@@ -71,13 +71,13 @@ pub(super) fn by_parser() -> impl TypedValueParser<Value = By> {
 /// A moment on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
-    /// When most bytes were live.
+    /// The moment with the most live bytes.
     Peak,
     /// After the last event.
     End,
-    /// When memory ran out last.
+    /// The last time that memory ran out.
     Oom,
-    /// After the event with that number.
+    /// After the event with this number.
     Event(usize),
 }
 

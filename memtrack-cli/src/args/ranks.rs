@@ -43,7 +43,7 @@ pub(crate) struct RanksArgs {
     /// ProfilerStep, or what has step or iteration in its name]
     #[arg(long, value_name = "NAME")]
     pub(crate) per: Option<String>,
-    /// How many files to read at a time [default: as many as there are cores]
+    /// How many files to read at a time [default: the number of cores]
     #[arg(short, long, value_name = "N", value_parser = parse_jobs)]
     pub(crate) jobs: Option<NonZero<usize>>,
     #[command(flatten)]

@@ -24,14 +24,14 @@ pub(crate) struct RunArgs {
     /// The recording to write [default: memtrack-PROGRAM-PID.memtrack, with the process id of this command]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Replace the recording if it exists; one that another process is writing stays, and this program's is FILE.PID
+    /// Replace the recording if it exists; if another process is still writing it, it is kept, and this program's is FILE.PID
     #[arg(long)]
     pub(crate) force: bool,
     /// How many events per device snapshots hold, the newest ones; the recording holds all. An allocation of the driver
     /// is two events, its segment and a block in it, and so is its free
     #[arg(long, value_name = "N", default_value_t = 1 << 20)]
     pub(crate) max_entries: u64,
-    /// The largest size of the recording: it continues in further files beside it, of which the oldest are removed; in
+    /// The maximum size of the recording: it continues in further files next to it, of which the oldest are removed; in
     /// bytes, or with KiB, MiB, GiB
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) max_bytes: Option<u64>,
@@ -42,7 +42,7 @@ pub(crate) struct RunArgs {
     /// otherwise a sample of the blocks below 64 KiB
     #[arg(long)]
     pub(crate) host: bool,
-    /// How many of the programs that it starts to record; the others are only counted
+    /// Record at most this many of the programs that PROGRAM starts; the others are only counted
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) max_processes: u64,
     /// Also write PyTorch snapshots, FILE.N.pickle, at these events. Of the snapshots at out of memory each process keeps
@@ -50,8 +50,8 @@ pub(crate) struct RunArgs {
     /// at out of memory take at most 2 % of the time
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHEN")]
     pub(crate) snapshot_on: Vec<SnapshotOn>,
-    /// Write how the program ended, and where the recordings are, as JSON to this file; `-` is standard error, as standard
-    /// output is the program's
+    /// Write how the program ended, and where the recordings are, as JSON to this file; `-` is standard error, because
+    /// standard output belongs to the program
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     /// The program and its arguments
@@ -64,11 +64,11 @@ pub(crate) struct RunArgs {
 pub(crate) enum Stacks {
     /// None
     None,
-    /// Those of live blocks
+    /// Stacks of live blocks
     State,
-    /// Those of allocations
+    /// Stacks of allocations
     Alloc,
-    /// Those of allocations and of frees
+    /// Stacks of allocations and of frees
     All,
 }
 

@@ -14,7 +14,7 @@ Within a version, only human-readable sentences, names of functions and the orde
 removed or renamed, or whose meaning, type or unit changes, makes a new version.
 Exit codes: 0 success, 2 wrong usage.")]
 pub(crate) struct SchemaArgs {
-    /// The verb; without it, those that have a schema are listed
+    /// The verb; without it, the verbs that have a schema are listed
     #[arg(value_name = "VERB")]
     pub(crate) verb: Option<String>,
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
-/// How names are replaced in the output.
+/// The replacement of names in the output.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ScrubArgs {
     /// Replace paths, names, process ids and the time of day by pseudonyms, except those of public libraries
@@ -12,7 +12,7 @@ pub(crate) struct ScrubArgs {
     /// With --scrub: also keep the names of this code, such as 'my_crate::*', or of these scopes; repeatable
     #[arg(long, value_name = "GLOB", requires = "scrub", help_heading = "Sharing")]
     pub(crate) scrub_keep: Vec<String>,
-    /// With --scrub: a secret without which no guessed name can be confirmed; the same one gives the same pseudonyms
+    /// With --scrub: a secret without which no guessed name can be confirmed; the same secret gives the same pseudonyms
     #[arg(
         long,
         value_name = "TEXT",

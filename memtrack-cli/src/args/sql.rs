@@ -65,7 +65,7 @@ Exit codes: 0 success, 2 wrong usage or a query with an error, 3 unreadable data
         /// How much memory sorting, grouping and joining may use in all; beyond it, they spill to files in TMPDIR where possible
         #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
         pub(crate) memory: u64,
-        /// How many threads to use [default: as many as there are cores]
+        /// How many threads to use [default: the number of cores]
         #[arg(short, long, value_name = "N", value_parser = parse_jobs)]
         pub(crate) jobs: Option<NonZero<usize>>,
     }
@@ -76,14 +76,14 @@ mod without {
     use clap::Args;
     use std::ffi::OsString;
 
-    /// Any arguments of `memtrack sql`, in a build without it.
+    /// Any arguments of `memtrack sql`, in a build without the feature `sql`.
     #[derive(Clone, Debug, Args)]
     pub(crate) struct SqlArgs {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
         pub(crate) _all: Vec<OsString>,
     }
 
-    /// Returns the help and the error of `memtrack sql` in a build without it: how to install it. The sentence begins with `this`.
+    /// Returns the help and error text of `memtrack sql` in a build without the feature: `this`, and how to install it.
     pub(crate) fn missing(this: &str) -> String {
         format!(
             "{this} memtrack is built without `sql`: install it with `cargo install --path memtrack-cli --features sql`, or run \

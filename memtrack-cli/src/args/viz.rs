@@ -65,7 +65,7 @@ pub(crate) struct CompareArgs {
     /// The earlier recording or PyTorch snapshot; `-` reads standard input
     #[arg(value_name = "BEFORE")]
     pub(crate) before: PathBuf,
-    /// The later one
+    /// The later recording or PyTorch snapshot
     #[arg(value_name = "AFTER")]
     pub(crate) after: PathBuf,
     #[command(flatten)]
@@ -81,7 +81,7 @@ pub(crate) struct CompareArgs {
 /// A flame graph, or its data.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FlameArgs {
-    /// Where the picture goes
+    /// The picture to write
     #[arg(short, long, value_name = "FILE.svg", default_value = "output.svg")]
     pub(crate) output: PathBuf,
     /// Replace the picture if it exists

@@ -30,7 +30,7 @@ The cost: each full collection that finds garbage is followed by a second one. A
 device tensors leads to two full collections. If such collections found nothing new and took more than a tenth of the
 time recently, some are skipped: their garbage is not inspected, nor is garbage that a thread collects while another
 thread inspects some. Garbage without tensors may be freed a little later. The program must not change gc.DEBUG_SAVEALL
-meanwhile. Forked processes are not observed.
+while it is observed. Forked processes are not observed.
 
 Files contain names of types, functions, files and attributes, and short strings and numbers in containers, but no
 contents of tensors.
@@ -51,19 +51,19 @@ import weakref
 from array import array
 from collections import Counter
 
-# Limits for what is inspected, remembered and written.
-OBJECTS = 1_000_000  # objects of one collection; of more objects, only some that lead to tensors are inspected
-SECONDS = 3.0  # the time to find those, after each object has been visited once
+# Limits of inspection, memory and output.
+OBJECTS = 1_000_000  # objects of one collection; if there are more, only some that lead to tensors are inspected
+SECONDS = 3.0  # time for selecting these objects, after a first visit of all
 NODES = 20_000  # objects in a graph
 EDGES = 200_000  # references in a graph
-NAMES = 8  # names for the references of one object to another
+NAMES = 8  # names of references from one object to another
 ITEMS = 100_000  # items of one container that are named by index or key
 LENGTH = 200  # characters of a label or a name
-SHAPES = 10_000  # findings that are remembered, so that repetitions are counted
-FILES = 20  # files, by default
-# The largest share of the time that may be spent on collections of young objects.
+SHAPES = 10_000  # distinct findings that are remembered to count repetitions
+FILES = 20  # files, unless the caller sets another limit
+# The maximum share of the time that may be spent on collections of young objects.
 SHARE = 0.1
-MAX_DELAYED = 100_000  # objects whose free may be delayed
+MAX_DELAYED = 100_000  # objects whose deallocation may be delayed
 
 OLDEST = 2
 
@@ -71,13 +71,13 @@ OLDEST = 2
 def warn_tensor_cycles(folder=".", files=FILES, cpu=False, history=True):
     """Writes a graph of each new finding to `folder`, and reports it on standard error. Returns a function that stops this.
 
-    A finding is a group of objects that hold each other and device tensors, and that nothing else holds any more. The
-    files are named cycles-1.json and so on, and replace no existing file. A finding with the same labels and references as
-    an earlier one is counted, but not written again.
+    A finding is a group of objects that hold each other and device tensors, and that nothing outside the group holds any
+    more. The files are named cycles-1.json and so on, and replace no existing file. A finding with the same labels and
+    references as an earlier one is counted, but not written again.
 
     files: the maximum number of files to write.
     cpu: whether to include tensors on the CPU.
-    history: whether to make CUDA's allocator record where memory is allocated, if it does not yet.
+    history: whether to make CUDA's allocator record allocation stacks, if it does not already.
     """
     found = _Findings(folder, files)
     return _observe(_Observer(found.look, cpu), history, found.report_counts)
@@ -87,7 +87,7 @@ def observe(callback, cpu=False, history=True):
     """Calls `callback(nodes)` when garbage holds device tensors, before it is freed. Returns a function that stops this.
 
     The nodes are those of `graph` for all garbage, and hold no references to objects. The callback is called outside the
-    collector, in the thread that ran the collection, at that thread's next function call.
+    collector, in the thread that ran the collection, when that thread next calls a function.
     """
     shapes = set()
 
@@ -163,32 +163,32 @@ def add_contexts(nodes):
                 node["context"] = context
 
 
-# ---- What the collector finds ----------------------------------------------------------------------------------------
+# ---- Garbage collection ----------------------------------------------------------------------------------------------
 
 
 class _Collector:
     """Makes Python's collector keep the garbage that it would free, passes it to observers, and then frees it.
 
-    Inside the collector no code may run that could use objects that are about to be freed. So the collector's callback
-    only installs a profiler hook, which is called at the thread's next function call.
+    Code that could use objects that are about to be freed must not run inside the collector. So the collector's callback
+    only installs a profiler hook, which Python calls at the thread's next function call.
 
-    Garbage that was kept belongs to an older generation, so only a full collection frees it, which takes long in a large
-    program. So a collection of young objects is skipped unless there are device tensors among them; and after one without
-    a new finding, all are skipped for a while. Freeing kept garbage without tensors may be delayed.
+    Kept garbage moves to an older generation, so only a full collection frees it, which takes long in a large program.
+    So a collection of young objects is skipped unless they include device tensors; and after a collection without a new
+    finding, all collections of young objects are skipped for a while. Kept garbage without tensors may be freed later.
     """
 
     def __init__(self):
         self.observers = []
         self._process = None
-        # The index in gc.garbage from which on objects are kept for the observers, or None; and whether these objects may
-        # be passed on, which is false while a thread is in the collection.
+        # The index in gc.garbage of the first object that is kept for the observers, or None; and whether these objects
+        # may be passed to the observers, which is false while a thread is inside the collection.
         self._kept_from, self._ready = None, False
         self._keeping = self._user_keeps = False
         self._looking = None  # The thread that inspects garbage.
         self._busy = self._ran = False
-        # The number of skipped collections that might have found device tensors; and of those that a profiler prevented.
+        # The number of skipped collections that might have found device tensors; and how many of them a profiler prevented.
         self.left_alone = self.profiled = 0
-        # The number of objects whose free is delayed; until when frees may be delayed, and young collections are skipped.
+        # The number of objects whose deallocation is delayed; the ends of that delay and of skipping young collections.
         self._delayed = 0
         self._free_later_until = self._alone_until = 0.0
 
@@ -254,7 +254,7 @@ class _Collector:
         if previous is not None and not callable(previous):
             self.left_alone += 1
             self.profiled += 1
-            return False  # A profiler in C, which could not be restored.
+            return False  # A profiler written in C, which could not be restored.
         if generation >= OLDEST:
             return True
         if time.monotonic() < self._alone_until:
@@ -266,7 +266,7 @@ class _Collector:
         return False
 
     def _concerns(self, objects):
-        # No inner function may capture a variable here: its cell may be one of the objects, which would create a cycle.
+        # No inner function may capture a variable here: its cell could be one of the objects, and create a cycle.
         for observer in self.observers:
             if observer.concerns(objects):
                 return True
@@ -314,7 +314,7 @@ class _Collector:
                     if not self._user_keeps:
                         del gc.garbage[begin:]
                     return
-                # Freeing this also frees old garbage, which must be inspected first.
+                # Freeing this garbage also frees old garbage, which must be inspected first.
                 gc.collect()
             self._stop_keeping()
             garbage = gc.garbage[begin:]
@@ -392,7 +392,7 @@ class _Observer:
 
 
 class _Disarm:
-    """Removes an observer when called or at exit. This is a class, since a function that refers to itself is a cycle."""
+    """Removes an observer when called or at exit. A class, because a function that refers to itself would be a cycle."""
 
     def __init__(self, observer, at_end):
         self._observer, self._at_end = observer, at_end
@@ -408,7 +408,7 @@ def _observe(observer, history, at_end=None):
         _remember_allocations()
     _collector.add(observer)
     disarm = _Disarm(observer, at_end)
-    # Called at exit before modules are destroyed, which happens in any order.
+    # Removes the observer at exit, before modules are destroyed in an unspecified order.
     atexit.register(disarm)
     return disarm
 
@@ -422,7 +422,7 @@ class _Findings:
     def __init__(self, folder, files):
         self._folder, self._files = os.path.abspath(os.fspath(folder)), files
         self._number = 0
-        # For each shape: the file, or None, and the number of times that it was found.
+        # For each shape: the file of the finding, or None, and the number of times that the shape was found.
         self._found = {}
         self._failed = self._full = False
 
@@ -474,7 +474,7 @@ class _Findings:
             raise
 
     def report_counts(self):
-        """Reports how often findings recurred, and which were not inspected."""
+        """Reports how often findings recurred, and how many collections were not inspected."""
         least = "at least " if _collector.left_alone else ""
         if _collector.profiled:
             _say(f"{_collector.profiled} collections were not looked at because of a profiler")
@@ -525,7 +525,7 @@ def _leading(nodes, holders):
 
 
 def _reached(starts, neighbours):
-    """Returns the indices that can be reached from `starts`; `neighbours` returns those next to an index."""
+    """Returns the indices that can be reached from `starts`; `neighbours` returns the indices next to a given one."""
     reached, todo = set(starts), list(starts)
     while todo:
         for index in neighbours(todo.pop()):
@@ -630,7 +630,7 @@ def _say(text):
 def _graph(objects, tensors, context=None, roots_only=False):
     """Returns the nodes of `graph`. With `roots_only`, the list is empty if there are no roots."""
     enabled = gc.isenabled()
-    gc.disable()  # The many objects that are created here are no garbage, but would trigger collections.
+    gc.disable()  # The many objects that are created here are not garbage, but would trigger collections.
     try:
         with tensors.looking():
             return _Graph(objects, tensors).nodes(context, roots_only)
@@ -656,7 +656,7 @@ class _Graph:
         roots = list(tensors.roots(objects))
         if roots_only and not roots:
             return []
-        # All references are read before names are: finding a name may create objects.
+        # All references are read before any names, because finding a name may create objects.
         starts, targets = self._references()
         facts = {index: tensors.facts(objects[index]) for index in roots}
         if len(objects) > NODES:
@@ -686,7 +686,7 @@ class _Graph:
         return nodes
 
     def _references(self):
-        """Returns the indices of all references' targets in one array, and where the references of each object begin in it."""
+        """Returns the target indices of all references in one array, and the position at which each object's references begin."""
         index = {id(held): number for number, held in enumerate(self._objects)}
         starts, targets, of = array("Q", [0]), array("I"), gc.get_referents
         for held in self._objects:
@@ -695,7 +695,7 @@ class _Graph:
                 if number is not None:
                     targets.append(number)
                 elif type(target) is dict and _own_attributes(held) is target:
-                    # This dictionary was created when the object was inspected after the collection: use its values.
+                    # The inspection after the collection created this dictionary: use the dictionary's values instead.
                     targets.extend(index[id(value)] for value in of(target) if id(value) in index)
             starts.append(len(targets))
         return starts, targets
@@ -712,7 +712,7 @@ class _Graph:
                 break
             if root in kept:
                 continue
-            # One large finding should leave room for others.
+            # One large finding must leave room for others.
             room = (NODES - len(kept)) // 2
             kept[root] = None
             near = [root]
@@ -729,9 +729,9 @@ class _Graph:
 
 
 def _leading_to_wanted(objects, wanted):
-    """Selects from very many objects those with the wanted ids and some that lead to those, in order.
+    """Selects, from very many objects, those with the wanted ids and some that lead to them, in the original order.
 
-    Needs no memory for the other objects.
+    Objects that are not selected take no memory here.
     """
     end = time.monotonic() + SECONDS
     order, referents = objects, gc.get_referents
@@ -744,7 +744,7 @@ def _leading_to_wanted(objects, wanted):
                     break
         if len(wanted) in (before, OBJECTS // 10) or time.monotonic() > end:
             return [held for held in objects if id(held) in wanted]
-        # A chain of references that gained one object per pass is followed to its end in the other direction.
+        # A chain of references that gains one object per pass is followed to its end in one pass in the other direction.
         order = objects[::-1] if order is objects else objects
 
 
@@ -773,7 +773,7 @@ class _Tensors:
     def kinds(self, objects):
         """Returns the ids of those classes of these objects that are tensors with memory."""
         kinds = list(map(type, objects))
-        # By id, because a metaclass may define equality.
+        # Keyed by id, because a metaclass may define equality.
         kinds = {id(kind): kind for kind in kinds}
         fake = getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensor", None)
         return {
@@ -872,13 +872,13 @@ class _Namer:
 
     def __init__(self, tensors):
         self._tensors = tensors
-        # For each class: the class itself, so that its id is not reused, and its attributes that are implemented in C.
+        # By class id: the class itself, so that its id is not reused, and its attributes that are implemented in C.
         self._attributes = {}
 
     def names(self, held, wanted):
         """Returns the names of the references to the objects with these ids, which `held` is known to refer to.
 
-        The references are known before, so none is lost if reading an attribute makes Python move all attributes of
+        The references are known beforehand, so none is lost if reading an attribute makes Python move all attributes of
         `held` to a dictionary.
         """
         names, kind = _Names(wanted), type(held)
@@ -927,7 +927,7 @@ def _attributes_of(kind):
 
 
 def _attribute(held, base, name, text, names):
-    """Adds the name of the attribute that the class `base` defines."""
+    """Adds the name of an attribute that the class `base` defines."""
     descriptor = _attributes_of(base).get(name)
     try:
         names.say(text, descriptor.__get__(held))
@@ -979,7 +979,7 @@ def _locals(frame, names):
     for name, value in itertools.islice(variables.items(), ITEMS):
         names.say(f"local {name}", value)
         if name in shared:
-            # Variables that functions share are in cells, and the frame refers to the cells.
+            # Variables that nested functions share are in cells, and the frame refers to the cells.
             for cell in gc.get_referents(frame):
                 if type(cell) is types.CellType and any(inner is value for inner in gc.get_referents(cell)):
                     names.say(f"local {name}", cell)
@@ -1045,7 +1045,7 @@ def _sequence(begin, base, held, end):
 
 
 def _basic(held):
-    """Formats numbers and strings as Python does; only the beginning of long ones."""
+    """Formats numbers and strings as Python does; long ones are truncated."""
     for base in _TEXTS:
         if issubclass(type(held), base):
             if base.__len__(held) > LENGTH:
@@ -1061,7 +1061,7 @@ def _basic(held):
 
 
 def _key(held, depth=3):
-    """Formats the key of a dictionary; only basic keys by value, others by type: formatting those would run program code."""
+    """Formats a dictionary's key: basic keys by value, others by type, because formatting them would run program code."""
     kind = type(held)
     if issubclass(kind, _BASIC):
         return _basic(held)
@@ -1079,7 +1079,7 @@ def _cut(text):
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-# ---- Where memory was allocated --------------------------------------------------------------------------------------
+# ---- Allocation stacks -----------------------------------------------------------------------------------------------
 
 # Substrings of the names of functions and files that belong to the interpreter and PyTorch's dispatcher.
 _NOISE = (
@@ -1115,7 +1115,7 @@ def _contexts(kind, wanted):
             segments = snapshot(include_traces=False)
         except TypeError:
             segments = snapshot()
-    except Exception:  # Another allocator.
+    except Exception:  # Another allocator is in use.
         return
     for segment in segments:
         address = segment["address"]
@@ -1167,7 +1167,7 @@ def main(arguments):
     sys.path[0] = os.path.dirname(os.path.abspath(options.script))
     code = None
     try:
-        # Objects in the script's module are no garbage, so the module must stay alive.
+        # Objects in the script's module must not become garbage, so the module must stay alive.
         module = runpy.run_path(options.script, run_name="__main__")
         _collect_rest(module)
     except SystemExit as end:
@@ -1182,7 +1182,7 @@ def main(arguments):
 
 
 def _collect_rest(_held):
-    """Collects the garbage that no collection has found yet. The argument keeps the script's objects alive."""
+    """Collects the garbage that no collection has found yet. The argument only keeps the script's objects alive."""
     for observer in list(_collector.observers):
         try:
             _collector.look_now(observer)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Writes operator traces from PyTorch: what `torch.profiler` recorded, in a file that `memtrack timeline` and `memtrack
+"""Writes operator traces from PyTorch: the records of `torch.profiler`, in a file that `memtrack timeline` and `memtrack
 categories` read. This is a single file that needs nothing but PyTorch (2.1 or newer) and Python's standard library (3.8
 or newer); `memtrack export-script` prints it.
 
@@ -46,7 +46,7 @@ import warnings
 FORMAT, VERSION = "memtrack-optrace", 1
 OPTIONS = {"record_shapes": True, "profile_memory": True, "with_stack": True}
 
-# PyTorch's names of element types -> the names in traces. Traces declare other types.
+# PyTorch's names of element types -> the names in traces. A trace declares each other type before its first use.
 DTYPES = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "f8e4m3",
     "float8_e5m2": "f8e5m2", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint64": "u64",
@@ -58,7 +58,7 @@ KINDS = {"FUNCTION": "op", "BACKWARD_FUNCTION": "backward", "USER_SCOPE": "user"
 BACKWARD = "autograd::engine::evaluate_function: "
 OPTIMIZER = "Optimizer.step#"
 ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"
-# The maximum number of tensors and of stacks that are remembered. Forgotten ones are written again.
+# The maximum number of remembered tensors, and of remembered stacks. Forgotten ones are written again.
 MAX_REMEMBERED = 1 << 18
 # A call that had not ended has an end time near the maximum of the integer type.
 NOT_ENDED = 1 << 62
@@ -99,7 +99,7 @@ def operator_trace(path, *models, stacks=True):
     except BaseException:
         try:
             export_operator_trace(prof, path, modules, stacks)
-        except Exception as second:  # The first exception is the one to raise.
+        except Exception as second:  # The first exception must be raised, not this one.
             warnings.warn(f"no operator trace of what failed: {second}")
         raise
     export_operator_trace(prof, path, modules, stacks)
@@ -111,7 +111,7 @@ class Modules:
     """
 
     def __init__(self, *models):
-        # Both are by the module's address. The class distinguishes a module from a later one at the same address.
+        # Both are keyed by the module's address. The class distinguishes a module from a later one at the same address.
         self._paths = {}
         self._buffers = {}
         self._hook = None
@@ -232,7 +232,7 @@ def _buffers(module):
 
     buffers = []
     for name, tensor in getattr(module, "_buffers", {}).items():
-        # Like the profiler for parameters: tensors of other classes may consist of several tensors.
+        # The profiler also skips such parameters: tensors of other classes may consist of several tensors.
         if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
             continue
         with contextlib.suppress(RuntimeError, NotImplementedError):
@@ -275,11 +275,11 @@ class _Schemas:
         self._of = {}
 
     def written(self, name, inputs):
-        """Returns for each input whether it is written; None if no schema accepts them."""
+        """Returns for each input whether the operator writes it; None if no schema accepts the inputs."""
         schemas = self._of.get(name)
         if schemas is None:
             schemas = self._of[name] = self._schemas(name)
-        # In PyTorch's rule a tensor without ids, because it has no memory, counts as a missing argument.
+        # In PyTorch's rule, a tensor that has no ids because it has no memory counts as a missing argument.
         values = [None if _is_tensor(value) and not _is_identified(value) else value for value in inputs]
         found = [
             writes for accepts, writes in schemas
@@ -288,7 +288,7 @@ class _Schemas:
         return [any(writes) for writes in zip(*found)] if found else None
 
     def _schemas(self, name):
-        """Returns for each schema of an operator which values its arguments accept, and whether they are written."""
+        """Returns for each schema of an operator which values its arguments accept, and whether the arguments are written."""
         import torch
 
         if "::" not in name:
@@ -374,7 +374,7 @@ class _Writer:
     def _events(self, roots):
         """Writes all events, and returns the time of the last."""
         # Entries are (time, order, event or record, its siblings or None for an end, the enclosing context). Of entries with
-        # the same time the newest comes first, so that an event is followed by the events inside it, its end, and its sibling.
+        # equal times the newest comes first, so that an event is followed by the events inside it, its end, and its sibling.
         heap, self._unfinished = [], []
         order = latest = 0
 
@@ -451,7 +451,7 @@ class _Writer:
         return steps[-1][0] if steps else None
 
     def _phase(self, event, time, enclosing):
-        """Returns the phase of an event that has none of its own."""
+        """Returns the phase of an event that does not define one itself."""
         return "optimizer" if enclosing.phase is None and self._step(event, time) is not None else enclosing.phase
 
     def _memory(self, event, fields, time, enclosing):
@@ -492,7 +492,7 @@ class _Writer:
         if not enclosing.in_operator:
             more.update(self._stack(enclosing.calls))
         record = self._open("op", event, time, enclosing, more)
-        # Annotations have stacks, and so have the operators inside them.
+        # Annotations have stacks, and so do the operators inside them.
         inner = _EventContext(record, enclosing.calls, phase, enclosing.in_operator or scope != "USER_SCOPE")
         inner.first_must_stay = scope == "BACKWARD_FUNCTION" and name == ACCUMULATE_GRAD
         return inner
@@ -531,7 +531,7 @@ class _Writer:
         if _is_tensor(value):
             return {"t": self._tensor(value), "w": write}
         if isinstance(value, list):
-            # Lists of other values than tensors are not recorded, or not by all versions of PyTorch.
+            # PyTorch does not record lists of other values, or only some versions do.
             return {"ts": [self._tensor(item) for item in value], "w": write} if all(map(_is_tensor, value)) else None
         if isinstance(value, (bool, int, float, complex)):
             return {"v": _scalar(value)}
@@ -578,7 +578,7 @@ def _end(event):
 
 
 def _remember(known, key, number):
-    """Remembers a number; if there are too many, the others are forgotten."""
+    """Remembers a number; if too many are remembered, the others are forgotten."""
     if len(known) >= MAX_REMEMBERED:
         known.clear()
     known[key] = number
@@ -643,7 +643,7 @@ def main(arguments):
                 code = end.code
             ended = True
     except (OSError, ValueError) as failure:
-        if not ended:  # An exception of the script.
+        if not ended:  # The script raised an exception.
             raise
         print(f"memtrack_export: {failure}", file=sys.stderr)
         return code or 3

@@ -1,4 +1,4 @@
-//! Forked processes that do some work and end, in several ways.
+//! Forked processes that do some work and exit in several ways.
 #![allow(unsafe_code)]
 
 use super::{DEVICE, LOADING, Lap, Outcome, STREAM};
@@ -8,18 +8,18 @@ use std::hint::black_box;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Processes in a lap: after some thirty laps no more leave a file.
+/// Forked processes per lap: after some thirty laps, further ones write no recording.
 const CHILDREN: u64 = 4;
-/// The time that a process may take.
+/// The maximum run time of a forked process.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The time of one wait.
+/// The duration of one wait.
 const PAUSE: Duration = Duration::from_micros(500);
 
 pub fn run(lap: &Lap<'_>) -> Outcome {
     lap.numbers(CHILDREN).try_for_each(|number| {
-        // The C library does not reset the locks of its loader and of exit handlers in a child.
+        // The C library does not reset the locks of its loader and its exit handlers in a child.
         let nothing_is_loaded = LOADING.lock();
-        // SAFETY: the child continues with this thread only, and uses only the C library's heap and memtrack, which support that.
+        // SAFETY: only this thread exists in the child, which uses only the C library's heap and memtrack; both support fork.
         let child = unsafe { libc::fork() };
         if child != 0 {
             drop(nothing_is_loaded);
@@ -44,21 +44,21 @@ fn be_child(number: u64) -> ! {
     match number % CHILDREN {
         0 => exit(),
         1 => drop(memtrack_core::stop()),
-        // Such a process must not start threads: a thread of the parent may hold the standard library's lock.
+        // A forked process must not start threads: a thread of the parent may have held the standard library's lock.
         2 => grandchild(),
         _ => drop(memtrack_core::snapshot()),
     }
-    // SAFETY: ends the process at once.
+    // SAFETY: only ends the process.
     unsafe { libc::_exit(0) }
 }
 
-/// Exits like a C program: the standard library's `exit` takes a lock that threads take when they begin and end.
+/// Exits like a C program: Rust's `exit` takes a lock that threads also take when they start and end.
 fn exit() -> ! {
     // SAFETY: only exit handlers of the C library and memtrack run.
     unsafe { libc::exit(0) }
 }
 
-/// Forks a process from the forked one.
+/// Forks a grandchild from the forked process.
 fn grandchild() {
     // SAFETY: as in `run`.
     let child = unsafe { libc::fork() };
@@ -69,19 +69,19 @@ fn grandchild() {
     let mut status = 0;
     // SAFETY: as in `wait`.
     let ended = child > 0 && unsafe { libc::waitpid(child, &mut status, 0) } == child && status == 0;
-    // SAFETY: ends the process at once.
+    // SAFETY: only ends the process.
     unsafe { libc::_exit(i32::from(!ended)) }
 }
 
 fn wait(child: libc::pid_t, number: u64) -> Outcome {
-    // Counts waits, not time, because the service and its children may be stopped for a while.
+    // Counts waits, not time, because the service and its children may be suspended for a while.
     let mut waits = 0;
     let mut status = 0;
-    // SAFETY: a child of this process, and a pointer to a local variable.
+    // SAFETY: the process is a child of this one, and the pointer is to a local variable.
     while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
         waits += 1;
         if waits > TIMEOUT.as_micros() / PAUSE.as_micros() {
-            // SAFETY: still a child of this process.
+            // SAFETY: the process is still a child of this one, so its pid was not reused.
             unsafe { libc::kill(child, libc::SIGKILL) };
             return Err(
                 format!("forked process {child}, which ends in way {}, hangs", number % CHILDREN).into()

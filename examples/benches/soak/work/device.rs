@@ -1,4 +1,4 @@
-//! A device whose allocator reports blocks from new places in the code; now and then its memory runs out.
+//! A device whose allocator reports blocks with new stacks; occasionally its memory runs out.
 
 use super::{DEVICE, Lap, Outcome, count_device_blocks, pseudo_random};
 use memtrack_core::event::StreamId;
@@ -10,11 +10,11 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-/// Blocks of a lap that are allocated at new places: the bound of stacks is reached after some thirty laps.
+/// Blocks per lap with new stacks: the bound of stacks is reached after some thirty laps.
 const NEW_PLACES: u64 = 5000;
-/// Blocks of a lap that are allocated at old places: the ring is full after some twenty laps.
+/// Blocks per lap with a known stack: the ring is full after some twenty laps.
 const BLOCKS: u64 = 50_000;
-/// Memory runs out every so many laps: the number of dumps reaches its bound after some twenty laps.
+/// Memory runs out once per this many laps: the number of dumps reaches its bound after some twenty laps.
 const RUNS_OUT: u64 = 3;
 const SEGMENT_BYTES: u64 = 1 << 30;
 
@@ -25,7 +25,7 @@ pub fn run(lap: &Lap<'_>) -> Outcome {
     for number in 0..NEW_PLACES {
         on_a_new_path(&mut || record_alloc(DEVICE, stream, segment + number * 512, 100 + number % 400));
     }
-    // Another thread frees them, half of them in two steps.
+    // Another thread frees the blocks, half of them in two steps.
     let free = move || {
         for number in 0..NEW_PLACES {
             let (address, size) = (segment + number * 512, 100 + number % 400);
@@ -39,7 +39,7 @@ pub fn run(lap: &Lap<'_>) -> Outcome {
     };
     thread::spawn(free).join().map_err(|_| "the device's thread panicked")?;
     for number in 0..BLOCKS {
-        // Random numbers do not compress well, so that the recording is full soon.
+        // Random numbers compress poorly, so the recording soon reaches its maximum size.
         let random = pseudo_random(lap.number * BLOCKS + number, 1 << 18);
         let (address, size) = (segment + random * 4096, 1 + random % 4096);
         record_alloc(DEVICE, stream, address, size);
@@ -53,7 +53,7 @@ pub fn run(lap: &Lap<'_>) -> Outcome {
     Ok(())
 }
 
-/// The number of calls in a path; each is to one of two functions.
+/// The number of calls in a call path; each call is to one of two functions.
 const CALLS: u32 = 24;
 
 /// Calls `act` on a new call path. There are 16 million paths.

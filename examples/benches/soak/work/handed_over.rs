@@ -1,4 +1,4 @@
-//! Blocks that one thread allocates and another, which lives as long as the service, frees; many of them now and then.
+//! Blocks that one thread allocates and a thread that lives as long as the service frees; occasionally, many at once.
 
 use super::{Lap, Outcome, pseudo_random};
 use std::hint::black_box;
@@ -6,10 +6,10 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-/// Blocks in a lap, and in one of eight laps.
+/// Blocks per lap; `MANY_BLOCKS` in every eighth lap.
 const BLOCKS: u64 = 60_000;
 const MANY_BLOCKS: u64 = 300_000;
-/// Large blocks in a lap, which are all recorded with any budget: the ring is full after some thirty laps.
+/// Large blocks per lap, which are always recorded, whatever the budget: the ring is full after some thirty laps.
 const LARGE_BLOCKS: u64 = 15_000;
 const LARGE_BYTES: usize = 64 << 10;
 /// Blocks that are handed over together.
@@ -54,7 +54,7 @@ pub fn run(lap: &Lap<'_>) -> Outcome {
     }
     let channel = lap.freeing.channel.lock().map_err(|_| "the freeing thread has ended")?;
     let (blocks, freed) = channel.as_ref().ok_or("the freeing thread has ended")?;
-    // In one of eight laps all blocks are live at once.
+    // In every eighth lap, all blocks are live at the same time.
     let keeps_all = lap.number.is_multiple_of(8);
     let count = if keeps_all { MANY_BLOCKS } else { BLOCKS };
     let mut batches: Vec<Batch> = Vec::new();

@@ -18,16 +18,16 @@ use std::thread;
 
 pub const DEVICE: DeviceId = DeviceId(0);
 pub const STREAM: StreamId = StreamId(0);
-/// The address of the blocks of [`probe`](crate::probe): below all others.
+/// The address of the blocks of [`probe`](crate::probe): below those of all other blocks.
 pub const PROBE_ADDRESS: u64 = 1 << 32;
 
-/// Plugins that are loaded in a lap.
+/// Plugins that are loaded per lap.
 const PLUGINS: u64 = 3;
 
 /// The context of a lap.
 #[derive(Clone, Copy)]
 pub struct Lap<'a> {
-    /// Counted from 1.
+    /// The number of the lap, from 1.
     pub number: u64,
     pub plugin: Option<&'a Plugin>,
     pub freeing: &'a Freeing,
@@ -43,7 +43,7 @@ impl Lap<'_> {
 
 type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
 
-/// Does the work of a lap. Returns the first error.
+/// Does the work of one lap. Returns the first error.
 pub fn one_lap(lap: &Lap<'_>) -> Outcome {
     let kinds: [fn(&Lap<'_>) -> Outcome; 7] =
         [requests::run, threads::run, handed_over::run, device::run, children::run, monitors::run, |lap| {

@@ -1,4 +1,4 @@
-//! Monitors, trackers and snapshots that are made and dropped while the service runs, and dumps.
+//! Monitors, trackers and snapshots that are created and dropped while the service runs, and dumps.
 
 use super::{Lap, Outcome};
 use memtrack_core::tracker::MemoryTracker;
@@ -6,7 +6,7 @@ use memtrack_core::{dump_snapshot, scope, track_memory};
 use std::hint::black_box;
 use std::thread;
 
-/// Operators in a lap: the bound of a tracker's series is reached after some thirty laps.
+/// Operators per lap: the bound of a tracker's series is reached after some thirty laps.
 const OPERATORS: u64 = 9000;
 
 pub fn run(lap: &Lap<'_>) -> Outcome {
@@ -31,7 +31,7 @@ pub fn run(lap: &Lap<'_>) -> Outcome {
         }
         7 => {
             let snapshot = memtrack_core::snapshot();
-            // Any thread may drop it.
+            // Any thread may drop a snapshot.
             thread::spawn(move || drop(snapshot)).join().map_err(|_| "a snapshot could not be dropped")?;
         }
         12 => dump_snapshot(lap.recordings.join("dump.memtrack"))?,

@@ -1,13 +1,13 @@
-//! Requests, each in a scope with another name; some panic, and some are deeply recursive.
+//! Requests, each in a scope with a new name; some panic, and some are deeply recursive.
 
 use super::{Lap, Outcome, pseudo_random};
 use memtrack_core::{scope, track_memory};
 use std::hint::black_box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Requests in a lap: the bound of scopes is reached after some thirty laps.
+/// Requests per lap: the bound of scopes is reached after some thirty laps.
 const REQUESTS: u64 = 2200;
-/// One in so many panics.
+/// One in this many requests panics.
 const PANICS: u64 = 40;
 /// The maximum depth of recursion.
 const MAX_DEPTH: u64 = 1500;
@@ -19,7 +19,7 @@ pub fn run(lap: &Lap<'_>) -> Outcome {
             return Err(format!("request {number} ended in another way than it should").into());
         }
     }
-    // Deeper in each lap.
+    // The recursion is deeper in each lap, up to the maximum.
     descend((lap.number * 10).min(MAX_DEPTH));
     nest((lap.number * 5).min(MAX_DEPTH));
     Ok(())
@@ -61,7 +61,7 @@ fn descend(levels: u64) {
     drop(block);
 }
 
-/// Nests scopes.
+/// Nests `levels` scopes.
 fn nest(levels: u64) {
     let _level = scope::module("level");
     drop(black_box(vec![1_u8; 100]));

@@ -1,6 +1,6 @@
-//! Typed device memory from memtrack's caching allocator in a program that uses cudarc: a `DeviceBuffer` can be copied, is an
-//! argument of a kernel, and returns to the cache when it is dropped. So a loop with temporaries requests memory from the
-//! driver once. Runs on a GPU if there is a driver, otherwise on the mock, whose kernels do nothing.
+//! Typed device memory from memtrack's caching allocator in a program that uses cudarc: a `DeviceBuffer` can be copied, can be
+//! passed to a kernel, and returns to the cache when it is dropped. So a loop with temporaries requests memory from the driver
+//! only once. Runs on a GPU if there is a driver, otherwise on the mock, whose kernels do nothing.
 #![allow(unsafe_code)]
 
 use std::error::Error;
@@ -23,7 +23,7 @@ const AXPY: &str = include_str!("../axpy.ptx");
 type Allocator = CachingAllocator<CudaMemory>;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// The objects that every operator needs.
+/// The device objects that every operator needs.
 struct Machine {
     allocator: Allocator,
     stream: Arc<CudaStream>,
@@ -35,12 +35,12 @@ fn add_scaled(machine: &Machine, y: &mut DeviceBuffer<f32>, a: f32, x: &DeviceBu
     let count = NUMBERS as u32;
     let mut launch = machine.stream.launch_builder(&machine.axpy);
     launch.arg(y).arg(x).arg(&a).arg(&count);
-    // SAFETY: these are the kernel's arguments, both buffers have `count` numbers, and everything is on one stream.
+    // SAFETY: the arguments match the kernel's signature, both buffers have `count` elements, and all work is on one stream.
     unsafe { launch.launch(LaunchConfig::for_num_elems(count)) }?;
     Ok(())
 }
 
-/// Returns half of `x` in new memory, which the caller drops soon.
+/// Returns `x` times one half in new memory, a temporary.
 #[track_memory]
 fn half(machine: &Machine, x: &DeviceBuffer<f32>) -> Result<DeviceBuffer<f32>> {
     let mut result = DeviceBuffer::zeros(&machine.allocator, &machine.stream, NUMBERS)?;
@@ -71,7 +71,7 @@ fn main() -> Result<()> {
     for _ in 0..STEPS {
         step(&machine, &mut sum, &x)?;
     }
-    // A copy on another stream waits for the buffer's stream, and the memory is kept until the copy is done.
+    // A copy on another stream waits for the buffer's stream, and the memory is not reused until the copy is done.
     let other = context.new_stream()?;
     let mut copy = DeviceBuffer::zeros(&machine.allocator, &other, NUMBERS)?;
     other.memcpy_dtod(&sum, &mut copy)?;

@@ -1,8 +1,8 @@
 //! A training step's buffers on a CUDA device, as candle allocates them: each operator's output is a separate buffer,
-//! kept for the backward pass. Nothing is computed, so it needs no kernels and runs on every machine: on a GPU if
+//! kept for the backward pass. Nothing is computed, so no kernels are needed and it runs on every machine: on a GPU if
 //! there is a driver, otherwise on the mock.
 //!
-//! The program reports no memory to memtrack: its hook records cudarc's calls of the driver.
+//! The program reports no memory to memtrack: memtrack's hook records cudarc's calls to the driver.
 
 use std::error::Error;
 use std::fs;
@@ -61,7 +61,7 @@ fn gelu(stream: &Arc<CudaStream>, numbers: usize) -> Result<Buffer> {
     stream.alloc_zeros(numbers)
 }
 
-/// Two layers with four times the width between them, like a transformer's.
+/// Two linear layers with four times the width between them, like those of a transformer.
 struct Block {
     up: Linear,
     down: Linear,
@@ -101,7 +101,7 @@ impl Model {
     }
 }
 
-/// Allocates a gradient for each output, from the last to the first, and frees the output; and one for each parameter.
+/// Allocates a gradient for each parameter, and one for each output, from the last to the first, freeing the output.
 #[track_memory(backward)]
 fn backward(stream: &Arc<CudaStream>, model: &Model, outputs: Vec<Buffer>) -> Result<Vec<Buffer>> {
     let mut of_output: Option<Buffer> = None;
