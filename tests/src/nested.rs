@@ -67,7 +67,7 @@ pub fn of_members(programs: &[&str], feature: &str) -> Command {
     let profile = folder_of_profile();
     let name = profile.file_name().and_then(|name| name.to_str()).expect("cargo names the folder");
     let mut cargo = cargo_command();
-    // Builds only a few programs, but with `--workspace`: cargo then selects the features of all other crates as for the tests.
+    // Builds only a few programs. `--workspace` makes cargo select the same features for all other crates as for the tests.
     cargo.args(["build", "--workspace", "--locked", "--offline"]);
     cargo.args(programs.iter().flat_map(|program| ["--bin", program]));
     cargo.args(["--profile", if name == "debug" { "dev" } else { name }, "--features", feature]);

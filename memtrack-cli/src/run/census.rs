@@ -55,17 +55,17 @@ impl Census {
         if args.host {
             let why = "into which no library can be preloaded: statically linked, using a C library other \
                        than glibc, built for another kind of processor, or setuid";
-            not_recorded(streams, self.count(REFUSED_FILE), why)?;
+            warn_not_recorded(streams, self.count(REFUSED_FILE), why)?;
         }
         if args.host || !was_recorded {
             let why = "because its environment was replaced by one without memtrack's LD_PRELOAD or MEMTRACK_RUN_OUTPUT";
-            not_recorded(streams, self.count(WITHOUT_LIBRARY_FILE), why)?;
+            warn_not_recorded(streams, self.count(WITHOUT_LIBRARY_FILE), why)?;
         }
         Ok(())
     }
 }
 
-fn not_recorded(streams: &mut Streams<'_>, count: u64, why: &str) -> io::Result<()> {
+fn warn_not_recorded(streams: &mut Streams<'_>, count: u64, why: &str) -> io::Result<()> {
     match count {
         0 => Ok(()),
         1 => writeln!(streams.stderr, "memtrack: it started a program that is not recorded, {why}"),

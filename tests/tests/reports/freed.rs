@@ -46,7 +46,7 @@ fn with_free_stacks() -> Value {
     ])
 }
 
-/// Returns a snapshot of this many blocks, and one of 512 bytes from before the trace. Each free event carries the stack of the
+/// Returns a snapshot with this many blocks, plus a 512-byte block from before the trace. Each free event carries the stack of the
 /// block's allocation.
 fn with_allocation_stacks(blocks: u64) -> Value {
     let pair = |number: u64| {

@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_a_picture_too() {
+    fn the_column_fallback_is_a_valid_layout() {
         let sizes = vec![(100.0, 30.0); 9];
         let lines: Vec<_> = (0..9)
             .flat_map(|at| [line_between(at, (at + 1) % 9), line_between(at, (at * 5 + 2) % 9)])

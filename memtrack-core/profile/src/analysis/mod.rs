@@ -4,12 +4,12 @@
 //! the data-flow graph, seven passes over the graph, and the timeline. [`Mode::Compat`] returns exactly the
 //! results of PyTorch 2.15, including its errors.
 
+mod category_map;
 mod flow;
 mod identities;
 mod passes;
 mod sizes;
 mod stated;
-mod store;
 mod timeline;
 mod tree;
 

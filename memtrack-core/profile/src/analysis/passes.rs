@@ -3,9 +3,9 @@
 //! **Why a work list in `depend_on_gradients`?** PyTorch walks all nodes again until nothing changes. With
 //! the list, the analysis is linear: it takes 170 ns per event for 16,000 events, and 290 ns for 1.3 million.
 
+use super::category_map::CategoryMap;
 use super::flow::{Flow, Node};
 use super::identities::{AllocationId, Identities, NONE};
-use super::store::Store;
 use super::tree::Tree;
 use crate::category::Category;
 use crate::optrace::Mode;
@@ -34,8 +34,8 @@ enum Role {
 
 impl<'a> Passes<'a> {
     /// Runs all passes.
-    pub(super) fn run(&self) -> Store<'a> {
-        let mut store = Store::new(self.identities, &self.flow.newest);
+    pub(super) fn run(&self) -> CategoryMap<'a> {
+        let mut store = CategoryMap::new(self.identities, &self.flow.newest);
         let roles = self.roles();
         label_gradients_and_temporaries(self.flow, &roles, &mut store);
         label_registered(&roles, Role::Parameter, Category::Parameter, &mut store);
@@ -111,7 +111,7 @@ impl<'a> Passes<'a> {
     }
 
     /// Returns for each logical tensor whether it depends on a gradient or a parameter.
-    fn depend_on_gradients(&self, store: &Store<'_>) -> Vec<bool> {
+    fn depend_on_gradients(&self, store: &CategoryMap<'_>) -> Vec<bool> {
         let Self { identities, flow, .. } = self;
         let count = identities.lifetimes.len();
         // The nodes that read each tensor, grouped by tensor.
@@ -166,7 +166,7 @@ impl<'a> Passes<'a> {
 
     /// Labels as inputs the tensors that contribute to gradients and do not depend on gradients or
     /// parameters.
-    fn label_inputs(&self, store: &mut Store<'_>) {
+    fn label_inputs(&self, store: &mut CategoryMap<'_>) {
         let flow = self.flow;
         let depends = self.depend_on_gradients(store);
         let mut contributes = vec![false; store.slots()];
@@ -191,14 +191,14 @@ impl<'a> Passes<'a> {
     }
 
     /// Returns all versions of all lifetimes that have a key.
-    fn versions(&self, store: &Store<'_>) -> Vec<Version> {
+    fn versions(&self, store: &CategoryMap<'_>) -> Vec<Version> {
         let keys = (1..self.identities.lifetimes.len() as AllocationId)
             .filter(|&key| self.identities.lifetimes[key as usize].has_key());
         keys.flat_map(|key| (0..store.versions(key)).map(move |version| (key, version))).collect()
     }
 
     /// Returns for each slot of the store whether the graph or the store contains the slot's version.
-    pub(super) fn present(&self, store: &Store<'_>) -> Vec<bool> {
+    pub(super) fn present(&self, store: &CategoryMap<'_>) -> Vec<bool> {
         let mut present = vec![false; store.slots()];
         for node in &self.flow.nodes {
             for edge in self.flow.edges(node) {
@@ -221,7 +221,7 @@ impl<'a> Passes<'a> {
 
     /// Labels parameters that no module or optimizer registers: tensors that are combined with inputs in the
     /// forward pass, are not computed from inputs, and contribute to a gradient.
-    fn label_parameters_from_flow(&self, store: &mut Store<'_>) {
+    fn label_parameters_from_flow(&self, store: &mut CategoryMap<'_>) {
         let flow = self.flow;
         let present = self.present(store);
         let versions = self.versions(store);
@@ -230,7 +230,7 @@ impl<'a> Passes<'a> {
             forward[store.slot(of)] = present[store.slot(of)] && store.get(of) == Some(Category::Input);
         }
         let mut candidates = vec![false; store.slots()];
-        let is_gradient = |store: &Store<'_>, of: Version| store.get(of) == Some(Category::Gradient);
+        let is_gradient = |store: &CategoryMap<'_>, of: Version| store.get(of) == Some(Category::Gradient);
         for node in flow.nodes.iter().filter(|node| !node.is_backward) {
             let has_gradient = flow.inputs(node).chain(flow.outputs(node)).any(|of| is_gradient(store, of));
             if has_gradient || !flow.inputs(node).any(|of| forward[store.slot(of)]) {
@@ -265,7 +265,7 @@ impl<'a> Passes<'a> {
 
 /// Labels the gradients that records state, and as temporary the memory that one operator allocates and
 /// frees.
-fn label_gradients_and_temporaries(flow: &Flow, roles: &[(Role, AllocationId)], store: &mut Store<'_>) {
+fn label_gradients_and_temporaries(flow: &Flow, roles: &[(Role, AllocationId)], store: &mut CategoryMap<'_>) {
     label_registered(roles, Role::Gradient, Category::Gradient, store);
     for node in &flow.nodes {
         let intermediate = flow.edges(node).iter().filter(|edge| edge.is_intermediate());
@@ -273,13 +273,18 @@ fn label_gradients_and_temporaries(flow: &Flow, roles: &[(Role, AllocationId)], 
     }
 }
 
-fn label_registered(roles: &[(Role, AllocationId)], what: Role, category: Category, store: &mut Store<'_>) {
+fn label_registered(
+    roles: &[(Role, AllocationId)],
+    what: Role,
+    category: Category,
+    store: &mut CategoryMap<'_>,
+) {
     let keys = roles.iter().filter(|(roles, _)| *roles == what);
     keys.for_each(|&(_, key)| store.set_tensor(key, category));
 }
 
 /// Labels as activations the tensors computed from inputs and parameters in the forward pass.
-fn label_activations(flow: &Flow, store: &mut Store<'_>) {
+fn label_activations(flow: &Flow, store: &mut CategoryMap<'_>) {
     for node in flow.nodes.iter().filter(|node| !node.is_backward) {
         let mut has_source = false;
         let mut is_forward = true;
@@ -297,7 +302,7 @@ fn label_activations(flow: &Flow, store: &mut Store<'_>) {
 }
 
 /// Labels as autograd detail the results of the backward pass that are not gradients.
-fn label_autograd_detail(flow: &Flow, store: &mut Store<'_>) {
+fn label_autograd_detail(flow: &Flow, store: &mut CategoryMap<'_>) {
     for node in flow.nodes.iter().filter(|node| node.is_backward) {
         for (key, version) in flow.outputs(node) {
             let before = version.checked_sub(1).map(|before| store.get((key, before)));

@@ -163,7 +163,7 @@ impl Steps {
         self.steps.iter().position(|step| step.makes().contains(&memory))
     }
 
-    /// Returns the program after following this finding, which must affect a single piece of memory.
+    /// Returns the program with this finding's advice applied. The finding must concern exactly one allocation.
     fn after_following(&self, finding: &Finding) -> Self {
         let memory = *self.bytes.iter().find(|(_, bytes)| **bytes == finding.bytes).unwrap().0;
         let mut changed = self.clone();

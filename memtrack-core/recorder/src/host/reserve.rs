@@ -92,7 +92,7 @@ pub(super) fn allocate(layout: Layout) -> *mut u8 {
     }
 }
 
-/// Returns whether a block is from the reserve, so that it must not be passed to the program's allocator.
+/// Returns whether a block is from the reserve and must therefore not be passed to the program's allocator.
 #[inline(always)]
 pub(super) fn contains(block: *mut u8) -> bool {
     switch::is_on(switch::RESERVE) && block.addr().wrapping_sub(START.load(Ordering::Relaxed)) < RESERVE_BYTES

@@ -9,7 +9,7 @@ use memtrack_model::units::shorten_middle;
 pub struct Layout {
     /// The maximum number of characters in a line; `None`: no limit, and names are not shortened.
     pub width: Option<usize>,
-    /// The number of frames shown of a stack, not counting frames that only forward a call; 0: all.
+    /// The number of frames to show per stack, not counting frames that only forward a call; 0: all.
     pub frames: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Cuts the time of a recording into periods: at steps where the program marked them, else at equal times.
+//! Splits a recording into periods: at steps if the program marked them, otherwise into equal spans of time.
 
 use crate::analysis::attribution::Attributor;
 use crate::analysis::framework_operators::Patterns;

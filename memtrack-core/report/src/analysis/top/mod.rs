@@ -384,7 +384,7 @@ pub struct TopReport {
     pub peak_place: Option<(String, String)>,
     /// Whether the addresses of stacks are the program's; PyTorch's files number their frames instead.
     pub has_addresses: bool,
-    /// The recorder's counts of the device, including dropped events; exact where they are
+    /// The recorder's counts for the device, including dropped events; exact where they are
     /// [`counted`](DeviceStatistics::counted).
     pub statistics: DeviceStatistics,
     /// Host blocks below this size in bytes were sampled; 0: none were.

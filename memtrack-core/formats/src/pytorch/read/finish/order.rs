@@ -5,7 +5,7 @@
 pub(crate) struct Order {
     /// The number of rows at the start that are in place, which is usually all of them.
     in_place: u32,
-    /// All rows, once a row was out of place.
+    /// All rows in order, once one has arrived out of place; empty until then.
     rows: Vec<u32>,
 }
 

@@ -6,7 +6,7 @@ use crate::category::Category;
 
 /// Categories at three levels. The category of a tensor takes precedence over that of a lifetime, and that
 /// over the category of a version.
-pub(super) struct Store<'a> {
+pub(super) struct CategoryMap<'a> {
     identities: &'a Identities,
     /// The index in `by_version` of each lifetime's first version.
     starts: Vec<u32>,
@@ -17,7 +17,7 @@ pub(super) struct Store<'a> {
     pub(super) has_tensor_category: Vec<bool>,
 }
 
-impl<'a> Store<'a> {
+impl<'a> CategoryMap<'a> {
     /// Creates an empty store; `newest` is the highest version of each lifetime.
     pub(super) fn new(identities: &'a Identities, newest: &[u32]) -> Self {
         let mut starts = Vec::with_capacity(newest.len() + 1);
