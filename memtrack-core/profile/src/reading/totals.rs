@@ -8,7 +8,7 @@ use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, NameAnswer};
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_report::analysis::attribution::{EventNames, OLDER_MEMORY};
-use memtrack_report::analysis::estimate::{Estimate, Sums};
+use memtrack_report::analysis::estimate::{Estimate, PartSums, Sums};
 use memtrack_report::analysis::lifetimes::Lifetime;
 use memtrack_report::analysis::net::{HeldAtEnd, counted_at_end};
 use memtrack_report::analysis::peak::Peak;
@@ -336,20 +336,20 @@ impl CategoryReading {
             let (rule, category) = decision?;
             let live = |(row, sums, tallies): &(Option<usize>, Sums, ByDecision)| {
                 let tally = tallies.get(&decision).copied().unwrap_or_default();
-                let live = || decided((rule, category), Some(*row));
-                (sums.rounded(live(), tally.bytes, tally.whole_blocks()), sums.bytes(live()))
+                let live = decided((rule, category), Some(*row));
+                sums.part(live, tally.bytes, tally.whole_blocks())
             };
-            let live: Vec<((u64, u64), Estimate)> = by_moment.iter().map(live).collect();
+            let live: Vec<PartSums> = by_moment.iter().map(live).collect();
             Some(RuleRow {
                 rule: rule.name(),
                 category: category.name(),
                 confidence: rule.confidence(),
                 when: rule.when(),
-                live_bytes: live.iter().map(|((bytes, _), _)| *bytes).collect(),
-                live_blocks: live.iter().map(|((_, blocks), _)| *blocks).collect(),
+                live_bytes: live.iter().map(|part| part.bytes).collect(),
+                live_blocks: live.iter().map(|part| part.blocks).collect(),
                 all_bytes: tally.bytes,
                 all_blocks: tally.whole_blocks(),
-                live_errors: live.iter().map(|(_, error)| *error).collect(),
+                live_errors: live.iter().map(|part| part.bytes_error).collect(),
                 all_error: sums.bytes(decided((rule, category), None)),
             })
         };
@@ -461,14 +461,14 @@ fn untold_by(
         by_name.entry(name.unwrap_or("(unattributed)")).or_default().push(lifetime);
     }
     let row = |(name, live): (&str, Vec<&Lifetime>)| {
-        let error = sums.bytes(live.iter().copied());
         let bytes = live.iter().fold(0, |sum: u64, one| sum.saturating_add(one.bytes));
+        let part = sums.part(live.iter().copied(), bytes, live.len() as u64);
         UntoldRow {
             name: NameAnswer::from_text(name),
-            bytes: sums.rounded(live.iter().copied(), bytes, 0).0,
-            bytes_error: error.answer(),
+            bytes: part.bytes,
+            bytes_error: part.bytes_error.answer(),
             shown: name.to_owned(),
-            error,
+            error: part.bytes_error,
         }
     };
     let mut rows: Vec<UntoldRow> = by_name.into_iter().map(row).collect();
@@ -501,21 +501,18 @@ fn totals(
             bytes: sum.bytes.saturating_add(tally.bytes),
             blocks: sum.blocks + tally.blocks,
         });
-        let in_category = || {
-            let of = selected().filter(|(_, read)| read.map(|(is, _)| is) == category);
-            of.map(|(lifetime, _)| lifetime)
-        };
-        let (error, count_error) = (sums.bytes(in_category()), sums.blocks(in_category()));
-        let (bytes, blocks) = sums.rounded(in_category(), tally.bytes, tally.whole_blocks());
+        let in_category = selected().filter(|(_, read)| read.map(|(is, _)| is) == category);
+        let in_category = in_category.map(|(lifetime, _)| lifetime);
+        let part = sums.part(in_category, tally.bytes, tally.whole_blocks());
         CategoryRow {
             category: category.map(Category::name),
-            bytes,
-            bytes_error: error.answer(),
-            share: share(bytes, total.bytes),
-            blocks,
-            blocks_error: count_error.answer(),
-            error,
-            count_error,
+            bytes: part.bytes,
+            bytes_error: part.bytes_error.answer(),
+            share: share(part.bytes, total.bytes),
+            blocks: part.blocks,
+            blocks_error: part.blocks_error.answer(),
+            error: part.bytes_error,
+            count_error: part.blocks_error,
         }
     };
     let categories: Vec<CategoryRow> = known.chain([None]).map(row).collect();
@@ -527,7 +524,6 @@ fn totals(
     };
     let untold_bytes = categories.last().map_or(0, |row| row.bytes);
     let all = || selected().map(|(lifetime, _)| lifetime);
-    let unclassified = selected().filter(|(_, read)| read.is_none()).map(|(lifetime, _)| lifetime);
     let error = sums.bytes(all());
     let totals = Totals {
         bytes: total.bytes,
@@ -535,7 +531,7 @@ fn totals(
         blocks: total.whole_blocks(),
         blocks_error: sums.blocks(all()).answer(),
         untold_bytes,
-        untold_bytes_error: sums.bytes(unclassified).answer(),
+        untold_bytes_error: categories.last().and_then(|row| row.bytes_error),
         untold_share: share(untold_bytes, total.bytes),
         guessed_share: of(Confidence::Guess),
         given_share: of(Confidence::Given),

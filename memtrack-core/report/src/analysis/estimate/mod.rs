@@ -17,7 +17,7 @@ mod shown;
 mod sums;
 
 pub use known::KnownTotal;
-pub use sums::{Precision, Sum, Sums};
+pub use sums::{PartSums, Precision, Sum, Sums};
 
 use memtrack_model::answer::ErrorAnswer;
 

@@ -242,28 +242,52 @@ impl Sums {
 
     /// Estimates the total bytes of these blocks.
     pub fn bytes<'a>(&self, lifetimes: impl Iterator<Item = &'a Lifetime>) -> Estimate {
-        let (sum, _) = sums(lifetimes);
-        let estimate = self.precision.bytes(&sum).at_most(self.most_live.max(sum.recorded));
-        self.of_bytes.part(estimate, &sum)
+        self.estimate_bytes(&sums(lifetimes).0)
     }
 
     /// Estimates the number of these blocks.
     pub fn blocks<'a>(&self, lifetimes: impl Iterator<Item = &'a Lifetime>) -> Estimate {
-        let (_, sum) = sums(lifetimes);
-        self.of_blocks.part(self.precision.blocks(&sum), &sum)
+        self.estimate_blocks(&sums(lifetimes).1)
     }
 
-    /// Returns the rounded bytes and number of these blocks; `bytes` and `blocks` are their sums before the known total
-    /// is applied.
-    pub fn rounded<'a>(
+    /// Estimates the bytes and the number of these blocks; `bytes` and `blocks` are their rounded sums before the known
+    /// total is applied.
+    pub fn part<'a>(
         &self,
         lifetimes: impl Iterator<Item = &'a Lifetime>,
         bytes: u64,
         blocks: u64,
-    ) -> (u64, u64) {
+    ) -> PartSums {
         let (sum_of_bytes, sum_of_blocks) = sums(lifetimes);
-        (self.of_bytes.rounded(&sum_of_bytes, bytes), self.of_blocks.rounded(&sum_of_blocks, blocks))
+        PartSums {
+            bytes: self.of_bytes.rounded(&sum_of_bytes, bytes),
+            blocks: self.of_blocks.rounded(&sum_of_blocks, blocks),
+            bytes_error: self.estimate_bytes(&sum_of_bytes),
+            blocks_error: self.estimate_blocks(&sum_of_blocks),
+        }
     }
+
+    fn estimate_bytes(&self, sum: &Sum) -> Estimate {
+        let estimate = self.precision.bytes(sum).at_most(self.most_live.max(sum.recorded));
+        self.of_bytes.part(estimate, sum)
+    }
+
+    fn estimate_blocks(&self, sum: &Sum) -> Estimate {
+        self.of_blocks.part(self.precision.blocks(sum), sum)
+    }
+}
+
+/// The bytes and the number of some blocks, with their errors.
+#[derive(Clone, Copy, Debug)]
+pub struct PartSums {
+    /// The bytes, not above the known total.
+    pub bytes: u64,
+    /// The number of blocks, not above the known total.
+    pub blocks: u64,
+    /// The error of the bytes.
+    pub bytes_error: Estimate,
+    /// The error of the number of blocks.
+    pub blocks_error: Estimate,
 }
 
 /// Adds up the bytes and the number of the blocks.
