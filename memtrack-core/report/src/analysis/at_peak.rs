@@ -1,5 +1,5 @@
 //! Everything that was live at a device's peak, grouped by stack, largest first; `memtrack peak` prints it. The ranking
-//! is that of [`top`](super::top); this module adds the moment of the peak and the complete stacks.
+//! comes from [`top`](super::top); this module adds the time of the peak and the complete stacks.
 
 use super::estimate::Estimate;
 use super::layout::{Layout, SHORTEST_NAME};
@@ -47,29 +47,30 @@ impl PeakKind {
 pub struct AtPeak {
     /// The quantity whose peak this is.
     pub kind: PeakKind,
-    /// The event that reached the peak, by its number in the device's trace; none if it was before the first event.
+    /// The event that reached the peak, as its index in the device's trace; `None` if the peak was before the first
+    /// event.
     pub event: Option<usize>,
-    /// The time of the peak in seconds, counted from [`Self::since`]; none if [`Self::event`] is none, and if the file
-    /// does not contain the time.
+    /// The time of the peak in seconds since [`Self::since`]; `None` if [`Self::event`] is `None` or the file does not
+    /// record times.
     pub seconds: Option<f64>,
-    /// The origin that the seconds are counted from.
+    /// The origin from which the seconds are counted.
     pub since: Since,
-    /// Requested bytes that were live at the peak; for a sampled heap, those of the [`Peak`](super::peak::Peak).
+    /// Requested bytes that were live at the peak; for a sampled heap, taken from the [`Peak`](super::peak::Peak).
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub error: Estimate,
-    /// Whether the number is not exact, because small blocks were sampled.
+    /// Whether the number is inexact because small blocks were sampled.
     pub estimated: bool,
     /// Reserved bytes at the peak; 0 where the snapshot has no segments.
     pub reserved_bytes: u64,
-    /// The memory that was live at the peak, by stack; in a [`summary`](super::summary), by line in the user's code.
+    /// The memory that was live at the peak, by stack or, in a [`summary`](super::summary), by line in the user's code.
     pub live: TopReport,
     /// The memory that was live at the peak, by category, if the snapshot has categories.
     pub by_category: Option<TopReport>,
 }
 
 impl AtPeak {
-    /// Finds the peak of `device` and returns at most `limit` groups.
+    /// Finds the peak of `device` and returns its largest groups, at most `limit` of them.
     pub fn find(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -80,7 +81,7 @@ impl AtPeak {
         Self::find_with(snapshot, symbols, device, kind, &TopOptions::new().limit(limit))
     }
 
-    /// Finds the peak of `device` with these options; their moment is ignored.
+    /// Finds the peak of `device` with the given options, except that their moment is ignored.
     pub fn find_with(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -91,7 +92,7 @@ impl AtPeak {
         Self::find_grouped(snapshot, symbols, device, kind, By::Stack, options)
     }
 
-    /// Finds the peak and groups the memory by any criterion.
+    /// Finds the peak of `device` and groups the memory by the given criterion.
     pub(super) fn find_grouped(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -131,8 +132,8 @@ impl AtPeak {
         }
     }
 
-    /// Formats the categories of the memory that was live at the peak: `parameter 110.9 KiB (3.4 %), …`, the largest
-    /// first and blocks without a category last; none if no categories are known.
+    /// Formats the categories of the memory that was live at the peak, as in `parameter 110.9 KiB (3.4 %), …`. The
+    /// largest category comes first and blocks without a category come last. Returns `None` if no categories are known.
     pub fn categories_text(&self) -> Option<String> {
         let report = self.by_category.as_ref().filter(|report| !report.rows.is_empty())?;
         let part = |row: &TopRow| {
@@ -144,7 +145,7 @@ impl AtPeak {
         Some(known.into_iter().chain(unknown).map(part).collect::<Vec<_>>().join(", "))
     }
 
-    /// Formats the time of the peak: by event and, if the file contains it, by time.
+    /// Formats when the peak was reached: after which event and, if the file records times, how many seconds in.
     pub(super) fn when(&self) -> String {
         let Some(event) = self.event else { return "before the first event".to_owned() };
         let counted = if self.error.counted { "counted " } else { "" };
@@ -182,7 +183,7 @@ impl AtPeak {
     }
 }
 
-/// The memory that was live at the peak of one device.
+/// The memory that was live at a device's peak.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -190,31 +191,32 @@ pub struct AtPeakAnswer {
     /// The memory that was live at the peak, by stack.
     #[serde(flatten)]
     pub live: RankingAnswer,
-    /// The peak's bytes and moment.
+    /// The size and time of the peak.
     pub highest: HighestAnswer,
     /// The memory that was live at the peak, by category; null if the file has no categories.
     pub categories: Option<Vec<RowAnswer>>,
 }
 
-/// The highest amount of memory of a device, and its moment.
+/// A device's highest amount of memory, and when it was reached.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct HighestAnswer {
     /// The quantity whose peak this is: `requested` or `reserved`.
     pub of: &'static str,
-    /// The event that reached the peak, by its number in the device's trace; null: before the first event.
+    /// The event that reached the peak, as its index in the device's trace; null if the peak was before the first
+    /// event.
     pub event: Option<usize>,
-    /// The time of the peak; null: before the first event, or the file does not contain the time.
+    /// The time of the peak; null if the peak was before the first event or the file does not record times.
     pub seconds: Option<f64>,
-    /// The origin that the seconds are counted from: `start` of the recording, or `first_event`.
+    /// The origin from which the seconds are counted: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,
-    /// Requested bytes that were live at the peak. If small blocks were sampled, this is the recorder's count, and the
-    /// peak is not lower.
+    /// Requested bytes that were live at the peak. If small blocks were sampled, this is the recorder's own count, and
+    /// the peak is at least this high.
     pub requested_bytes: u64,
-    /// The error of the requested bytes: the true peak lies within its interval.
+    /// The error of the requested bytes; the true peak lies within its interval.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// Whether the peak may have been higher, because small blocks were sampled.
+    /// Whether the peak may have been higher than reported because small blocks were sampled.
     pub estimated: bool,
     /// Reserved bytes at the peak; null for a heap, which reserves nothing.
     pub reserved_bytes: Option<u64>,
@@ -293,10 +295,11 @@ impl AtPeak {
     }
 }
 
-/// The maximum number of `user_metadata` texts that are shown for a group.
+/// The maximum number of `user_metadata` texts to show per group.
 const MAX_TEXTS: usize = 3;
 
-/// Formats the `user_metadata` of a group's blocks; where the blocks have different texts, each with its bytes.
+/// Formats the `user_metadata` of a group's blocks; if the blocks have different texts, each text is shown with its
+/// bytes.
 fn text_lines(row: &TopRow, room: usize) -> Vec<String> {
     const TITLE: &str = "user_metadata: ";
     let shown = |text: &str, left: usize| shorten_middle(&printable(text), left.max(SHORTEST_NAME));

@@ -1,5 +1,5 @@
-//! The operator of an allocation: the operator whose scope was open, or else the one that the stack names. Every report
-//! uses the same [`Attributor`], so that rows and totals agree.
+//! Attribution of allocations to operators: an allocation belongs to the operator whose scope was open or, if there was
+//! none, to the operator that the stack names. Every report uses the same [`Attributor`] so that rows and totals agree.
 
 use super::framework_operators::Patterns;
 use super::torch_stacks::TorchStack;
@@ -23,23 +23,23 @@ pub enum Source {
     Unattributed,
 }
 
-/// Bytes, by the source of the operator's name.
+/// Bytes by the source of the operator's name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AttributedBytes {
     /// Bytes allocated inside operator scopes.
     #[serde(rename = "annotated_bytes")]
     pub annotated: u64,
-    /// Bytes whose operator is named by a frame of the stack.
+    /// Bytes whose operator is named by a stack frame.
     #[serde(rename = "named_from_stacks_bytes")]
     pub named_from_stacks: u64,
-    /// Bytes whose operator neither a scope nor the stack names.
+    /// Bytes whose operator is named by neither a scope nor the stack.
     #[serde(rename = "unattributed_bytes")]
     pub unattributed: u64,
 }
 
 impl AttributedBytes {
-    /// Replaces the bytes of each source by `map(source, bytes)`.
+    /// Replaces each source's bytes with `map(source, bytes)`.
     pub(super) fn map(&mut self, map: impl Fn(Source, u64) -> u64) {
         for (source, part) in [
             (Source::Annotated, &mut self.annotated),
@@ -50,7 +50,7 @@ impl AttributedBytes {
         }
     }
 
-    /// Adds `bytes` of `source`; saturates instead of overflowing.
+    /// Adds `bytes` to the total for `source`, saturating on overflow.
     pub fn add(&mut self, source: Source, bytes: u64) {
         let sum = match source {
             Source::Annotated => &mut self.annotated,
@@ -61,35 +61,36 @@ impl AttributedBytes {
     }
 }
 
-/// The operator, phase and modules that one stack reveals.
+/// The operator, phase and modules that can be inferred from one stack.
 #[derive(Debug)]
 struct StackNames {
-    /// The operator, according to a pattern or to PyTorch's frames.
+    /// The operator named by a pattern or by PyTorch's frames.
     operator: Option<String>,
     torch: TorchStack,
 }
 
-/// Names the operator, phase and modules of allocations: by the scope, or else by the stack. The result for each
-/// distinct stack is cached.
+/// Names the operator, phase and modules of an allocation from its scope or, failing that, from its stack. What each
+/// distinct stack reveals is cached.
 #[derive(Debug)]
 pub struct Attributor<'a> {
     snapshot: &'a Snapshot,
     patterns: &'a Patterns,
-    /// The patterns that take precedence over PyTorch's frames.
+    /// The patterns that take precedence over the names in PyTorch's frames.
     above_layers: Patterns,
     by_stack: HashMap<StackId, StackNames>,
 }
 
 impl<'a> Attributor<'a> {
-    /// Creates an attributor for the events of `snapshot`; `patterns` name the operators of events for which no
-    /// operator's scope was open.
+    /// Creates an attributor for the events of `snapshot`; `patterns` name the operators of events that happened
+    /// outside any operator scope.
     pub fn new(snapshot: &'a Snapshot, patterns: &'a Patterns) -> Self {
         Self { snapshot, patterns, above_layers: patterns.without_layers(), by_stack: HashMap::new() }
     }
 
-    /// Returns the operator of an event in `scope` with `stack`, and the source of the name: `encoder.forward.matmul`,
-    /// or with a name from the stack `encoder.forward.candle.matmul` or `backward.aten::mm`, or `encoder.forward.(no
-    /// operator)`. Outside of modules and phases, the name has no prefix.
+    /// Returns the operator of an event in `scope` with `stack`, and the source of its name. Names look like
+    /// `encoder.forward.matmul`; if the name comes from the stack, like `encoder.forward.candle.matmul` or
+    /// `backward.aten::mm`; and if the operator is unknown, like `encoder.forward.(no operator)`. Outside of modules
+    /// and phases, the name has no prefix.
     pub fn operator(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> (String, Source) {
         let place = self.snapshot.scopes.place(scope);
         if place.operator.is_some() {
@@ -99,14 +100,15 @@ impl<'a> Attributor<'a> {
         operator_at(&place, (from_stack.operator.as_deref(), from_stack.torch.phase))
     }
 
-    /// Returns the phase of the training step: from the scopes, or else from the stack.
+    /// Returns the phase of the training step, taken from the scopes or, failing that, from the stack.
     pub fn phase(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> Option<Phase> {
         self.snapshot.scopes.place(scope).phase.or_else(|| self.read_stack(stack, symbols).torch.phase)
     }
 
-    /// Returns the modules: from the scopes, as `encoder.attn`, or else from the stack, as `model.py:382 >
-    /// attention.py:39`. Names in parentheses stand for memory in a phase but in no module (`(forward, in no module)`:
-    /// in the root module itself), for memory outside of phases and modules, and for unknown modules.
+    /// Returns the modules, taken from the scopes (`encoder.attn`) or, failing that, from the stack
+    /// (`model.py:382 > attention.py:39`). Names in parentheses stand for memory in a phase but in no module
+    /// (`(forward, in no module)`, meaning the root module itself), for memory outside of all phases and modules, and
+    /// for unknown modules.
     pub fn module(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> String {
         let snapshot = self.snapshot;
         if let Some(module) = module_at(&snapshot.scopes.place(scope)) {
@@ -116,8 +118,8 @@ impl<'a> Attributor<'a> {
         if !modules.is_empty() {
             return row_name(&modules.join(" > "));
         }
-        // Without scopes, and with stacks that may contain only C++ frames, it is unknown whether the memory was
-        // outside of modules.
+        // Without scopes, and with stacks that may contain only C++ frames, there is no way to tell whether the memory
+        // was allocated outside of modules.
         if snapshot.scopes.rows.len() > 1 { OUTSIDE_MODULES } else { "(no module in the stack)" }.into()
     }
 
@@ -134,14 +136,14 @@ impl<'a> Attributor<'a> {
     }
 }
 
-/// The module of memory that was allocated in no module.
+/// The module name for memory that was allocated outside of modules.
 pub const OUTSIDE_MODULES: &str = "(outside modules)";
 
-/// The operator of memory that is older than the recording.
+/// The operator name for memory that is older than the recording.
 pub const OLDER_MEMORY: &str = super::top::rows::OLDER_BLOCKS;
 
-/// Returns the operator of memory that was allocated at `place`, as [`Attributor::operator`] names it; `from_stack`
-/// contains the operator and the phase that the stack reveals.
+/// Returns the operator of memory that was allocated at `place`, named as by [`Attributor::operator`]; `from_stack` is
+/// the operator and the phase inferred from the stack.
 pub fn operator_at(place: &ScopePosition<'_>, from_stack: (Option<&str>, Option<Phase>)) -> (String, Source) {
     if let Some(name) = place.operator_name() {
         return (row_name(&name), Source::Annotated);
@@ -152,13 +154,13 @@ pub fn operator_at(place: &ScopePosition<'_>, from_stack: (Option<&str>, Option<
         None if phase.is_some() => ("(no operator)", Source::Unattributed),
         None => ("(unattributed)", Source::Unattributed),
     };
-    // The modules from a stack are source lines. They are left out here: each call site would become an operator of its
+    // The modules from a stack are source lines. Including them here would turn each call site into an operator of its
     // own.
     let prefix = if place.phase.is_some() { place.prefix() } else { phase.map_or("", Phase::name).into() };
     (row_name(&format!("{prefix}.{operator}")), source)
 }
 
-/// Returns the module of memory that was allocated at `place`, as [`Attributor::module`] names it; `None` outside of
+/// Returns the module of memory that was allocated at `place`, named as by [`Attributor::module`]; `None` outside of
 /// modules and phases.
 pub fn module_at(place: &ScopePosition<'_>) -> Option<String> {
     if !place.modules.is_empty() {
@@ -171,13 +173,13 @@ pub fn module_at(place: &ScopePosition<'_>) -> Option<String> {
 #[derive(Clone, Debug, Default)]
 pub struct EventNames {
     names: Vec<String>,
-    /// The operator and the module by row of the event table, as indices into `names`; `None` for events other than
-    /// allocations.
+    /// The operator and the module for each row of the event table, as indices into `names`; `None` for events other
+    /// than allocations.
     of_row: Vec<Option<[u32; 2]>>,
 }
 
 impl EventNames {
-    /// Names all allocations, with the built-in patterns.
+    /// Names the operators and modules of all allocations, using the built-in patterns.
     pub fn of(snapshot: &Snapshot, symbols: &mut Symbolizer) -> Self {
         let patterns = Patterns::default();
         let mut attributor = Attributor::new(snapshot, &patterns);
@@ -223,11 +225,11 @@ impl EventNames {
     }
 }
 
-/// Names longer than this many characters are shortened in the middle: they would be unreadable, and there may be many
-/// of them.
+/// Names longer than this many characters are shortened in the middle, because they would be unreadable and there may
+/// be many of them.
 const MAX_NAME_CHARS: usize = 1000;
 
-/// Returns the name of a row without a leading dot, which names in the nameless root module would have.
+/// Strips the leading dot that names in the unnamed root module would otherwise have, and shortens very long names.
 fn row_name(name: &str) -> String {
     shorten_middle(name.trim_start_matches('.'), MAX_NAME_CHARS)
 }

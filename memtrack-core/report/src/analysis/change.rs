@@ -1,4 +1,4 @@
-//! A number before and after a change. Numbers that are based on samples have errors, and so do their differences.
+//! A number before and after a change. Numbers estimated from samples have errors, so their differences do too.
 
 use crate::analysis::estimate::{Estimate, MAX_RELATIVE_ERROR};
 use memtrack_model::units::human_bytes;
@@ -15,13 +15,13 @@ pub struct Amount {
 
 impl Amount {
     pub(in crate::analysis) fn new(value: u64, error: Estimate) -> Self {
-        // The estimate differs from `value` only by rounding; an exact number is the integer itself.
+        // The estimate may differ from `value` by rounding only; an exact number is the integer itself.
         let error = if error.is_exact() { Estimate::exact(value as f64) } else { error };
         Self { value, error }
     }
 }
 
-/// A number in both files.
+/// A number that is reported in both files.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Change {
@@ -47,8 +47,8 @@ impl Change {
         self.before.error.is_exact() && self.after.error.is_exact()
     }
 
-    /// Formats the difference as bytes: `+3.00 GiB`, `−12.0 MiB ± 4 %`, `±0 B`; with a large error, as an interval: `+1.0
-    /// MiB to +9.0 MiB`.
+    /// Formats the difference as bytes, e.g. `+3.00 GiB`, `−12.0 MiB ± 4 %` or `±0 B`; if the error is large, formats
+    /// it as an interval, e.g. `+1.0 MiB to +9.0 MiB`.
     pub(in crate::analysis) fn as_bytes(&self) -> String {
         let signed = |by: i128| {
             let sign = match by {
@@ -65,7 +65,7 @@ impl Change {
             return signed(by);
         }
         let off = (estimate.high - estimate.value).max(estimate.value - estimate.low) / estimate.value.abs();
-        // Numbers of an incomplete recording have no upper limit.
+        // Numbers from an incomplete recording have no upper bound.
         match (estimate.low.is_finite(), estimate.high.is_finite()) {
             (true, true) => {}
             (true, false) => return format!("at least {}", signed(estimate.low as i128)),
@@ -73,7 +73,7 @@ impl Change {
             (false, false) => return format!("{} recorded", signed(by)),
         }
         if counted || off > MAX_RELATIVE_ERROR {
-            // The number itself means little; the interval means more.
+            // The number itself says little, so show the interval instead.
             return format!("{} to {}", signed(estimate.low as i128), signed(estimate.high as i128));
         }
         let percent = (off * 100.0).max(0.1);

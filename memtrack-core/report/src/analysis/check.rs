@@ -1,6 +1,6 @@
-//! Checks a snapshot against limits on its peak, leak and fragmentation, for `memtrack check`, a gate for CI. A number
-//! that is based on samples is compared with its error: if the limit is within the error, the result is uncertain, and
-//! the gate must not pass.
+//! Checks a snapshot against limits on its peak, leak and fragmentation, for `memtrack check`, a gate for CI. For a
+//! number estimated from samples, the check takes the error into account: if the limit lies within the error, the
+//! result is uncertain and the gate must not pass.
 
 use super::diff::AgainstAnswer;
 use super::estimate::{Estimate, Precision, Sum};
@@ -16,10 +16,10 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// With fewer events, the verdict comes with a caveat.
+/// With fewer events than this, the verdict comes with a caveat.
 const FEW_EVENTS: u64 = 10;
 
-/// The limits for each device; `None`: no limit.
+/// Limits that apply to each device; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
@@ -27,33 +27,33 @@ pub struct Limits {
     pub peak: Option<u64>,
     /// The limit on requested bytes that are live at the end and were allocated within the trace.
     pub leak: Option<u64>,
-    /// The limit on the free bytes in split segments, as a share of the reserved bytes, 0 to 1.
+    /// The limit on the free bytes in split segments, as a share of the reserved bytes from 0 to 1.
     pub fragmentation: Option<f64>,
 }
 
 impl Limits {
-    /// Returns limits of which none is set.
+    /// Returns a set of limits in which none is set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Limits the highest requested bytes of each device; `None`: no limit.
+    /// Limits the highest requested bytes of each device; `None` means no limit.
     #[must_use]
     pub fn peak(mut self, bytes: impl Into<Option<u64>>) -> Self {
         self.peak = bytes.into();
         self
     }
 
-    /// Limits the requested bytes of each device that are live at the end and were allocated within the trace; `None`: no
-    /// limit.
+    /// Limits the requested bytes of each device that are live at the end and were allocated within the trace; `None`
+    /// means no limit.
     #[must_use]
     pub fn leak(mut self, bytes: impl Into<Option<u64>>) -> Self {
         self.leak = bytes.into();
         self
     }
 
-    /// Limits the free bytes in split segments as a share of the reserved bytes, 0 to 1; `None`: no limit.
+    /// Limits the free bytes in split segments, as a share of the reserved bytes from 0 to 1; `None` means no limit.
     #[must_use]
     pub fn fragmentation(mut self, share: impl Into<Option<f64>>) -> Self {
         self.fragmentation = share.into();
@@ -67,12 +67,12 @@ impl Limits {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Verdict {
-    /// The number is not above the limit. For an estimate: nor is any part of the interval that contains the true value
-    /// with 95 % confidence.
+    /// The number does not exceed the limit. For an estimate, the whole interval that contains the true value with 95 %
+    /// confidence must be within the limit.
     Within,
-    /// The limit is within the interval of an estimate.
+    /// The limit lies inside an estimate's interval.
     CannotTell,
-    /// The number is above the limit. For an estimate: so is the whole interval.
+    /// The number exceeds the limit. For an estimate, so does the whole interval.
     Exceeded,
 }
 
@@ -87,7 +87,7 @@ impl Verdict {
     }
 }
 
-/// A number of requested bytes, measured for one device.
+/// A number of requested bytes measured for one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Measurement {
@@ -110,8 +110,8 @@ impl Measurement {
         }
     }
 
-    /// Returns the interval that contains the true value with 95 % confidence; for an exact number, both ends are the
-    /// number.
+    /// Returns the interval that contains the true value with 95 % confidence. For an exact number, both ends equal
+    /// that number.
     fn interval(&self) -> (u64, u64) {
         match self.error.is_exact() {
             true => (self.bytes, self.bytes),
@@ -129,7 +129,7 @@ impl Measurement {
     }
 }
 
-/// The numbers of a snapshot that the limits apply to.
+/// The numbers from a snapshot that the limits apply to.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Measurements {
@@ -139,11 +139,11 @@ pub struct Measurements {
     pub leaks: Vec<Measurement>,
     /// The highest fragmentation of any device, and that device's ordinal.
     pub fragmentation: (f64, u16),
-    /// The names of the devices, by ordinal.
+    /// The device names by ordinal.
     pub names: BTreeMap<u16, String>,
-    /// The number of events of all devices.
+    /// The total number of events across all devices.
     pub events: u64,
-    /// The number of blocks that are live at the end, plus the number of segments.
+    /// The number of blocks that are live at the end plus the number of segments.
     pub stored_items: u64,
     /// The number of blocks that were allocated during the recording.
     pub allocations: u64,
@@ -151,16 +151,16 @@ pub struct Measurements {
     pub older_bytes: u64,
     /// The number of older events that the recorder dropped.
     pub dropped: u64,
-    /// Whether the heap is the only device; it has no segments that could be fragmented.
+    /// Whether the heap is the only device; a heap has no segments that could be fragmented.
     pub only_heap: bool,
-    /// Whether the recording is complete. Otherwise, peaks and leaks are at least as large as the numbers.
+    /// Whether the recording is complete. If not, the true peaks and leaks are at least as large as these numbers.
     pub complete: bool,
-    /// Whether the file omits the segments of a device, so that the device's fragmentation is unknown.
+    /// Whether the file omits a device's segments, so that the device's fragmentation is unknown.
     pub segments_missing: bool,
 }
 
 impl Measurements {
-    /// Measures the devices of a snapshot.
+    /// Measures every device in a snapshot.
     pub fn of(snapshot: &PytorchSnapshot) -> Self {
         let mut found = Self {
             events: snapshot.events.len() as u64,
@@ -174,7 +174,7 @@ impl Measurements {
             let (lifetimes, device) = (lifetimes(snapshot, id), snapshot.ordinal(id));
             found.names.insert(device, snapshot.device_name(id));
             let precision = Precision::of(snapshot, id, &lifetimes);
-            // Memory that was allocated and not freed, by the recorder's own count, is certain to be held.
+            // By the recorder's own count, memory that was allocated and never freed is certain to be held.
             let estimated = is_estimate(snapshot, id, &lifetimes);
             let certain =
                 if estimated { net(snapshot, id).map_or(0, |net| net.bytes.max(0) as u64) } else { 0 };
@@ -195,7 +195,7 @@ impl Measurements {
                 bytes = bytes.saturating_add(one.bytes);
                 sum.add(one.size_bytes as f64, one.blocks);
             }
-            // Leaked bytes cannot exceed the bytes that were ever live.
+            // Leaked bytes cannot exceed the most bytes that were ever live.
             let most = if estimated { peak.recorded.high } else { f64::INFINITY };
             let error = precision.bytes(&sum).at_most(most);
             let bytes = if most.is_finite() { bytes.min(most.ceil() as u64) } else { bytes };
@@ -213,12 +213,13 @@ impl Measurements {
         found
     }
 
-    /// Returns whether the largest fragmentation is known.
+    /// Returns whether the highest fragmentation is known.
     fn knows_fragmentation(&self) -> bool {
         !self.only_heap && (!self.segments_missing || self.fragmentation.0 > 0.0)
     }
 
-    /// Returns the peak of the worst device: the highest peak or, with a limit, the one with the worst verdict.
+    /// Returns the peak of the worst device, which is the one with the highest peak or, given a limit, the worst
+    /// verdict.
     pub fn peak(&self, limit: Option<u64>) -> Measurement {
         worst(&self.peaks, limit)
     }
@@ -228,7 +229,7 @@ impl Measurements {
         worst(&self.leaks, limit)
     }
 
-    /// Formats peak, leak and fragmentation.
+    /// Formats the peak, the leak and the fragmentation.
     pub fn to_text(&self) -> String {
         let fragmentation = match self.knows_fragmentation() {
             false => String::new(),
@@ -239,8 +240,8 @@ impl Measurements {
         format!("peak {peak} requested, leak {leak} requested{fragmentation}")
     }
 
-    /// Returns the reason why one of the limits cannot be checked at all, because the file lacks the data; a gate must
-    /// not pass then. None if all limits can be checked.
+    /// Returns why one of the limits cannot be checked at all because the file lacks the data, in which case a gate
+    /// must not pass; `None` if all limits can be checked.
     pub fn unchecked_reason(&self, limits: &Limits) -> Option<&'static str> {
         match (self.events, self.stored_items) {
             (0, 0) => Some("it holds no events and no memory, so there is nothing to check"),
@@ -261,7 +262,7 @@ impl Measurements {
         }
     }
 
-    /// Returns caveats about the data that the verdict is based on.
+    /// Returns caveats about the data on which the verdict is based.
     pub fn caveats(&self, limits: &Limits) -> Vec<String> {
         let mut caveats = Vec::new();
         if self.events == 0 && limits.peak.is_some() {
@@ -324,8 +325,8 @@ impl Measurements {
         lines
     }
 
-    /// Returns a line for each limit that may be exceeded: it is within the error of an estimate, or the recording is
-    /// incomplete.
+    /// Returns a line for each limit that may be exceeded, either because it lies within an estimate's error or because
+    /// the recording is incomplete.
     pub fn cannot_tell(&self, limits: &Limits) -> Vec<String> {
         let mut lines = self.lines(limits, Verdict::CannotTell);
         let (share, device) = self.fragmentation;
@@ -339,7 +340,7 @@ impl Measurements {
         lines
     }
 
-    /// Returns a line for each byte limit for which the worst device has this verdict.
+    /// Returns a line for each byte limit for which the worst device has the given verdict.
     fn lines(&self, limits: &Limits, verdict: Verdict) -> Vec<String> {
         let line = |name: &str, found: Measurement, limit: Option<u64>| {
             let limit = limit.filter(|&limit| found.against(limit) == verdict)?;
@@ -410,15 +411,15 @@ impl Measurements {
     }
 }
 
-/// The numbers of a file, with their limits.
+/// The numbers measured in a file, with their limits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FoundAnswer {
     /// A line for each limit that is exceeded.
     pub exceeded: Vec<String>,
-    /// A line for each limit that may be exceeded: it is within the error of an estimate, or the recording is
-    /// incomplete.
+    /// A line for each limit that may be exceeded, either because it lies within an estimate's error or because the
+    /// recording is incomplete.
     pub cannot_tell: Vec<String>,
     /// The highest requested bytes, for the worst device.
     pub peak: MeasuredAnswer,
@@ -426,14 +427,14 @@ pub struct FoundAnswer {
     pub leak: MeasuredAnswer,
     /// Free bytes in split segments as a share of the reserved bytes, for the worst device.
     pub fragmentation: FragmentationAnswer,
-    /// The number of events of all devices.
+    /// The total number of events across all devices.
     pub events: u64,
-    /// Whether the recording is complete. Otherwise, the numbers are lower bounds, and it is uncertain whether the
-    /// limits are met.
+    /// Whether the recording is complete. If not, the numbers are lower bounds, and it is uncertain whether the limits
+    /// are met.
     pub complete: bool,
-    /// Caveats about the data that the verdict is based on.
+    /// Caveats about the data on which the verdict is based.
     pub caveats: Vec<String>,
-    /// The comparison with another file, with `--against`.
+    /// The comparison with another file, if `--against` was given.
     pub against: Option<AgainstAnswer>,
 }
 
@@ -471,10 +472,10 @@ pub struct FragmentationAnswer {
     pub verdict: Option<Verdict>,
 }
 
-/// Returns the number with the worst verdict; among equal verdicts, and without a limit, the largest number.
+/// Returns the number with the worst verdict, or the largest number if verdicts are equal or there is no limit.
 fn worst(all: &[Measurement], limit: Option<u64>) -> Measurement {
     let verdict = |found: &Measurement| limit.map(|limit| found.against(limit));
-    // Reversed, so that the first of equal numbers is returned.
+    // Reversed so that the first of equal numbers wins.
     let worst = all.iter().rev().max_by_key(|found| (verdict(found), found.bytes));
     worst.copied().unwrap_or_default()
 }

@@ -1,41 +1,41 @@
-//! Names operators by the functions in a stack, where no scope names them: with the user's patterns, and then with
+//! Names operators after the functions in a stack when no scope names them, first using the user's patterns and then
 //! tables for well-known frameworks. `attribution` calls [`Patterns::name_of`] once per distinct stack.
 //!
-//! A pattern is matched against the plain path of a function ([`plain_path`]); `*` stands for any characters. The
-//! patterns form three groups, in this order: the user's patterns, the tensor libraries, and the layers below them. The
-//! first group that matches any frame of the stack is used.
+//! A pattern is matched against a function's plain path ([`plain_path`]), and `*` stands for any characters. There are
+//! three groups of patterns: the user's patterns, the tensor libraries, and the layers below them. They are tried in
+//! this order, and the first group that matches any frame of the stack decides.
 //!
-//! The operator of a library is the function that the library's user calls: the innermost function that is an operator
-//! on tensors (`Library::operators`) or, if operators call one another, the outermost of these. So `Tensor::sqrt`, a
-//! backend's `float_sqrt` and closures in them are `burn.sqrt`, and `Tensor::zeros_impl` is `candle.zeros`. Operators
-//! that are called by a module's `forward` or by a `backward` keep their own names. If no function is an operator, the
-//! name is that of the library's innermost function, with the type of which it is a method: `candle.Linear.forward`.
-//! Closures of which only the file is known are ignored.
+//! A library's operator is the function that the user of the library calls: the innermost function that is an operator
+//! on tensors (`Library::operators`) or, if operators call one another, the outermost of them. So `Tensor::sqrt`, a
+//! backend's `float_sqrt` and any closures inside them are `burn.sqrt`, and `Tensor::zeros_impl` is `candle.zeros`.
+//! Operators called by a module's `forward` or by a `backward` keep their own names. If none of the functions is an
+//! operator, the name is that of the library's innermost function, including the type if it is a method, as in
+//! `candle.Linear.forward`. Closures for which only the file is known are ignored.
 //!
-//! A pattern of the user's selects the innermost matching function; the first part of the name is that function's
-//! crate.
+//! If one of the user's patterns matches, the innermost matching function is used, and the name starts with that
+//! function's crate.
 //!
-//! The layers below the libraries (cudarc, cust, cubecl and allocation functions) only show how memory was obtained:
-//! the first function outside of them names the operator, as in `my_crate.scores`. Only if there is none, the layer
-//! itself does.
+//! The layers below the libraries (cudarc, cust, cubecl and allocation functions) only show how memory was obtained, so
+//! the operator is named after the first function outside of them, as in `my_crate.scores`. Only if there is no such
+//! function is it named after the layer itself.
 
 use super::trim::is_plumbing;
 use memtrack_model::Frame;
 use memtrack_symbols::names::plain_path;
 
-/// A tensor library, whose operators are the functions that its user calls.
+/// A tensor library, whose operators are the functions that its users call.
 #[derive(Debug)]
 struct Library {
     name: &'static str,
-    /// Patterns of all functions of the library.
+    /// Patterns for all of the library's functions.
     functions: &'static [&'static str],
-    /// Patterns of the functions that are operators on tensors.
+    /// Patterns for the functions that are operators on tensors.
     operators: &'static [&'static str],
-    /// Prefixes of functions that are also operators, each for one kind of tensor. The prefix is removed from the
-    /// operator's name.
+    /// Prefixes of functions that are also operators, each for one kind of tensor. The operator's name omits the
+    /// prefix.
     prefixes: &'static [&'static str],
-    /// Patterns of the functions that may be between an operator and the operators that it calls. Other functions, such
-    /// as modules and optimizers, are callers of operators.
+    /// Patterns for the functions that may appear between an operator and the operators that it calls. All other
+    /// functions, such as modules and optimizers, are callers of operators.
     internal: &'static [&'static str],
 }
 
@@ -82,7 +82,7 @@ const LIBRARIES: [Library; 4] = [
             "burn_tensor::tensor::loss::*",
             "burn_tensor::tensor::module::*",
         ],
-        // The methods of `FloatTensorOps`, `IntTensorOps`, `BoolTensorOps` and `QTensorOps` of any backend.
+        // The methods of any backend's `FloatTensorOps`, `IntTensorOps`, `BoolTensorOps` and `QTensorOps`.
         prefixes: &["float_", "int_", "bool_", "q_"],
         internal: &[
             "burn_tensor::*",
@@ -112,7 +112,7 @@ const LIBRARIES: [Library; 4] = [
         name: "tch",
         functions: &["tch::*"],
         operators: &["tch::Tensor::*", "tch::tensor::*", "tch::wrappers::*"],
-        // Functions that return a `Result` instead of panicking.
+        // `f_` functions return a `Result` instead of panicking.
         prefixes: &["f_", "g_"],
         internal: &["tch::*"],
     },
@@ -125,11 +125,11 @@ const LIBRARIES: [Library; 4] = [
     },
 ];
 
-/// Names of functions that call operators but are not operators, anywhere in a stack.
+/// Names of functions that call operators but are never operators themselves, wherever they appear in a stack.
 const OPERATOR_CALLERS: [&str; 7] =
     ["forward", "forward_t", "backward", "backward_step", "run_backward", "step", "backward_impl"];
 
-/// Methods of tensors that are not operators: they only forward an operator, or copy a handle.
+/// Tensor methods that are not operators because they only forward to an operator or copy a handle.
 const NOT_OPERATORS: [&str; 10] = [
     "apply_op1",
     "apply_op1_arc",
@@ -143,15 +143,15 @@ const NOT_OPERATORS: [&str; 10] = [
     "clone",
 ];
 
-/// Suffixes of helper functions that are removed from an operator's name.
+/// Helper-function suffixes to strip from an operator's name.
 const HELPER_SUFFIXES: [&str; 2] = ["_impl", "_inner"];
 
-/// The layers below the tensor libraries. They are used only if the stack contains no library, and then their caller
-/// names the operator.
+/// The layers below the tensor libraries. They matter only if the stack contains no library, in which case the operator
+/// is named after their caller.
 const LAYERS_BELOW: [(&str, &str); 4] =
     [("cubecl*::*", "cubecl"), ("cudarc::*", "cudarc"), ("cust::*", "cust"), ("cust_*::*", "cust")];
 
-/// The patterns that name operators: the user's, and the built-in ones.
+/// The user's patterns and the built-in patterns that name operators.
 #[derive(Clone, Debug)]
 pub struct Patterns {
     user_patterns: Vec<String>,
@@ -170,20 +170,20 @@ impl Patterns {
         Self { with_layers: false, ..self.clone() }
     }
 
-    /// Adds a pattern, such as `my_crate::ops::*`, which is tried before the built-in ones.
+    /// Adds a pattern, such as `my_crate::ops::*`, that is tried before the built-in ones.
     pub fn with(mut self, glob: impl Into<String>) -> Self {
         self.user_patterns.push(glob.into());
         self
     }
 
-    /// Returns the operator that a stack of functions (innermost first) belongs to; none when no pattern matches.
+    /// Returns the operator that a stack of functions (innermost first) belongs to, or `None` if no pattern matches.
     pub fn name<'a>(&self, functions: impl IntoIterator<Item = &'a str>) -> Option<String> {
         let functions = functions.into_iter().map(Function::new).collect();
         self.name_functions(functions)
     }
 
-    /// Returns the operator that a stack (innermost frame first) belongs to; none when no pattern matches. Functions of
-    /// which only the file is known, such as inlined closures, are ignored.
+    /// Returns the operator that a stack (innermost frame first) belongs to, or `None` if no pattern matches. Functions
+    /// known only by their file, such as inlined closures, are ignored.
     pub fn name_of(&self, frames: &[Frame]) -> Option<String> {
         let named = frames.iter().filter(|frame| !is_known_only_by_file(frame));
         self.name_functions(named.map(|frame| Function::new(&frame.function)).collect())
@@ -205,7 +205,7 @@ impl Patterns {
         };
         let (place, name) =
             functions.iter().enumerate().find_map(|(place, function)| Some((place, layer(function)?)))?;
-        // A name without a crate is a C function, or the program's entry point.
+        // A name without a crate is a C function or the program's entry point.
         let is_informative = |function: &&Function<'_>| {
             function.path.contains("::") && layer(function).is_none() && !is_plumbing(function.raw)
         };
@@ -217,7 +217,7 @@ impl Patterns {
     }
 }
 
-/// A function of a stack.
+/// A function in a stack.
 struct Function<'a> {
     raw: &'a str,
     /// The plain path, without generic arguments.
@@ -239,9 +239,9 @@ impl<'a> Function<'a> {
     }
 }
 
-/// Returns whether a function is known only by its file, as are inlined closures, whose debug information has neither a
-/// path nor the enclosing function. The symbolizer derives their path from the file, so it ends in a module or in the
-/// word `closure`.
+/// Returns whether a function is known only by its file. This happens with inlined closures if their debug information
+/// has neither a path nor the enclosing function. The symbolizer then derives the path from the file, so the path ends
+/// in a module or in the word `closure`.
 fn is_known_only_by_file(frame: &Frame) -> bool {
     let path = plain_path(&frame.function);
     let (modules, last) = path.rsplit_once("::").unwrap_or(("", &path));
@@ -252,7 +252,7 @@ fn is_known_only_by_file(frame: &Frame) -> bool {
     let Some(file) = frame.file.as_deref().filter(|_| is_closure) else { return false };
     let mut outwards = file.trim_end_matches(".rs").rsplit(['/', '\\']);
     match outwards.next() {
-        // The path consists of the crate only.
+        // The path is just the crate.
         Some("lib" | "main") => modules.is_empty(),
         Some("mod") => outwards.next() == Some(last),
         file => file == Some(last),
@@ -263,13 +263,13 @@ fn any_matches(globs: &[&str], path: &str) -> bool {
     globs.iter().any(|glob| matches(glob, path))
 }
 
-/// Returns the operator according to the functions of tensor libraries.
+/// Returns the operator named by the functions of tensor libraries.
 fn named_by_libraries(functions: &[Function<'_>]) -> Option<String> {
     let (mut place, mut library) =
         functions.iter().enumerate().find_map(|(place, function)| Some((place, function.library()?)))?;
     loop {
         let (found, next) = operator_of(library, functions, place);
-        // If another library calls this one as its backend, that library names the operator.
+        // If another library calls this one as its backend, the calling library names the operator.
         let caller = functions[next..].iter().position(|function| !is_plumbing(function.raw));
         let caller = caller.map(|caller| next + caller);
         match caller.and_then(|caller| Some((caller, functions[caller].library()?))) {
@@ -284,8 +284,8 @@ fn named_by_libraries(functions: &[Function<'_>]) -> Option<String> {
     }
 }
 
-/// Returns the index of the operator of `library` that called the library's function at `place`, if there is one, and
-/// the index after the last function that belongs to this call.
+/// Returns the index of the operator of `library` that led to the library's function at `place`, if there is one, and
+/// the index just past the last function that belongs to this call.
 fn operator_of(library: &Library, functions: &[Function<'_>], place: usize) -> (Option<usize>, usize) {
     let mut found = None;
     let mut end = place + 1;
@@ -299,7 +299,7 @@ fn operator_of(library: &Library, functions: &[Function<'_>], place: usize) -> (
                 && found.is_none()
                 && any_matches(library.internal, &functions[place].path)
             {
-                // Code outside of the library that runs the closures of a backend.
+                // Code outside the library that runs a backend's closures.
                 continue;
             }
             break;
@@ -328,7 +328,7 @@ impl Library {
                     && (type_name.is_none() || self.name == "ort")))
     }
 
-    /// Returns the operator's name for the function with this path.
+    /// Returns the operator name for the function with this path.
     fn operator(&self, path: &str) -> String {
         let name = operator(path, Some(self.name));
         let (owner, function) = name.rsplit_once('.').unwrap_or(("", &name));
@@ -340,7 +340,7 @@ impl Library {
     }
 }
 
-/// Returns the type that a method belongs to.
+/// Returns the type that a method belongs to, if the path is a method's.
 fn type_of(path: &str) -> Option<&str> {
     path.rsplit("::").nth(1).filter(|segment| segment.starts_with(char::is_uppercase))
 }
@@ -352,11 +352,12 @@ fn operator(path: &str, library: Option<&str>) -> String {
     [library, owner, Some(function)].into_iter().flatten().collect::<Vec<_>>().join(".")
 }
 
-/// Returns whether `glob` matches all of `text`. The worst-case time is proportional to the product of their lengths.
+/// Returns whether `glob` matches all of `text`. In the worst case, this takes time proportional to the product of
+/// their lengths.
 pub(crate) fn matches(glob: &str, text: &str) -> bool {
     let (glob, text) = (glob.as_bytes(), text.as_bytes());
     let (mut g, mut t) = (0, 0);
-    // Where to resume if the text after the last star does not match: the star then matches one more character.
+    // Where to resume, with the star matching one more character, if the text after the last star does not match.
     let mut retry = None;
     while t < text.len() {
         if glob.get(g) == Some(&b'*') {
@@ -422,7 +423,7 @@ mod tests {
             "app::main",
         ];
         for inner in [
-            // Closures, trait methods and inlined functions, in both manglings.
+            // Closures, trait methods and inlined functions, in both mangling schemes.
             "<burn_ndarray::backend::NdArray as burn_backend::backend::ops::tensor::FloatTensorOps<burn_ndarray::backend::NdArray>>::float_sqrt::{closure#0}",
             "burn_ndarray::ops::tensor::<impl burn_backend::FloatTensorOps<burn_ndarray::NdArray<E,I,Q>> for burn_ndarray::NdArray<E,I,Q>>::float_sqrt::{{closure}}",
             "burn_ndarray::ops::base::NdArrayMathOps<E>::sqrt",
@@ -436,7 +437,7 @@ mod tests {
             assert_eq!(Patterns::default().name(stack).as_deref(), Some("burn.sqrt"), "{inner}");
         }
         for (stack, name) in [
-            // The frame of the public function is missing.
+            // The public function's frame is missing.
             (&["burn_ndarray::ops::tensor::float_sqrt", "app::main"][..], "burn.sqrt"),
             (&["burn_ndarray::ops::int_tensor::int_add", "app::main"], "burn.add"),
             (&["burn_ndarray::ops::qtensor::q_reshape", "app::main"], "burn.reshape"),
@@ -465,7 +466,7 @@ mod tests {
                 ],
                 "burn.softmax",
             ),
-            // Functions that the backward pass calls, and a module.
+            // Functions called by the backward pass and by a module.
             (
                 &[
                     "burn_ndarray::ops::tensor::float_div",
@@ -611,8 +612,8 @@ mod tests {
             "no other function is there"
         );
         assert_eq!(name(&[stack[1], "main", "__libc_start_main"]).as_deref(), Some("cudarc.cuMemAllocAsync"));
-        // Functions that the layer calls did not request memory, and a stack without a function outside of the layer
-        // has no name.
+        // Functions called by the layer did not request the memory, so they are skipped. A stack without the layer has
+        // no name.
         assert_eq!(name(&["other::hook", stack[1], stack[5]]).as_deref(), Some("app.main"));
         assert_eq!(name(&["other::hook", stack[5]]), None);
         let own = Patterns::default().with("cudarc::*").name(stack);

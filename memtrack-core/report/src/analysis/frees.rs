@@ -1,33 +1,33 @@
-//! The stacks of blocks of which only the free is in the trace. A free event carries either its own stack or, if stacks
-//! were captured only for allocations (PyTorch's context `alloc`, memtrack's default), the stack of the block's
-//! allocation. A recording states which; for a PyTorch file, it is inferred from blocks whose allocation and free are
-//! both in the trace.
+//! The stacks of blocks for which the trace contains only the free. A free event carries either its own stack or, if
+//! stacks were captured only for allocations (PyTorch's context `alloc`, memtrack's default), the stack of the block's
+//! allocation. A recording states which it is; for a PyTorch file, it is inferred from the blocks whose allocation and
+//! free are both in the trace.
 //!
-//! **How is it inferred for a PyTorch file?** A single block whose free and allocation have different stacks shows that
-//! frees carry their own stacks. If no block does, but frees have the stacks of their allocations for eight different
-//! stacks, frees carry the stacks of allocations.
+//! **How is it inferred for a PyTorch file?** A single block whose free and allocation have different stacks proves
+//! that frees carry their own stacks. If there is no such block, and eight distinct stacks are the same at allocation
+//! and free, frees are taken to carry the stacks of allocations.
 
 use super::lifetimes::Lifetime;
 use memtrack_model::event::{Action, StackId};
 use memtrack_model::snapshot::Snapshot;
 use std::collections::HashSet;
 
-/// The number of different stacks that must be equal at allocation and free before the code concludes that frees carry
-/// the stacks of allocations. With fewer, each line may happen to free its own allocations.
+/// The number of distinct stacks that must be the same at allocation and free before frees are taken to carry the
+/// stacks of allocations. With fewer, each line may just happen to free its own allocations.
 const MIN_EQUAL_STACKS: usize = 8;
 
-/// Which stacks the free events carry.
+/// Whose stacks the free events carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FreeStacks {
     /// The stacks of the frees themselves.
     OfFrees,
     /// The stacks of the blocks' allocations.
     OfAllocations,
-    /// It is unknown which of the two.
+    /// It is unknown whose stacks they are.
     Unknown,
 }
 
-/// The free events of one device, and which stacks they carry.
+/// The free events of one device, and whose stacks they carry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frees<'a> {
     snapshot: &'a Snapshot,
@@ -35,7 +35,7 @@ pub(super) struct Frees<'a> {
 }
 
 impl<'a> Frees<'a> {
-    /// Describes the frees of the device that these lifetimes belong to.
+    /// Determines whose stacks the frees carry on the device that `lifetimes` belong to.
     pub(super) fn of(snapshot: &'a Snapshot, lifetimes: &[Lifetime]) -> Self {
         let carried = match (snapshot.pytorch.is_some(), &snapshot.meta.context[..]) {
             (true, _) => infer_free_stacks(snapshot, lifetimes),
@@ -46,17 +46,17 @@ impl<'a> Frees<'a> {
         Self { snapshot, carried }
     }
 
-    /// Returns the stack of a block's allocation, if the block's free carries it.
+    /// Returns the stack of a block's allocation if the block's free carries it.
     pub(super) fn allocation_stack(&self, lifetime: &Lifetime) -> Option<StackId> {
         self.stack(lifetime).filter(|_| self.carried == FreeStacks::OfAllocations)
     }
 
-    /// Returns the stack that freed a block, if the block's free carries it.
+    /// Returns the stack that freed a block if the block's free carries it.
     pub(super) fn freeing_stack(&self, lifetime: &Lifetime) -> Option<StackId> {
         self.stack(lifetime).filter(|_| self.carried == FreeStacks::OfFrees)
     }
 
-    /// Returns the stack of the free of a block that is older than the trace.
+    /// Returns the stack carried by the free of a block that is older than the trace.
     fn stack(&self, lifetime: &Lifetime) -> Option<StackId> {
         let row = lifetime.to.filter(|&row| lifetime.from.is_none() && is_free(self.snapshot, row))?;
         let stack = self.snapshot.events.stack[row];
@@ -64,8 +64,8 @@ impl<'a> Frees<'a> {
     }
 }
 
-/// Returns whether a lifetime ended with a free event in `row`. Otherwise, another block was allocated at the same
-/// address, and the free was not recorded.
+/// Returns whether a lifetime ended with a free event in `row`. If not, it ended because another block was allocated at
+/// the same address, so the free was not recorded.
 fn is_free(snapshot: &Snapshot, row: usize) -> bool {
     matches!(snapshot.events.action[row], Action::Free | Action::FreeRequested | Action::FreeCompleted)
 }

@@ -1,5 +1,6 @@
-//! The memory that a device holds at the end of a snapshot in PyTorch's form: allocated bytes, bytes lost to rounding,
-//! pending and free bytes. The sums are defined as in PyTorch's own statistics. `summary` and `check` use them.
+//! The memory that a device holds at the end of a snapshot in PyTorch's format: allocated bytes, bytes lost to
+//! rounding, pending bytes and free bytes. The sums are defined as in PyTorch's own statistics. `summary` and `check`
+//! use them.
 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
@@ -7,53 +8,53 @@ use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use memtrack_model::snapshot::pytorch::{Key, PyTorch};
 use std::collections::BTreeMap;
 
-/// Sums over the segments of a device. Fields without another unit are bytes.
+/// Totals over a device's segments. Fields are in bytes unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldMemory {
     /// The number of segments.
     pub segments: u64,
-    /// The number of segments that are parts of expandable segments.
+    /// The number of segments that are part of an expandable segment.
     pub expandable: u64,
-    /// Bytes of all segments.
+    /// Total bytes of all segments.
     pub reserved: u64,
     /// The number of allocated blocks.
     pub blocks: u64,
-    /// Bytes of the allocated blocks.
+    /// Bytes in allocated blocks.
     pub allocated: u64,
-    /// Requested bytes of the allocated blocks that have a requested size. [`Self::requested()`] returns them only if
-    /// all have one.
+    /// Requested bytes of those allocated blocks that have a requested size. [`Self::requested()`] returns this sum
+    /// only if all of them have one.
     pub requested: u64,
     /// The number of allocated blocks without a requested size, as in some older PyTorch files.
     pub unknown_requests: u64,
-    /// The number of pending blocks: freed, but still in use by a stream.
+    /// The number of pending blocks, which have been freed but are still in use by a stream.
     pub pending_blocks: u64,
-    /// Bytes of the pending blocks.
+    /// Bytes in pending blocks.
     pub pending: u64,
-    /// Requested bytes of the pending blocks, as far as they are known.
+    /// Requested bytes of the pending blocks whose requested size is known.
     pub pending_requested: u64,
-    /// Whether some of the allocated blocks are samples, so that the bytes and the number of allocated blocks are
+    /// Whether some of the allocated blocks are samples, which makes the number and bytes of allocated blocks
     /// estimates.
     pub estimated: bool,
-    /// Bytes of free blocks.
+    /// Bytes in free blocks.
     pub inactive: u64,
-    /// Bytes of free blocks that share a segment with other blocks, and so cannot be released. Expandable segments do
-    /// not count.
+    /// Bytes in free blocks that cannot be released because they share a segment with other blocks. Expandable segments
+    /// do not count.
     pub inactive_split: u64,
-    /// The number of such free blocks in split segments.
+    /// The number of free blocks counted in [`Self::inactive_split`].
     pub inactive_split_blocks: u64,
-    /// Bytes of the largest such free block in a split segment.
+    /// The size of the largest free block counted in [`Self::inactive_split`].
     pub largest_inactive_split: u64,
-    /// Bytes of the largest free block.
+    /// The size of the largest free block.
     pub largest_inactive: u64,
     /// The number of segments that are completely free.
     pub free_segments: u64,
-    /// Bytes of the segments that are completely free.
+    /// Total bytes of the segments that are completely free.
     pub free_segment_bytes: u64,
 }
 
 impl HeldMemory {
-    /// Sums up the memory that `device` holds.
+    /// Adds up the memory that `device` holds.
     pub fn of(snapshot: &PytorchSnapshot, device: DeviceId) -> Self {
         let mut held = Self::default();
         let pytorch = snapshot.details();
@@ -66,8 +67,8 @@ impl HeldMemory {
         held
     }
 
-    /// Sums up the memory of each private pool of `device`, with the pool's id, the largest first. Free memory of a
-    /// pool is available only to requests of the same pool.
+    /// Adds up the memory of each private pool of `device`, and returns the totals with the pools' ids, largest first.
+    /// Free memory in a pool is available only to requests from the same pool.
     pub fn of_private_pools(snapshot: &PytorchSnapshot, device: DeviceId) -> Vec<((u64, u64), Self)> {
         let mut pools: BTreeMap<(u64, u64), Self> = BTreeMap::new();
         let pytorch = snapshot.details();
@@ -85,7 +86,7 @@ impl HeldMemory {
         pools
     }
 
-    /// Adds the number of blocks that samples stand for. The bytes in the file already include them.
+    /// Adds the number of unrecorded blocks that the samples stand for. The bytes in the file already include them.
     fn add_sampled_blocks(&mut self, snapshot: &Snapshot, pytorch: &PyTorch, device: DeviceId) {
         if pytorch.samples.is_empty() {
             return;
@@ -106,7 +107,7 @@ impl HeldMemory {
         self.expandable += u64::from(pytorch.segments.number(row, Key::IsExpandable) != 0);
         add(&mut self.reserved, total);
         let blocks = pytorch.segments.rows(row, Key::Blocks);
-        // Pages of expandable segments can be unmapped individually, so PyTorch does not count them as split either.
+        // PyTorch does not count expandable segments as split either, because their pages can be unmapped individually.
         let split = blocks.len() > 1 && pytorch.segments.number(row, Key::IsExpandable) == 0;
         let mut active = false;
         for block in blocks {
@@ -146,23 +147,23 @@ impl HeldMemory {
         }
     }
 
-    /// Returns the bytes of blocks that are allocated or pending.
+    /// Returns the bytes in blocks that are allocated or pending.
     pub fn active(&self) -> u64 {
         self.allocated.saturating_add(self.pending)
     }
 
-    /// Returns the requested bytes of the allocated blocks, if all of them have a requested size.
+    /// Returns the requested bytes of the allocated blocks if all of them have a requested size.
     pub fn requested(&self) -> Option<u64> {
         (self.unknown_requests == 0).then_some(self.requested)
     }
 
-    /// Returns the bytes that rounding added to the requested bytes, if those are known.
+    /// Returns how many bytes rounding added to the requested bytes, if the requested bytes are known.
     pub fn rounding(&self) -> Option<u64> {
         Some(self.allocated.saturating_sub(self.requested()?))
     }
 
-    /// Returns the free bytes in split segments as a share of all reserved bytes, 0 to 1: memory that the allocator can
-    /// neither release nor use for requests larger than the free pieces.
+    /// Returns the free bytes in split segments as a share of all reserved bytes, from 0 to 1. The allocator can
+    /// neither release this memory nor use it for requests larger than the free pieces.
     pub fn fragmentation(&self) -> f64 {
         if self.reserved == 0 { 0.0 } else { self.inactive_split as f64 / self.reserved as f64 }
     }
@@ -170,7 +171,7 @@ impl HeldMemory {
 
 const DEFAULT_POOL: (u64, u64) = (0, 0);
 
-/// Formats a pool's name for reports.
+/// Formats a pool's id as its name in reports.
 pub fn pool_name(pool: (u64, u64)) -> String {
     match pool {
         DEFAULT_POOL => "default pool".to_owned(),
@@ -178,7 +179,7 @@ pub fn pool_name(pool: (u64, u64)) -> String {
     }
 }
 
-/// Adds `bytes` to `sum`, saturating.
+/// Adds `bytes` to `sum`, saturating on overflow.
 fn add(sum: &mut u64, bytes: u64) {
     *sum = sum.saturating_add(bytes);
 }

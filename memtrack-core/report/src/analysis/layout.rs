@@ -1,15 +1,15 @@
-//! How much of stacks and of names reports show as text. C++ function names can fill pages: where they do not fit, the
-//! parameters are omitted first, then the template arguments, and finally the middle of the name.
+//! How much of stacks and names is shown in textual reports. C++ function names can fill pages, so if a name does not
+//! fit, the parameters are omitted first, then the template arguments, and finally the middle of the name.
 
 use memtrack_model::units::shorten_middle;
 
-/// The maximum width of a text, and the number of frames that it shows of a stack.
+/// The maximum width of a report's text, and the number of frames to show per stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Layout {
-    /// The maximum number of characters in a line; `None`: no limit, and names are not shortened.
+    /// The maximum number of characters per line; `None` means no limit, so that names are not shortened.
     pub width: Option<usize>,
-    /// The number of frames to show per stack, not counting frames that only forward a call; 0: all.
+    /// The number of frames to show per stack, not counting frames that only forward a call; 0 means all.
     pub frames: usize,
 }
 
@@ -20,14 +20,14 @@ impl Layout {
         Self::default()
     }
 
-    /// Sets the maximum number of characters in a line; `None`: no limit.
+    /// Sets the maximum number of characters per line; `None` means no limit.
     #[must_use]
     pub fn width(mut self, characters: impl Into<Option<usize>>) -> Self {
         self.width = characters.into();
         self
     }
 
-    /// Sets the number of frames shown of a stack; 0: all.
+    /// Sets the number of frames to show per stack; 0 means all.
     #[must_use]
     pub fn frames(mut self, frames: usize) -> Self {
         self.frames = frames;
@@ -35,31 +35,32 @@ impl Layout {
     }
 }
 
-/// The number of frames shown by default.
+/// The default number of frames to show.
 pub const DEFAULT_FRAMES: usize = 7;
-/// Columns are omitted rather than shortening names below this many characters.
+/// If names would have to be shorter than this many characters, columns are omitted instead.
 pub(super) const LEGIBLE_NAME: usize = 30;
-/// Names are never shortened below this many characters, however narrow the terminal.
+/// Names are never shortened to fewer characters than this, however narrow the terminal is.
 pub(super) const SHORTEST_NAME: usize = 16;
 
 impl Default for Layout {
-    /// Returns the layout without a width limit, and with [`DEFAULT_FRAMES`] frames.
+    /// Returns a layout with no width limit that shows [`DEFAULT_FRAMES`] frames.
     fn default() -> Self {
         Self { width: None, frames: DEFAULT_FRAMES }
     }
 }
 
-/// Creates the layout with this width and the default number of frames.
+/// Creates a layout with the given width and the default number of frames.
 impl From<Option<usize>> for Layout {
     fn from(width: Option<usize>) -> Self {
         Self { width, ..Self::default() }
     }
 }
 
-/// The width from which text is not wrapped: in files, readers expect complete lines.
+/// The width at which text is no longer wrapped. Output this wide may go to a file, whose readers expect complete
+/// lines.
 const PAGE_WIDTH: usize = 120;
 
-/// Wraps a text between words to lines of at most `width` characters, and indents continuation lines. Does nothing if
+/// Wraps a text at spaces into lines of at most `width` characters, indenting continuation lines. Does nothing if
 /// `width` is at least a page.
 pub(super) fn wrapped(text: &str, width: Option<usize>) -> String {
     let Some(width) = width.filter(|&width| width < PAGE_WIDTH) else { return text.to_owned() };
@@ -96,8 +97,8 @@ pub(super) fn fit(function: &str, room: usize) -> String {
     shorten_middle(&elide_brackets(&without_parameters, '<', '>'), room)
 }
 
-/// Replaces the contents of brackets in `name` by an ellipsis: `f<…>` for `f<a, b>`. Brackets that are part of a name
-/// are kept, as in `(anonymous namespace)::f`, `<T as Trait>::f` and `operator()`.
+/// Replaces the contents of brackets in `name` with an ellipsis, so `f<a, b>` becomes `f<…>`. Brackets that are part of
+/// a name are kept, as in `(anonymous namespace)::f`, `<T as Trait>::f` and `operator()`.
 fn elide_brackets(name: &str, open: char, close: char) -> String {
     let mut short = String::with_capacity(name.len());
     let mut rest = name;
@@ -123,8 +124,8 @@ fn elide_brackets(name: &str, open: char, close: char) -> String {
     short + rest
 }
 
-/// Returns the index after the bracket that matches the one at the start of `text`. The `>` of an arrow `->` does not
-/// count.
+/// Returns the index just past the bracket that matches the one at the start of `text`. The `>` of an arrow `->` does
+/// not count as a bracket.
 fn end_of(text: &str, open: char, close: char) -> Option<usize> {
     let (mut depth, mut last) = (0usize, ' ');
     for (at, letter) in text.char_indices() {

@@ -1,12 +1,12 @@
 //! Turns events into lifetimes: for each block, the events at which it was allocated and freed. `peak`, `top` and
-//! `phases` use lifetimes instead of pairing frees with allocations themselves.
+//! `phases` use lifetimes so that they need not pair frees with allocations themselves.
 
 use memtrack_model::event::{Action, DeviceId, ScopeId, StackId, StreamId};
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::{LiveBlock, Snapshot, WeighedBlock};
 use std::collections::HashMap;
 
-/// The lifetime of a block, as far as the snapshot shows it. Rows are rows of the snapshot's event table.
+/// A block's lifetime, as far as the snapshot shows it. Rows are rows of the snapshot's event table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Lifetime {
@@ -16,19 +16,19 @@ pub struct Lifetime {
     pub stack: StackId,
     /// The block's size in bytes.
     pub size_bytes: u64,
-    /// The bytes that the block stands for: its size, or more if it was sampled.
+    /// The number of bytes that the block stands for: its size, or more if it was sampled.
     pub bytes: u64,
     /// The number of blocks that the block stands for: 1, or more if it was sampled.
     pub blocks: f64,
     /// Whether the block was sampled, so that [`Self::bytes`] and [`Self::blocks`] are estimates.
     pub estimated: bool,
-    /// The row of the allocation; none if the block was live before the first event.
+    /// The row of the allocation; `None` if the block was live before the first event.
     pub from: Option<usize>,
-    /// The row of the free; none if the block is live at the end.
+    /// The row of the free; `None` if the block is live at the end.
     pub to: Option<usize>,
-    /// The row in the table of live blocks, if the block is known only from that table.
+    /// The row in the table of live blocks if the block is known only from that table.
     pub block: Option<u32>,
-    /// Whether the allocation is known. Otherwise, only the free was recorded, and scope and stack are `NONE`.
+    /// Whether the allocation is known. If not, only the free was recorded, and the scope and the stack are `NONE`.
     pub known: bool,
 }
 
@@ -75,8 +75,8 @@ impl Lifetime {
         }
     }
 
-    /// Returns the block's category from a memory profile, or as inferred from the operators of a recording
-    /// ([`Snapshot::categories`]); none if it is unknown.
+    /// Returns the block's category, which comes from a memory profile or is inferred from a recording's operators
+    /// ([`Snapshot::categories`]); `None` if it is unknown.
     pub fn category(&self, snapshot: &Snapshot) -> Option<String> {
         let row = self.from.or(self.to)?;
         if let Some(categories) = snapshot.categories.get() {
@@ -90,23 +90,23 @@ impl Lifetime {
         self.block.and_then(|row| snapshot.blocks.get(row as usize))
     }
 
-    /// Returns whether the block is live right after the event in `row`; for `None`, before the first event.
+    /// Returns whether the block is live right after the event in `row` or, if `row` is `None`, before the first event.
     pub fn is_live_after(&self, row: Option<usize>) -> bool {
-        // `None < Some(0)`: a block that was live from the start precedes every row.
+        // `None < Some(0)` holds, so a block that was live from the start precedes every row.
         self.from <= row && self.to.is_none_or(|to| row.is_none_or(|row| row < to))
     }
 }
 
-/// Returns the lifetimes of all blocks of `device`. A lifetime ends when the free is requested. A block that is known
-/// only from its free or from the table of live blocks was live from the start, so that sums are correct even if the
-/// ring dropped events or memory was allocated before recording began. If a trace contains no requests, a lifetime ends
-/// when the free is completed.
+/// Returns the lifetimes of all blocks of `device`. A lifetime ends when the free is requested or, if the trace
+/// contains no requests, when the free completes. A block known only from its free or from the table of live blocks
+/// counts as live from the start, so that sums are correct even if the ring dropped events or memory was allocated
+/// before recording began.
 pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
-    // There may be millions of lifetimes: a vector that grows by doubling would copy all of them, and briefly need
-    // twice the memory.
+    // Reserve the full capacity: there may be millions of lifetimes, and a vector that grows by doubling would copy
+    // them all and briefly need twice the memory.
     let begun = snapshot.events.rows_of(device).filter(|&row| snapshot.events.action[row] == Action::Alloc);
     let mut lifetimes: Vec<Lifetime> = Vec::with_capacity(begun.count() + snapshot.blocks.len());
-    // The indices of the lifetimes of live blocks, by address.
+    // The indices, by address, of the lifetimes that have not ended.
     let mut open: HashMap<u64, usize, foldhash::fast::RandomState> = HashMap::default();
     let has_requests = snapshot
         .events
@@ -116,7 +116,7 @@ pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
         let event = snapshot.events.get(row);
         match event.action {
             Action::Alloc => {
-                // Another block is live at this address: its free was not recorded.
+                // Another block is still live at this address because its free was not recorded.
                 if let Some(before) = open.insert(event.address, lifetimes.len()) {
                     lifetimes[before].to = Some(row);
                 }
@@ -129,7 +129,7 @@ pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
                     lifetimes.push(Lifetime { to: Some(row), known: false, ..before });
                 }
             },
-            // Usually, the free was requested before. Where requests are not recorded, the lifetime ends here.
+            // The free was usually requested earlier. If requests are not recorded, the lifetime ends here.
             Action::FreeCompleted => match open.remove(&event.address) {
                 Some(block) => lifetimes[block].to = Some(row),
                 None if has_requests => {}
@@ -148,8 +148,8 @@ pub fn lifetimes(snapshot: &Snapshot, device: DeviceId) -> Vec<Lifetime> {
     lifetimes
 }
 
-/// Returns the exact bytes and number of blocks allocated on `device` that were not recorded individually; both are 0
-/// for devices that are not sampled. `None` if the recorder did not count, or if older events were dropped.
+/// Returns the exact bytes and number of blocks that were allocated on `device` but not recorded individually; both are
+/// 0 for devices that are not sampled. `None` if the recorder did not count them or if older events were dropped.
 pub fn not_recorded_individually(
     snapshot: &Snapshot,
     device: DeviceId,
@@ -165,7 +165,8 @@ pub fn not_recorded_individually(
     Some((counts.allocated_bytes.saturating_sub(bytes), counts.allocations.saturating_sub(blocks)))
 }
 
-/// Returns whether sums over blocks of `device` are estimates: they include samples, or small blocks may be missing.
+/// Returns whether sums over blocks of `device` are estimates because they include samples or small blocks may be
+/// missing.
 pub fn is_estimate(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> bool {
     lifetimes.iter().any(|one| one.estimated)
         || not_recorded_individually(snapshot, device, lifetimes).is_none_or(|(_, blocks)| blocks > 0)

@@ -1,11 +1,12 @@
-//! Analyses of a [`Snapshot`](memtrack_model::snapshot::Snapshot): the height of the peak ([`peak`]) and the memory
-//! that was live then ([`at_peak`]), its operators and stacks ([`top`], [`attribution`]) and phases ([`phases`]); the
-//! memory that a device holds at the end ([`held`], [`summary`]), its limits ([`check`]), and leaks ([`leaks`]). They
-//! do not depend on where the snapshot comes from.
+//! Analyses of a [`Snapshot`](memtrack_model::snapshot::Snapshot). They cover the height of the peak ([`peak`]) and the
+//! memory that was live then ([`at_peak`]), its operators and stacks ([`top`], [`attribution`]) and its phases
+//! ([`phases`]), as well as the memory that a device holds at the end ([`held`], [`summary`]), limits on it
+//! ([`check`]), and leaks ([`leaks`]). None of them depends on where the snapshot came from.
 //!
-//! **Allocated or requested?** *Allocated* is rounded, as in PyTorch's statistics; *requested* is the sum of the sizes
-//! in a trace. The peak of `summary`, `peak` and `check`, and all of `top`, are requested. On a heap, whose rounding is
-//! unknown, both are the same. Reports that reproduce PyTorch's output keep PyTorch's terms.
+//! **Allocated or requested?** *Allocated* sizes are rounded, as in PyTorch's statistics; *requested* sizes are the
+//! ones in the trace, unrounded. `summary`, `peak` and `check` report the peak in requested bytes, and `top` uses
+//! requested bytes throughout. On a heap the rounding is unknown, so both are the same. Reports that reproduce
+//! PyTorch's output keep PyTorch's terms.
 
 pub mod at_peak;
 pub mod attribution;

@@ -1,4 +1,4 @@
-//! The moment that a report describes: `peak`, `end`, `oom`, or the number of an event.
+//! The moment that a report describes: `peak`, `end`, `oom`, or an event number.
 
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::Snapshot;
@@ -8,13 +8,13 @@ use memtrack_model::snapshot::Snapshot;
 pub enum Moment {
     /// The moment when the most bytes were live.
     Peak,
-    /// The moment when the most bytes were reserved: after the event at that row, or before the first event.
+    /// The moment when the most bytes were reserved: after the event in this row or, if `None`, before the first event.
     Reserved(Option<usize>),
     /// The moment after the last event.
     End,
-    /// The moment when memory last ran out, at this row.
+    /// The moment when memory last ran out, in this row.
     Oom(usize),
-    /// The moment after the event with this number in the device's trace, at that row.
+    /// The moment after the event with this number in the device's trace, which is in this row.
     Event(usize, usize),
 }
 
@@ -25,8 +25,8 @@ impl Moment {
         rows.last().map(Self::Oom)
     }
 
-    /// Returns the moment after event `number` of the device's trace, as PyTorch counts events; `None` if the trace has
-    /// fewer events.
+    /// Returns the moment after event `number` of the device's trace, counting events as PyTorch does; `None` if the
+    /// trace has no event with that number.
     pub fn event(snapshot: &Snapshot, device: DeviceId, number: usize) -> Option<Self> {
         let mut end = 0;
         let mut rows = snapshot.events.rows_of(device);
@@ -37,30 +37,30 @@ impl Moment {
         found.map(|row| Self::Event(number, row))
     }
 
-    /// Returns the number of events in the device's trace, as PyTorch counts them.
+    /// Returns the number of events in the device's trace, counting events as PyTorch does.
     pub fn events(snapshot: &Snapshot, device: DeviceId) -> usize {
         snapshot.events.rows_of(device).map(|row| events_of(snapshot, row)).sum()
     }
 
-    /// Returns the number, within the trace of `device`, of the event in `row`.
+    /// Returns the number of the event in `row` within the trace of `device`.
     pub(super) fn events_before(snapshot: &Snapshot, device: DeviceId, row: usize) -> usize {
         let earlier = snapshot.events.rows_of(device).take_while(|&other| other < row);
         earlier.map(|row| events_of(snapshot, row)).sum()
     }
 
-    /// Returns the row of the last event before the moment; none before the first event. None also for the peak, whose
-    /// row [`Peak`](super::peak::Peak) finds.
+    /// Returns the row of the last event up to this moment, or `None` if the moment is before the first event. Also
+    /// returns `None` for the peak, whose row is found by [`Peak`](super::peak::Peak).
     pub fn row(self) -> Option<usize> {
         match self {
             Self::Peak => None,
             Self::Reserved(row) => row,
-            // A row after all events.
+            // A row past the last event.
             Self::End => Some(usize::MAX),
             Self::Oom(row) | Self::Event(_, row) => Some(row),
         }
     }
 
-    /// Formats the moment.
+    /// Formats the moment for use in a sentence.
     pub fn name(self) -> String {
         match self {
             Self::Peak => "at the peak".into(),
@@ -73,7 +73,7 @@ impl Moment {
 }
 
 /// Returns how many events PyTorch counts for this row: a free that completes immediately counts as two. Reports use
-/// PyTorch's numbers.
+/// PyTorch's event numbers.
 fn events_of(snapshot: &Snapshot, row: usize) -> usize {
     1 + usize::from(snapshot.events.action[row] == Action::Free)
 }

@@ -1,10 +1,11 @@
-//! The recorder's own count of the memory that a heap has allocated and not freed, which is exact even where sums over
+//! The recorder's own count of the memory that was allocated on a heap and not freed. It is exact even if sums over
 //! sampled blocks are estimates. All reports take the heap's memory at the end from [`counted_at_end`]; [`net`] only
-//! provides a lower bound of the retained memory, which `check` compares with its limit.
+//! provides a lower bound on the retained memory, which `check` compares with its limit.
 //!
-//! **When is the count not used?** When it is less than the blocks that were recorded individually: an unknown amount
-//! of memory from before the recording was then freed too, so the estimate is reported. Nor is it assigned to the only
-//! row of a ranking: blocks that were never sampled may belong to other rows.
+//! **When is the count not used?** It is not used if it is less than the blocks that were recorded individually,
+//! because then an unknown amount of memory from before the recording was freed as well; the estimate is reported
+//! instead. Even if a ranking has only one row, the count is not assigned to it, because blocks that were never sampled
+//! may belong to other rows.
 
 use super::estimate::Estimate;
 use super::lifetimes::{Lifetime, is_estimate};
@@ -15,13 +16,13 @@ use memtrack_model::snapshot::Snapshot;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Net {
-    /// Requested bytes; negative when more older memory was freed than new memory was allocated.
+    /// Requested bytes; negative if more older memory was freed than new memory was allocated.
     pub bytes: i64,
-    /// The number of blocks; negative when more older blocks were freed than new blocks were allocated.
+    /// The number of blocks; negative if more older blocks were freed than new blocks were allocated.
     pub blocks: i64,
 }
 
-/// The memory that a sampled heap holds at the end. All reports use it.
+/// The memory that a sampled heap holds at the end, as used by all reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct HeldAtEnd {
@@ -35,9 +36,9 @@ pub struct HeldAtEnd {
     pub blocks_error: Estimate,
 }
 
-/// Returns the recorder's own count of the memory that `device` holds at the end; `lifetimes` are those of the device's
-/// blocks. `None` if sums over blocks are exact, if there is no count, or if the count is less than the recorded
-/// blocks, because older memory, which was never counted, was freed.
+/// Returns the recorder's own count of the memory that `device` holds at the end; `lifetimes` must be the lifetimes of
+/// the device's blocks. Returns `None` if sums over blocks are exact, if there is no count, or if the count is less
+/// than the recorded blocks because older memory, which was never counted, was freed.
 pub fn counted_at_end(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Option<HeldAtEnd> {
     let net = net(snapshot, device).filter(|_| is_estimate(snapshot, device, lifetimes))?;
     let (bytes, blocks) = (u64::try_from(net.bytes).ok()?, u64::try_from(net.blocks).ok()?);

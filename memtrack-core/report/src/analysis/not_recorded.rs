@@ -1,11 +1,11 @@
-//! Reasons why a file lacks events or stacks, with the calls that record them.
+//! Reasons why a file lacks events or stacks, with the calls that would record them.
 
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::{FrameId, Since, Snapshot};
 use memtrack_model::units::counted;
 
-/// Returns the reason why a snapshot has no events, with the call that records them; none if it has any.
+/// Returns the reason why a snapshot has no events, with the call that would record them; `None` if it has events. The
 /// `snapshot` must have been read with its events.
 pub fn recording_was_off(snapshot: &Snapshot) -> Option<String> {
     if !snapshot.events.is_empty() {
@@ -18,7 +18,7 @@ pub fn recording_was_off(snapshot: &Snapshot) -> Option<String> {
                 .to_owned(),
         );
     }
-    // If blocks have stacks, recording was on at some time.
+    // If blocks have stacks, recording must have been on at some point.
     if snapshot.blocks.iter().any(|block| !snapshot.frame_keys(block.stack).is_empty()) {
         return Some(
             "it has no trace: recording was stopped before the snapshot was taken; take it before \
@@ -33,8 +33,8 @@ pub fn recording_was_off(snapshot: &Snapshot) -> Option<String> {
     )
 }
 
-/// Returns the reason why allocations on `device` have no stacks in a PyTorch file, with the option that records them;
-/// none if all allocations have stacks, or if the reason is unknown.
+/// Returns the reason why allocations on `device` have no stacks in a PyTorch file, with the option that would record
+/// them; `None` if all allocations have stacks or the reason is unknown.
 pub fn missing_stacks(snapshot: &Snapshot, device: DeviceId) -> Option<String> {
     if snapshot.seconds_since() == Since::Start {
         return None;
@@ -65,7 +65,7 @@ pub fn missing_stacks(snapshot: &Snapshot, device: DeviceId) -> Option<String> {
     ))
 }
 
-/// Returns whether any frame is a C++ frame, so that C++ stacks were recorded.
+/// Returns whether any frame is a C++ frame, which means that C++ stacks were recorded.
 fn has_native_frames(snapshot: &Snapshot) -> bool {
     (0..snapshot.frames.len()).any(|frame| {
         let frame = FrameId(frame as u32);

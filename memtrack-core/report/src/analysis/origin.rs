@@ -1,27 +1,27 @@
-//! The origin of a block, as far as the trace shows it: the stack of the block's allocation or, for a block that is
-//! older than the trace, the stack that freed it. Flame graphs and exports use it.
+//! A block's origin, as far as the trace shows it: the stack that allocated the block or, if the block is older than
+//! the trace, the stack that freed it. Flame graphs and exports use it.
 
 use super::frees::Frees;
 use super::lifetimes::Lifetime;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::Snapshot;
 
-/// What is known about the origin of a block.
+/// What is known about where a block came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
     /// The block was allocated with this stack.
     Allocated(StackId),
-    /// The block is older than the trace, and was freed with this stack.
+    /// The block is older than the trace and was freed with this stack.
     Freed(StackId),
     /// The block is older than the trace, and the stack that freed it is unknown.
     Older,
-    /// The block was allocated within the trace, but without a stack.
+    /// The block was allocated within the trace but without a stack.
     NoStack,
 }
 
 impl Origin {
     /// Returns the placeholder for the stack of the allocation, `(allocated before the first event)` or `(no stack)`;
-    /// none if that stack is known.
+    /// `None` if that stack is known.
     pub fn stack_placeholder(self) -> Option<&'static str> {
         match self {
             Self::Allocated(_) => None,
@@ -39,7 +39,7 @@ pub struct Origins<'a> {
 }
 
 impl<'a> Origins<'a> {
-    /// Creates the lookup for the device that these lifetimes belong to.
+    /// Creates a lookup for the device that these lifetimes belong to.
     pub fn of(snapshot: &'a Snapshot, lifetimes: &[Lifetime]) -> Self {
         Self { snapshot, frees: Frees::of(snapshot, lifetimes) }
     }

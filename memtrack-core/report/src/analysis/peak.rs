@@ -1,5 +1,5 @@
-//! The height and the time of a device's peak of live bytes. All reports take the peak from [`Peak::of`], and then use
-//! the lifetimes that were live at that moment.
+//! The height and time of a device's peak of live bytes. All reports take the peak from [`Peak::of`] and then use the
+//! lifetimes of the blocks that were live at that moment.
 
 use super::estimate::{Estimate, Precision, Sum};
 use super::lifetimes::{Lifetime, is_estimate};
@@ -11,35 +11,35 @@ use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_model::units::printable;
 use serde::Serialize;
 
-/// The highest sum of live bytes of a device, and the moment when it was first reached.
+/// A device's highest total of live bytes, and the moment when it was first reached.
 ///
-/// For a heap whose small blocks were sampled, the highest of many estimates is unreliable: usually it is the estimate
-/// with the largest error. So the moment is the one at which the recorder's own count was highest, and the number is
-/// this count, which is a lower limit of the peak. In files without such a count, the moment is the one with the
-/// highest lower limit, and the interval allows for the number of moments that were compared.
+/// For a heap whose small blocks were sampled, the highest of many estimates is unreliable, because it is usually the
+/// one with the largest error. So the moment is the one at which the recorder's own count was highest, and the number
+/// is that count, which is a lower bound on the peak. In files without such a count, the moment is the one with the
+/// highest lower bound, and the interval allows for the number of moments that were compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Peak {
-    /// Live bytes at the peak; for a sampled heap, a lower limit.
+    /// Live bytes at the peak; for a sampled heap, a lower bound on them.
     pub bytes: u64,
-    /// The row of the event that reached the peak; none if the level before the first event was never exceeded.
+    /// The row of the event that reached the peak; `None` if the level before the first event was never exceeded.
     pub row: Option<usize>,
-    /// The time of the peak, in ticks of the recorder's clock; none if [`Self::row`] is none, and if the file does not
-    /// contain the time.
+    /// The time of the peak in ticks of the recorder's clock; `None` if [`Self::row`] is `None` or the file does not
+    /// record times.
     pub ticks: Option<u64>,
-    /// The number, in the device's trace, of the event that reached the peak; none if [`Self::row`] is none.
+    /// The event that reached the peak, as its index in the device's trace; `None` if [`Self::row`] is `None`.
     pub event: Option<usize>,
-    /// The time of the peak in seconds, counted from [`Self::since`]; none if [`Self::ticks`] is none.
+    /// The time of the peak in seconds since [`Self::since`]; `None` if [`Self::ticks`] is `None`.
     pub seconds: Option<f64>,
-    /// The origin that the seconds are counted from.
+    /// The origin from which the seconds are counted.
     pub since: Since,
-    /// Whether the number is not exact, because small blocks were sampled.
+    /// Whether the number is inexact because small blocks were sampled.
     pub estimated: bool,
-    /// The error of the number: the interval contains the height of the peak, at whatever moment it was. It has no
-    /// upper limit if the recording is incomplete.
+    /// The error of the number. The interval contains the height of the peak, whenever the peak was. It has no upper
+    /// bound if the recording is incomplete.
     pub error: Estimate,
-    /// Like `error`, but for the recorded part of an incomplete recording: until its end, live bytes never exceeded the
-    /// upper limit.
+    /// Like `error`, but for the recorded part of an incomplete recording: until its end, live bytes never exceeded
+    /// this upper bound.
     pub(in crate::analysis) recorded: Estimate,
 }
 
@@ -48,12 +48,12 @@ pub struct Peak {
 struct Level {
     bytes: f64,
     row: Option<usize>,
-    /// The time, if it is known more precisely than from the row.
+    /// The time, if it is known more precisely than the row tells.
     ticks: Option<u64>,
 }
 
 impl Peak {
-    /// Finds the peak of `device`; `lifetimes` are those of all blocks of the device.
+    /// Finds the peak of `device`; `lifetimes` must be the lifetimes of all of the device's blocks.
     pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
         let estimated = is_estimate(snapshot, device, lifetimes);
         let (reached, error) = match estimated {
@@ -78,13 +78,13 @@ impl Peak {
         }
     }
 
-    /// Returns whether the number is the recorder's count, so that the peak may have been higher.
+    /// Returns whether the number is the recorder's count, which means that the peak may have been higher.
     pub(super) fn is_counted(&self) -> bool {
         self.error.counted
     }
 
-    /// Formats the time of the peak, as the end of a sentence: by time, or by event if the file does not
-    /// contain the time.
+    /// Formats the time of the peak for the end of a sentence: in seconds or, if the file does not record times, as an
+    /// event number.
     pub(super) fn when(&self) -> String {
         let counted = if self.is_counted() { "counted " } else { "" };
         match (self.seconds, self.event) {
@@ -94,12 +94,12 @@ impl Peak {
         }
     }
 
-    /// Formats the peak as one line; `place` is the phase and the operator of the event that reached the peak.
+    /// Formats the peak as a single line; `place` is the phase and operator of the event that reached the peak.
     pub(super) fn format_line(&self, place: Option<&(String, String)>) -> String {
         let what = format!("Peak: {} live", self.error.as_bytes(self.bytes));
         let when = self.when();
         match place.filter(|_| self.event.is_some()) {
-            // A file without scopes has no operator to show here.
+            // Files without scopes have no operator to show here.
             Some((phase, operator)) if !(phase.starts_with('(') && operator.starts_with('(')) => {
                 let (phase, operator) = (phase.trim_matches(['(', ')']), printable(operator));
                 format!("{what}, {when}, in {operator} ({phase})")
@@ -108,7 +108,7 @@ impl Peak {
         }
     }
 
-    /// Returns the peak for JSON; `place` as in [`Self::format_line`].
+    /// Returns the peak for JSON; `place` is the same as for [`Self::format_line`].
     pub(super) fn answer(&self, place: Option<&(String, String)>) -> PeakAnswer {
         let name = |text: &String| NameAnswer::from_text(text).name;
         PeakAnswer {
@@ -123,28 +123,29 @@ impl Peak {
     }
 }
 
-/// The moment when the most bytes of a device were live.
+/// The moment when a device had the most live bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PeakAnswer {
-    /// Live bytes at the peak. If small blocks were sampled, the recorder's count: the peak is not lower.
+    /// Live bytes at the peak. If small blocks were sampled, this is the recorder's own count, and the peak is at least
+    /// this high.
     pub live_bytes: u64,
-    /// The error of the live bytes: the true peak lies within its interval.
+    /// The error of the live bytes; the true peak lies within its interval.
     pub live_bytes_error: Option<ErrorAnswer>,
-    /// The time of the peak; null: before the first event, or the file does not contain the time.
+    /// The time of the peak; null if the peak was before the first event or the file does not record times.
     pub seconds: Option<f64>,
-    /// The origin that the seconds are counted from: `start` of the recording, or `first_event`.
+    /// The origin from which the seconds are counted: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,
     /// The phase of the event that reached the peak.
     pub phase: Option<String>,
     /// The operator of the event that reached the peak.
     pub operator: Option<String>,
-    /// Whether the peak may have been higher, because small blocks were sampled.
+    /// Whether the peak may have been higher than reported because small blocks were sampled.
     pub estimated: bool,
 }
 
-/// Returns the highest level of recorded blocks, up to the event in row `last`.
+/// Returns the highest level that recorded blocks reached up to the event in row `last`.
 fn highest_recorded_level(snapshot: &Snapshot, lifetimes: &[Lifetime], last: usize) -> Level {
     let mut live = 0i128;
     let mut changes = vec![0i128; snapshot.events.len().min(last.saturating_add(1))];
@@ -171,12 +172,12 @@ fn highest_recorded_level(snapshot: &Snapshot, lifetimes: &[Lifetime], last: usi
     Level { bytes: u64::try_from(highest).unwrap_or(u64::MAX) as f64, row, ticks: None }
 }
 
-/// Returns the peak of a heap whose small blocks were sampled, with its error.
+/// Returns the peak of a heap whose small blocks were sampled, along with its error.
 fn sampled_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (Level, Estimate) {
     let rows = || snapshot.events.rows_of(device);
     let last = rows().last();
     let dropped = snapshot.exact_counts(device).map_or(0, |counts| counts.dropped);
-    // Memory from before recording began was live until it was freed. The recorder's count does not include it, but
+    // Memory from before the recording was live until it was freed. The recorder's count does not include it, but
     // subtracts it when it is freed.
     let is_older = |one: &&Lifetime| one.from.is_none() && one.to.is_some() && !one.known;
     let older: u64 = match dropped {
@@ -192,18 +193,18 @@ fn sampled_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -
     });
     let mut reached: Vec<Level> = Vec::new();
     let mut high = 0.0_f64;
-    // The row after which nothing was counted; `Some(None)`: from the beginning.
+    // The row after which nothing was counted; `Some(None)` if nothing was counted from the start.
     let mut unknown_from = Some(None);
     if let (Some(mark), Some([at, since, until])) = (mark, moments) {
         // Before the recorder's first reading, every block was recorded.
         reached.extend(since.map(|since| highest_recorded_level(snapshot, lifetimes, since)));
         high = reached.first().map_or(0.0, |exact| exact.bytes).max(counted(mark.most_bytes));
-        // If the events of the counted moment are missing, it cannot be located in the trace, and only its bytes are
-        // used.
+        // If the events around the counted moment are missing, the moment cannot be located in the trace, so only its
+        // bytes are used.
         let is_gone = at.is_none() && dropped > 0;
         if !is_gone {
             reached.push(Level { bytes: counted(mark.bytes), row: at, ticks: Some(mark.ticks) });
-            // In PyTorch's form, a free has two events, of which the first one counts.
+            // In PyTorch's format, a free is two events, and only the first one counts.
             let is_second = |row: usize| snapshot.events.action[row] == Action::FreeCompleted;
             let is_later = rows().any(|row| Some(row) > until && !is_second(row));
             unknown_from = is_later.then_some(until);
@@ -211,7 +212,7 @@ fn sampled_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -
     }
     let guess = unknown_from.map(|from| highest_certain_level(snapshot, device, lifetimes, from));
     if let Some((guess, error)) = &guess {
-        // The estimate competes with its lower limit.
+        // The estimate competes with its lower bound.
         reached.push(Level { bytes: error.low, ..*guess });
         high = high.max(error.high);
     }
@@ -220,19 +221,19 @@ fn sampled_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -
         reached.push(Level { bytes, row: last, ticks: None });
         high = high.max(bytes);
     }
-    // Of equal levels, the first one.
+    // Among equal levels, the first one wins.
     let none = Level { bytes: 0.0, row: None, ticks: None };
     let best = reached.into_iter().reduce(|best, one| if one.bytes > best.bytes { one } else { best });
     let best = best.unwrap_or(none);
     let certain = mark.map_or(0.0, |mark| counted(mark.bytes)).max(best.bytes);
     match guess {
-        // The best moment was estimated: there is no count for it.
+        // The best moment comes from an estimate, so there is no count for it.
         Some((guess, error)) if error.low == best.bytes && guess.row == best.row => {
             let error =
                 Estimate { high: high.max(error.value), bound: high.max(error.value), ..error }.as_total();
             (Level { bytes: guess.bytes.max(certain), ..guess }, error.at_least(certain))
         }
-        // The count is above the upper limit of the samples, so there is no valid upper limit for the peak.
+        // The count is above the samples' upper bound, so the peak has no valid upper bound.
         Some((_, error)) if error.high < certain && mark.is_none() => {
             (Level { bytes: certain, ..best }, Estimate::between(certain, f64::INFINITY))
         }
@@ -240,8 +241,8 @@ fn sampled_peak(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -
     }
 }
 
-/// Returns the row of the last event before a moment: the last of the `before` events if their number is known, or else
-/// the last event with a time up to `ticks`.
+/// Returns the row of the last event before a moment: the last of the first `before` events if that number is known, or
+/// else the last event whose time is at most `ticks`.
 fn row_before(snapshot: &Snapshot, device: DeviceId, ticks: u64, before: Option<u64>) -> Option<usize> {
     let mut rows = snapshot.events.rows_of(device);
     match before {
@@ -256,8 +257,9 @@ fn row_before(snapshot: &Snapshot, device: DeviceId, ticks: u64, before: Option<
     }
 }
 
-/// Returns the moment after row `from` with the highest lower limit according to the samples, and the estimate of the
-/// peak after that row: its interval contains the true value with 95 % confidence, although many moments are compared.
+/// Returns the moment after row `from` at which the samples give the highest lower bound, and the estimate of the peak
+/// after that row. The estimate's interval contains the true value with 95 % confidence, although many moments are
+/// compared.
 fn highest_certain_level(
     snapshot: &Snapshot,
     device: DeviceId,
@@ -297,7 +299,7 @@ fn highest_certain_level(
             best = (Some(first + at), now);
         }
     }
-    // Compute the sums of the best moment again, without accumulated rounding errors.
+    // Recompute the sums for the best moment, without accumulated rounding errors.
     let (row, mut live, mut bytes) = (best.0, Sum::default(), 0u64);
     for one in lifetimes.iter().filter(|one| one.is_live_after(row)) {
         live.add(one.size_bytes as f64, one.blocks);
@@ -308,8 +310,8 @@ fn highest_certain_level(
     (Level { bytes: bytes as f64, row, ticks: None }, Estimate { high, bound: high, ..error })
 }
 
-/// Tests with programs whose live bytes rise and fall many times, with the real sampler and simulated readings of the
-/// recorder.
+/// Tests with programs whose live bytes rise and fall many times. They use the real sampler and simulate the recorder's
+/// readings.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,14 +326,14 @@ mod tests {
 
     struct Program {
         snapshot: Snapshot,
-        /// The highest number of live bytes.
+        /// The highest number of live bytes reached.
         peak: u64,
-        /// The live bytes of each row before each event of the trace.
+        /// The live bytes of each row just before each event in the trace.
         live: Vec<[u64; ROWS]>,
     }
 
-    /// Simulates a program that allocates and frees blocks of eight kinds in waves. `class` is the class of the
-    /// sampling interval; 0: a fixed mean.
+    /// Simulates a program that allocates and frees eight kinds of blocks in waves. `class` is the class of the
+    /// sampling interval; 0 means a fixed mean.
     fn program(seed: u64, class: u8) -> Program {
         let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut below = move |end: u64| {
@@ -453,7 +455,7 @@ mod tests {
         for seed in 1..=150 {
             let Program { snapshot, live, .. } = program(seed, [0, 4, 5, 6, 7][seed as usize % 5]);
             let found = peak_of(&snapshot);
-            // The bytes that were live right before the sampled block that triggered the recorder's reading.
+            // The bytes that were live just before the sampled block that triggered the recorder's reading.
             let truth = live[found.row.unwrap() + 1];
             let options = TopOptions::new().limit(usize::MAX);
             for row in top(&snapshot, By::Operator, HOST, &options).rows {

@@ -1,5 +1,5 @@
-//! A short report: the memory that each phase requested and held at the peak, and the phase and operator of the peak.
-//! Programs print it after a run; the numbers are those of [`top`](super::top) by phase.
+//! A short report on the memory that each phase requested and held at the peak, and on the phase and operator of the
+//! peak. Programs print it after a run; the numbers are those of [`top`](super::top) by phase.
 
 use super::peak::{Peak, PeakAnswer};
 use super::top::{By, TopOptions, TopReport, TopRow, top_with};
@@ -10,26 +10,26 @@ use memtrack_symbols::Symbolizer;
 use serde::Serialize;
 use std::fmt;
 
-/// Phases and peak of one device.
+/// The phases and the peak of one device.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PhaseReport {
-    /// One row for each phase that allocated memory or had live memory at the peak: forward, backward, optimizer, `(no
-    /// phase)`, and blocks from before the recording.
+    /// One row for each phase that allocated memory or had live memory at the peak: forward, backward, optimizer,
+    /// `(no phase)`, and blocks that are older than the recording.
     pub rows: Vec<TopRow>,
     /// The peak.
     pub peak: Peak,
-    /// The phase and the operator of the event that reached the peak; none if the peak was before the first event.
+    /// The phase and operator of the event that reached the peak; `None` if the peak was before the first event.
     pub peak_place: Option<(String, String)>,
 }
 
-/// Sums up the phases of `device`.
+/// Adds up the memory of each phase on `device`.
 pub fn phases(snapshot: &Snapshot, device: DeviceId) -> PhaseReport {
     let options = TopOptions::new().limit(usize::MAX);
     let symbols = &mut Symbolizer::of(snapshot);
     let TopReport { mut rows, peak, peak_place, .. } =
         top_with(snapshot, symbols, By::Phase, device, &options);
-    // Sorted in the order of a training step, not by size.
+    // Sort in the order of a training step, not by size.
     let order = ["forward", "backward", "optimizer", "(no phase)"];
     rows.sort_by_key(|row| order.iter().position(|&phase| phase == row.name).unwrap_or(order.len()));
     PhaseReport { rows, peak, peak_place }
@@ -55,7 +55,7 @@ impl PhaseReport {
     }
 }
 
-/// The memory that phases requested and held.
+/// The memory that each phase requested and held.
 #[derive(Serialize)]
 struct PhasesAnswer {
     phases: Vec<PhaseAnswer>,

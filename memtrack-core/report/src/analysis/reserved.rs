@@ -1,17 +1,17 @@
-//! Reserved bytes over time. They are computed backward from the segments at the end, so the result is correct even if
-//! older events are missing.
+//! Reserved bytes over time. They are computed backward from the segments at the end, so they are correct even if older
+//! events are missing.
 
 use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
 
-/// The highest number of reserved bytes of a device, and the moment when it was first reached.
+/// A device's highest number of reserved bytes, and the moment when it was first reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReservedPeak {
     /// The reserved bytes at the peak.
     pub bytes: u64,
-    /// The row of the event that reached the peak; none if the peak was before the first event.
+    /// The row of the event that reached the peak; `None` if the peak was before the first event.
     pub row: Option<usize>,
 }
 
@@ -28,8 +28,8 @@ impl ReservedPeak {
     }
 }
 
-/// Returns the reserved bytes of `device` before the first event, and after each event that changed them, with the
-/// event's row.
+/// Returns the reserved bytes of `device` before the first event, followed by the row of each event that changed them
+/// and the bytes reserved after it.
 pub fn reserved_over_time(
     snapshot: &Snapshot,
     device: DeviceId,
@@ -38,13 +38,13 @@ pub fn reserved_over_time(
     (clamped(reserved_at_start(snapshot, device)), after)
 }
 
-/// Returns the bytes reserved before the first event.
+/// Returns the bytes that were reserved before the first event.
 fn reserved_at_start(snapshot: &Snapshot, device: DeviceId) -> i128 {
     let changes: i128 = snapshot.events.rows_of(device).map(|row| reserved_change(snapshot, row)).sum();
     reserved_at_end(snapshot, device) - changes
 }
 
-/// Returns the rows that changed the reserved bytes, and the bytes after each.
+/// Returns the rows that changed the reserved bytes, and the bytes reserved after each of them.
 fn levels(snapshot: &Snapshot, device: DeviceId) -> impl Iterator<Item = (usize, i128)> + '_ {
     let mut held = reserved_at_start(snapshot, device);
     snapshot.events.rows_of(device).filter_map(move |row| {
@@ -54,18 +54,18 @@ fn levels(snapshot: &Snapshot, device: DeviceId) -> impl Iterator<Item = (usize,
     })
 }
 
-/// Returns whether the file contains the memory that a device holds at the end: a PyTorch file without segments
-/// has events, but not the earlier state. memtrack's own files always have the live blocks.
+/// Returns whether the file contains the memory that a device holds at the end. A PyTorch file without segments has
+/// events but not the state that preceded them. memtrack's own files always contain the live blocks.
 pub fn has_held_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return true };
-    // The segments of pinned host memory may also be in the list of device segments.
+    // Segments of pinned host memory may also be listed among the device segments.
     let on_the_host = device == DeviceId::HOST && pytorch.has(Key::HostSegments);
     pytorch.list_only || pytorch.has(Key::Segments) || on_the_host
 }
 
 /// Returns whether the file contains the memory that an allocator reserved for a device. A heap reserves nothing.
-/// PyTorch's memory profiles, and memtrack's snapshots of operator traces, have categories, and their segments only
-/// show where blocks were seen: they come from no segment event, and their sizes were not counted.
+/// PyTorch's memory profiles and memtrack's snapshots of operator traces have categories, and their segments only show
+/// where blocks were seen: they do not come from segment events, and their sizes were not counted.
 pub fn has_reserved_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
     const COUNTED_KEYS: [Key; 3] = [Key::AllocatedSize, Key::ActiveSize, Key::SegmentType];
     if snapshot.is_heap(device) {
@@ -84,19 +84,20 @@ pub fn has_reserved_bytes(snapshot: &Snapshot, device: DeviceId) -> bool {
         || snapshot.events.rows_of(device).any(|row| reserved_change(snapshot, row) != 0)
 }
 
-/// Returns the reserved bytes of `device` right after the event in `row`; for `None`, before the first event.
+/// Returns the reserved bytes of `device` right after the event in `row` or, if `row` is `None`, before the first
+/// event.
 pub fn reserved_after(snapshot: &Snapshot, device: DeviceId, row: Option<usize>) -> u64 {
     let later = snapshot.events.rows_of(device).filter(|&at| row.is_none_or(|row| at > row));
     clamped(reserved_at_end(snapshot, device) - later.map(|at| reserved_change(snapshot, at)).sum::<i128>())
 }
 
-/// Returns the bytes of the segments that `device` holds at the end.
+/// Returns the total bytes of the segments that `device` holds at the end.
 pub(super) fn reserved_at_end(snapshot: &Snapshot, device: DeviceId) -> i128 {
     let of_device = snapshot.segments.iter().filter(|segment| segment.device == device);
     of_device.map(|segment| i128::from(segment.size_bytes)).sum()
 }
 
-/// Returns by how many bytes the event in `row` changed the reserved bytes.
+/// Returns by how many bytes the event in `row` changed the reserved memory.
 pub(super) fn reserved_change(snapshot: &Snapshot, row: usize) -> i128 {
     let size = i128::from(snapshot.events.size_bytes[row]);
     match snapshot.events.action[row] {

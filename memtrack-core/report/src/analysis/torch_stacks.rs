@@ -1,5 +1,5 @@
-//! Infers the operator, the phase and the modules of an allocation without a scope from its PyTorch stack.
-//! `attribution` analyzes each distinct stack once. memtrack-profile infers the purpose of blocks from frames.
+//! Infers the operator, phase and modules of an allocation from its PyTorch stack if it has no scope. `attribution`
+//! analyzes each distinct stack once. memtrack-profile uses the parsed frames to infer what blocks are for.
 //!
 //! | result | inferred from |
 //! |---|---|
@@ -10,14 +10,14 @@
 //! | `forward` | a module, and neither `backward` nor `optimizer` |
 //! | modules | in Python stacks, the line (or the class, if the frame names it) inside each call of a module; in a profiler's stacks, the names of modules |
 //!
-//! If a stack shows both `backward` and `optimizer`, the inner one is the phase, as with scopes. Stacks with only C++
-//! frames show neither the forward phase nor modules.
+//! If a stack shows both `backward` and `optimizer`, the inner one is the phase, as it is with scopes. Stacks that
+//! contain only C++ frames reveal neither the forward phase nor modules.
 
 use super::top::frames::is_python;
 use memtrack_model::paths::{file_name, slashed};
 use memtrack_model::{Frame, Phase};
 
-/// The operator, phase and modules that a stack reveals.
+/// The operator, phase and modules that can be inferred from a stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TorchStack {
     /// The operator.
@@ -38,7 +38,7 @@ impl TorchStack {
     pub fn of(frames: &[Frame]) -> Self {
         let mut stack = Self::default();
         let mut explicit = None;
-        // Whether all operators that the innermost Python frame or autograd node called have been visited.
+        // Whether all operators called by the innermost Python frame or autograd node have been visited.
         let mut called = false;
         let mut inner: Option<ParsedFrame<'_>> = None;
         let profiled = frames.iter().any(|frame| frame.function.starts_with(MODULE_FRAME_PREFIX));
@@ -53,7 +53,7 @@ impl TorchStack {
             if let Some(module) = line.function.strip_prefix(MODULE_FRAME_PREFIX) {
                 stack.modules.push(module.to_owned());
             } else if line.is_module_call() && !profiled {
-                // A module call has two frames, one inside the other.
+                // A module call has two frames, one inside the other, so take the inner frame only once.
                 stack.modules.extend(inner.take().map(|inner| inner.module()));
             } else if line.is_python {
                 inner = Some(line);
@@ -66,16 +66,16 @@ impl TorchStack {
     }
 }
 
-/// A frame, parsed from function, file and line, or from a profiler's `file(line): function`.
+/// A frame parsed from its function, file and line, or from a profiler's `file(line): function`.
 #[derive(Clone, Copy, Debug)]
 pub struct ParsedFrame<'a> {
-    /// The file; empty if it is unknown.
+    /// The file; empty if unknown.
     pub file: &'a str,
     /// The function.
     pub function: &'a str,
     /// The line in the file.
     pub line: Option<u32>,
-    /// Whether it is a Python frame.
+    /// Whether this is a Python frame.
     pub is_python: bool,
 }
 
@@ -93,8 +93,8 @@ impl<'a> ParsedFrame<'a> {
         Self { file, function, line: frame.line, is_python: is_python(frame) }
     }
 
-    /// Returns whether the frame is a Python frame whose file is `path`, or in `path` if that ends in a slash, below
-    /// any folder.
+    /// Returns whether this is a Python frame from the file `path` (or, if `path` ends in a slash, from a file below
+    /// it). Any folders may precede `path`.
     pub fn is_in(&self, path: &str) -> bool {
         let file = slashed(self.file);
         let found = file.match_indices(path).any(|(at, _)| {
@@ -104,18 +104,18 @@ impl<'a> ParsedFrame<'a> {
         self.is_python && found
     }
 
-    /// Returns the function without its class, which newer Python versions include.
+    /// Returns the function name without its class, which newer Python versions include.
     pub fn method(&self) -> &'a str {
         self.function.rsplit('.').next().unwrap_or(self.function)
     }
 
-    /// Returns whether this is the frame that calls a module.
+    /// Returns whether this is a frame in which PyTorch calls a module.
     pub fn is_module_call(&self) -> bool {
         self.is_in("torch/nn/modules/module.py")
             && matches!(self.method(), "_call_impl" | "_wrapped_call_impl")
     }
 
-    /// Returns the name of the module that the frame belongs to: the class, or else the file and line.
+    /// Returns the name of the module that the frame belongs to: its class or, failing that, its file and line.
     fn module(&self) -> String {
         if let Some((class, _)) = self.function.rsplit_once('.')
             && !class.ends_with('>')
@@ -127,7 +127,7 @@ impl<'a> ParsedFrame<'a> {
     }
 }
 
-/// Returns the phase that the frame begins: backward or optimizer.
+/// Returns the phase that this frame starts: backward or optimizer.
 pub fn phase_of(line: &ParsedFrame<'_>) -> Option<Phase> {
     let backward = is_autograd(line.function)
         || (line.is_in("torch/autograd/__init__.py") && matches!(line.method(), "backward" | "grad"))
@@ -170,7 +170,7 @@ pub(super) fn built_in(frame: &Frame) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Analyzes frames that are written as `function` or `function @ file:line`.
+    /// Analyzes frames written as `function` or `function @ file:line`.
     fn read(frames: &[&str]) -> (Option<String>, Option<Phase>, String) {
         let frame = |text: &&str| match text.split_once(" @ ") {
             None => Frame { function: (*text).into(), ..Frame::default() },

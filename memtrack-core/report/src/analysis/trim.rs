@@ -1,12 +1,12 @@
-//! Removes frames without information from stacks: the innermost frames of memtrack, the unwinder, the allocator and
-//! the standard library, and everything inside an allocator that the program provides. `top` groups stacks by the
+//! Removes uninformative frames from stacks: the innermost frames of memtrack, the unwinder, the allocator and the
+//! standard library, as well as everything inside an allocator that the program provides. `top` groups stacks by the
 //! remaining frames.
 
 use memtrack_model::Frame;
 use memtrack_model::paths::slashed;
 use memtrack_symbols::names::plain_path;
 
-/// Crates whose functions only perform an allocation, if they are the innermost frames.
+/// Crates whose functions only perform an allocation if they are the innermost frames.
 const ALLOCATION_CRATES: [&str; 12] = [
     "memtrack_core",
     "memtrack_recorder",
@@ -35,8 +35,8 @@ const ALLOCATION_FUNCTIONS: [&str; 10] = [
     "operator new[]",
 ];
 
-/// Prefixes of PyTorch functions that only perform an allocation: stack capture, the caching allocator, and the
-/// creation of empty tensors.
+/// Prefixes of PyTorch functions that only perform an allocation: those for stack capture, the caching allocator, and
+/// creating empty tensors.
 const PYTORCH_ALLOCATION_PREFIXES: [&str; 6] = [
     "torch::unwind::",
     "torch::CapturedTraceback::",
@@ -46,15 +46,16 @@ const PYTORCH_ALLOCATION_PREFIXES: [&str; 6] = [
     "at::TensorBase at::detail::",
 ];
 
-/// Prefixes of the functions that the compiler puts between `alloc::alloc` and a program's `#[global_allocator]`. Their
-/// names contain the program's crate and their line is that of the `static`, as if the user had written them.
+/// Prefixes of the functions that the compiler inserts between `alloc::alloc` and a program's `#[global_allocator]`.
+/// They look like the user's code, because their names contain the program's crate and their line is that of the
+/// `static`.
 const SHIM_PREFIXES: [&str; 6] =
     ["__rust_alloc", "__rust_dealloc", "__rust_realloc", "__rust_no_alloc_shim", "__rdl_", "__rg_"];
 /// The trait that a program's allocator implements.
 const ALLOCATOR_TRAIT: &str = "core::alloc::global::GlobalAlloc";
 
-/// Returns whether this function is an entry point of the program's own allocator: all frames inside it belong to the
-/// allocator.
+/// Returns whether this function is an entry point of the program's own allocator, in which case all frames inside it
+/// belong to the allocator.
 pub fn is_allocator_entry(function: &str) -> bool {
     let of_trait = function.split_once(ALLOCATOR_TRAIT).is_some_and(|(before, after)| {
         (before.starts_with('<') && before.ends_with(" as ") && after.starts_with(">::"))
@@ -68,7 +69,7 @@ fn is_shim(path: &str) -> bool {
     SHIM_PREFIXES.iter().any(|beginning| name.starts_with(beginning))
 }
 
-/// Returns whether a frame of this function only performs an allocation for its caller.
+/// Returns whether a function only performs an allocation for its caller.
 pub fn is_plumbing(function: &str) -> bool {
     if is_allocator_entry(function) {
         return true;
@@ -76,11 +77,11 @@ pub fn is_plumbing(function: &str) -> bool {
     if PYTORCH_ALLOCATION_PREFIXES.iter().any(|beginning| function.starts_with(beginning)) {
         return true;
     }
-    // A trait method for a primitive type, such as `<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem`,
+    // A trait method on a primitive type, such as `<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem`,
     // belongs to the trait's crate.
     let of_trait = function.strip_prefix('<').and_then(|rest| rest.split_once(" as "));
     let of_trait = of_trait.filter(|(own, _)| !own.contains("::")).map(|(_, of_trait)| of_trait);
-    // The first segment suffices, so types in the path, such as `<impl [T]>`, do not matter.
+    // The first segment is enough, so types in the path, such as `<impl [T]>`, do not matter.
     let raw = of_trait.unwrap_or(function);
     if raw.split_once("::").is_some_and(|(first, _)| ALLOCATION_CRATES.contains(&first)) {
         return true;
@@ -95,8 +96,8 @@ pub fn is_plumbing(function: &str) -> bool {
     }
 }
 
-/// Prefixes of functions that only forward a call, anywhere in a stack: PyTorch's dispatcher, and functions of its
-/// autograd engine and its generated code.
+/// Prefixes of functions that only forward a call, wherever they are in a stack: PyTorch's dispatcher, and functions
+/// from its autograd engine and generated code.
 const FORWARDING_PREFIXES: [&str; 14] = [
     "c10::impl::",
     "c10::Dispatcher::",
@@ -113,7 +114,7 @@ const FORWARDING_PREFIXES: [&str; 14] = [
     "_object* torch::autograd::TypeError_to_NotImplemented_",
     "std::",
 ];
-/// Prefixes of C functions that only forward a call: functions of the Python interpreter, and program startup.
+/// Prefixes of C functions that only forward a call: the Python interpreter's own functions, and program startup.
 const FORWARDING_C_PREFIXES: [&str; 9] =
     ["_Py", "Py", "pymain_", "pyrun_", "method_vectorcall", "cfunction_", "slot_", "__libc_", "pthread_"];
 /// Full names of functions that only forward a call.
@@ -131,7 +132,7 @@ const FORWARDING_FUNCTIONS: [&str; 11] = [
     "[unknown]",
 ];
 
-/// Files and functions of PyTorch's Python code that only forward a call.
+/// Files and functions in PyTorch's Python code that only forward a call.
 const FORWARDING_PYTHON_FUNCTIONS: [(&str, &str); 4] = [
     ("torch/nn/modules/module.py", "_call_impl"),
     ("torch/nn/modules/module.py", "_wrapped_call_impl"),
@@ -139,7 +140,7 @@ const FORWARDING_PYTHON_FUNCTIONS: [(&str, &str); 4] = [
     ("torch/utils/_contextlib.py", "decorate_context"),
 ];
 
-/// Returns whether a frame only forwards a call, so that it contains no information for a reader.
+/// Returns whether a frame only forwards a call and so tells a reader nothing.
 pub fn is_internal(frame: &Frame) -> bool {
     let function = frame.function.as_str();
     if let Some(file) = frame.file.as_deref().filter(|file| file.ends_with(".py")) {
@@ -155,8 +156,8 @@ pub fn is_internal(frame: &Frame) -> bool {
         || is_plumbing(function)
 }
 
-/// Returns the frames from the first one that does more than perform an allocation; all frames if there is no such
-/// frame.
+/// Returns the frames starting at the first one that does more than perform an allocation, or all frames if there is
+/// none.
 pub fn informative_frames(frames: &[Frame]) -> &[Frame] {
     let entered = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
     let outside = entered.map_or(0, |entry| entry + 1);

@@ -1,4 +1,4 @@
-//! The comparison of a file's peaks with those of a base file, within a tolerance. `memtrack check --against` uses it.
+//! Compares a file's peaks with those of a base file, within a tolerance. `memtrack check --against` uses it.
 
 use super::json::BytesChangeAnswer;
 use super::{DeviceDiff, Diff};
@@ -7,7 +7,7 @@ use crate::analysis::check::Verdict;
 use memtrack_model::answer::DeviceAnswer;
 use serde::Serialize;
 
-/// The growth of one device's peak, and the verdict.
+/// The growth of one device's peak, and the verdict on it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Growth {
@@ -15,14 +15,14 @@ pub struct Growth {
     pub device_name: String,
     /// The device's peak in both files.
     pub bytes: Change,
-    /// Whether the peak grew by more than the tolerance. For estimates, the whole confidence interval has to lie on one
-    /// side of the tolerance.
+    /// Whether the peak grew by more than the tolerance. For estimates, the verdict is certain only if the whole
+    /// confidence interval lies on one side of the tolerance.
     pub verdict: Verdict,
-    /// The groups that made the peak grow, as text; empty where none did.
+    /// The groups that made the peak grow, as text; empty if there are none.
     pub reasons: String,
 }
 
-/// The growth of all devices.
+/// The peak growth of all devices.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PeakComparison {
@@ -33,7 +33,7 @@ pub struct PeakComparison {
 }
 
 impl PeakComparison {
-    /// Judges the changes; a device that the earlier file does not have counts as 0 there.
+    /// Judges the changes. A device that is not in the earlier file counts as having had 0 bytes there.
     pub fn of(diff: &Diff, tolerance: f64) -> Self {
         let grown = |device: &DeviceDiff| {
             let grew: Vec<_> = device.rows.iter().filter(|row| row.bytes.by() > 0).cloned().collect();
@@ -58,7 +58,7 @@ impl PeakComparison {
         Self { tolerance, devices }
     }
 
-    /// Returns sentences about the devices with that verdict.
+    /// Returns a sentence about each device with the given verdict.
     pub fn lines(&self, verdict: Verdict) -> Vec<String> {
         self.devices
             .iter()
@@ -67,15 +67,15 @@ impl PeakComparison {
             .collect()
     }
 
-    /// Formats the devices within the tolerance.
+    /// Formats each device's peak growth relative to the base.
     pub fn to_text(&self) -> String {
         let device = |growth: &Growth| format!("peak of {} {}", growth.device_name, growth.bytes.as_bytes());
         let devices: Vec<String> = self.devices.iter().map(device).collect();
         format!("{} against the base", devices.join(", "))
     }
 
-    /// Formats `peak of device 0 grew by 3.00 GiB (25.0 %, from 12.0 GiB to 15.0 GiB; tolerance 5.0 %): softmax … +3.00
-    /// GiB`.
+    /// Formats a sentence such as `peak of device 0 grew by 3.00 GiB (+25.0 %, 12.0 GiB → 15.0 GiB; tolerance 5 %):
+    /// softmax … +3.00 GiB`.
     fn line(&self, growth: &Growth) -> String {
         let Change { before, after } = &growth.bytes;
         let by = growth.bytes.as_bytes();
@@ -113,7 +113,7 @@ impl PeakComparison {
     }
 }
 
-/// A file's peaks compared with another file's.
+/// A file's peaks compared with those of another file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -124,7 +124,7 @@ pub struct AgainstAnswer {
     pub devices: Vec<GrowthAnswer>,
     /// A line for each device whose peak grew by more than the tolerance.
     pub exceeded: Vec<String>,
-    /// A line for each device whose verdict is uncertain because of the errors of estimates.
+    /// A line for each device whose verdict is uncertain because of estimation errors.
     pub cannot_tell: Vec<String>,
 }
 
@@ -137,7 +137,7 @@ pub struct GrowthAnswer {
     pub device: DeviceAnswer,
     /// The result of comparing the growth with the tolerance.
     pub verdict: Verdict,
-    /// The highest peak within the tolerance.
+    /// The highest peak that is still within the tolerance.
     pub limit_bytes: u64,
     /// The groups that made the peak grow, as text.
     pub reasons: Option<String>,
@@ -146,19 +146,19 @@ pub struct GrowthAnswer {
     pub bytes: BytesChangeAnswer,
 }
 
-/// Returns the highest number of bytes within the tolerance of `before` bytes.
+/// Returns the highest number of bytes that is still within the tolerance of `before`.
 fn limit(before: f64, tolerance: f64) -> f64 {
     before * (1.0 + tolerance)
 }
 
-/// Compares a change with the tolerance. For estimates, the error of both numbers counts.
+/// Compares a change with the tolerance. For estimates, the errors of both numbers count.
 fn verdict(bytes: &Change, tolerance: f64) -> Verdict {
     let Change { before, after } = bytes;
     if bytes.is_exact() {
         let above = after.value as f64 > limit(before.value as f64, tolerance) && after.value > before.value;
         return if above { Verdict::Exceeded } else { Verdict::Within };
     }
-    // The earlier number plus the tolerance has the same relative error as the earlier number.
+    // The allowed number, which is the earlier one plus the tolerance, has the same relative error as the earlier one.
     let mut allowed = before.error;
     for number in [&mut allowed.value, &mut allowed.standard_error, &mut allowed.low, &mut allowed.high] {
         *number = limit(*number, tolerance);

@@ -1,9 +1,10 @@
-//! The changes between two files: the groups of allocations that grew, shrank, are new or are gone. `memtrack
-//! diff` prints them, and `memtrack check --against` judges them.
+//! The changes between two files: the groups of allocations that grew, shrank, appeared or disappeared. `memtrack diff`
+//! prints them, and `memtrack check --against` judges them.
 //!
-//! A diff is two rankings ([`top`](super::top)) whose groups are matched. Each file is reduced to its groups ([`Side`]),
-//! so that only one of them has to be in memory at a time. `sides` does that, `names` and `places` decide which groups
-//! are the same, `pairs` matches them, `kind` classifies the change of each.
+//! A diff is two rankings ([`top`](super::top)) whose groups are matched with each other. Each file is reduced to its
+//! groups ([`Side`]), so only one of the files has to be in memory at a time. `sides` does that, `names` and
+//! `moved_lines` decide which groups are the same, `pairs` matches them, and `kind` classifies how each of them
+//! changed.
 
 mod against;
 mod flame;
@@ -29,11 +30,11 @@ use super::ownership::Rules;
 use super::top::StackLine;
 use memtrack_model::snapshot::Snapshot;
 
-/// The key of the groups of a diff.
+/// The key by which a diff groups allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DiffBy {
-    /// The innermost line in the user's code, or of a framework where there is none ([`ownership`](super::ownership)).
+    /// The innermost line in the user's code or, if there is none, in a framework ([`ownership`](super::ownership)).
     Line,
     /// Operators by full name.
     Operator,
@@ -64,7 +65,7 @@ impl DiffBy {
         }
     }
 
-    /// Returns a description of the groups in a few words.
+    /// Describes the groups in a few words.
     pub const fn about(self) -> &'static str {
         match self {
             Self::Line => "Lines of your own code",
@@ -76,7 +77,7 @@ impl DiffBy {
         }
     }
 
-    /// Returns the default for a snapshot: lines where stacks were recorded, else operators.
+    /// Returns the default grouping for a snapshot: by line if stacks were recorded, and by operator otherwise.
     pub fn default_for(snapshot: &Snapshot) -> Self {
         let has_stacks = snapshot.events.stack.iter().any(|stack| !stack.is_none())
             || snapshot.blocks.iter().any(|block| !block.stack.is_none());
@@ -84,11 +85,11 @@ impl DiffBy {
     }
 }
 
-/// The blocks of each file that are compared.
+/// The blocks in each file that are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DiffAt {
-    /// Blocks that were live at the moment with the most live bytes.
+    /// Blocks that were live when the most bytes were live.
     #[default]
     Peak,
     /// Blocks that were live after the last event.
@@ -110,7 +111,7 @@ impl DiffAt {
         }
     }
 
-    /// Returns a description of those blocks in a few words.
+    /// Describes the compared blocks in a few words.
     pub const fn about(self) -> &'static str {
         match self {
             Self::Peak => "What was live at the peak",
@@ -119,7 +120,7 @@ impl DiffAt {
         }
     }
 
-    /// Returns the noun for the compared bytes in a sentence.
+    /// Returns the term for the compared bytes in a sentence.
     const fn noun(self) -> &'static str {
         match self {
             Self::Peak => "peak",
@@ -129,29 +130,29 @@ impl DiffAt {
     }
 }
 
-/// One group of allocations in both files.
+/// A group of allocations as it appears in both files.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DiffRow {
-    /// The group's name: the operator, module path, phase or category, as `layers.*.attn` where layers of one
-    /// kind are one group; for a line or a stack, the function.
+    /// The group's name: its operator, module path, phase or category. Layers of one kind form a single group, as in
+    /// `layers.*.attn`. For a line or a stack, the name is that of the function.
     pub name: String,
-    /// The functions, innermost first, as in the later file, or as in the earlier file if the group is gone. A group by
-    /// line has one function; groups by other keys than line and stack have none.
+    /// The functions, innermost first, as in the later file or, if the group is gone, as in the earlier file. A group
+    /// by line has a single function; groups by keys other than line and stack have none.
     pub stack: Vec<StackLine>,
-    /// The line number of the innermost function in the earlier file, if it differs.
+    /// The line number of the innermost function in the earlier file, if it is different there.
     pub line_before: Option<u32>,
     /// Requested bytes.
     pub bytes: Change,
     /// Blocks.
     pub blocks: Change,
-    /// The numbers of groups in the earlier and in the later file that are merged into this one because they differ only
-    /// in an index, an address or a line that cannot be matched.
+    /// How many groups of the earlier and of the later file were merged into this one because they differ only in an
+    /// index, an address or a line that cannot be matched.
     pub members: [u64; 2],
 }
 
 impl DiffRow {
-    /// Returns the kind of the group's change.
+    /// Returns how the group changed.
     pub fn kind(&self) -> Kind {
         match (self.bytes.kind(), self.blocks.kind()) {
             (Kind::Same, Kind::New | Kind::Gone) if self.bytes.is_exact() => Kind::Same,
@@ -167,23 +168,23 @@ impl DiffRow {
 pub struct DeviceDiff {
     /// The device's ordinal in reports of the later file.
     pub device: u16,
-    /// The device's name: `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name, which is `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
     /// Whether the device is the host heap.
     pub is_host: bool,
     /// Whether the device is pinned host memory.
     pub is_pinned: bool,
-    /// The total of requested bytes.
+    /// The total number of requested bytes.
     pub bytes: Change,
     /// The total number of blocks.
     pub blocks: Change,
-    /// The groups that differ, those with the largest change first, up to the requested limit.
+    /// The groups that differ, with the largest changes first, up to the requested limit.
     pub rows: Vec<DiffRow>,
     /// The number of groups that differ.
     pub rows_in_all: usize,
-    /// The growth of the groups that are not in [`Self::rows`] minus their shrinkage, in bytes.
+    /// The net growth, in bytes, of the groups that are not in [`Self::rows`].
     pub left_out_bytes: i128,
-    /// The number of groups with the same bytes and blocks in both files.
+    /// The number of groups that have the same bytes and blocks in both files.
     pub unchanged: usize,
     /// The number of groups that differ by less than the error of their estimates.
     pub within_error: usize,
@@ -193,27 +194,27 @@ pub struct DeviceDiff {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Diff {
-    /// The key of the groups.
+    /// The key by which allocations are grouped.
     pub by: DiffBy,
     /// The blocks that are compared.
     pub at: DiffAt,
-    /// The devices that both files have.
+    /// The devices that are in both files.
     pub devices: Vec<DeviceDiff>,
-    /// The devices that only the earlier file has, and those that only the later file has: their names and bytes.
+    /// The names and bytes of the devices that only the earlier file has, and of those that only the later file has.
     pub unmatched: [Vec<(String, Amount)>; 2],
     /// Caveats about the comparison, as sentences.
     pub notes: Vec<String>,
-    /// The rules that define which lines are in the user's code.
+    /// The rules that decide which lines are in the user's code.
     rules: Rules,
 }
 
 impl Diff {
-    /// Compares two files that were reduced to the same groups, and keeps at most `limit` groups of each device.
+    /// Compares two files that were reduced to the same kind of groups, keeping at most `limit` groups per device.
     pub fn of(before: &Side, after: &Side, limit: usize) -> Self {
         pairs::pair(before, after, limit)
     }
 
-    /// Returns whether a device has bytes or groups that differ by more than the error of the numbers.
+    /// Returns whether any device has bytes or groups that differ by more than the error of the numbers.
     pub fn is_different(&self) -> bool {
         let differs = |device: &DeviceDiff| device.rows_in_all > 0 || device.bytes.kind() != Kind::Same;
         self.devices.iter().any(differs) || self.unmatched.iter().any(|devices| !devices.is_empty())
