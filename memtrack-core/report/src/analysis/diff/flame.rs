@@ -1,4 +1,4 @@
-//! A diff by stack as folded lines with two numbers, for flame graphs of growth and shrinkage.
+//! A diff by stack as folded lines with two numbers each, for flame graphs that show growth and shrinkage.
 
 use super::{Diff, DiffRow};
 #[cfg(feature = "plot")]
@@ -23,12 +23,12 @@ use std::collections::BTreeMap;
 #[cfg(feature = "plot")]
 use std::io::{self, Write};
 
-/// The meaning of the colours.
+/// The legend that explains the colours.
 #[cfg(feature = "plot")]
 const LEGEND: &str = "Red: grew. Blue: shrank or gone. Only differences are drawn, as wide as in the later \
                       file; gone ones as wide as before.";
 
-/// The maximum number of characters of a title that fit above a picture.
+/// The maximum number of title characters that fit above a picture.
 #[cfg(feature = "plot")]
 const MOST_TITLE_CHARS: usize = 105;
 
@@ -44,8 +44,8 @@ const MOST_BITS: u32 = 60;
 type FoldedStacks = BTreeMap<String, [u64; 2]>;
 
 impl Diff {
-    /// Returns `device;function;… before after`, a line for each stack, sorted, as tools for differential flame graphs
-    /// read them. The diff must be by stack; exactly the groups that differ are included.
+    /// Returns a sorted line `device;function;… before after` for each stack, in the format that tools for differential
+    /// flame graphs read. The diff must be by stack; only the groups that differ are included.
     pub fn folded(&self) -> Vec<String> {
         let mut folded = FoldedStacks::new();
         for device in &self.devices {
@@ -56,15 +56,16 @@ impl Diff {
         lines(&folded)
     }
 
-    /// Returns the tree of a picture, with at most this many rectangles. It contains the informative functions, and for
-    /// a Python program only its Python lines, as rankings fold stacks. A stack is as wide as its bytes in the later
-    /// file; a stack that is missing there is below a separate frame, as wide as its bytes in the earlier file.
+    /// Returns the tree for a picture with at most `rectangles` rectangles. As in rankings, which fold stacks the same
+    /// way, it contains only the informative functions, and for a Python program only its Python lines. A stack is as
+    /// wide as its bytes in the later file. Stacks that are missing there are below a separate frame and as wide as
+    /// their bytes in the earlier file.
     #[cfg(feature = "plot")]
     fn picture_tree(&self, rectangles: usize) -> Tree {
         let rows = self.devices.iter().flat_map(|device| &device.rows);
         let all: u128 =
             rows.map(|row| u128::from(row.bytes.before.value) + u128::from(row.bytes.after.value)).sum();
-        // A file from elsewhere may contain any numbers, but those of the picture must not overflow.
+        // A file from another source may contain arbitrary numbers, but those in the picture must not overflow.
         let shift = (128 - all.leading_zeros()).saturating_sub(MOST_BITS).min(63);
         let mut owners = Owners::new(&self.rules);
         // Stacks that look the same are merged, even if one of them is missing in the later file.
@@ -86,7 +87,7 @@ impl Diff {
             };
             let mut node = tree.child(Tree::ROOT, &root, Colour::Device);
             for name in stack {
-                // Recursive calls, and calls between functions of the same name, are merged.
+                // Merge recursive calls and calls between functions with the same name.
                 if tree.label(node) != name {
                     node = tree.child(node, &name, Colour::Mine);
                 }
@@ -103,11 +104,11 @@ impl Diff {
     }
 }
 
-/// The name of a function in a picture.
+/// A function's name in a picture.
 #[cfg(feature = "plot")]
 type Name = String;
 
-/// Returns the functions of a row that a picture shows, outermost first.
+/// Returns the functions of a row that appear in a picture, outermost first.
 #[cfg(feature = "plot")]
 fn shown_functions(row: &DiffRow, owners: &mut Owners<'_>) -> Vec<Name> {
     if row.stack.is_empty() {
@@ -115,10 +116,10 @@ fn shown_functions(row: &DiffRow, owners: &mut Owners<'_>) -> Vec<Name> {
     }
     let owners = owners.owners_of(row.stack.iter().map(|line| &line.frame));
     let frames = || row.stack.iter().map(|line| &line.frame).zip(&owners);
-    // The stack was folded into the row regardless of the C++ frames below its Python lines.
+    // The stack was folded into the row without regard to the C++ frames below its Python lines.
     let of_python = frames().any(|(frame, _)| is_python(frame));
     let rest = || frames().filter(|(frame, _)| !of_python || is_python(frame));
-    // A stack that contains only noise is shown unchanged.
+    // A stack that contains nothing but noise is shown as it is.
     let is_uninformative = rest().all(|(_, owner)| *owner == Owner::Noise);
     let shown = rest().filter(|(_, owner)| is_uninformative || **owner != Owner::Noise);
     let mut names: Vec<Name> = shown.map(|(frame, _)| short(frame)).collect();
@@ -126,11 +127,11 @@ fn shown_functions(row: &DiffRow, owners: &mut Owners<'_>) -> Vec<Name> {
     names
 }
 
-/// Draws `stacks`, a diff by stack, as a self-contained SVG image with at most [`MAX_RECTANGLES`] rectangles. The title is
-/// the summary of `answer`, the diff of the same two files in the user's grouping. Equal diffs yield equal images.
+/// Draws `stacks`, a diff by stack, as a self-contained SVG image with at most [`MAX_RECTANGLES`] rectangles. The title
+/// is the summary of `answer`, the diff of the same two files in the user's grouping. Equal diffs yield equal images.
 ///
 /// # Errors
-/// Fails when `out` cannot be written.
+/// Returns an error if `out` cannot be written to.
 #[cfg(feature = "plot")]
 pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Result<()> {
     let mut options = Options::default();
@@ -144,11 +145,11 @@ pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Re
     options.name_type = "Frame:".to_owned();
     options.deterministic = true;
     options.bgcolors = Some(BackgroundColor::Flat(Color { r: 250, g: 250, b: 250 }));
-    // The beginnings of names distinguish them: the file and the line.
+    // Names are told apart by how they start, which is with the file and line.
     options.text_truncate_direction = TextTruncateDirection::Right;
-    // The tree contains only the rectangles to draw.
+    // The tree contains only rectangles that should be drawn.
     options.min_width = 0.0;
-    // One frame contains all others.
+    // Leave room for the one frame that contains all others.
     let tree = stacks.picture_tree(MAX_RECTANGLES - 1);
     let mut palette = PaletteMap::default();
     // The frame that contains all others has no name.
@@ -156,7 +157,7 @@ pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Re
     palette.insert("all", UNCHANGED);
     let most = tree.nodes[1..].iter().map(|node| growth(node).unsigned_abs()).max().unwrap_or(0);
     for node in &tree.nodes[1..] {
-        // Names end with the change, so that functions with equal names have equal colours.
+        // Names end with the change, so functions with equal names have equal colours.
         palette.insert(escaped_label(&node.label), colour(growth(node), most));
     }
     options.palette_map = Some(&mut palette);
@@ -167,17 +168,18 @@ pub fn flame_graph(stacks: &Diff, answer: &Diff, out: &mut impl Write) -> io::Re
     from_lines(&mut options, lines.iter().map(String::as_str), out).map_err(io::Error::other)
 }
 
-/// Returns the growth of a function, including everything that it called.
+/// Returns how much a function grew, including everything that it called.
 #[cfg(feature = "plot")]
 fn growth(node: &Node) -> i128 {
     i128::from(node.bytes) - i128::from(node.before[1])
 }
 
-/// Returns red for growth and blue for shrinkage, stronger for a larger share of the largest change.
+/// Returns a shade of red for growth or of blue for shrinkage, stronger the larger the change is relative to the
+/// largest.
 #[cfg(feature = "plot")]
 fn colour(by: i128, most: u128) -> Color {
     let share = by.unsigned_abs() as f64 / most.max(1) as f64;
-    // The smallest change must still differ visibly from none.
+    // Even the smallest change must look different from no change.
     let pale = (215.0 - 105.0 * share.sqrt()) as u8;
     match by.signum() {
         1 => Color { r: 255, g: pale, b: pale },

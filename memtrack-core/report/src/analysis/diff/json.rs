@@ -1,4 +1,4 @@
-//! A diff as JSON: bytes and blocks as integers, differences with their sign.
+//! A diff as JSON, with bytes and blocks as integers and with signed differences.
 
 use super::{DeviceDiff, Diff, DiffRow, Kind};
 use crate::analysis::change::{Amount, Change};
@@ -11,25 +11,25 @@ use serde_json::Value;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DiffAnswer {
-    /// The key of the groups, as with `--by`.
+    /// The key by which allocations are grouped, as for `--by`.
     pub by: &'static str,
-    /// The blocks that are compared, as with `--at`.
+    /// The blocks that are compared, as for `--at`.
     pub at: &'static str,
     /// Whether anything differs by more than the error of the numbers.
     pub different: bool,
     /// The changes, as sentences.
     pub answer: Vec<String>,
-    /// The devices that both files have.
+    /// The devices that are in both files.
     pub devices: Vec<DeviceDiffAnswer>,
-    /// The devices that only the earlier file has.
+    /// The devices that are only in the earlier file.
     pub only_before: Vec<AloneAnswer>,
-    /// The devices that only the later file has.
+    /// The devices that are only in the later file.
     pub only_after: Vec<AloneAnswer>,
     /// Caveats about the comparison, as sentences.
     pub notes: Vec<String>,
 }
 
-/// Requested bytes in both files.
+/// Requested bytes in the two files.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -48,7 +48,7 @@ pub struct BytesChangeAnswer {
     pub change_requested_bytes_error: Option<ErrorAnswer>,
 }
 
-/// Blocks in both files.
+/// Numbers of blocks in the two files.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -80,7 +80,7 @@ pub struct DeviceDiffAnswer {
     /// The number of the device's blocks.
     #[serde(flatten)]
     pub blocks: CountChangeAnswer,
-    /// The groups that differ, those with the largest change first.
+    /// The groups that differ, with the largest changes first.
     pub rows: Vec<DiffRowAnswer>,
     /// The number of groups that differ.
     pub rows_in_all: usize,
@@ -90,15 +90,15 @@ pub struct DeviceDiffAnswer {
     pub within_error: usize,
 }
 
-/// The change of one group.
+/// The change in one group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DiffRowAnswer {
-    /// The group: the operator, module path, phase or category; for a line or a stack, the function.
+    /// The group: its operator, module path, phase or category; for a line or a stack, the function.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// The kind of change.
+    /// How the group changed.
     pub change: Kind,
     /// The group's bytes.
     #[serde(flatten)]
@@ -106,18 +106,19 @@ pub struct DiffRowAnswer {
     /// The group's blocks.
     #[serde(flatten)]
     pub blocks: CountChangeAnswer,
-    /// The number of groups of the earlier file that are merged into this one: they differ only in an index, an address
-    /// or a line.
+    /// The number of groups in the earlier file that were merged into this one because they differ only in an index, an
+    /// address or a line.
     pub before_members: u64,
-    /// The number of groups of the later file that are merged into this one.
+    /// The number of groups in the later file that were merged into this one.
     pub after_members: u64,
-    /// The functions, innermost first, as in the later file; for a line, a single function; null for other groups.
+    /// The functions, innermost first, as in the later file; a single function if groups are lines, and null if they
+    /// are neither lines nor stacks.
     pub stack: Option<Vec<FrameAnswer>>,
-    /// The innermost function's line in the earlier file, if it differs.
+    /// The innermost function's line in the earlier file, if it is different there.
     pub line_before: Option<u32>,
 }
 
-/// A device that only one file has.
+/// A device that is only in one of the files.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -131,7 +132,7 @@ pub struct AloneAnswer {
 }
 
 impl Change {
-    /// Returns the change as bytes for JSON.
+    /// Returns the change in bytes for JSON.
     pub(in crate::analysis) fn bytes_answer(&self) -> BytesChangeAnswer {
         BytesChangeAnswer {
             before_requested_bytes: self.before.value,
@@ -143,7 +144,7 @@ impl Change {
         }
     }
 
-    /// Returns the change as a number of blocks for JSON.
+    /// Returns the change in the number of blocks for JSON.
     pub(in crate::analysis) fn count_answer(&self) -> CountChangeAnswer {
         CountChangeAnswer {
             before_count: self.before.value,
@@ -155,7 +156,8 @@ impl Change {
         }
     }
 
-    /// Returns the change, limited to a number that JSON parsers accept: the sums of a file from elsewhere may be larger.
+    /// Returns the change, clamped to a number that JSON parsers accept, because sums in a file from another source may
+    /// be larger.
     fn by_answer(&self) -> i64 {
         i64::try_from(self.by()).unwrap_or(if self.by() > 0 { i64::MAX } else { i64::MIN })
     }
@@ -188,7 +190,7 @@ impl Diff {
         }
     }
 
-    /// Returns the report as a JSON value, with the content of [`Self::answer_json`].
+    /// Returns the report as a JSON value, with the same content as [`Self::answer_json`].
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self.answer_json()).unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! The kind of a group's change: more, less, or unchanged. A difference within the error of an estimate counts
-//! as unchanged.
+//! How a group changed: it became larger or smaller, appeared, disappeared, or is unchanged. A difference within the
+//! error of an estimate counts as unchanged.
 
 use crate::analysis::change::{Amount, Change};
 use crate::analysis::estimate::Estimate;
@@ -20,7 +20,7 @@ impl Amount {
     }
 }
 
-/// The kind of a change.
+/// How a group changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -30,9 +30,9 @@ pub enum Kind {
     Grew,
     /// The group became smaller.
     Shrank,
-    /// The group is missing in the earlier file.
+    /// The group is missing from the earlier file.
     New,
-    /// The group is missing in the later file.
+    /// The group is missing from the later file.
     Gone,
     /// The group is unchanged, or the difference lies within the error of an estimate.
     Same,
@@ -52,7 +52,7 @@ impl Kind {
 }
 
 impl Change {
-    /// Returns the kind of the change. A difference within the error counts as [`Kind::Same`].
+    /// Returns the kind of change. A difference within the error counts as [`Kind::Same`].
     pub fn kind(&self) -> Kind {
         let by = self.estimate();
         let same = match self.is_exact() {

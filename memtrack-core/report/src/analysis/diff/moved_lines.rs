@@ -1,5 +1,5 @@
-//! Matches the functions of two files by their names and source files. Source files may have moved, and so may lines: all
-//! lines of a function in both files determine which line became which.
+//! Matches the functions of two files by their names and source files. Source files may have moved, and so may lines,
+//! so all lines that a function has in either file are used to determine which line became which.
 
 use super::names::normalized_function;
 use memtrack_model::Frame;
@@ -7,9 +7,9 @@ use memtrack_model::paths::{is_separator, slashed};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
-/// Above this many pairs of lines, no shift is searched for: no function is that long.
+/// If there are more pairs of lines than this, no shift is searched for, because no function is that long.
 const MOST_PAIRS: usize = 1 << 16;
-/// The flag of a line that has no counterpart in the other file.
+/// The flag that marks a line without a counterpart in the other file.
 const UNMATCHED: u32 = 1 << 31;
 
 /// The functions of one file.
@@ -17,11 +17,11 @@ const UNMATCHED: u32 = 1 << 31;
 pub(super) struct Functions {
     frames: Vec<Frame>,
     known: HashMap<Frame, u32, foldhash::fast::RandomState>,
-    /// The lines of each function: by name and file.
+    /// The lines of each function, by its name and file.
     lines: HashMap<(String, String), BTreeSet<u32>>,
 }
 
-/// A function, by a number that both files have in common, and its line in the later file; 0 where the line is unknown.
+/// A function, as a number shared by both files, and its line in the later file; the line is 0 if it is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FunctionLine {
     function: u32,
@@ -29,7 +29,7 @@ pub(super) struct FunctionLine {
 }
 
 impl Functions {
-    /// Returns the number of a function.
+    /// Returns the number of a function, assigning one if it is new.
     pub(super) fn number(&mut self, frame: &Frame) -> u32 {
         if let Some(&number) = self.known.get(frame) {
             return number;
@@ -40,7 +40,7 @@ impl Functions {
         number
     }
 
-    /// Records that the file has this line, whether or not a group contains it.
+    /// Records that the file contains this line, whether or not any group contains it.
     pub(super) fn record_line(&mut self, frame: &Frame) {
         if let (Some(line), Some(file)) = (line(frame), file(frame)) {
             self.lines
@@ -50,23 +50,23 @@ impl Functions {
         }
     }
 
-    /// Returns the function with that number.
+    /// Returns the function with this number.
     pub(super) fn frame(&self, number: u32) -> &Frame {
         &self.frames[number as usize]
     }
 }
 
-/// Returns the file, if it is known: PyTorch writes `??` for unknown files.
+/// Returns the file if it is known; PyTorch writes `??` for unknown files.
 fn file(frame: &Frame) -> Option<&str> {
     frame.file.as_deref().filter(|file| !file.is_empty() && *file != "??")
 }
 
-/// Returns the line, if it is known.
+/// Returns the line if it is known.
 fn line(frame: &Frame) -> Option<u32> {
     frame.line.filter(|&line| line > 0 && line < UNMATCHED)
 }
 
-/// Returns the common number and the line of each function, for the earlier and for the later file.
+/// Returns the shared number and the line of each function, first for the earlier and then for the later file.
 pub(super) fn match_functions(before: &Functions, after: &Functions) -> [Vec<FunctionLine>; 2] {
     let moved = moved_files(before, after);
     let mut drifts: HashMap<(&str, &str), [HashMap<u32, u32>; 2]> = HashMap::new();
@@ -95,8 +95,9 @@ pub(super) fn match_functions(before: &Functions, after: &Functions) -> [Vec<Fun
     [places(before, 0), places(after, 1)]
 }
 
-/// Maps source files that only the earlier file has to source files that only the later file has: those whose paths have the
-/// last three, two or one parts in common, if no other paths have these parts.
+/// Maps source files that only the earlier file has to source files that only the later file has. Two source files
+/// match if the last three, two or one components of their paths are the same and no other paths share those
+/// components.
 fn moved_files<'a>(before: &'a Functions, after: &'a Functions) -> HashMap<&'a str, &'a str> {
     let files = |places: &'a Functions| -> BTreeSet<&'a str> {
         let of_frames = places.frames.iter().filter_map(file);
@@ -125,15 +126,15 @@ fn moved_files<'a>(before: &'a Functions, after: &'a Functions) -> HashMap<&'a s
     moved
 }
 
-/// Returns the last `parts` parts of a path, with slashes between them.
+/// Returns the last `parts` components of a path, separated by slashes.
 fn path_suffix(path: &str, parts: usize) -> Cow<'_, str> {
     slashed(path.rmatch_indices(is_separator).nth(parts - 1).map_or(path, |(at, _)| &path[at + 1..]))
 }
 
-/// Maps the lines of one function in both files to common numbers: the same number for the same line. Lines
+/// Maps a function's lines in both files to shared numbers, so that the same line has the same number in both. Lines
 /// that are not in the maps keep their numbers.
 fn drift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u32>; 2] {
-    // If one file has all lines of the other, nothing moved: the remaining lines are new or were removed.
+    // If one file has all lines of the other, nothing moved: the remaining lines were added or removed.
     if before.is_subset(after) || after.is_subset(before) {
         return Default::default();
     }
@@ -149,8 +150,8 @@ fn drift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u32>; 2
         };
         return [before.iter().map(to).collect(), HashMap::new()];
     }
-    // Between two lines that stayed, equally many lines in both files are the same lines in order. Otherwise it is
-    // unknown which lines are the same, and they are merged.
+    // If there are as many lines between two unmoved lines in one file as in the other, they are the same lines in the
+    // same order. Otherwise there is no telling which lines are the same, so they are merged.
     let mut maps = [HashMap::new(), HashMap::new()];
     let mut start = 0;
     for end in common.iter().copied().chain([u32::MAX]) {
@@ -166,8 +167,8 @@ fn drift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> [HashMap<u32, u32>; 2
     maps
 }
 
-/// Returns the offset by which all lines of the file with fewer lines became lines of the other file; none if several
-/// offsets fit.
+/// Returns the offset that maps every line of the file with fewer lines to a line of the other file; `None` unless
+/// exactly one offset does.
 fn shift(before: &BTreeSet<u32>, after: &BTreeSet<u32>) -> Option<i64> {
     if before.len() * after.len() > MOST_PAIRS {
         return None;
@@ -191,7 +192,7 @@ mod tests {
         lines.iter().copied().collect()
     }
 
-    /// Returns the common numbers of the lines of both sides.
+    /// Returns the shared numbers for the lines of both sides.
     fn drifted(before: &[u32], after: &[u32]) -> [Vec<u32>; 2] {
         let maps = drift(&lines(before), &lines(after));
         let there = |side: usize, line: &u32| maps[side].get(line).copied().unwrap_or(*line);
@@ -211,14 +212,14 @@ mod tests {
     fn lines_that_moved_together_are_the_same_ones() {
         assert_eq!(drifted(&[10, 12, 20], &[12, 14, 22])[0], [12, 14, 22]);
         assert_eq!(drifted(&[10, 17, 20], &[12, 19, 22, 40])[0], [12, 19, 22]);
-        // The last line was removed; another line has its number now.
+        // The last line was removed, and a different line has its number now.
         assert_eq!(drifted(&[10, 17, 20, 22], &[12, 19, 22])[0], [12, 19, 22, 22 | UNMATCHED]);
     }
 
     #[test]
     fn a_line_that_changed_among_others_that_stayed_is_found_between_them() {
         assert_eq!(drifted(&[10, 20, 30], &[10, 21, 30])[0], [10, 21, 30]);
-        // One line was inserted at the front, and the last was removed: neither is the other.
+        // One line was inserted at the front and the last one was removed, so they are not the same line.
         assert_eq!(drifted(&[10, 20, 30, 40], &[5, 10, 20, 30])[0], [10, 20, 30, 40]);
     }
 

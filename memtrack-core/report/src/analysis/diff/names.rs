@@ -1,13 +1,13 @@
-//! Names without the parts that differ from run to run: addresses, compiler hashes, and the indices of layers of one
-//! kind.
+//! Removes the parts of names that differ from run to run: addresses, compiler hashes, and the indices of layers of the
+//! same kind.
 
 use crate::analysis::torch_stacks::MODULE_FRAME_PREFIX;
 
-/// The placeholder for an index.
+/// The placeholder for an index or a line number.
 const ANY: &str = "*";
 
-/// Returns a path of modules or operators without indices: `layers.3.attn` and `layers[3].attn` become `layers.*.attn`
-/// and `layers[*].attn`.
+/// Returns a module or operator path without indices, so `layers.3.attn` becomes `layers.*.attn` and `layers[3].attn`
+/// becomes `layers[*].attn`.
 pub(super) fn without_indices(path: &str) -> String {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let segment = |segment: &str| -> String {
@@ -23,8 +23,8 @@ pub(super) fn without_indices(path: &str) -> String {
     without_addresses(&parts)
 }
 
-/// Normalizes a function's name: `f at 0x7f00` becomes `f at 0x…`; the hash at the end of a Rust name, the number of an
-/// LLVM clone, and the number of a profiler's module are removed.
+/// Normalizes a function's name: `f at 0x7f00` becomes `f at 0x…`, and the hash at the end of a Rust name, the number
+/// of an LLVM clone and the number of a profiler's module are removed.
 pub(super) fn normalized_function(name: &str) -> String {
     let name = match name.rsplit_once("::h") {
         Some((name, hash)) if hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => name,
@@ -44,7 +44,7 @@ pub(super) fn normalized_function(name: &str) -> String {
     without_addresses(name)
 }
 
-/// Replaces each `0x` and the following hexadecimal digits by `0x…`.
+/// Replaces the hexadecimal digits after each `0x` with `…`.
 fn without_addresses(name: &str) -> String {
     let mut rest = name;
     let mut short = String::with_capacity(name.len());
@@ -59,8 +59,8 @@ fn without_addresses(name: &str) -> String {
     short + rest
 }
 
-/// Returns a name with its line numbers replaced, `model.py:* > attention.py:*`, and those numbers; a name without line
-/// numbers is returned unchanged.
+/// Returns a name with its line numbers replaced, as in `model.py:* > attention.py:*`, and those numbers. A name
+/// without line numbers is returned unchanged.
 pub(super) fn without_lines(name: &str) -> (String, Vec<u32>) {
     let (mut short, mut lines) = (String::with_capacity(name.len()), Vec::new());
     let mut rest = name;

@@ -1,4 +1,4 @@
-//! Matches the groups of two files and classifies the change of each.
+//! Matches the groups of two files and classifies how each of them changed.
 
 use super::kind::Kind;
 use super::moved_lines::{FunctionLine, match_functions};
@@ -11,7 +11,7 @@ use memtrack_model::units::{counted, human_bytes};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// Durations that differ by less than this factor are not noted.
+/// Durations that differ by less than this factor do not get a note.
 const NOTED_DURATION_FACTOR: f64 = 1.1;
 
 /// The key by which the groups of two files are matched.
@@ -21,10 +21,10 @@ enum Key<'a> {
     Stack(Vec<FunctionLine>),
 }
 
-/// A group whose name contains lines: the lines, the name, and the group.
+/// A group whose name contains line numbers: those numbers, the name, and the group itself.
 type GroupWithLines<'a> = (Vec<u32>, &'a str, &'a Group);
 
-/// Groups that match: those of the earlier file, and those of the later file.
+/// Groups that match: first those in the earlier file, then those in the later file.
 type Pair<'a> = [Vec<&'a Group>; 2];
 
 pub(super) fn pair(before: &Side, after: &Side, limit: usize) -> Diff {
@@ -53,7 +53,7 @@ pub(super) fn pair(before: &Side, after: &Side, limit: usize) -> Diff {
     }
 }
 
-/// Returns the pairs of one device, each with its name if it has one.
+/// Returns the pairs for one device, each with its name if it has one.
 fn pairs<'a>(
     devices: [&'a SideDevice; 2],
     places: &[Vec<FunctionLine>; 2],
@@ -71,7 +71,7 @@ fn pairs<'a>(
         }
     }
     let mut pairs = Vec::with_capacity(same.len());
-    // Names of modules may contain lines, which may have moved.
+    // Module names may contain line numbers, and those lines may have moved.
     let mut with_lines: HashMap<String, [Vec<GroupWithLines<'a>>; 2]> = HashMap::new();
     for (key, pair) in same {
         let Key::Name(name) = key else {
@@ -133,7 +133,7 @@ fn row(sides: [&Side; 2], devices: [&SideDevice; 2], name: Option<String>, pair:
     }
 }
 
-/// Returns the functions of matching groups, without the lines in which the groups differ.
+/// Returns the functions of matching groups, omitting line numbers in which the groups differ.
 fn stack(side: &Side, groups: &[&Group]) -> Vec<StackLine> {
     let mut lines: Vec<StackLine> = Vec::new();
     for group in groups {

@@ -1,4 +1,4 @@
-//! One of the two files, reduced to its groups: the part that stays in memory while the other file is read.
+//! One of the two files, reduced to its groups, which is all that stays in memory while the other file is read.
 
 use super::moved_lines::Functions;
 use super::names::without_indices;
@@ -18,11 +18,11 @@ use std::collections::{HashMap, HashSet};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Side {
-    /// The key of the groups.
+    /// The key by which allocations are grouped.
     pub by: DiffBy,
     /// The blocks that are counted.
     pub at: DiffAt,
-    /// Whether the file is in PyTorch's form.
+    /// Whether the file is in PyTorch's format.
     pub is_pytorch: bool,
     /// The devices.
     pub devices: Vec<SideDevice>,
@@ -39,21 +39,21 @@ pub struct Side {
 pub struct SideDevice {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// The device's name: `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name, which is `device 0`, `host heap` or `pinned host memory`.
     pub name: String,
     /// Whether the device is the host heap.
     pub is_host: bool,
     /// Whether the device is pinned host memory.
     pub is_pinned: bool,
-    /// The total of requested bytes.
+    /// The total number of requested bytes.
     pub bytes: Amount,
     /// The total number of blocks.
     pub blocks: Amount,
-    /// Older events that did not fit the recorder's ring.
+    /// The number of older events that did not fit in the recorder's ring.
     pub dropped: u64,
-    /// Groups with fewer bytes than this may have no sample; 0 where every block was recorded.
+    /// Groups with fewer bytes than this may have no sample; 0 if every block was recorded.
     pub detection_limit_bytes: u64,
-    /// The maximum number of blocks in a group without a sample.
+    /// The maximum number of blocks that a group without a sample may have.
     pub(super) detection_limit_blocks: f64,
     pub(super) groups: Vec<Group>,
 }
@@ -67,7 +67,7 @@ pub(super) struct Group {
     pub(super) members: u64,
 }
 
-/// The identity of a group within a file.
+/// What identifies a group within a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum GroupKey {
     Name(String),
@@ -76,7 +76,7 @@ pub(super) enum GroupKey {
 }
 
 impl Side {
-    /// Reduces `devices` of a snapshot; `rules` define which lines are in the user's code.
+    /// Reduces `devices` of a snapshot to their groups; `rules` decide which lines are in the user's code.
     pub fn of(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -121,7 +121,7 @@ impl Side {
         side
     }
 
-    /// Records the lines of all stacks: all of them are needed to find which of a function's lines moved.
+    /// Records the lines of all stacks, because all of them are needed to determine which of a function's lines moved.
     fn record_lines(&mut self, snapshot: &Snapshot, symbols: &mut Symbolizer) {
         let blocks = snapshot.blocks.iter().map(|block| block.stack);
         let stacks: HashSet<_, foldhash::fast::RandomState> =
@@ -145,7 +145,7 @@ impl Side {
         self.devices.iter().all(|device| device.groups.is_empty() && device.bytes.value == 0)
     }
 
-    /// Returns the kind of the file, as text.
+    /// Returns the kind of file, as text.
     pub(super) fn kind(&self) -> &'static str {
         if self.is_pytorch { "a PyTorch snapshot" } else { "a recording" }
     }
@@ -159,7 +159,7 @@ fn reduce(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Functions) -> 
         DiffAt::Peak => {
             (Amount::new(report.peak.bytes, report.peak.error), Amount::new(totals.count, totals.count_error))
         }
-        // The recorder counts every block, even if only a sample is recorded.
+        // The recorder counts every block, even if it records only a sample of them.
         DiffAt::Total if exact => {
             (Amount::exact(report.statistics.allocated_bytes), Amount::exact(report.statistics.allocations))
         }
@@ -171,7 +171,7 @@ fn reduce(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Functions) -> 
     let mut groups: Vec<Group> = Vec::new();
     let mut known: HashMap<GroupKey, usize> = HashMap::new();
     for row in report.rows {
-        // A ranking of all allocations also has rows for memory that was only live at the peak.
+        // A ranking of all allocations also has rows for memory that is only counted as live at the peak.
         if row.allocated_bytes == 0 && row.count == 0 {
             continue;
         }
@@ -194,12 +194,12 @@ fn reduce(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Functions) -> 
         }
     }
     if matches!(by, DiffBy::Line | DiffBy::Stack) {
-        // Stacks with the same functions are a single group for the user.
+        // To the user, stacks with the same functions are a single group.
         groups.iter_mut().for_each(|group| group.members = 1);
     }
     let blocks_limit = match report.detection_limit_bytes {
         0 => 0.0,
-        // The smallest blocks of allocators have 16 bytes.
+        // The smallest blocks of allocators are 16 bytes.
         bytes => bytes as f64 / 16.0,
     };
     SideDevice {
@@ -216,7 +216,7 @@ fn reduce(report: TopReport, by: DiffBy, at: DiffAt, places: &mut Functions) -> 
     }
 }
 
-/// Returns the identity of a row's group.
+/// Returns what identifies a row's group.
 fn key(row: &TopRow, by: DiffBy, places: &mut Functions) -> GroupKey {
     match by {
         DiffBy::Line => match &row.owned.mine {
@@ -225,7 +225,7 @@ fn key(row: &TopRow, by: DiffBy, places: &mut Functions) -> GroupKey {
         },
         DiffBy::Stack if !row.stack.is_empty() => {
             let is_informative = |line: &&StackLine| !is_internal(&line.frame);
-            // A stack that contains only uninformative frames is identified by them.
+            // A stack that contains only uninformative frames is identified by those frames.
             let all: Vec<&Frame> = match row.stack.iter().any(|line| is_informative(&line)) {
                 true => row.stack.iter().filter(is_informative).map(|line| &line.frame).collect(),
                 false => row.stack.iter().map(|line| &line.frame).collect(),

@@ -10,7 +10,7 @@ use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, Table
 use memtrack_model::units::{counted, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// The maximum number of groups that the summary names.
+/// The maximum number of groups that the summary names per device.
 const MOST_NAMED: usize = 3;
 /// The maximum number of characters of each name in the summary.
 const MOST_NAME_CHARS: usize = 60;
@@ -23,7 +23,7 @@ enum Column {
     Blocks,
 }
 
-/// The columns that are shown, for decreasing widths of the table.
+/// The columns to show, for successively narrower tables.
 const COLUMNS: [&[Column]; 4] = [
     &[Column::Before, Column::After, Column::Blocks],
     &[Column::Before, Column::After],
@@ -57,13 +57,13 @@ impl fmt::Display for Diff {
 }
 
 impl Diff {
-    /// Returns the summary, a line for each device, the device that changed most first: its growth or shrinkage, and the
-    /// groups that caused the change.
+    /// Returns the summary: a line per device, starting with the device that changed most, that says how much the
+    /// device grew or shrank and which groups caused it.
     pub fn answer(&self) -> Vec<String> {
         self.answer_naming(MOST_NAMED)
     }
 
-    /// Returns the summary with at most `named` groups of each device.
+    /// Returns the summary, naming at most `named` groups per device.
     fn answer_naming(&self, named: usize) -> Vec<String> {
         let mut devices: Vec<&DeviceDiff> = self.devices.iter().collect();
         devices.sort_by_key(|device| std::cmp::Reverse(device.bytes.by().unsigned_abs()));
@@ -85,8 +85,7 @@ impl Diff {
         lines
     }
 
-    /// Returns the first line of [`Self::answer`] in at most `room` characters: with as many groups as
-    /// fit.
+    /// Returns the first line of [`Self::answer`] in at most `room` characters, naming as many groups as fit.
     #[cfg(feature = "plot")]
     pub(super) fn title(&self, room: usize) -> String {
         let fits = |line: &String| line.chars().count() <= room;
@@ -98,7 +97,7 @@ impl Diff {
         }
     }
 
-    /// Formats the report. Where the layout has a width, names are shortened until the tables fit.
+    /// Formats the report. If the layout has a width, names are shortened until the tables fit.
     pub fn to_text(&self, layout: impl Into<Layout>) -> String {
         let layout = layout.into();
         let mut text = wrapped(&(self.answer().join("\n") + "\n"), layout.width);
@@ -130,7 +129,7 @@ impl Diff {
 }
 
 impl DeviceDiff {
-    /// Formats `peak +3.00 GiB (12.0 GiB → 15.0 GiB): transformer.py:138 softmax +3.00 GiB, …`.
+    /// Formats a sentence such as `peak +3.00 GiB (12.0 GiB → 15.0 GiB): transformer.py:138 softmax +3.00 GiB, …`.
     fn sentence(&self, what: &str, named: usize) -> String {
         let bytes = &self.bytes;
         let shown = |amount: &Amount| amount.error.as_bytes(amount.value);
@@ -246,17 +245,17 @@ impl DeviceDiff {
 }
 
 impl DiffRow {
-    /// Formats the group in a few words: `transformer.py:138 softmax`, for a stack the innermost function that the table
-    /// shows, or its name.
+    /// Describes the group in a few words: as `transformer.py:138 softmax` or by its name. For a stack, this is the
+    /// innermost function that the table shows.
     pub(super) fn place(&self, room: usize) -> String {
-        // For a stack, the function that the table begins with.
+        // For a stack, this is the first function in the table.
         match shown_frames(&self.stack).first() {
             Some(line) => printable(&fit(&short(&line.frame), room)),
             None => self.name_with_members(room),
         }
     }
 
-    /// Formats the name, with the number of merged groups.
+    /// Formats the name, followed by the number of merged groups.
     fn name_with_members(&self, room: usize) -> String {
         let many = match self.members {
             [0 | 1, 0 | 1] => String::new(),
@@ -267,7 +266,8 @@ impl DiffRow {
         printable(&fit(&self.name, left)) + &many
     }
 
-    /// Formats the group for the table: its name, and for a stack the functions below it, indented.
+    /// Formats the group for the table: its name or, for a stack, its functions, of which all but the first are
+    /// indented.
     fn lines(&self, by: DiffBy, frames: usize, room: usize) -> Vec<String> {
         let lines = match (by, self.stack.is_empty()) {
             (DiffBy::Stack, false) => frame_lines(&self.stack, frames, room.saturating_sub(2)),
@@ -279,7 +279,7 @@ impl DiffRow {
     }
 }
 
-/// Formats blocks before and after; one number where they are equal.
+/// Formats the number of blocks before and after, or a single number if they are the same.
 fn blocks(change: &Change) -> String {
     let shown = |amount: &Amount| amount.error.as_count(amount.value);
     match change.kind() {

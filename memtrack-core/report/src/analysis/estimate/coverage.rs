@@ -1,4 +1,4 @@
-//! Tests that the reported intervals contain the true value as often as they claim, with the real sampler, the real
+//! Tests that the reported intervals contain the true value as often as they claim. They use the real sampler, the real
 //! report, and programs whose sums are known.
 
 use super::{Estimate, MAX_RELATIVE_ERROR};
@@ -25,8 +25,8 @@ impl Random {
         (self.next() >> 11) % end
     }
 
-    /// Returns the size of a block in a row of one of five kinds: a single size, a narrow range, all sizes, mostly tiny
-    /// with a few larger ones, and with some that are always recorded.
+    /// Returns a block size for a row of one of five kinds: a single size; a narrow range; all sizes; mostly tiny
+    /// blocks with a few larger ones; and small blocks along with some that are large enough to be always recorded.
     fn size(&mut self, kind: usize) -> u64 {
         match kind % 5 {
             0 => 64,
@@ -40,16 +40,16 @@ impl Random {
     }
 }
 
-/// The bytes, the bytes live at the peak, and the blocks of a row.
+/// The bytes, the bytes live at the peak, and the number of blocks of a row.
 type Numbers = [f64; 3];
 
-/// The rows of one program's report.
+/// The rows in the report on one program.
 struct Program {
-    /// The true values and the estimates of each row of the report.
+    /// The true values and the estimates for each row in the report.
     rows: Vec<(Numbers, [Estimate; 3])>,
-    /// The number of rows whose small blocks have at most as many bytes as the detection limit.
+    /// The number of rows in the report whose small blocks have no more bytes than the detection limit.
     rows_below_limit: usize,
-    /// The number of rows that are missing from the report although they have more bytes than the detection limit.
+    /// The number of rows that are missing from the report even though their small blocks exceed the detection limit.
     missing_above_limit: usize,
 }
 
@@ -63,7 +63,7 @@ fn program(seed: u64) -> Program {
     for place in (1..blocks.len()).rev() {
         blocks.swap(place, random.below(place as u64 + 1) as usize);
     }
-    // A fixed rate, or a rate that adapts to earlier samples.
+    // Use either a fixed rate or one that adapts to earlier samples.
     let is_fixed = seed.is_multiple_of(3);
     let rules = match is_fixed {
         true => Rules { mean_bytes: 16 << 10, ..Rules::default() },
@@ -157,14 +157,14 @@ fn intervals_contain_the_true_value_with_95_percent_confidence() {
         assert!(shown.len() > 500 && shown.len() + bounds.len() > 2000, "{name}: {}", shown.len());
         let all = share(within(&shown) + within(&bounds), shown.len() + bounds.len());
         assert!((0.93..=0.97).contains(&all), "{name}: {all}");
-        // The intervals are also reliable for only the rows whose error is shown.
+        // The intervals are also reliable for just the rows whose error is shown.
         let shown = share(within(&shown), shown.len());
         assert!((0.93..=0.97).contains(&shown), "{name} ± …: {shown}");
         let below = bounds.iter().filter(|(truth, e)| *truth <= e.bound).count();
         let below = share(below, bounds.len());
         assert!(below >= 0.95, "{name} < …: {below}");
     }
-    // Rows with more small bytes than the detection limit are in the report.
+    // Rows whose small blocks exceed the detection limit are in the report.
     let (mut above, mut missing) = (0, 0);
     for program in &programs {
         above += program.rows.len() - program.rows_below_limit;

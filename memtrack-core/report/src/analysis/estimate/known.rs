@@ -1,38 +1,38 @@
-//! An exactly known total, which narrows the estimates of its parts: the parts add up to no more than the total, and
-//! each part is at most the total less the recorded blocks of the other parts.
+//! An exactly known total, which narrows the estimates of its parts: together, the parts cannot exceed the total, and
+//! no part can exceed the total minus the recorded blocks of the other parts.
 
 use super::{Estimate, Sum};
 
-/// The total of all parts of a ranking, as far as it is known.
+/// What is known about the total of all parts of a ranking.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownTotal {
-    /// The largest possible total; infinite if it is unknown.
+    /// The largest possible total; infinite if unknown.
     most: f64,
-    /// The recorded bytes of all parts, each block counted once.
+    /// The recorded bytes of all parts, with each block counted once.
     recorded: f64,
-    /// The factor by which the sampled bytes of each part are multiplied, so that the sum of the parts is not above the
-    /// total.
+    /// The factor by which the sampled bytes of each part are multiplied to keep the sum of the parts from exceeding
+    /// the total.
     scale: f64,
 }
 
 impl KnownTotal {
-    /// An unknown total, which narrows nothing.
+    /// An unknown total, which does not narrow any estimate.
     pub const UNKNOWN: Self = Self { most: f64::INFINITY, recorded: 0.0, scale: 1.0 };
 
-    /// Creates the total of parts whose sum is `all`; it is known not to exceed `most`.
+    /// Creates the total of parts that add up to `all`; the total is known not to exceed `most`.
     pub fn of(most: f64, all: &Sum) -> Self {
         if most.is_infinite() {
             return Self::UNKNOWN;
         }
         let (recorded, beyond) = (all.recorded(), all.value() - all.recorded());
-        // A count below the recorded bytes belongs to something else, such as an earlier moment.
+        // A count below the recorded bytes must belong to something else, such as an earlier moment.
         let most = most.max(recorded);
         let scale = if beyond > 0.0 { ((most - recorded) / beyond).clamp(0.0, 1.0) } else { 1.0 };
         Self { most, recorded, scale }
     }
 
-    /// Returns the rounded bytes or blocks of a part, lowered from `rounded` if the parts would otherwise add up to
-    /// more than the total.
+    /// Returns a part's bytes or blocks as an integer: `rounded`, or less if the parts would otherwise add up to more
+    /// than the total.
     pub fn rounded(&self, part: &Sum, rounded: u64) -> u64 {
         match self.scale < 1.0 {
             true => self.value(part).floor() as u64,
@@ -49,14 +49,14 @@ impl KnownTotal {
         if estimate.is_exact() || self.most.is_infinite() {
             return estimate;
         }
-        // If the sum of the samples is above the total, all parts are too large by the same factor; it applies to the
-        // lower limit as well as to the value.
+        // If the samples add up to more than the total, all parts are too large by the same factor, which applies to
+        // the lower limit as well as to the value.
         let scaled = |bytes: f64| part.recorded() + (bytes - part.recorded()) * self.scale;
         let (value, low) = match self.scale < 1.0 {
             true => (self.value(part), scaled(estimate.low)),
             false => (estimate.value, estimate.low),
         };
-        // The recorded bytes of the other parts are not available to this part.
+        // Bytes that were recorded for other parts cannot belong to this part.
         let most = (self.most - (self.recorded - part.recorded())).max(value);
         Estimate {
             value,
@@ -91,7 +91,7 @@ mod tests {
         let found = parts.each_ref().map(|part| total.part(estimate(part, 5000.0), part));
         assert!(found.iter().map(|part| part.value).sum::<f64>() <= 2000.0, "{found:?}");
         assert_eq!(found[0].value, 1000.0, "always recorded blocks keep their bytes");
-        // The other parts have 1,210 recorded bytes, which lowers the upper limit of this part.
+        // The other parts have 1,210 recorded bytes, which lowers this part's upper limit.
         assert_eq!(found[1].high, 2000.0 - 1210.0);
         let rounded = parts.each_ref().map(|part| total.rounded(part, part.value() as u64));
         assert!(rounded.iter().sum::<u64>() <= 2000, "{rounded:?}");

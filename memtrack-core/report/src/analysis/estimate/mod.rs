@@ -1,14 +1,14 @@
 //! The precision of sums over samples. A block of size s that was sampled with probability p stands for 1/p blocks and
-//! s/p bytes. The variance of such a sum follows from the samples alone: Σ(1 − p)/p² for counts and Σs²(1 − p)/p² for
-//! bytes; variances add up over rows, threads, intervals and files. With few samples the error is skewed, and without
-//! samples the variance is zero. The limits are therefore quantiles of gamma distributions, like the exact limits of
-//! Poisson counts, and allow for the amount that one more sample would have added.
+//! s/p bytes. The variance of such a sum can be estimated from the samples alone: Σ(1 − p)/p² for counts and Σs²(1 −
+//! p)/p² for bytes; variances add up over rows, threads, intervals and files. With few samples the error is skewed, and
+//! without samples the variance is zero. The confidence limits are therefore quantiles of gamma distributions, like the
+//! exact limits for Poisson counts, and allow for the amount that one more sample would have added.
 //!
 //! Exact knowledge narrows the limits: recorded blocks certainly exist, and no row can have more unrecorded blocks than
-//! all rows together.
+//! there are in total.
 //!
-//! **Why are rows not calibrated with exact counts per size class?** The sampling budget yields enough samples, and
-//! such counts would slow down every allocation.
+//! **Why are rows not calibrated with exact counts per size class?** The sampling budget already yields enough samples,
+//! and keeping such counts would slow down every allocation.
 
 #[cfg(test)]
 mod coverage;
@@ -30,16 +30,16 @@ pub(super) const MAX_RELATIVE_ERROR: f64 = 0.5;
 pub struct Estimate {
     /// The number.
     pub value: f64,
-    /// The standard error, from the samples alone; also 0 if there was no sample.
+    /// The standard error, computed from the samples alone, so it is also 0 if there was no sample.
     pub standard_error: f64,
     /// The lower end of the interval that contains the true value with 95 % confidence.
     pub low: f64,
     /// The upper end of the interval.
     pub high: f64,
-    /// The one-sided bound: the true value is below it with 95 % confidence.
+    /// The one-sided bound, below which the true value lies with 95 % confidence.
     pub bound: f64,
     /// Whether the interval was counted rather than estimated. Both ends are then certain, and [`Self::value`] is the
-    /// lower end. An unknown upper end is infinite.
+    /// lower end. If the upper end is unknown, it is infinite.
     pub counted: bool,
 }
 
@@ -55,8 +55,8 @@ impl Estimate {
         Self { value: low, standard_error: 0.0, low, high, bound: high, counted: high > low }
     }
 
-    /// Returns the number for a recording that may be incomplete: if it is (`ended` is false), the number has only a
-    /// lower limit, because later events are missing.
+    /// Returns the number for a recording that may be incomplete. If it is (`ended` is false), the number is only a
+    /// lower bound, because later events are missing.
     #[must_use]
     pub(in crate::analysis) fn until_the_end(self, ended: bool) -> Self {
         match ended {
@@ -65,8 +65,8 @@ impl Estimate {
         }
     }
 
-    /// Returns the number as the total of all blocks instead of one row. The total includes small blocks without a
-    /// sample, so a sum without samples is only a lower limit.
+    /// Returns the number reinterpreted as the total of all blocks rather than of one row. The total includes small
+    /// blocks without a sample, so a sum without samples is only a lower bound.
     pub(in crate::analysis) fn as_total(self) -> Self {
         match self.covers_only_recorded_blocks() && self.high > self.low {
             true => Self::between(self.low, self.high),
@@ -79,7 +79,7 @@ impl Estimate {
         self.low == self.high
     }
 
-    /// Raises the lower limit to `least`; the true number is known not to be below it.
+    /// Raises the lower limit to `least`, below which the true number is known not to be.
     pub(super) fn at_least(self, least: f64) -> Self {
         let Self { value, standard_error, low, high, bound, counted } = self;
         match least > high {
@@ -95,11 +95,11 @@ impl Estimate {
         }
     }
 
-    /// Lowers the upper limit to `most`; the true number is known not to be above it.
+    /// Lowers the upper limit to `most`, above which the true number is known not to be.
     #[must_use]
     pub fn at_most(self, most: f64) -> Self {
         let Self { value, standard_error, low, high, bound, counted } = self;
-        // If a value is too large by some factor, so is its lower limit.
+        // If a value is too large by some factor, its lower limit is too large by the same factor.
         let low = if value > most && low < value { low * (most / value) } else { low };
         Self {
             value: value.min(most),
@@ -145,7 +145,7 @@ impl Estimate {
             true => (below(other), above(other)),
             false => (above(other), below(other)),
         };
-        // In a difference, the upper limit follows from the lower limit of the subtracted number. Only sums have a
+        // In a difference, the upper limit comes from the lower limit of the subtracted number. Only sums have a
         // one-sided bound.
         let high = value + above(self).hypot(up);
         let bound = match sign > 0.0 {
@@ -162,8 +162,8 @@ impl Estimate {
         }
     }
 
-    /// Returns the larger distance from the value to an end of the interval, relative to the value; infinite if the
-    /// value is 0.
+    /// Returns the larger of the distances from the value to the ends of the interval, relative to the value; infinite
+    /// if the value is 0.
     pub fn relative_error(&self) -> f64 {
         if self.is_exact() {
             return 0.0;
@@ -171,13 +171,13 @@ impl Estimate {
         (self.high - self.value).max(self.value - self.low) / self.value
     }
 
-    /// Returns whether the number covers only blocks that are always recorded, without samples. Unsampled small blocks
-    /// may come in addition; reports print their possible amount once for all rows.
+    /// Returns whether the number covers only blocks that are always recorded, without any samples. There may also be
+    /// small blocks that were not sampled; reports print once, for all rows, how much memory those may have.
     fn covers_only_recorded_blocks(&self) -> bool {
         self.standard_error == 0.0 && self.value > 0.0 && !self.counted && self.high.is_finite()
     }
 
-    /// Returns the error for JSON; none if the number is exact.
+    /// Returns the error for JSON, or `None` if the number is exact.
     pub fn answer(&self) -> Option<ErrorAnswer> {
         (!self.is_exact() && !self.covers_only_recorded_blocks()).then(|| ErrorAnswer {
             standard_error: self.standard_error,

@@ -1,11 +1,11 @@
-//! Formats numbers with errors: with the error in percent, as a bound, or as the ends of an interval.
+//! Formats numbers with errors: with the error in percent, as a bound, or as both ends of an interval.
 
 use super::{Estimate, MAX_RELATIVE_ERROR};
 use memtrack_model::units::{human_bytes, human_count, human_share};
 
 impl Estimate {
-    /// Formats the number as bytes, where `bytes` is the value as an integer: `1.3 GiB ± 4 %`, or as a bound, `< 40.0
-    /// MiB`; a counted number as `at least 2.8 MiB, at most 3.1 MiB`.
+    /// Formats the number as bytes, where `bytes` is the value as an integer: as `1.3 GiB ± 4 %`, as a bound
+    /// (`< 40.0 MiB`) or, if it was counted, as `at least 2.8 MiB, at most 3.1 MiB`.
     pub fn as_bytes(&self, bytes: u64) -> String {
         match self.notation() {
             Notation::Exact => human_bytes(bytes),
@@ -15,7 +15,7 @@ impl Estimate {
         }
     }
 
-    /// Formats the ends of the interval, or a single number if both ends have the same text.
+    /// Formats the ends of the interval, or a single number if both ends look the same as text.
     fn between_ends(&self) -> String {
         let low = human_bytes(self.low.floor() as u64);
         if self.high.is_infinite() {
@@ -25,7 +25,7 @@ impl Estimate {
         if low == high { low } else { format!("at least {low}, at most {high}") }
     }
 
-    /// Formats the number like [`Self::as_bytes`], but with a lower limit in place of an upper one.
+    /// Formats the number like [`Self::as_bytes`], but with a lower limit instead of an upper one.
     #[cfg(feature = "compare")]
     pub(in crate::analysis) fn as_bytes_from(&self, bytes: u64) -> String {
         match self.notation() {
@@ -35,7 +35,8 @@ impl Estimate {
     }
 
     /// Formats the difference between the number, where `bytes` is the value as an integer, and the exact number
-    /// `other`: `+1.3 GiB ± 4 %`, `−40.0 MiB`; if they may be equal, the largest possible difference, `±3.0 MiB`.
+    /// `other`, as in `+1.3 GiB ± 4 %` or `−40.0 MiB`. If the two may be equal, formats the largest possible
+    /// difference, as in `±3.0 MiB`.
     #[cfg(feature = "compare")]
     pub(in crate::analysis) fn as_difference(&self, bytes: u64, other: u64) -> String {
         let sign = if bytes > other { "+" } else { "−" };
@@ -53,8 +54,8 @@ impl Estimate {
         }
     }
 
-    /// Formats a `share` (0 to 1) that is proportional to the number: `3.2 %`, or if the number is shown as a bound, `<
-    /// 4.0 %`. A share has the same relative error as its number.
+    /// Formats a `share` (0 to 1) that is proportional to the number, as in `3.2 %`, or as in `< 4.0 %` if the number
+    /// is shown as a bound. A share has the same relative error as its number.
     pub fn as_share(&self, share: f64) -> String {
         match self.notation() {
             Notation::Bound if self.value > 0.0 => {
@@ -64,9 +65,9 @@ impl Estimate {
         }
     }
 
-    /// Formats the number as a count: `23,000 ± 4 %`, `< 700` as a bound, or `at least 700`.
+    /// Formats the number as a count, as in `23,000 ± 4 %`, `< 700` (a bound) or `at least 700`.
     pub fn as_count(&self, count: u64) -> String {
-        // Digits that are smaller than the error are rounded away.
+        // Round away digits that are smaller than the error.
         let digits = |value: f64, of: f64| {
             let unit = 10_f64.powf(of.max(1.0).log10().floor());
             human_count(((value / unit).round() * unit) as u64)
@@ -88,7 +89,7 @@ impl Estimate {
         }
     }
 
-    /// Formats the number as a count with a noun: `23,000 ± 4 % blocks`.
+    /// Formats the number as a count followed by a noun, as in `23,000 ± 4 % blocks`.
     pub fn as_counted(&self, count: u64, what: &str) -> String {
         format!("{} {what}{}", self.as_count(count), if count == 1 { "" } else { "s" })
     }
@@ -106,13 +107,13 @@ impl Estimate {
     }
 }
 
-/// The notation of a number with an error.
+/// How to write a number that has an error.
 enum Notation {
     Exact,
-    /// With the error in percent.
+    /// The value and its error in percent.
     Error(String),
     Bound,
-    /// As both ends of the interval.
+    /// Both ends of the interval.
     Ends,
 }
 

@@ -6,15 +6,15 @@ use crate::analysis::peak::Peak;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 
-/// The number of standard deviations beyond which 2.5 % of a normal distribution lie on each side.
+/// The number of standard deviations beyond which 2.5 % of a normal distribution lies on each side.
 const TWO_SIDED: f64 = 1.959_964;
-/// The number of standard deviations beyond which 5 % of a normal distribution lie on one side.
+/// The number of standard deviations beyond which 5 % of a normal distribution lies on one side.
 const ONE_SIDED: f64 = 1.644_854;
 
 /// A running sum over blocks, some of which are sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sum {
-    /// The sum over recorded blocks, each counted once.
+    /// The sum over recorded blocks, with each block counted once.
     recorded: f64,
     /// The sum over all blocks that the recorded ones stand for.
     value: f64,
@@ -24,7 +24,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Adds a block of `amount` (its bytes, or 1) that stands for `weight` blocks.
+    /// Adds a block of `amount` (its bytes, or 1 to count blocks) that stands for `weight` blocks.
     pub fn add(&mut self, amount: f64, weight: f64) {
         let value = amount * weight;
         self.recorded += amount;
@@ -41,7 +41,7 @@ impl Sum {
         self.recorded -= amount;
         self.value -= value;
         if weight > 1.0 {
-            // The difference of equal sums may be slightly negative because of rounding.
+            // Because of rounding, the difference between equal sums may be slightly negative.
             self.sampled = (self.sampled - value).max(0.0);
             self.variance = (self.variance - value * value * (1.0 - 1.0 / weight)).max(0.0);
         }
@@ -52,12 +52,12 @@ impl Sum {
         self.value
     }
 
-    /// Returns the sum over recorded blocks, each counted once: a lower limit of the sum.
+    /// Returns the sum over recorded blocks, with each block counted once. This is a lower bound on the sum.
     pub(in crate::analysis) fn recorded(&self) -> f64 {
         self.recorded
     }
 
-    /// Returns the sum of both sums.
+    /// Returns the total of both sums.
     #[must_use]
     pub fn with(self, other: &Self) -> Self {
         Self {
@@ -68,21 +68,21 @@ impl Sum {
         }
     }
 
-    /// Estimates the sum. `next` is the amount that one more sample would add, and `unrecorded` the total of everything
-    /// that was not recorded; both are 0 if every block was recorded.
+    /// Estimates the sum. `next` is the amount that one more sample would add, and `unrecorded` is the total of
+    /// everything that was not recorded; both are 0 if every block was recorded.
     fn estimate(&self, next: f64, unrecorded: f64) -> Estimate {
         self.estimate_with(next, unrecorded, TWO_SIDED)
     }
 
-    /// Estimates the sum with another confidence: the interval extends to this many standard deviations of a normal
-    /// distribution.
+    /// Estimates the sum at a different confidence level: the interval extends to the given number of standard
+    /// deviations of a normal distribution.
     fn estimate_with(&self, next: f64, unrecorded: f64, deviations: f64) -> Estimate {
         if unrecorded <= 0.0 {
             return Estimate::exact(self.value);
         }
         let (sampled, variance) = (self.sampled, self.variance);
         let certain = self.value - sampled;
-        // The average amount that a sample in this sum adds.
+        // The average amount that each sample in this sum adds.
         let usual = if sampled > 0.0 { variance / sampled } else { 0.0 };
         let next = next.max(usual);
         let low = gamma(sampled + usual / 2.0, variance + usual * usual / 2.0, -deviations);
@@ -102,7 +102,7 @@ impl Sum {
 }
 
 /// Returns the number of standard deviations beyond which `share` of a normal distribution lies on one side. The
-/// approximation is too high by at most one percent (Abramowitz and Stegun, 26.2.23).
+/// approximation is at most one percent too high (Abramowitz and Stegun, 26.2.23).
 fn deviations_beyond(share: f64) -> f64 {
     let t = (-2.0 * share.ln()).sqrt();
     let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
@@ -110,8 +110,8 @@ fn deviations_beyond(share: f64) -> f64 {
     t - above / below + 4.5e-4
 }
 
-/// Returns a quantile of the gamma distribution with this mean and variance: the one that `deviations` standard
-/// deviations have in a normal distribution (Wilson and Hilferty's approximation).
+/// Returns the quantile of the gamma distribution with this mean and variance that corresponds to `deviations` standard
+/// deviations in a normal distribution (Wilson and Hilferty's approximation).
 fn gamma(mean: f64, variance: f64, deviations: f64) -> f64 {
     if variance <= 0.0 || mean <= 0.0 {
         return mean.max(0.0);
@@ -121,23 +121,23 @@ fn gamma(mean: f64, variance: f64, deviations: f64) -> f64 {
     mean * root.max(0.0).powi(3)
 }
 
-/// The precision of the samples of one device.
+/// The precision of one device's samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Precision {
-    /// The bytes, and the blocks, that one more sample would typically add.
+    /// The bytes and the blocks that one more sample would typically add.
     next_bytes: f64,
     next_blocks: f64,
-    /// The total of everything that was not recorded.
+    /// The totals of everything that was not recorded.
     unrecorded_bytes: f64,
     unrecorded_blocks: f64,
 }
 
 impl Precision {
-    /// Determines the precision of the samples of `device`, whose lifetimes are `lifetimes`.
+    /// Determines the precision of the samples for `device`, whose lifetimes are `lifetimes`.
     pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
         let lacks = snapshot.is_heap(device) && snapshot.may_lack_small_blocks();
         let mut precision = Self::of_samples(snapshot, lacks, lifetimes);
-        // If the file has no count of unrecorded blocks, it may follow from the exact counts.
+        // If the file does not count unrecorded blocks, the exact counts may still limit their number.
         if snapshot.sampling.is_none()
             && let Some((bytes, blocks)) = not_recorded_individually(snapshot, device, lifetimes)
         {
@@ -171,7 +171,7 @@ impl Precision {
         };
         Self {
             next_bytes: mean(bytes, widest as f64),
-            // Without any sample, assume the smallest blocks that allocators return.
+            // If there are no samples, assume the smallest blocks that allocators return.
             next_blocks: mean(blocks, (widest as f64 / (16 + meta.sample_block_bytes) as f64).max(1.0)),
             unrecorded_bytes: unrecorded(|sampling| sampling.unrecorded_bytes),
             unrecorded_blocks: unrecorded(|sampling| sampling.unrecorded_blocks),
@@ -188,38 +188,38 @@ impl Precision {
         sum.estimate(self.next_blocks, self.unrecorded_blocks)
     }
 
-    /// Estimates one of many sums of bytes, so that with 95 % confidence all intervals together contain their true
+    /// Estimates one of many sums of bytes such that, with 95 % confidence, all of the intervals contain their true
     /// values.
     pub(in crate::analysis) fn bytes_of_many(&self, sum: &Sum, deviations: f64) -> Estimate {
         sum.estimate_with(self.next_bytes, self.unrecorded_bytes, deviations)
     }
 
-    /// Returns the argument `deviations` of [`Self::bytes_of_many`] for `count` sums.
+    /// Returns the `deviations` to pass to [`Self::bytes_of_many`] for `count` sums.
     pub(in crate::analysis) fn deviations_of_many(count: usize) -> f64 {
         deviations_beyond(0.025 / count.max(1) as f64)
     }
 
-    /// Returns the detection limit: a row with this many bytes in small blocks has no sample with a probability of 5 %.
-    /// 0 if every block was recorded.
+    /// Returns the detection limit: a row with this many bytes in small blocks has a 5 % probability of not having any
+    /// sample. It is 0 if every block was recorded.
     pub(in crate::analysis) fn detection_limit_bytes(&self) -> u64 {
-        // −ln 0.05.
+        // 2.996 is −ln 0.05.
         (2.996 * self.next_bytes).min(self.unrecorded_bytes).ceil() as u64
     }
 }
 
-/// Estimates sums over blocks of one device that are live at the same moment, for reports in packages that depend on
-/// this one.
+/// Estimates sums over the blocks of one device that are live at the same moment, for reports in packages that depend
+/// on this one.
 #[derive(Clone, Copy, Debug)]
 pub struct Sums {
     precision: Precision,
-    /// The maximum number of bytes that were live at any moment.
+    /// The maximum number of bytes that were ever live at once.
     most_live: f64,
     of_bytes: KnownTotal,
     of_blocks: KnownTotal,
 }
 
 impl Sums {
-    /// Creates the estimator for `device`; `lifetimes` are all of its lifetimes.
+    /// Creates the estimator for `device`; `lifetimes` must be all of its lifetimes.
     pub fn of(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> Self {
         let peak = Peak::of(snapshot, device, lifetimes);
         Self {
@@ -251,7 +251,7 @@ impl Sums {
     }
 
     /// Estimates the bytes and the number of these blocks; `bytes` and `blocks` are their rounded sums before the known
-    /// total is applied.
+    /// total is taken into account.
     pub fn part<'a>(
         &self,
         lifetimes: impl Iterator<Item = &'a Lifetime>,
@@ -280,9 +280,9 @@ impl Sums {
 /// The bytes and the number of some blocks, with their errors.
 #[derive(Clone, Copy, Debug)]
 pub struct PartSums {
-    /// The bytes, not above the known total.
+    /// The bytes, at most the known total.
     pub bytes: u64,
-    /// The number of blocks, not above the known total.
+    /// The number of blocks, at most the known total.
     pub blocks: u64,
     /// The error of the bytes.
     pub bytes_error: Estimate,
@@ -290,7 +290,7 @@ pub struct PartSums {
     pub blocks_error: Estimate,
 }
 
-/// Adds up the bytes and the number of the blocks.
+/// Adds up the bytes and the number of blocks.
 fn sums<'a>(lifetimes: impl Iterator<Item = &'a Lifetime>) -> (Sum, Sum) {
     let (mut bytes, mut blocks) = (Sum::default(), Sum::default());
     for lifetime in lifetimes {

@@ -1,14 +1,14 @@
-//! One sentence of advice on what to do first. The first applicable rule determines it.
+//! One sentence of advice on what to do first. The first rule that applies determines it.
 
 use super::{Holder, Kind, WhoHolds};
 use memtrack_model::units::{human_bytes, human_share};
 
-/// A group with more than this share of the held memory is named alone in the advice.
+/// A group that holds more than this share of the memory is named on its own in the advice.
 const LARGE_SHARE: f64 = 0.2;
-/// A group with more than this share dominates.
+/// A group that holds more than this share of the memory dominates.
 const DOMINANT_SHARE: f64 = 0.5;
 
-/// Returns the advice on the held memory.
+/// Returns advice on the held memory.
 pub(super) fn advice(held: &WhoHolds, is_heap: bool) -> String {
     if let Some(advice) = advice_on_refusal(held) {
         return advice;
@@ -38,8 +38,8 @@ pub(super) fn advice(held: &WhoHolds, is_heap: bool) -> String {
         }
         _ => {}
     }
-    // The memory that grew most will probably continue to grow. Growth since the midpoint does not count: at the peak
-    // of a step, all memory may be new.
+    // The memory that grew the most will probably continue to grow. Growth since the midpoint does not count, because
+    // all memory may be new at the peak of a step.
     if let Some(grown) = held.grown.as_ref().filter(|grown| !grown.since_midpoint)
         && let Some((line, bytes)) = &grown.most
         && *line != largest.line
@@ -51,7 +51,7 @@ pub(super) fn advice(held: &WhoHolds, is_heap: bool) -> String {
     advice_on_holder(largest)
 }
 
-/// Returns the advice on a failed request, if the largest holders are not the cause.
+/// Returns advice on a failed request if its cause is something other than the largest holders.
 fn advice_on_refusal(held: &WhoHolds) -> Option<String> {
     let refused = held.refused?;
     let requested = refused.requested_bytes;
@@ -85,7 +85,7 @@ fn advice_on_refusal(held: &WhoHolds) -> Option<String> {
     ))
 }
 
-/// Returns the advice to inspect the line of the largest holder.
+/// Returns advice to inspect the line of the largest holder.
 fn advice_on_holder(largest: &Holder) -> String {
     let share = largest.error.as_share(largest.share);
     let line = &largest.line;

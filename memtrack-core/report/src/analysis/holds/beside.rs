@@ -1,5 +1,5 @@
-//! Memory in use on a device outside the program's recorded blocks: an allocator's cache, and memory that memtrack does
-//! not track.
+//! Memory that is in use on a device but is not in the program's recorded blocks: an allocator's cache, and memory that
+//! memtrack does not track.
 
 use super::HeldAt;
 use crate::analysis::estimate::Estimate;
@@ -8,40 +8,40 @@ use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{DriverReading, ReadingMoment, Snapshot};
 use serde::Serialize;
 
-/// A moment, as a row of the trace and as a time.
+/// A moment, both as a row of the trace and as a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeldMoment {
-    /// The row of the last event before the moment.
+    /// The row of the last event up to the moment.
     pub(super) row: Option<usize>,
-    /// Whether nothing changed on the device after the moment, so that the table of live blocks describes it.
+    /// Whether nothing changed on the device after the moment, which means that the table of live blocks describes it.
     pub(super) is_end: bool,
     /// The time of the moment, in ticks.
     pub(super) ticks: u64,
     pub(super) has_reserved_bytes: bool,
 }
 
-/// Reserved memory outside of blocks. Where only requested sizes were recorded, it includes the allocator's rounding.
+/// Reserved memory outside of blocks. It includes the allocator's rounding if only requested sizes were recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Cached {
-    /// Bytes of segments less the bytes of blocks.
+    /// The bytes in segments minus the bytes in blocks.
     pub allocator_bytes: u64,
-    /// Bytes in segments without any block, which could be released; none if only the sum is known.
+    /// Bytes in segments without any blocks, which could be released; null if only the sum is known.
     pub free_segment_bytes: Option<u64>,
-    /// The largest cached piece in bytes; none if only the sum is known.
+    /// The size of the largest cached piece in bytes; null if only the sum is known.
     pub largest_bytes: Option<u64>,
-    /// Bytes that the CUDA driver's own pools keep unused.
+    /// Unused bytes that the CUDA driver's own pools retain.
     pub driver_pool_bytes: u64,
 }
 
 impl Cached {
-    /// Returns the bytes that are cached by the allocator and by the driver's pools.
+    /// Returns the bytes cached by the allocator and by the driver's pools.
     pub fn bytes(&self) -> u64 {
         self.allocator_bytes.saturating_add(self.driver_pool_bytes)
     }
 
-    /// Returns the cache of `device`, whose blocks have `held_bytes`; none if nothing is cached, or the amount is
+    /// Returns the cache of `device`, whose blocks have `held_bytes`; `None` if nothing is cached or the amount is
     /// unknown.
     pub(super) fn of(
         snapshot: &Snapshot,
@@ -66,7 +66,7 @@ impl Cached {
         (cached.bytes() > 0).then_some(cached)
     }
 
-    /// Adds the gaps between blocks, for each segment.
+    /// Adds the gaps between blocks in each segment.
     fn add_gaps(&mut self, snapshot: &Snapshot, device: DeviceId) {
         let mut blocks: Vec<(u64, u64)> = snapshot
             .blocks
@@ -100,23 +100,23 @@ impl Cached {
     }
 }
 
-/// Memory in use that memtrack does not track.
+/// Memory that is in use but not tracked by memtrack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Unseen {
-    /// The bytes. On a device: bytes that the driver reports as in use and that are neither recorded nor cached. For a
-    /// heap: the resident memory of the process less all recorded blocks, which is a lower limit, because blocks need
-    /// not be resident.
+    /// The bytes. For a device, these are the bytes that the driver reports as in use but that are neither recorded nor
+    /// cached. For a heap, this is the process's resident memory minus all recorded blocks, which is a lower bound
+    /// because blocks need not be resident.
     pub bytes: u64,
-    /// All bytes in use on the device; for a heap, all resident bytes of the process.
+    /// All bytes in use on the device; for a heap, all of the process's resident bytes.
     pub used_bytes: u64,
     /// Whether the numbers are based on the process's resident memory.
     pub is_resident: bool,
 }
 
 impl Unseen {
-    /// Returns the untracked memory of `device`; `held` is the sum of the device's blocks. None if it is unknown.
+    /// Returns the untracked memory of `device`, or `None` if it is unknown; `held` is the sum of the device's blocks.
     pub(super) fn of(
         snapshot: &Snapshot,
         device: DeviceId,
@@ -130,7 +130,7 @@ impl Unseen {
             let bytes = used_bytes.saturating_sub(held.high.ceil() as u64);
             return (bytes > 0).then_some(Self { bytes, used_bytes, is_resident: true });
         }
-        // A reading from before most of the memory was allocated does not apply to this moment.
+        // A reading taken before most of the memory was allocated does not apply to this moment.
         let reading =
             reading(snapshot, device, at).filter(|reading| reading.used_bytes() as f64 >= held.low)?;
         Some(Self { bytes: reading.untracked_bytes(), used_bytes: reading.used_bytes(), is_resident: false })

@@ -1,5 +1,5 @@
-//! Adds up the held memory by scope and stack, symbolizes the stacks until the time limit, the largest groups first,
-//! and merges groups with the same line.
+//! Adds up the held memory by scope and stack, symbolizes the stacks (starting with the largest groups) until the time
+//! limit, and merges groups with the same line.
 
 use super::{Growth, Holder, HoldsQuery, Kind, Marker};
 use crate::analysis::attribution::Attributor;
@@ -16,14 +16,14 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// The number of largest groups that are symbolized regardless of the time limit, because the report is useless without
-/// them.
+/// How many of the largest groups are symbolized regardless of the time limit, because the report would be useless
+/// without them.
 const ALWAYS_SYMBOLIZED: usize = 8;
 
-/// The maximum number of characters of a line, and of a module.
+/// The maximum number of characters in a line's or module's name.
 const MAX_CHARS: usize = 90;
 
-/// GroupSums over blocks, with the data for their errors.
+/// Sums over blocks, with the data needed to compute their errors.
 #[derive(Clone, Copy, Debug, Default)]
 struct GroupSums {
     bytes: u64,
@@ -48,12 +48,12 @@ impl GroupSums {
     }
 }
 
-/// The blocks of one scope and stack.
+/// The blocks with the same scope and stack.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     scope: ScopeId,
     stack: StackId,
-    /// Whether more than the size of the blocks is known.
+    /// Whether anything beyond the size of the blocks is known.
     known: bool,
     held: GroupSums,
     grown: GroupSums,
@@ -67,7 +67,7 @@ struct Group {
     frame: Option<Frame>,
     held: GroupSums,
     grown: GroupSums,
-    /// Bytes by module and by phase.
+    /// Bytes by module; `phases` has them by phase.
     modules: HashMap<String, u64>,
     phases: HashMap<String, u64>,
 }
@@ -90,7 +90,7 @@ pub(super) struct Groups<'a> {
     groups: Vec<Group>,
 }
 
-/// Returns the time at which a block was allocated, in ticks; none if it is unknown.
+/// Returns the time in ticks at which a block was allocated, or `None` if it is unknown.
 pub(super) fn ticks_of(snapshot: &Snapshot, one: &Lifetime) -> Option<u64> {
     match (one.from, one.block) {
         (Some(row), _) => Some(snapshot.events.ticks[row]),
@@ -100,8 +100,8 @@ pub(super) fn ticks_of(snapshot: &Snapshot, one: &Lifetime) -> Option<u64> {
 }
 
 impl<'a> Groups<'a> {
-    /// Adds up `live`, those of the blocks `all` that are held. Blocks that were allocated after `marker` count as
-    /// growth.
+    /// Adds up `live`, which are those blocks of `all` that are held. Blocks that were allocated after `marker` count
+    /// as growth.
     pub(super) fn of(
         snapshot: &'a Snapshot,
         device: DeviceId,
@@ -126,14 +126,14 @@ impl<'a> Groups<'a> {
             }
         }
         let mut pairs: Vec<Pair> = pairs.into_values().collect();
-        // The largest first, with a fixed order of equal groups.
+        // Largest first, with a fixed order for groups of equal size.
         pairs.sort_by_key(|pair| (std::cmp::Reverse(pair.held.bytes), pair.stack, pair.scope));
         let precision = Precision::of(snapshot, device, all);
         Self { snapshot, precision, total: KnownTotal::UNKNOWN, is_complete: true, pairs, groups: Vec::new() }
     }
 
-    /// Limits the total to `most` bytes. Without `is_complete`, the recording lacks its end, and more memory may have
-    /// been allocated.
+    /// Caps the total at `most` bytes. If `is_complete` is false, the end of the recording is missing, so more memory
+    /// may have been allocated.
     pub(super) fn limit(&mut self, most: f64, is_complete: bool) {
         let all = self.pairs.iter().fold(Sum::default(), |all, pair| all.with(&pair.held.byte_sum));
         (self.total, self.is_complete) = (KnownTotal::of(most, &all), is_complete);
@@ -156,7 +156,7 @@ impl<'a> Groups<'a> {
         (self.precision.bytes(&sums.byte_sum), self.precision.blocks(&sums.block_sum))
     }
 
-    /// Finds the lines, and merges the pairs of scope and stack into groups with the same line.
+    /// Looks up the lines, and merges the pairs of scope and stack into groups with the same line.
     pub(super) fn symbolize(&mut self, symbols: &mut Symbolizer, query: &HoldsQuery) {
         let begun = Instant::now();
         let patterns = Patterns::default();
@@ -201,7 +201,7 @@ impl<'a> Groups<'a> {
             let group = &mut self.groups[number];
             group.held.merge(&pair.held);
             group.grown.merge(&pair.grown);
-            // Stacks are symbolized only within the time limit; the name of a scope needs no symbols.
+            // Stacks are symbolized only within the time limit, but scope names need no symbols.
             let (module, phase) = match in_time && pair.known {
                 true => (
                     attributor.module(pair.scope, pair.stack, symbols),
@@ -209,7 +209,7 @@ impl<'a> Groups<'a> {
                 ),
                 false => (place.module_path(), place.phase),
             };
-            // A name in parentheses is a placeholder for no module.
+            // A name in parentheses is a placeholder that stands for no module.
             if !module.is_empty() && !module.starts_with('(') {
                 *group.modules.entry(module).or_default() += pair.held.bytes;
             }
@@ -220,7 +220,7 @@ impl<'a> Groups<'a> {
         self.groups.sort_by(|a, b| b.held.bytes.cmp(&a.held.bytes).then_with(|| a.line.cmp(&b.line)));
     }
 
-    /// Returns the `limit` groups that hold the most; their shares refer to `all_bytes`.
+    /// Returns the `limit` groups that hold the most memory, with their shares of `all_bytes`.
     pub(super) fn largest(&self, limit: usize, all_bytes: u64) -> Vec<Holder> {
         let holder = |group: &Group| {
             let (error, _) = self.errors(&group.held);
@@ -241,7 +241,7 @@ impl<'a> Groups<'a> {
         self.groups.iter().filter(|group| group.held.bytes > 0).take(limit).map(holder).collect()
     }
 
-    /// GroupSums up the memory that was allocated since the marker and is held at `ticks`.
+    /// Adds up the memory that was allocated after the marker and is held at `ticks`.
     pub(super) fn grown(&self, snapshot: &Snapshot, marker: &Marker, ticks: u64) -> Option<Growth> {
         let mut all = GroupSums::default();
         self.groups.iter().for_each(|group| all.merge(&group.grown));

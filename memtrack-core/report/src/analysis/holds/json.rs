@@ -1,10 +1,10 @@
-//! The holders of a device's memory as JSON.
+//! What holds a device's memory, as JSON.
 
 use super::{Cached, Growth, HeldAt, Holder, Refused, Unseen, WhoHolds};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer};
 use serde::Serialize;
 
-/// The holders of a device's memory.
+/// What holds a device's memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -15,39 +15,39 @@ pub struct WhoHoldsAnswer {
     pub at: HeldAt,
     /// The failed request, if the report describes one.
     pub refused: Option<Refused>,
-    /// Requested bytes that are held.
+    /// The requested bytes that are held.
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// The number of blocks.
+    /// The number of blocks that are held.
     pub count: u64,
     /// The error of the number of blocks.
     pub count_error: Option<ErrorAnswer>,
-    /// The largest holders, at most three, the largest first.
+    /// The largest holders, at most three, largest first.
     pub holders: Vec<HolderAnswer>,
     /// Reserved memory outside of blocks.
     pub cached: Option<Cached>,
-    /// Memory that is in use and that memtrack does not track.
+    /// Memory that is in use but not tracked by memtrack.
     pub unseen: Option<Unseen>,
     /// The growth of the held memory.
     pub grown: Option<GrownAnswer>,
     /// What to do first, as a sentence.
     pub advice: String,
-    /// Other devices that hold memory, the largest first.
+    /// Other devices that hold memory, largest first.
     pub others: Vec<OtherAnswer>,
 }
 
-/// A line that holds a part of the memory.
+/// A line that holds part of the memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct HolderAnswer {
-    /// The line in the user's code and the function that it called, as text; without such a line, an operator's name or
-    /// another description of the blocks.
+    /// The line in the user's code and the function that it called, as text; if there is no such line, an operator's
+    /// name or another description of the blocks.
     pub line: String,
     /// The line in the user's code, if there is one.
     pub frame: Option<FrameAnswer>,
-    /// Requested bytes of the holder's blocks.
+    /// The requested bytes in the holder's blocks.
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
@@ -61,28 +61,28 @@ pub struct HolderAnswer {
     pub phase: Option<String>,
 }
 
-/// Memory that was allocated since a moment and is still held.
+/// Memory that was allocated since a given moment and is still held.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GrownAnswer {
-    /// A description of the moment from which growth is counted.
+    /// A description of the moment since which growth is counted.
     pub since: String,
-    /// The time from that moment to the described moment, in seconds.
+    /// The time in seconds from that moment to the one that the report describes.
     pub seconds: f64,
-    /// Requested bytes.
+    /// The requested bytes that were allocated since then.
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// The number of blocks.
+    /// The number of blocks that were allocated since then.
     pub count: u64,
-    /// The line that allocated most of the growth, as text.
+    /// The line that contributed most to the growth, as text.
     pub most_line: Option<String>,
     /// The bytes that this line allocated.
     pub most_bytes: Option<u64>,
 }
 
-/// Another device and the memory that it holds.
+/// Another device, with the memory that it holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]

@@ -1,16 +1,17 @@
-//! The holders of memory: a paragraph that is printed when memory runs out, a snapshot is dumped or a run ends. It
-//! names the three lines of the user's code that hold the most, each with its module and phase, the cache, the memory
-//! that memtrack does not track, the growth, and what to do first. Unknown numbers are omitted.
+//! Who holds memory: a paragraph that is printed when memory runs out, a snapshot is dumped or a run ends. It names the
+//! three lines of the user's code that hold the most memory, each with its module and phase, as well as the cache, the
+//! memory that memtrack does not track, the growth, and what to do first. Unknown numbers are omitted.
 //!
 //! The paragraph may be produced while a program is out of memory, so its cost is bounded:
-//! [`HoldsQuery::symbol_time_limit`] limits the time for symbolizing functions. The largest holders come first; when
-//! the time is over, all but the first eight are named by their operators. `groups` adds up and symbolizes, `beside`
-//! covers memory outside of blocks, `advice` decides what to do first, and `text` formats the paragraph.
+//! [`HoldsQuery::symbol_time_limit`] limits the time for symbolizing functions. The largest holders are symbolized
+//! first; when time runs out, all but the first eight are named after their operators. `groups` adds up and symbolizes
+//! holders, `beside` covers memory outside of blocks, `advice` decides what to do first, and `text` formats the
+//! paragraph.
 //!
-//! **Why is the paragraph not stored?** `memtrack run` and `memtrack summary` derive it from the files of a killed
-//! program, which contain the event, the blocks and the driver's reading. So neither a field in the format nor a second
-//! file is needed. The paragraph is based on the held blocks alone, not on events: growth follows from the times at
-//! which these blocks were allocated.
+//! **Why is the paragraph not stored?** `memtrack run` and `memtrack summary` derive it from the files that a killed
+//! program leaves behind, which contain the event, the blocks and the driver's reading. So neither a field in the
+//! format nor a second file is needed. The paragraph is based only on the blocks that are held, not on events: the
+//! growth is computed from the times at which these blocks were allocated.
 
 mod advice;
 mod beside;
@@ -39,7 +40,7 @@ use memtrack_symbols::Symbolizer;
 use serde::Serialize;
 use std::time::Duration;
 
-/// The maximum number of holders that are listed.
+/// The maximum number of holders to list.
 const MAX_HOLDERS: usize = 3;
 
 /// The moment that the report describes.
@@ -51,7 +52,7 @@ pub enum HeldAt {
     /// The current moment, or the moment of the snapshot.
     #[default]
     Now,
-    /// The moment when a device last ran out of memory; if it never did, the end.
+    /// The moment when a device last ran out of memory; the end if it never did.
     OutOfMemory,
     /// The peak.
     Peak,
@@ -61,13 +62,13 @@ pub enum HeldAt {
     Cut,
 }
 
-/// A moment from which growth is counted.
+/// A moment since which growth is counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Marker {
     /// The moment, in the snapshot's ticks.
     pub ticks: u64,
-    /// The name of the moment, as the end of a sentence: `the last dump`.
+    /// The name of the moment, worded for the end of a sentence, as in `the last dump`.
     pub name: String,
     /// Whether this is the middle of the whole recording, chosen because the program has no marks.
     pub(crate) is_midpoint: bool,
@@ -88,20 +89,20 @@ pub struct HoldsQuery {
     pub at: HeldAt,
     /// The request that failed, if memory has just run out.
     pub refused: Option<OutOfMemory>,
-    /// The moment from which growth is counted if the program has no marks
-    /// ([`Marks`](memtrack_model::snapshot::Marks)); `None`: the halfway point.
+    /// The moment since which growth is counted if the program has no marks
+    /// ([`Marks`](memtrack_model::snapshot::Marks)); `None` means the halfway point.
     pub marker: Option<Marker>,
-    /// The time limit for symbolizing functions; `None` for no limit. A lookup is not interrupted, and the stacks of
-    /// the eight largest groups are symbolized in any case.
+    /// The time limit for symbolizing functions; `None` means no limit. A lookup in progress is not interrupted, and
+    /// the stacks of the eight largest groups are always symbolized.
     pub symbol_time_limit: Option<Duration>,
-    /// The rules that define which frames are the user's.
+    /// The rules that decide which frames are the user's.
     pub rules: Rules,
 }
 
 impl HoldsQuery {
-    /// Describes the most important moment of a run that has ended: the moment when it was killed, or else when it ran
-    /// out of memory, or else its peak. A failed heap allocation does not count as out of memory if the program
-    /// continued: some programs allocate until they find the limit.
+    /// Describes the most important moment of a run that has ended: when it was killed, or else when it ran out of
+    /// memory, or else its peak. A failed heap allocation does not count as running out of memory if the program
+    /// continued, because some programs allocate until they find the limit.
     #[must_use]
     pub fn for_ended_run(snapshot: &Snapshot, was_killed: bool) -> Self {
         Self::at_moment(match was_killed {
@@ -124,7 +125,7 @@ impl HoldsQuery {
         self
     }
 
-    /// Counts growth from the moment `marker`.
+    /// Counts growth since `marker`.
     #[must_use]
     pub fn since(mut self, marker: Option<Marker>) -> Self {
         self.marker = marker;
@@ -138,7 +139,7 @@ impl HoldsQuery {
         self
     }
 
-    /// Sets the rules that define which frames are the user's.
+    /// Sets the rules that decide which frames are the user's.
     #[must_use]
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules = rules;
@@ -153,24 +154,24 @@ impl HoldsQuery {
 pub struct Refused {
     /// Requested bytes.
     pub requested_bytes: u64,
-    /// Free bytes that the device reported; none for a heap.
+    /// The free bytes that the device reported; null for a heap.
     #[serde(rename = "free_bytes")]
     pub device_free_bytes: Option<u64>,
-    /// Total bytes of the device; none if they are unknown.
+    /// The device's total bytes; null if unknown.
     #[serde(rename = "total_bytes")]
     pub device_total_bytes: Option<u64>,
 }
 
-/// A line that holds a part of a device's memory.
+/// A line that holds part of a device's memory.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The line in the user's code and the function that it called; an operator's name if no stack was recorded or the
-    /// time limit was reached, or another description of the blocks.
+    /// The line in the user's code and the function that it called. If no stack was recorded or the time limit was
+    /// reached, this is an operator's name instead; otherwise it may be another description of the blocks.
     pub line: String,
     /// The line in the user's code, if there is one.
     pub frame: Option<Frame>,
-    /// Bytes of the holder's blocks.
+    /// The bytes in the holder's blocks.
     pub allocated_bytes: u64,
     /// The number of the holder's blocks.
     pub count: u64,
@@ -185,7 +186,7 @@ pub struct Holder {
     pub(crate) kind: Kind,
 }
 
-/// What a group's name stands for.
+/// What a group is named after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// A line in the user's code.
@@ -197,58 +198,58 @@ pub(crate) enum Kind {
     NoStack,
     /// An operator, because the time limit was reached before the stack was symbolized.
     NoTime,
-    /// The age of the blocks: they were allocated before recording began.
+    /// The blocks' age, because they were allocated before recording began.
     Older,
 }
 
-/// Memory that was allocated since a moment and is still held.
+/// Memory that was allocated since a given moment and is still held.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Growth {
-    /// The name of the moment from which growth is counted: `the last dump`, `the last mark "step"`, `the halfway
-    /// point`.
+    /// The name of the moment since which growth is counted: `the last dump`, `the last mark "step"` or
+    /// `the halfway point`.
     pub since: String,
-    /// The time from that moment to the described moment, in seconds.
+    /// The time in seconds from that moment to the one that the report describes.
     pub seconds: f64,
-    /// Requested bytes of the growth.
+    /// The requested bytes that were allocated since then.
     pub allocated_bytes: u64,
-    /// The number of blocks.
+    /// The number of blocks that were allocated since then.
     pub count: u64,
-    /// The line that allocated most of the growth, and the bytes that it allocated.
+    /// The line that contributed most to the growth, and the bytes that it allocated.
     pub most: Option<(String, u64)>,
-    /// Whether the moment is the middle of the whole recording, chosen because the program has no marks.
+    /// Whether that moment is the middle of the whole recording, chosen because the program has no marks.
     pub(crate) since_midpoint: bool,
     pub(crate) error: Estimate,
     pub(crate) most_error: Estimate,
 }
 
-/// The holders of a device's memory.
+/// What holds a device's memory.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct WhoHolds {
-    /// The device's name: `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name, which is `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
     /// The moment that the report describes.
     pub at: HeldAt,
     /// The failed request, if the report describes one.
     pub refused: Option<Refused>,
-    /// Requested bytes that are held.
+    /// The requested bytes that are held.
     pub allocated_bytes: u64,
-    /// The number of blocks.
+    /// The number of blocks that are held.
     pub count: u64,
-    /// The largest holders, at most three, the largest first.
+    /// The largest holders, at most three, largest first.
     pub holders: Vec<Holder>,
-    /// The number of all groups.
+    /// The total number of groups.
     pub groups: usize,
-    /// Reserved memory outside of blocks; none if there is none, or it is unknown.
+    /// Reserved memory outside of blocks; `None` if there is none or it is unknown.
     pub cached: Option<Cached>,
-    /// Memory that is in use and that memtrack does not track, if it is known.
+    /// Memory that is in use but not tracked by memtrack, if known.
     pub unseen: Option<Unseen>,
-    /// The growth of the held memory, if it is known.
+    /// The growth of the held memory, if known.
     pub grown: Option<Growth>,
     /// The advice on what to do first.
     pub advice: String,
-    /// The names and requested bytes of other devices that hold memory, the largest first, at most three.
+    /// The names and requested bytes of at most three other devices that hold memory, largest first.
     pub others: Vec<(String, u64)>,
     error: Estimate,
     count_error: Estimate,
@@ -256,7 +257,7 @@ pub struct WhoHolds {
 }
 
 impl WhoHolds {
-    /// Finds the holders of the memory of `device`; none if the snapshot has no memory of this device.
+    /// Finds what holds the memory of `device`; `None` if the snapshot has no memory of this device.
     pub fn of(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -291,7 +292,7 @@ impl WhoHolds {
         if let Some(held) = at_end(snapshot, device, &place, &all) {
             (count, count_error) = (held.blocks, held.blocks_error);
         }
-        // If the recording lacks its end, more memory may have been allocated.
+        // If the end of the recording is missing, more memory may have been allocated.
         let is_complete = snapshot.meta.complete || !matches!(query.at, HeldAt::Killed | HeldAt::Cut);
         (error, count_error) = (error.until_the_end(is_complete), count_error.until_the_end(is_complete));
         groups.limit(most_live, is_complete);
@@ -320,8 +321,8 @@ impl WhoHolds {
         Some(held)
     }
 
-    /// Finds the holders of the memory of the most important device: one that ran out of memory, or else the
-    /// accelerator that holds the most, or else the heap. The report also lists what the other devices hold.
+    /// Finds what holds the memory of the most important device: one that ran out of memory, or else the accelerator
+    /// that holds the most, or else the heap. The report also lists how much the other devices hold.
     pub fn of_all(snapshot: &Snapshot, symbols: &mut Symbolizer, query: &HoldsQuery) -> Option<Self> {
         let mut held: Vec<(DeviceId, u64)> = Vec::new();
         for device in snapshot.device_ids() {
@@ -335,8 +336,8 @@ impl WhoHolds {
                 held.push((device, bytes));
             }
         }
-        // A device that ran out of memory comes first, and then accelerators, because their memory is scarcer than the
-        // heap.
+        // A device that ran out of memory comes first, followed by accelerators, because their memory is scarcer than
+        // the heap.
         let ran_out =
             |device| query.at == HeldAt::OutOfMemory && Moment::last_oom(snapshot, device).is_some();
         let is_heap = |device| snapshot.is_heap(device);
@@ -353,9 +354,9 @@ impl WhoHolds {
     }
 }
 
-/// Formats the report for a program's log: for the device on which `refused` failed, or else for all devices. The text
-/// consists of complete lines, or is empty. `since` is the moment from which growth is counted, in ticks, with its
-/// name.
+/// Formats the report for a program's log: for the device on which `refused` failed or, if it is `None`, for all
+/// devices. The text is either empty or consists of complete lines. `since` is the moment since which growth is
+/// counted, as its ticks and its name.
 pub fn log_text(
     snapshot: &Snapshot,
     refused: Option<OutOfMemory>,
@@ -372,7 +373,7 @@ pub fn log_text(
     held.map_or(String::new(), |held| held.log_text())
 }
 
-/// Returns whether a device ran out of memory, or the heap did without the program allocating afterwards.
+/// Returns whether a device ran out of memory, or whether the heap did and the program allocated nothing afterwards.
 fn ran_out(snapshot: &Snapshot) -> bool {
     let actions = &snapshot.events.action;
     let of_device = |row: &usize| !snapshot.is_heap(snapshot.events.device[*row]);
@@ -398,7 +399,7 @@ fn at_end(snapshot: &Snapshot, device: DeviceId, place: &HeldMoment, all: &[Life
     place.is_end.then(|| counted_at_end(snapshot, device, all)).flatten()
 }
 
-/// Returns the recorder's count of the held bytes with its error, if there is one for the described moment.
+/// Returns the recorder's count of the held bytes with its error, if there is a count for the described moment.
 fn counted_bytes(
     snapshot: &Snapshot,
     device: DeviceId,
@@ -413,7 +414,7 @@ fn counted_bytes(
     at_end(snapshot, device, place, all).map(|held| (held.bytes, held.bytes_error))
 }
 
-/// Finds the described moment in the trace.
+/// Locates the described moment in the trace.
 fn moment_of(snapshot: &Snapshot, device: DeviceId, query: &HoldsQuery, all: &[Lifetime]) -> HeldMoment {
     let row = match query.at {
         HeldAt::Now | HeldAt::Killed | HeldAt::Cut => Some(usize::MAX),
@@ -440,7 +441,7 @@ fn moment_of(snapshot: &Snapshot, device: DeviceId, query: &HoldsQuery, all: &[L
     HeldMoment { row, is_end, ticks, has_reserved_bytes: has_reserved_bytes(snapshot, device) }
 }
 
-/// Returns the moment from which growth is counted.
+/// Returns the moment since which growth is counted.
 fn marker(snapshot: &Snapshot, query: &HoldsQuery, all: &[Lifetime], place: &HeldMoment) -> Option<Marker> {
     // The program's own marks take precedence.
     let marked = snapshot.marks.rows.iter().rev().find(|mark| mark.ticks < place.ticks);
@@ -450,7 +451,7 @@ fn marker(snapshot: &Snapshot, query: &HoldsQuery, all: &[Lifetime], place: &Hel
     if let Some(marker) = &query.marker {
         return (marker.ticks <= place.ticks).then(|| marker.clone());
     }
-    // PyTorch's files may lack the times, or the trace.
+    // PyTorch's files may lack times or even the trace.
     if !snapshot.has_times() {
         return None;
     }

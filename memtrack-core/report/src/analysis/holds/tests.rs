@@ -6,10 +6,10 @@ const DEVICE: DeviceId = DeviceId(0);
 const MIB: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
 
-/// A block: address in MiB, size in MiB, stack, and the second in which it was allocated.
+/// A block: its address and size in MiB, its stack, and the second at which it was allocated.
 type Block = (u64, u64, u32, u64);
 
-/// Creates a snapshot that holds blocks after ten seconds, with segments by address and size in MiB.
+/// Creates a snapshot taken after ten seconds that holds these blocks, with the addresses and sizes of segments in MiB.
 fn held(device: DeviceId, blocks: &[Block], segments: &[(u64, u64)]) -> (Snapshot, Symbolizer) {
     let mut snapshot = Snapshot {
         clock: Clock { first: (SECOND, 100 * SECOND), last: (11 * SECOND, 110 * SECOND) },
@@ -105,7 +105,7 @@ fn a_request_that_the_cache_could_hold_in_one_piece_only_is_fragmentation() {
         advice(30),
         "try expandable segments (expandable_segments:True): 40.0 MiB are cached, in pieces of at most 10.0 MiB"
     );
-    // Larger than the whole cache, and smaller than one of its pieces.
+    // One is larger than the whole cache, the other is smaller than one of its pieces.
     for requested in [50, 9] {
         assert_eq!(advice(requested), "look at train.py:3 load: 100.0 % of the memory is from there");
     }
@@ -142,10 +142,10 @@ fn the_drivers_reading_is_reported_and_decides_the_advice() {
     );
     let pools = of(&snapshot, &mut symbols, &query(15)).advice;
     assert_eq!(pools, "trim the driver's pools (cuMemPoolTrimTo): they keep 20.0 MiB unused");
-    // A reading from before the blocks were allocated does not apply to this moment.
+    // A reading taken before the blocks were allocated does not apply to this moment.
     snapshot.driver[0].free_bytes = 95 * MIB;
     assert_eq!(of(&snapshot, &mut symbols, &query(15)).unseen, None);
-    // Without a reading, other users are not mentioned.
+    // If there is no reading, other users are not mentioned.
     snapshot.driver.clear();
     assert_eq!((report.lines().len(), of(&snapshot, &mut symbols, &query(15)).lines().len()), (5, 4));
 }
@@ -165,7 +165,7 @@ fn growth_is_counted_from_the_marker() {
     );
     let none = since(9).lines();
     assert_eq!(none[3], "  since the last dump, 1.0 s earlier: nothing was allocated that is still held");
-    // A smaller holder that grew comes before the largest one.
+    // A smaller holder that grew takes precedence over the largest one.
     let (snapshot, mut symbols) = held(DEVICE, &[(0, 60, 1, 1), (100, 40, 2, 8)], &[]);
     let query = HoldsQuery::default().since(Some(Marker::new(5 * SECOND, "the last dump")));
     assert_eq!(
@@ -190,7 +190,7 @@ fn resident_memory_beyond_a_heaps_blocks_is_a_lower_bound() {
         report.lines()[2],
         "  not recorded: at least 15.0 MiB of 25.0 MiB resident (code, stacks, C libraries, memtrack)"
     );
-    // Blocks need not be resident: then the unseen memory is unknown.
+    // Blocks need not be resident, in which case the unseen memory is unknown.
     snapshot.devices[0].reserved_bytes = 5 * MIB;
     assert_eq!(of(&snapshot, &mut symbols, &HoldsQuery::default()).unseen, None);
 }
@@ -199,7 +199,7 @@ fn resident_memory_beyond_a_heaps_blocks_is_a_lower_bound() {
 fn without_time_only_the_largest_groups_are_symbolized() {
     let blocks: Vec<Block> = (0..40).map(|number| (number * 10, 9 - number / 5, 1, 1)).collect();
     let (mut snapshot, mut symbols) = held(DEVICE, &blocks, &[]);
-    // A separate stack for each block.
+    // Give each block its own stack.
     for (row, block) in snapshot.blocks.iter_mut().enumerate() {
         block.stack = snapshot.stacks.push(&[100 + row as u64]);
     }

@@ -1,10 +1,10 @@
-//! Formats the paragraph as text of at most eight lines.
+//! Formats the paragraph as text, in at most eight lines.
 
 use super::{HeldAt, Holder, Kind, WhoHolds};
 use memtrack_model::units::human_bytes;
 use std::fmt;
 
-/// The indentation of a continued line.
+/// The indentation of continuation lines.
 const INDENT: &str = "     ";
 
 impl WhoHolds {
@@ -20,12 +20,12 @@ impl WhoHolds {
         lines
     }
 
-    /// Formats the paragraph for a program's log: each line begins with `memtrack: `.
+    /// Formats the paragraph for a program's log, with each line starting with `memtrack: `.
     pub fn log_text(&self) -> String {
         self.lines().into_iter().map(|line| format!("memtrack: {line}\n")).collect()
     }
 
-    /// Formats the paragraph with lines of at most `width` characters, wrapping longer ones.
+    /// Formats the paragraph, wrapping lines that are longer than `width` characters.
     pub fn to_text(&self, width: Option<usize>) -> String {
         let width = width.unwrap_or(usize::MAX).max(INDENT.len() + 20);
         let mut text = String::new();
@@ -69,7 +69,7 @@ impl WhoHolds {
         };
         let bytes = self.error.as_bytes(self.allocated_bytes);
         let blocks = self.count_error.as_counted(self.count, "block");
-        // If the request has just failed, the previous line of the log has reported it.
+        // If the request has only just failed, the previous line of the log has already reported it.
         let refused = match self.refused.filter(|_| self.at != HeldAt::Now) {
             None => String::new(),
             Some(refused) => {
@@ -158,7 +158,7 @@ impl Holder {
     fn text(&self) -> String {
         let bytes = self.error.as_bytes(self.allocated_bytes);
         let share = self.error.as_share(self.share.min(1.0));
-        // An operator's name contains the module and the phase.
+        // An operator's name already contains the module and the phase.
         let is_operator = matches!(self.kind, Kind::NoStack | Kind::NoTime);
         let mut inside = Vec::new();
         if !is_operator {
@@ -171,7 +171,7 @@ impl Holder {
     }
 }
 
-/// Formats a duration for people.
+/// Formats a duration for human readers.
 fn seconds(seconds: f64) -> String {
     match seconds {
         s if s < 0.1 => format!("{:.1} ms", s * 1000.0),

@@ -1,23 +1,22 @@
-//! The lifetimes of a group's blocks: for freed blocks, the 99th percentile; for the other blocks, their age at
-//! the end. Times are kept in a histogram whose buckets grow by a fifth, so that a group takes 2 KiB, however
-//! many blocks it has.
+//! The lifetimes of a group's blocks: the 99th percentile for freed blocks, and the age at the end for all others.
+//! Times are kept in a histogram whose buckets grow by a fifth, so that a group takes 2 KiB however many blocks it has.
 
 /// The number of buckets per doubling of the time.
 const BUCKETS_PER_DOUBLING: f64 = 4.0;
-/// The number of buckets, up to 2^62 nanoseconds.
+/// The number of buckets, which cover times up to 2^62 nanoseconds.
 const BUCKETS: usize = 250;
-/// With fewer freed blocks, their usual lifetime is unknown.
+/// If fewer blocks than this were freed, their usual lifetime is unknown.
 const LEAST_FREED: f64 = 100.0;
-/// The share of the freed blocks that defines the usual lifetime.
+/// The share of freed blocks whose lifetimes count as usual.
 const USUAL_SHARE: f64 = 0.99;
-/// A block is far older than usual at this many times the usual lifetime.
+/// A block is far older than usual if its age is at least this many times the usual lifetime.
 const FAR_OLDER_FACTOR: f64 = 10.0;
 
-/// The spread of the ages of a group's blocks.
+/// How old a group's blocks are, or became before they were freed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Age {
-    /// Blocks that were freed.
+    /// The number of blocks that were freed.
     pub freed: u64,
     /// The time in seconds within which 99 % of the freed blocks were freed.
     pub usual_seconds: f64,
@@ -27,11 +26,11 @@ pub struct Age {
     pub far_older_bytes: u64,
 }
 
-/// The histograms of one group's lifetimes and ages.
+/// Histograms of one group's lifetimes and ages.
 #[derive(Clone, Debug)]
 pub(super) struct Ages {
     freed: Box<[f32; BUCKETS]>,
-    /// Blocks and bytes.
+    /// The number of blocks, and their bytes.
     alive: Box<[[f32; 2]; BUCKETS]>,
 }
 
@@ -46,25 +45,25 @@ fn bucket(seconds: f64) -> usize {
     (bucket as usize).min(BUCKETS - 1)
 }
 
-/// Returns the upper bound of a bucket, in seconds.
+/// Returns the upper bound of a bucket in seconds.
 fn bucket_end(bucket: usize) -> f64 {
     ((bucket + 1) as f64 / BUCKETS_PER_DOUBLING).exp2() / 1e9
 }
 
 impl Ages {
-    /// Adds blocks that were freed after this time.
+    /// Adds blocks that were freed after `seconds`.
     pub(super) fn add_freed(&mut self, seconds: f64, blocks: f64) {
         self.freed[bucket(seconds)] += blocks as f32;
     }
 
-    /// Adds blocks of this age that were not freed.
+    /// Adds blocks that are `seconds` old and were not freed.
     pub(super) fn add_alive(&mut self, seconds: f64, blocks: f64, bytes: f64) {
         let [all_blocks, all_bytes] = &mut self.alive[bucket(seconds)];
         *all_blocks += blocks as f32;
         *all_bytes += bytes as f32;
     }
 
-    /// Returns the ages; none where too few blocks were freed to know the usual lifetime.
+    /// Returns the ages, or `None` if too few blocks were freed to know the usual lifetime.
     pub(super) fn age(&self) -> Option<Age> {
         let freed: f64 = self.freed.iter().map(|&blocks| f64::from(blocks)).sum();
         if freed < LEAST_FREED {

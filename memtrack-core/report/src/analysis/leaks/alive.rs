@@ -1,5 +1,5 @@
-//! The memory of each group that stayed through the periods, and the decision which groups leak: shared by
-//! recordings and series of snapshots.
+//! Tracks the memory of each group that stayed through the periods, and decides which groups leak. Recordings and
+//! series of snapshots share this code.
 
 use super::ages::Ages;
 use super::growth::{Amounts, steady};
@@ -8,7 +8,7 @@ use crate::analysis::estimate::{Estimate, Precision, Sum};
 use crate::analysis::ownership::Owners;
 use crate::analysis::top::{By, TopRow};
 
-/// The minimum share of a group's growth that is freed in the last moments if these are the program's shutdown.
+/// The minimum share of a group's growth that must be freed in the last moments for them to be the program's shutdown.
 const LEAST_FREED_LATE: f64 = 0.5;
 
 /// Running sums of bytes and blocks.
@@ -45,49 +45,50 @@ impl BlockSums {
 /// The periods over which groups are judged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JudgedPeriods {
-    /// The length of a period, in seconds.
+    /// The length of a period in seconds.
     pub(super) seconds: f64,
-    /// The minimum number of periods over which a leak grows.
+    /// The minimum number of periods over which a leak must grow.
     pub(super) least: usize,
-    /// The ticks at the end of the last period.
+    /// The ticks at which the last period ends.
     pub(super) end: u64,
-    /// The length of one tick; none if the file does not contain times.
+    /// The length of one tick; `None` if the file does not record times.
     pub(super) seconds_per_tick: Option<f64>,
-    /// Whether the periods lie between snapshots, so that a group has one more known state than there are periods.
+    /// Whether the periods lie between snapshots, in which case a group has one more known state than there are
+    /// periods.
     pub(super) between_snapshots: bool,
 }
 
 /// A group to be judged.
 pub(super) struct Group {
     pub(super) row: TopRow,
-    /// Blocks that were allocated in the judged periods and never freed, or freed only after the last step.
+    /// Blocks that were allocated in the judged periods and were never freed, or only after the last step.
     pub(super) never_freed: BlockSums,
     /// The part of `never_freed` that was freed after the last step.
     pub(super) freed_later: BlockSums,
-    /// Blocks left at the end, as reported for a group that does not leak.
+    /// Blocks left at the end, as reported for groups that do not leak.
     pub(super) left: BlockSums,
     pub(super) stays: Option<(Stays, Option<Ages>)>,
 }
 
-/// The blocks of one group that stayed through each period, and the blocks that left in it.
+/// The blocks of one group that stayed through each period, and those that left in it.
 #[derive(Clone, Debug)]
 pub(super) struct Stays {
     stayed: Vec<BlockSums>,
     left: Vec<BlockSums>,
-    /// Blocks that were freed in the last moments, for each window of [`LateWindows`], and the ticks of the first of
-    /// those frees.
+    /// For each window of [`LateWindows`], the blocks that were freed in the last moments, and the ticks of the first
+    /// of those frees.
     late: [(BlockSums, u64); LateWindows::WINDOWS],
 }
 
-/// The possible starts of a program's shutdown, in ticks: in the last period, or in the one before, because a large
-/// program takes long to shut down.
+/// The possible starts of a program's shutdown, in ticks. A shutdown starts in the last period or, because large
+/// programs take long to shut down, in the one before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LateWindows([u64; Self::WINDOWS]);
 
 impl LateWindows {
     const WINDOWS: usize = 2;
 
-    /// Returns the windows for periods that end at `ends`; the first window begins at `latest` or later.
+    /// Returns the windows for periods that end at `ends`; the first window starts no earlier than `latest`.
     pub(super) fn of(ends: &[u64], latest: u64) -> Self {
         let after = |periods: usize| ends.len().checked_sub(1 + periods).map_or(0, |period| ends[period] + 1);
         Self([latest.max(after(1)), after(2)])
@@ -104,7 +105,7 @@ impl Stays {
         }
     }
 
-    /// Adds a block that stayed from period `from` on, and left in period `to` if there is such a period.
+    /// Adds a block that stayed from period `from` on and left in period `to`, if there is such a period.
     pub(super) fn add(&mut self, from: usize, to: usize, size_bytes: u64, weight: f64) {
         self.stayed[from].add(size_bytes, weight);
         if let Some(left) = self.left.get_mut(to) {
@@ -129,14 +130,14 @@ impl Stays {
         }
     }
 
-    /// Returns the group's late frees, if it grew like a leak up to the last period and was freed in the last moments.
+    /// Returns the group's late frees if it grew like a leak up to the last period and was freed in the last moments.
     fn freed_late(&self, row: &TopRow, periods: &JudgedPeriods, precision: &Precision) -> Option<FreedLate> {
         (1..)
             .zip(&self.late)
             .find_map(|(window, late)| self.freed_in_window(late, window, row, periods, precision))
     }
 
-    /// Does the same as [`Self::freed_late`] for frees in the last `window` periods.
+    /// Does the same as [`Self::freed_late`], but only for frees in the last `window` periods.
     fn freed_in_window(
         &self,
         (late, late_from): &(BlockSums, u64),
@@ -162,12 +163,12 @@ impl Stays {
         })
     }
 
-    /// Returns whether the group may be a leak, so that its ages are worth computing.
+    /// Returns whether the group may be a leak, in which case computing its ages is worthwhile.
     pub(super) fn may_leak(&self) -> bool {
         self.stayed.iter().skip(1).filter(|stayed| stayed.blocks.value() > 0.0).count() > 1
     }
 
-    /// Returns the leak, if the group is one.
+    /// Returns the leak if the group is one.
     pub(super) fn leak(
         &self,
         row: TopRow,
@@ -179,7 +180,7 @@ impl Stays {
         let amounts = |all: &[BlockSums]| all.iter().map(BlockSums::amounts).collect::<Vec<_>>();
         let (stayed, left) = (amounts(&self.stayed), amounts(&self.left));
         let age = ages.and_then(Ages::age);
-        // Where blocks usually live as long as a period, a few such blocks are no evidence of a leak.
+        // If blocks usually live as long as a period, a few such blocks are no evidence of a leak.
         let is_old = age.is_some_and(|age| age.far_older > 2 && age.usual_seconds < periods.seconds);
         let steady = steady(&stayed, &left, periods.least, is_old)?;
         let sum = |all: &[BlockSums]| {
@@ -223,7 +224,7 @@ impl Stays {
     }
 }
 
-/// The groups that leak, and the memory of the other groups.
+/// The groups that leak, and the memory of the groups that do not.
 pub(super) struct JudgedGroups {
     pub(super) leaks: Vec<Leak>,
     pub(super) leaks_in_all: usize,

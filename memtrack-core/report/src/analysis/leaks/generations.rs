@@ -1,4 +1,5 @@
-//! The memory that each of the program's own intervals left behind: the blocks that were allocated in it and never freed.
+//! The memory that each of the program's own intervals left behind: the blocks that were allocated in it and never
+//! freed.
 
 use super::Amount;
 use super::alive::BlockSums;
@@ -8,42 +9,44 @@ use crate::analysis::top::TopRow;
 use memtrack_model::snapshot::{Since, Snapshot};
 use std::collections::HashMap;
 
-/// The maximum number of groups that are listed for a generation.
+/// The maximum number of groups to list per generation.
 const MOST_SHARES: usize = 3;
 
 /// The memory that one group left behind in one interval.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Share {
-    /// The group.
+    /// The group's name.
     pub name: String,
     /// The memory that the group left behind.
     pub left: Amount,
 }
 
-/// One of the program's own intervals, with the memory that it left behind.
+/// One of the program's own intervals, and the memory that it left behind.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Generation {
-    /// The number of the interval: 0 is the time before the first mark, 1 the interval between the first and the second mark,
-    /// and so on.
+    /// The number of the interval: 0 is the time before the first mark, 1 is the interval between the first and second
+    /// marks, and so on.
     pub number: usize,
-    /// The start of the interval, in seconds; none for the time before the first mark, and if the file does not contain times.
+    /// The start of the interval in seconds; `None` for the time before the first mark or if the file does not record
+    /// times.
     pub from_seconds: Option<f64>,
-    /// The end of the interval, in seconds; none for the time after the last mark, and if the file does not contain times.
+    /// The end of the interval in seconds; `None` for the time after the last mark or if the file does not record
+    /// times.
     pub to_seconds: Option<f64>,
     /// The memory that was allocated in the interval.
     pub allocated: Amount,
-    /// The part of that memory that was live when the last interval ended; for the time after the last interval, the part
-    /// that was never freed.
+    /// The part of that memory that was live when the last interval ended or, for the time after the last interval, was
+    /// never freed.
     pub left: Amount,
-    /// The groups that left the most memory, at most three.
+    /// The groups that left the most memory behind, at most three.
     pub shares: Vec<Share>,
-    /// The number of groups that left any memory.
+    /// The number of groups that left any memory behind.
     pub shares_in_all: usize,
 }
 
-/// The memory that the intervals of one name left behind.
+/// The memory that intervals with a given name left behind.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Generations {
@@ -51,26 +54,26 @@ pub struct Generations {
     pub name: String,
     /// The number of marks between the intervals.
     pub marks: usize,
-    /// The origin that the seconds are counted from.
+    /// The origin from which the seconds are counted.
     pub since: Since,
-    /// The number of intervals between two marks that left any memory.
+    /// The number of intervals between two marks that left any memory behind.
     pub leaving: usize,
-    /// The median of the bytes that an interval between two marks left.
+    /// The median number of bytes that an interval between two marks left behind.
     pub median_left_bytes: u64,
-    /// The intervals that left the most memory, up to the requested number, in chronological order.
+    /// The intervals that left the most memory behind, up to the requested number, in chronological order.
     pub rows: Vec<Generation>,
-    /// The number of intervals, including the times before the first mark and after the last.
+    /// The total number of intervals, including the times before the first mark and after the last.
     pub rows_in_all: usize,
 }
 
-/// The surviving memory of each interval, while blocks are added.
+/// Accumulates the surviving memory of each interval as blocks are added.
 pub(super) struct Survivors<'a> {
     marks: &'a [u64],
     allocated: Vec<BlockSums>,
     left: Vec<BlockSums>,
     by_group: HashMap<(u32, u32), BlockSums, foldhash::fast::RandomState>,
-    /// The memory, by group, that the last whole interval left and that was freed later. Another interval would have
-    /// freed that memory, unless the group also left memory in the interval before.
+    /// The memory of each group that the last whole interval left behind and that was freed later. Another interval
+    /// would have freed it too, unless the group also left memory behind in the previous interval.
     freed_after_last: HashMap<u32, BlockSums, foldhash::fast::RandomState>,
 }
 
@@ -86,8 +89,8 @@ impl<'a> Survivors<'a> {
         }
     }
 
-    /// Adds a block that was allocated at `ticks`; `is_left`: the block was live when the last interval ended, or
-    /// was never freed.
+    /// Adds a block that was allocated at `ticks`. `is_left` says whether the block was live when the last interval
+    /// ended or was never freed.
     pub(super) fn add_allocated(&mut self, ticks: u64, block: &Lifetime, group: u32, is_left: bool) {
         let number = self.marks.partition_point(|&mark| mark < ticks);
         self.allocated[number].add(block.size_bytes, block.blocks);
@@ -149,7 +152,7 @@ impl Generations {
             }
         };
         let mut rows: Vec<Generation> = allocated.iter().zip(&left).enumerate().map(row).collect();
-        // The times before the first mark and after the last are not whole intervals.
+        // The times before the first mark and after the last mark are not whole intervals.
         let whole = &rows[1..rows.len().saturating_sub(1).max(1)];
         let leaving = whole.iter().filter(|row| row.left.blocks > 0).count();
         let mut all: Vec<u64> = whole.iter().map(|row| row.left.bytes).collect();

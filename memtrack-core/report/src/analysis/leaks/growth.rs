@@ -1,50 +1,50 @@
-//! The rule that distinguishes a leak from memory that is merely alive, over the periods of a recording (docs/TESTING.md
+//! The rule that tells a leak from memory that is merely alive, based on the periods of a recording (docs/TESTING.md
 //! explains it).
 //!
-//! For each group and each period, two parts are known: the part that *stayed* (it was allocated before the
-//! period's end and lived through all of the next period) and the part that *left* (it had stayed before, and was
+//! For each group and each period, two parts are known: the part that *stayed* (it was allocated before the end of the
+//! period and lived through all of the next period) and the part that *left* (it had stayed before, and was then
 //! freed). Buffers that are allocated and freed never stay; a growing vector leaves whenever it is reallocated.
 
-/// The share of the periods in which a leak must have grown: four in five.
+/// The share of periods in which a leak must have grown: four in five.
 const STEADY_SHARE: f64 = 0.8;
-/// The same for groups whose blocks are far older than usual: half.
+/// The corresponding share for groups whose blocks are far older than usual: half.
 const STEADY_SHARE_FOR_OLD: f64 = 0.5;
-/// The maximum share of a leak's stayed blocks that may have left later.
+/// The maximum share of a leak's stayed blocks that may have left again.
 const MOST_LEFT: f64 = 0.5;
-/// The last third of the periods must add at least this share of the growth in the third before it, else the
-/// growth is ending.
+/// The last third of the periods must add at least this share of what the third before it added; otherwise, the growth
+/// is ending.
 const STILL_GROWING: f64 = 0.6;
-/// A difference of counts above this many standard deviations is not due to chance.
+/// A difference between counts that exceeds this many standard deviations is not due to chance.
 const CHANCE_DEVIATIONS: f64 = 2.0;
 
 /// Bytes and blocks.
 pub(super) type Amounts = [f64; 2];
 
-/// The growth of a group.
+/// How a group grew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Steady {
-    /// The first period that counts: the first one in which something stayed.
+    /// The first period that counts, which is the first one in which something stayed.
     pub(super) from: usize,
-    /// The number of periods, from [`Self::from`] on, in which the group grew.
+    /// The number of periods in which the group grew, starting from [`Self::from`].
     pub(super) grew: usize,
-    /// The number of periods from [`Self::from`] on.
+    /// The number of periods, starting from [`Self::from`].
     pub(super) periods: usize,
 }
 
-/// Judges a group by its `stayed` and `left` blocks in each period; the first period contains the earlier blocks. `least`:
-/// the minimum number of periods from the first in which a block stayed. `is_old`: the group's blocks are far older than
-/// usual.
+/// Judges a group by its `stayed` and `left` blocks in each period; the first period contains the earlier blocks.
+/// `least` is the minimum number of periods, starting from the first one in which a block stayed. `is_old` says whether
+/// the group's blocks are far older than usual.
 pub(super) fn steady(stayed: &[Amounts], left: &[Amounts], least: usize, is_old: bool) -> Option<Steady> {
     let from = (1..stayed.len()).find(|&period| stayed[period][1] > 0.0)?;
     let periods = stayed.len() - from;
-    // Growth in two periods may be chance, such as a task that is waiting just when a snapshot is taken; but three
-    // snapshots have only two periods.
+    // Growth in two periods may be due to chance, e.g. to a task that just happens to be waiting when a snapshot is
+    // taken. But three snapshots have only two periods.
     let least_growing = if stayed.len() > 3 { 3 } else { 2 };
     if periods < least.max(least_growing) {
         return None;
     }
     let net = |period: usize| [0, 1].map(|unit| stayed[period][unit] - left[period][unit]);
-    // A vector that grows in place has more bytes and as many blocks.
+    // A vector that grows in place has more bytes but no more blocks.
     let has_grown = |period: &usize| net(*period).iter().all(|&by| by > 0.0);
     let judged = from..stayed.len();
     let grew = judged.clone().filter(has_grown).count();
@@ -74,7 +74,7 @@ pub(super) fn steady(stayed: &[Amounts], left: &[Amounts], least: usize, is_old:
 mod tests {
     use super::*;
 
-    /// Judges ten periods, each with the blocks of 100 bytes that stayed and that left.
+    /// Judges ten periods, given how many blocks of 100 bytes stayed and left in each.
     fn judged(stayed: [u32; 10], left: [u32; 10]) -> Option<(usize, usize)> {
         let amounts = |blocks: [u32; 10]| blocks.map(|blocks| [f64::from(blocks) * 100.0, f64::from(blocks)]);
         steady(&amounts(stayed), &amounts(left), 5, false).map(|steady| (steady.grew, steady.periods))
@@ -87,11 +87,11 @@ mod tests {
         assert_eq!(judged([0, 5, 5, 5, 5, 5, 5, 5, 5, 5], NONE), Some((9, 9)));
         assert_eq!(judged([0, 1, 1, 1, 1, 1, 1, 1, 1, 1], NONE), Some((9, 9)));
         assert_eq!(judged([0, 2, 1, 0, 3, 1, 2, 1, 2, 1], NONE), Some((8, 9)));
-        // After a warm-up that allocated much more, and only from the middle on.
+        // The leak follows a warm-up that allocated much more, or starts only in the middle.
         assert_eq!(judged([0, 900, 5, 5, 5, 5, 5, 5, 5, 5], NONE), Some((9, 9)));
         assert_eq!(judged([0, 300, 300, 300, 5, 5, 5, 5, 5, 5], NONE), Some((9, 9)));
         assert_eq!(judged([0, 0, 0, 0, 0, 5, 5, 5, 5, 5], NONE), Some((5, 5)));
-        // Among blocks that are freed later.
+        // The leak is hidden among blocks that are freed later.
         assert_eq!(judged([0; 10].map(|_: u32| 9), [0, 0, 4, 4, 4, 4, 4, 4, 4, 4]), Some((9, 9)));
     }
 
@@ -129,7 +129,7 @@ mod tests {
         let left = [0.0, 0.0, 10.0, 0.0, 20.0, 0.0, 0.0, 40.0, 0.0, 0.0]
             .map(|bytes| [bytes, f64::from(bytes > 0.0)]);
         assert_eq!(steady(&stayed, &left, 5, true), None);
-        // Also where it is reallocated in each period.
+        // The same holds if the vector is reallocated in each period.
         let stayed: Vec<Amounts> = (0..10).map(|period| [100.0 * f64::from(period), 1.0]).collect();
         let left: Vec<Amounts> = (0..10).map(|period| [100.0 * f64::from(period - 1), 1.0]).collect();
         assert_eq!(steady(&stayed, &left, 5, true), None);

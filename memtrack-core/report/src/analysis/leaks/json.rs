@@ -1,4 +1,4 @@
-//! Leaks as JSON. Bytes are requested bytes, as integers, each with its error; absent values are null.
+//! Leaks as JSON. Bytes are requested bytes, given as integers, each with its error; absent values are null.
 
 use super::{Age, Amount, CutBy, DeviceLeaks, FreedLate, Generation, Generations, Leak, LeakReport, Share};
 use crate::analysis::estimate::Estimate;
@@ -12,35 +12,34 @@ use serde::Serialize;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct LeaksAnswer {
-    /// The key of the groups, as with `--by`.
+    /// The key by which allocations are grouped, as for `--by`.
     pub by: &'static str,
     /// Whether any group leaks.
     pub leaking: bool,
-    /// Whether the recording is complete. Otherwise, the numbers are lower bounds on the remaining memory of each
-    /// group.
+    /// Whether the recording is complete. If not, the numbers are lower bounds on each group's remaining memory.
     pub complete: bool,
-    /// The reason why leaks cannot be determined on any device; null where they can.
+    /// The reason why leaks cannot be determined on any device; null if they can.
     pub blind: Option<String>,
-    /// The summary as sentences, a line for each device.
+    /// The summary as sentences, with a line for each device.
     pub answer: Vec<String>,
-    /// The way in which the periods were cut: `time`, `events` (the file does not contain all times), `intervals` (the
-    /// program's own) or `snapshots`.
+    /// How the periods were determined: by `time`, by `events` (if the file does not record all times), by the
+    /// program's own `intervals`, or by `snapshots`.
     pub cut_by: &'static str,
-    /// The name of the program's own intervals that make up the periods; null where the periods were cut otherwise.
+    /// The name of the program's own intervals that serve as periods; null if there are none.
     pub interval_name: Option<String>,
     /// The number of those intervals.
     pub intervals: Option<usize>,
     /// The number of periods.
     pub periods: usize,
-    /// The number of events in each period; null where the periods were cut otherwise.
+    /// The number of events in each period; null unless periods are numbers of events.
     pub period_events: Option<usize>,
-    /// The average length of the periods, in seconds; null where the files have no times.
+    /// The average length of a period in seconds; null if the files have no times.
     pub period_seconds: Option<f64>,
     /// The devices.
     pub devices: Vec<DeviceLeaksAnswer>,
-    /// Patterns of `--suppress` that match no stack.
+    /// Patterns in `--suppress` that match no stack.
     pub unused_suppressions: Vec<String>,
-    /// Caveats about the comparison of the files.
+    /// Caveats about how the files compare.
     pub notes: Vec<String>,
 }
 
@@ -51,32 +50,31 @@ pub struct LeaksAnswer {
 pub struct DeviceLeaksAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// The reason why the device's leaks cannot be determined; null where they can.
+    /// The reason why the device's leaks cannot be determined; null if they can.
     pub blind: Option<String>,
-    /// The leaks, those with the most bytes first.
+    /// The leaks, largest first.
     pub leaks: Vec<LeakAnswer>,
-    /// The number of leaks, including those beyond the limit.
+    /// The total number of leaks, including those beyond the limit.
     pub leaks_in_all: usize,
-    /// The memory of all leaks that was never freed.
+    /// The never-freed memory of all leaks.
     pub leaked: AmountAnswer,
-    /// Other memory that was allocated in the recording and not freed; for a series of snapshots, all other memory of the
-    /// newest snapshot.
+    /// Other memory that was allocated during the recording and not freed; for a series of snapshots, all other memory
+    /// in the newest snapshot.
     pub alive: AmountAnswer,
-    /// The number of groups with memory in `alive`.
+    /// The number of groups that have memory in `alive`.
     pub alive_groups: usize,
-    /// Memory that is live and older than the first event; it was not judged.
+    /// Live memory that is older than the first event, and so was not judged.
     pub older: AmountAnswer,
-    /// Memory that was never freed and that a suppression excludes.
+    /// Memory that was never freed but is excluded by a suppression.
     pub suppressed: AmountAnswer,
-    /// Groups that left less than this in small blocks may have no sample (with 5 % probability); 0 where every block was
-    /// recorded.
+    /// Groups that left less than this behind in small blocks may have no sample (with 5 % probability); 0 if every
+    /// block was recorded.
     pub detection_limit_bytes: u64,
-    /// Older events that the recorder dropped.
+    /// The number of older events that the recorder dropped.
     pub dropped_events: u64,
-    /// Groups that grew like leaks and were freed in the last moments, as at a program's end, those with the most bytes
-    /// first.
+    /// Groups that grew like leaks but were freed in the last moments, e.g. when the program exited, largest first.
     pub freed_late: Vec<FreedLateAnswer>,
-    /// The memory that each of the program's own intervals left behind, with `--per`.
+    /// The memory that each of the program's own intervals left behind, if `--per` was given.
     pub generations: Option<GenerationsAnswer>,
 }
 
@@ -85,7 +83,7 @@ pub struct DeviceLeaksAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AmountAnswer {
-    /// Bytes requested.
+    /// Requested bytes.
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
@@ -95,23 +93,23 @@ pub struct AmountAnswer {
     pub count_error: Option<ErrorAnswer>,
 }
 
-/// A group that grew like a leak and was freed in the last moments.
+/// A group that grew like a leak but was freed in the last moments.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FreedLateAnswer {
-    /// The name of the group.
+    /// The group's name.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// The memory of the group that was freed in the last moments.
+    /// The group's memory that was freed in the last moments.
     pub freed: AmountAnswer,
-    /// The number of periods before the last in which the group grew.
+    /// The number of periods before the last one in which the group grew.
     pub grew_periods: usize,
-    /// The number of judged periods.
+    /// The number of periods that were judged.
     pub periods: usize,
-    /// The start of the last moments, in seconds before the end; null if the file does not contain times.
+    /// When the last moments started, in seconds before the end; null if the file does not record times.
     pub last_seconds: Option<f64>,
-    /// The group in a few words: for a stack, its own line.
+    /// A short description of the group; for a stack, its line in the user's code.
     pub place: String,
 }
 
@@ -120,37 +118,37 @@ pub struct FreedLateAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct LeakAnswer {
-    /// The name of the group: a line, an operator, or another key of the groups.
+    /// The group's name: a line, an operator, or whatever the groups are keyed by.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// The memory of the group that was never freed, or freed only after the last of the program's steps.
+    /// The group's memory that was never freed, or was freed only after the last of the program's steps.
     pub never_freed: AmountAnswer,
-    /// The part of `never_freed` that was freed after the last step, as at a program's end.
+    /// The part of `never_freed` that was freed after the last step, e.g. when the program exited.
     pub freed_later: AmountAnswer,
     /// The number of periods in which the group grew.
     pub grew_periods: usize,
-    /// The number of periods, from the first in which any memory of the group stayed.
+    /// The number of periods, starting with the first one in which any memory of the group stayed.
     pub periods: usize,
     /// The group's average growth per period, in bytes.
     pub each_period_bytes: u64,
     /// The error of that growth.
     pub each_period_bytes_error: Option<ErrorAnswer>,
-    /// The bytes of the group that lived through each of these periods; for a series of snapshots, the bytes in each
-    /// snapshot, beginning with the one before the first of these periods.
+    /// The group's bytes that lived through each of these periods. For a series of snapshots, these are the bytes in
+    /// each snapshot, starting with the one before the first of these periods.
     pub held_bytes: Vec<u64>,
     /// The error of each number in `held_bytes`.
     pub held_bytes_error: Vec<Option<ErrorAnswer>>,
-    /// The ages of the group's blocks; null where too few were freed to know the usual lifetime.
+    /// The ages of the group's blocks; null if too few were freed to know the usual lifetime.
     pub age: Option<AgeAnswer>,
     /// The first stack, innermost frame first; null for groups without stacks.
     pub stack: Option<Vec<FrameAnswer>>,
-    /// The number of different stacks in the group; null for groups without stacks.
+    /// The number of distinct stacks in the group; null for groups without stacks.
     pub stacks: Option<usize>,
     /// The innermost line in the user's code.
     pub mine: Option<FrameAnswer>,
     /// The function that this line called.
     pub calls: Option<FrameAnswer>,
-    /// The functions that the line called, the first ten; empty for groups other than lines.
+    /// The functions that this line called, up to ten; empty for groups other than lines.
     pub called: Vec<CalledAnswer>,
 }
 
@@ -159,26 +157,26 @@ pub struct LeakAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AgeAnswer {
-    /// Blocks that were freed.
+    /// The number of blocks that were freed.
     pub freed_count: u64,
     /// The time within which 99 % of those blocks were freed.
     pub usual_seconds: f64,
-    /// Blocks that were never freed and are more than ten times as old as `usual_seconds`.
+    /// The number of blocks that were never freed and are more than ten times as old as `usual_seconds`.
     pub far_older_count: u64,
     /// The bytes of those blocks.
     pub far_older_bytes: u64,
 }
 
-/// A part of a leak: the blocks below a function.
+/// A part of a leak: the blocks allocated below one function.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CalledAnswer {
     /// The function.
     pub name: Option<String>,
-    /// Bytes requested; null where they include samples.
+    /// Requested bytes; null if they include samples.
     pub requested_bytes: Option<u64>,
-    /// The number of blocks; null where they include samples.
+    /// The number of blocks; null if it includes samples.
     pub count: Option<u64>,
 }
 
@@ -191,37 +189,37 @@ pub struct GenerationsAnswer {
     pub name: String,
     /// The number of marks between the intervals.
     pub marks: usize,
-    /// The origin that the seconds are counted from: `start` or `first_event`.
+    /// The origin from which the seconds are counted: `start` or `first_event`.
     pub seconds_since: &'static str,
-    /// The number of intervals between two marks that left any memory.
+    /// The number of intervals between two marks that left any memory behind.
     pub leaving: usize,
-    /// The median of the bytes that an interval between two marks left.
+    /// The median number of bytes that an interval between two marks left behind.
     pub median_left_bytes: u64,
-    /// The intervals that left the most memory, in chronological order.
+    /// The intervals that left the most memory behind, in chronological order.
     pub rows: Vec<GenerationAnswer>,
-    /// The number of intervals, including the times before the first mark and after the last.
+    /// The total number of intervals, including the times before the first mark and after the last.
     pub rows_in_all: usize,
 }
 
-/// One of the program's own intervals, with the memory that it left behind.
+/// One of the program's own intervals, and the memory that it left behind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GenerationAnswer {
     /// The number of the interval; 0 is the time before the first mark.
     pub number: usize,
-    /// The start of the interval; null for the time before the first mark, and if the file does not contain times.
+    /// The start of the interval; null for the time before the first mark or if the file does not record times.
     pub from_seconds: Option<f64>,
-    /// The end of the interval; null for the time after the last mark, and if the file does not contain times.
+    /// The end of the interval; null for the time after the last mark or if the file does not record times.
     pub to_seconds: Option<f64>,
     /// The memory that was allocated in the interval.
     pub allocated: AmountAnswer,
-    /// The part of that memory that was live when the last interval ended; for the time after the last interval, the part
-    /// that was never freed.
+    /// The part of that memory that was live when the last interval ended or, for the time after the last interval, was
+    /// never freed.
     pub left: AmountAnswer,
-    /// The groups that left the most memory, at most three.
+    /// The groups that left the most memory behind, at most three.
     pub groups: Vec<LeftAnswer>,
-    /// The number of groups that left any memory.
+    /// The number of groups that left any memory behind.
     pub groups_in_all: usize,
 }
 
@@ -230,7 +228,7 @@ pub struct GenerationAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct LeftAnswer {
-    /// The group.
+    /// The group's name.
     #[serde(flatten)]
     pub name: NameAnswer,
     /// The memory that the group left behind.

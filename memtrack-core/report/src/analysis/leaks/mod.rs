@@ -1,11 +1,10 @@
-//! The groups of allocations that leak: they grow from period to period and are never freed, in contrast to
-//! groups that are merely alive. `memtrack leaks` prints them; the repository's docs/TESTING.md explains the
-//! rule.
+//! The groups of allocations that leak: their memory grows from period to period and is never freed, as opposed to
+//! groups that are merely alive. `memtrack leaks` prints them; the repository's docs/TESTING.md explains the rule.
 //!
-//! The time of a recording is cut into `periods`; several snapshots of one process can be used instead (`series`).
-//! `growth` judges the part of each group that stays over the periods, `ages` compares the age of that part with the
-//! usual lifetime, `suppress` leaves out known leaks, and `generations` sums up the memory that each of the program's
-//! own steps left behind.
+//! `periods` divides the time of a recording into periods; alternatively, several snapshots of one process can be used
+//! (`series`). `growth` judges how the part of each group that stays changes over the periods, `ages` compares the age
+//! of that part with the usual lifetime, `suppress` leaves out known leaks, and `generations` adds up the memory that
+//! each of the program's own steps left behind.
 
 mod ages;
 mod alive;
@@ -37,18 +36,18 @@ use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 use memtrack_symbols::Symbolizer;
 
-/// The number of periods that a recording is cut into.
+/// The number of periods into which a recording is divided.
 pub const PERIODS: usize = 10;
-/// With fewer periods, growth cannot be distinguished from chance.
+/// With fewer periods than this, growth cannot be told from chance.
 pub const LEAST_PERIODS: usize = 5;
 
-/// A recording shorter than this, in seconds, covers only a program's start, whose allocations look like growth, unless the
-/// program marks its own intervals.
+/// A recording shorter than this, in seconds, covers only the program's startup, whose allocations look like growth.
+/// The limit does not apply if the program marks its own intervals.
 pub const LEAST_SECONDS: f64 = 0.5;
-/// The same limit for one period.
+/// The corresponding limit for a single period.
 pub const LEAST_PERIOD_SECONDS: f64 = 0.02;
 
-/// The options of the leak report.
+/// Options for the leak report.
 ///
 /// ```
 /// # use memtrack_report::analysis::leaks::LeakOptions;
@@ -58,27 +57,28 @@ pub const LEAST_PERIOD_SECONDS: f64 = 0.02;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LeakOptions {
-    /// The key of the groups.
+    /// The key by which allocations are grouped.
     pub by: By,
-    /// For lines: whether memory without a line in the user's code is split by stack; otherwise all memory of an
-    /// interpreter would be one group.
+    /// Whether, when grouping by line, memory without a line in the user's code is split by stack. Otherwise, all
+    /// memory of an interpreter would form a single group.
     pub split_foreign_by_stack: bool,
-    /// The rules that define which frames are the user's.
+    /// The rules that decide which frames are the user's.
     pub rules: Rules,
-    /// The patterns that name operators where no scope does.
+    /// The patterns that name operators when no scope does.
     pub patterns: Patterns,
     /// The maximum number of periods.
     pub periods: usize,
-    /// The name of the program's own intervals that make up the periods and that are listed one by one.
+    /// The name of the program's own intervals that serve as periods and are listed one by one.
     pub per: Option<String>,
-    /// The leaks that are left out.
+    /// Leaks to leave out of the report.
     pub suppressions: Suppressions,
-    /// The maximum number of leaks, and of generations, that are listed for each device.
+    /// The maximum number of leaks, and of generations, to list per device.
     pub limit: usize,
 }
 
 impl Default for LeakOptions {
-    /// Returns lines in the user's code, and stacks where there is none; ten periods, 20 leaks.
+    /// Returns options that group by line in the user's code, or by stack if there is no such line, with ten periods
+    /// and up to 20 leaks.
     fn default() -> Self {
         Self {
             by: By::Line,
@@ -100,51 +100,50 @@ impl LeakOptions {
         Self::default()
     }
 
-    /// Sets the key of the groups, and nothing else: by [`By::Line`], memory without a line in the user's code
-    /// and with the same name is one group.
+    /// Sets the key by which allocations are grouped and turns off splitting: with [`By::Line`], memory without a line
+    /// in the user's code forms a single group for each name.
     #[must_use]
     pub fn by(mut self, by: By) -> Self {
         (self.by, self.split_foreign_by_stack) = (by, false);
         self
     }
 
-    /// Sets the rules that define which frames are the user's.
+    /// Sets the rules that decide which frames are the user's.
     #[must_use]
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules = rules;
         self
     }
 
-    /// Sets the patterns that name operators where no scope does.
+    /// Sets the patterns that name operators when no scope does.
     #[must_use]
     pub fn patterns(mut self, patterns: Patterns) -> Self {
         self.patterns = patterns;
         self
     }
 
-    /// Sets the maximum number of periods; at least [`LEAST_PERIODS`].
+    /// Sets the maximum number of periods, but at least [`LEAST_PERIODS`].
     #[must_use]
     pub fn periods(mut self, periods: usize) -> Self {
         self.periods = periods.max(LEAST_PERIODS);
         self
     }
 
-    /// Cuts the periods at the program's own intervals of that name, and lists the memory that each interval left
-    /// behind.
+    /// Uses the program's own intervals with this name as periods, and lists the memory that each of them left behind.
     #[must_use]
     pub fn per(mut self, name: impl Into<String>) -> Self {
         self.per = Some(name.into());
         self
     }
 
-    /// Sets the leaks that are left out.
+    /// Sets the leaks to leave out of the report.
     #[must_use]
     pub fn suppressions(mut self, suppressions: Suppressions) -> Self {
         self.suppressions = suppressions;
         self
     }
 
-    /// Sets the maximum number of leaks, and of generations, that are listed for each device.
+    /// Sets the maximum number of leaks, and of generations, to list per device.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = limit;
@@ -156,43 +155,43 @@ impl LeakOptions {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Leak {
-    /// The group: its name, line and first stack, and the memory of it that was never freed, or freed only after the last
-    /// of the program's steps: bytes, blocks and their errors.
+    /// The group's name, line and first stack, along with the bytes and blocks (and their errors) of its memory that
+    /// was never freed or was freed only after the last of the program's steps.
     pub row: TopRow,
-    /// The part of that memory that was freed after the last step, as at a program's end.
+    /// The part of that memory that was freed after the last step, e.g. when the program exited.
     pub freed_later: Amount,
     /// The number of periods in which the group grew.
     pub grew: usize,
-    /// The number of periods, from the first in which any memory of the group stayed.
+    /// The number of periods, starting with the first one in which any memory of the group stayed.
     pub periods: usize,
     /// The group's average growth per period, in bytes.
     pub each_bytes: Estimate,
-    /// The bytes of the group that lived through each of these periods; for a series of snapshots, the bytes in each
-    /// snapshot, beginning with the one before the first of these periods.
+    /// The group's bytes that lived through each of these periods. For a series of snapshots, these are the bytes in
+    /// each snapshot, starting with the one before the first of these periods.
     pub held_bytes: Vec<u64>,
     /// The error of each number in [`Self::held_bytes`].
     pub held_errors: Vec<Estimate>,
-    /// The ages of the group's blocks compared with the usual lifetime; none where too few of its blocks were freed to
-    /// know that.
+    /// The ages of the group's blocks compared with their usual lifetime; `None` if too few blocks were freed to know
+    /// the usual lifetime.
     pub age: Option<Age>,
 }
 
-/// A group that grew like a leak and was freed in the last moments of a recording, as in a program that frees all its
-/// memory when it exits.
+/// A group that grew like a leak but was freed in the last moments of a recording, as happens in a program that frees
+/// all its memory when it exits.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct FreedLate {
-    /// The group.
+    /// The group's name.
     pub name: String,
-    /// The group in a few words: for a stack, its own line.
+    /// A short description of the group; for a stack, its line in the user's code.
     pub place: String,
-    /// The memory of the group that was freed in the last moments.
+    /// The group's memory that was freed in the last moments.
     pub freed: Amount,
-    /// The number of periods before the last in which the group grew.
+    /// The number of periods before the last one in which the group grew.
     pub grew: usize,
-    /// The number of judged periods.
+    /// The number of periods that were judged.
     pub periods: usize,
-    /// The start of the last moments, in seconds before the end; none if the file does not contain times.
+    /// When the last moments started, in seconds before the end; `None` if the file does not record times.
     pub last_seconds: Option<f64>,
 }
 
@@ -216,37 +215,37 @@ pub struct Amount {
 pub struct DeviceLeaks {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// The device's name: `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name, which is `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
     /// Whether the device is the host heap.
     pub is_host: bool,
     /// Whether the device is pinned host memory.
     pub is_pinned: bool,
-    /// The reason why the device's leaks cannot be determined; none where they can.
+    /// The reason why the device's leaks cannot be determined; `None` if they can.
     pub blind: Option<String>,
-    /// The leaks, those with the most bytes first, up to [`LeakOptions::limit`].
+    /// The leaks, with the largest first, up to [`LeakOptions::limit`].
     pub leaks: Vec<Leak>,
-    /// The number of leaks.
+    /// The total number of leaks.
     pub leaks_in_all: usize,
-    /// The memory of all leaks that was never freed, including those that are not in [`Self::leaks`].
+    /// The never-freed memory of all leaks, including leaks that are not in [`Self::leaks`].
     pub leaked: Amount,
-    /// Memory that was allocated in the recording, was not freed, and is not a leak: it is merely alive. For a series of
-    /// snapshots, all memory of the newest snapshot in groups that do not leak.
+    /// Memory that was allocated during the recording and not freed but is merely alive, not a leak. For a series of
+    /// snapshots, this is all memory in the newest snapshot that belongs to groups that do not leak.
     pub alive: Amount,
-    /// The number of groups with memory in [`Self::alive`].
+    /// The number of groups that have memory in [`Self::alive`].
     pub alive_groups: usize,
-    /// Memory that is live and older than the first event: its growth was not recorded, so it was not judged. Zero for a
-    /// series of snapshots.
+    /// Live memory that is older than the first event. It was not judged, because its growth was not recorded. Zero for
+    /// a series of snapshots.
     pub older: Amount,
-    /// Memory that was never freed and that a suppression excludes.
+    /// Memory that was never freed but is excluded by a suppression.
     pub suppressed: Amount,
-    /// Groups that allocated less than this in small blocks may have no sample, and grow undetected; 0 where every block was
-    /// recorded.
+    /// Groups that allocated less than this in small blocks may have no sample and so may grow undetected; 0 if every
+    /// block was recorded.
     pub detection_limit_bytes: u64,
-    /// Older events that did not fit the recorder's ring.
+    /// The number of older events that did not fit in the recorder's ring.
     pub dropped: u64,
-    /// Groups that grew like leaks and were freed in the last moments, those with the most bytes first. They are not
-    /// counted as leaks.
+    /// Groups that grew like leaks but were freed in the last moments, with the largest first. They do not count as
+    /// leaks.
     pub freed_late: Vec<FreedLate>,
     /// The memory that each of the program's own intervals left behind, if requested.
     pub generations: Option<Generations>,
@@ -256,24 +255,23 @@ pub struct DeviceLeaks {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LeakReport {
-    /// The key of the groups.
+    /// The key by which allocations are grouped.
     pub by: By,
     /// Whether groups without a line in the user's code are stacks.
     pub split_foreign_by_stack: bool,
-    /// The way in which the periods were cut.
+    /// How the periods were determined.
     pub cut: CutBy,
-    /// Whether the recording is complete. Otherwise, the numbers are lower bounds on the remaining memory of each
-    /// group.
+    /// Whether the recording is complete. If not, the numbers are lower bounds on each group's remaining memory.
     pub complete: bool,
     /// The number of periods.
     pub periods: usize,
-    /// The average length of the periods, in seconds; none where the files have no times.
+    /// The average length of a period in seconds; `None` if the files have no times.
     pub period_seconds: Option<f64>,
     /// The devices.
     pub devices: Vec<DeviceLeaks>,
-    /// Caveats about the comparison of the files.
+    /// Caveats about how the files compare.
     pub notes: Vec<String>,
-    /// Patterns of [`LeakOptions::suppressions`] that match no stack of the files.
+    /// Patterns in [`LeakOptions::suppressions`] that match no stack in the files.
     pub unused_suppressions: Vec<String>,
 }
 
@@ -283,20 +281,20 @@ impl LeakReport {
         self.devices.iter().any(|device| device.leaks_in_all > 0)
     }
 
-    /// Returns whether any group grew like a leak and was freed only at the end: a program that collects a result does
-    /// that too.
+    /// Returns whether any group grew like a leak and was freed only at the end, which also happens in programs that
+    /// collect a result.
     pub fn is_freed_only_at_the_end(&self) -> bool {
         self.devices.iter().any(|device| !device.freed_late.is_empty())
     }
 
-    /// Returns whether no group leaks, and whether leaks could be determined on at least one device: the condition that
-    /// a test should check. In a recording that is too short, leaks cannot be determined, and [`Self::is_leaking`] is
-    /// false nevertheless.
+    /// Returns whether no group leaks even though leaks could be determined on at least one device. This is the
+    /// condition that tests should check, because [`Self::is_leaking`] is also false for recordings that are too short
+    /// to determine leaks.
     pub fn is_clean(&self) -> bool {
         !self.is_leaking() && self.devices.iter().any(|device| device.blind.is_none())
     }
 
-    /// Returns the reason why leaks cannot be determined on any device; none where they can.
+    /// Returns the reason why leaks cannot be determined on any device; `None` if they can.
     pub fn blind(&self) -> Option<String> {
         let mut devices = self.devices.iter().map(|device| (&device.device_name, &device.blind));
         if devices.clone().any(|(_, blind)| blind.is_none()) {
@@ -312,10 +310,10 @@ impl LeakReport {
     }
 }
 
-/// Finds the leaks on `devices` of a recording or of a snapshot with its trace.
+/// Finds leaks on `devices` in a recording, or in a snapshot with its trace.
 ///
 /// # Errors
-/// Fails when [`LeakOptions::per`] names intervals that the snapshot does not have.
+/// Returns an error if [`LeakOptions::per`] names intervals that the snapshot does not have.
 pub fn leaks(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
@@ -325,10 +323,10 @@ pub fn leaks(
     recording::leaks(snapshot, symbols, devices, options)
 }
 
-/// Finds the leaks over several snapshots of one process, in the order in which they were taken.
+/// Finds leaks across several snapshots of one process, given in the order in which they were taken.
 ///
 /// # Errors
-/// Fails when there are too few snapshots, or when they are not from one process or not in order.
+/// Returns an error if there are too few snapshots, or if they are not from the same process or not in order.
 pub fn leaks_over(snaps: Vec<ReducedSnapshot>, options: &LeakOptions) -> Result<LeakReport, NotASeries> {
     series::leaks(snaps, options)
 }

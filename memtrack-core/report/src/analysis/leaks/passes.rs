@@ -1,5 +1,5 @@
-//! Determines whether a step of a training run has ended. Before that, each layer of the first forward pass keeps memory for
-//! the backward pass, which grows like a leak.
+//! Determines whether a training step has ended. Until one has, each layer in the first forward pass keeps memory for
+//! the backward pass, and this looks like a leak.
 
 use crate::analysis::attribution::Attributor;
 use crate::analysis::framework_operators::Patterns;
@@ -11,17 +11,17 @@ use memtrack_model::snapshot::Snapshot;
 use memtrack_symbols::Symbolizer;
 use std::collections::{HashMap, HashSet};
 
-/// The live memory of forward passes must have reached this share of its maximum before a fall counts as the end
-/// of a pass: a pass's first layers also allocate and free temporary memory.
+/// The live memory of forward passes must have reached this share of its maximum before a drop counts as the end of a
+/// pass, because a pass's first layers also allocate and free temporary memory.
 const LEAST_LIVE: f64 = 0.25;
-/// Several passes have ended when the sum of their allocations is this many times their maximum live memory.
+/// If forward passes allocated this many times their maximum live memory in total, several passes must have ended.
 const TURNOVER: i128 = 8;
-/// A pass has ended when its live memory has fallen to this share of the maximum so far.
+/// A pass has ended once its live memory has dropped to this share of the maximum so far.
 const FALLEN_SHARE: f64 = 0.5;
 
-/// Returns whether the file has a forward pass on `device` but no completed step. Without a forward pass in scopes
-/// or stacks the program's steps are unknown, and the result is false. Heaps are not judged: modules may run there
-/// without training.
+/// Returns whether the file has a forward pass on `device` but no completed step. If neither scopes nor stacks show a
+/// forward pass, the program's steps are unknown, and the result is false. Heaps are not judged, because modules may
+/// run there without any training.
 pub(super) fn no_step_has_ended(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
@@ -45,7 +45,7 @@ pub(super) fn no_step_has_ended(
         }
         out_of_memory = false;
         let (scope, stack) = (snapshot.events.scope[row], snapshot.events.stack[row]);
-        // Allocations without a stack are in an unknown phase.
+        // The phase of allocations without a stack is unknown.
         if scope.is_none() && stack.is_none() {
             continue;
         }
@@ -67,7 +67,7 @@ pub(super) fn no_step_has_ended(
     if runs.windows(2).any(step_ended) {
         return false;
     }
-    // If the same line runs before several passes, they are a loop over batches or requests.
+    // If the same line runs before several passes, the passes are a loop over batches or requests.
     let mut before = HashSet::new();
     let begins = runs.windows(2).filter(|pair| pair[0].phase.is_none() && is(&pair[1], Phase::Forward));
     if begins.map(|pair| pair[0].last).any(|stack| !before.insert(stack)) {
@@ -81,16 +81,15 @@ pub(super) fn no_step_has_ended(
     !passes_have_ended(snapshot, symbols, &mut places, lifetimes)
 }
 
-/// Consecutive allocations in one phase.
+/// Consecutive allocations in the same phase.
 struct Run {
     phase: Option<Phase>,
-    /// The stack of the last of those allocations.
+    /// The stack of the last of these allocations.
     last: StackId,
 }
 
-/// Returns whether the live memory of forward passes has fallen and a forward pass has allocated again after that; or
-/// whether forward passes allocated so much more than their maximum live memory that this must have been freed many
-/// times.
+/// Returns whether the live memory of forward passes dropped and a forward pass allocated again afterwards, or whether
+/// forward passes allocated so much more than their maximum live memory that it must have been freed many times.
 fn passes_have_ended(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
@@ -136,7 +135,7 @@ fn passes_have_ended(
     false
 }
 
-/// A cache of the phases of events: each distinct pair of a scope and a stack is computed once.
+/// Caches the phases of events, so that each distinct pair of scope and stack is analyzed only once.
 struct PhaseCache<'a> {
     attributor: Attributor<'a>,
     snapshot: &'a Snapshot,
@@ -152,7 +151,7 @@ impl<'a> PhaseCache<'a> {
     fn phase(&mut self, scope: ScopeId, stack: StackId, symbols: &mut Symbolizer) -> Option<Phase> {
         *self.known.entry((scope, stack)).or_insert_with(|| {
             self.attributor.phase(scope, stack, symbols).or_else(|| {
-                // A module's method that is called directly, or whose callers are missing in the file.
+                // This is a module's method that is called directly, or whose callers are missing from the file.
                 let frames = symbols.stack(&self.snapshot.frame_keys(stack));
                 let is_forward = frames.iter().any(|frame| {
                     let line = ParsedFrame::of(frame);

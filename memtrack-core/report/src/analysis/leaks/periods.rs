@@ -1,4 +1,4 @@
-//! Splits a recording into periods: at steps if the program marked them, otherwise into equal spans of time.
+//! Splits a recording into periods: at steps if the program marked them, and into equal spans of time otherwise.
 
 use crate::analysis::attribution::Attributor;
 use crate::analysis::framework_operators::Patterns;
@@ -12,30 +12,31 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Marks that occur less often than this are not used as steps unless requested.
 const LEAST_MARKS: usize = 8;
-/// The name that PyTorch's profiler gives to steps, each followed by `#` and its number.
+/// The name that PyTorch's profiler gives to steps, in each case followed by `#` and the step's number.
 const PROFILER_STEP: &str = "ProfilerStep";
-/// The name for steps of any program.
+/// The name that any program can use for its steps.
 const STEP: &str = "step";
 
-/// The way in which the periods are cut.
+/// How a recording is divided into periods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CutBy {
-    /// Equal times.
+    /// By equal spans of time.
     Time,
-    /// Equal numbers of events: the file does not contain the times of all of them.
+    /// By equal numbers of events, because the file does not record the times of all of them.
     Events {
         /// The number of events in each period, rounded down.
         each: usize,
     },
-    /// The program's own intervals: between its marks, its entries into scopes, or annotations of a profiler.
+    /// By the program's own intervals, which lie between its marks, its entries into scopes, or a profiler's
+    /// annotations.
     Intervals {
         /// The name of the intervals.
         name: String,
         /// The number of intervals.
         count: usize,
     },
-    /// From each snapshot to the next.
+    /// By snapshots: each period lasts from one snapshot to the next.
     Snapshots,
 }
 
@@ -45,7 +46,7 @@ pub enum CutBy {
 pub struct NoSuchInterval {
     /// The requested name.
     pub name: String,
-    /// The names of the intervals that the recording has.
+    /// The names of the intervals that the recording does have.
     pub known: Vec<String>,
 }
 
@@ -67,11 +68,11 @@ pub(super) struct Periods {
     pub(super) by: CutBy,
     /// The ticks at which the periods end; the last period ends with the recording.
     pub(super) ends: Vec<u64>,
-    /// The moments between the program's own intervals; empty where the periods are cut otherwise.
+    /// The moments between the program's own intervals; empty if the periods are not based on them.
     pub(super) marks: Vec<u64>,
 }
 
-/// The moments of events: the events' ticks, or their numbers in the file if it does not contain all times.
+/// The moments of events: their ticks, or their numbers in the file if it does not record all times.
 pub(super) struct Moments<'a> {
     pub(super) by_row: Cow<'a, [u64]>,
     pub(super) are_times: bool,
@@ -87,7 +88,7 @@ impl<'a> Moments<'a> {
     }
 }
 
-/// Cuts the events on `devices` into at most `most` periods; `per` names the requested intervals.
+/// Divides the events on `devices` into at most `most` periods; `per` is the name of the requested intervals.
 pub(super) fn cut(
     snapshot: &Snapshot,
     moments: &Moments<'_>,
@@ -130,8 +131,7 @@ pub(super) fn cut(
     Ok(Periods { by: CutBy::Intervals { name, count: marks.len() }, ends, marks })
 }
 
-/// Returns the ends of `count` equal parts of the time: a gap between events that is longer than a period does not
-/// count.
+/// Returns the ends of `count` equal parts of the time, not counting gaps between events that are longer than a period.
 fn by_time(ticks: &[u64], count: usize) -> Vec<u64> {
     let (Some(&first), Some(&last)) = (ticks.first(), ticks.last()) else { return Vec::new() };
     let pause = (last - first) / count as u64;
@@ -158,20 +158,21 @@ fn by_time(ticks: &[u64], count: usize) -> Vec<u64> {
     ends
 }
 
-/// Returns the ends of `count` parts with equal numbers of events.
+/// Returns the ends of `count` parts that have equal numbers of events.
 fn by_events(moments: &[u64], count: usize) -> Vec<u64> {
     let count = count.min(moments.len());
     (1..=count).map(|period| moments[period * moments.len() / count - 1]).collect()
 }
 
-/// The events that are searched for entries into scopes and phases.
+/// The events to search for entries into scopes and phases.
 struct EntrySearch<'a> {
     snapshot: &'a Snapshot,
     moments: &'a Moments<'a>,
     devices: &'a [DeviceId],
 }
 
-/// Returns the moments between intervals of that name: marks, or else annotations, scopes or phases.
+/// Returns the moments between the intervals with this name, which are marks or, failing that, annotations, scopes or
+/// phases.
 fn boundaries_named(search: &EntrySearch<'_>, symbols: &mut Symbolizer, name: &str) -> Vec<u64> {
     let snapshot = search.snapshot;
     let mut moments = Vec::new();
@@ -202,7 +203,8 @@ fn boundaries_named(search: &EntrySearch<'_>, symbols: &mut Symbolizer, name: &s
     moments
 }
 
-/// Returns the default intervals: the marks that occur most often throughout the recording, or else the optimizer's steps.
+/// Returns the default intervals: the most frequent marks that occur throughout the recording, or else the optimizer's
+/// steps.
 fn most_frequent(search: &EntrySearch<'_>, ticks: &[u64]) -> Option<(String, Vec<u64>)> {
     let (&first, &last) = (ticks.first()?, ticks.last()?);
     let third = (last - first) / 3;
@@ -244,7 +246,7 @@ fn marks(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
     marks
 }
 
-/// Returns the starts of the ranges of PyTorch's profiler, by name without the number of a step.
+/// Returns the starts of the ranges that PyTorch's profiler recorded, by name without any step number.
 fn annotations(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
     let mut begin: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return begin };
@@ -263,13 +265,13 @@ fn annotations(snapshot: &Snapshot) -> BTreeMap<String, Vec<u64>> {
     begin
 }
 
-/// Returns the moments at which threads enter scopes for which `is_one` is true, as far as the threads' events show.
+/// Returns the moments at which threads entered scopes for which `is_one` is true, as far as the threads' events show.
 fn scopes(search: &EntrySearch<'_>, is_one: impl Fn(&memtrack_model::snapshot::Scope) -> bool) -> Vec<u64> {
     let rows = &search.snapshot.scopes.rows;
     if !rows.iter().any(&is_one) {
         return Vec::new();
     }
-    // A parent's id is smaller than its children's; only a damaged table has others.
+    // A parent's id is smaller than its children's ids, except in damaged tables.
     let mut inside = vec![false; rows.len()];
     for (id, scope) in rows.iter().enumerate().skip(1) {
         let parent = scope.parent.index();
@@ -278,7 +280,7 @@ fn scopes(search: &EntrySearch<'_>, is_one: impl Fn(&memtrack_model::snapshot::S
     entered(search, |scope, _| inside.get(scope.index()).copied().unwrap_or(false))
 }
 
-/// Returns the moments at which threads enter a phase, as far as the threads' events show.
+/// Returns the moments at which threads entered a phase, as far as the threads' events show.
 fn phases(search: &EntrySearch<'_>, symbols: &mut Symbolizer, phase: Phase) -> Vec<u64> {
     let patterns = Patterns::default();
     let mut attributor = Attributor::new(search.snapshot, &patterns);
@@ -289,17 +291,17 @@ fn phases(search: &EntrySearch<'_>, symbols: &mut Symbolizer, phase: Phase) -> V
     })
 }
 
-/// Returns the moments of the first event of each thread after `is_in` becomes true.
+/// Returns the moment of each thread's first event after `is_in` becomes true.
 fn entered(search: &EntrySearch<'_>, mut is_in: impl FnMut(ScopeId, StackId) -> bool) -> Vec<u64> {
     let EntrySearch { snapshot, moments: moment, devices } = search;
     let events = &snapshot.events;
     let mut are_in: HashMap<(DeviceId, ThreadId), bool, foldhash::fast::RandomState> = HashMap::default();
     let mut moments = Vec::new();
     for row in 0..events.len() {
-        // PyTorch's files have no threads, and contain the traces of their devices one after another. Events without a
-        // stack do not show the phase there.
+        // PyTorch's files have no threads, and they contain the traces of their devices one after another. In them,
+        // events without a stack do not show the phase.
         let (scope, stack) = (events.scope[row], events.stack[row]);
-        // Without times, moments of two devices cannot be compared.
+        // Without times, moments on two devices cannot be compared.
         if !moment.are_times && !devices.contains(&events.device[row]) {
             continue;
         }

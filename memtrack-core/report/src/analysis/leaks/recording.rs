@@ -1,4 +1,4 @@
-//! Finds the leaks of a recording: each block counts in the periods that it lived through.
+//! Finds leaks in a recording, where each block counts in the periods that it lived through.
 
 use super::ages::Ages;
 use super::alive::{BlockSums, Group, JudgedGroups, JudgedPeriods, LateWindows, Stays};
@@ -20,13 +20,13 @@ use memtrack_model::units::counted;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
-/// The minimum average number of events in a period for a verdict.
+/// The minimum average number of events per period for a verdict.
 const LEAST_EVENTS: usize = 2;
-/// The same where the file does not contain the events' times, so that they may all be of a program's start.
+/// The corresponding minimum for files that do not record times, in which all events may belong to a program's startup.
 const LEAST_PERIOD_EVENTS: usize = 100;
-/// The last moments of a recording are the last 1/20 of it.
+/// The last 1/20 of a recording are its last moments.
 const LATE_DIVISOR: u64 = 20;
-/// The group number of blocks that a suppression leaves out.
+/// The group number for blocks that a suppression leaves out.
 const LEFT_OUT: u32 = u32::MAX;
 
 pub(super) fn leaks(
@@ -45,7 +45,7 @@ pub(super) fn leaks(
     let mut search = Search::new(&options.suppressions);
     let period_seconds = moments.are_times.then_some(period_seconds);
     let of_device = |&device: &DeviceId| {
-        // Without times, the periods of each device are cut from its own events.
+        // Without times, each device's periods are based on its own events.
         let own = (!moments.are_times && devices.len() > 1)
             .then(|| cut(snapshot, &moments, symbols, &[device], per, options.periods).ok())
             .flatten();
@@ -59,7 +59,7 @@ pub(super) fn leaks(
     }
     notes.extend(devices.iter().filter_map(|&device| missing_stacks(snapshot, device)));
     let mut devices: Vec<DeviceLeaks> = devices.iter().map(of_device).collect();
-    // In an incomplete recording, the memory left at the end is the memory left up to the last event.
+    // In an incomplete recording, the memory left at the end is the memory left after the last event.
     let complete = snapshot.meta.complete;
     for device in &mut devices {
         for amount in [&mut device.leaked, &mut device.alive] {
@@ -85,7 +85,7 @@ pub(super) fn leaks(
     })
 }
 
-/// The length of a tick, to convert ticks to seconds.
+/// The length of a tick, for converting ticks to seconds.
 #[derive(Clone, Copy)]
 struct Seconds {
     per_tick: f64,
@@ -106,7 +106,7 @@ impl Seconds {
     }
 }
 
-/// Returns the reason why the leaks of a device cannot be determined.
+/// Returns the reason why a device's leaks cannot be determined, if there is one.
 fn blind(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
@@ -196,7 +196,7 @@ fn of_device(
         .split_foreign_by_stack(options.split_foreign_by_stack);
     let ends = &periods.ends;
     let ticks = &moments.by_row[..];
-    // The number of the period of an event, counted from 1; 0 is the beginning of the recording.
+    // The number of an event's period, counting from 1; 0 is the start of the recording.
     let period_of = |row: usize| 1 + ends.partition_point(|&end| end < ticks[row]);
     let end = ends.last().copied().unwrap_or(0);
     let begin = match moments.are_times {
@@ -210,7 +210,7 @@ fn of_device(
     let mut never_freed: Vec<BlockSums> = Vec::new();
     let mut of_stacks: HashMap<(u32, StackId), u64, foldhash::fast::RandomState> = HashMap::default();
     let (mut suppressed, mut older) = (BlockSums::default(), BlockSums::default());
-    // The memory that a step left behind is judged while the steps run: frees after the last step belong to the
+    // The memory that a step left behind is judged while the steps run, because frees after the last step belong to the
     // program's shutdown. Memory that is older than the first mark was not allocated by any step.
     let steps = periods.marks.first().zip(periods.marks.last());
     let is_left = |lifetime: &Lifetime| match (lifetime.from, lifetime.to, steps) {
@@ -236,7 +236,7 @@ fn of_device(
         let born = lifetime.from.map_or(0, period_of);
         let is_left = is_left(lifetime);
         let gone = lifetime.to.filter(|_| !is_left).map_or(ends.len() + 1, period_of);
-        // The block lived through a whole period.
+        // The block lived through at least one whole period.
         if gone >= born + 2 {
             let stays = stays.entry(group).or_insert_with(|| Stays::new(ends.len()));
             stays.add(born, gone - 1, lifetime.size_bytes, lifetime.blocks);
@@ -297,7 +297,7 @@ fn of_device(
         let left = left.get(place).copied().unwrap_or_default();
         Group { row, never_freed, freed_later, left, stays }
     });
-    // A leak may begin late, but must show in half of the periods.
+    // A leak may start late, but it must show in half of the periods.
     let least = (ends.len() / 2).max(LEAST_PERIODS - 1);
     let seconds_per_tick = moments.are_times.then(|| Seconds::of(&snapshot.clock).per_tick);
     let judged_periods = JudgedPeriods {
@@ -329,7 +329,7 @@ fn of_device(
     }
 }
 
-/// Makes each group show the stack with the most bytes left, and keeps only its stacks with any bytes left.
+/// Makes each group show the stack with the most bytes left, and drops stacks with no bytes left.
 pub(super) fn keep_largest_stacks(
     sorter: &mut Sorter<'_>,
     of_stacks: HashMap<(u32, StackId), u64, foldhash::fast::RandomState>,
@@ -342,7 +342,7 @@ pub(super) fn keep_largest_stacks(
     }
 }
 
-/// Computes the lifetimes and ages of the blocks in the groups for which `may_leak` is true.
+/// Computes the lifetimes and ages of the blocks in groups for which `may_leak` is true.
 fn ages(
     snapshot: &Snapshot,
     lifetimes: &[Lifetime],

@@ -1,5 +1,5 @@
-//! Finds the leaks over several snapshots of one process: a block that is in two successive snapshots lived from the first
-//! to the second. Only the live blocks of each snapshot are kept, so that the files can be read one after the other.
+//! Finds leaks across several snapshots of one process: a block that is in two successive snapshots lived from the
+//! first to the second. Only each snapshot's live blocks are kept, so that the files can be read one at a time.
 
 use super::alive::{BlockSums, Group, JudgedGroups, JudgedPeriods, Stays};
 use super::periods::CutBy;
@@ -18,22 +18,22 @@ use memtrack_symbols::Symbolizer;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hash, Hasher};
 
-/// With fewer snapshots, growth cannot be distinguished from new memory.
+/// With fewer snapshots than this, growth cannot be told from new memory.
 const LEAST_SNAPSHOTS: usize = 3;
 
-/// The reason why files do not form a series.
+/// The reason why some files do not form a series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotASeries {
-    /// There are too few files: their number.
+    /// There are too few files; contains their number.
     TooFew(usize),
-    /// One file is a recording, the other a snapshot from PyTorch: the names of the files.
+    /// One file is a recording and the other is a snapshot from PyTorch; contains the files' names.
     Kinds(String, String),
-    /// The files are from two processes: the names of the files.
+    /// The files come from different processes; contains the files' names.
     Processes(String, String),
-    /// The second file was taken before the first: the names of the files.
+    /// The second file was taken before the first; contains the files' names.
     Order(String, String),
-    /// The second file is a copy of the first: the names of the files.
+    /// The second file is a copy of the first; contains the files' names.
     Same(String, String),
 }
 
@@ -69,7 +69,7 @@ pub struct ReducedSnapshot {
     name: String,
     is_pytorch: bool,
     process: (u32, String),
-    /// The time of the snapshot, in nanoseconds since the Unix epoch; none where the file has no time.
+    /// When the snapshot was taken, in nanoseconds since the Unix epoch; `None` if the file has no times.
     taken_ns: Option<u64>,
     devices: Vec<ReducedDevice>,
     used: Vec<bool>,
@@ -97,13 +97,13 @@ struct ReducedBlock {
     size_bytes: u64,
     /// The time of the allocation; 0 in snapshots from PyTorch.
     ticks: u64,
-    /// A hash of the names in its stack; 0 where it has none.
+    /// A hash of the names in the block's stack; 0 if it has none.
     stack: u64,
     weight: f64,
     group: u32,
 }
 
-/// The identity of a group, the same in all snapshots of a series.
+/// What identifies a group in all snapshots of a series.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum GroupKey {
     Name(String),
@@ -138,14 +138,14 @@ impl ReducedSnapshot {
     }
 }
 
-/// Returns the time of the snapshot: for one from PyTorch, the time of its newest event.
+/// Returns when the snapshot was taken; for a snapshot from PyTorch, this is the time of its newest event.
 fn taken_ns(snapshot: &Snapshot) -> Option<u64> {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return Some(snapshot.clock.last.1) };
     let timed = (0..snapshot.events.len()).filter(|&row| pytorch.events.has(row, Key::TimeUs));
     timed.map(|row| snapshot.clock.time_ns(snapshot.events.ticks[row])).max()
 }
 
-/// Returns a hash of a snapshot's events and blocks: equal hashes mean that the snapshots are the same.
+/// Returns a hash of a snapshot's events and blocks; snapshots with equal hashes are considered the same.
 fn content_hash(snapshot: &Snapshot) -> u64 {
     let mut hasher = foldhash::quality::FixedState::default().build_hasher();
     let (first, last) = (snapshot.clock.first, snapshot.clock.last);
@@ -206,7 +206,7 @@ fn reduce_device(
             group: place.row as u32,
         });
     }
-    // Other rows are identified by the first of the stacks that look the same, so it must not change.
+    // Other rows are identified by the first of several stacks that look the same, so that stack must not change.
     let lines = sorter.own_lines();
     let is_of_stacks = matches!(options.by, By::Line | By::Stack | By::Python);
     of_stacks.retain(|&(row, _), _| !is_of_stacks || lines.contains(&(row as usize)));
@@ -251,7 +251,7 @@ fn key(row: &TopRow, options: &LeakOptions) -> GroupKey {
     }
 }
 
-/// Checks that the files are from one process and in order.
+/// Checks that the files come from one process and are in order.
 fn check(snaps: &[ReducedSnapshot]) -> Result<(), NotASeries> {
     if snaps.len() < LEAST_SNAPSHOTS {
         return Err(NotASeries::TooFew(snaps.len()));
@@ -331,15 +331,15 @@ pub(super) fn leaks(snaps: Vec<ReducedSnapshot>, options: &LeakOptions) -> Resul
     })
 }
 
-/// A block that was live in the last visited snapshot that has it.
+/// A block that was live in the last visited snapshot that contains it.
 struct OpenBlock {
     stack: u64,
     size_bytes: u64,
     weight: f64,
     group: usize,
-    /// The first snapshot that has the block.
+    /// The first snapshot that contains the block.
     born: usize,
-    /// The last snapshot that has the block.
+    /// The last snapshot that contains the block.
     seen: usize,
 }
 
@@ -359,7 +359,7 @@ fn of_device(snaps: &[ReducedSnapshot], name: &str, options: &LeakOptions) -> De
                     rows.push(row);
                     stays.push(Stays::new(snaps.len()));
                 }
-                // The row of the newest snapshot has the most information.
+                // The newest snapshot's row has the most information.
                 rows[number] = row;
                 number
             })
@@ -388,7 +388,7 @@ fn of_device(snaps: &[ReducedSnapshot], name: &str, options: &LeakOptions) -> De
             continue;
         }
         left[one.group].add(one.size_bytes, one.weight);
-        // Blocks of the first snapshot are older than the series.
+        // Blocks in the first snapshot are older than the series.
         if one.born > 0 {
             never_freed[one.group].add(one.size_bytes, one.weight);
         }

@@ -1,5 +1,5 @@
-//! Suppressions of known leaks: a file of patterns, one glob per line; `#` begins a comment. A block is left out if a
-//! frame of its stack matches a pattern.
+//! Suppressions of known leaks, given as a file of patterns with one glob per line; `#` starts a comment. A block is
+//! left out if any frame in its stack matches a pattern.
 
 use crate::analysis::framework_operators::matches;
 use crate::analysis::ownership::{on_name, on_path, plain};
@@ -9,10 +9,10 @@ use memtrack_model::snapshot::Snapshot;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
-/// Patterns of functions and files whose blocks are left out.
+/// Patterns for functions and files whose blocks are left out.
 ///
-/// A glob is compared with the function paths and the files of all frames of a stack; `*` matches any characters. A glob
-/// may begin at any module or folder, and a glob that names a module or folder matches everything below it.
+/// Each glob is compared with the function paths and files of all frames in a stack; `*` matches any characters. A glob
+/// may start at any module or folder, and one that names a module or folder matches everything below it.
 ///
 /// ```
 /// # use memtrack_report::analysis::leaks::Suppressions;
@@ -25,13 +25,13 @@ pub struct Suppressions {
 }
 
 impl Suppressions {
-    /// Returns no patterns.
+    /// Returns an empty set of patterns.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds the patterns of a file.
+    /// Adds the patterns from the lines of a file.
     #[must_use]
     pub fn with_lines(mut self, lines: &str) -> Self {
         let globs = lines.lines().map(|line| line.split_once('#').map_or(line, |(before, _)| before).trim());
@@ -49,18 +49,18 @@ impl Suppressions {
         self.globs.is_empty()
     }
 
-    /// Returns the pattern with that number.
+    /// Returns the pattern with this number.
     pub(super) fn glob(&self, number: usize) -> &str {
         &self.globs[number]
     }
 }
 
-/// A search of the stacks of one snapshot for patterns. Each frame is inspected once.
+/// A search for patterns in the stacks of one snapshot. Each frame is inspected only once.
 pub(super) struct Search<'a> {
     patterns: &'a Suppressions,
     by_stack: HashMap<StackId, bool, foldhash::fast::RandomState>,
     by_frame: HashMap<u64, Option<usize>, foldhash::fast::RandomState>,
-    /// Whether each pattern matched a frame.
+    /// For each pattern, whether it matched any frame.
     pub(super) used: Vec<bool>,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Search<'a> {
         Self { patterns, by_stack: HashMap::default(), by_frame: HashMap::default(), used }
     }
 
-    /// Returns whether the blocks of a stack are left out.
+    /// Returns whether blocks with this stack are left out.
     pub(super) fn leaves_out(
         &mut self,
         snapshot: &Snapshot,
@@ -99,7 +99,7 @@ impl<'a> Search<'a> {
 }
 
 impl Suppressions {
-    /// Returns the first pattern that matches one of the functions at an address.
+    /// Returns the index of the first pattern that matches any of the functions at an address.
     fn first_match(&self, frames: &[Frame]) -> Option<usize> {
         let paths: Vec<String> = frames.iter().map(|frame| plain(&frame.function)).collect();
         self.globs.iter().position(|glob| {

@@ -22,7 +22,7 @@ impl fmt::Display for LeakReport {
 }
 
 impl LeakReport {
-    /// Returns the summary, a line for each device, the device that leaks most first.
+    /// Returns the summary, with a line for each device, starting with the device that leaks most.
     pub fn answer(&self) -> Vec<String> {
         let mut devices: Vec<&DeviceLeaks> = self.devices.iter().collect();
         devices.sort_by_key(|device| std::cmp::Reverse((device.leaked.bytes, device.blind.is_none())));
@@ -34,7 +34,7 @@ impl LeakReport {
         devices.iter().map(line).collect()
     }
 
-    /// Formats `1 line leaks 12.0 MiB: main.rs:88 handle +1.2 MiB in 9 of 9 periods`.
+    /// Formats a sentence such as `1 line leaks 12.0 MiB: main.rs:88 handle +1.2 MiB in 9 of 9 periods`.
     fn sentence(&self, device: &DeviceLeaks) -> String {
         if let Some(why) = &device.blind {
             return format!("cannot determine what leaks: {why}");
@@ -76,7 +76,8 @@ impl LeakReport {
         format!("{groups} {verb} {leaked}: {}", named.join(", "))
     }
 
-    /// Formats `1 line grew steadily and was freed only at the end: main.rs:88 handle 12.0 MiB in 9 of 9 periods; …`.
+    /// Formats sentences such as `1 line grew steadily and was freed only at the end: main.rs:88 handle 12.0 MiB in 9
+    /// of 9 periods. …`.
     fn freed_late_sentence(&self, device: &DeviceLeaks) -> String {
         let all = device.freed_late.len();
         let named = device.freed_late.iter().take(MOST_NAMED).map(|late| {
@@ -95,7 +96,7 @@ impl LeakReport {
         )
     }
 
-    /// Returns the noun for a group.
+    /// Returns the noun for a group, in the singular.
     fn group(&self) -> &'static str {
         match self.by {
             By::Python => "Python stack",
@@ -113,7 +114,7 @@ impl LeakReport {
         self.devices.iter().flat_map(|device| &device.leaks)
     }
 
-    /// Formats `10 periods of 1.20 s`.
+    /// Describes the periods, as in `10 periods of 1.20 s`.
     fn periods_in_words(&self) -> String {
         let long = self.period_seconds.map(duration);
         match (&self.cut, long) {
@@ -139,7 +140,7 @@ impl LeakReport {
         }
     }
 
-    /// Formats the report. Where the layout has a width, names are shortened to fit.
+    /// Formats the report. If the layout has a width, names are shortened to fit.
     pub fn to_text(&self, layout: impl Into<Layout>) -> String {
         let layout = layout.into();
         let mut text = self.answer().join("\n") + "\n";
@@ -150,7 +151,7 @@ impl LeakReport {
                 let periods = self.periods_in_words();
                 let heading = match self.cut {
                     CutBy::Snapshots => format!("new since the first of {periods}, and more in each"),
-                    // Memory that the steps left and that the program's shutdown freed was freed in the end.
+                    // Memory that the steps left behind but the program's shutdown freed was freed in the end.
                     _ if device.leaks.iter().any(|leak| leak.freed_later.blocks > 0) => {
                         format!("not freed while the steps ran, and more after each of {periods}")
                     }
@@ -233,7 +234,7 @@ impl DeviceLeaks {
     }
 }
 
-/// Formats a group's place in a few words; for a stack, its own line.
+/// Describes a group in a few words; for a stack, this is its line in the user's code.
 pub(super) fn place_of(row: &TopRow) -> String {
     let owned = &row.owned;
     let is_line = row.name.ends_with(&owned.line());
@@ -331,8 +332,8 @@ impl Generations {
     }
 }
 
-/// Formats `: trainer.py:38 loss 4 B, …` in `room` characters: names are cut, and the last shares omitted, but numbers are
-/// never cut.
+/// Formats a text such as `: trainer.py:38 loss 4 B, …` in `room` characters. Names are shortened and the last shares
+/// are omitted to make it fit, but numbers are never cut.
 fn shares_in(shares: &[(String, String)], in_all: usize, room: usize) -> String {
     for shown in (1..=shares.len()).rev() {
         let more = if in_all > shown { ", …" } else { "" };
@@ -351,7 +352,7 @@ fn shares_in(shares: &[(String, String)], in_all: usize, room: usize) -> String 
     if shares.is_empty() { String::new() } else { ": …".into() }
 }
 
-/// Shortens a name to `room` characters; in `file:line function` the line number stays complete.
+/// Shortens a name to `room` characters, keeping the line number of a `file:line function` intact.
 fn fit_line(name: &str, room: usize) -> String {
     if name.chars().count() <= room {
         return name.to_owned();
@@ -378,13 +379,13 @@ fn amount(amount: &Amount) -> String {
     format!("{} in {}", bytes(amount), amount.blocks_error.as_counted(amount.blocks, "block"))
 }
 
-/// Formats the memory that is older than the trace, whose growth was not recorded.
+/// Formats the amount of memory that is older than the trace and was not judged because its growth was not recorded.
 pub(super) fn not_judged(older: &Amount) -> String {
     let (are, were) = if older.blocks == 1 { ("is", "was") } else { ("are", "were") };
     format!("{} {are} older than the trace and {were} not judged: give several snapshots", amount(older))
 }
 
-/// Formats a leak's growth per period: `+1.2 MiB`.
+/// Formats a leak's growth per period, as in `+1.2 MiB`.
 fn growth_per_period(leak: &Leak) -> String {
     let value = leak.each_bytes.value.max(0.0).round() as u64;
     match leak.each_bytes.as_bytes(value) {
@@ -393,7 +394,7 @@ fn growth_per_period(leak: &Leak) -> String {
     }
 }
 
-/// Formats the bytes of up to ten periods.
+/// Formats the bytes for a selection of about ten periods, including the last one.
 fn bytes_by_period(all: &[u64], errors: &[Estimate]) -> String {
     let every = all.len().div_ceil(10).max(1);
     let last = all.len().saturating_sub(1);
@@ -417,7 +418,7 @@ fn age_in_words(age: &Age) -> String {
     }
 }
 
-/// Formats a time in the largest unit that keeps it at 1 or more.
+/// Formats a time in a suitable unit, from ns to h.
 pub(super) fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 1e-6 => format!("{:.0} ns", s * 1e9),

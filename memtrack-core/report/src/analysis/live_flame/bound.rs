@@ -1,17 +1,17 @@
-//! Limits the size of a tree: the smallest functions are removed first, and those with the same caller are replaced by
-//! one rectangle with their sum, so that all sums stay the same.
+//! Limits the size of a tree. The smallest functions are removed first, and those removed from the same caller are
+//! replaced by one rectangle with their total, so that all totals stay the same.
 
 use super::removed_label;
 use super::tree::{Colour, Node, Tree};
 use std::cmp::Reverse;
 
-/// Returns the tree with at most this many rectangles, including those that stand for removed functions.
+/// Returns the tree with at most `rectangles` rectangles, including those that stand for removed functions.
 pub(in crate::analysis) fn bounded(tree: &Tree, rectangles: usize) -> Tree {
     let nodes = &tree.nodes;
     let mut order: Vec<usize> = (1..nodes.len()).collect();
-    // A function has at least as many bytes as the functions that it calls, and so comes before them.
+    // A function has at least as many bytes as the functions that it calls, so it comes before them.
     order.sort_by_key(|&node| (Reverse(nodes[node].bytes), nodes[node].depth, node));
-    // For each kept function, the number of removed functions that it called; together they need a rectangle.
+    // For each kept function, the number of removed functions that it called, which need one rectangle between them.
     let mut removed_calls: Vec<usize> = nodes.iter().map(|node| node.children.len()).collect();
     let mut size = usize::from(removed_calls[Tree::ROOT] > 0);
     let mut fits = 0;
@@ -29,7 +29,7 @@ pub(in crate::analysis) fn bounded(tree: &Tree, rectangles: usize) -> Tree {
     order[..fits].iter().for_each(|&node| is_kept[node] = true);
 
     let mut bounded = Tree::default();
-    // The indices of the kept functions in the new tree.
+    // The new tree's indices of the kept functions.
     let mut places = vec![Tree::ROOT; nodes.len()];
     for &node in [Tree::ROOT].iter().chain(&order[..fits]) {
         if node != Tree::ROOT {

@@ -1,4 +1,4 @@
-//! Draws the flame graph with inferno; this module determines its content and colours.
+//! Draws the flame graph with inferno. This module decides on its contents and colours.
 
 use super::tree::Colour;
 use super::{LiveFlame, MAX_RECTANGLES, escaped_label};
@@ -6,10 +6,10 @@ use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 use std::io::{self, Write};
 
-/// The legend of the colours.
+/// The legend that explains the colours.
 const LEGEND: &str = "Orange: your own code. Blue: what it called. Violet: older than the trace, or without a stack. Grey: too small to show.";
 
-/// The maximum number of bits of the sum of all numbers in a flame graph.
+/// The maximum number of bits in the sum of all numbers in a flame graph.
 const MAX_SUM_BITS: u32 = 60;
 
 impl Colour {
@@ -29,9 +29,9 @@ impl Colour {
 /// result in equal images.
 ///
 /// # Errors
-/// Fails when `out` cannot be written.
+/// Returns an error if `out` cannot be written to.
 pub fn flame_graph(flame: &LiveFlame, out: &mut impl Write) -> io::Result<()> {
-    // One rectangle is the root, which inferno adds.
+    // Leave room for the root rectangle, which inferno adds.
     let tree = flame.bounded_tree(MAX_RECTANGLES - 1);
     let mut palette = PaletteMap::default();
     // The root has no name.
@@ -51,7 +51,7 @@ pub fn flame_graph(flame: &LiveFlame, out: &mut impl Write) -> io::Result<()> {
     options.name_type = "Frame:".to_owned();
     options.deterministic = true;
     options.bgcolors = Some(BackgroundColor::Flat(Color { r: 250, g: 250, b: 250 }));
-    // Names are truncated on the right: they differ at the beginning, in the file and the line.
+    // Truncate names on the right, because they differ at the start, in the file and the line.
     options.text_truncate_direction = TextTruncateDirection::Right;
     // The rectangles have already been selected.
     options.min_width = 0.0;
@@ -63,7 +63,8 @@ pub fn flame_graph(flame: &LiveFlame, out: &mut impl Write) -> io::Result<()> {
     from_lines(&mut options, lines.iter().map(String::as_str), out).map_err(io::Error::other)
 }
 
-/// Halves all numbers until their sum has at most [`MAX_SUM_BITS`] bits: an untrusted file may contain any numbers.
+/// Halves all numbers until their sum has at most [`MAX_SUM_BITS`] bits, because an untrusted file may contain any
+/// numbers.
 fn shrink(lines: &mut Vec<String>) {
     let number =
         |line: &String| line.rsplit_once(' ').and_then(|(_, number)| number.parse::<u64>().ok()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The data of a flame graph as JSON: every stack with its bytes, the largest first.
+//! The data behind a flame graph as JSON: every stack with its bytes, largest first.
 
 use super::{LiveFlame, LiveStack, LiveStacks};
 use crate::analysis::ownership::Owner;
@@ -7,7 +7,7 @@ use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer};
 use serde::Serialize;
 use std::cmp::Reverse;
 
-/// The memory that was live at a moment, by device.
+/// The memory that was live at a given moment, by device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -25,47 +25,47 @@ pub struct FlameDevice {
     pub device: DeviceAnswer,
     /// The moment, as text.
     pub at: String,
-    /// The moment, in seconds from [`Self::seconds_since`]; null if it was before the first event.
+    /// The moment in seconds since [`Self::seconds_since`]; null if it was before the first event.
     pub seconds: Option<f64>,
-    /// The origin that seconds are counted from: `start` or `first_event`.
+    /// The origin from which the seconds are counted: `start` or `first_event`.
     pub seconds_since: &'static str,
     /// Requested bytes that were live.
     pub requested_bytes: u64,
-    /// The error of the requested bytes; null where they are exact.
+    /// The error of the requested bytes; null if they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The number of blocks that were live.
     pub count: u64,
-    /// The error of the number of blocks; null where it is exact.
+    /// The error of the number of blocks; null if it is exact.
     pub count_error: Option<ErrorAnswer>,
-    /// Whether the recording is complete. Otherwise, the peak and the memory that was live at the end are at least as
-    /// large as the numbers.
+    /// Whether the recording is complete. If not, the true peak and the memory that was live at the end are at least as
+    /// large as these numbers.
     pub complete: bool,
     /// The stacks, largest first.
     pub stacks: Vec<FlameStack>,
 }
 
-/// The blocks of one stack.
+/// The blocks with one stack.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct FlameStack {
-    /// The functions, innermost first, without functions that only forward a call; empty if no stack is known.
+    /// The functions, innermost first, without those that only forward a call; empty if no stack is known.
     pub stack: Vec<FlameFrame>,
-    /// Whether the blocks were allocated before the trace begins, so that their origin is unknown.
+    /// Whether the blocks were allocated before the trace started, so that their origin is unknown.
     pub before_the_trace: bool,
-    /// The line that freed the blocks that were allocated before the trace, if it is known.
+    /// If the blocks were allocated before the trace, the line that freed them, if known.
     pub freed_at: Option<FlameFrame>,
     /// Requested bytes.
     pub requested_bytes: u64,
-    /// The error of the requested bytes; null where they are exact.
+    /// The error of the requested bytes; null if they are exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The number of blocks.
     pub count: u64,
-    /// The error of the number of blocks; null where it is exact.
+    /// The error of the number of blocks; null if it is exact.
     pub count_error: Option<ErrorAnswer>,
 }
 
-/// A function of a stack.
+/// A function in a stack.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -78,7 +78,7 @@ pub struct FlameFrame {
 }
 
 impl LiveFlame {
-    /// Returns the complete data.
+    /// Returns all data behind the flame graph.
     pub fn rows(&self) -> FlameMoment {
         FlameMoment { devices: self.devices.iter().map(device).collect() }
     }
@@ -86,7 +86,7 @@ impl LiveFlame {
 
 fn device(device: &LiveStacks) -> FlameDevice {
     let mut stacks: Vec<FlameStack> = device.stacks.iter().map(stack).collect();
-    // Stacks with equal bytes keep the order in which they first appear.
+    // Stacks with equal bytes keep the order in which they first appeared.
     stacks.sort_by_key(|stack| Reverse(stack.requested_bytes));
     FlameDevice {
         device: DeviceAnswer::new(device.device, &device.name, device.is_host, device.is_pinned),
@@ -105,7 +105,7 @@ fn device(device: &LiveStacks) -> FlameDevice {
 fn stack(stack: &LiveStack) -> FlameStack {
     let frame = |(frame, owner): &(Frame, Owner)| {
         let mut answer = FrameAnswer::from(frame);
-        // PyTorch writes `??` for an unknown file, and 0 for an unknown line.
+        // PyTorch writes `??` for an unknown file and 0 for an unknown line.
         answer.file = answer.file.filter(|file| file != "??");
         answer.line = answer.line.filter(|&line| line > 0);
         FlameFrame { frame: answer, mine: *owner == Owner::Mine }

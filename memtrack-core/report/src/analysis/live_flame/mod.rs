@@ -1,7 +1,7 @@
-//! Flame graphs of the memory that was live at a moment, such as the peak. Frames that only forward a call are omitted,
-//! by the rules of [`ownership`](super::ownership). `memtrack memory --at` draws them.
+//! Flame graphs of the memory that was live at a given moment, such as the peak. Frames that only forward a call are
+//! omitted according to the rules of [`ownership`](super::ownership). `memtrack memory --at` draws them.
 //!
-//! `tree` adds up the stacks, `bound` keeps the largest functions and sums up the others, and `draw` creates the image.
+//! `tree` adds up the stacks, `bound` keeps the largest functions and merges the others, and `draw` creates the image.
 
 pub(in crate::analysis) mod bound;
 #[cfg(feature = "plot")]
@@ -33,7 +33,7 @@ use tree::{Colour, Tree};
 /// The maximum number of rectangles in an image, including those that stand for removed functions.
 pub const MAX_RECTANGLES: usize = 1000;
 
-/// The memory that was live on some devices. Each device has its own moment.
+/// The memory that was live on some devices, each at its own moment.
 #[derive(Debug, Default)]
 pub struct LiveFlame {
     devices: Vec<LiveStacks>,
@@ -47,10 +47,9 @@ struct LiveStacks {
     is_host: bool,
     is_pinned: bool,
     at: Moment,
-    /// The number of the last event before the moment; none before the first event and at the end.
+    /// The number of the event that the moment follows; `None` before the first event and at the end.
     event: Option<usize>,
-    /// The time in seconds, counted from `since`; none before the first event, and if the file does not contain the
-    /// time.
+    /// The time in seconds since `since`; `None` before the first event or if the file does not record times.
     seconds: Option<f64>,
     since: Since,
     has_events: bool,
@@ -62,14 +61,14 @@ struct LiveStacks {
     stacks: Vec<LiveStack>,
 }
 
-/// The blocks of one stack.
+/// The blocks with one stack.
 #[derive(Debug)]
 struct LiveStack {
-    /// The frames, innermost first, without frames that only forward a call.
+    /// The frames, innermost first, without those that only forward a call.
     frames: Vec<(Frame, Owner)>,
-    /// Whether the blocks were allocated before the trace begins, so that their stack is unknown.
+    /// Whether the blocks were allocated before the trace started, so that their stack is unknown.
     older: bool,
-    /// The line that freed the blocks that were allocated before the trace, if it is known.
+    /// If the blocks were allocated before the trace, the line that freed them, if known.
     freed_at: Option<(Frame, Owner)>,
     bytes: u64,
     blocks: f64,
@@ -85,7 +84,7 @@ impl LiveFlame {
         Self::default()
     }
 
-    /// Adds the memory that was live on `device` at a moment.
+    /// Adds the memory that was live on `device` at the given moment.
     pub fn add(
         &mut self,
         snapshot: &Snapshot,
@@ -97,7 +96,7 @@ impl LiveFlame {
         self.devices.push(LiveStacks::of(snapshot, symbols, device, at, rules));
     }
 
-    /// Removes devices without live memory, unless no device has live memory.
+    /// Removes devices that had no live memory, unless none had any.
     pub fn remove_empty_devices(&mut self) {
         if !self.is_empty() {
             self.devices.retain(|device| !device.stacks.is_empty());
@@ -109,18 +108,18 @@ impl LiveFlame {
         self.devices.iter().all(|device| device.stacks.is_empty())
     }
 
-    /// Returns a line for each stack, `frame;frame;… bytes`, outermost function first. With several devices, the
+    /// Returns a line `frame;frame;… bytes` for each stack, outermost function first. If there are several devices, the
     /// outermost frame is the device. All stacks are included.
     pub fn folded(&self) -> Vec<String> {
         self.tree(|device| device.name.clone()).lines()
     }
 
-    /// Returns the lines for an image of at most this many rectangles, in which the smallest functions are summed up.
+    /// Returns the lines for an image of at most `rectangles` rectangles, in which the smallest functions are merged.
     pub fn bounded(&self, rectangles: usize) -> Vec<String> {
         self.bounded_tree(rectangles).lines()
     }
 
-    /// Returns the title of the image: `Device 0 at the peak: 11.57 GiB in 1,447 blocks, 0.050 s after the first
+    /// Returns the title of the image, e.g. `Device 0 at the peak: 11.57 GiB in 1,447 blocks, 0.050 s after the first
     /// event`.
     pub fn title(&self) -> String {
         match &self.devices[..] {
@@ -130,13 +129,14 @@ impl LiveFlame {
         }
     }
 
-    /// Returns whether some blocks were sampled, so that widths are estimates.
+    /// Returns whether some blocks were sampled, which makes widths estimates.
     pub fn is_estimated(&self) -> bool {
         let mut stacks = self.devices.iter().flat_map(|device| &device.stacks);
         stacks.any(|stack| stack.bytes_error.low < stack.bytes_error.value)
     }
 
-    /// Returns the tree to draw; with several devices, the frame of each device states its bytes and the moment.
+    /// Returns the tree to draw. If there are several devices, the frame of each device states its bytes and its
+    /// moment.
     fn bounded_tree(&self, rectangles: usize) -> Tree {
         bound::bounded(&self.tree(|device| device.title(&device.name)), rectangles)
     }
@@ -153,8 +153,7 @@ impl LiveFlame {
                 for (frame, owner) in shown_functions(&stack.frames) {
                     let colour = if *owner == Owner::Mine { Colour::Mine } else { Colour::Framework };
                     let label = short(frame);
-                    // A function that is called by a function with the same label, such as itself, is merged with its
-                    // caller.
+                    // Merge a function with its caller if both have the same label, as in recursive calls.
                     if tree.label(node) != label {
                         node = tree.child(node, &label, colour);
                     }
@@ -174,7 +173,7 @@ impl LiveFlame {
 }
 
 impl LiveStacks {
-    /// Formats `name: 11.57 GiB in 1,447 blocks, 0.050 s after the first event`.
+    /// Formats a title such as `name: 11.57 GiB in 1,447 blocks, 0.050 s after the first event`.
     fn title(&self, name: &str) -> String {
         let (bytes, blocks) =
             (self.error.as_bytes(self.bytes), self.blocks_error.as_counted(self.blocks, "block"));
@@ -237,7 +236,7 @@ impl LiveStacks {
                 (bytes.until_the_end(is_complete), blocks.until_the_end(is_complete));
         }
         bytes = of_bytes.rounded(&bytes_sum, bytes);
-        // After an incomplete recording, the peak may have been higher, unlike the memory at an earlier moment.
+        // If the recording is incomplete, the peak may have been higher, but the memory at an earlier moment may not.
         let total_is_complete = complete || !matches!(at, Moment::End | Moment::Peak);
         let mut bytes_error = of_bytes
             .part(precision.bytes(&bytes_sum), &bytes_sum)
@@ -274,14 +273,14 @@ impl LiveStacks {
 }
 
 impl LiveStack {
-    /// Creates the entry for the blocks of `origin`, with all numbers 0.
+    /// Creates an entry for the blocks of `origin`, with all numbers set to 0.
     fn of(origin: Origin, snapshot: &Snapshot, symbols: &mut Symbolizer, owners: &mut Owners<'_>) -> Self {
         let (mut frames, mut freed_at) = (Vec::new(), None);
         match origin {
             Origin::Allocated(stack) => {
                 let all = owners.functions(&snapshot.frame_keys(stack), symbols);
                 let is_uninformative = all.iter().all(|(_, owner)| *owner == Owner::Noise);
-                // A stack that contains only frames that forward a call is shown as it is.
+                // A stack in which every frame only forwards a call is shown as it is.
                 frames = all;
                 frames.retain(|(_, owner)| is_uninformative || *owner != Owner::Noise);
             }
@@ -307,7 +306,7 @@ impl LiveStack {
 }
 
 /// Returns the functions of a stack that a flame graph shows, outermost first. Of the C++ functions below a Python
-/// line, only the called function is shown: PyTorch's internals would take up most of the image.
+/// line, only the one that the line called is shown, because PyTorch's internals would take up most of the image.
 fn shown_functions(stack: &[(Frame, Owner)]) -> impl Iterator<Item = &(Frame, Owner)> {
     let mut below_framework = false;
     let mut below_python = false;
@@ -320,7 +319,7 @@ fn shown_functions(stack: &[(Frame, Owner)]) -> impl Iterator<Item = &(Frame, Ow
     })
 }
 
-/// Replaces characters in a name that separate frames or lines, and characters that XML does not allow.
+/// Replaces characters in a name that would separate frames or lines or that are not allowed in XML.
 pub(in crate::analysis) fn escaped_label(name: &str) -> String {
     printable(name).replace(';', ":")
 }

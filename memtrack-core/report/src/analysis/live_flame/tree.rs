@@ -11,29 +11,29 @@ pub(in crate::analysis) enum Colour {
     Device,
     /// A function in the user's code.
     Mine,
-    /// A function of a framework.
+    /// A framework's function.
     Framework,
     /// Memory whose stack is unknown.
     Unknown,
-    /// Functions that were removed because of their size.
+    /// Functions that were removed because they are too small.
     Rest,
 }
 
-/// A function, in the context of its callers.
+/// A function in the context of its callers.
 #[derive(Clone, Debug, Default)]
 pub(in crate::analysis) struct Node {
     pub(in crate::analysis) label: String,
     pub(in crate::analysis) colour: Colour,
     pub(in crate::analysis) parent: usize,
     pub(in crate::analysis) children: Vec<usize>,
-    /// Bytes that the function itself allocated.
+    /// Bytes allocated by the function itself.
     pub(in crate::analysis) own: u64,
-    /// Bytes that the function and everything that it called allocated.
+    /// Bytes allocated by the function and everything that it called.
     pub(in crate::analysis) bytes: u64,
-    /// If two files are compared, the bytes in the earlier file: of the function itself, and including everything that
-    /// it called.
+    /// If two files are compared, the bytes in the earlier file: first those of the function itself, then including
+    /// everything that it called.
     pub(in crate::analysis) before: [u64; 2],
-    /// The number of callers above the node.
+    /// The depth of the node in the tree, with the root at 0.
     pub(in crate::analysis) depth: usize,
 }
 
@@ -54,7 +54,7 @@ impl Tree {
     /// The index of the root node.
     pub(in crate::analysis) const ROOT: usize = 0;
 
-    /// Returns the child of `parent` with this label, and creates it if it does not exist.
+    /// Returns the child of `parent` with this label, creating it if it does not exist.
     pub(in crate::analysis) fn child(&mut self, parent: usize, label: &str, colour: Colour) -> usize {
         let next = self.nodes.len();
         let child = *self.children.entry((parent, label.to_owned())).or_insert(next);
@@ -70,12 +70,12 @@ impl Tree {
         &self.nodes[node].label
     }
 
-    /// Adds bytes that a function itself allocated.
+    /// Adds bytes allocated by a function itself.
     pub(in crate::analysis) fn add(&mut self, node: usize, bytes: u64) {
         self.add_both(node, 0, bytes);
     }
 
-    /// Adds bytes that a function itself allocated in the earlier and in the later of two files.
+    /// Adds bytes allocated by a function itself in the earlier and in the later of two files.
     pub(in crate::analysis) fn add_both(&mut self, node: usize, before: u64, bytes: u64) {
         let one = &mut self.nodes[node];
         one.own = one.own.saturating_add(bytes);
