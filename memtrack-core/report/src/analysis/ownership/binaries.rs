@@ -1,6 +1,6 @@
-//! Determines the owner of functions by their binary: functions in system libraries and packages are not the user's,
-//! nor are those in other libraries without debug information; functions in the program itself are the user's, unless a
-//! more specific rule applies.
+//! Determines the owner of functions by their binary. Functions in system libraries and packages are not the user's,
+//! and neither are functions in other libraries without debug information. Functions in the program itself are the
+//! user's, unless a more specific rule applies.
 
 use super::{Owner, Verdict, on_path, table};
 use crate::analysis::framework_operators::matches;
@@ -13,16 +13,16 @@ use std::borrow::Cow;
 #[derive(Debug)]
 pub(super) struct FrameBinary<'a> {
     path: Cow<'a, str>,
-    /// The binary's other path if `/lib` is a symbolic link to `/usr/lib`.
+    /// The binary's other path in case `/lib` is a symbolic link to `/usr/lib`.
     linked: Option<String>,
     part: BinaryPart,
-    /// Whether the binary's path was in place of the source file, as PyTorch writes it for functions without debug
-    /// information.
+    /// Whether the frame has the binary's path instead of a source file, which is what PyTorch writes for functions
+    /// without debug information.
     pub(super) is_in_place_of_file: bool,
 }
 
 impl<'a> FrameBinary<'a> {
-    /// Returns the binary of a frame; none if it is unknown, and for Python functions.
+    /// Returns the binary of a frame, or `None` if it is unknown or the function is a Python function.
     pub(super) fn of(frame: &'a Frame, line: &ParsedFrame<'a>) -> Option<Self> {
         if line.is_python {
             return None;
@@ -38,9 +38,9 @@ impl<'a> FrameBinary<'a> {
         Some(Self { path, linked, part, is_in_place_of_file })
     }
 
-    /// Returns whether the user's glob matches this binary: its name, with or without the part after `.so`, its path,
-    /// or a folder that contains it. `file` is the source file of the function: a folder glob does not apply to
-    /// functions of the program itself that have a source file.
+    /// Returns whether the user's glob matches this binary, either by its name (with or without what follows `.so`), by
+    /// its path, or by a folder that contains it. `file` is the function's source file, because folder globs do not
+    /// apply to functions in the program itself that have a source file.
     pub(super) fn matches_glob(&self, glob: &str, file: &str) -> bool {
         let glob = slashed(glob);
         let glob = glob.trim_end_matches('/');
@@ -48,7 +48,7 @@ impl<'a> FrameBinary<'a> {
             return false;
         }
         let name = file_name(&self.path);
-        // For `libz.so.1.3`: `libz`, `libz.so` and `libz.so.1`.
+        // For `libz.so.1.3`, these are `libz`, `libz.so` and `libz.so.1`.
         let at = name.find(".so").unwrap_or(name.len());
         let ends = name.match_indices('.').map(|(end, _)| end).filter(|&end| end >= at);
         let names: Vec<&str> = ends.map(|end| &name[..end]).chain([name]).collect();
@@ -62,7 +62,7 @@ impl<'a> FrameBinary<'a> {
         is_named || ((!is_program || !file.contains('/')) && self.is_in(glob))
     }
 
-    /// Returns the owner of a function with this source file, if it follows from the binary.
+    /// Returns the owner of a function with this source file, if it can be determined from the binary.
     pub(super) fn verdict(&self, file: &str) -> Option<Verdict> {
         let has_source = file.contains('/');
         let name = file_name(&self.path);
@@ -86,7 +86,7 @@ impl<'a> FrameBinary<'a> {
     }
 
     /// Returns whether the source file is in the project folder that also contains the virtual environment with this
-    /// binary, as for an extension module that was installed from that project.
+    /// binary. This is the case for an extension module that was installed from that project.
     fn is_in_project_of(&self, file: &str) -> bool {
         let Some((environment, _)) =
             self.path.split_once("/lib/python").or_else(|| self.path.split_once("/Lib/site-packages"))

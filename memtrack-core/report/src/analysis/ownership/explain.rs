@@ -1,4 +1,4 @@
-//! Explains why a report names a line: for each frame of a stack, the owner and the rule that determined it.
+//! Explains why a report names a line, by giving the owner of each frame in a stack and the rule that determined it.
 
 use super::{JudgedFrame, Owner, Rules, StackOwner, owned, short};
 use memtrack_model::Frame;
@@ -6,13 +6,13 @@ use memtrack_model::answer::FrameAnswer;
 use memtrack_model::units::{printable, shorten_middle};
 use serde::Serialize;
 
-/// The owner of each frame of a stack, with the rule that determined it.
+/// The owner of each frame in a stack, with the rule that determined it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// The owner, the rule and the frame, for each frame, innermost first.
+    /// The owner, the rule and the frame itself, for each frame, innermost first.
     pub frames: Vec<(Owner, String, Frame)>,
-    /// The result for the stack.
+    /// What reports name for the stack.
     pub owned: StackOwner,
 }
 
@@ -69,12 +69,12 @@ impl Explanation {
     }
 }
 
-/// The owner of each frame of a stack, with the rule that determined it.
+/// The owner of each frame in a stack, with the rule that determined it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ExplainedAnswer {
-    /// The stack's name in reports.
+    /// What reports name for the stack.
     pub named: String,
     /// The innermost frame in the user's code.
     pub mine: Option<FrameAnswer>,

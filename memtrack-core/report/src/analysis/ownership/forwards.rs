@@ -1,6 +1,6 @@
-//! Finds the line of the user's code that created an autograd node: the backward pass runs in a separate thread, whose
-//! stacks contain no Python frames. A node is created by an operator in the forward pass. If all recorded calls of that
-//! operator are in the same line, that line created the node.
+//! Finds the line in the user's code that created an autograd node. This is needed because the backward pass runs in a
+//! separate thread, whose stacks contain no Python frames. Nodes are created by operators in the forward pass, so if
+//! all recorded calls of an operator are on the same line, that line created its nodes.
 
 use super::Owners;
 use super::Rules;
@@ -12,18 +12,18 @@ use std::collections::{HashMap, HashSet};
 
 /// The prefix of the functions in which operators create their autograd nodes.
 const NODE_CREATION_PREFIX: &str = "torch::autograd::VariableType::(anonymous namespace)::";
-/// The prefix of the functions of autograd nodes.
+/// The prefix of the functions that belong to autograd nodes.
 const NODE_PREFIX: &str = "torch::autograd::generated::";
 
 /// The lines that created autograd nodes.
 #[derive(Clone, Debug, Default)]
 pub struct ForwardLines {
-    /// The lines by the class of the node, such as `BmmBackward0`.
+    /// The lines, by node class, such as `BmmBackward0`.
     lines: HashMap<String, Frame>,
 }
 
 impl ForwardLines {
-    /// Finds the lines in a PyTorch snapshot; for other snapshots, the result is empty.
+    /// Finds the lines in a PyTorch snapshot. The result is empty for other snapshots.
     pub fn of(snapshot: &Snapshot, symbols: &mut Symbolizer, rules: &Rules) -> Self {
         let mut search = Search::default();
         if snapshot.pytorch.is_some() && has_nodes(snapshot) {
@@ -46,11 +46,11 @@ impl ForwardLines {
     }
 }
 
-/// What the stacks visited so far show.
+/// What the stacks visited so far reveal.
 #[derive(Debug, Default)]
 struct Search {
-    /// The line that calls each operator; none if several lines call it, or if a stack with the operator contains no
-    /// line of the user's.
+    /// The line that calls each operator; `None` if several lines call it, or if a stack with the operator contains no
+    /// line in the user's code.
     calls: HashMap<String, Option<Frame>>,
     nodes: HashSet<String>,
     /// Nodes that ran before any call of their operator was recorded.
@@ -58,7 +58,7 @@ struct Search {
 }
 
 impl Search {
-    /// Visits a stack, innermost frame first; `line` returns the line of the user's code in the stack.
+    /// Visits a stack, innermost frame first; `line` returns the line in the user's code that the stack contains.
     fn visit(&mut self, frames: &[Frame], line: impl FnOnce() -> Option<Frame>) {
         if let Some(node) = frames.iter().find_map(|frame| node_of(&frame.function)) {
             if !self.calls.keys().any(|operator| creates_node(operator, node)) {
@@ -98,20 +98,20 @@ impl Search {
     }
 }
 
-/// Returns whether the snapshot contains any function of an autograd node.
+/// Returns whether the snapshot contains a function of any autograd node.
 fn has_nodes(snapshot: &Snapshot) -> bool {
     let names = (0..snapshot.frames.len() as u32).map(memtrack_model::snapshot::FrameId);
     names.map(|frame| snapshot.strings.get(snapshot.frames.name(frame))).any(|name| node_of(&name).is_some())
 }
 
-/// Extracts the class of the autograd node from the name of its function: `BmmBackward0` from
+/// Extracts the class of an autograd node from the name of its function, e.g. `BmmBackward0` from
 /// `torch::autograd::generated::BmmBackward0::apply(…)`.
 fn node_of(function: &str) -> Option<&str> {
     let (node, rest) = function.strip_prefix(NODE_PREFIX)?.split_once("::")?;
     (rest.starts_with("apply(") && node.contains("Backward")).then_some(node)
 }
 
-/// Extracts the operator from the name of the function that creates its autograd node: `mul_Tensor`.
+/// Extracts the operator, such as `mul_Tensor`, from the name of the function that creates its autograd node.
 fn operator_of(function: &str) -> Option<&str> {
     let at = function.find(NODE_CREATION_PREFIX)? + NODE_CREATION_PREFIX.len();
     let name = function[at..].split(['(', '<']).next()?;
@@ -121,7 +121,7 @@ fn operator_of(function: &str) -> Option<&str> {
 }
 
 /// Returns whether the operator creates nodes of this class: `mul_Tensor` creates `MulBackward0`, and `_to_copy`
-/// creates `ToCopyBackward0`. The number, which stands for an overload, is ignored.
+/// creates `ToCopyBackward0`. The trailing number, which stands for an overload, is ignored.
 fn creates_node(operator: &str, node: &str) -> bool {
     let Some((class, _)) = node.split_once("Backward") else { return false };
     let mut letters = class.chars().map(|letter| letter.to_ascii_lowercase()).peekable();
@@ -136,7 +136,7 @@ fn creates_node(operator: &str, node: &str) -> bool {
             return false;
         }
     }
-    // The rest is an overload, or the underscore of an in-place operator.
+    // What remains is an overload, or the underscore of an in-place operator.
     let rest = rest.trim_start_matches('_');
     let overloads = ["dim", "int", "out", "self", "other", "dtype", "correction", "forward"];
     rest.is_empty()
@@ -168,7 +168,7 @@ mod tests {
         vec![native(&format!("{NODE_PREFIX}{node}::apply(std::vector<at::Tensor>&&)")), native("clone")]
     }
 
-    /// Returns the line that is found for `node`; each entry of `stacks` is an operator with its line, or a node.
+    /// Returns the line that is found for `node`; each entry in `stacks` is either an operator with its line or a node.
     fn found(stacks: &[(&str, u32)], node: &str) -> Option<u32> {
         let mut search = Search::default();
         for &(name, number) in stacks {

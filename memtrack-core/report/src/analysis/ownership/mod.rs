@@ -1,13 +1,13 @@
-//! The owner of a frame: the user's code, a framework, or noise that only forwards a call; and for a stack, the line of
-//! the user's code that requested the memory, with the function that it called: `train.py:53 step → optimizer.py:74
-//! exp_avg`.
+//! Determines the owner of a frame, which is the user's code, a framework, or noise that only forwards a call; and for
+//! a stack, the line in the user's code that requested the memory, along with the function that this line called, as in
+//! `train.py:53 step → optimizer.py:74 exp_avg`.
 //!
-//! The user's globs take precedence over the built-in tables of paths and names. Frames that no rule matches are the
-//! user's, because programs are written in many folders and frameworks are installed in few. Reports use
+//! The user's globs take precedence over the built-in tables of paths and names. Frames that match no rule are the
+//! user's, because programs are written in many folders while frameworks are installed in few. Reports use
 //! [`Rules::owner`]; `--explain` prints the rule that determined each owner.
 //!
-//! **Who owns a native function without a source file?** The user, but only in stacks without Python frames, because
-//! Python libraries are full of such functions. The code that matches operator patterns also matches globs here, and
+//! **Who owns a native function without a source file?** The user does, but only in stacks without Python frames,
+//! because Python libraries are full of such functions. Globs are matched by the same code as operator patterns, and
 //! the command reads `memtrack.toml` (with the `toml` crate), so this package needs no further dependency.
 
 mod binaries;
@@ -40,9 +40,9 @@ use std::borrow::Cow;
 pub enum Owner {
     /// The user's code.
     Mine,
-    /// Code that the user's code calls: PyTorch, a crate from a registry, a standard library.
+    /// Code that the user's code calls, such as PyTorch, a crate from a registry, or a standard library.
     Framework,
-    /// A frame that only forwards a call: an interpreter, a dispatcher, program startup, memtrack.
+    /// A frame that only forwards a call, such as one from an interpreter, a dispatcher, program startup, or memtrack.
     Noise,
 }
 
@@ -57,16 +57,16 @@ impl Owner {
     }
 }
 
-/// The owner of a frame, and the rule that determined it.
+/// The owner of a frame and the rule that determined it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verdict {
     /// The owner.
     pub owner: Owner,
-    /// The rule in a few words: the user's glob, or the subject of the built-in rule.
+    /// The rule in a few words: the user's glob, or what the built-in rule is about.
     pub rule: Cow<'static, str>,
-    /// Whether the frame counts as the user's only because no rule matches it: a native function without a source file.
-    /// In a stack with Python frames it is not the user's.
+    /// Whether this is a native function without a source file that counts as the user's only because no rule matches
+    /// it. In a stack with Python frames, it does not count as the user's.
     pub guessed: bool,
 }
 
@@ -81,7 +81,7 @@ impl Verdict {
 struct UserGlob {
     glob: String,
     owner: Owner,
-    /// Globs of a lower level take precedence.
+    /// Globs with lower levels take precedence.
     level: usize,
 }
 
@@ -94,11 +94,11 @@ impl UserGlob {
 
 /// The rules that determine the owner of a frame.
 ///
-/// A glob is compared with the file, with the function's path, such as `my_crate::model::Layer::forward`, and with the
-/// path and the name of the binary that contains the function, such as `libsqlite3.so`. `*` stands for any characters,
-/// including slashes. A glob may begin at any folder of a path, and a folder or module stands for everything below it.
-/// Windows paths match with either kind of slash. If several globs match, the longest takes precedence, and among globs
-/// of equal length the first one given.
+/// A glob is compared with the file, with the function's path (such as `my_crate::model::Layer::forward`), and with the
+/// path and name of the binary that contains the function (such as `libsqlite3.so`). `*` stands for any characters,
+/// including slashes. A glob may start at any folder of a path, and a folder or module stands for everything below it.
+/// Windows paths match with either kind of slash. If several globs match, the longest one takes precedence, and among
+/// globs of equal length, the one given first.
 ///
 /// ```
 /// # use memtrack_report::analysis::ownership::{Owner, Rules};
@@ -119,13 +119,13 @@ impl Rules {
         Self::default()
     }
 
-    /// Makes code that matches `glob` the user's.
+    /// Assigns code that matches `glob` to the user.
     #[must_use]
     pub fn mine(self, glob: impl Into<String>) -> Self {
         self.with(glob.into(), Owner::Mine)
     }
 
-    /// Makes code that matches `glob` a framework's.
+    /// Assigns code that matches `glob` to a framework.
     #[must_use]
     pub fn not_mine(self, glob: impl Into<String>) -> Self {
         self.with(glob.into(), Owner::Framework)
@@ -137,7 +137,7 @@ impl Rules {
         self
     }
 
-    /// Adds `others`, which apply where no glob of `self` matches.
+    /// Adds `others`, which apply to frames that no glob of `self` matches.
     #[must_use]
     pub fn with_fallback(mut self, others: Self) -> Self {
         let level = self.globs.iter().map(|own| own.level + 1).max().unwrap_or(0);
@@ -145,7 +145,7 @@ impl Rules {
         self
     }
 
-    /// Returns the owner of a frame, and the rule that determined it.
+    /// Returns the owner of a frame and the rule that determined it.
     pub fn judge(&self, frame: &Frame) -> Verdict {
         let line = ParsedFrame::of(frame);
         let binary = FrameBinary::of(frame, &line);
@@ -166,7 +166,7 @@ impl Rules {
         judge_native(line.function, &file, &path, binary.as_ref(), own)
     }
 
-    /// Returns whether one of the user's globs matches the frame, even if another glob takes precedence.
+    /// Returns whether any of the user's globs matches the frame, even if another glob takes precedence.
     pub fn mentions(&self, frame: &Frame) -> bool {
         let line = ParsedFrame::of(frame);
         let binary = FrameBinary::of(frame, &line);
@@ -175,20 +175,20 @@ impl Rules {
             || binary.is_some_and(|binary| self.rule_of_binary(&binary, &file).is_some())
     }
 
-    /// Returns the user's glob that takes precedence: on the lowest level with a match, the longest glob that matches.
+    /// Returns the user's glob that takes precedence for a function, which is the longest matching glob on the lowest
+    /// level with a match.
     fn rule_of_function(&self, file: &str, path: &str) -> Option<&UserGlob> {
         let matching = self.globs.iter().filter(|own| on_path(&own.glob, file) || on_name(&own.glob, path));
         matching.min_by_key(|own| (own.level, std::cmp::Reverse(own.glob.len())))
     }
 
-    /// Returns the user's glob that takes precedence for the functions of a binary, where no glob matches their
-    /// sources.
+    /// Returns the user's glob that takes precedence for functions in a binary whose sources match no glob.
     fn rule_of_binary(&self, binary: &FrameBinary<'_>, file: &str) -> Option<&UserGlob> {
         let matching = self.globs.iter().filter(|own| binary.matches_glob(&own.glob, file));
         matching.min_by_key(|own| (own.level, std::cmp::Reverse(own.glob.len())))
     }
 
-    /// Returns the line of the user's code in a stack (innermost frame first), and the function that the line called.
+    /// Returns the line of the user's code in a stack (innermost frame first) and the function that the line called.
     /// For many stacks, use [`Owners`], which caches the owners of frames.
     pub fn owner<'a>(&self, stack: impl IntoIterator<Item = &'a Frame>) -> StackOwner {
         let judged: Vec<JudgedFrame> = stack.into_iter().map(|frame| JudgedFrame::new(frame, self)).collect();
@@ -196,18 +196,18 @@ impl Rules {
     }
 }
 
-/// A frame, with the properties that determine the owner of a stack.
+/// A frame, with the properties that determine who owns its stack.
 #[derive(Clone, Debug)]
 struct JudgedFrame {
     frame: Frame,
     verdict: Verdict,
     /// Whether the function is an entry point of the program's own allocator.
     is_entry: bool,
-    /// Whether it is a Python function, or one of the interpreter.
+    /// Whether this is a Python function or belongs to the Python interpreter.
     is_interpreted: bool,
-    /// Whether it is a C++ function of PyTorch.
+    /// Whether this is one of PyTorch's C++ functions.
     is_torch: bool,
-    /// Whether it is the user's, based on its source file.
+    /// Whether this is the user's function, judging by its source file.
     has_own_source: bool,
 }
 
@@ -230,8 +230,8 @@ impl JudgedFrame {
     }
 }
 
-/// Returns the source file in the form that rules are compared with; empty if it is unknown, for which PyTorch writes
-/// `??` or the binary.
+/// Returns the source file in the form that rules are compared with. The result is empty if the file is unknown, in
+/// which case PyTorch writes `??` or the binary instead.
 fn source<'a>(line: &ParsedFrame<'a>, binary: Option<&FrameBinary<'_>>) -> Cow<'a, str> {
     let is_unknown = line.file == "??" || binary.is_some_and(|binary| binary.is_in_place_of_file);
     if is_unknown { Cow::Borrowed("") } else { slashed(line.file) }
@@ -257,8 +257,8 @@ fn judge_python(line: &ParsedFrame<'_>, file: &str) -> Verdict {
     Verdict::by_rule(Owner::Mine, "a Python file outside packages")
 }
 
-/// Returns whether a file is in the folder `Lib` of a Python installation on Windows: below a folder that is named
-/// after Python, or with the name of a module of the standard library.
+/// Returns whether a file is in the `Lib` folder of a Python installation on Windows. Such a file is either below a
+/// folder named after Python, or named after a module of the standard library.
 fn is_in_python_on_windows(file: &str) -> bool {
     if !memtrack_model::paths::is_windows_path(file) {
         return false;
@@ -301,7 +301,7 @@ fn judge_native(
     if let Some((_, what)) = table::NATIVE_NAMES.iter().find(|(glob, _)| on_name(glob, path)) {
         return Verdict::by_rule(Framework, *what);
     }
-    // Functions of libraries without debug information have a file name without folders.
+    // Functions in libraries without debug information have a file name without any folders.
     let has_source = file.contains('/');
     if !has_source && let Some((_, what)) = table::C_NOISE.iter().find(|(glob, _)| matches(glob, path)) {
         return Verdict::by_rule(Noise, *what);
@@ -328,13 +328,13 @@ fn judge_native(
     Verdict { owner: Mine, rule, guessed: true }
 }
 
-/// Returns the verdict of the first row of a table whose path matches.
+/// Returns the verdict of the first row in a table whose path matches.
 fn by_path(table: &'static [(&str, Owner, &str)], file: &str) -> Option<Verdict> {
     let (_, owner, what) = table.iter().find(|(glob, ..)| on_path(glob, file))?;
     Some(Verdict::by_rule(*owner, *what))
 }
 
-/// Returns whether `glob` matches the file. A glob may begin at any folder of the path, and a folder matches everything
+/// Returns whether `glob` matches the file. A glob may start at any folder of the path, and a folder matches everything
 /// below it.
 pub(crate) fn on_path(glob: &str, file: &str) -> bool {
     let (glob, file) = (slashed(glob), slashed(file));
@@ -346,7 +346,7 @@ pub(crate) fn on_path(glob: &str, file: &str) -> bool {
     tries(glob) || (!glob.starts_with(['/', '*']) && tries(&format!("*/{glob}")))
 }
 
-/// Returns whether `glob` matches the path of the function. A module matches everything in it.
+/// Returns whether `glob` matches the function's path. A module matches everything in it.
 pub(crate) fn on_name(glob: &str, path: &str) -> bool {
     let glob = glob.strip_suffix("::").unwrap_or(glob);
     if glob.is_empty() || glob.contains(is_separator) || !may_match(glob, path) {
@@ -355,7 +355,7 @@ pub(crate) fn on_name(glob: &str, path: &str) -> bool {
     matches(glob, path) || matches(&format!("{glob}::*"), path)
 }
 
-/// Returns whether all literal parts of `glob` occur in `text`. This excludes most globs without allocating.
+/// Returns whether `text` contains all literal parts of `glob`. This rules out most globs without allocating.
 fn may_match(glob: &str, text: &str) -> bool {
     glob.split('*').all(|literal| text.contains(literal.trim_end_matches(['/', ':'])))
 }

@@ -1,4 +1,4 @@
-//! Names of Python, Rust, C++ and C functions, in the form that rules are compared with, and in the form for people.
+//! Names of Python, Rust, C++ and C functions, both in the form that rules are compared with and in readable form.
 
 use super::Owner;
 use crate::analysis::torch_stacks::{ParsedFrame, built_in, operator};
@@ -6,13 +6,13 @@ use memtrack_model::Frame;
 use memtrack_model::paths::file_name;
 use memtrack_symbols::names::plain_path;
 
-/// Returns the plain path of a native function: `at::native::add` for `at::Tensor at::native::add<float>(at::Tensor
-/// const&)`.
+/// Returns the plain path of a native function, e.g. `at::native::add` for
+/// `at::Tensor at::native::add<float>(at::Tensor const&)`.
 pub(crate) fn plain(function: &str) -> String {
     plain_path(without_signature(function))
 }
 
-/// Returns the name of a C++ function without its return type and parameters; any other name as it is.
+/// Strips the return type and parameters from the name of a C++ function; returns any other name as it is.
 fn without_signature(function: &str) -> &str {
     const ANONYMOUS: &str = "(anonymous namespace)";
     let bytes = function.as_bytes();
@@ -29,27 +29,28 @@ fn without_signature(function: &str) -> &str {
             }
             b'(' if before_is_operator => {}
             b'(' if depth == 0 => return &function[start..at],
-            // `operator new` is one name.
+            // `operator new` is a single name.
             b' ' if depth == 0 && !before_is_operator => start = at + 1,
             _ => {}
         }
         at += 1;
     }
-    // Without parameters, it is not a C++ function, and the text before a space is part of the name, not a return type.
+    // A name without parameters is not a C++ function's, so text before a space is part of the name, not a return type.
     function
 }
 
-/// Returns the crate or the outermost namespace of a path.
+/// Returns the crate or outermost namespace of a path.
 pub(super) fn crate_of(path: &str) -> Option<&str> {
     path.split_once("::").map(|(first, _)| first).filter(|first| !first.is_empty())
 }
 
-/// Returns whether a function has a C name: no path, and no parameters.
+/// Returns whether a function has a C name, i.e. one without a path or parameters.
 pub(super) fn is_c_name(function: &str) -> bool {
     !function.contains("::") && !function.contains('(')
 }
 
-/// Returns whether a frame has no function name: `??`, an address, or an offset in a binary that was not found.
+/// Returns whether a frame has no function name but only `??`, an address, or an offset into a binary that was not
+/// found.
 pub(super) fn is_unnamed(function: &str) -> bool {
     let place = function.split(" [build id").next().unwrap_or(function);
     let in_a_binary = place.rsplit_once("+0x").is_some_and(|(_, offset)| is_hex(offset));
@@ -61,8 +62,8 @@ fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Formats a frame for people: `train.py:53 step`, `model.rs:12 Linear::forward`, `aten::mm`, or only the path if no
-/// file is known.
+/// Formats a frame for human readers, as in `train.py:53 step`, `model.rs:12 Linear::forward` or `aten::mm`, or just as
+/// the function's path if no file is known.
 pub fn short(frame: &Frame) -> String {
     let line = ParsedFrame::of(frame);
     let file = Some(file_name(line.file)).filter(|file| !file.is_empty() && *file != "??");
@@ -78,7 +79,7 @@ pub fn short(frame: &Frame) -> String {
     }
     let path = plain(line.function);
     let path = path.replace("(anonymous namespace)::", "");
-    // With a file, the modules in the path would be redundant; without one, they are the only location.
+    // If there is a file, the modules in the path would be redundant; otherwise, they are the only location.
     match (file, number) {
         (Some(file), Some(_)) => with_location(Some(file), number, last_segments(&path)),
         _ => path,
@@ -93,7 +94,7 @@ fn with_location(file: Option<&str>, line: Option<u32>, function: &str) -> Strin
     }
 }
 
-/// Returns the function, with its type if it is a method: `Layer::new` for `app::model::Layer::new`, `step` for
+/// Returns the function, with its type if it is a method: `Layer::new` for `app::model::Layer::new`, but `step` for
 /// `app::step`.
 fn last_segments(path: &str) -> &str {
     let Some((before, _)) = path.rsplit_once("::") else { return path };
@@ -102,7 +103,7 @@ fn last_segments(path: &str) -> &str {
     if of_type { &path[start..] } else { &path[before.len() + 2..] }
 }
 
-/// Returns the prefix of the name of a stack without a frame of the user's.
+/// Returns the prefix for the name of a stack that has none of the user's frames.
 pub(super) fn foreign_prefix(owner: Owner) -> &'static str {
     match owner {
         Owner::Mine | Owner::Framework => "not your code: ",

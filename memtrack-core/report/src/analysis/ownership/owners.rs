@@ -1,4 +1,4 @@
-//! Finds the owners of many stacks. The functions at an address are judged only once.
+//! Determines the owners of many stacks, judging the functions at each address only once.
 
 use super::{ForwardLines, JudgedFrame, Owner, Rules, StackOwner, owned};
 use memtrack_model::Frame;
@@ -6,25 +6,25 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// The owners of a snapshot's stacks, cached.
+/// The cached owners of a snapshot's stacks.
 #[derive(Debug)]
 pub struct Owners<'a> {
     rules: &'a Rules,
-    /// The judged functions by key. At most as many as in the snapshot's table of frames.
+    /// The judged functions by key. There are at most as many as the snapshot's table of frames has.
     known: HashMap<u64, Rc<[JudgedFrame]>, foldhash::fast::RandomState>,
     /// The lines that created autograd nodes.
     forwards: Rc<ForwardLines>,
-    /// The judged functions that callers passed as frames instead of keys.
+    /// The judged functions that callers passed as frames rather than as keys.
     named: HashMap<Frame, Rc<JudgedFrame>, foldhash::fast::RandomState>,
 }
 
 impl<'a> Owners<'a> {
-    /// Creates an empty cache for these rules.
+    /// Creates an empty cache that uses these rules.
     pub fn new(rules: &'a Rules) -> Self {
         Self { rules, known: HashMap::default(), forwards: Rc::default(), named: HashMap::default() }
     }
 
-    /// Assigns stacks of the backward pass to the lines that created their autograd nodes.
+    /// Attributes stacks of the backward pass to the lines that created their autograd nodes.
     #[must_use]
     pub fn with_forward_lines(self, forwards: Rc<ForwardLines>) -> Self {
         Self { forwards, ..self }
@@ -35,7 +35,7 @@ impl<'a> Owners<'a> {
         Rc::clone(&self.forwards)
     }
 
-    /// Adds the line of the forward pass to a stack without a line of the user's code.
+    /// Adds the line from the forward pass if the stack has no line in the user's code.
     fn with_forward(&self, mut owned: StackOwner) -> StackOwner {
         if owned.mine.is_none()
             && let Some(node) = &owned.called
@@ -53,7 +53,7 @@ impl<'a> Owners<'a> {
         self.with_forward(owned)
     }
 
-    /// Returns the functions of the stack with these keys, with their owners, innermost first.
+    /// Returns the functions of the stack with these keys, innermost first, along with their owners.
     pub fn functions(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<(Frame, Owner)> {
         let stack = self.judged(keys, symbols);
         let stack: Vec<&JudgedFrame> = stack.iter().flat_map(|functions| functions.iter()).collect();

@@ -23,7 +23,7 @@ fn test_stacks() -> Vec<TestStack> {
     all
 }
 
-/// Parses `FUNCTION` or `FUNCTION @ FILE:LINE`, optionally followed by ` % ` and the binary, `PART PATH`.
+/// Parses `FUNCTION` or `FUNCTION @ FILE:LINE`, optionally followed by ` % ` and the binary as `PART PATH`.
 fn frame(text: &str) -> Frame {
     if let Some((text, binary)) = text.split_once(" % ") {
         let (part, path) = binary.split_once(' ').unwrap();

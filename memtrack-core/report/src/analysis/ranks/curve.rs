@@ -1,5 +1,5 @@
-//! The memory of a device over its events, computed in one pass: the highest level overall, in each step and in each of
-//! equal time bins. Other levels are not kept: a trace has millions of events.
+//! The memory of a device over its events, computed in a single pass: the highest level overall, in each step, and in
+//! each of several equal time bins. Other levels are not kept, because a trace has millions of events.
 
 use super::digest::Timeline;
 use super::steps::Step;
@@ -8,7 +8,7 @@ use crate::analysis::reserved;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 
-/// The value for an event that ends no block.
+/// The value for events that do not end any block.
 const NONE: u32 = u32::MAX;
 
 /// The memory of a device over time.
@@ -16,25 +16,25 @@ const NONE: u32 = u32::MAX;
 pub(super) struct Curve {
     /// Requested bytes that were live.
     pub(super) requested: Levels,
-    /// Reserved bytes; none where the file has none.
+    /// Reserved bytes; `None` if the file has none.
     pub(super) reserved: Option<Levels>,
 }
 
-/// The highest levels of a number of bytes, including its level before the first event.
+/// The highest levels that a number of bytes reached, including its level before the first event.
 #[derive(Debug, PartialEq)]
 pub(super) struct Levels {
     /// The highest level.
     pub(super) most: u64,
-    /// The row of the event that first reached the highest level; none if that was the level before the first event.
+    /// The row of the event that first reached the highest level; `None` if that was the level before the first event.
     pub(super) row: Option<usize>,
-    /// For each step, its highest level and the level at its end.
+    /// For each step, the highest level during it and the level at its end.
     pub(super) steps: Vec<(u64, u64)>,
     /// The highest level in each time bin.
     pub(super) bins: Vec<u64>,
 }
 
 impl Levels {
-    /// Limits the levels to `most`, which no level exceeded: estimates above that are due to their error.
+    /// Caps the levels at `most`, which no level exceeded; estimates above it are due to their error.
     pub(super) fn cap_at(&mut self, most: f64) {
         let lower = |level: &mut u64| *level = (*level).min(most.ceil() as u64);
         lower(&mut self.most);
@@ -46,13 +46,13 @@ impl Levels {
     }
 }
 
-/// The times into which a device's trace is cut, in ticks.
+/// The times at which a device's trace is divided, in ticks.
 pub(super) struct Cuts<'a> {
     /// The tick of the file's first event.
     pub(super) begin: u64,
     /// The tick of the file's last event.
     pub(super) end: u64,
-    /// The steps, one after another.
+    /// The steps, which do not overlap.
     pub(super) steps: &'a [Step],
     /// The number of equal time bins.
     pub(super) bins: usize,
@@ -80,7 +80,7 @@ impl Curve {
         cuts: &Cuts<'_>,
     ) -> Self {
         let mut before = 0i128;
-        // At each event, at most one block ends and at most one begins; the lifetimes are sorted by their begin.
+        // At each event, at most one block ends and at most one starts; the lifetimes are sorted by start.
         let mut ended = vec![NONE; snapshot.events.len()];
         for (place, lifetime) in lifetimes.iter().enumerate() {
             if lifetime.from.is_none() {
@@ -114,8 +114,8 @@ impl Curve {
         Self { requested: requested.finish(), reserved: reserved.map(LevelTracker::finish) }
     }
 
-    /// Returns the highest level in each time bin; the first bin begins at `begin_seconds`, and all bins together last for
-    /// `seconds`.
+    /// Returns the highest level in each time bin. The first bin starts at `begin_seconds`, and all bins together last
+    /// for `seconds`.
     pub(super) fn timeline(&mut self, begin_seconds: f64, seconds: f64) -> Timeline {
         let requested_bytes = std::mem::take(&mut self.requested.bins);
         Timeline {
@@ -127,7 +127,7 @@ impl Curve {
     }
 }
 
-/// The level of a number of bytes while the events are visited.
+/// Tracks the level of a number of bytes as events are visited.
 struct LevelTracker<'a> {
     cuts: &'a Cuts<'a>,
     level: i128,
@@ -140,9 +140,9 @@ struct LevelTracker<'a> {
 /// The completed sections of a trace (steps or bins), and the current one.
 struct Section<T> {
     done: Vec<T>,
-    /// Whether the current section has begun.
+    /// Whether the current section has started.
     is_open: bool,
-    /// The tick at which the current section begins, or ends once it has begun.
+    /// The tick at which the current section starts or, once it has started, ends.
     next: u64,
     /// The highest level in the current section so far.
     most: i128,
@@ -176,7 +176,7 @@ impl<'a> LevelTracker<'a> {
         if tick > self.bins.next {
             self.bins_until(tick);
         }
-        // An event at the tick at which a step ends still belongs to the step.
+        // An event at the tick at which a step ends still belongs to that step.
         if tick > self.steps.next {
             self.steps_until(tick);
         }
@@ -202,7 +202,7 @@ impl<'a> LevelTracker<'a> {
         }
     }
 
-    /// Begins and completes the steps that begin or end before `tick`.
+    /// Starts the steps that start before `tick`, and completes those that end before it.
     fn steps_until(&mut self, tick: u64) {
         while tick > self.steps.next {
             let Some(step) = self.cuts.steps.get(self.steps.done.len()) else {
@@ -228,7 +228,7 @@ impl<'a> LevelTracker<'a> {
         }
         let is_open = self.steps.is_open;
         for at in self.steps.done.len()..self.cuts.steps.len() {
-            // Of the remaining steps, only the first may have begun.
+            // Of the remaining steps, only the first can have started.
             let most = if is_open && at == self.steps.done.len() { self.steps.most } else { self.level };
             self.steps.done.push((clamped(most), clamped(self.level)));
             self.steps.is_open = false;
@@ -265,7 +265,7 @@ mod tests {
     fn a_step_includes_the_memory_live_at_its_beginning() {
         assert_eq!(levels(&[(0, 10), (10, 20), (20, 40)], 1).steps, [(15, 15), (15, 7), (47, 0)]);
         assert_eq!(levels(&[(20, 29), (30, 90)], 1).steps, [(7, 7), (47, 0)]);
-        // Steps without events: before the first event, between events, and after the last.
+        // Steps without events: before the first event, between events, and after the last event.
         assert_eq!(
             levels(&[(1, 2), (11, 12), (12, 13), (41, 50)], 1).steps,
             [(5, 5), (15, 15), (15, 15), (0, 0)]

@@ -1,49 +1,50 @@
-//! One rank's file reduced to a few kilobytes, so that a thousand ranks fit into the memory of one snapshot.
-//! All reports of `memtrack ranks` are computed from these digests, and its tables contain them.
+//! One rank's file reduced to a few kilobytes, so that a thousand ranks fit in the memory of one snapshot. All reports
+//! of `memtrack ranks` are computed from these digests, and its tables contain them.
 
 use super::name::RankName;
 use crate::analysis::estimate::Estimate;
 use memtrack_model::snapshot::Since;
 
-/// A rank's snapshot or recording, reduced by [`RankDigest::of`](super::RankDigest::of).
+/// A rank's snapshot or recording, as reduced by [`RankDigest::of`](super::RankDigest::of).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RankDigest {
-    /// The path of the file, as messages name it.
+    /// The file's path, as used in messages.
     pub file: String,
-    /// The rank and the job, as far as the file and its name state them.
+    /// The rank and the job, if the file or its name states them.
     pub name: RankName,
-    /// Whether the file is in PyTorch's form.
+    /// Whether the file is in PyTorch's format.
     pub is_pytorch: bool,
-    /// Whether the file is complete: a recording that was cut off is not.
+    /// Whether the file is complete, unlike a recording that was cut off.
     pub complete: bool,
-    /// The program that was recorded; empty where the file does not name it.
+    /// The program that was recorded; empty if the file does not name it.
     pub program: String,
-    /// The process ID; 0 where the file does not contain it.
+    /// The process ID; 0 if the file does not contain it.
     pub pid: u32,
-    /// Events in the file.
+    /// The number of events in the file.
     pub events: u64,
-    /// The time at which this digest's seconds are 0, in nanoseconds since the Unix epoch; none where the file has no times.
+    /// The time at which this digest's seconds are 0, in nanoseconds since the Unix epoch; `None` if the file has no
+    /// times.
     pub begin_ns: Option<u64>,
-    /// The origin that the seconds of this digest are counted from.
+    /// The origin from which this digest's seconds are counted.
     pub since: Since,
-    /// The time of the last event, in seconds; 0 without any, and none if the file does not contain the times
-    /// of all events.
+    /// The time of the last event in seconds; 0 if there are no events, and `None` if the file does not record the
+    /// times of all events.
     pub end_seconds: Option<f64>,
-    /// The name of the steps, if some are marked.
+    /// The name of the steps, if any are marked.
     pub step_name: Option<String>,
     /// The memory of the rank's devices, by number.
     pub devices: Vec<DeviceDigest>,
 }
 
-/// The memory of a rank on one device. Bytes are requested bytes, the sum of sizes in a trace, unless they are called
-/// allocated (rounded, known only at the end) or reserved (segments).
+/// The memory of a rank on one device. Bytes are requested bytes (the sum of the sizes in a trace), unless they are
+/// called allocated (rounded, and known only at the end) or reserved (the size of segments).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DeviceDigest {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// The device's name: `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name, which is `device 0`, `host heap` or `pinned host memory`.
     pub name: String,
     /// Whether the device is the host heap.
     pub is_host: bool,
@@ -51,48 +52,48 @@ pub struct DeviceDigest {
     pub is_pinned: bool,
     /// The number of the device's events in the file.
     pub events: u64,
-    /// Older events that did not fit the recorder's ring.
+    /// The number of older events that did not fit in the recorder's ring.
     pub dropped: u64,
     /// The moment when the most bytes were live.
     pub peak: MomentDigest,
-    /// The moment when the most bytes were reserved; none where the file has no reserved bytes.
+    /// The moment when the most bytes were reserved; `None` if the file has no reserved bytes.
     pub reserved: Option<MomentDigest>,
     /// The moment after the last event.
     pub end: EndDigest,
     /// The moments at which memory ran out, oldest first.
     pub out_of_memory: Vec<OutOfMemoryDigest>,
-    /// The groups at the peak, most bytes first.
+    /// The groups at the peak, largest first.
     pub at_peak: Vec<GroupDigest>,
-    /// The groups at the end, most bytes first.
+    /// The groups at the end, largest first.
     pub at_end: Vec<GroupDigest>,
     /// The steps that the program marked, in order.
     pub steps: Vec<StepDigest>,
-    /// The maximum number of bytes in each of equal time bins.
+    /// The highest number of bytes in each of several equal time bins.
     pub timeline: Timeline,
 }
 
 impl DeviceDigest {
-    /// Returns the bytes that were reserved and not live at the moment with the most reserved bytes: free memory in the
-    /// cache, unusable gaps between blocks, and rounding. None where reserved bytes are unknown.
+    /// Returns the bytes that were reserved but not live when the most bytes were reserved: free memory in the cache,
+    /// unusable gaps between blocks, and rounding. `None` if reserved bytes are unknown.
     pub fn waste_bytes(&self) -> Option<u64> {
         let at = self.reserved.as_ref()?;
         Some(at.reserved_bytes?.saturating_sub(at.requested_bytes))
     }
 }
 
-/// A device at a moment.
+/// A device's memory at a given moment.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct MomentDigest {
     /// Requested bytes that were live.
     pub requested_bytes: u64,
-    /// The error of those bytes, where blocks were sampled.
+    /// The error of those bytes, in case blocks were sampled.
     pub error: Estimate,
-    /// Reserved bytes; none where the file has none.
+    /// Reserved bytes; `None` if the file has none.
     pub reserved_bytes: Option<u64>,
-    /// The event that reached this level, by its number in the device's trace; none: before the first event.
+    /// The event that reached this level, as its index in the device's trace; `None` before the first event.
     pub event: Option<usize>,
-    /// The time, in seconds; none where [`Self::event`] is none, or if the file does not contain the time.
+    /// The time in seconds; `None` if [`Self::event`] is `None` or the file does not record times.
     pub seconds: Option<f64>,
     /// The phase of that event: forward, backward or optimizer.
     pub phase: Option<String>,
@@ -100,19 +101,19 @@ pub struct MomentDigest {
     pub operator: Option<String>,
 }
 
-/// A device after the last event.
+/// A device's memory after the last event.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct EndDigest {
     /// Requested bytes that are live.
     pub requested_bytes: u64,
-    /// The error of those bytes, where blocks were sampled.
+    /// The error of those bytes, in case blocks were sampled.
     pub error: Estimate,
-    /// Live blocks; for sampled blocks, the number of blocks that they represent.
+    /// The number of live blocks, where each sampled block counts as the number of blocks that it represents.
     pub blocks: u64,
-    /// Allocated bytes, rounded; none where the file has none.
+    /// Allocated bytes, rounded; `None` if the file has none.
     pub allocated_bytes: Option<u64>,
-    /// Reserved bytes; none where the file has none.
+    /// Reserved bytes; `None` if the file has none.
     pub reserved_bytes: Option<u64>,
 }
 
@@ -120,9 +121,9 @@ pub struct EndDigest {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct OutOfMemoryDigest {
-    /// The event, by its number in the device's trace.
+    /// The event, as its index in the device's trace.
     pub event: usize,
-    /// The time, in seconds; none if the file does not contain it.
+    /// The time in seconds; `None` if the file does not record it.
     pub seconds: Option<f64>,
     /// Bytes that were requested.
     pub requested_bytes: u64,
@@ -130,51 +131,51 @@ pub struct OutOfMemoryDigest {
     pub device_free_bytes: Option<u64>,
 }
 
-/// Blocks of one origin that were live at a moment.
+/// Blocks with the same origin that were live at a given moment.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct GroupDigest {
-    /// The identity of the group in every rank: for a line, `FILE:LINE FUNCTION` with the whole path.
+    /// The key that identifies the group in every rank; for a line, `FILE:LINE FUNCTION` with the full path.
     pub key: String,
-    /// The name of the group in reports.
+    /// The group's name in reports.
     pub name: String,
     /// Requested bytes.
     pub bytes: u64,
-    /// The error of the bytes, where blocks were sampled.
+    /// The error of the bytes, in case blocks were sampled.
     pub error: Estimate,
-    /// Blocks; for sampled blocks, the number of blocks that they represent.
+    /// The number of blocks, where each sampled block counts as the number of blocks that it represents.
     pub blocks: u64,
 }
 
-/// The memory of a device in one step that the program marked.
+/// The memory of a device during one step that the program marked.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StepDigest {
-    /// The number of the step: the number in its name (`ProfilerStep#3`), or the number of steps before it.
+    /// The number of the step: either the number in its name (`ProfilerStep#3`) or the number of steps before it.
     pub number: u64,
-    /// The start, in seconds; none if the file does not contain the times of all events.
+    /// The start in seconds; `None` if the file does not record the times of all events.
     pub begin_seconds: Option<f64>,
-    /// The end, in seconds; none if the file does not contain the times of all events.
+    /// The end in seconds; `None` if the file does not record the times of all events.
     pub end_seconds: Option<f64>,
     /// The most requested bytes that were live during the step, including bytes allocated before it.
     pub peak_requested_bytes: u64,
-    /// The most bytes that were reserved during the step; none where the file has none.
+    /// The most bytes that were reserved during the step; `None` if the file has none.
     pub peak_reserved_bytes: Option<u64>,
     /// Requested bytes that were live when the step ended.
     pub end_requested_bytes: u64,
 }
 
-/// The memory of a device over time: the maximum in each of equal time bins, from the file's first event to its last. A bin
-/// without events has the level at the end of the bin before.
+/// The memory of a device over time: the maximum in each of several equal time bins, from the file's first event to its
+/// last. A bin without events has the level at the end of the previous bin.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Timeline {
-    /// The start of the first bin, in seconds; in events if the digest has no [`begin_ns`](RankDigest::begin_ns).
+    /// The start of the first bin in seconds, or in events if the digest has no [`begin_ns`](RankDigest::begin_ns).
     pub begin_seconds: f64,
-    /// The length of a bin, in the same unit; 0 where all events have the same time: then there is a single bin.
+    /// The length of a bin in the same unit; 0 if all events have the same time, in which case there is a single bin.
     pub bin_seconds: f64,
     /// Requested bytes.
     pub requested_bytes: Vec<u64>,
-    /// Reserved bytes; none where the file has none.
+    /// Reserved bytes; `None` if the file has none.
     pub reserved_bytes: Option<Vec<u64>>,
 }

@@ -1,5 +1,5 @@
-//! The check whether files are from one job. Contradictory statements in the files are an error; mere suspicions are
-//! reported, and the files are compared nevertheless.
+//! Checks whether files come from one job. Contradictory statements in the files are an error; mere suspicions are
+//! reported, but the files are compared anyway.
 
 use super::digest::RankDigest;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -13,16 +13,15 @@ const MOST_NAMES: usize = 4;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotOneJob {
-    /// The files are from several jobs: each job with one of its files.
+    /// The files come from several jobs; contains each job with one of its files.
     Jobs(Vec<(String, String)>),
-    /// The jobs had different numbers of ranks: each number with one of the files that state
-    /// the number.
+    /// The files state different numbers of ranks; contains each number with one of the files that state it.
     Worlds(Vec<(u64, String)>),
-    /// Each rank occurs once in each of several folders.
+    /// Each of several folders contains the same rank once.
     Folders {
         /// The first rank that occurs more than once.
         rank: u64,
-        /// The folders, without the parts that name a rank.
+        /// The folders, with the parts that name a rank replaced.
         folders: Vec<String>,
     },
 }
@@ -51,7 +50,7 @@ impl fmt::Display for NotOneJob {
 
 impl std::error::Error for NotOneJob {}
 
-/// Formats the first few names, and the number of the others.
+/// Formats the first few names, followed by how many more there are.
 pub(super) fn list(names: impl Iterator<Item = String>) -> String {
     let names: Vec<String> = names.collect();
     let shown = names.iter().take(MOST_NAMES).cloned().collect::<Vec<_>>().join(", ");
@@ -61,7 +60,7 @@ pub(super) fn list(names: impl Iterator<Item = String>) -> String {
     }
 }
 
-/// Checks that no statement in the files contradicts that they are from one job.
+/// Checks that nothing stated in the files contradicts their coming from one job.
 pub(super) fn check(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
     let mut jobs: BTreeMap<&str, &str> = BTreeMap::new();
     let mut worlds: BTreeMap<u64, &str> = BTreeMap::new();
@@ -90,7 +89,7 @@ pub(super) fn check(ranks: &[RankDigest]) -> Result<(), NotOneJob> {
     Ok(())
 }
 
-/// Returns the ranks that occur in several files, with those files.
+/// Returns the ranks that occur in more than one file, with those files.
 fn duplicate_ranks(ranks: &[RankDigest]) -> Vec<(u64, Vec<&str>)> {
     let mut files: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
     for rank in ranks {
@@ -101,7 +100,7 @@ fn duplicate_ranks(ranks: &[RankDigest]) -> Vec<(u64, Vec<&str>)> {
     files.into_iter().filter(|(_, files)| files.len() > 1).collect()
 }
 
-/// Returns the folder of a file, with `rank*` in place of parts that name a rank.
+/// Returns the folder of a file, with `rank*` in place of any part that names a rank.
 fn folder(file: &str) -> String {
     let parent = Path::new(file).parent().unwrap_or(Path::new(""));
     let part = |part: Component<'_>| {
@@ -113,7 +112,7 @@ fn folder(file: &str) -> String {
     if parts.is_empty() { ".".into() } else { parts.join("/").replacen("//", "/", 1) }
 }
 
-/// Returns the doubts about the files being the ranks of one job, each with its evidence.
+/// Returns reasons to doubt that the files are ranks of one job, each with its evidence.
 pub(super) fn doubts(ranks: &[RankDigest]) -> Vec<String> {
     let mut doubts = Vec::new();
     for (rank, files) in duplicate_ranks(ranks) {
@@ -148,7 +147,8 @@ pub(super) fn doubts(ranks: &[RankDigest]) -> Vec<String> {
     doubts
 }
 
-/// Returns the ranks for which `holds` is true, or those for which it is false, whichever are fewer, and their description.
+/// Returns the ranks for which `holds` is true or those for which it is false, whichever are fewer, along with their
+/// description.
 fn minority(
     ranks: &[RankDigest],
     holds: impl Fn(&RankDigest) -> bool,
@@ -160,11 +160,12 @@ fn minority(
     (list(few.into_iter().map(label)), what)
 }
 
-/// Returns a sentence about ranks that have nothing in common with most others: another program, or another model.
+/// Returns a sentence about ranks that have nothing in common with most others because they ran another program or
+/// model.
 fn foreign_ranks(ranks: &[RankDigest]) -> Option<String> {
     let keys = |rank: &RankDigest| -> BTreeSet<String> {
         let groups = rank.devices.iter().flat_map(|device| device.at_peak.iter().chain(&device.at_end));
-        // Unnamed functions are no evidence of the same program.
+        // Unnamed functions do not show that programs are the same.
         groups.map(|group| &group.key).filter(|key| !key.starts_with('(')).cloned().collect()
     };
     let all: Vec<BTreeSet<String>> = ranks.iter().map(keys).collect();
@@ -173,7 +174,7 @@ fn foreign_ranks(ranks: &[RankDigest]) -> Option<String> {
         *times.entry(key).or_default() += 1;
     }
     let usual = all.iter().filter(|keys| !keys.is_empty()).count();
-    // A single rank with groups has no others to compare with.
+    // A single rank with groups has no others to compare it with.
     if usual < 2 {
         return None;
     }
@@ -193,7 +194,7 @@ fn foreign_ranks(ranks: &[RankDigest]) -> Option<String> {
     })
 }
 
-/// Returns the name of a rank: `rank 3`, or its file where its rank is unknown.
+/// Returns the name of a rank: `rank 3`, or its file if its number is unknown.
 pub(super) fn label(rank: &RankDigest) -> String {
     rank.name.rank.map_or_else(|| rank.file.clone(), |number| format!("rank {number}"))
 }

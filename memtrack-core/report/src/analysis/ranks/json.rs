@@ -1,4 +1,4 @@
-//! Ranks as JSON. Bytes are integers, estimates with their errors beside them; absent or unknown values are null.
+//! Ranks as JSON. Bytes are integers, with the errors of estimates next to them; absent or unknown values are null.
 
 use super::Ranks;
 use super::digest::{DeviceDigest, MomentDigest, RankDigest};
@@ -9,20 +9,20 @@ use super::why::Difference;
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, NameAnswer};
 use serde::Serialize;
 
-/// The memory of the ranks of a job, as `memtrack ranks --json` prints it.
+/// The memory of a job's ranks, as `memtrack ranks --json` prints it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RanksAnswer {
-    /// The key of the groups, as with `--by`.
+    /// The key by which allocations are grouped, as for `--by`.
     pub by: &'static str,
     /// The summary as sentences.
     pub answer: Vec<String>,
-    /// Doubts about the files being the ranks of one job, as sentences.
+    /// Reasons to doubt that the files are ranks of one job, as sentences.
     pub doubts: Vec<String>,
     /// The ranks, by number.
     pub ranks: Vec<RankAnswer>,
-    /// The memory of the ranks, compared: devices first, then pinned memory, then the heap.
+    /// A comparison of the ranks' memory: first devices, then pinned memory, then the heap.
     pub memories: Vec<RanksMemoryAnswer>,
     /// Files that could not be read.
     pub unread: Vec<UnreadAnswer>,
@@ -44,24 +44,24 @@ pub struct UnreadAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RankAnswer {
-    /// The number of the rank; null where neither the file nor its name states it.
+    /// The number of the rank; null if neither the file nor its name states it.
     pub rank: Option<u64>,
-    /// The file of the rank.
+    /// The rank's file.
     pub path: String,
     /// The job, if the file or a folder states it.
     pub job: Option<String>,
-    /// Whether the file is complete: a recording that was cut off is not.
+    /// Whether the file is complete, unlike a recording that was cut off.
     pub complete: bool,
     /// Whether the file is a snapshot from PyTorch.
     pub is_pytorch: bool,
-    /// Events in the file.
+    /// The number of events in the file.
     pub events: u64,
-    /// The time at which the seconds are 0, in nanoseconds since the Unix epoch; null where the file has no times.
+    /// The time at which the seconds are 0, in nanoseconds since the Unix epoch; null if the file has no times.
     pub begin_ns: Option<u64>,
-    /// The origin that the seconds are counted from: `start` of the recording, `first_event`, or `first_timed_event` if
-    /// only some events have times.
+    /// The origin from which the seconds are counted: `start` of the recording, `first_event`, or `first_timed_event`
+    /// if only some events have times.
     pub seconds_since: &'static str,
-    /// The time of the last event; null if the file does not contain the times of all events.
+    /// The time of the last event; null if the file does not record the times of all events.
     pub end_seconds: Option<f64>,
     /// The rank's memory on each device.
     pub devices: Vec<RankMemoryAnswer>,
@@ -76,9 +76,9 @@ pub struct RankMemoryAnswer {
     pub device: DeviceAnswer,
     /// The moment when the most bytes were live.
     pub peak: MomentAnswer,
-    /// The moment when the most bytes were reserved; null where the file has no reserved bytes.
+    /// The moment when the most bytes were reserved; null if the file has no reserved bytes.
     pub reserved: Option<MomentAnswer>,
-    /// Bytes that were reserved and not live at the moment when the most bytes were reserved.
+    /// Bytes that were reserved but not live when the most bytes were reserved.
     pub waste_bytes: Option<u64>,
     /// Requested bytes that are live at the end.
     pub end_requested_bytes: u64,
@@ -90,11 +90,11 @@ pub struct RankMemoryAnswer {
     pub end_reserved_bytes: Option<u64>,
     /// The number of times that memory ran out.
     pub out_of_memory_count: usize,
-    /// Older events that did not fit the recorder's ring.
+    /// The number of older events that did not fit in the recorder's ring.
     pub dropped: u64,
 }
 
-/// A device at a moment.
+/// A device's memory at a given moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -105,9 +105,9 @@ pub struct MomentAnswer {
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// Reserved bytes.
     pub reserved_bytes: Option<u64>,
-    /// The event that reached this level, by its number in the device's trace; null: before the first event.
+    /// The event that reached this level, as its index in the device's trace; null before the first event.
     pub event: Option<usize>,
-    /// The time; null: before the first event.
+    /// The time; null before the first event.
     pub seconds: Option<f64>,
     /// The phase of that event.
     pub phase: Option<String>,
@@ -120,17 +120,17 @@ pub struct MomentAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RanksMemoryAnswer {
-    /// The device; without a number where each rank has one device, with different numbers.
+    /// The device; it has no number if each rank has one device but the numbers differ.
     pub device: DeviceAnswer,
     /// The indices in `ranks` of the ranks that have this memory.
     pub members: Vec<usize>,
     /// The usual value of each measure.
     pub measures: Vec<MeasureAnswer>,
-    /// The reason why odd ranks cannot be determined; null where they can.
+    /// The reason why outliers cannot be determined; null if they can.
     pub cannot_tell: Option<String>,
-    /// The odd ranks, the rank that is furthest from the median first.
+    /// The ranks that are outliers, starting with the rank furthest from the median.
     pub outliers: Vec<OutlierAnswer>,
-    /// The distance between the ranks from step to step; null where no two of them have marked the same steps.
+    /// How far apart the ranks are from step to step; null unless at least two of them marked the same steps.
     pub skew: Option<SkewAnswer>,
 }
 
@@ -143,11 +143,11 @@ pub struct MeasureAnswer {
     pub measure: &'static str,
     /// The number of ranks that have this measure.
     pub ranks: usize,
-    /// The median of these ranks.
+    /// The median over these ranks.
     pub median_bytes: u64,
     /// The median of the ranks' distances from the median.
     pub deviation_bytes: u64,
-    /// The distance from the median beyond which a rank is odd.
+    /// The distance from the median beyond which a rank is an outlier.
     pub tolerance_bytes: u64,
     /// The smallest value of any rank.
     pub least_bytes: u64,
@@ -155,25 +155,25 @@ pub struct MeasureAnswer {
     pub most_bytes: u64,
 }
 
-/// An odd rank.
+/// A rank that is an outlier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct OutlierAnswer {
     /// The index of the rank in `ranks`.
     pub place: usize,
-    /// The number of the rank; null where it is unknown.
+    /// The number of the rank; null if it is unknown.
     pub rank: Option<u64>,
-    /// The measure in which the rank is odd.
+    /// The measure in which the rank is an outlier.
     pub measure: &'static str,
     /// The rank's bytes.
     pub own_bytes: u64,
-    /// The median of all ranks.
+    /// The median over all ranks.
     pub median_bytes: u64,
-    /// The rank's distance from the median; negative if it has less.
+    /// The rank's distance from the median; negative if the rank has less.
     pub change_bytes: i64,
-    /// The groups that differ, those that explain most first; for `reserved`, the groups live at the peak. Empty for
-    /// `waste`, which is memory outside blocks.
+    /// The groups that differ, starting with those that explain the most. For `reserved`, these are the groups that
+    /// were live at the peak; for `waste`, which is memory outside blocks, there are none.
     pub why: Vec<DifferenceAnswer>,
 }
 
@@ -182,16 +182,16 @@ pub struct OutlierAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct DifferenceAnswer {
-    /// The name of the group.
+    /// The group's name.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// The identity of the group in every rank: for a line, `FILE:LINE FUNCTION`.
+    /// The key that identifies the group in every rank; for a line, `FILE:LINE FUNCTION`.
     pub key: String,
     /// The rank's requested bytes in the group.
     pub own_bytes: u64,
-    /// The rank's blocks in the group.
+    /// The number of the rank's blocks in the group.
     pub own_count: u64,
-    /// The median of all ranks' bytes in the group.
+    /// The median over all ranks of the bytes in the group.
     pub median_bytes: u64,
     /// The difference; negative if the rank has less.
     pub change_bytes: i64,
@@ -199,7 +199,7 @@ pub struct DifferenceAnswer {
     pub other_ranks: usize,
 }
 
-/// The distance between the ranks from step to step.
+/// How far apart the ranks are from step to step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -208,18 +208,18 @@ pub struct SkewAnswer {
     pub name: String,
     /// The steps that at least two ranks have, by number.
     pub steps: Vec<StepAnswer>,
-    /// For each rank, the number of steps in which it alone was the highest; the most first.
+    /// For each rank, the number of steps in which it alone had the highest peak, in descending order.
     pub highest: Vec<HighestRankAnswer>,
 }
 
-/// The number of steps in which a rank was the highest.
+/// The number of steps in which a rank had the highest peak.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct HighestRankAnswer {
     /// The index of the rank in `ranks`.
     pub place: usize,
-    /// The number of the rank; null where it is unknown.
+    /// The number of the rank; null if it is unknown.
     pub rank: Option<u64>,
     /// The number of steps.
     pub steps: usize,
@@ -234,17 +234,17 @@ pub struct StepAnswer {
     pub number: u64,
     /// The number of ranks that have the step.
     pub ranks: usize,
-    /// The median of the peaks of live requested bytes in the step.
+    /// The median over the ranks of the peak of live requested bytes in the step.
     pub median_bytes: u64,
     /// The highest of these peaks.
     pub most_bytes: u64,
-    /// The ratio of the highest peak to the median; null where the median is 0.
+    /// The ratio of the highest peak to the median; null if the median is 0.
     pub ratio: Option<f64>,
-    /// The index in `ranks` of the rank with the highest peak; null where several have it.
+    /// The index in `ranks` of the rank with the highest peak; null if several ranks have it.
     pub highest: Option<usize>,
-    /// The median of the bytes that were live at the end of the step.
+    /// The median over the ranks of the bytes that were live at the end of the step.
     pub end_median_bytes: u64,
-    /// The most bytes of any rank that were live at the end of the step.
+    /// The most bytes that any rank had live at the end of the step.
     pub end_most_bytes: u64,
 }
 
@@ -388,7 +388,7 @@ fn step(step: &StepSkew) -> StepAnswer {
     }
 }
 
-/// Limits a sum to a number that JSON parsers accept: the sums of a file from elsewhere may be larger.
+/// Clamps a sum to a number that JSON parsers accept, because sums in a file from another source may be larger.
 fn signed(by: i128) -> i64 {
     i64::try_from(by).unwrap_or(if by > 0 { i64::MAX } else { i64::MIN })
 }

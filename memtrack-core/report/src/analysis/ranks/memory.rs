@@ -1,4 +1,4 @@
-//! The devices of the ranks that are compared with one another, their usual values, and the odd ranks.
+//! The devices that are compared across ranks, their usual values, and the ranks that are outliers.
 
 use super::digest::{DeviceDigest, GroupDigest, MomentDigest, RankDigest};
 use super::rule::{Distribution, LEAST_RANKS};
@@ -13,9 +13,9 @@ use std::collections::BTreeSet;
 pub enum Measure {
     /// Requested bytes that were live at the peak.
     Peak,
-    /// Bytes that were reserved at the moment with the most reserved bytes.
+    /// Bytes that were reserved when the most bytes were reserved.
     Reserved,
-    /// Bytes that were reserved and not live at the moment with the most reserved bytes.
+    /// Bytes that were reserved but not live when the most bytes were reserved.
     Waste,
     /// Requested bytes that are live at the end.
     End,
@@ -25,7 +25,7 @@ impl Measure {
     /// All measures.
     pub const ALL: [Self; 4] = [Self::Peak, Self::Reserved, Self::Waste, Self::End];
 
-    /// Returns the name of the measure in lower case, as in JSON.
+    /// Returns the name of the measure in lower case, as used in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Peak => "peak",
@@ -35,7 +35,7 @@ impl Measure {
         }
     }
 
-    /// Returns the bytes of a device; none where its file does not contain them.
+    /// Returns a device's bytes, or `None` if its file does not contain them.
     pub fn of(self, device: &DeviceDigest) -> Option<u64> {
         match self {
             Self::Peak => Some(device.peak.requested_bytes),
@@ -45,7 +45,7 @@ impl Measure {
         }
     }
 
-    /// Returns the error of the bytes of a device.
+    /// Returns the error of a device's bytes.
     fn error(self, device: &DeviceDigest) -> Estimate {
         let of_reserved =
             || device.reserved.as_ref().map_or_else(Estimate::default, |at: &MomentDigest| at.error);
@@ -57,7 +57,7 @@ impl Measure {
         }
     }
 
-    /// Returns the groups that explain the measure; none for memory outside blocks.
+    /// Returns the groups that explain the measure, or `None` for memory outside blocks.
     pub(super) fn groups(self, device: &DeviceDigest) -> Option<&[GroupDigest]> {
         match self {
             Self::Peak => Some(&device.at_peak),
@@ -67,42 +67,43 @@ impl Measure {
     }
 }
 
-/// One kind of memory in all ranks: that of their devices, their heaps, or their pinned memory.
+/// One kind of memory across all ranks: that of their devices, their heaps, or their pinned memory.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RanksMemory {
-    /// The name of the memory: `device 0`, `host heap`, `pinned host memory`; `device` where each rank has one device, with
-    /// different numbers.
+    /// The name of the memory: `device 0`, `host heap` or `pinned host memory`; or just `device` if each rank has one
+    /// device but the numbers differ.
     pub name: String,
     /// Whether the memory is the host heap.
     pub is_host: bool,
     /// Whether the memory is pinned host memory.
     pub is_pinned: bool,
-    /// The ranks that have this memory, as indices into [`Ranks::ranks`](super::Ranks::ranks), each with the index of its device.
+    /// The ranks that have this memory, as indices into [`Ranks::ranks`](super::Ranks::ranks), each with the index of
+    /// its device.
     pub members: Vec<(usize, usize)>,
     /// The distribution of each measure that any of the ranks has.
     pub distributions: Vec<(Measure, Distribution)>,
-    /// The odd ranks, the rank that is furthest from the median first.
+    /// The ranks that are outliers, starting with the rank furthest from the median.
     pub outliers: Vec<Outlier>,
-    /// The reason why odd ranks cannot be determined; none where they can.
+    /// The reason why outliers cannot be determined; `None` if they can.
     pub cannot_tell: Option<String>,
-    /// The distance between the ranks from step to step; none where fewer than two have marked steps in common.
+    /// How far apart the ranks are from step to step; `None` unless at least two of them marked steps in common.
     pub skew: Option<Skew>,
 }
 
-/// An odd rank.
+/// A rank that is an outlier.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Outlier {
     /// The rank's index in [`Ranks::ranks`](super::Ranks::ranks).
     pub rank: usize,
-    /// The measure in which the rank is odd.
+    /// The measure in which the rank is an outlier.
     pub measure: Measure,
     /// The rank's bytes.
     pub bytes: u64,
-    /// The median of all ranks.
+    /// The median over all ranks.
     pub median: u64,
-    /// The groups that differ, those that explain most first; empty for memory outside blocks.
+    /// The groups that differ, starting with those that explain the most; empty for memory outside blocks.
     pub why: Vec<Difference>,
 }
 
@@ -130,8 +131,9 @@ struct Kind {
     members: Vec<(usize, usize)>,
 }
 
-/// Returns the groups of devices to compare. Most processes have one accelerator, with any number on the
-/// machine: then these are compared. Where ranks have several accelerators, those with the same number are.
+/// Returns the groups of devices to compare. Most processes have one accelerator, which may have any number on its
+/// machine, so these are compared regardless of the number. If ranks have several accelerators, those with the same
+/// number are compared.
 fn kinds(ranks: &[RankDigest]) -> Vec<Kind> {
     let used = |device: &DeviceDigest| {
         device.peak.requested_bytes > 0
@@ -184,7 +186,7 @@ fn compare(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
     for &(measure, distribution) in &distributions {
         for member in &members {
             let Some(bytes) = measure.of(device(member)) else { continue };
-            // A rank that wastes less than the others is not reported.
+            // Wasting less than the others is not a problem, so do not report it.
             let is_fine = measure == Measure::Waste && bytes < distribution.median;
             if !is_fine && distribution.is_outlier(bytes, &measure.error(device(member))) {
                 let why = differences(ranks, &members, *member, measure);
@@ -192,7 +194,7 @@ fn compare(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
             }
         }
     }
-    // All measures of one rank together, the rank that is furthest from the median first.
+    // Keep all measures of a rank together, starting with the rank furthest from the median.
     let furthest = |rank: usize, all: &[Outlier]| {
         all.iter().filter(|one| one.rank == rank).map(|one| one.by().unsigned_abs()).max().unwrap_or(0)
     };
@@ -213,7 +215,7 @@ fn compare(ranks: &[RankDigest], kind: Kind) -> RanksMemory {
     }
 }
 
-/// Returns the reason why odd ranks cannot be determined among `ranks` ranks.
+/// Returns the reason why outliers cannot be determined among this many ranks, if they cannot.
 fn cannot_tell(ranks: usize) -> Option<String> {
     match ranks {
         0 | 1 => Some("there is no other rank to compare with".into()),

@@ -1,9 +1,9 @@
-//! Compares the ranks of one job: which ranks hold more memory than the others, the reasons, and how far apart the ranks
-//! are from step to step.
+//! Compares the ranks of one job: which ranks hold more memory than the others, why they do, and how far apart the
+//! ranks are from step to step.
 //!
-//! Each file is reduced to a [`RankDigest`] and dropped before the next is read; the reports are computed from the
-//! digests alone. [`rule`] defines an odd rank. The command `memtrack ranks` prints the reports, and the repository's
-//! docs/RANKS.md explains them.
+//! Each file is reduced to a [`RankDigest`] and dropped before the next one is read, so that the reports are computed
+//! from the digests alone. [`rule`] defines which ranks are outliers. The `memtrack ranks` command prints the reports,
+//! and the repository's docs/RANKS.md explains them.
 
 mod curve;
 mod digest;
@@ -40,23 +40,24 @@ use super::top::By;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Ranks {
-    /// The key of the groups.
+    /// The key by which allocations are grouped.
     pub by: By,
-    /// The ranks by number; after them, those without a number by the names of their files.
+    /// The ranks by number, followed by those without a number, by file name.
     pub ranks: Vec<RankDigest>,
-    /// The memory of the ranks: devices first, then pinned memory, then the heap.
+    /// The memory of the ranks: first devices, then pinned memory, then the heap.
     pub memories: Vec<RanksMemory>,
-    /// Doubts about the files being the ranks of one job, as sentences.
+    /// Reasons to doubt that the files are ranks of one job, as sentences.
     pub doubts: Vec<String>,
-    /// Files that could not be read, each with the reason.
+    /// Files that could not be read, each with the reason why.
     pub unread: Vec<(String, String)>,
 }
 
 impl Ranks {
-    /// Compares ranks; `by` is the key of their groups, and `unread` are the files that could not be read, each with the reason.
+    /// Compares ranks whose groups are keyed by `by`; `unread` lists the files that could not be read, each with the
+    /// reason.
     ///
     /// # Errors
-    /// Fails when the files state that they are from different jobs.
+    /// Returns an error if the files state that they come from different jobs.
     pub fn of(
         mut ranks: Vec<RankDigest>,
         by: By,
@@ -72,7 +73,7 @@ impl Ranks {
         Ok(Self { by, ranks, memories, doubts, unread })
     }
 
-    /// Replaces the names of files and jobs by those that `rename` returns, for sharing.
+    /// Replaces the names of files and jobs with those that `rename` returns, so that the report can be shared.
     #[must_use]
     pub fn renamed(mut self, mut rename: impl FnMut(&str) -> String) -> Self {
         for rank in &mut self.ranks {
@@ -88,15 +89,15 @@ impl Ranks {
         self
     }
 
-    /// Returns whether any rank is odd.
+    /// Returns whether any rank is an outlier.
     pub fn has_outliers(&self) -> bool {
         self.memories.iter().any(|memory| !memory.outliers.is_empty())
     }
 
-    /// Returns the name of the rank at that index: `rank 3`, or its file where its rank is unknown.
+    /// Returns the name of the rank at index `place`: `rank 3`, or its file if its number is unknown.
     ///
     /// # Panics
-    /// Panics when there is no such rank.
+    /// Panics if there is no such rank.
     pub fn label(&self, place: usize) -> String {
         job::label(&self.ranks[place])
     }

@@ -1,7 +1,7 @@
-//! The rank and the job of a file. They are in its name more often than in its content: `rank3.pickle`,
-//! `rank=3/part.pickle`, `job=17/rank_03.memtrack`. A snapshot may contain them too, under a key `rank` beside PyTorch's
-//! own keys or in the program's own texts (`user_metadata`, as JSON). If the name and the content differ, the content
-//! counts, because files are renamed.
+//! The rank and the job of a file. The file's name states them more often than its contents do: `rank3.pickle`,
+//! `rank=3/part.pickle`, `job=17/rank_03.memtrack`. A snapshot may also state them under a key such as `rank` next to
+//! PyTorch's own keys, or in the program's own texts (`user_metadata`, as JSON). If the name and the contents disagree,
+//! the contents count, because files get renamed.
 
 use super::digest::RankDigest;
 use memtrack_model::snapshot::pytorch::{Key, Part as RootPart, PyTorch};
@@ -9,16 +9,16 @@ use memtrack_model::snapshot::{Snapshot, Value};
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
-/// The number of events, from the first on, that are searched for the program's texts.
+/// The number of events that are searched for the program's texts, starting with the first.
 const SEARCHED_EVENTS: usize = 256;
 
 /// The rank and the job of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RankName {
-    /// The rank; none where neither the file nor its name states it.
+    /// The rank; `None` if neither the file nor its name states it.
     pub rank: Option<u64>,
-    /// The number of ranks of the job, if the file states it.
+    /// The number of ranks in the job, if the file states it.
     pub world: Option<u64>,
     /// The job, if the file or its path states it.
     pub job: Option<String>,
@@ -36,7 +36,7 @@ impl RankName {
         }
     }
 
-    /// Determines the rank and the job from a path alone. The file's name takes precedence over those of its folders.
+    /// Determines the rank and the job from a path alone. The file name takes precedence over the folder names.
     pub fn of_path(path: &Path) -> Self {
         let parts: Vec<String> = path
             .components()
@@ -53,7 +53,7 @@ impl RankName {
     }
 }
 
-/// Returns the number after `word` in a name, as in `rank3`, `rank_03`, `global-rank=3` and `RANK.3`.
+/// Returns the number that follows `word` in a name, as in `rank3`, `rank_03`, `global-rank=3` and `RANK.3`.
 fn number_after(name: &str, word: &str) -> Option<u64> {
     let lower = name.to_ascii_lowercase();
     let mut from = 0;
@@ -69,7 +69,7 @@ fn number_after(name: &str, word: &str) -> Option<u64> {
     None
 }
 
-/// Determines the rank and the job from the content of a file.
+/// Determines the rank and the job from a file's contents.
 fn of_content(snapshot: &Snapshot) -> RankName {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return RankName::default() };
     let at_root = |names: &[&str]| names.iter().find_map(|name| root(snapshot, pytorch, name));
@@ -113,7 +113,7 @@ fn of_content(snapshot: &Snapshot) -> RankName {
     name
 }
 
-/// Returns the value of a key at the root that is not one of PyTorch's.
+/// Returns the value of a key at the root that is not one of PyTorch's own.
 fn root<'a>(snapshot: &Snapshot, pytorch: &'a PyTorch, name: &str) -> Option<&'a Value> {
     let is_requested = |key: &Value| matches!(key, Value::Str(text) if snapshot.strings.get(*text) == name);
     pytorch.root.iter().find_map(|(key, part)| match part {
@@ -122,7 +122,7 @@ fn root<'a>(snapshot: &Snapshot, pytorch: &'a PyTorch, name: &str) -> Option<&'a
     })
 }
 
-/// Uses the number in file names as the rank if no file states its rank, and the names differ in that number alone:
+/// Uses the number in file names as the rank if no file states its rank and the names differ only in that number, as in
 /// `snapshot_7.pickle`.
 pub(super) fn number_by_file_names(ranks: &mut [RankDigest]) {
     if ranks.len() < 2 || ranks.iter().any(|rank| rank.name.rank.is_some()) {
@@ -144,7 +144,7 @@ pub(super) fn number_by_file_names(ranks: &mut [RankDigest]) {
     }
 }
 
-/// A part of a name for natural sorting: 2 comes before 10.
+/// A part of a name for natural sorting, in which 2 comes before 10.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
     Number(u64),
@@ -159,7 +159,7 @@ pub(super) fn natural_key(name: &str) -> Vec<Part> {
         let is_digit = first.is_ascii_digit();
         let end = rest.find(|c: char| c.is_ascii_digit() != is_digit).unwrap_or(rest.len());
         let (part, after) = rest.split_at(end);
-        // Digits that are too many for a number count as text.
+        // Treat digits as text if there are too many of them for a number.
         parts.push(part.parse().map_or_else(|_| Part::Text(part.to_owned()), Part::Number));
         rest = after;
     }

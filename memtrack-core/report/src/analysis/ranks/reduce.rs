@@ -1,4 +1,4 @@
-//! Reduces the snapshot of a rank to its digest.
+//! Reduces a rank's snapshot to its digest.
 
 use super::curve::{Curve, Cuts};
 use super::digest::{
@@ -24,25 +24,25 @@ use memtrack_model::snapshot::pytorch::Key;
 use memtrack_symbols::Symbolizer;
 use std::path::Path;
 
-/// The options for reducing a file.
+/// Options for reducing a file.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DigestOptions {
-    /// The key of the groups.
+    /// The key by which allocations are grouped.
     pub by: By,
-    /// The rules that define which frames are the user's.
+    /// The rules that decide which frames are the user's.
     pub rules: Rules,
-    /// The patterns that name operators where no scope does.
+    /// The patterns that name operators when no scope does.
     pub patterns: Patterns,
-    /// The name of the steps: of marks or of a profiler's ranges, without the number at the end. None: `step`,
-    /// `ProfilerStep`, or the most frequent name that contains `step` or `iteration`.
+    /// The name of the steps, without the number at the end; steps come from marks or from a profiler's ranges. If
+    /// `None`, this is `step`, `ProfilerStep`, or the most frequent name that contains `step` or `iteration`.
     pub per: Option<String>,
     /// The number of equal time bins in a file's timeline.
     pub bins: usize,
 }
 
 impl Default for DigestOptions {
-    /// Returns lines in the user's code, and 100 time bins.
+    /// Returns options that group by line in the user's code and use 100 time bins.
     fn default() -> Self {
         Self { by: By::Line, rules: Rules::new(), patterns: Patterns::default(), per: None, bins: 100 }
     }
@@ -55,21 +55,21 @@ impl DigestOptions {
         Self::default()
     }
 
-    /// Sets the key of the groups.
+    /// Sets the key by which allocations are grouped.
     #[must_use]
     pub fn by(mut self, by: By) -> Self {
         self.by = by;
         self
     }
 
-    /// Sets the rules that define which frames are the user's.
+    /// Sets the rules that decide which frames are the user's.
     #[must_use]
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules = rules;
         self
     }
 
-    /// Sets the patterns that name operators where no scope does.
+    /// Sets the patterns that name operators when no scope does.
     #[must_use]
     pub fn patterns(mut self, patterns: Patterns) -> Self {
         self.patterns = patterns;
@@ -83,7 +83,7 @@ impl DigestOptions {
         self
     }
 
-    /// Sets the number of equal time bins in a file's timeline; at least one.
+    /// Sets the number of equal time bins in a file's timeline, which is at least one.
     #[must_use]
     pub fn bins(mut self, bins: usize) -> Self {
         self.bins = bins.max(1);
@@ -93,7 +93,7 @@ impl DigestOptions {
 
 impl RankDigest {
     /// Reduces `snapshot`, which was read from `file` and is [sorted by time](Snapshot::order_by_time), to the memory
-    /// of its devices; `complete`: the file was not cut off.
+    /// of its devices; `complete` is false if the file was cut off.
     pub fn of(
         snapshot: &Snapshot,
         symbols: &mut Symbolizer,
@@ -106,7 +106,7 @@ impl RankDigest {
         let (begin, end) = ticks.first().map_or((0, 0), |&first| ticks.iter().fold((first, first), ends));
         let steps = steps(snapshot, options.per.as_deref(), begin, end);
         let time = Time { begin, end, steps: steps.as_ref().map_or(&[], |(_, steps)| steps) };
-        // In a file without times, ticks are the numbers of the events.
+        // In a file without times, ticks are event numbers.
         let has_times = snapshot.has_times() && (snapshot.pytorch.is_none() || !ticks.is_empty());
         let reduce = |device| of_device(snapshot, symbols, device, &time, options);
         Self {
@@ -128,7 +128,7 @@ impl RankDigest {
     }
 }
 
-/// The begin and the end of a file, in ticks, and its steps.
+/// The start and end of a file in ticks, and its steps.
 struct Time<'a> {
     begin: u64,
     end: u64,
@@ -151,7 +151,7 @@ fn of_device(
         curve.requested.cap_at(highest.recorded.high);
     }
     let (peak_row, reserved_most) = (highest.row, curve.reserved.as_ref().map(|most| (most.most, most.row)));
-    // There are many more lifetimes than live blocks at any moment: they are visited only once.
+    // Visit the lifetimes only once, because there are many more of them than blocks that are live at any one time.
     let (mut at_peak, mut at_end, mut at_reserved) = (Vec::new(), Vec::new(), BlockSums::default());
     for lifetime in &lifetimes {
         if lifetime.is_live_after(peak_row) {
@@ -164,7 +164,7 @@ fn of_device(
             at_reserved.add(lifetime);
         }
     }
-    // Only the heap has samples, unless the file states otherwise.
+    // Only the heap has samples unless the file states otherwise.
     let precision = match snapshot.is_heap(device) || snapshot.has_samples() {
         true => Precision::of(snapshot, device, &lifetimes),
         false => Precision::default(),
@@ -187,7 +187,7 @@ fn of_device(
     let reserved_at_peak = has_reserved_bytes.then(|| reserved_after(snapshot, device, peak_row));
     let peak = MomentDigest {
         requested_bytes: highest.bytes,
-        // Ranks are compared as far as they were recorded: the later peak of a killed rank is unknown.
+        // Ranks are compared over what was recorded, because the later peak of a killed rank is unknown.
         error: highest.recorded,
         seconds: highest.seconds,
         ..moment(peak_row, &sums(&at_peak), reserved_at_peak, symbols)
@@ -259,7 +259,7 @@ impl BlockSums {
     }
 }
 
-/// Returns the phase and the operator of an event, as far as they are known.
+/// Returns the phase and the operator of an event, where known.
 fn phase_and_operator(
     snapshot: &Snapshot,
     row: usize,
@@ -284,7 +284,7 @@ fn out_of_memory(snapshot: &Snapshot, device: DeviceId) -> Vec<OutOfMemoryDigest
     .collect()
 }
 
-/// Groups the blocks that were `live` at a moment, most bytes first.
+/// Groups the blocks that were `live` at some moment, largest group first.
 fn groups(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,
@@ -297,10 +297,10 @@ fn groups(
     let top = TopOptions::new()
         .rules(options.rules.clone())
         .patterns(options.patterns.clone())
-        // The stack that frees a block of unknown origin depends on when the trace ends, and ranks do not end at the
-        // same time.
+        // The stack that frees a block of unknown origin depends on when the trace ends, and ranks do not all end at
+        // the same time.
         .for_matching();
-    // The kind of stacks that frees carry matters only if some blocks are known from their frees alone.
+    // Whose stacks the frees carry matters only if some blocks are known just from their frees.
     let judged = if live.iter().all(|one| one.known) { live } else { lifetimes };
     let mut sorter = Sorter::new(snapshot, symbols, options.by, device, &top, judged);
     for lifetime in live {
@@ -320,7 +320,7 @@ fn groups(
     groups
 }
 
-/// Returns the identity of a row's group in every rank.
+/// Returns the key that identifies a row's group in every rank.
 fn key(row: &TopRow, by: By) -> String {
     let whole = |frame: &Frame| match (&frame.file, frame.line) {
         (Some(file), Some(line)) => format!("{file}:{line} {}", frame.function),
@@ -336,7 +336,8 @@ fn key(row: &TopRow, by: By) -> String {
     }
 }
 
-/// Returns the allocated bytes at the end, rounded by the allocator; none where the file does not contain the blocks' states.
+/// Returns the allocated bytes at the end, as rounded by the allocator; `None` if the file does not contain the blocks'
+/// states.
 fn allocated_at_end(snapshot: &Snapshot, device: DeviceId) -> Option<u64> {
     let pytorch = snapshot.pytorch.as_deref()?;
     let segments = snapshot.segments.iter().enumerate();

@@ -1,33 +1,34 @@
-//! The rule for an odd rank. Ranks that are equal or differ by noise are not odd, and with two ranks it is unknown which
-//! one is odd. A number is an outlier if its distance from the median exceeds each of
+//! The rule that decides which ranks are outliers. Ranks that are equal or differ only by noise are not outliers, and
+//! with two ranks there is no telling which of them would be. A number is an outlier if its distance from the median
+//! exceeds each of
 //!
 //! * [`DEVIATIONS`] scaled median absolute deviations (1.4826 × MAD corresponds to a standard deviation),
 //! * [`SHARE`] of the median,
 //! * [`LEAST_BYTES`],
 //!
-//! and, where the number is an estimate, its error. Outliers hardly move the median as long as they are a minority.
+//! and, if the number is an estimate, its error. Outliers hardly move the median as long as they are a minority.
 
 use crate::analysis::estimate::Estimate;
 
-/// With fewer ranks, none is odd.
+/// With fewer ranks than this, none is an outlier.
 pub const LEAST_RANKS: usize = 3;
-/// The number of scaled median absolute deviations beyond which a rank is odd.
+/// The number of scaled median absolute deviations beyond which a rank is an outlier.
 pub const DEVIATIONS: f64 = 5.0;
-/// The share of the median that a deviation has to exceed.
+/// The share of the median that a deviation must exceed.
 pub const SHARE: f64 = 0.05;
-/// Bytes that a deviation has to exceed.
+/// The number of bytes that a deviation must exceed.
 pub const LEAST_BYTES: u64 = 1 << 20;
 
-/// The factor between a median absolute deviation and a standard deviation.
+/// The ratio of a standard deviation to a median absolute deviation.
 const MAD_SCALE: f64 = 1.4826;
 
-/// The distribution of some numbers: their median, and the usual distance from it.
+/// The distribution of some numbers: their median and their usual distance from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Distribution {
     /// The number of values.
     pub count: usize,
-    /// The median; for an even number of values, the mean of the two central ones, rounded down.
+    /// The median; for an even number of values, the mean of the two middle ones, rounded down.
     pub median: u64,
     /// The median of the values' distances from the median.
     pub deviation: u64,
@@ -38,7 +39,7 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Computes the distribution of `numbers`; none if there are no numbers.
+    /// Computes the distribution of `numbers`, or returns `None` if there are none.
     pub fn of(numbers: &[u64]) -> Option<Self> {
         let mut sorted = numbers.to_vec();
         let median = median(&mut sorted)?;
@@ -47,14 +48,14 @@ impl Distribution {
         Some(Self { count: numbers.len(), median, deviation: self::median(&mut off)?, least, most })
     }
 
-    /// Returns the distance from the median in bytes beyond which a rank is odd.
+    /// Returns the distance from the median, in bytes, beyond which a rank is an outlier.
     pub fn tolerance(&self) -> u64 {
         let by_spread = self.deviation as f64 * MAD_SCALE * DEVIATIONS;
         let by_share = self.median as f64 * SHARE;
         LEAST_BYTES.max(by_spread as u64).max(by_share as u64)
     }
 
-    /// Returns whether `number`, with its error, is an outlier.
+    /// Returns whether `number` is an outlier, taking its error into account.
     pub fn is_outlier(&self, number: u64, error: &Estimate) -> bool {
         let off = number.abs_diff(self.median);
         let may_be_off = if error.is_exact() {
@@ -68,7 +69,7 @@ impl Distribution {
     }
 }
 
-/// Sorts some numbers and returns their median; for an even number of them, the mean of the two central ones, rounded
+/// Sorts some numbers and returns their median; for an even number of them, the mean of the two middle ones, rounded
 /// down.
 pub(super) fn median(numbers: &mut [u64]) -> Option<u64> {
     numbers.sort_unstable();
@@ -85,7 +86,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn odd(numbers: &[u64]) -> Vec<usize> {
+    fn outliers(numbers: &[u64]) -> Vec<usize> {
         let Some(distribution) = Distribution::of(numbers) else { return Vec::new() };
         let is_odd = |&at: &usize| distribution.is_outlier(numbers[at], &Estimate::exact(numbers[at] as f64));
         (0..numbers.len()).filter(is_odd).collect()
@@ -93,37 +94,37 @@ mod tests {
 
     #[test]
     fn equal_ranks_and_two_ranks_have_no_outlier() {
-        assert_eq!(odd(&[]), [0; 0]);
-        assert_eq!(odd(&[7 * MIB]), [0; 0]);
-        assert_eq!(odd(&[MIB, 900 * MIB]), [0; 0]);
-        assert_eq!(odd(&[64 * MIB; 64]), [0; 0]);
-        assert_eq!(odd(&[0; 8]), [0; 0]);
+        assert_eq!(outliers(&[]), [0; 0]);
+        assert_eq!(outliers(&[7 * MIB]), [0; 0]);
+        assert_eq!(outliers(&[MIB, 900 * MIB]), [0; 0]);
+        assert_eq!(outliers(&[64 * MIB; 64]), [0; 0]);
+        assert_eq!(outliers(&[0; 8]), [0; 0]);
     }
 
     #[test]
     fn ranks_that_hold_more_or_less_are_outliers() {
-        assert_eq!(odd(&[100 * MIB, 100 * MIB, 160 * MIB]), [2]);
+        assert_eq!(outliers(&[100 * MIB, 100 * MIB, 160 * MIB]), [2]);
         let mut many = vec![1000 * MIB; 64];
         many[13] = 1200 * MIB;
         many[40] = 300 * MIB;
-        assert_eq!(odd(&many), [13, 40]);
+        assert_eq!(outliers(&many), [13, 40]);
     }
 
     #[test]
     fn a_few_percent_or_a_few_bytes_are_noise() {
-        assert_eq!(odd(&[1000 * MIB, 1000 * MIB, 1000 * MIB, 1049 * MIB]), [0; 0]);
-        assert_eq!(odd(&[1000 * MIB, 1000 * MIB, 1000 * MIB, 1051 * MIB]), [3]);
-        assert_eq!(odd(&[1000, 1000, 1000, 900_000]), [0; 0]);
-        assert_eq!(odd(&[0, 0, 0, MIB + 1]), [3]);
+        assert_eq!(outliers(&[1000 * MIB, 1000 * MIB, 1000 * MIB, 1049 * MIB]), [0; 0]);
+        assert_eq!(outliers(&[1000 * MIB, 1000 * MIB, 1000 * MIB, 1051 * MIB]), [3]);
+        assert_eq!(outliers(&[1000, 1000, 1000, 900_000]), [0; 0]);
+        assert_eq!(outliers(&[0, 0, 0, MIB + 1]), [3]);
     }
 
     #[test]
     fn a_wide_spread_raises_the_tolerance() {
         let spread: Vec<u64> = (0..16).map(|rank| (100 + 10 * rank) * MIB).collect();
-        assert_eq!(odd(&spread), [0; 0]);
+        assert_eq!(outliers(&spread), [0; 0]);
         let mut one = spread;
         one[3] = 900 * MIB;
-        assert_eq!(odd(&one), [3]);
+        assert_eq!(outliers(&one), [3]);
     }
 
     #[test]

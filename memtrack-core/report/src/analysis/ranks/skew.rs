@@ -1,5 +1,5 @@
-//! How far apart the ranks are in each step, and which rank is highest. Steps of different ranks are the same if their
-//! numbers are; if a rank has a number twice, its first step counts.
+//! How far apart the ranks are in each step, and which rank is highest. Steps of different ranks are the same if they
+//! have the same number; if a rank has several steps with the same number, the first one counts.
 
 use super::digest::{RankDigest, StepDigest};
 use super::rule::median;
@@ -13,12 +13,12 @@ pub struct Skew {
     pub name: String,
     /// The steps, by number.
     pub steps: Vec<StepSkew>,
-    /// The index in [`Ranks::ranks`](super::Ranks::ranks) of each rank that alone was the highest in a step, with the number
-    /// of these steps, the largest number first.
+    /// The index in [`Ranks::ranks`](super::Ranks::ranks) of each rank that alone had the highest peak in some step,
+    /// and the number of such steps, in descending order of that number.
     pub highest: Vec<(usize, usize)>,
 }
 
-/// The distance between the ranks in one step.
+/// How far apart the ranks are in one step.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StepSkew {
@@ -30,16 +30,17 @@ pub struct StepSkew {
     pub median: u64,
     /// The highest of these peaks.
     pub most: u64,
-    /// The rank with the highest peak, as an index into [`Ranks::ranks`](super::Ranks::ranks); none where several have it.
+    /// The rank with the highest peak, as an index into [`Ranks::ranks`](super::Ranks::ranks); `None` if several ranks
+    /// have it.
     pub highest: Option<usize>,
     /// The median of the bytes that were live when the step ended.
     pub end_median: u64,
-    /// The most bytes of any rank that were live when the step ended.
+    /// The most bytes that any rank had live when the step ended.
     pub end_most: u64,
 }
 
 impl StepSkew {
-    /// Returns the ratio of the highest peak to the median; 1 if all peaks are 0, infinite if only the median is 0.
+    /// Returns the ratio of the highest peak to the median: 1 if all peaks are 0, and infinite if only the median is 0.
     pub fn ratio(&self) -> f64 {
         match (self.most, self.median) {
             (0, _) => 1.0,
@@ -49,7 +50,7 @@ impl StepSkew {
 }
 
 impl Skew {
-    /// Compares the steps that at least two of the ranks have; none if there are no such steps.
+    /// Compares the steps that at least two of the ranks have, or returns `None` if there are no such steps.
     pub(super) fn of(ranks: &[RankDigest], members: &[(usize, usize)]) -> Option<Self> {
         let mut names: BTreeMap<&str, usize> = BTreeMap::new();
         for &(rank, _) in members {

@@ -1,22 +1,23 @@
-//! The steps that a program marked: by a mark at the end of each step ([`Marks`](memtrack_model::snapshot::Marks) of
-//! recordings), or by ranges of PyTorch's profiler, which calls them `ProfilerStep#3`.
+//! The steps that a program marked, either with a mark at the end of each step
+//! ([`Marks`](memtrack_model::snapshot::Marks) in recordings) or with ranges from PyTorch's profiler, which calls them
+//! `ProfilerStep#3` and so on.
 
 use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
 use std::collections::BTreeMap;
 
-/// The name that PyTorch's profiler gives to steps, each followed by `#` and its number.
+/// The name that PyTorch's profiler gives to steps, in each case followed by `#` and the step's number.
 const PROFILER_STEP: &str = "ProfilerStep";
-/// The name for steps of any program.
+/// The name that any program can use for its steps.
 const STEP: &str = "step";
-/// Intervals whose names contain one of these count as steps if no name is requested.
+/// Intervals whose names contain one of these words count as steps if no name is requested.
 const STEP_WORDS: [&str; 2] = ["step", "iteration"];
-/// Intervals that occur less often than this are not steps, unless requested.
+/// Intervals that occur less often than this are not steps unless requested.
 const LEAST_STEPS: usize = 2;
-/// The maximum number of steps in a digest; of more steps, the first are left out.
+/// The maximum number of steps in a digest; if there are more, the first ones are left out.
 const MOST_STEPS: usize = 1 << 16;
 
-/// One step, in ticks.
+/// A single step, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) number: u64,
@@ -24,8 +25,8 @@ pub(super) struct Step {
     pub(super) end: u64,
 }
 
-/// Returns the steps and their name: those with the requested name, or the default ones if none is requested. `begin` and
-/// `end` are the ticks of the first and the last event.
+/// Returns the steps and their name: those with the requested name, or the default ones if none is requested. `begin`
+/// and `end` are the ticks of the first and last events.
 pub(super) fn steps(
     snapshot: &Snapshot,
     requested: Option<&str>,
@@ -42,8 +43,8 @@ pub(super) fn steps(
     })
 }
 
-/// Returns the steps in order and without overlaps: a step that begins within another is shortened to begin where that
-/// ends, and a step that lies entirely within another is dropped.
+/// Returns the steps in order and without overlaps. A step that starts within another is shortened to start where the
+/// other one ends, and a step that lies entirely within another is dropped.
 fn without_overlaps(mut steps: Vec<Step>) -> Vec<Step> {
     steps.sort_by_key(|step| (step.begin, std::cmp::Reverse(step.end)));
     let mut until = 0;
@@ -56,7 +57,7 @@ fn without_overlaps(mut steps: Vec<Step>) -> Vec<Step> {
     steps
 }
 
-/// Chooses the steps among intervals by their names.
+/// Chooses from the intervals, by name, those that are steps.
 fn choose(mut by_name: BTreeMap<String, Vec<Step>>, requested: Option<&str>) -> Option<(String, Vec<Step>)> {
     if let Some(name) = requested {
         let names = [name, if name == STEP { PROFILER_STEP } else { name }];
@@ -72,7 +73,7 @@ fn choose(mut by_name: BTreeMap<String, Vec<Step>>, requested: Option<&str>) -> 
     by_name.into_iter().max_by_key(|(_, steps)| steps.len())
 }
 
-/// Returns the intervals between moments that the program marked, by name. A mark ends a step; the time after
+/// Returns the intervals between moments that the program marked, by name. Each mark ends a step, and the time after
 /// the last mark is not a step.
 fn marks(snapshot: &Snapshot, begin: u64) -> BTreeMap<String, Vec<Step>> {
     let mut by_name: BTreeMap<String, Vec<Step>> = BTreeMap::new();
@@ -85,15 +86,15 @@ fn marks(snapshot: &Snapshot, begin: u64) -> BTreeMap<String, Vec<Step>> {
     by_name
 }
 
-/// Returns the ranges of PyTorch's profiler, by name. A range that does not end lasts until the end of the
+/// Returns the ranges that PyTorch's profiler recorded, by name. A range without an end lasts until the end of the
 /// trace.
 fn ranges(snapshot: &Snapshot, end: u64) -> BTreeMap<String, Vec<Step>> {
     let mut by_name: BTreeMap<String, Vec<Step>> = BTreeMap::new();
-    // Ranges cannot be ordered among events without times.
+    // Ranges cannot be ordered among events that have no times.
     let timed = snapshot.pytorch.as_deref().filter(|_| snapshot.has_times());
     let Some(pytorch) = timed else { return by_name };
     let rows = &pytorch.annotations;
-    // The index of each open range in its list: nested ranges with the same name end innermost first.
+    // The index of each open range in its list. Nested ranges with the same name end innermost first.
     let mut open: BTreeMap<String, Vec<(String, usize)>> = BTreeMap::new();
     for row in (0..rows.len()).filter(|&row| rows.has(row, Key::Name) && rows.has(row, Key::TimeUs)) {
         let stage = snapshot.strings.get(rows.text(row, Key::Stage));
@@ -119,7 +120,7 @@ fn ranges(snapshot: &Snapshot, end: u64) -> BTreeMap<String, Vec<Step>> {
     by_name
 }
 
-/// Splits a name from the number at its end: `ProfilerStep#3`, `step 3`, `step_3`.
+/// Splits the number off the end of a name, as in `ProfilerStep#3`, `step 3` or `step_3`.
 fn numbered(whole: &str) -> (&str, Option<u64>) {
     let name = whole.trim_end_matches(|last: char| last.is_ascii_digit());
     match whole[name.len()..].parse() {

@@ -1,5 +1,5 @@
-//! Ranks as text: a table, the odd ranks with the reasons, the distance between the ranks, and the
-//! files that could not be read.
+//! Ranks as text: a table, the outliers and the reasons for them, how far apart the ranks are, and the files that could
+//! not be read.
 
 use super::Ranks;
 use super::digest::{DeviceDigest, RankDigest};
@@ -12,16 +12,16 @@ use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, Table
 use memtrack_model::units::{capitalised, counted, human_bytes, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// The maximum number of groups that are listed for a rank.
+/// The maximum number of groups to list per rank.
 const MOST_GROUPS: usize = 5;
-/// The maximum number of odd ranks that are explained.
+/// The maximum number of outliers to explain.
 const MOST_EXPLAINED: usize = 3;
-/// The maximum number of steps that are listed.
+/// The maximum number of steps to list.
 const MOST_STEPS: usize = 3;
-/// If more than one in this many ranks is odd, they probably have different roles.
+/// If more than one in this many ranks is an outlier, the ranks probably have different roles.
 const RANKS_PER_ODD_RANK: usize = 4;
 
-/// A column of numbers in the table.
+/// A numeric column of the table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Column {
     Peak,
@@ -34,7 +34,7 @@ enum Column {
     OutOfMemory,
 }
 
-/// The columns that are dropped where the width is insufficient, in this order.
+/// The columns to drop, in this order, if the width is insufficient.
 const DROP_ORDER: [Column; 5] = [Column::End, Column::When, Column::Phase, Column::Waste, Column::Reserved];
 
 impl Column {
@@ -62,7 +62,7 @@ impl Column {
         }
     }
 
-    /// Formats the number of a device; `complete`: the rank's recording is complete.
+    /// Formats this column's value for a device; `complete` says whether the rank's recording is complete.
     fn cell(self, device: &DeviceDigest, memory: &RanksMemory, complete: bool) -> String {
         let bytes = |bytes: Option<u64>| bytes.map_or("—".to_owned(), human_bytes);
         match self {
@@ -103,8 +103,8 @@ impl fmt::Display for Ranks {
 }
 
 impl Ranks {
-    /// Formats the report, with at most `limit` ranks in each table: the odd ones and those with the highest peaks, in
-    /// order. Where the layout has a width, columns are dropped until the tables fit.
+    /// Formats the report with at most `limit` ranks in each table: the outliers and those with the highest peaks, in
+    /// order. If the layout has a width, columns are dropped until the tables fit.
     pub fn to_text(&self, layout: impl Into<Layout>, limit: usize) -> String {
         let width = layout.into().width;
         // Writing to a string cannot fail.
@@ -153,13 +153,13 @@ impl Ranks {
         sentences
     }
 
-    /// Formats the title of the report: `8 ranks of job 17`.
+    /// Formats the title of the report, as in `8 ranks of job 17`.
     pub fn title(&self) -> String {
         let files = counted(self.ranks.len() as u64, "rank");
         format!("{files}{}", self.job().map_or(String::new(), |job| format!(" of job {job}")))
     }
 
-    /// Formats the heading of one kind of memory: `Device 0, all ranks`.
+    /// Formats the heading for one kind of memory, as in `Device 0, all ranks`.
     pub fn heading(&self, memory: &RanksMemory) -> String {
         format!("{}, {}", capitalised(&memory.name), self.rank_count_text(memory))
     }
@@ -180,7 +180,7 @@ impl Ranks {
         &self.ranks[rank].devices[at]
     }
 
-    /// Formats the odd ranks, a sentence for each measure, and one for all where there are none.
+    /// Describes the outliers in a sentence for each measure, or in a single sentence if there are none.
     pub fn verdict(&self, memory: &RanksMemory) -> Vec<String> {
         let peak = memory.distribution(Measure::Peak);
         let spread =
@@ -222,7 +222,7 @@ impl Ranks {
         sentences
     }
 
-    /// Formats the ranks that are odd in the same direction, in a sentence.
+    /// Describes the ranks that are outliers in the same direction, in one sentence.
     fn outlier_sentence(&self, measure: Measure, odd: &[&Outlier]) -> Option<String> {
         let first = odd.first()?;
         let more = first.by() > 0;
@@ -253,15 +253,15 @@ impl Ranks {
         Some(format!("{} {what}{numbers}{others}.", capitalised(&self.label(first.rank))))
     }
 
-    /// Returns for each odd rank its most informative measure, if there are groups that explain it. The rank that is
-    /// furthest from the median comes first.
+    /// Returns the most informative measure of each outlier that has groups to explain it, starting with the rank
+    /// furthest from the median.
     pub fn explained<'a>(&self, memory: &'a RanksMemory) -> Vec<&'a Outlier> {
         let mut explained: Vec<&Outlier> = Vec::new();
         for outlier in &memory.outliers {
             if explained.iter().any(|one| one.rank == outlier.rank) {
                 continue;
             }
-            // If a rank is odd at the peak and at the end, the groups at the peak are more informative.
+            // If a rank is an outlier both at the peak and at the end, the groups at the peak are more informative.
             let with_groups =
                 memory.outliers.iter().filter(|one| one.rank == outlier.rank && !one.why.is_empty());
             explained.extend(with_groups.min_by_key(|one| match one.measure {
@@ -273,13 +273,13 @@ impl Ranks {
         explained
     }
 
-    /// Formats the heading of the groups that explain an odd rank.
+    /// Formats the heading above the groups that explain an outlier.
     pub fn why_title(&self, outlier: &Outlier) -> String {
         let when = if outlier.measure == Measure::End { "at the end" } else { "at its peak" };
         format!("Why {}, {when}, against the median of each {}", self.label(outlier.rank), self.by.name())
     }
 
-    /// Writes the groups that explain the odd ranks.
+    /// Writes the groups that explain the outliers.
     fn explain(&self, text: &mut String, memory: &RanksMemory, width: Option<usize>) {
         let explained = self.explained(memory);
         for outlier in explained.iter().take(MOST_EXPLAINED) {
@@ -304,7 +304,7 @@ impl Ranks {
         }
     }
 
-    /// Formats the distance between the ranks from step to step, in a sentence.
+    /// Describes how far apart the ranks are from step to step, in one sentence.
     pub fn steps_sentence(&self, skew: &Skew) -> String {
         let count = counted(skew.steps.len() as u64, "step");
         let name = &skew.name;
@@ -324,7 +324,7 @@ impl Ranks {
         line
     }
 
-    /// Formats the steps in which ranks are furthest apart, if they differ.
+    /// Describes the steps in which ranks are furthest apart, if they differ at all.
     fn worst_steps(&self, skew: &Skew) -> Vec<String> {
         let mut worst: Vec<&StepSkew> = skew.steps.iter().filter(|step| step.most > step.median).collect();
         worst.sort_by(|a, b| b.ratio().total_cmp(&a.ratio()).then(a.number.cmp(&b.number)));
@@ -337,7 +337,7 @@ impl Ranks {
         worst.iter().map(line).collect()
     }
 
-    /// Returns at most `limit` ranks to show, in order: the odd ones and those with the highest peaks.
+    /// Returns at most `limit` ranks to show, in order: the outliers and those with the highest peaks.
     fn shown(&self, memory: &RanksMemory, limit: usize) -> Vec<(usize, usize)> {
         let mut members = memory.members.clone();
         if members.len() > limit {
@@ -405,7 +405,7 @@ impl Ranks {
         table.trim_fmt() + "\n"
     }
 
-    /// Returns sentences about the files that are incomplete.
+    /// Returns sentences about files that are incomplete.
     pub fn gaps(&self) -> Vec<String> {
         let named = |is_one: &dyn Fn(&RankDigest) -> bool| -> Vec<String> {
             let places = self.ranks.iter().enumerate().filter(|(_, rank)| is_one(rank));
@@ -434,7 +434,7 @@ impl Ranks {
         }
     }
 
-    /// Returns the table of one kind of memory, with at most `limit` ranks: the odd ones and those with the highest
+    /// Returns the table for one kind of memory with at most `limit` ranks: the outliers and those with the highest
     /// peaks, in order.
     pub fn numbers(&self, memory: &RanksMemory, limit: usize) -> RankNumbers {
         let shown = self.shown(memory, limit);
@@ -453,27 +453,26 @@ impl Ranks {
     }
 }
 
-/// A table of the ranks.
+/// A table of ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RankNumbers {
     /// The headings of the columns that have values.
     pub heads: Vec<&'static str>,
-    /// Each rank's index in [`Ranks::ranks`], and the values of its columns; `—` for unknown
-    /// values.
+    /// Each rank's index in [`Ranks::ranks`] and the values of its columns, with `—` for unknown values.
     pub rows: Vec<(usize, Vec<String>)>,
     /// The number of ranks that are left out.
     pub left_out: usize,
 }
 
-/// Formats a difference with its sign: `+48.0 MiB`, `−1.5 KiB`.
+/// Formats a difference with its sign, as in `+48.0 MiB` or `−1.5 KiB`.
 pub fn signed_bytes(by: i128) -> String {
     let sign = if by < 0 { "−" } else { "+" };
     format!("{sign}{}", human_bytes(u64::try_from(by.unsigned_abs()).unwrap_or(u64::MAX)))
 }
 
 impl Difference {
-    /// Compares the rank's group with that of the other ranks, in a few words.
+    /// Compares the rank's group with the same group in the other ranks, in a few words.
     pub fn about(&self) -> String {
         match (self.bytes, self.others) {
             (0, others) => {
@@ -485,7 +484,7 @@ impl Difference {
     }
 }
 
-/// Formats the highest peak in a step, relative to the median.
+/// Describes the highest peak in a step relative to the median.
 fn relative_to_median(step: &StepSkew) -> String {
     match step.ratio() {
         ratio if ratio.is_finite() => format!("{ratio:.2} times the median"),

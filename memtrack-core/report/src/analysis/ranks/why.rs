@@ -1,5 +1,5 @@
-//! The reason why a rank holds more than the others: the groups of its memory in which it differs from the
-//! usual values.
+//! The reasons why a rank holds more than the others, which are the groups of its memory that differ from the usual
+//! values.
 
 use super::digest::RankDigest;
 use super::memory::Measure;
@@ -13,15 +13,15 @@ const LEAST_PART_DIVISOR: u128 = 1000;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Difference {
-    /// The identity of the group in every rank.
+    /// The key that identifies the group in every rank.
     pub key: String,
-    /// The name of the group in reports.
+    /// The group's name in reports.
     pub name: String,
     /// The rank's bytes in the group.
     pub bytes: u64,
-    /// The rank's blocks in the group.
+    /// The number of the rank's blocks in the group.
     pub blocks: u64,
-    /// The median of all ranks' bytes in the group; ranks that do not have the group count as 0.
+    /// The median over all ranks of the bytes in the group; ranks that do not have the group count as 0.
     pub median: u64,
     /// The number of other ranks that have the group.
     pub others: usize,
@@ -34,14 +34,14 @@ impl Difference {
     }
 }
 
-/// Returns the groups in which the rank at `member` differs, those with the largest difference first.
+/// Returns the groups in which the rank at `member` differs, with the largest differences first.
 pub(super) fn differences(
     ranks: &[RankDigest],
     members: &[(usize, usize)],
     member: (usize, usize),
     measure: Measure,
 ) -> Vec<Difference> {
-    // Memory is reserved for blocks: the blocks at the peak explain most of it.
+    // Memory is reserved for blocks, so the blocks at the peak explain most of it.
     let measure = if measure == Measure::Reserved { Measure::Peak } else { measure };
     let groups = |&(rank, at): &(usize, usize)| measure.groups(&ranks[rank].devices[at]);
     let Some(own) = groups(&member) else { return Vec::new() };

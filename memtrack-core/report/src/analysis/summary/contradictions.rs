@@ -1,6 +1,5 @@
-//! Contradictions between a snapshot's trace and its segments, which show that the two are from different moments, or
-//! that one of them is incomplete. Numbers that depend on the trace and the segments are then unreliable, and the
-//! summary reports it.
+//! Contradictions between a snapshot's trace and its segments. They show that the two were captured at different
+//! moments or that one of them is incomplete. Numbers that depend on both are then unreliable, and the summary says so.
 
 use super::DeviceSummary;
 use crate::analysis::lifetimes::Lifetime;
@@ -9,7 +8,7 @@ use memtrack_model::snapshot::Snapshot;
 use memtrack_model::units::{counted, human_bytes, human_count};
 use std::collections::HashSet;
 
-/// Returns the number and the bytes of blocks that are live at the end of the trace of `device` but are in no segment.
+/// Returns the number and bytes of blocks that are live at the end of the trace of `device` but are in no segment.
 pub(super) fn outside_segments(snapshot: &Snapshot, device: DeviceId, lifetimes: &[Lifetime]) -> (u64, u64) {
     let of_device = snapshot.blocks.iter().filter(|block| block.device == device);
     let held: HashSet<u64> = of_device.map(|block| block.address).collect();
@@ -20,8 +19,8 @@ pub(super) fn outside_segments(snapshot: &Snapshot, device: DeviceId, lifetimes:
 }
 
 impl DeviceSummary {
-    /// Formats the contradictions with their numbers. There are none for the host heap, whose reserved bytes are
-    /// touched pages: allocated memory need not have been touched.
+    /// Describes the contradictions, with their numbers. There are none for the host heap, whose reserved bytes are the
+    /// touched pages, because allocated memory need not have been touched.
     pub fn contradictions(&self) -> Vec<String> {
         if !self.has_reserved_bytes || self.held.segments == 0 {
             return Vec::new();
@@ -55,7 +54,7 @@ impl DeviceSummary {
     }
 }
 
-/// Formats `bytes` for people, as an exact number if it would otherwise look the same as `other`.
+/// Formats `bytes` for human readers, but as an exact number if it would otherwise look the same as `other`.
 fn distinct_bytes(bytes: u64, other: u64) -> String {
     let text = human_bytes(bytes);
     if text == human_bytes(other) { format!("{} bytes", human_count(bytes)) } else { text }

@@ -1,23 +1,23 @@
-//! Formats what the CUDA driver reports about a device: recorded memory, memory that the driver's pools cache, and the
-//! rest.
+//! Formats what the CUDA driver reports about a device: recorded memory, memory that the driver's pools cache, and
+//! everything else.
 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{DriverReading, ReadingMoment, Since, Snapshot};
 use memtrack_model::units::{counted, human_bytes};
 
-/// A driver reading, with its time.
+/// A driver reading and its time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DriverMoment {
-    /// The time of the reading in seconds, counted from [`Self::since`].
+    /// The time of the reading in seconds since [`Self::since`].
     pub seconds: f64,
-    /// The origin that the seconds are counted from.
+    /// The origin from which the seconds are counted.
     pub since: Since,
     /// The reading.
     pub reading: DriverReading,
 }
 
-/// Returns the readings of a device, the newest first.
+/// Returns the readings of a device, newest first.
 pub(super) fn moments(snapshot: &Snapshot, device: DeviceId) -> Vec<DriverMoment> {
     let of_device = snapshot.driver.iter().filter(|reading| reading.device == device);
     let moment = |reading: &DriverReading| DriverMoment {
@@ -34,7 +34,7 @@ impl DriverMoment {
     }
 }
 
-/// Formats the memory in use on the device by its use: recorded, cached by the driver's pools, or not recorded.
+/// Formats the memory in use on the device by category: recorded, cached by the driver's pools, or not recorded.
 pub fn memory_in_use_text(reading: &DriverReading) -> String {
     let bytes = human_bytes;
     let cached = match reading.cached_bytes() {
@@ -48,7 +48,7 @@ pub fn memory_in_use_text(reading: &DriverReading) -> String {
     )
 }
 
-/// Formats whether the memory that the driver's pools hold is cached or in use.
+/// Describes whether the memory that the driver's pools hold is cached or in use.
 fn verdict(reading: &DriverReading) -> String {
     let cached = human_bytes(reading.cached_bytes());
     match (reading.pool_used_bytes, reading.cached_bytes()) {
@@ -64,7 +64,7 @@ fn verdict(reading: &DriverReading) -> String {
     }
 }
 
-/// Returns the lines of the summary about the driver, each with a title; continuation lines have an empty title.
+/// Returns the summary's lines about the driver, each with a title, which is empty for continuation lines.
 pub(super) fn lines(moments: &[DriverMoment]) -> Vec<(&'static str, String)> {
     let bytes = human_bytes;
     let of = |moment| moments.iter().find(|one| one.reading.moment == moment);

@@ -1,6 +1,6 @@
-//! A summary as JSON: bytes and counts as integers, times in seconds, shares from 0 to 1. As in PyTorch's statistics,
-//! `allocated` bytes include rounding; `requested` bytes, and all sums over the trace, do not. Numbers that have no
-//! meaning for a heap, or are unknown, are null.
+//! A summary as JSON, with bytes and counts as integers, times in seconds, and shares from 0 to 1. As in PyTorch's
+//! statistics, `allocated` bytes include rounding; `requested` bytes and all sums over the trace do not. Numbers that
+//! are unknown, or that would be meaningless for a heap, are null.
 
 use super::{DeviceSummary, DriverMoment, HeldMemory, Oom};
 use crate::analysis::ownership::ExplainedAnswer;
@@ -17,22 +17,22 @@ use serde_json::Value;
 pub struct DeviceSummaryAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// Whether the recording is complete. Otherwise, peaks and the memory held at the end are at least as large
-    /// as the numbers.
+    /// Whether the recording is complete. If not, the true peaks and the memory held at the end are at least as large
+    /// as these numbers.
     pub complete: bool,
-    /// Hints on where to begin, as sentences.
+    /// Hints on where to start, as sentences.
     pub look_first: Vec<String>,
     /// The peak of requested bytes.
     pub peak: SummaryPeakAnswer,
     /// The number of segments.
     pub segments: Option<u64>,
-    /// The number of segments that are parts of expandable segments.
+    /// The number of segments that are part of an expandable segment.
     pub expandable_segments: Option<u64>,
-    /// The bytes of all segments.
+    /// The total bytes of all segments.
     pub reserved_bytes: Option<u64>,
-    /// The highest number of reserved bytes at any moment.
+    /// The highest number of reserved bytes at any time.
     pub reserved_peak_bytes: Option<u64>,
-    /// For a heap, the resident set of the process at the end.
+    /// For a heap, the process's resident set at the end.
     pub resident_bytes: Option<u64>,
     /// Allocated bytes.
     pub allocated_bytes: Option<u64>,
@@ -40,17 +40,17 @@ pub struct DeviceSummaryAnswer {
     pub allocated_blocks: Option<u64>,
     /// The requested bytes of the allocated blocks.
     pub requested_bytes: Option<u64>,
-    /// Bytes of blocks that are allocated, or freed but still in use by a stream.
+    /// Bytes in blocks that are allocated, or that were freed but are still in use by a stream.
     pub active_bytes: Option<u64>,
     /// Whether the allocated bytes and blocks are estimates from samples.
     pub estimated: bool,
-    /// Bytes of segments that are outside of blocks.
+    /// Bytes in segments that are outside of blocks.
     pub inactive_bytes: Option<u64>,
     /// Inactive bytes in segments that also contain blocks.
     pub inactive_split_bytes: Option<u64>,
-    /// Bytes of the largest free block.
+    /// The size of the largest free block.
     pub largest_inactive_bytes: Option<u64>,
-    /// Bytes of the largest free block in a segment that also contains allocated blocks.
+    /// The size of the largest free block in a segment that also contains allocated blocks.
     pub largest_inactive_split_bytes: Option<u64>,
     /// Free bytes in split segments as a share of the reserved bytes, from 0 to 1.
     pub fragmentation: Option<f64>,
@@ -58,13 +58,13 @@ pub struct DeviceSummaryAnswer {
     pub internal_free_bytes: Option<u64>,
     /// Free bytes outside of blocks.
     pub external_free_bytes: Option<u64>,
-    /// Bytes of blocks that were freed but are still in use by a stream.
+    /// Bytes in blocks that were freed but are still in use by a stream.
     pub pending_free_bytes: Option<u64>,
     /// The number of blocks that were freed but are still in use by a stream.
     pub pending_free_blocks: Option<u64>,
-    /// Bytes of segments without allocated blocks, which emptying the cache would release.
+    /// Bytes in segments without allocated blocks, which emptying the cache would release.
     pub releasable_bytes: Option<u64>,
-    /// The private pools, the largest first.
+    /// The private pools, largest first.
     pub private_pools: Option<Vec<PoolAnswer>>,
     /// The number of events in the trace.
     pub events: u64,
@@ -72,15 +72,15 @@ pub struct DeviceSummaryAnswer {
     pub dropped_events: u64,
     /// The number of missing parts of the recording that contained the dropped events.
     pub dropped_parts: u64,
-    /// The number of scope entries that did not fit into the recorder's tables; null for PyTorch's own files.
+    /// The number of scope entries that did not fit in the recorder's tables; null for PyTorch's own files.
     pub folded_scopes: Option<u64>,
-    /// Counts of everything else that did not fit into the recorder's tables.
+    /// Counts of everything else that did not fit in the recorder's tables.
     pub folded: Option<Folded>,
-    /// The number of blocks that were live before the trace begins.
+    /// The number of blocks that were live before the trace started.
     pub older_blocks: u64,
     /// The error of the number of blocks from before the trace.
     pub older_blocks_error: Option<ErrorAnswer>,
-    /// The bytes of the blocks that were live before the trace begins.
+    /// The bytes of the blocks that were live before the trace started.
     pub older_bytes: u64,
     /// The error of the bytes of blocks from before the trace.
     pub older_bytes_error: Option<ErrorAnswer>,
@@ -100,13 +100,13 @@ pub struct DeviceSummaryAnswer {
     pub live_at_end_estimated: bool,
     /// The number of times that memory ran out.
     pub out_of_memory_events: u64,
-    /// The last times that memory ran out.
+    /// The most recent times that memory ran out.
     pub out_of_memory: Vec<OutOfMemoryAnswer>,
     /// Contradictions between the file's numbers, as sentences.
     pub contradictions: Vec<String>,
     /// The CUDA driver's reports; empty if the driver was not queried.
     pub driver: Vec<DriverAnswer>,
-    /// With `--explain`, the rules that determined the lines of the largest groups at the peak.
+    /// The rules that determined the lines of the largest groups at the peak, if `--explain` was given.
     pub explained: Option<Vec<ExplainedAnswer>>,
 }
 
@@ -121,15 +121,16 @@ pub struct SummaryPeakAnswer {
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// Whether the requested bytes include sampled blocks.
     pub estimated: bool,
-    /// The event that reached the peak, by its number in the device's trace; null: before the first event.
+    /// The event that reached the peak, as its index in the device's trace; null if the peak was before the first
+    /// event.
     pub event: Option<usize>,
-    /// The time of the peak; null: before the first event.
+    /// The time of the peak; null if the peak was before the first event.
     pub seconds: Option<f64>,
-    /// The origin that the seconds are counted from: `start` of the recording, or `first_event`.
+    /// The origin from which the seconds are counted: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,
     /// Reserved bytes at the peak.
     pub reserved_bytes: Option<u64>,
-    /// The memory that was live at the peak, by category; null where the file has no categories.
+    /// The memory that was live at the peak, by category; null if the file has no categories.
     pub categories: Option<Vec<RowAnswer>>,
 }
 
@@ -140,19 +141,19 @@ pub struct SummaryPeakAnswer {
 pub struct PoolAnswer {
     /// The pool's id, a pair of numbers.
     pub pool: [u64; 2],
-    /// The number of the pool's segments.
+    /// The number of segments in the pool.
     pub segments: u64,
-    /// The bytes of the pool's segments.
+    /// The total bytes of the pool's segments.
     pub reserved_bytes: u64,
     /// Allocated bytes.
     pub allocated_bytes: u64,
     /// The number of allocated blocks.
     pub allocated_blocks: u64,
-    /// The requested bytes of the allocated blocks; null if some block has no requested size.
+    /// The requested bytes of the allocated blocks; null if any block has no requested size.
     pub requested_bytes: Option<u64>,
-    /// Bytes of blocks that were freed but are still in use by a stream.
+    /// Bytes in blocks that were freed but are still in use by a stream.
     pub pending_free_bytes: u64,
-    /// Bytes of segments that are outside of blocks.
+    /// Bytes in segments that are outside of blocks.
     pub inactive_bytes: u64,
 }
 
@@ -161,16 +162,16 @@ pub struct PoolAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct OutOfMemoryAnswer {
-    /// The event's number in the device's trace.
+    /// The event, as its index in the device's trace.
     pub event: usize,
-    /// The time of the event; null if the file does not contain it.
+    /// The time of the event; null if the file does not record it.
     pub seconds: Option<f64>,
-    /// The origin that the seconds are counted from: `start` of the recording, `first_event`, or `first_timed_event` if
-    /// only some events have times.
+    /// The origin from which the seconds are counted: `start` of the recording, `first_event`, or `first_timed_event`
+    /// if only some events have times.
     pub seconds_since: &'static str,
     /// The requested bytes.
     pub requested_bytes: u64,
-    /// Free bytes of the device; null if they are unknown.
+    /// The device's free bytes; null if unknown.
     pub device_free_bytes: Option<u64>,
     /// Live bytes.
     pub live_bytes: u64,
@@ -184,7 +185,7 @@ pub struct OutOfMemoryAnswer {
     pub live_estimated: bool,
 }
 
-/// The CUDA driver's report at one moment.
+/// The CUDA driver's report at a given moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -193,13 +194,13 @@ pub struct DriverAnswer {
     pub moment: ReadingMoment,
     /// The time of the report.
     pub seconds: f64,
-    /// The origin that the seconds are counted from: `start` of the recording, or `first_event`.
+    /// The origin from which the seconds are counted: `start` of the recording, or `first_event`.
     pub seconds_since: &'static str,
     /// The device's total bytes.
     pub total_bytes: u64,
     /// The device's free bytes.
     pub free_bytes: u64,
-    /// The device's bytes in use, by any process.
+    /// The device's bytes that are in use by any process.
     pub used_bytes: u64,
     /// Bytes that the program held at this moment, as recorded by memtrack.
     pub tracked_bytes: u64,
@@ -211,15 +212,15 @@ pub struct DriverAnswer {
     pub pool_reserved_bytes: u64,
     /// The highest number of bytes that these pools reserved.
     pub pool_reserved_peak_bytes: u64,
-    /// Bytes of these pools that are in use.
+    /// Bytes in these pools that are in use.
     pub pool_used_bytes: u64,
-    /// The highest number of bytes of these pools that were in use.
+    /// The highest number of bytes in these pools that were in use.
     pub pool_used_peak_bytes: u64,
     /// Bytes that these pools reserved but that are not in use.
     pub pool_cached_bytes: u64,
-    /// The number of allocations of other processes that this process opened.
+    /// The number of allocations by other processes that this process opened.
     pub opened: u64,
-    /// The bytes of the opened allocations.
+    /// The bytes of those allocations.
     pub opened_bytes: u64,
 }
 
@@ -228,7 +229,7 @@ impl DeviceSummary {
     pub fn answer(&self) -> DeviceSummaryAnswer {
         let held = &self.held;
         let (allocated_bytes, allocated_blocks, estimated) = self.allocated();
-        // A heap has no segments, so numbers about segments have no meaning.
+        // A heap has no segments, so numbers about segments would be meaningless.
         let of_segments = |number: u64| self.has_reserved_bytes.then_some(number);
         // A file without segments does not show which memory is held.
         let of_held = |number: u64| self.has_held_bytes.then_some(number);

@@ -1,5 +1,5 @@
-//! A one-page summary of a snapshot: for each device the held memory, the peak, the fragmentation, the missing parts of
-//! the trace, and three hints. `memtrack summary` prints it. `text` formats the summary as text, and `json` as JSON.
+//! A one-page summary of a snapshot: for each device, the held memory, the peak, the fragmentation, the missing parts
+//! of the trace, and three hints. `memtrack summary` prints it. `text` formats the summary as text and `json` as JSON.
 
 mod contradictions;
 mod driver_moments;
@@ -26,7 +26,7 @@ use memtrack_model::snapshot::{Folded, Since};
 use memtrack_symbols::Symbolizer;
 pub use text::{HintSubject, origin_of};
 
-/// The maximum number of `oom` events that are listed.
+/// The maximum number of `oom` events to list.
 const MAX_OOMS: usize = 5;
 
 /// The summary of one device.
@@ -35,32 +35,32 @@ const MAX_OOMS: usize = 5;
 pub struct DeviceSummary {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// The device's name: `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name, which is `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
     /// Whether the device is the host heap.
     pub is_host: bool,
-    /// Whether the file contains the memory that an allocator reserved for the device; otherwise, numbers about
-    /// segments have no meaning.
+    /// Whether the file contains the memory that an allocator reserved for the device. If not, numbers about segments
+    /// are meaningless.
     pub has_reserved_bytes: bool,
     /// Whether the file contains the memory that is held at the end; PyTorch's files may contain only events.
     pub has_held_bytes: bool,
     /// Whether the device is pinned host memory.
     pub is_pinned: bool,
-    /// Whether the recording is complete. Otherwise, peaks and the memory held at the end are at least as large
-    /// as the numbers.
+    /// Whether the recording is complete. If not, the true peaks and the memory held at the end are at least as large
+    /// as these numbers.
     pub complete: bool,
     /// The memory that the device holds at the end.
     pub held: HeldMemory,
-    /// The memory that each private pool holds at the end, with the pool's id, the largest first.
+    /// The memory that each private pool holds at the end, with the pool's id, largest first.
     pub private_pools: Vec<((u64, u64), HeldMemory)>,
-    /// The memory that the device holds at the end, by the recorder's own count. Only for a sampled heap, where this
-    /// count is exact and `held` is an estimate. `None` also if memory from before recording began was freed, because
-    /// the count is then too low.
+    /// The memory that the device holds at the end by the recorder's own count. This is set only for a sampled heap,
+    /// where the count is exact while `held` is an estimate. It is also `None` if memory from before the recording was
+    /// freed, because the count is then too low.
     pub counted: Option<HeldAtEnd>,
-    /// The recorder's own count of memory that was allocated and not freed; only for a sampled heap. If memory from
-    /// before recording began was freed, the count is less than the memory that the heap holds, and may be negative.
+    /// The recorder's own count of memory that was allocated and not freed; set only for a sampled heap. If memory from
+    /// before the recording was freed, the count is lower than the memory that the heap holds and may be negative.
     pub net: Option<Net>,
-    /// For a heap, the resident set of the process at the end, if it is known.
+    /// For a heap, the process's resident set at the end, if known.
     pub resident_bytes: Option<u64>,
     /// The peak of requested bytes, with the largest groups by line in the user's code.
     pub peak: AtPeak,
@@ -68,45 +68,45 @@ pub struct DeviceSummary {
     pub reserved_peak: ReservedPeak,
     /// The number of events in the device's trace.
     pub events: u64,
-    /// The number of events that the recorder dropped, as far as it is known.
+    /// The number of events that the recorder dropped, if known.
     pub dropped: u64,
-    /// The number of scope entries that did not fit into the recorder's tables, over the whole recording.
+    /// The number of scope entries that did not fit in the recorder's tables, over the whole recording.
     pub folded_scopes: u64,
-    /// Counts of everything else that did not fit into the recorder's tables.
+    /// Counts of everything else that did not fit in the recorder's tables.
     pub folded: Folded,
-    /// The number of missing parts of the recording that contained the dropped events, if the recording was written in
-    /// parts and the oldest parts were deleted.
+    /// The number of missing parts of the recording that contained the dropped events, in case the recording was
+    /// written in parts and the oldest parts were deleted.
     pub earlier_parts: u64,
-    /// Blocks that were live before the trace begins.
+    /// Blocks that were live before the trace started.
     pub older: BlockTotals,
-    /// The number of these older blocks whose free is in the trace: their allocation was lost, or happened before
-    /// recording began.
+    /// The number of these older blocks whose free is in the trace. Their allocation was lost or happened before the
+    /// recording.
     pub frees_without_allocation: u64,
-    /// Blocks that are live at the end, according to the trace and the table of live blocks.
+    /// Blocks that are live at the end according to the trace and the table of live blocks.
     pub live: BlockTotals,
     /// Blocks that were allocated within the trace and are live at its end.
     pub retained: BlockTotals,
-    /// The number and the bytes of blocks in [`Self::retained`] that are in no segment, because the trace and the segments
-    /// are from different moments.
+    /// The number and bytes of blocks in [`Self::retained`] that are in no segment because the trace and the segments
+    /// were captured at different moments.
     pub outside_segments: (u64, u64),
-    /// The line that allocated most of the bytes in [`Self::retained`]; without a line in the user's code, the function
-    /// that allocated them.
+    /// The line that allocated the most bytes in [`Self::retained`] or, if that is not a line in the user's code, the
+    /// function that allocated them.
     pub largest_retained: Option<TopRow>,
-    /// The last times that memory ran out.
+    /// The most recent times that memory ran out.
     pub ooms: Vec<Oom>,
     /// The number of times that memory ran out.
     pub oom_count: u64,
     /// The CUDA driver's reports about the device, by moment; empty if memtrack did not hook the driver.
     pub driver: Vec<DriverMoment>,
-    /// The reason why the file has no events, with the call that records them; none if it has any.
+    /// The reason why the file has no events, with the call that would record them; `None` if it has events.
     pub recording_was_off: Option<String>,
-    /// The reason why allocations have no stacks, with the option that records them.
+    /// The reason why allocations have no stacks, with the option that would record them.
     pub missing_stacks: Option<String>,
-    /// Whether the file is a recording, or was converted from one.
+    /// Whether the file is a recording or was converted from one.
     pub(super) is_recording: bool,
 }
 
-/// The number and the bytes of some blocks, with their errors.
+/// The number and bytes of some blocks, with their errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct BlockTotals {
@@ -123,7 +123,7 @@ pub struct BlockTotals {
 }
 
 impl BlockTotals {
-    /// Raises the numbers to those of `net`; the true numbers are known not to be lower.
+    /// Raises the numbers to those of `net`, below which the true numbers are known not to be.
     fn at_least(self, net: Net) -> Self {
         let [blocks, bytes] = [net.blocks, net.bytes].map(|number| u64::try_from(number).unwrap_or(0));
         Self {
@@ -173,23 +173,23 @@ impl BlockTotals {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Oom {
-    /// The event's number in the device's trace.
+    /// The event, as its index in the device's trace.
     pub event: usize,
-    /// Seconds, counted from [`Self::since`]; none if the file does not contain the time.
+    /// The time in seconds since [`Self::since`]; `None` if the file does not record it.
     pub seconds: Option<f64>,
-    /// The origin that the seconds are counted from.
+    /// The origin from which the seconds are counted.
     pub since: Since,
     /// Requested bytes.
     pub requested_bytes: u64,
-    /// Free bytes of the device, if they are known.
+    /// The device's free bytes, if known.
     pub device_free_bytes: Option<u64>,
     /// Blocks that were live at that moment.
     pub live: BlockTotals,
 }
 
 impl Oom {
-    /// Returns whether the device had far more free bytes than any allocator takes for the request: twice its size, by
-    /// rounding to a power of two, and a segment.
+    /// Returns whether the device had far more free bytes than any allocator takes for the request, which is twice its
+    /// size (because of rounding to a power of two) plus a segment.
     fn device_had_room(&self) -> bool {
         const SEGMENT: u64 = 32 << 20;
         let taken = self.requested_bytes.saturating_mul(2).saturating_add(SEGMENT);
@@ -198,7 +198,7 @@ impl Oom {
 }
 
 impl DeviceSummary {
-    /// Returns the bytes and the number of blocks that are allocated at the end, and whether they are estimates. On a
+    /// Returns the bytes and number of blocks that are allocated at the end, and whether they are estimates. For a
     /// heap, whose rounding is unknown, the allocated bytes are the requested bytes.
     pub fn allocated(&self) -> (u64, u64, bool) {
         match self.counted {
@@ -207,7 +207,7 @@ impl DeviceSummary {
         }
     }
 
-    /// Returns the highest requested bytes; for a sampled heap, a lower limit.
+    /// Returns the highest requested bytes; for a sampled heap, a lower bound on them.
     pub fn peak_bytes(&self) -> u64 {
         self.peak.requested_bytes
     }
@@ -223,7 +223,7 @@ pub fn summary(snapshot: &PytorchSnapshot, symbols: &mut Symbolizer) -> Vec<Devi
     summary_with(snapshot, symbols, &Rules::new())
 }
 
-/// Summarizes a snapshot like [`summary`], with `rules` that define which code is the user's.
+/// Summarizes a snapshot like [`summary`], using `rules` to decide which code is the user's.
 pub fn summary_with(
     snapshot: &PytorchSnapshot,
     symbols: &mut Symbolizer,
@@ -244,7 +244,7 @@ fn summary_of(
     let mut peak = AtPeak::find_grouped(snapshot, symbols, device, PeakKind::Requested, By::Line, &options);
     let lifetimes = lifetimes(snapshot, device);
     let is_heap = snapshot.is_heap(device);
-    // For a sampled heap, every sum is an estimate, even if it includes no samples.
+    // For a sampled heap, every sum is an estimate even if it includes no samples.
     let estimated = is_estimate(snapshot, device, &lifetimes);
     let precision = Precision::of(snapshot, device, &lifetimes);
     let most_live = if estimated { peak.live.peak.recorded.high } else { f64::INFINITY };
@@ -253,11 +253,11 @@ fn summary_of(
         BlockTotals { estimated: sum.estimated || estimated && sum.blocks > 0, ..sum }
     };
     let complete = snapshot.meta.complete;
-    // The live bytes at any moment cannot exceed the peak.
+    // The bytes live at any moment cannot exceed the peak.
     let live = |filter: &dyn Fn(&Lifetime) -> bool| sum(filter).at_most_bytes(most_live);
     let is_retained = |one: &Lifetime| one.from.is_some() && one.to.is_none();
     let held_net = net(snapshot, device).filter(|_| estimated);
-    // Memory that was allocated and not freed, by the recorder's own count, is certain to be held, as in `check`.
+    // As in `check`, memory that was allocated and never freed by the recorder's own count is certain to be held.
     let retained =
         held_net.map_or(live(&is_retained), |net| live(&is_retained).at_least(net)).until_the_end(complete);
     let mut largest_retained = {
@@ -266,15 +266,15 @@ fn summary_of(
             let place = sorter.row_of(one);
             sorter.count(place, one);
         }
-        // Equal groups are sorted by name, as in rankings.
+        // Groups of equal size are sorted by name, as in rankings.
         let wholes = Wholes::live(most_live, &sorter.sum());
         let rows = sorter.rows_by_index(&precision, &wholes).into_iter();
         rows.min_by(|a, b| b.allocated_bytes.cmp(&a.allocated_bytes).then_with(|| a.name.cmp(&b.name)))
     };
-    // Groups without a line in the user's code are named by the function that allocated the memory.
+    // Groups without a line in the user's code are named after the function that allocated the memory.
     let mut owners = Owners::new(rules);
-    let foreign_prefix = |row: &&mut TopRow| row.owned.mine.is_none() && !row.stack.is_empty();
-    for row in peak.live.rows.iter_mut().chain(&mut largest_retained).filter(foreign_prefix) {
+    let is_foreign = |row: &&mut TopRow| row.owned.mine.is_none() && !row.stack.is_empty();
+    for row in peak.live.rows.iter_mut().chain(&mut largest_retained).filter(is_foreign) {
         row.owned = owners.owner_of(row.stack.iter().map(|line| &line.frame));
     }
     let rows = || snapshot.events.rows_of(device);

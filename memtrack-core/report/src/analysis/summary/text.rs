@@ -22,16 +22,17 @@ const FRAGMENTATION_LEVELS: [(f64, &str); 3] = [
     (f64::INFINITY, "much: requests may fail although enough memory is free; try expandable segments"),
 ];
 
-/// The minimum of allocated but not resident bytes that is reported: every heap has a small amount.
+/// The minimum amount of allocated but not resident memory that is worth reporting, because every heap has a little of
+/// it.
 const MIN_UNTOUCHED_BYTES: u64 = 64 << 20;
 
-/// The maximum number of private pools that are listed.
+/// The maximum number of private pools to list.
 const MAX_POOLS: usize = 5;
 
-/// The maximum number of characters for the function that allocated memory.
+/// The maximum number of characters in the name of the function that allocated memory.
 const MAX_ORIGIN_CHARS: usize = 60;
 
-/// The subject of a hint.
+/// What a hint is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HintSubject {
@@ -39,7 +40,7 @@ pub enum HintSubject {
     OutOfMemory(usize),
     /// The largest group at the peak.
     Peak,
-    /// Memory that is free in parts of segments, and so cannot be released.
+    /// Memory that is free in parts of segments and so cannot be released.
     Fragmented,
     /// Completely free segments.
     Cached,
@@ -52,12 +53,12 @@ pub enum HintSubject {
 }
 
 impl DeviceSummary {
-    /// Returns at most three hints, the most important first.
+    /// Returns at most three hints, the most important one first.
     pub fn look_first(&self) -> Vec<String> {
         self.look_first_at().into_iter().map(|(_, text)| text).collect()
     }
 
-    /// Returns the lines of the text, each with a title; continuation lines have an empty title.
+    /// Returns the lines of the text, each with a title, which is empty for continuation lines.
     pub fn lines(&self) -> Vec<(String, String)> {
         let mut lines = Vec::new();
         // Pushing cannot fail.
@@ -71,7 +72,7 @@ impl DeviceSummary {
     /// Returns the hints of [`Self::look_first`], each with its subject.
     pub fn look_first_at(&self) -> Vec<(HintSubject, String)> {
         let held = &self.held;
-        // The order of the hints: out of memory first, and then by bytes as a share of the device's peak.
+        // Hints are ordered with out of memory first, and then by bytes as a share of the device's peak.
         let reserved = if self.has_reserved_bytes { self.reserved_peak.bytes } else { 0 };
         let total = reserved.max(self.peak_bytes()).max(1) as f64;
         let mut hints: Vec<(f64, HintSubject, String)> = Vec::new();
@@ -116,7 +117,7 @@ impl DeviceSummary {
                 largest.errors.allocated_bytes.as_bytes(largest.allocated_bytes),
                 origin(largest)
             );
-            // Retained memory is usually intended, so it counts half.
+            // Retained memory is usually intended, so it counts only half.
             hints.push((self.retained.bytes as f64 / total / 2.0, HintSubject::Retained, text));
         }
         if let Some(rounding) = held.rounding().filter(|&bytes| bytes > 0 && self.has_reserved_bytes) {
@@ -132,14 +133,14 @@ impl DeviceSummary {
     }
 }
 
-/// Formats the origin of a group, as the end of a sentence, and returns the corresponding frame: the line in the user's
-/// code, or else the function that requested the memory.
+/// Describes the origin of a group, worded for the end of a sentence, and returns the corresponding frame: the line in
+/// the user's code or, failing that, the function that requested the memory.
 pub fn origin_of(row: &TopRow) -> (String, Option<&Frame>) {
     let requester = || requester(&row.stack).map(|line| &line.frame);
     (origin(row), row.owned.mine.as_ref().or_else(requester))
 }
 
-/// Formats the origin of a group, as the end of a sentence.
+/// Describes the origin of a group, worded for the end of a sentence.
 fn origin(row: &TopRow) -> String {
     let TopRow { name, stack, owned, .. } = row;
     if owned.mine.is_some() {
@@ -164,7 +165,7 @@ fn origin(row: &TopRow) -> String {
     }
 }
 
-/// A function that writes a line with its title.
+/// A function that writes a line and its title.
 type WriteLine<'a> = dyn FnMut(&str, String) -> fmt::Result + 'a;
 
 impl fmt::Display for DeviceSummary {
@@ -271,7 +272,7 @@ impl DeviceSummary {
         Ok(())
     }
 
-    /// Writes the memory that a heap holds, which has no segments and no known rounding.
+    /// Writes the memory that a heap holds. A heap has no segments and no known rounding.
     fn write_heap(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         match self.counted {
             Some(HeldAtEnd { bytes, blocks, .. }) => {
@@ -309,7 +310,7 @@ impl DeviceSummary {
         self.write_peak(line)
     }
 
-    /// Returns a lower limit for the bytes that the heap holds at the end.
+    /// Returns a lower bound on the bytes that the heap holds at the end.
     fn least_allocated_bytes(&self) -> u64 {
         match self.counted {
             Some(HeldAtEnd { bytes, .. }) => bytes,
@@ -372,7 +373,7 @@ impl DeviceSummary {
         }
     }
 
-    /// Returns the prefix of numbers that may be higher because the recording is incomplete.
+    /// Returns the prefix for numbers that may be higher because the recording is incomplete.
     fn at_least(&self) -> &'static str {
         if self.complete { "" } else { "at least " }
     }

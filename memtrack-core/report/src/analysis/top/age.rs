@@ -1,9 +1,9 @@
-//! The age and the growth of the memory that is live at a moment: they distinguish a leak from memory that is meant to
-//! stay and from temporary memory. Ages and growth are exact, or bounds, or missing.
+//! The age and growth of the memory that is live at a given moment. They tell a leak apart from memory that is meant to
+//! stay and from temporary memory. Ages and growth are either exact, or bounds, or missing.
 //!
-//! **Why compare with the halfway point, instead of counting the memory allocated since?** Most of that would be memory
-//! that is allocated and freed in every step. Where the oldest parts of a recording are gone, growth is not
-//! reported, because the halfway point may lie in them; ages are known even then.
+//! **Why compare with the halfway point instead of counting the memory allocated since then?** Most of that memory
+//! would be allocated and freed in every step. If the oldest parts of a recording are gone, growth is not reported,
+//! because the halfway point may lie in them; ages are known even then.
 
 use super::TopRow;
 use crate::analysis::change::{Amount, Change};
@@ -20,20 +20,20 @@ use serde::Serialize;
 pub enum Age {
     /// Exactly this many nanoseconds.
     Exact(u64),
-    /// At least this many nanoseconds: the block is older than the trace, or small blocks were sampled, and an older one
-    /// may have no sample.
+    /// At least this many nanoseconds. Either the block is older than the trace, or small blocks were sampled and an
+    /// older one may have no sample.
     AtLeast(u64),
 }
 
 impl Age {
-    /// Returns the nanoseconds.
+    /// Returns the age, or the lower bound on it, in nanoseconds.
     pub const fn ns(self) -> u64 {
         match self {
             Self::Exact(ns) | Self::AtLeast(ns) => ns,
         }
     }
 
-    /// Formats the age: `12.3 s`, `> 12.3 s`.
+    /// Formats the age, as in `12.3 s` or `> 12.3 s`.
     pub fn text(self) -> String {
         match self {
             Self::Exact(ns) => human_time(ns),
@@ -48,27 +48,27 @@ impl Age {
 pub struct RowAge {
     /// The age of the oldest block.
     pub oldest: Age,
-    /// The median age: half of the bytes are at least this old; none where blocks were sampled, or where the times of
-    /// some allocations are unknown.
+    /// The median age, so half of the bytes are at least this old; `None` if blocks were sampled or the times of some
+    /// allocations are unknown.
     pub median: Option<Age>,
 }
 
-/// The growth of a row in the second half of the time up to the moment.
+/// The growth of a row in the second half of the time up to a given moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct RowGrowth {
-    /// The memory that was live only halfway, and the memory that is live only at the moment: blocks that are live at
-    /// both are ignored, and add no error.
+    /// The memory that was live at the halfway point only, and the memory that is live at the given moment only. Blocks
+    /// that are live at both are ignored and add no error.
     pub(super) change: Change,
 }
 
 impl RowGrowth {
-    /// Returns the row's bytes at the moment minus its bytes halfway; negative if the row shrank.
+    /// Returns the row's bytes at the moment minus its bytes at the halfway point; negative if the row shrank.
     pub fn bytes(&self) -> i64 {
         i64::try_from(self.change.by()).unwrap_or(if self.change.by() > 0 { i64::MAX } else { i64::MIN })
     }
 
-    /// Formats the growth: `+1.2 MiB`, `−12.0 KiB ± 4 %`, `±0 B`.
+    /// Formats the growth, as in `+1.2 MiB`, `−12.0 KiB ± 4 %` or `±0 B`.
     pub fn text(&self) -> String {
         self.change.as_bytes()
     }
@@ -79,18 +79,18 @@ impl RowGrowth {
 pub(super) struct Span<'a> {
     snapshot: &'a Snapshot,
     moment: u64,
-    /// The time of the first event. None where the oldest parts of a recording are gone: the next part repeats the
-    /// allocations of the memory that was live when it began, with their times, so a block without a time need not be
-    /// older than the remaining events.
+    /// The time of the first event; `None` if the oldest parts of a recording are gone. The first part that remains
+    /// repeats the allocations of the memory that was live when it started, with their times, so a block without a time
+    /// need not be older than the remaining events.
     begin: Option<u64>,
-    /// The halfway point, and the last row before it; none where parts are gone, because the halfway point may lie in
+    /// The halfway point, and the last row before it; `None` if parts are gone, because the halfway point may lie in
     /// them.
     middle: Option<(u64, usize)>,
 }
 
 impl<'a> Span<'a> {
-    /// Creates the span from the first event of a device to the moment, which is after `row`; none where no time passes
-    /// between them, or where the file does not contain times.
+    /// Creates the span from a device's first event to the given moment, which is after `row`. Returns `None` if no
+    /// time passes between them or the file does not record times.
     pub(super) fn of(
         snapshot: &'a Snapshot,
         device: DeviceId,
@@ -103,11 +103,11 @@ impl<'a> Span<'a> {
         let ticks = &snapshot.events.ticks;
         let begin = snapshot.events.rows_of(device).map(|row| ticks[row]).min()?;
         let moment = match at {
-            // The last event of any device: this device may have had none for a long time.
+            // Use the last event of any device, because this device may have had none for a long time.
             Moment::End => *ticks.iter().max()?,
             _ => *ticks.get(row?)?,
         };
-        // A recording in PyTorch's form does not state why events are missing.
+        // A recording in PyTorch's format does not state why events are missing.
         let dropped = || snapshot.devices.iter().any(|row| row.device == device && row.dropped > 0);
         if snapshot.meta.earlier_parts > 0 || (snapshot.pytorch.is_some() && dropped()) {
             return Some(Self { snapshot, moment, begin: None, middle: None });
@@ -125,12 +125,12 @@ impl<'a> Span<'a> {
         self.middle.is_some_and(|(_, row)| lifetime.is_live_after(Some(row)))
     }
 
-    /// Returns the halfway point, in seconds since the start.
+    /// Returns the halfway point in seconds since the start.
     pub(super) fn middle_seconds(&self) -> Option<f64> {
         self.middle.map(|(halfway, _)| self.snapshot.clock.seconds_since_start(halfway))
     }
 
-    /// Returns the age of a block that was allocated at the ticks `born`; `None`: before the trace.
+    /// Returns the age of a block that was allocated at the ticks `born`, or before the trace if `born` is `None`.
     fn age(&self, born: Option<u64>) -> Option<Age> {
         let clock = &self.snapshot.clock;
         let since = |ticks| clock.time_ns(self.moment).saturating_sub(clock.time_ns(ticks));
@@ -140,8 +140,8 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Returns the ticks of a block's allocation; none for a block that is older than the trace, unless the recorder
-    /// kept its time.
+    /// Returns the ticks of a block's allocation, or `None` for a block that is older than the trace, unless the
+    /// recorder kept its time.
     fn allocation_ticks(&self, lifetime: &Lifetime) -> Option<u64> {
         match (lifetime.from, lifetime.block) {
             (Some(row), _) => Some(self.snapshot.events.ticks[row]),
@@ -154,17 +154,17 @@ impl<'a> Span<'a> {
     }
 }
 
-/// Ages and growth of one row while they are collected.
+/// Collects the ages and growth of one row.
 #[derive(Default)]
 pub(super) struct Trend {
-    /// The ticks of the blocks' allocations (`None`: before the trace), with the blocks' bytes.
+    /// The ticks of the blocks' allocations (`None` means before the trace), with the blocks' bytes.
     born: Vec<(Option<u64>, u64)>,
     added: (u64, Sum),
     freed: (u64, Sum),
 }
 
 impl Trend {
-    /// Adds a block that is live at the moment.
+    /// Adds a block that is live at the given moment.
     pub(super) fn add_live(&mut self, span: &Span<'_>, lifetime: &Lifetime) {
         self.born.push((span.allocation_ticks(lifetime), lifetime.bytes));
         if !span.was_live_halfway(lifetime) {
@@ -172,26 +172,26 @@ impl Trend {
         }
     }
 
-    /// Adds a block that was live halfway and is not live at the moment.
+    /// Adds a block that was live at the halfway point but is not live at the given moment.
     pub(super) fn add_freed(&mut self, lifetime: &Lifetime) {
         add(&mut self.freed, lifetime);
     }
 
-    /// Returns the growth; none where the memory that was live halfway is unknown.
+    /// Returns the growth, or `None` if the memory that was live at the halfway point is unknown.
     pub(super) fn growth(&self, span: &Span<'_>, precision: &Precision) -> Option<RowGrowth> {
         let amount = |(bytes, sum): &(u64, Sum)| Amount::new(*bytes, precision.bytes(sum));
         let change = || Change { before: amount(&self.freed), after: amount(&self.added) };
         span.middle.map(|_| RowGrowth { change: change() })
     }
 
-    /// Returns the ages; `estimated` is whether some of the blocks are samples.
+    /// Returns the ages; `estimated` says whether some of the blocks are samples.
     pub(super) fn age(&mut self, span: &Span<'_>, estimated: bool) -> Option<RowAge> {
         // Blocks that are older than the trace come first.
         self.born.sort_unstable();
         let is_known = |&&(born, _): &&(Option<u64>, u64)| born.is_some() || span.begin.is_some();
         let &(first, _) = self.born.iter().find(is_known)?;
         let oldest = span.age(first)?;
-        // Where blocks are samples, or some times are unknown, an older block may exist.
+        // If blocks are samples or some times are unknown, there may be an older block.
         if estimated || !self.born.first().as_ref().is_some_and(is_known) {
             return Some(RowAge { oldest: Age::AtLeast(oldest.ns()), median: None });
         }
@@ -210,27 +210,27 @@ fn add((bytes, sum): &mut (u64, Sum), lifetime: &Lifetime) {
     sum.add(lifetime.size_bytes as f64, lifetime.blocks);
 }
 
-/// Ages and growth of a row; null where they are unknown, or where all allocations are ranked.
+/// The ages and growth of a row; null if they are unknown or all allocations are ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TrendAnswer {
-    /// The age of the row's oldest block at the moment; null where unknown.
+    /// The age of the row's oldest block at the given moment; null if unknown.
     pub oldest_age_ns: Option<u64>,
     /// A lower bound on the age of the row's oldest block.
     pub oldest_age_at_least_ns: Option<u64>,
-    /// The median age: half of the row's bytes are at least this old; null where unknown.
+    /// The median age, so half of the row's bytes are at least this old; null if unknown.
     pub median_age_ns: Option<u64>,
     /// A lower bound on the median age.
     pub median_age_at_least_ns: Option<u64>,
-    /// The row's bytes at the moment minus its bytes halfway between the device's first event and the moment.
+    /// The row's bytes at the given moment minus its bytes halfway between the device's first event and that moment.
     pub growth_bytes: Option<i64>,
-    /// The error of the growth; null where it is exact.
+    /// The error of the growth; null if it is exact.
     pub growth_bytes_error: Option<ErrorAnswer>,
 }
 
 impl TrendAnswer {
-    /// Returns the ages and the growth of a row.
+    /// Returns the ages and growth of a row.
     pub fn of(row: &TopRow) -> Self {
         let exact = |age: Option<Age>| match age {
             Some(Age::Exact(ns)) => Some(ns),
@@ -249,7 +249,7 @@ impl TrendAnswer {
     }
 }
 
-/// Formats a time with its unit: `850 ns`, `12.3 ms`, `12.3 s`, `2.5 h`.
+/// Formats a time with its unit, as in `850 ns`, `12.3 ms`, `12.3 s` or `2.5 h`.
 fn human_time(ns: u64) -> String {
     const UNITS: [(f64, &str, f64); 7] = [
         (1.0, "ns", 1e3),

@@ -1,6 +1,6 @@
-//! The rows that depend on scopes alone: their allocated bytes and blocks are the recorder's own sums, exact
-//! even if few of the blocks were recorded individually. Rows that depend on stacks, inside or outside scopes,
-//! are sums over the recorded blocks. `rows` uses this.
+//! Rows that depend on scopes alone. Their allocated bytes and blocks are the recorder's own sums, which are exact even
+//! if few of the blocks were recorded individually. Rows that depend on stacks, inside or outside scopes, are sums over
+//! the recorded blocks. `rows` uses this.
 
 use super::By;
 use crate::analysis::attribution::Attributor;
@@ -11,16 +11,16 @@ use std::collections::HashMap;
 
 /// The sums of one device's scopes.
 pub(super) struct ExactSums {
-    /// For each scope that determines a row by itself: the row's name, and the scope's bytes and blocks.
+    /// For each scope that determines a row by itself, the row's name and the scope's bytes and blocks.
     by_scope: HashMap<ScopeId, (String, [u64; 2])>,
-    /// Bytes allocated in operators' scopes.
+    /// Bytes allocated in operator scopes.
     pub(super) annotated: u64,
-    /// The sums over all scopes.
+    /// The total bytes and blocks of all scopes.
     pub(super) total: [u64; 2],
 }
 
 impl ExactSums {
-    /// Creates the sums; none where the recording has none, or where the rows do not depend on scopes.
+    /// Creates the sums, or returns `None` if the recording has none or the rows do not depend on scopes.
     pub(super) fn of(
         snapshot: &Snapshot,
         by: By,
@@ -69,7 +69,7 @@ impl ExactSums {
     }
 }
 
-/// Adds bytes and blocks without overflow: a file from elsewhere may contain any numbers.
+/// Adds bytes and blocks without overflowing, because a file from another source may contain arbitrary numbers.
 fn add(sum: &mut [u64; 2], more: [u64; 2]) {
     for (sum, more) in sum.iter_mut().zip(more) {
         *sum = sum.saturating_add(more);

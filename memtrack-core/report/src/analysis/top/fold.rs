@@ -1,6 +1,5 @@
-//! The rule for stacks that look the same: in a Python program, Python lines count and the C++ frames below them do
-//! not; frames that only forward a call are ignored, and so are the type arguments of a function.
-//! `rows` uses this.
+//! The rule that decides which stacks look the same. In a Python program, Python lines count but the C++ frames below
+//! them do not. Frames that only forward a call are ignored, as are the type arguments of functions. `rows` uses this.
 
 use super::frames::is_python;
 use crate::analysis::ownership::plain;
@@ -12,15 +11,15 @@ use std::collections::HashMap;
 /// The visible functions at an address.
 #[derive(Clone, Debug, Default)]
 struct VisibleFunctions {
-    /// Numbers of the Python functions that are visible.
+    /// The numbers of the Python functions that are visible.
     python: Vec<u32>,
-    /// Numbers of all functions that are visible.
+    /// The numbers of all functions that are visible.
     all: Vec<u32>,
-    /// Numbers of all Python functions.
+    /// The numbers of all Python functions.
     any_python: Vec<u32>,
 }
 
-/// The numbers of functions; functions that look the same have one number.
+/// Assigns numbers to functions, with the same number for functions that look the same.
 #[derive(Debug, Default)]
 pub(super) struct Fold {
     numbers: HashMap<(String, Option<String>, Option<u32>), u32>,
@@ -28,8 +27,7 @@ pub(super) struct Fold {
 }
 
 impl Fold {
-    /// Returns the visible part of a stack; none where that is empty, so that the stack is shown
-    /// unchanged.
+    /// Returns the visible part of a stack, or `None` if it is empty, in which case the stack is shown as it is.
     pub(super) fn visible(&mut self, addresses: &[u64], symbols: &mut Symbolizer) -> Option<Vec<u32>> {
         let python = self.python(addresses, symbols);
         if python.is_some() {
@@ -39,7 +37,7 @@ impl Fold {
         (!all.is_empty()).then_some(all)
     }
 
-    /// Returns the numbers of the Python functions of a stack; none where it has no Python function.
+    /// Returns the numbers of the Python functions in a stack, or `None` if it has none.
     pub(super) fn python(&mut self, addresses: &[u64], symbols: &mut Symbolizer) -> Option<Vec<u32>> {
         for &address in addresses {
             self.resolve(address, symbols);
@@ -80,10 +78,10 @@ impl Fold {
     }
 }
 
-/// Returns the common key of functions that look the same.
+/// Returns the key that functions share if they look the same.
 fn display_key(frame: &Frame) -> (String, Option<String>, Option<u32>) {
     let line = frame.line.filter(|&line| line > 0);
-    // Where the line is unknown, only the parameters distinguish C++ overloads.
+    // If the line is unknown, only the parameters distinguish C++ overloads.
     let has_plain_name = line.is_some() || !frame.function.contains('(');
     let function =
         if has_plain_name && !is_python(frame) { plain(&frame.function) } else { frame.function.clone() };

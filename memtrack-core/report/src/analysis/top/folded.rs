@@ -1,4 +1,4 @@
-//! Notes on entries that did not fit the recorder's tables, for `top` and `summary`.
+//! Notes on entries that did not fit in the recorder's tables, for `top` and `summary`.
 
 use memtrack_model::snapshot::Folded;
 use memtrack_model::units::{counted, human_bytes};

@@ -1,4 +1,5 @@
-//! Formats a stack as lines of text: for a Python program, the Python lines and not the C++ frames below them.
+//! Formats a stack as lines of text; for a Python program, only the Python lines are shown, without the C++ frames
+//! below them.
 
 use super::StackLine;
 use crate::analysis::layout::{SHORTEST_NAME, fit};
@@ -7,9 +8,9 @@ use memtrack_model::Frame;
 use memtrack_model::paths::file_name;
 use memtrack_model::units::{counted, printable};
 
-/// Formats at most `frames` frames (0: all of them) in `room` characters each, and a line that counts the omitted ones.
-/// If there are Python frames, only those are shown: users can hardly change the C++ frames, and there may be dozens of
-/// them at the top. Frames that only forward a call are omitted too.
+/// Formats at most `frames` frames (0 means all of them) in `room` characters each, followed by a line that counts the
+/// omitted ones. If there are Python frames, only those are shown, because users can hardly change the C++ frames, and
+/// there may be dozens of them at the top. Frames that only forward a call are omitted too.
 pub(in crate::analysis) fn frame_lines(stack: &[StackLine], frames: usize, room: usize) -> Vec<String> {
     if frames == 0 {
         return stack.iter().map(|line| frame_text(&line.frame, room)).collect();
@@ -35,8 +36,8 @@ pub(in crate::analysis) fn frame_lines(stack: &[StackLine], frames: usize, room:
     lines
 }
 
-/// Returns the frames of a stack that are shown: the Python frames if there are any, without frames that only forward a
-/// call. A stack that contains only such frames is shown unchanged.
+/// Returns the frames of a stack that are shown, which are the Python frames if there are any, without frames that only
+/// forward a call. A stack that contains only such frames is shown as it is.
 pub(in crate::analysis) fn shown_frames(stack: &[StackLine]) -> Vec<&StackLine> {
     let of_python = stack.iter().any(|line| is_python(&line.frame));
     let rest = stack.iter().filter(|line| !of_python || is_python(&line.frame));
@@ -45,13 +46,14 @@ pub(in crate::analysis) fn shown_frames(stack: &[StackLine]) -> Vec<&StackLine> 
     rest.filter(|line| all_internal || is_informative(line)).collect()
 }
 
-/// Returns whether the frame is a Python frame: from a Python file, or from `<string>`, `<eval_with_key>.7` and the like.
+/// Returns whether this is a Python frame, i.e. one from a Python file or from `<string>`, `<eval_with_key>.7` or the
+/// like.
 pub(in crate::analysis) fn is_python(frame: &Frame) -> bool {
     let of = |file: &str| file.ends_with(".py") || (file.starts_with('<') && file.contains('>'));
     frame.file.as_deref().is_some_and(of)
 }
 
-/// Formats `function file:line` in about `room` characters, with the file's name only.
+/// Formats `function file:line` in about `room` characters, using only the file's name.
 pub(in crate::analysis) fn frame_text(frame: &Frame, room: usize) -> String {
     // PyTorch writes `??` for an unknown file and 0 for an unknown line.
     let file = frame.file.as_deref().map(file_name);

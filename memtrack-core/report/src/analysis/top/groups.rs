@@ -1,5 +1,5 @@
-//! Rows that are not named by scopes or stacks: streams, pools, sizes and the categories of a profile. `rows` uses this
-//! for each block.
+//! Rows that are not named after scopes or stacks but after streams, pools, sizes, texts or a profile's categories.
+//! `rows` uses this for each block.
 
 use super::By;
 use super::texts::Texts;
@@ -11,12 +11,12 @@ use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::units::{human_bytes, human_count, shorten_middle};
 
-/// The groups of one device's blocks: streams, pools, sizes, categories or texts.
+/// The groups of one device's blocks, by stream, pool, size, category or text.
 pub(super) struct Groups<'a> {
     snapshot: &'a Snapshot,
     by: By,
     texts: Texts<'a>,
-    /// The segments of the device by address: start, end and row of each.
+    /// The device's segments by address, with the start, end and row of each.
     segments: Vec<(u64, u64, usize)>,
 }
 
@@ -33,7 +33,7 @@ impl<'a> Groups<'a> {
         Self { snapshot, by, texts, segments }
     }
 
-    /// Returns the name of a block's group; `None` when the ranking is by scopes or stacks.
+    /// Returns the name of a block's group, or `None` if the ranking is by scopes or stacks.
     pub(super) fn name(&self, lifetime: &Lifetime) -> Option<String> {
         Some(match self.by {
             By::Size => {
@@ -56,8 +56,8 @@ impl<'a> Groups<'a> {
         })
     }
 
-    /// Returns the pool in the block's event, or else the pool of the segment that contains the block's address when the
-    /// trace ends.
+    /// Returns the pool given in the block's event or, failing that, the pool of the segment that contains the block's
+    /// address at the end of the trace.
     fn pool(&self, lifetime: &Lifetime) -> Option<(u64, u64)> {
         let pytorch = self.snapshot.pytorch.as_deref()?;
         let row = lifetime.from.or(lifetime.to);
@@ -75,13 +75,13 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// The name of the row of blocks without a category.
+/// The name of the row for blocks without a category.
 pub(in crate::analysis) const NO_CATEGORY: &str = "(no category)";
 
-/// The maximum number of characters of a program's text in the name of a row.
+/// The maximum number of characters that a row's name shows of a program's text.
 pub(super) const MOST_TEXT_CHARS: usize = 1000;
 
-/// Returns the name of a frame's row: `function file:line`, or the file alone.
+/// Returns the name of a frame's row, which is `function file:line` or just the file.
 pub(super) fn frame_name(frame: &Frame, by: By) -> String {
     // PyTorch writes `??` for an unknown file and 0 for an unknown line.
     let file = frame.file.as_deref().filter(|file| !file.is_empty() && *file != "??");

@@ -1,5 +1,5 @@
-//! A ranking as JSON: bytes as integers, addresses as `"0x…"`, shares from 0 to 1, times in seconds. Bytes are
-//! requested bytes, and unknown numbers, such as exact counts that the recorder did not keep, are null.
+//! A ranking as JSON, with bytes as integers, addresses as `"0x…"`, shares from 0 to 1, and times in seconds. Bytes are
+//! requested bytes. Unknown numbers are null, such as exact counts that the recorder did not keep.
 
 use super::{By, RowText, StackLine, TopReport, TopRow, TrendAnswer};
 use crate::analysis::ownership::ExplainedAnswer;
@@ -16,111 +16,111 @@ use serde_json::Value;
 pub struct RankingAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// The grouping of the rows, as with `--by`.
+    /// The grouping of the rows, as for `--by`.
     pub by: &'static str,
-    /// The moment whose live blocks are counted; null: all allocations.
+    /// The moment at which live blocks are counted; null if all allocations are counted.
     pub at: Option<String>,
     /// The halfway point between the device's first event and that moment, from which growth is measured, in seconds
-    /// from the same origin as the peak's; null where rows have no growth.
+    /// since the same origin as the peak's; null if rows have no growth.
     pub growth_since_seconds: Option<f64>,
-    /// The rows, those with most bytes first.
+    /// The rows, largest first.
     pub rows: Vec<RowAnswer>,
-    /// The number of rows, including those beyond the limit.
+    /// The total number of rows, including those beyond the limit.
     pub rows_in_all: usize,
     /// Sums over all rows.
     pub totals: TotalsAnswer,
-    /// Whether the recording is complete. Otherwise, the numbers for all allocations, for the end and for the peak are
+    /// Whether the recording is complete. If not, the numbers for all allocations, for the end and for the peak are
     /// lower bounds.
     pub complete: bool,
     /// Whether the sums of scopes are the recorder's own, which are exact.
     pub exact_scopes: bool,
-    /// The moment of those sums, in seconds from the start, if the program exited without finishing its recording.
+    /// When those sums were taken, in seconds since the start, if the program exited without finishing its recording.
     pub sums_at_seconds: Option<f64>,
-    /// The number of entries into scopes that did not fit into the recorder's tables.
+    /// The number of entries into scopes that did not fit in the recorder's tables.
     pub folded_scopes: u64,
-    /// Counts of everything else that did not fit into the recorder's tables.
+    /// Counts of everything else that did not fit in the recorder's tables.
     pub folded: Folded,
     /// Bytes by the source of their operator's name.
     pub attribution: AttributionAnswer,
     /// The moment when the most bytes were live.
     pub peak: PeakAnswer,
-    /// Recorded events.
+    /// The number of recorded events.
     pub recorded_events: u64,
-    /// Older events that the recorder dropped.
+    /// The number of older events that the recorder dropped.
     pub dropped_events: u64,
-    /// The bytes of all allocations, by the recorder's own count.
+    /// The bytes of all allocations by the recorder's own count.
     pub exact_requested_bytes: Option<u64>,
-    /// The number of all allocations, by the recorder's own count.
+    /// The number of all allocations by the recorder's own count.
     pub exact_allocations: Option<u64>,
-    /// Blocks below this size were sampled; 0: none were.
+    /// The size below which blocks were sampled; 0 if none were.
     pub sample_threshold_bytes: u64,
-    /// The mean gap between two samples if it was fixed.
+    /// The mean gap between two samples, if it was fixed.
     pub sample_mean_bytes: u64,
-    /// The bytes that each small block counted for, in addition to its own, when samples were picked.
+    /// How many bytes each small block counted for, in addition to its own, when samples were selected.
     pub sample_block_bytes: u64,
-    /// The share of the threads' CPU time that recording was allowed to take; 0: there was no such budget.
+    /// The share of the threads' CPU time that recording was allowed to use; 0 if there was no such budget.
     pub budget: f64,
-    /// The sampling of small blocks, if known.
+    /// How small blocks were sampled, if known.
     pub sampling: Option<Sampling>,
-    /// Rows with fewer bytes than this in small blocks may have no sample and be missing (with 5 %
-    /// probability); 0 where every block was recorded.
+    /// Rows with fewer bytes than this in small blocks may have no sample and so be missing (with 5 % probability); 0
+    /// if every block was recorded.
     pub detection_limit_bytes: u64,
-    /// The rules behind the lines of the first rows, with `--explain`.
+    /// The rules behind the lines of the first rows, if `--explain` was given.
     pub explained: Option<Vec<ExplainedAnswer>>,
 }
 
-/// One row of a ranking.
+/// A row in a ranking.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct RowAnswer {
-    /// The operator, module path, phase or other key of the row; for a stack, the function that requested the memory.
+    /// The row's operator, module path, phase or other key; for a stack, the function that requested the memory.
     #[serde(flatten)]
     pub name: NameAnswer,
     /// Requested bytes; with `at`, the bytes that were live at that moment.
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
-    /// This row's part of the bytes that were live at the device's peak.
+    /// How many of the bytes that were live at the device's peak belong to this row.
     pub live_at_peak_bytes: u64,
     /// The error of those bytes.
     pub live_at_peak_bytes_error: Option<ErrorAnswer>,
-    /// Blocks allocated.
+    /// The number of blocks allocated.
     pub count: u64,
     /// The error of the number of blocks.
     pub count_error: Option<ErrorAnswer>,
-    /// Size of the largest block.
+    /// The size of the largest block.
     pub largest_bytes: u64,
     /// The row's share of all requested bytes, from 0 to 1.
     pub share: f64,
-    /// Whether bytes, count and share include sampled blocks.
+    /// Whether the bytes, count and share include sampled blocks.
     pub estimated: bool,
     /// Whether the bytes live at the peak include sampled blocks.
     pub live_at_peak_estimated: bool,
     /// The stack, innermost frame first; null in rankings without stacks.
     pub stack: Option<Vec<FrameAnswer>>,
-    /// The number of different stacks in the row; null in rankings without stacks.
+    /// The number of distinct stacks in the row; null in rankings without stacks.
     pub stacks: Option<usize>,
     /// The innermost line in the user's code.
     pub mine: Option<FrameAnswer>,
     /// The function that this line called.
     pub calls: Option<FrameAnswer>,
-    /// The line that freed the blocks, if they were allocated before the trace begins, at an unknown line.
+    /// The line that freed the blocks, in case they were allocated before the trace started, at an unknown line.
     pub freed_at: Option<FrameAnswer>,
-    /// The age of the blocks, and the growth of the row.
+    /// The age of the blocks and the growth of the row.
     #[serde(flatten)]
     pub trend: TrendAnswer,
-    /// The functions that the line called, with their bytes, the first ten; null in rankings that are not by line.
+    /// The functions that the line called, with their bytes, up to ten; null in rankings that are not by line.
     pub called: Option<Vec<PartAnswer>>,
-    /// The number of functions that the line called.
+    /// The total number of functions that the line called.
     pub called_in_all: Option<usize>,
-    /// The program's own texts for the row's blocks (PyTorch's `user_metadata`), the first ten; null where there are none.
+    /// The program's own texts for the row's blocks (PyTorch's `user_metadata`), up to ten; null if there are none.
     pub user_metadata: Option<Vec<TextAnswer>>,
-    /// The number of such texts.
+    /// The total number of such texts.
     pub user_metadata_in_all: Option<usize>,
 }
 
-/// A part of a row's blocks: those allocated below one function. For samples, the bytes and the count are unknown.
+/// The part of a row's blocks that was allocated below one function. For samples, the bytes and the count are unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -133,7 +133,7 @@ pub struct PartAnswer {
     pub count: Option<u64>,
 }
 
-/// A part of a row's blocks: those with the same program text.
+/// The part of a row's blocks that has the same program text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -151,7 +151,7 @@ pub struct TextAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TotalsAnswer {
-    /// Bytes requested.
+    /// Requested bytes.
     pub requested_bytes: u64,
     /// The error of the requested bytes.
     pub requested_bytes_error: Option<ErrorAnswer>,
@@ -172,11 +172,11 @@ pub struct AttributionAnswer {
     pub annotated_bytes: u64,
     /// The error of those bytes.
     pub annotated_bytes_error: Option<ErrorAnswer>,
-    /// Bytes named by a frame of their stack.
+    /// Bytes whose operator is named by a stack frame.
     pub named_from_stacks_bytes: u64,
     /// The error of those bytes.
     pub named_from_stacks_bytes_error: Option<ErrorAnswer>,
-    /// Bytes that neither a scope nor the stack names.
+    /// Bytes whose operator is named by neither a scope nor the stack.
     pub unattributed_bytes: u64,
     /// The error of those bytes.
     pub unattributed_bytes_error: Option<ErrorAnswer>,
@@ -229,17 +229,17 @@ impl TopReport {
         }
     }
 
-    /// Returns the report as JSON, with the content of [`Self::answer`].
+    /// Returns the report as JSON, with the same content as [`Self::answer`].
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self.answer()).unwrap_or_default()
     }
 
-    /// Returns the device.
+    /// Returns the device for JSON.
     pub(in crate::analysis) fn device_answer(&self) -> DeviceAnswer {
         DeviceAnswer::new(self.device, &self.device_name, self.is_host, self.is_pinned)
     }
 
-    /// Returns the rows.
+    /// Returns the rows for JSON.
     pub(in crate::analysis) fn row_answers(&self) -> Vec<RowAnswer> {
         self.rows.iter().map(|row| self.row_answer(row)).collect()
     }

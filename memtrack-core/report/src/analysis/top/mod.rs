@@ -1,13 +1,13 @@
-//! The ranking: the operators, modules, stacks or phases that allocated the memory of a device. The command
-//! `memtrack top` and programs call [`top`].
+//! Ranks the operators, modules, stacks or phases that allocated a device's memory. The `memtrack top` command and
+//! programs call [`top`].
 //!
-//! Bytes are requested bytes, like the sizes in a trace; the allocator's rounding is known only from the
-//! segments. Bytes and counts cover the events in the recording; live bytes at the peak include older
-//! blocks. A row that includes sampled blocks is an estimate and marked as such. The recorder keeps exact sums of
-//! the memory that scopes allocated, and rows that depend on scopes alone are those sums.
+//! Bytes are requested bytes, like the sizes in a trace; the allocator's rounding is known only from the segments.
+//! Bytes and counts cover the events in the recording, while the bytes live at the peak include older blocks. A row
+//! that includes sampled blocks is an estimate and is marked as such. The recorder keeps exact sums of the memory that
+//! was allocated in each scope, and rows that depend on scopes alone use these sums.
 //!
-//! **Why `forward.op` and not PyTorch's `.forward.op`?** Rankings drop the root's leading dot; the tracker, whose files
-//! PyTorch reads, keeps it.
+//! **Why `forward.op` and not PyTorch's `.forward.op`?** Rankings drop the root's leading dot; the tracker keeps it,
+//! because PyTorch reads the tracker's files.
 
 mod age;
 mod exact;
@@ -39,7 +39,7 @@ use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{DeviceStatistics, Folded, Sampling, Snapshot};
 use memtrack_symbols::Symbolizer;
 
-/// The key of the rows of a ranking.
+/// The key by which a ranking groups memory into rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum By {
@@ -47,9 +47,9 @@ pub enum By {
     Operator,
     /// Module paths.
     Module,
-    /// Lines of the user's code, each with the function that it called ([`ownership`](super::ownership)).
+    /// Lines in the user's code, each with the function that it called ([`ownership`](super::ownership)).
     Line,
-    /// Stacks, without the leading frames that only carry out an allocation.
+    /// Stacks, without the leading frames that only perform an allocation.
     Stack,
     /// Python stacks, without C++ frames.
     Python,
@@ -65,7 +65,7 @@ pub enum By {
     Stream,
     /// Memory pools.
     Pool,
-    /// The program's own texts: PyTorch's `user_metadata`.
+    /// The program's own texts (PyTorch's `user_metadata`).
     Metadata,
     /// Blocks of equal size.
     Size,
@@ -89,7 +89,7 @@ impl By {
         Self::Size,
     ];
 
-    /// Returns a description of the rows in a few words.
+    /// Describes the rows in a few words.
     pub const fn about(self) -> &'static str {
         match self {
             Self::Operator => "Operators, all calls in one row",
@@ -128,7 +128,7 @@ impl By {
     }
 }
 
-/// The options of a ranking.
+/// Options for a ranking.
 ///
 /// ```
 /// # use memtrack_report::analysis::top::TopOptions;
@@ -140,22 +140,22 @@ impl By {
 pub struct TopOptions {
     /// The maximum number of rows.
     pub limit: usize,
-    /// The patterns that name operators where no scope does.
+    /// The patterns that name operators when no scope does.
     pub patterns: Patterns,
-    /// The moment whose live blocks are counted instead of all allocations.
+    /// The moment at which live blocks are counted, instead of all allocations.
     pub at: Option<Moment>,
-    /// The rules that define which frames are the user's.
+    /// The rules that decide which frames are the user's.
     pub rules: Rules,
-    /// Whether stacks that look the same share a row: frames below a Python line, frames that only forward a call, and
-    /// type arguments are ignored. `false` distinguishes all stacks.
+    /// Whether stacks that look the same share a row. If so, frames below a Python line, frames that only forward a
+    /// call, and type arguments are ignored; if not, all stacks are told apart.
     pub fold_hidden: bool,
-    /// Whether the rows will be matched with those of another file: ages are then omitted, and blocks of unknown origin
-    /// share a row, because the stack that frees such a block depends on when the trace ends.
+    /// Whether the rows will be matched with those of another file. If so, ages are omitted, and blocks of unknown
+    /// origin share a row, because the stack that frees such a block depends on when the trace ends.
     pub(super) for_matching: bool,
 }
 
 impl Default for TopOptions {
-    /// Returns 20 rows, the built-in patterns and rules, and folded stacks.
+    /// Returns options for 20 rows, with the built-in patterns and rules, and with stacks folded.
     fn default() -> Self {
         let (patterns, rules) = (Patterns::default(), Rules::new());
         Self { limit: 20, patterns, at: None, rules, fold_hidden: true, for_matching: false }
@@ -176,14 +176,14 @@ impl TopOptions {
         self
     }
 
-    /// Sets the patterns that name operators where no scope does.
+    /// Sets the patterns that name operators when no scope does.
     #[must_use]
     pub fn patterns(mut self, patterns: Patterns) -> Self {
         self.patterns = patterns;
         self
     }
 
-    /// Sets the rules that define which frames are the user's.
+    /// Sets the rules that decide which frames are the user's.
     #[must_use]
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules = rules;
@@ -197,14 +197,14 @@ impl TopOptions {
         self
     }
 
-    /// Prepares the rows for matching with those of another file.
+    /// Prepares the rows for being matched with those of another file.
     #[cfg(feature = "compare")]
     pub(super) fn for_matching(mut self) -> Self {
         self.for_matching = true;
         self
     }
 
-    /// Counts the blocks that are live at a moment instead of all allocations; `None`: all allocations.
+    /// Counts the blocks that are live at the given moment instead of all allocations; `None` means all allocations.
     #[must_use]
     pub fn at(mut self, moment: impl Into<Option<Moment>>) -> Self {
         self.at = moment.into();
@@ -212,7 +212,7 @@ impl TopOptions {
     }
 }
 
-/// One row of a ranking.
+/// A row in a ranking.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct TopRow {
@@ -220,61 +220,60 @@ pub struct TopRow {
     pub name: String,
     /// Requested bytes; with [`TopOptions::at`], the bytes that were live at that moment.
     pub allocated_bytes: u64,
-    /// This row's part of the bytes that were live at the device's peak.
+    /// How many of the bytes that were live at the device's peak belong to this row.
     pub live_at_peak_bytes: u64,
-    /// Blocks allocated.
+    /// The number of blocks allocated.
     pub count: u64,
-    /// Size of the largest block allocated, in bytes.
+    /// The size of the largest block allocated, in bytes.
     pub largest_bytes: u64,
     /// The row's share of all requested bytes, from 0 to 1.
     pub share: f64,
-    /// Whether bytes, count and share are estimates because they include sampled blocks. Where the row depends on
+    /// Whether the bytes, count and share are estimates because they include sampled blocks. If the row depends on
     /// scopes alone, its bytes and count are the recorder's exact sums.
     pub estimated: bool,
     /// Whether the bytes live at the peak are an estimate.
     pub live_estimated: bool,
     /// The errors of the numbers.
     pub errors: RowErrors,
-    /// The stack, innermost first, from the function that requested the memory; empty for other rankings.
+    /// The stack, innermost first, starting at the function that requested the memory; empty for other rankings.
     pub stack: Vec<StackLine>,
-    /// The number of different stacks in the row; [`Self::stack`] is the first of them; for a line, the first
-    /// one through the function that allocated most of the line's bytes. 0 for rankings without stacks.
+    /// The number of distinct stacks in the row. [`Self::stack`] is the first of them or, for a line, the first one
+    /// through the function that allocated most of the line's bytes. 0 for rankings without stacks.
     pub stacks: usize,
-    /// The row's own line, and the function that it called (in a ranking by line, the function with most of the line's
-    /// bytes, or none where the line itself allocated most); empty except in rankings by line, stack and Python.
+    /// The row's line in the user's code, and the function that it called. In a ranking by line, this is the function
+    /// with most of the line's bytes, or no function if the line itself allocated most. Empty except in rankings by
+    /// line, stack and Python.
     pub owned: StackOwner,
-    /// The functions that the line called, with their bytes, at most ten, those with the most bytes first. Only
-    /// for lines.
+    /// The functions that the line called, with their bytes, largest first, at most ten. Only for lines.
     pub called: Vec<RowText>,
-    /// The number of functions that the line called.
+    /// The total number of functions that the line called.
     pub called_in_all: usize,
-    /// The line that freed the blocks, if they were allocated before the trace begins, at an unknown line.
+    /// The line that freed the blocks, in case they were allocated before the trace started, at an unknown line.
     pub freed_at: Option<Frame>,
-    /// The age of the row's blocks. Only with [`TopOptions::at`], and where time passed before that moment.
+    /// The age of the row's blocks. Only with [`TopOptions::at`], and only if time passed before that moment.
     pub age: Option<RowAge>,
-    /// The growth of the row in the second half of the trace up to that moment, in bytes. Present where
-    /// [`Self::age`] is.
+    /// The row's growth in bytes during the second half of the trace up to that moment. Present if [`Self::age`] is.
     pub growth: Option<RowGrowth>,
-    /// The program's own texts for the row's blocks (PyTorch's `user_metadata`), at most ten, those with the most bytes
-    /// first. Only for stacks at a moment, and without memtrack's own texts.
+    /// The program's own texts for the row's blocks (PyTorch's `user_metadata`), largest first, at most ten. Only for
+    /// stacks at a given moment, and without memtrack's own texts.
     pub texts: Vec<RowText>,
-    /// The number of those texts, including the ones beyond ten.
+    /// The total number of those texts, including any beyond ten.
     pub texts_in_all: usize,
 }
 
-/// A part of the blocks of a [`TopRow`]: those with one of the program's texts, or those allocated below one function.
+/// A part of a [`TopRow`]'s blocks: those with one of the program's texts, or those allocated below one function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RowText {
     /// The text or the function.
     pub text: String,
-    /// Requested bytes of those blocks.
+    /// The requested bytes of those blocks.
     pub bytes: u64,
-    /// The number of blocks.
+    /// The number of those blocks.
     pub blocks: u64,
 }
 
-/// The errors of the numbers of a [`TopRow`].
+/// The errors of the numbers in a [`TopRow`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct RowErrors {
@@ -286,7 +285,7 @@ pub struct RowErrors {
     pub count: Estimate,
 }
 
-/// One function of a row's stack.
+/// A function in a row's stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StackLine {
@@ -300,11 +299,11 @@ pub struct StackLine {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Bytes requested.
+    /// Requested bytes.
     pub allocated_bytes: u64,
-    /// Blocks allocated.
+    /// The number of blocks allocated.
     pub count: u64,
-    /// Whether the sums are estimates: they include sampled blocks, or small ones may be missing.
+    /// Whether the sums are estimates because they include sampled blocks or small blocks may be missing.
     pub estimated: bool,
     /// The error of the bytes.
     pub bytes_error: Estimate,
@@ -330,85 +329,84 @@ impl Totals {
 pub struct TopReport {
     /// The device's ordinal in reports.
     pub device: u16,
-    /// The device's name: `device 0`, `host heap` or `pinned host memory`.
+    /// The device's name, which is `device 0`, `host heap` or `pinned host memory`.
     pub device_name: String,
     /// Whether the device is the host heap.
     pub is_host: bool,
     /// Whether the device is pinned host memory.
     pub is_pinned: bool,
-    /// The key of the rows.
+    /// The key by which memory is grouped into rows.
     pub by: By,
-    /// The moment whose live blocks are counted; none when all allocations are counted.
+    /// The moment at which live blocks are counted; `None` if all allocations are counted.
     pub at: Option<Moment>,
     /// The halfway point between the device's first event and that moment, from which growth is measured, in seconds
-    /// since [`Peak::since`]; none where rows have no growth.
+    /// since [`Peak::since`]; `None` if rows have no growth.
     pub growth_since_seconds: Option<f64>,
-    /// The reason why allocations have no stacks, with the option that records them.
+    /// The reason why allocations have no stacks, with the option that would record them.
     pub missing_stacks: Option<String>,
-    /// Whether the file lacks times, so that no age is known.
+    /// Whether the file lacks times, so that no ages are known.
     pub lacks_times: bool,
-    /// The first rows: by requested bytes, descending; rows with equal bytes by their live bytes at the peak, then by
-    /// name.
+    /// The first rows, sorted by requested bytes in descending order. Rows with equal bytes are sorted by their live
+    /// bytes at the peak, then by name.
     pub rows: Vec<TopRow>,
-    /// The number of rows, including those beyond the limit.
+    /// The total number of rows, including those beyond the limit.
     pub rows_in_all: usize,
     /// Sums over all rows.
     pub totals: Totals,
-    /// Whether any of the numbers is based on samples, or small blocks may be missing.
+    /// Whether any of the numbers is based on samples or small blocks may be missing.
     pub estimated: bool,
-    /// Whether the recording is complete. Otherwise, the numbers for all allocations, for the end and for the peak are
+    /// Whether the recording is complete. If not, the numbers for all allocations, for the end and for the peak are
     /// lower bounds.
     pub complete: bool,
-    /// The bytes and the number of allocated blocks that were not recorded individually. Both numbers are exact, and
-    /// samples represent these blocks; none where the recorder did not count them.
+    /// The bytes and the number of allocated blocks that were not recorded individually but are represented by samples;
+    /// both numbers are exact. `None` if the recorder did not count these blocks.
     pub sampled: Option<(u64, u64)>,
-    /// Whether the sums of scopes are the recorder's own, exact for the complete session including dropped events:
-    /// then the totals, the annotated bytes and the rows that depend on scopes alone are exact.
+    /// Whether the sums of scopes are the recorder's own, which are exact for the whole session, including dropped
+    /// events. If so, the totals, the annotated bytes and the rows that depend on scopes alone are exact.
     pub exact_scopes: bool,
-    /// The moment of the sums of scopes, in seconds from the start, if the program exited without finishing its
-    /// recording; `None` if the recording was finished, or there are no such sums.
+    /// When the sums of scopes were taken, in seconds since the start, if the program exited without finishing its
+    /// recording; `None` if the recording was finished or there are no such sums.
     pub sums_at_seconds: Option<f64>,
-    /// The number of entries into scopes that did not fit into the recorder's tables
+    /// The number of entries into scopes that did not fit in the recorder's tables
     /// ([`ScopeSums::folded`](memtrack_model::snapshot::ScopeSums::folded)).
     pub folded_scopes: u64,
-    /// Counts of everything else that did not fit into the recorder's tables.
+    /// Counts of everything else that did not fit in the recorder's tables.
     pub folded: Folded,
     /// Bytes by the source of their operator's name.
     pub attribution: AttributedBytes,
-    /// The errors of these bytes: annotated, named from stacks, unattributed.
+    /// The errors of these bytes, in the order annotated, named from stacks, unattributed.
     pub attribution_errors: [Estimate; 3],
     /// The peak.
     pub peak: Peak,
-    /// The phase and the operator of the event that reached the peak; none when the peak was
-    /// reached before the first event.
+    /// The phase and operator of the event that reached the peak; `None` if the peak was before the first event.
     pub peak_place: Option<(String, String)>,
-    /// Whether the addresses of stacks are the program's; PyTorch's files number their frames instead.
+    /// Whether the addresses in stacks are the program's; PyTorch's files number their frames instead.
     pub has_addresses: bool,
-    /// The recorder's counts for the device, including dropped events; exact where they are
-    /// [`counted`](DeviceStatistics::counted).
+    /// The recorder's counts for the device, including dropped events; they are exact if
+    /// [`counted`](DeviceStatistics::counted) is set.
     pub statistics: DeviceStatistics,
-    /// Host blocks below this size in bytes were sampled; 0: none were.
+    /// The size in bytes below which host blocks were sampled; 0 if none were.
     pub sample_threshold_bytes: u64,
-    /// The mean gap in bytes between two samples where it was fixed.
+    /// The mean gap between two samples in bytes, if it was fixed.
     pub sample_mean_bytes: u64,
-    /// The bytes that each small block counted for, in addition to its own, when samples were picked.
+    /// How many bytes each small block counted for, in addition to its own, when samples were selected.
     pub sample_block_bytes: u64,
-    /// The share of the threads' CPU time that recording was allowed to take; 0: there was no such budget.
+    /// The share of the threads' CPU time that recording was allowed to use; 0 if there was no such budget.
     pub budget: f64,
-    /// The sampling of the host's small blocks, if known.
+    /// How the host's small blocks were sampled, if known.
     pub sampling: Option<Sampling>,
-    /// Rows with fewer bytes than this in small blocks may have no sample and be missing (with 5 % probability); 0 where
-    /// every block was recorded.
+    /// Rows with fewer bytes than this in small blocks may have no sample and so be missing (with 5 % probability); 0
+    /// if every block was recorded.
     pub detection_limit_bytes: u64,
 }
 
-/// Ranks the memory that was allocated on `device`, with names from the binaries at their recorded paths.
-/// [`top_with`] uses binaries from elsewhere.
+/// Ranks the memory that was allocated on `device`, using names from the binaries at their recorded paths. To use
+/// binaries from elsewhere, call [`top_with`].
 pub fn top(snapshot: &Snapshot, by: By, device: DeviceId, options: &TopOptions) -> TopReport {
     top_with(snapshot, &mut Symbolizer::of(snapshot), by, device, options)
 }
 
-/// Ranks like [`top`], with the function names that `symbols` finds.
+/// Ranks memory like [`top`], using the function names that `symbols` finds.
 pub fn top_with(
     snapshot: &Snapshot,
     symbols: &mut Symbolizer,

@@ -1,5 +1,5 @@
-//! Computes a ranking: every lifetime of the device goes into the row of its scope and stack, and every distinct pair
-//! of a scope and a stack is named once.
+//! Computes a ranking. Every lifetime on the device goes into the row for its scope and stack, and every distinct pair
+//! of scope and stack is named only once.
 
 use super::age::{Span, Trend};
 use super::exact::ExactSums;
@@ -28,20 +28,20 @@ use memtrack_symbols::Symbolizer;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-/// The name of the row of blocks whose allocation was not recorded; in rankings by stack, of all blocks that are older
-/// than the trace and have no stack.
+/// The name of the row for blocks whose allocation was not recorded. In rankings by stack, this row is for all blocks
+/// that are older than the trace and have no stack.
 pub(in crate::analysis) const OLDER_BLOCKS: &str = "(allocated before the first event)";
 
-/// The name of the row of blocks that were allocated in the trace without a stack.
+/// The name of the row for blocks that were allocated within the trace but without a stack.
 pub(in crate::analysis) const NO_STACK: &str = "(no stack)";
 
-/// The name of the row of blocks without a Python line in their stack.
+/// The name of the row for blocks that have no Python line in their stack.
 const NO_PYTHON: &str = "(no Python in the stack)";
 
 /// The maximum number of program texts, or of called functions, in a row.
 const MOST_TEXTS: usize = 10;
 
-/// The identity of a row.
+/// What identifies a row.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Key {
     Name(String),
@@ -50,7 +50,7 @@ enum Key {
     Visible(Vec<u32>),
     /// A line in the user's code.
     Line(Frame),
-    /// The line that freed blocks of which nothing else is known.
+    /// The line that freed blocks about which nothing else is known.
     Freed(Frame),
 }
 
@@ -66,40 +66,41 @@ struct Sums {
     largest_bytes: u64,
     estimated: bool,
     live_estimated: bool,
-    /// Bytes and blocks by the program's text.
+    /// Bytes and blocks for each of the program's texts.
     texts: HashMap<StringId, [u64; 2]>,
-    /// Bytes and blocks by the number of the function that the line called.
+    /// Bytes and blocks for each function that the line called, by the function's number.
     called: HashMap<u32, (u64, f64)>,
-    /// For each of those functions, and for the line's own allocations (`None`): the first stack, from its first
-    /// informative frame on.
+    /// For each of those functions, and for the line's own allocations (`None`), the first stack, starting at its first
+    /// informative frame.
     called_stacks: HashMap<Option<u32>, Vec<u64>>,
     /// The stacks in the row.
     stacks: HashSet<StackId>,
-    /// The first of those stacks, from its first informative frame on.
+    /// The first of those stacks, starting at its first informative frame.
     stack: Vec<u64>,
-    /// Whether the row includes individually recorded blocks, which are not in the recorder's own sums.
+    /// Whether the row includes individually recorded blocks, which are not part of the recorder's own sums.
     has_recorded: bool,
-    /// Whether the row includes only the recorder's own sums.
+    /// Whether the row consists only of the recorder's own sums.
     is_exact: bool,
-    /// Whether the row includes blocks that are older than the trace, so that more may be live than were allocated.
+    /// Whether the row includes blocks that are older than the trace, so that more bytes may be live than were
+    /// allocated.
     has_older: bool,
     trend: Trend,
 }
 
-/// The sums over all rows, as far as they are known independently of the samples.
+/// Sums over all rows, if they are known independently of the samples.
 #[derive(Clone, Copy)]
 pub(in crate::analysis) struct Wholes {
     bytes: KnownTotal,
     blocks: KnownTotal,
     live_at_peak: KnownTotal,
-    /// Whether the rows should include the end of the recording, and that end is missing.
+    /// Whether the rows should include the end of the recording but that end is missing.
     lacks_end: bool,
-    /// Whether the rows count allocations, so that no row can have more live bytes than allocated bytes.
+    /// Whether the rows count allocations, which means that no row can have more live bytes than allocated bytes.
     count_allocations: bool,
 }
 
 impl Wholes {
-    /// Unknown sums.
+    /// Sums that are all unknown.
     pub(in crate::analysis) const UNKNOWN: Self = Self {
         bytes: KnownTotal::UNKNOWN,
         blocks: KnownTotal::UNKNOWN,
@@ -108,14 +109,14 @@ impl Wholes {
         count_allocations: false,
     };
 
-    /// Creates the sums over rows whose blocks are live at one moment and have at most `most` bytes in total.
+    /// Creates the sums over rows whose blocks are live at the same moment and have at most `most` bytes in total.
     pub(in crate::analysis) fn live(most: f64, all: &Sum) -> Self {
         Self { bytes: KnownTotal::of(most, all), ..Self::UNKNOWN }
     }
 }
 
 impl Sums {
-    /// Counts a block that was allocated, or that is live at the requested moment.
+    /// Counts a block that was allocated or that is live at the requested moment.
     fn count(&mut self, lifetime: &Lifetime, called: Option<u32>) {
         self.estimated |= lifetime.estimated;
         self.has_recorded = true;
@@ -131,26 +132,26 @@ impl Sums {
     }
 }
 
-/// The rows of a ranking while allocations are sorted into them.
+/// The rows of a ranking, while allocations are being sorted into them.
 pub(in crate::analysis) struct Sorter<'a> {
     snapshot: &'a Snapshot,
     symbols: &'a mut Symbolizer,
     by: By,
     groups: Groups<'a>,
-    /// The program's texts, where rows show them.
+    /// The program's texts, if rows show them.
     texts: Texts<'a>,
     attributor: Attributor<'a>,
     trimmer: Trimmer,
-    /// Whether the device has a trace, so that blocks may be older than it.
+    /// Whether the device has a trace, which blocks may be older than.
     has_events: bool,
     frees: Frees<'a>,
-    /// Whether blocks of unknown origin are distinguished by the stack that freed them.
+    /// Whether blocks of unknown origin are told apart by the stack that freed them.
     splits_by_free: bool,
-    /// The rows of those blocks, by the stacks that freed them.
+    /// The rows of those blocks, by the stack that freed them.
     freed: HashMap<StackId, usize, foldhash::fast::RandomState>,
-    /// Whether rows by line are split by stack where no line is in the user's code.
+    /// Whether, in rankings by line, blocks without a line in the user's code are split by stack.
     splits_foreign: bool,
-    /// Whether the rows collect the stacks of added blocks.
+    /// Whether rows collect the stacks of the blocks that are added.
     collects_stacks: bool,
     fold_hidden: bool,
     fold: Fold,
@@ -173,7 +174,7 @@ pub(in crate::analysis) struct RowPlace {
 }
 
 impl RowPlace {
-    /// Creates a place whose row depends neither on a scope nor on a stack.
+    /// Creates a place for a row that depends neither on a scope nor on a stack.
     fn of(row: usize) -> Self {
         Self { row, source: Source::Unattributed, called: None }
     }
@@ -189,8 +190,8 @@ impl<'a> Sorter<'a> {
         options: &'a TopOptions,
         lifetimes: &[Lifetime],
     ) -> Self {
-        // Whether an autograd node is named after a line of the forward pass depends on the rest of the file: rows that
-        // are matched with those of another file need names that do not.
+        // Whether an autograd node is named after a line in the forward pass depends on the rest of the file. Rows that
+        // will be matched with those of another file need names that do not depend on it.
         let forwards = match options.for_matching {
             true => Rc::default(),
             false => Rc::new(ForwardLines::of(snapshot, symbols, &options.rules)),
@@ -223,7 +224,7 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// Splits rows by line by stack where no line is in the user's code.
+    /// Sets whether, in rankings by line, blocks without a line in the user's code are split by stack.
     pub(in crate::analysis) fn split_foreign_by_stack(mut self, splits: bool) -> Self {
         self.splits_foreign = splits;
         self
@@ -235,11 +236,11 @@ impl<'a> Sorter<'a> {
         lines.map(|(_, &row)| row).collect()
     }
 
-    /// Replaces the stacks of a row; the first of `stacks` is the one that it shows.
+    /// Replaces the stacks of a row, which shows the first of `stacks`.
     pub(in crate::analysis) fn set_stacks(&mut self, row: usize, stacks: &[StackId]) {
         let sums = &mut self.sums[row];
         let Some(keys) = stacks.first().map(|&first| self.snapshot.frame_keys(first)) else { return };
-        // The row of blocks without a Python line has no stack.
+        // The row for blocks without a Python line has no stack.
         let has_no_stack = self.by == By::Python && sums.stack.is_empty();
         if !keys.is_empty() && !has_no_stack {
             sums.stack = self.trimmer.trim(&keys, self.symbols).to_vec();
@@ -266,10 +267,10 @@ impl<'a> Sorter<'a> {
         row
     }
 
-    /// Finds the row of a block.
+    /// Returns the row of a block, creating it if it does not exist.
     pub(in crate::analysis) fn row_of(&mut self, lifetime: &Lifetime) -> RowPlace {
         if let Some(name) = self.groups.name(lifetime) {
-            // These rankings have few rows, and no row depends on the requesting frame.
+            // These rankings have few rows, and none of their rows depends on the requesting frame.
             return RowPlace::of(self.row(Key::Name(name)));
         }
         let of_stacks = matches!(self.by, By::Line | By::Stack | By::Python | By::Frame | By::File);
@@ -279,7 +280,7 @@ impl<'a> Sorter<'a> {
             false if of_stacks => self.frees.allocation_stack(lifetime),
             false => None,
         };
-        // Older blocks without a stack share a row: their allocations were not recorded.
+        // Older blocks without a stack share a row, because their allocations were not recorded.
         let is_older = |stack| lifetime.from.is_none() && self.snapshot.frame_keys(stack).is_empty();
         let stack = stack.filter(|&stack| !(of_stacks && self.has_events && is_older(stack)));
         let Some(stack) = stack else {
@@ -304,7 +305,7 @@ impl<'a> Sorter<'a> {
                 let name = |line: &StackLine| groups::frame_name(&line.frame, self.by);
                 Key::Name(requester(&stack).map_or(NO_STACK.into(), name))
             }
-            // The rows of these are found by `groups` above.
+            // For these, `groups` above has already found the row.
             By::Category | By::Stream | By::Pool | By::Metadata | By::Size => Key::Name(operator),
             By::Line => match &self.snapshot.frame_keys(place.1)[..] {
                 [] => Key::Name(NO_STACK.into()),
@@ -316,14 +317,14 @@ impl<'a> Sorter<'a> {
                         .filter(|_| owned.mine.is_some())
                         .map(|frame| self.called_number(frame));
                     stack = self.trimmer.trim(keys, self.symbols).to_vec();
-                    let foreign_prefix = owned.line();
+                    let foreign_name = owned.line();
                     match owned.mine {
                         Some(mine) => Key::Line(without_types(mine)),
                         None if self.splits_foreign => self
                             .fold
                             .visible(&stack, self.symbols)
                             .map_or_else(|| Key::Stack(stack.clone()), Key::Visible),
-                        None => Key::Name(foreign_prefix),
+                        None => Key::Name(foreign_name),
                     }
                 }
             },
@@ -361,7 +362,7 @@ impl<'a> Sorter<'a> {
         found
     }
 
-    /// Returns the row of blocks that are known only by the stack that freed them.
+    /// Returns the row for blocks that are known only by the stack that freed them.
     fn freed_row(&mut self, stack: StackId) -> usize {
         if let Some(&row) = self.freed.get(&stack) {
             return row;
@@ -377,7 +378,7 @@ impl<'a> Sorter<'a> {
         row
     }
 
-    /// Returns the number of a function that a line called.
+    /// Returns the number of a function that a line called, assigning one if it is new.
     fn called_number(&mut self, frame: &Frame) -> u32 {
         let next = self.called.len() as u32;
         *self.called_numbers.entry(short(frame)).or_insert_with(|| {
@@ -386,7 +387,7 @@ impl<'a> Sorter<'a> {
         })
     }
 
-    /// Returns the sum of all rows' bytes.
+    /// Returns the sum of the bytes in all rows.
     pub(in crate::analysis) fn sum(&self) -> Sum {
         self.sums.iter().fold(Sum::default(), |all, row| all.with(&row.allocated))
     }
@@ -400,7 +401,7 @@ impl<'a> Sorter<'a> {
         rows
     }
 
-    /// Returns the rows with an index below `shown`, largest first; the other rows contain only freed blocks.
+    /// Returns the rows with an index below `shown`, largest first. All other rows contain only blocks that were freed.
     fn finish(
         self,
         shown: usize,
@@ -413,17 +414,18 @@ impl<'a> Sorter<'a> {
         let mut rows: Vec<TopRow> = rows.into_iter().map(|(_, row)| row).collect();
         disambiguate_names(&mut rows);
         rows.sort_by(|a, b| {
-            // A trace without allocations can only rank the live bytes.
+            // A trace without allocations can only be ranked by live bytes.
             let live = || b.live_at_peak_bytes.cmp(&a.live_at_peak_bytes);
             let order = b.allocated_bytes.cmp(&a.allocated_bytes).then_with(live);
             let order = order.then_with(|| a.name.cmp(&b.name));
-            // Different stacks may be equal in all of these: their addresses make the order deterministic.
+            // Different stacks may be equal in all of these respects, so use their addresses to make the order
+            // deterministic.
             order.then_with(|| a.stack.iter().map(|l| l.address).cmp(b.stack.iter().map(|l| l.address)))
         });
         rows
     }
 
-    /// Returns the rows with an index below `shown`, each with its index.
+    /// Returns the rows with an index below `shown`, along with their indices.
     fn named_rows(
         self,
         shown: usize,
@@ -452,7 +454,7 @@ impl<'a> Sorter<'a> {
             let name = match key {
                 Key::Name(name) => name,
                 Key::Stack(_) | Key::Visible(_) => {
-                    // In rankings by line, a frame that only forwards a call does not name a row.
+                    // In rankings by line, a row is not named after a frame that only forwards a call.
                     let informative = stack.iter().find(|line| by == By::Line && !is_internal(&line.frame));
                     informative.or(stack.first()).map_or(String::new(), |line| line.frame.function.clone())
                 }
@@ -484,7 +486,7 @@ impl<'a> Sorter<'a> {
             let row_bytes = wholes.bytes.rounded(&sums.allocated, sums.allocated_bytes);
             let mut live = wholes.live_at_peak.part(precision.bytes(&sums.live_at_peak), &sums.live_at_peak);
             let mut live_bytes = wholes.live_at_peak.rounded(&sums.live_at_peak, sums.live_at_peak_bytes);
-            // The bytes that a row without samples may lack are printed once, below the table.
+            // How many bytes a row without samples may lack is printed once, below the table.
             if !sums.estimated && sums.live_at_peak_bytes == 0 {
                 live = Estimate::exact(0.0);
             }
@@ -574,7 +576,7 @@ pub(super) fn rank(
     for lifetime in &lifetimes {
         let live = lifetime.is_live_after(peak.row);
         let allocated = is_live(lifetime);
-        // In a ranking at a moment, blocks that are not live then have no row.
+        // In a ranking at a given moment, blocks that are not live then have no row.
         if !allocated && (!live || options.at.is_some()) {
             continue;
         }
@@ -638,16 +640,16 @@ pub(super) fn rank(
     let (all_bytes, all_blocks) = (sum(|row| &row.allocated), sum(|row| &row.count));
     let ended = snapshot.meta.complete;
     let counted = match options.at {
-        // The recorder counts every block of a heap, even if only a sample is recorded.
+        // The recorder counts every block of a heap, even if it records only a sample of them.
         None => match &exact {
-            // Sums of scopes that a killed program left are from an earlier moment.
+            // If the program was killed, the sums of scopes that it left behind are from an earlier moment.
             Some(exact) => ended.then_some(exact.total),
             None => counted_allocations(&statistics).filter(|_| estimated),
         },
         Some(Moment::End) => counted_at_end(snapshot, device, &lifetimes).map(|at| [at.bytes, at.blocks]),
         Some(_) => None,
     };
-    // No row exceeds the total, where the total is known more precisely. Even a single row is not the total: blocks
+    // If the total is known more precisely, no row may exceed it. Even a single row is not the total, because blocks
     // without a sample may belong to other rows.
     let most_live = if estimated { peak.recorded.high } else { f64::INFINITY };
     let live_at_peak = KnownTotal::of(most_live, &sum(|row| &row.live_at_peak));
@@ -663,7 +665,7 @@ pub(super) fn rank(
         bytes,
         blocks: whole_blocks,
         live_at_peak,
-        // Rows that are matched with those of another file are compared as far as they were recorded.
+        // Rows that are matched with those of another file are compared over what was recorded.
         lacks_end: !ended && until_the_end && !options.for_matching,
         count_allocations: options.at.is_none(),
     };
@@ -682,7 +684,7 @@ pub(super) fn rank(
             }
         }
     }
-    // At the counted peak, this many bytes were live for certain.
+    // At the counted peak, at least this many bytes were certainly live.
     if options.at == Some(Moment::Peak) && peak.is_counted() {
         totals.bytes_error = totals.bytes_error.at_least(peak.recorded.low);
         totals.allocated_bytes = totals.allocated_bytes.max(peak.bytes);
@@ -704,7 +706,7 @@ pub(super) fn rank(
         error.until_the_end(ends)
     });
     attribution.map(|source, bytes| whole.rounded(&attributed[source as usize], bytes));
-    // Sums of scopes add rows, but only without a requested moment.
+    // The sums of scopes may add rows, but only if no moment was requested.
     let shown = if span.is_some() { shown } else { usize::MAX };
     let forwards = sorter.owners.forwards();
     let mut rows = sorter.finish(shown, totals.allocated_bytes, &precision, &wholes, span.as_ref());
@@ -751,13 +753,13 @@ pub(super) fn rank(
     }
 }
 
-/// Returns the bytes and the number of all allocations, where the recorder counted them and dropped none of their events.
+/// Returns the bytes and number of all allocations if the recorder counted them and dropped none of their events.
 fn counted_allocations(statistics: &DeviceStatistics) -> Option<[u64; 2]> {
     let is_complete = statistics.counted && statistics.dropped == 0;
     is_complete.then_some([statistics.allocated_bytes, statistics.allocations])
 }
 
-/// Returns the texts with the most bytes, the largest first.
+/// Returns the texts with the most bytes, largest first.
 fn texts(snapshot: &Snapshot, all: &HashMap<StringId, [u64; 2]>) -> Vec<RowText> {
     let largest = largest_first(all.iter().map(|(&text, &sums)| (text, sums)));
     let row = |&(text, bytes, blocks): &(StringId, u64, u64)| RowText {
@@ -768,14 +770,14 @@ fn texts(snapshot: &Snapshot, all: &HashMap<StringId, [u64; 2]>) -> Vec<RowText>
     largest.iter().take(MOST_TEXTS).map(row).collect()
 }
 
-/// Sorts by bytes, the largest first, each with its bytes and blocks.
+/// Sorts by bytes, largest first, and returns each element with its bytes and blocks.
 fn largest_first<T: Copy + Ord>(all: impl Iterator<Item = (T, [u64; 2])>) -> Vec<(T, u64, u64)> {
     let mut largest: Vec<_> = all.map(|(one, [bytes, blocks])| (one, bytes, blocks)).collect();
     largest.sort_by_key(|&(one, bytes, _)| (std::cmp::Reverse(bytes), one));
     largest
 }
 
-/// Returns the frame without the type arguments of its function: all instantiations share the row of the line.
+/// Strips the type arguments from a frame's function, so that all instantiations share the row of the line.
 pub(in crate::analysis) fn without_types(frame: Frame) -> Frame {
     let function = if is_python(&frame) { frame.function } else { plain(&frame.function) };
     Frame { function, ..frame }
@@ -787,7 +789,7 @@ fn file_only(frame: Frame) -> Option<Frame> {
     is_known.then_some(Frame { function: String::new(), line: None, ..frame })
 }
 
-/// Returns the name of the row of blocks that are known only by the stack that freed them.
+/// Returns the name of the row for blocks that are known only by the stack that freed them.
 pub(in crate::analysis) fn freed_name(frame: &Frame) -> String {
     let older = OLDER_BLOCKS.trim_end_matches(')');
     match (&frame.function[..], &frame.file) {
@@ -796,7 +798,7 @@ pub(in crate::analysis) fn freed_name(frame: &Frame) -> String {
     }
 }
 
-/// Adds the folder to the names of lines that different files have in common.
+/// Adds the folder to names of lines that occur in more than one file.
 fn disambiguate_names(rows: &mut [TopRow]) {
     let mut times: HashMap<String, usize> = HashMap::new();
     for row in rows.iter().filter(|row| row.owned.mine.is_some() || row.freed_at.is_some()) {

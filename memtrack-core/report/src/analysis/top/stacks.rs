@@ -1,4 +1,5 @@
-//! The rule for stacks that share a row in a ranking: those that are equal from the first informative frame outwards.
+//! The rule that decides which stacks share a row in a ranking: those that are equal from the first informative frame
+//! outwards.
 
 use super::StackLine;
 use crate::analysis::trim::{informative_frames, is_allocator_entry, is_internal, is_plumbing};
@@ -6,26 +7,27 @@ use memtrack_model::Frame;
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
-/// A trimmer of stacks, with a cache of the roles of addresses.
+/// Trims stacks, caching the roles of addresses.
 #[derive(Default)]
 pub(super) struct Trimmer {
     known: HashMap<u64, Role, foldhash::fast::RandomState>,
 }
 
-/// The part of the functions at an address in a request for memory.
+/// The role that the functions at an address play in a request for memory.
 #[derive(Clone, Copy, PartialEq)]
 enum Role {
     /// They requested the memory.
     Requester,
     /// They only forward the request.
     Plumbing,
-    /// The program's own allocator begins here, so that all frames further in are uninformative too.
+    /// They are the entry to the program's own allocator, so all frames further in are uninformative too.
     AllocatorEntry,
 }
 
 impl Role {
     fn of(frames: &[Frame]) -> Self {
-        // Functions inlined into one another share an address: the role is that of the outermost informative one.
+        // Functions inlined into one another share an address, whose role is that of the outermost informative
+        // function.
         let outermost = frames.iter().rposition(|frame| !is_plumbing(&frame.function));
         let entry = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
         match (outermost, entry) {
@@ -39,7 +41,7 @@ impl Role {
 }
 
 impl Trimmer {
-    /// Returns the addresses from the first informative one on; all addresses when none is informative.
+    /// Returns the addresses starting at the first informative one, or all addresses if none is informative.
     pub(super) fn trim<'a>(&mut self, addresses: &'a [u64], symbols: &mut Symbolizer) -> &'a [u64] {
         let known = &mut self.known;
         let mut role =
@@ -51,8 +53,9 @@ impl Trimmer {
     }
 }
 
-/// Returns the function of a stack that requested the memory: the innermost Python function that does more than forward a
-/// call, or else the innermost function of any language that does. Frames below a Python line only carry out its request.
+/// Returns the function in a stack that requested the memory: the innermost Python function that does more than forward
+/// a call, or else the innermost function of any language that does. Frames below a Python line only perform its
+/// request.
 pub(in crate::analysis) fn requester(stack: &[StackLine]) -> Option<&StackLine> {
     let of_python = |line: &&StackLine| line.frame.file.as_deref().is_some_and(|file| file.ends_with(".py"));
     let is_informative = |line: &&StackLine| !is_internal(&line.frame);
@@ -60,7 +63,8 @@ pub(in crate::analysis) fn requester(stack: &[StackLine]) -> Option<&StackLine> 
     found.or_else(|| stack.iter().find(is_informative)).or(stack.first())
 }
 
-/// Returns the functions at trimmed `addresses`, without uninformative functions that were inlined into the first one.
+/// Returns the functions at trimmed `addresses`, without any uninformative functions that were inlined into the first
+/// one.
 pub(super) fn lines(addresses: &[u64], symbols: &mut Symbolizer) -> Vec<StackLine> {
     let mut lines: Vec<StackLine> = Vec::new();
     for &address in addresses {

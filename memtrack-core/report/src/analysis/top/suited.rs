@@ -1,5 +1,5 @@
-//! The default ranking for a snapshot: operators where they are known, else lines in the user's code. The
-//! stacks of an unannotated program are mostly its frameworks' internals, at ten lines each.
+//! The default ranking for a snapshot: operators if they are known, and lines in the user's code otherwise. The stacks
+//! of an unannotated program consist mostly of its frameworks' internals and take up ten lines each.
 
 use super::{By, TopOptions};
 use crate::analysis::attribution::{Attributor, Source};
@@ -10,9 +10,10 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
 impl By {
-    /// Returns the default ranking for a snapshot: operators if it has their scopes, or if the stacks name them
-    /// for at least half of the memory; else lines in the user's code; stacks if there are none, and in
-    /// PyTorch's files, whose stacks are the program's own.
+    /// Returns the default ranking for a snapshot. It is by operator if the snapshot has operator scopes, or if stacks
+    /// name operators for at least half of the memory. Otherwise it is by line in the user's code; if there are no such
+    /// lines, it is by operator if stacks name any, and by stack if not. For PyTorch's files without operator scopes, it
+    /// is by stack, because their stacks are the program's own.
     pub fn default_for(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &TopOptions) -> Self {
         if has_operators(snapshot) {
             return Self::Operator;
@@ -45,7 +46,7 @@ fn has_operators(snapshot: &Snapshot) -> bool {
     scopes.any(|scope| scope.kind == ScopeKind::Operator && !scope.name.is_empty())
 }
 
-/// Returns the bytes that each stack allocated; without events, the bytes of its live blocks.
+/// Returns the bytes that each stack allocated or, if there are no events, the bytes of its live blocks.
 fn bytes_by_stack(snapshot: &Snapshot) -> HashMap<StackId, u64, foldhash::fast::RandomState> {
     let mut bytes: HashMap<StackId, u64, foldhash::fast::RandomState> = HashMap::default();
     let mut add = |stack: StackId, more: u64| {

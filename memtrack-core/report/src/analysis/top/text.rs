@@ -1,4 +1,4 @@
-//! A ranking as a table of text, with a footer that states the totals and what the numbers may lack.
+//! A ranking as a text table, with a footer that states the totals and what the numbers may lack.
 
 use super::folded::folded;
 use super::frames::frame_lines;
@@ -11,12 +11,12 @@ use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, Table
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// The note on the missing end of a recording.
+/// The note about the missing end of a recording.
 pub(in crate::analysis) const NOT_ENDED: &str = "The recording was not ended: later events are missing, so \
                                                  sums, peaks and the memory live at the end may be \
                                                  higher.";
 
-/// A column of numbers.
+/// A numeric column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Column {
     Bytes,
@@ -29,8 +29,8 @@ enum Column {
     Largest,
 }
 
-/// The columns that are dropped where the width is insufficient, in this order: in rankings of all allocations, and at a
-/// moment.
+/// The columns to drop, in this order, if the width is insufficient: first for rankings of all allocations, then for
+/// rankings at a given moment.
 const DROP_ORDER: [&[Column]; 2] = [
     &[Column::Largest, Column::LiveAtPeak, Column::Count],
     &[Column::LiveAtPeak, Column::Largest, Column::MedianAge, Column::Oldest, Column::Growth, Column::Count],
@@ -74,7 +74,7 @@ impl fmt::Display for TopReport {
 }
 
 impl TopReport {
-    /// Formats the report. Where the layout has a width, names are shortened until the table fits.
+    /// Formats the report. If the layout has a width, names are shortened until the table fits.
     pub fn to_text(&self, layout: impl Into<Layout>) -> String {
         let Layout { width, frames } = layout.into();
         let mut text = wrapped(&self.title(), width);
@@ -110,7 +110,7 @@ impl TopReport {
         text + &wrapped(&footer, width)
     }
 
-    /// Returns the text in place of an empty table.
+    /// Returns the text to show instead of an empty table.
     fn empty_text(&self) -> String {
         let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
         match (self.rows_in_all, count) {
@@ -155,7 +155,7 @@ impl TopReport {
         !matches!(self.by, By::Category | By::Stream | By::Pool | By::Metadata | By::Size)
     }
 
-    /// Returns the columns of a row in addition to its name.
+    /// Returns the columns that a row has in addition to its name.
     fn columns(&self) -> Vec<Column> {
         let mut columns = vec![Column::Bytes, Column::Share];
         // In a ranking at the peak, both columns of live bytes would be the same.
@@ -221,14 +221,14 @@ impl TopReport {
             let share = if total == 0 { 0.0 } else { bytes as f64 / total as f64 };
             let error = &errors[source as usize];
             if bytes == 0 && !error.is_exact() {
-                // No block of this part was recorded, so its share is unknown too.
+                // No block in this part was recorded, so its share is unknown too.
                 return error.as_bytes(bytes);
             }
             format!("{} ({})", error.as_bytes(bytes), error.as_share(share))
         };
         let what = if self.at.is_some() { "Live then" } else { "Requested" };
         if self.at.is_none() && self.statistics.dropped == 0 && self.statistics.counted {
-            // The recorder counts every block, even if only a sample is recorded.
+            // The recorder counts every block, even if it records only a sample of them.
             let (bytes, count) = (self.statistics.allocated_bytes, self.statistics.allocations);
             let error = |number: u64| Estimate::exact(number as f64).until_the_end(self.complete);
             let (of_bytes, of_blocks) = (error(bytes), error(count));
@@ -263,7 +263,7 @@ impl TopReport {
                 "Nothing was allocated within the trace; --at peak or --at end rank what was live."
             );
         }
-        // Only operators are attributed; rows of other rankings have nothing to report.
+        // Only operators are attributed, so rows of other rankings have nothing to report.
         let named = self.attribution.annotated.saturating_add(self.attribution.named_from_stacks);
         let attributed = self.by == By::Operator || named > 0;
         if attributed
@@ -309,8 +309,8 @@ impl TopReport {
         }
     }
 
-    /// Explains `±` and `<`, and writes how many bytes a row without them may lack. Writes nothing where every
-    /// block was recorded.
+    /// Explains `±` and `<`, and states how many bytes a row without them may lack. Writes nothing if every block was
+    /// recorded.
     fn write_sampling_note(&self, text: &mut String) {
         if !self.estimated {
             return;
@@ -335,7 +335,7 @@ impl TopReport {
         }
     }
 
-    /// Formats the mean number of bytes between samples, and the reason for it.
+    /// Describes the mean number of bytes between samples, and the reason for it.
     fn sampling_interval(&self) -> String {
         let widest = self.sampling.map_or(0, |sampling| sampling.widest_interval_bytes);
         let budget = format!("more than {} %", (self.budget * 1e4).round() / 1e2);
@@ -361,11 +361,11 @@ impl TopReport {
     }
 }
 
-/// Formats a row's name, and for a stack the frames below it, in about `room` characters.
+/// Formats a row's name in about `room` characters per line, followed by the frames below it if it is a stack.
 fn name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator<Item = String> + '_ {
     let lines = match by {
         _ if row.freed_at.is_some() => {
-            // The time of the allocation and the place of the free: a line each.
+            // Show when the block was allocated and where it was freed, on a line each.
             let name = row.name.trim_end_matches(')');
             let (older, freed) = name.split_once(", ").unwrap_or((name, ""));
             let freed = shorten_middle(&printable(freed), room.saturating_sub(2).max(SHORTEST_NAME));
@@ -382,15 +382,15 @@ fn name_lines(row: &TopRow, by: By, frames: usize, room: usize) -> impl Iterator
     lines.into_iter().enumerate().map(indented)
 }
 
-/// Formats a line with the functions that it called, `train.py:53 step → adamw.py:176 step, 2 more`, in about
-/// `room` characters: where they do not fit, the called function is shortened.
+/// Formats a line with the functions that it called, as in `train.py:53 step → adamw.py:176 step, 2 more`, in about
+/// `room` characters. If they do not fit, the called function is shortened.
 fn line_name(row: &TopRow, room: usize) -> String {
     const SHORTEST_CALL: usize = 8;
     let more = match row.called_in_all {
         0 | 1 => String::new(),
         number => format!(", {} more", number - 1),
     };
-    // Empty where the line itself allocates most of its bytes.
+    // This is empty if the line itself allocates most of its bytes.
     let called = row.owned.called.as_ref().and(row.called.first()).map_or("", |called| &called.text[..]);
     let left = room.saturating_sub(row.name.chars().count() + " → ".chars().count());
     match (called, left.checked_sub(more.len())) {

@@ -1,5 +1,5 @@
-//! A program's own texts for its blocks: PyTorch's `user_metadata`. The event of an allocation carries the text that its
-//! thread had set, and an `annotate` event may name the block later, more precisely.
+//! A program's own texts for its blocks (PyTorch's `user_metadata`). An allocation event carries the text that its
+//! thread had set, and an `annotate` event may later give the block a more precise name.
 
 use crate::analysis::lifetimes::Lifetime;
 use memtrack_model::event::{Action, DeviceId, ScopeId};
@@ -11,14 +11,14 @@ use std::collections::HashMap;
 #[derive(Default)]
 pub(super) struct Texts<'a> {
     source: Option<(&'a Snapshot, &'a PyTorch)>,
-    /// Texts of later annotations, by the rows of the blocks' allocations.
+    /// Texts from later annotations, by the row of the block's allocation.
     annotated: HashMap<usize, StringId>,
-    /// Texts of blocks from before the trace, by their addresses.
+    /// Texts for blocks that are older than the trace, by address.
     annotated_older: HashMap<u64, StringId>,
 }
 
 impl<'a> Texts<'a> {
-    /// Collects the texts of the blocks of `device`; a recording that is not in PyTorch's form has none.
+    /// Collects the texts for the blocks of `device`. A recording that is not in PyTorch's format has none.
     pub(super) fn of_device(snapshot: &'a Snapshot, device: DeviceId) -> Self {
         let Some(pytorch) = snapshot.pytorch.as_deref() else { return Self::default() };
         let mut texts = Self { source: Some((snapshot, pytorch)), ..Self::default() };
@@ -51,7 +51,7 @@ impl<'a> Texts<'a> {
         };
     }
 
-    /// Returns the text of a block; none where there is none, or where it is empty.
+    /// Returns the text of a block, or `None` if it has none or the text is empty.
     pub(super) fn of_block(&self, lifetime: &Lifetime) -> Option<StringId> {
         let (snapshot, _) = self.source?;
         let annotated = match (lifetime.from, lifetime.to, lifetime.block) {
@@ -66,7 +66,7 @@ impl<'a> Texts<'a> {
         annotated.copied().or_else(|| self.of_event(lifetime.from.or(lifetime.to)?))
     }
 
-    /// Returns the text of a block, unless memtrack wrote it: scopes, and the weights of samples.
+    /// Returns the text of a block unless memtrack wrote it, as it does for scopes and the weights of samples.
     pub(super) fn program_text(&self, lifetime: &Lifetime) -> Option<StringId> {
         let (_, pytorch) = self.source?;
         let is_internal = |text: StringId| lifetime.scope != ScopeId::NONE || pytorch.samples.has(text);

@@ -1,5 +1,6 @@
-//! The columns of a heat map: steps if all ranks mark the same ones, because nothing else aligns ranks as exactly. Otherwise
-//! they are times: by the ranks' clocks if these agree, else since the first event of each file; without times, events.
+//! The columns of a heat map. They are steps if all ranks mark the same ones, because nothing else aligns ranks as
+//! exactly. Otherwise they are times, measured by the ranks' clocks if these agree and since each file's first event if
+//! not. If there are no times, they are events.
 
 use super::NONE;
 use crate::analysis::ranks::digest::{DeviceDigest, RankDigest};
@@ -7,16 +8,17 @@ use crate::analysis::ranks::memory::RanksMemory;
 use memtrack_model::units::{counted, human_count};
 use std::collections::BTreeSet;
 
-/// Fewer steps than this are less informative than time.
+/// With fewer steps than this, time is more informative.
 const LEAST_STEPS: usize = 4;
-/// Clocks agree if, by these clocks, all files together span at most this many times the duration of the longest file.
+/// Clocks agree if the time that they give for all files together is at most this many times the duration of the
+/// longest file.
 const MOST_CLOCK_SPAN: f64 = 2.0;
-/// The processes of a job do not all start within this many nanoseconds.
+/// The processes of a job never all start within this many nanoseconds of each other.
 const LEAST_START_SPREAD_NS: u64 = 1000;
 /// The maximum rounding error of a position, in columns.
 const ROUNDING: f64 = 1e-6;
 
-/// The kind of the columns of a heat map.
+/// What the columns of a heat map stand for.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum HeatColumns {
@@ -24,26 +26,26 @@ pub enum HeatColumns {
     Steps {
         /// The name of the steps.
         name: String,
-        /// For each column, the numbers of its first and its last step.
+        /// For each column, the numbers of its first and last steps.
         numbers: Vec<(u64, u64)>,
         /// The number of steps.
         steps: usize,
     },
-    /// Equal times by the ranks' clocks, from the first event of all ranks on.
+    /// Equal spans of time by the ranks' clocks, starting at the first event of any rank.
     Clock {
         /// The number of columns.
         columns: usize,
-        /// The length of a column, in seconds.
+        /// The length of a column in seconds.
         seconds: f64,
     },
-    /// Equal times since each file's own first event.
+    /// Equal spans of time since each file's own first event.
     SinceFirst {
         /// The number of columns.
         columns: usize,
-        /// The length of a column, in seconds.
+        /// The length of a column in seconds.
         seconds: f64,
     },
-    /// Equal parts of each file, from its first event to its last, by the numbers of the events: there are no times.
+    /// Equal parts of each file, from its first event to its last, by event number because there are no times.
     Parts {
         /// The number of columns.
         columns: usize,
@@ -61,7 +63,7 @@ impl HeatColumns {
         }
     }
 
-    /// Formats a column's name: `step 3`, `steps 30 to 39`, `at 1.25 s`, `at 50 %`.
+    /// Formats a column's name, as in `step 3`, `steps 30 to 39`, `at 1.25 s` or `at 50 %`.
     pub fn label(&self, column: usize) -> String {
         match self {
             Self::Steps { numbers, .. } => match numbers.get(column) {
@@ -73,7 +75,7 @@ impl HeatColumns {
         }
     }
 
-    /// Formats the start of a column: `1.25 s`, `50 %`.
+    /// Formats the start of a column, as in `1.25 s` or `50 %`.
     fn start_label(&self, column: usize) -> String {
         match self {
             Self::Steps { .. } => String::new(),
@@ -84,7 +86,7 @@ impl HeatColumns {
         }
     }
 
-    /// Describes the horizontal axis, and the cells, in a sentence each.
+    /// Describes the horizontal axis and the cells, in one sentence each.
     pub fn sentences(&self) -> [String; 2] {
         const LIVE: &str = "the most requested bytes that were live";
         let long = |columns: usize, seconds: f64| {
@@ -154,7 +156,7 @@ impl HeatColumns {
     }
 }
 
-/// Rounds a number up to the next of … 0.1, 0.2, 0.5, 1, 2, 5, 10, 20 …
+/// Rounds a number up to the next number in the series …, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, …
 fn round_up(number: f64) -> f64 {
     if number <= 0.0 || !number.is_finite() {
         return 1.0;
@@ -164,17 +166,17 @@ fn round_up(number: f64) -> f64 {
     times.unwrap_or(10.0) * power
 }
 
-/// Returns the number of decimals that distinguish times this many seconds apart.
+/// Returns the number of decimals needed to tell apart times that differ by this many seconds.
 fn decimals(seconds: f64) -> usize {
     if seconds > 0.0 { (-seconds.log10()).ceil().clamp(0.0, 9.0) as usize } else { 0 }
 }
 
-/// The columns, and what is needed to assign the memory of a rank to them.
+/// The columns, and what is needed to assign a rank's memory to them.
 pub(super) struct Cutter {
     pub(super) columns: HeatColumns,
     /// The numbers of all steps.
     numbers: Vec<u64>,
-    /// The first event of all ranks, in nanoseconds since the Unix epoch; none unless their clocks agree.
+    /// The first event of any rank, in nanoseconds since the Unix epoch; `None` unless the ranks' clocks agree.
     begin_ns: Option<u64>,
 }
 
@@ -204,7 +206,7 @@ impl Cutter {
             begin.saturating_sub(first) as f64 / 1e9 + duration_seconds(device)
         };
         let whole = begins.iter().zip(members()).map(end).fold(0.0, f64::max);
-        // Files that all begin at the same moment do not contain real clock times: those were replaced.
+        // Files that all start at the same moment do not contain real clock times, because those were replaced.
         let agree = begins.iter().any(|&begin| begin - first > LEAST_START_SPREAD_NS)
             && whole <= MOST_CLOCK_SPAN * longest;
         let seconds = if agree { whole } else { longest } / columns as f64;
@@ -215,7 +217,7 @@ impl Cutter {
         Self { columns, numbers: Vec::new(), begin_ns: agree.then_some(first) }
     }
 
-    /// Appends the memory of a rank in each column to `series`.
+    /// Appends a rank's memory in each column to `series`.
     pub(super) fn cut(&self, rank: &RankDigest, device: &DeviceDigest, series: &mut Vec<u64>) {
         let from = series.len();
         series.resize(from + self.columns.count(), NONE);
@@ -252,10 +254,10 @@ impl Cutter {
     }
 }
 
-/// Adds bins that begin at `begin` and last for `long`, both in columns, to the columns that they overlap.
+/// Adds bins that start at `begin` and last for `long` (both in columns) to the columns that they overlap.
 fn stretch(cells: &mut [u64], bins: &[u64], begin: f64, long: f64, raise: impl Fn(&mut u64, u64)) {
     let last = cells.len() - 1;
-    // If all events of all files have the same time, a column has no length.
+    // If all events in all files have the same time, columns have no length.
     let begin = if begin.is_finite() { begin } else { 0.0 };
     let bin_long = if long.is_finite() { long / bins.len().max(1) as f64 } else { 0.0 };
     for (at, &bytes) in bins.iter().enumerate() {
@@ -266,18 +268,18 @@ fn stretch(cells: &mut [u64], bins: &[u64], begin: f64, long: f64, raise: impl F
     }
 }
 
-/// Returns the duration of a device's timeline, in seconds.
+/// Returns the duration of a device's timeline in seconds.
 fn duration_seconds(device: &DeviceDigest) -> f64 {
     device.timeline.bin_seconds * device.timeline.requested_bytes.len() as f64
 }
 
-/// Returns the start of a device's first bin, in nanoseconds since the Unix epoch.
+/// Returns the start of a device's first bin in nanoseconds since the Unix epoch.
 fn begin_ns(rank: &RankDigest, device: &DeviceDigest) -> Option<u64> {
     let since = (device.timeline.begin_seconds * 1e9).round();
     rank.begin_ns.map(|begin| begin.saturating_add_signed(since as i64))
 }
 
-/// Returns the name and the numbers of the steps that all ranks mark.
+/// Returns the name and the numbers of the steps, if all ranks mark them.
 fn steps(ranks: &[RankDigest], memory: &RanksMemory) -> Option<(String, Vec<u64>)> {
     let &(first, _) = memory.members.first()?;
     let name = ranks[first].step_name.as_ref()?;

@@ -1,27 +1,27 @@
-//! An odd rank over time: the column since which it holds more, or less, than the others.
+//! The history of an outlier: since which column it has held more, or less, than the others.
 
 use super::{Cells, HeatColumns, NONE};
 use crate::analysis::ranks::memory::Outlier;
 use memtrack_model::units::human_count;
 
-/// A rank counts as odd without interruption if it is usual in at most one of this many consecutive columns.
+/// A rank counts as an outlier without interruption if it is usual in at most one of this many consecutive columns.
 const COLUMNS_PER_GAP: usize = 64;
 
-/// An odd rank over time.
+/// An outlier's memory over time.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RankHistory {
     /// The rank's index in [`Ranks::ranks`](crate::analysis::ranks::Ranks::ranks).
     pub rank: usize,
-    /// Whether the rank holds more than the others, rather than less.
+    /// Whether the rank holds more, rather than less, than the others.
     pub is_more: bool,
     /// The rank's requested bytes in each column.
     pub bytes: Vec<Option<u64>>,
-    /// The number of columns in which the rank is odd by the rule, in that direction.
+    /// The number of columns in which the rank is an outlier by the rule, in that direction.
     pub odd_columns: usize,
     /// The first of those columns.
     pub first_odd: Option<usize>,
-    /// The column from which the rank is odd up to the end; none if it is not odd at the end.
+    /// The column from which the rank is an outlier until the end; `None` if it is not an outlier at the end.
     pub since: Option<usize>,
 }
 
@@ -58,7 +58,8 @@ impl Cells<'_> {
 }
 
 impl RankHistory {
-    /// Describes since when the rank is odd, in words that follow its name; none if it is odd in no column.
+    /// Describes since when the rank has been an outlier, in words that follow its name; `None` if it is not an outlier
+    /// in any column.
     pub fn description(&self, columns: &HeatColumns) -> Option<String> {
         let side = if self.is_more { "more" } else { "less" };
         let has = |column: usize| self.bytes.get(column).is_some_and(Option::is_some);

@@ -1,7 +1,7 @@
-//! Ranks over time, side by side: a row for each rank, a column for each step or time, and in each cell the
-//! most live bytes. The size is bounded: if there are more ranks than rows or more steps than columns, they share rows
-//! or columns, and a shared cell shows the maximum, so that no peak is lost. `columns` defines the columns, `course`
-//! finds the time since when a rank is odd.
+//! Ranks over time, side by side: there is a row for each rank and a column for each step or time, and each cell shows
+//! the most live bytes. The size is bounded: if there are more ranks than rows or more steps than columns, several of
+//! them share a row or column, and a shared cell shows the maximum so that no peak is lost. `columns` defines the
+//! columns, and `course` determines since when a rank has been an outlier.
 
 mod columns;
 mod course;
@@ -18,34 +18,34 @@ use crate::analysis::estimate::Estimate;
 use columns::Cutter;
 use std::ops::Range;
 
-/// The maximum number of columns of a heat map.
+/// The maximum number of columns in a heat map.
 pub const MOST_COLUMNS: usize = 512;
-/// The maximum number of rows of a heat map.
+/// The maximum number of rows in a heat map.
 pub const MOST_ROWS: usize = 1024;
-/// The maximum number of odd ranks whose memory over time is reported.
+/// The maximum number of outliers whose memory over time is reported.
 pub const MOST_HISTORIES: usize = 64;
-/// The value of a rank that has no memory in a column.
+/// The value for a rank that has no memory in a column.
 const NONE: u64 = u64::MAX;
 
-/// One kind of memory in all ranks over time.
+/// One kind of memory over time, in all ranks.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct HeatMap {
-    /// The kind of the columns.
+    /// What the columns stand for.
     pub columns: HeatColumns,
-    /// The distribution of the ranks' bytes in each column; none where no rank has a value.
+    /// The distribution of the ranks' bytes in each column; `None` if no rank has a value there.
     pub distributions: Vec<Option<Distribution>>,
-    /// For each column, the least and the most bytes of the ranks that are not odd in their peak or end.
+    /// For each column, the fewest and the most bytes of those ranks that are not outliers in their peak or end.
     pub usual: Vec<Option<(u64, u64)>>,
     /// The rows, in the order of the ranks.
     pub rows: Vec<HeatRow>,
-    /// The number of ranks that share a row; the last row may have fewer.
+    /// The number of ranks per row; the last row may have fewer.
     pub ranks_per_row: usize,
     /// The most bytes in any cell.
     pub most: u64,
-    /// The largest distance of a cell from the median of its column.
+    /// The largest distance of any cell from its column's median.
     pub furthest_off: u64,
-    /// The ranks that are odd in their peak or end, the rank that is furthest from the median first.
+    /// The ranks that are outliers in their peak or end, starting with the rank furthest from the median.
     pub histories: Vec<RankHistory>,
 }
 
@@ -55,24 +55,24 @@ pub struct HeatMap {
 pub struct HeatRow {
     /// The ranks, as indices into [`RanksMemory::members`].
     pub members: Range<usize>,
-    /// A cell for each column; none where no rank of the row has a value.
+    /// A cell for each column; `None` if no rank in the row has a value there.
     pub cells: Vec<Option<HeatCell>>,
 }
 
-/// The memory of a row's ranks in a column.
+/// The memory of a row's ranks in one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeatCell {
     /// The most requested bytes that were live in any of the ranks.
     pub most: u64,
-    /// The requested bytes of the rank that is furthest from the median of the column.
+    /// The requested bytes of the rank that is furthest from the column's median.
     pub furthest: u64,
-    /// Whether that rank is odd by the [rule](super::rule), applied to all ranks in this column.
+    /// Whether that rank is an outlier by the [rule](super::rule), applied to all ranks in this column.
     pub is_odd: bool,
 }
 
 impl HeatMap {
-    /// Computes the heat map of `memory` in `ranks`, with at most this many columns and rows.
+    /// Computes the heat map of `memory` in `ranks`, with at most `columns` columns and `rows` rows.
     pub fn of(ranks: &Ranks, memory: &RanksMemory, columns: usize, rows: usize) -> Self {
         let (columns, rows) = (columns.max(1), rows.max(1));
         let (ranks, members) = (&ranks.ranks[..], &memory.members[..]);
@@ -83,7 +83,7 @@ impl HeatMap {
             cutter.cut(&ranks[rank], &ranks[rank].devices[at], &mut series);
         }
         let distributions = distributions(&series, width);
-        // Where blocks were sampled, only the errors of the peak and the end are known.
+        // If blocks were sampled, the errors of only the peak and the end are known.
         let is_exact = |&(rank, at): &(usize, usize)| ranks[rank].devices[at].peak.error.is_exact();
         let exact: Vec<bool> = members.iter().map(is_exact).collect();
         let cells = Cells { series: &series, width, distributions: &distributions, exact: &exact };
@@ -117,7 +117,7 @@ impl HeatMap {
 
 /// The memory of each rank in each column.
 struct Cells<'a> {
-    /// Rank by rank; [`NONE`] where a rank has no value.
+    /// The values of one rank after another; [`NONE`] where a rank has no value.
     series: &'a [u64],
     width: usize,
     distributions: &'a [Option<Distribution>],
@@ -130,7 +130,7 @@ impl Cells<'_> {
         &self.series[member * self.width..(member + 1) * self.width]
     }
 
-    /// Returns whether a rank is odd in a column, by the rule for peaks and ends.
+    /// Returns whether a rank is an outlier in a column, by the rule for peaks and ends.
     fn is_odd(&self, member: usize, column: usize) -> bool {
         let bytes = self.series_of(member)[column];
         self.exact[member]
@@ -161,7 +161,7 @@ fn distributions(series: &[u64], width: usize) -> Vec<Option<Distribution>> {
     (0..width).map(column).collect()
 }
 
-/// Returns the odd ranks over time, and for each rank whether it is odd.
+/// Returns the outliers' memory over time, and whether each rank is an outlier.
 fn histories(memory: &RanksMemory, cells: &Cells<'_>) -> (Vec<RankHistory>, Vec<bool>) {
     let mut is_odd = vec![false; memory.members.len()];
     let mut histories = Vec::new();
@@ -177,7 +177,7 @@ fn histories(memory: &RanksMemory, cells: &Cells<'_>) -> (Vec<RankHistory>, Vec<
     (histories, is_odd)
 }
 
-/// Returns for each column the least and the most bytes of the ranks that are not odd.
+/// Returns, for each column, the fewest and the most bytes of the ranks that are not outliers.
 fn usual(cells: &Cells<'_>, is_odd: &[bool]) -> Vec<Option<(u64, u64)>> {
     let mut usual: Vec<Option<(u64, u64)>> = vec![None; cells.width];
     for member in (0..is_odd.len()).filter(|&member| !is_odd[member]) {

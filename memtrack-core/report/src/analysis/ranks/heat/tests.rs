@@ -7,7 +7,8 @@ use memtrack_model::snapshot::Since;
 const MIB: u64 = 1 << 20;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A rank that had `mib` live in equal times, which together last for `seconds`, and, where it has steps, in its steps.
+/// A rank that had `mib` live in equal spans of time that last for `seconds` in total and, if it has steps, in its
+/// steps.
 struct Rank {
     number: u64,
     mib: Vec<u64>,
@@ -91,7 +92,7 @@ fn heat(ranks: &[Rank], columns: usize, rows: usize) -> HeatMap {
     HeatMap::of(&ranks, &ranks.memories[0], columns, rows)
 }
 
-/// Returns the maximum of each cell, in MiB.
+/// Returns the maximum of each cell in MiB.
 fn most(heat: &HeatMap) -> Vec<Vec<Option<u64>>> {
     heat.rows
         .iter()
@@ -99,7 +100,7 @@ fn most(heat: &HeatMap) -> Vec<Vec<Option<u64>>> {
         .collect()
 }
 
-/// Creates ranks with `steps` steps each; the last rank grows by 10 MiB per step from `since` on.
+/// Creates ranks with `steps` steps each, of which the last rank grows by 10 MiB per step from step `since` on.
 fn leaking(ranks: u64, steps: u64, since: u64) -> Vec<Rank> {
     let one = |number: u64| {
         let more = |step: u64| if number + 1 == ranks { 10 * (step + 1).saturating_sub(since) } else { 0 };
@@ -124,7 +125,7 @@ fn steps_are_columns_where_all_ranks_mark_them() {
     let mut ranks = ranks;
     ranks[1].has_steps = false;
     assert!(matches!(heat(&ranks, 512, 1024).columns, HeatColumns::SinceFirst { .. }));
-    // Too few steps for columns.
+    // There are too few steps for columns.
     assert!(matches!(heat(&leaking(4, 3, 2), 512, 1024).columns, HeatColumns::SinceFirst { .. }));
 }
 
@@ -140,7 +141,7 @@ fn an_odd_rank_is_odd_since_the_first_step_that_the_rule_marks() {
     let from_the_first = heat(&leaking(4, 6, 0), 512, 1024);
     let words = from_the_first.histories[0].description(&from_the_first.columns).unwrap();
     assert_eq!(words, "holds more than the others from the beginning on");
-    // Odd at its peak, and usual again afterwards.
+    // This rank is an outlier at its peak and usual again afterwards.
     let mut ranks = leaking(4, 6, 9);
     ranks[3].mib[4] = 300;
     let found = heat(&ranks, 512, 1024);
@@ -191,7 +192,7 @@ fn ranks_are_aligned_by_clocks_that_agree_and_otherwise_by_their_first_events() 
     let begin = || rank(0, &[1, 2, 3, 4]);
     let found = heat(&[begin(), late(2 * SECOND_NS)], 4, 10);
     assert_eq!(found.columns, HeatColumns::Clock { columns: 4, seconds: 1.5 });
-    // A bin that only partly overlaps a column counts there too.
+    // A bin that overlaps a column only partly counts there too.
     assert_eq!(most(&found), [[Some(2), Some(3), Some(4), None], [None, Some(7), Some(9), Some(9)]]);
     let found = heat(&[begin(), late(60 * SECOND_NS)], 4, 10);
     assert_eq!(found.columns, HeatColumns::SinceFirst { columns: 4, seconds: 1.0 });
