@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::fmt;
 
-/// The indentation of a group's frames.
+/// The indentation for a group's frames.
 const INDENT: &str = "     ";
 
 /// The quantity whose peak a report describes.
@@ -61,7 +61,7 @@ pub struct AtPeak {
     pub error: Estimate,
     /// Whether the number is inexact because small blocks were sampled.
     pub estimated: bool,
-    /// Reserved bytes at the peak; 0 where the snapshot has no segments.
+    /// Reserved bytes at the peak; 0 if the snapshot has no segments.
     pub reserved_bytes: u64,
     /// The memory that was live at the peak, by stack or, in a [`summary`](super::summary), by line in the user's code.
     pub live: TopReport,

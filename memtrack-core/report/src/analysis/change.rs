@@ -9,7 +9,7 @@ use memtrack_model::units::human_bytes;
 pub struct Amount {
     /// The number.
     pub value: u64,
-    /// The error of the number.
+    /// The number's error.
     pub error: Estimate,
 }
 

@@ -119,7 +119,7 @@ impl Measurement {
         }
     }
 
-    /// Formats the interval.
+    /// Formats the interval as text.
     fn range(&self) -> String {
         let (low, high) = self.interval();
         if self.error.counted || self.error.high.is_infinite() {

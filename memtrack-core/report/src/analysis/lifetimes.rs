@@ -10,9 +10,9 @@ use std::collections::HashMap;
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Lifetime {
-    /// The scope of the allocation.
+    /// The scope in which the block was allocated.
     pub scope: ScopeId,
-    /// The stack of the allocation.
+    /// The stack that allocated the block.
     pub stack: StackId,
     /// The block's size in bytes.
     pub size_bytes: u64,

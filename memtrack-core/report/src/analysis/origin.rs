@@ -6,7 +6,7 @@ use super::lifetimes::Lifetime;
 use memtrack_model::event::StackId;
 use memtrack_model::snapshot::Snapshot;
 
-/// What is known about where a block came from.
+/// A block's origin, to the extent that it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
     /// The block was allocated with this stack.

@@ -20,7 +20,7 @@ impl Amount {
     }
 }
 
-/// How a group changed.
+/// The ways in which a group can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

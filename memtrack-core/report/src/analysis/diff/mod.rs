@@ -65,7 +65,7 @@ impl DiffBy {
         }
     }
 
-    /// Describes the groups in a few words.
+    /// Returns a short description of the groups.
     pub const fn about(self) -> &'static str {
         match self {
             Self::Line => "Lines of your own code",
@@ -111,7 +111,7 @@ impl DiffAt {
         }
     }
 
-    /// Describes the compared blocks in a few words.
+    /// Returns a short description of the compared blocks.
     pub const fn about(self) -> &'static str {
         match self {
             Self::Peak => "What was live at the peak",
@@ -144,7 +144,7 @@ pub struct DiffRow {
     pub line_before: Option<u32>,
     /// Requested bytes.
     pub bytes: Change,
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: Change,
     /// How many groups of the earlier and of the later file were merged into this one because they differ only in an
     /// index, an address or a line that cannot be matched.

@@ -3,7 +3,7 @@
 
 use super::{Estimate, Sum};
 
-/// What is known about the total of all parts of a ranking.
+/// The total of all parts of a ranking, to the extent that it is known.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownTotal {
     /// The largest possible total; infinite if unknown.

@@ -107,7 +107,7 @@ impl Estimate {
     }
 }
 
-/// How to write a number that has an error.
+/// A notation for a number that has an error.
 enum Notation {
     Exact,
     /// The value and its error in percent.

@@ -1,10 +1,10 @@
-//! What holds a device's memory, as JSON.
+//! The report on what holds a device's memory, as JSON.
 
 use super::{Cached, Growth, HeldAt, Holder, Refused, Unseen, WhoHolds};
 use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer};
 use serde::Serialize;
 
-/// What holds a device's memory.
+/// A report on what holds a device's memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -29,7 +29,7 @@ pub struct WhoHoldsAnswer {
     pub cached: Option<Cached>,
     /// Memory that is in use but not tracked by memtrack.
     pub unseen: Option<Unseen>,
-    /// The growth of the held memory.
+    /// How much the held memory grew.
     pub grown: Option<GrownAnswer>,
     /// What to do first, as a sentence.
     pub advice: String,

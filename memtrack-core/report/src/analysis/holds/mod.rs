@@ -223,7 +223,7 @@ pub struct Growth {
     pub(crate) most_error: Estimate,
 }
 
-/// What holds a device's memory.
+/// A report on what holds a device's memory.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct WhoHolds {
@@ -245,7 +245,7 @@ pub struct WhoHolds {
     pub cached: Option<Cached>,
     /// Memory that is in use but not tracked by memtrack, if known.
     pub unseen: Option<Unseen>,
-    /// The growth of the held memory, if known.
+    /// How much the held memory grew, if known.
     pub grown: Option<Growth>,
     /// The advice on what to do first.
     pub advice: String,

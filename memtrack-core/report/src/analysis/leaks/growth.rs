@@ -1,5 +1,5 @@
-//! The rule that tells a leak from memory that is merely alive, based on the periods of a recording (docs/TESTING.md
-//! explains it).
+//! The rule that distinguishes leaks from memory that is merely alive, based on the periods of a recording
+//! (docs/TESTING.md explains it).
 //!
 //! For each group and each period, two parts are known: the part that *stayed* (it was allocated before the end of the
 //! period and lived through all of the next period) and the part that *left* (it had stayed before, and was then

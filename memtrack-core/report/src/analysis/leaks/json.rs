@@ -152,7 +152,7 @@ pub struct LeakAnswer {
     pub called: Vec<CalledAnswer>,
 }
 
-/// The ages of a group's blocks.
+/// The ages of the blocks in a group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -163,7 +163,7 @@ pub struct AgeAnswer {
     pub usual_seconds: f64,
     /// The number of blocks that were never freed and are more than ten times as old as `usual_seconds`.
     pub far_older_count: u64,
-    /// The bytes of those blocks.
+    /// The total bytes of those blocks.
     pub far_older_bytes: u64,
 }
 

@@ -38,7 +38,7 @@ use memtrack_symbols::Symbolizer;
 
 /// The number of periods into which a recording is divided.
 pub const PERIODS: usize = 10;
-/// With fewer periods than this, growth cannot be told from chance.
+/// With fewer periods than this, growth cannot be distinguished from chance.
 pub const LEAST_PERIODS: usize = 5;
 
 /// A recording shorter than this, in seconds, covers only the program's startup, whose allocations look like growth.
@@ -201,7 +201,7 @@ pub struct FreedLate {
 pub struct Amount {
     /// Requested bytes.
     pub bytes: u64,
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: u64,
     /// The error of the bytes.
     pub bytes_error: Estimate,

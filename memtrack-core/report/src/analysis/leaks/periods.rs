@@ -17,7 +17,7 @@ const PROFILER_STEP: &str = "ProfilerStep";
 /// The name that any program can use for its steps.
 const STEP: &str = "step";
 
-/// How a recording is divided into periods.
+/// The ways in which a recording can be divided into periods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CutBy {

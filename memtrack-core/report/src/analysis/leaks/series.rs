@@ -18,7 +18,7 @@ use memtrack_symbols::Symbolizer;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hash, Hasher};
 
-/// With fewer snapshots than this, growth cannot be told from new memory.
+/// With fewer snapshots than this, growth cannot be distinguished from new memory.
 const LEAST_SNAPSHOTS: usize = 3;
 
 /// The reason why some files do not form a series.

@@ -46,7 +46,7 @@ impl ForwardLines {
     }
 }
 
-/// What the stacks visited so far reveal.
+/// The findings from the stacks visited so far.
 #[derive(Debug, Default)]
 struct Search {
     /// The line that calls each operator; `None` if several lines call it, or if a stack with the operator contains no

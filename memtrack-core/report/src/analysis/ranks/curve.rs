@@ -11,7 +11,7 @@ use memtrack_model::snapshot::Snapshot;
 /// The value for events that do not end any block.
 const NONE: u32 = u32::MAX;
 
-/// The memory of a device over time.
+/// A device's memory over time.
 #[derive(Debug, PartialEq)]
 pub(super) struct Curve {
     /// Requested bytes that were live.
@@ -54,7 +54,7 @@ pub(super) struct Cuts<'a> {
     pub(super) end: u64,
     /// The steps, which do not overlap.
     pub(super) steps: &'a [Step],
-    /// The number of equal time bins.
+    /// The number of time bins, which are equally long.
     pub(super) bins: usize,
 }
 
@@ -63,7 +63,7 @@ impl Cuts<'_> {
         if self.end > self.begin { self.bins.max(1) } else { 1 }
     }
 
-    /// Returns the last tick of a bin.
+    /// Returns the last tick that belongs to a bin.
     fn end_of(&self, bin: usize) -> u64 {
         let span = u128::from(self.end.saturating_sub(self.begin));
         self.begin + (span * (bin as u128 + 1) / self.bins() as u128) as u64

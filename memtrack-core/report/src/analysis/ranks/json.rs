@@ -67,7 +67,7 @@ pub struct RankAnswer {
     pub devices: Vec<RankMemoryAnswer>,
 }
 
-/// The memory of a rank on a device.
+/// A rank's memory on one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -134,7 +134,7 @@ pub struct RanksMemoryAnswer {
     pub skew: Option<SkewAnswer>,
 }
 
-/// The usual value of a measure.
+/// The usual value of one measure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]

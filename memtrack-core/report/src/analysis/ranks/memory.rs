@@ -115,7 +115,7 @@ impl Outlier {
 }
 
 impl RanksMemory {
-    /// Returns the distribution of a measure.
+    /// Returns the distribution of the given measure.
     pub fn distribution(&self, measure: Measure) -> Option<&Distribution> {
         self.distributions.iter().find(|(of, _)| *of == measure).map(|(_, distribution)| distribution)
     }

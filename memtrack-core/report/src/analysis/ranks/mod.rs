@@ -36,7 +36,7 @@ pub use why::Difference;
 
 use super::top::By;
 
-/// The ranks of a job, compared.
+/// A comparison of the ranks of one job.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Ranks {

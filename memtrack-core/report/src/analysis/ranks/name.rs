@@ -12,7 +12,7 @@ use std::path::{Component, Path};
 /// The number of events that are searched for the program's texts, starting with the first.
 const SEARCHED_EVENTS: usize = 256;
 
-/// The rank and the job of a file.
+/// The rank and the job that a file belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RankName {

@@ -5,7 +5,7 @@ use super::digest::{RankDigest, StepDigest};
 use super::rule::median;
 use std::collections::BTreeMap;
 
-/// The steps that several ranks have.
+/// A comparison of the steps that several ranks have in common.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Skew {

@@ -17,7 +17,7 @@ pub struct DriverMoment {
     pub reading: DriverReading,
 }
 
-/// Returns the readings of a device, newest first.
+/// Returns a device's readings, newest first.
 pub(super) fn moments(snapshot: &Snapshot, device: DeviceId) -> Vec<DriverMoment> {
     let of_device = snapshot.driver.iter().filter(|reading| reading.device == device);
     let moment = |reading: &DriverReading| DriverMoment {

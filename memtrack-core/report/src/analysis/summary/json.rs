@@ -134,7 +134,7 @@ pub struct SummaryPeakAnswer {
     pub categories: Option<Vec<RowAnswer>>,
 }
 
-/// The memory of a private pool.
+/// A private pool's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]

@@ -32,7 +32,7 @@ const MAX_POOLS: usize = 5;
 /// The maximum number of characters in the name of the function that allocated memory.
 const MAX_ORIGIN_CHARS: usize = 60;
 
-/// What a hint is about.
+/// The subject of a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HintSubject {
@@ -319,7 +319,7 @@ impl DeviceSummary {
         }
     }
 
-    /// Writes the recorded blocks that are live.
+    /// Writes the line about the live blocks that were recorded.
     fn write_held(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         let held = &self.held;
         let (bytes, blocks) = (self.live.bytes_error, self.live.blocks_error);
@@ -327,7 +327,7 @@ impl DeviceSummary {
         line("Allocated", format!("{} in {blocks}", bytes.as_bytes(held.allocated)))
     }
 
-    /// Writes the private pools.
+    /// Writes the lines about private pools.
     fn write_private_pools(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         let pools = &self.private_pools;
         let sum = |bytes: fn(&HeldMemory) -> u64, of: &[((u64, u64), HeldMemory)]| {
@@ -378,7 +378,7 @@ impl DeviceSummary {
         if self.complete { "" } else { "at least " }
     }
 
-    /// Writes the segments of a device.
+    /// Writes the lines about a device's segments.
     fn write_segments(&self, line: &mut WriteLine<'_>) -> fmt::Result {
         let (held, at_least) = (&self.held, self.at_least());
         let (bytes, count) = (human_bytes, human_count);

@@ -1,5 +1,5 @@
-//! The age and growth of the memory that is live at a given moment. They tell a leak apart from memory that is meant to
-//! stay and from temporary memory. Ages and growth are either exact, or bounds, or missing.
+//! The age and growth of the memory that is live at a given moment. They distinguish a leak from memory that is meant
+//! to stay and from temporary memory. Ages and growth are either exact, or bounds, or missing.
 //!
 //! **Why compare with the halfway point instead of counting the memory allocated since then?** Most of that memory
 //! would be allocated and freed in every step. If the oldest parts of a recording are gone, growth is not reported,

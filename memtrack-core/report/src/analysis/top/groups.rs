@@ -78,7 +78,7 @@ impl<'a> Groups<'a> {
 /// The name of the row for blocks without a category.
 pub(in crate::analysis) const NO_CATEGORY: &str = "(no category)";
 
-/// The maximum number of characters that a row's name shows of a program's text.
+/// The maximum number of characters of a program's text to show in a row's name.
 pub(super) const MOST_TEXT_CHARS: usize = 1000;
 
 /// Returns the name of a frame's row, which is `function file:line` or just the file.

@@ -105,9 +105,9 @@ pub struct RowAnswer {
     pub mine: Option<FrameAnswer>,
     /// The function that this line called.
     pub calls: Option<FrameAnswer>,
-    /// The line that freed the blocks, in case they were allocated before the trace started, at an unknown line.
+    /// If the blocks were allocated before the trace started, at an unknown line, the line that freed them.
     pub freed_at: Option<FrameAnswer>,
-    /// The age of the blocks and the growth of the row.
+    /// The age of the row's blocks, and the row's growth.
     #[serde(flatten)]
     pub trend: TrendAnswer,
     /// The functions that the line called, with their bytes, up to ten; null in rankings that are not by line.
@@ -127,7 +127,7 @@ pub struct RowAnswer {
 pub struct PartAnswer {
     /// The function.
     pub name: Option<String>,
-    /// The bytes of those blocks.
+    /// The total bytes of those blocks.
     pub requested_bytes: Option<u64>,
     /// The number of those blocks.
     pub count: Option<u64>,
@@ -140,7 +140,7 @@ pub struct PartAnswer {
 pub struct TextAnswer {
     /// The text.
     pub text: String,
-    /// The bytes of those blocks.
+    /// The total bytes of those blocks.
     pub requested_bytes: u64,
     /// The number of those blocks.
     pub count: u64,

@@ -67,7 +67,7 @@ pub enum By {
     Pool,
     /// The program's own texts (PyTorch's `user_metadata`).
     Metadata,
-    /// Blocks of equal size.
+    /// Blocks of the same size.
     Size,
 }
 
@@ -89,7 +89,7 @@ impl By {
         Self::Size,
     ];
 
-    /// Describes the rows in a few words.
+    /// Returns a short description of the rows.
     pub const fn about(self) -> &'static str {
         match self {
             Self::Operator => "Operators, all calls in one row",
@@ -248,7 +248,7 @@ pub struct TopRow {
     pub called: Vec<RowText>,
     /// The total number of functions that the line called.
     pub called_in_all: usize,
-    /// The line that freed the blocks, in case they were allocated before the trace started, at an unknown line.
+    /// If the blocks were allocated before the trace started, at an unknown line, the line that freed them.
     pub freed_at: Option<Frame>,
     /// The age of the row's blocks. Only with [`TopOptions::at`], and only if time passed before that moment.
     pub age: Option<RowAge>,

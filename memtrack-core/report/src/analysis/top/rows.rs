@@ -164,7 +164,7 @@ pub(in crate::analysis) struct Sorter<'a> {
     known: HashMap<(ScopeId, StackId), RowPlace, foldhash::fast::RandomState>,
 }
 
-/// The row of an allocation.
+/// The row that an allocation belongs to.
 #[derive(Clone, Copy)]
 pub(in crate::analysis) struct RowPlace {
     pub(in crate::analysis) row: usize,

@@ -12,8 +12,8 @@ use std::collections::HashMap;
 impl By {
     /// Returns the default ranking for a snapshot. It is by operator if the snapshot has operator scopes, or if stacks
     /// name operators for at least half of the memory. Otherwise it is by line in the user's code; if there are no such
-    /// lines, it is by operator if stacks name any, and by stack if not. For PyTorch's files without operator scopes, it
-    /// is by stack, because their stacks are the program's own.
+    /// lines, it is by operator if stacks name any, and by stack if not. For PyTorch's files without operator scopes,
+    /// it is by stack, because their stacks are the program's own.
     pub fn default_for(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &TopOptions) -> Self {
         if has_operators(snapshot) {
             return Self::Operator;

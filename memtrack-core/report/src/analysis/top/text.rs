@@ -11,7 +11,7 @@ use comfy_table::{Cell, CellAlignment, ContentLineStyle, LineStyle, Table, Table
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// The note about the missing end of a recording.
+/// The note to print if the end of a recording is missing.
 pub(in crate::analysis) const NOT_ENDED: &str = "The recording was not ended: later events are missing, so \
                                                  sums, peaks and the memory live at the end may be \
                                                  higher.";

@@ -18,7 +18,7 @@ const LEAST_START_SPREAD_NS: u64 = 1000;
 /// The maximum rounding error of a position, in columns.
 const ROUNDING: f64 = 1e-6;
 
-/// What the columns of a heat map stand for.
+/// What a heat map's columns stand for.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum HeatColumns {
@@ -268,7 +268,7 @@ fn stretch(cells: &mut [u64], bins: &[u64], begin: f64, long: f64, raise: impl F
     }
 }
 
-/// Returns the duration of a device's timeline in seconds.
+/// Returns how many seconds a device's timeline spans.
 fn duration_seconds(device: &DeviceDigest) -> f64 {
     device.timeline.bin_seconds * device.timeline.requested_bytes.len() as f64
 }

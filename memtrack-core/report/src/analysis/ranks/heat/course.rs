@@ -1,4 +1,4 @@
-//! The history of an outlier: since which column it has held more, or less, than the others.
+//! The history of an outlier: the column from which it held more, or less, than the others.
 
 use super::{Cells, HeatColumns, NONE};
 use crate::analysis::ranks::memory::Outlier;
@@ -58,7 +58,7 @@ impl Cells<'_> {
 }
 
 impl RankHistory {
-    /// Describes since when the rank has been an outlier, in words that follow its name; `None` if it is not an outlier
+    /// Describes when the rank became an outlier, in words that follow its name; `None` if it is not an outlier
     /// in any column.
     pub fn description(&self, columns: &HeatColumns) -> Option<String> {
         let side = if self.is_more { "more" } else { "less" };

@@ -1,7 +1,7 @@
 //! Ranks over time, side by side: there is a row for each rank and a column for each step or time, and each cell shows
 //! the most live bytes. The size is bounded: if there are more ranks than rows or more steps than columns, several of
 //! them share a row or column, and a shared cell shows the maximum so that no peak is lost. `columns` defines the
-//! columns, and `course` determines since when a rank has been an outlier.
+//! columns, and `course` determines when a rank became an outlier.
 
 mod columns;
 mod course;
@@ -83,7 +83,7 @@ impl HeatMap {
             cutter.cut(&ranks[rank], &ranks[rank].devices[at], &mut series);
         }
         let distributions = distributions(&series, width);
-        // If blocks were sampled, the errors of only the peak and the end are known.
+        // If blocks were sampled, only the errors of the peak and the end are known.
         let is_exact = |&(rank, at): &(usize, usize)| ranks[rank].devices[at].peak.error.is_exact();
         let exact: Vec<bool> = members.iter().map(is_exact).collect();
         let cells = Cells { series: &series, width, distributions: &distributions, exact: &exact };
