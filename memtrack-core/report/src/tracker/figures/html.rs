@@ -1,5 +1,5 @@
-//! The figures as one HTML page: four inline SVG images and the operators that made memory grow most. The page loads no
-//! other files, runs no scripts, and follows the browser's light or dark colour scheme.
+//! The figures as a single HTML page: four inline SVG images and a table of the operators that made memory grow most.
+//! The page loads no other files, runs no scripts, and follows the browser's light or dark colour scheme.
 
 use super::peak::PeakLabel;
 use super::{Figure, FigureError, palette, render_svg};
@@ -9,7 +9,7 @@ use std::fmt::Write;
 /// The maximum number of operators in the table.
 const TABLE_ROWS: usize = 20;
 
-/// Returns a page with the four figures and, if there are records, the 20 operators that made memory grow most.
+/// Returns a page with the four figures and, if there are any records, the 20 operators that made memory grow most.
 ///
 /// # Errors
 /// Fails when [`render_svg`] does.
@@ -50,7 +50,7 @@ pub fn render_html(stats: &TrackerStats) -> Result<String, FigureError> {
     Ok(page)
 }
 
-/// Writes the table of operators that made memory grow most. Without records, the page has no table.
+/// Writes the table of operators that made memory grow most, or nothing if the run has no summary.
 fn table(page: &mut String, stats: &TrackerStats) {
     let Ok(summary) = stats.summary(TABLE_ROWS) else { return };
     line(page, format_args!("<h2>Operators that made memory grow most</h2>"));
@@ -73,7 +73,7 @@ fn table(page: &mut String, stats: &TrackerStats) {
     page.push_str("</tbody>\n</table></div>\n");
 }
 
-/// Appends a line; writing to a `String` cannot fail.
+/// Appends a line. Writing to a `String` cannot fail.
 fn line(page: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(page, "{text}");
 }
