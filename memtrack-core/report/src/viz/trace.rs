@@ -1,4 +1,4 @@
-//! `trace`: every event as a line of pseudocode, byte for byte the same as PyTorch's, including its wrong total.
+//! `trace`: every event as a line of pseudocode, byte for byte the same as in PyTorch, including its wrong total.
 
 use super::blocks::Blocks;
 use super::oddities::Oddities;
@@ -10,7 +10,7 @@ use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::io::{self, Write};
 
-/// Writes the events of all devices. As in PyTorch, no line break follows the total of a device.
+/// Writes the events of all devices. As in PyTorch, no line break follows a device's total.
 ///
 /// # Errors
 /// Fails when `out` cannot be written.
@@ -133,7 +133,7 @@ fn line<W: Write>(
     sink.str("\n");
 }
 
-/// Writes the name of the block or segment that the event is about, or the address if it has no name.
+/// Writes the name of the block or segment that the event concerns, or the address if it has no name.
 fn name<W: Write>(sink: &mut Sink<'_, W>, step: &Step) {
     match step.name {
         Some(name) => name.push(&mut sink.text),
