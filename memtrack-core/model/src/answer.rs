@@ -26,7 +26,7 @@ pub enum DeviceKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeviceAnswer {
-    /// The device's number; null for the host's memory, which has none, and if the file contains none.
+    /// The device's number; null for the host's memory, which has no number, and if the file contains none.
     pub number: Option<u16>,
     /// The kind of the device's memory.
     pub kind: DeviceKind,
@@ -103,7 +103,8 @@ fn is_known(name: &str) -> bool {
     !name.is_empty() && name != "??"
 }
 
-/// The error of an estimate. Its key is the number's key with `_error` appended. It is null if the number is exact.
+/// The error of an estimate. Its key is the number's key with `_error` appended, and its value is null if the number is
+/// exact.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorAnswer {

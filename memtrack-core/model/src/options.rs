@@ -180,8 +180,8 @@ impl Options {
         self
     }
 
-    /// Sets the number of events that are kept per device, which are the newest ones. As in PyTorch, it is at least 1.
-    /// An event takes 48 bytes.
+    /// Sets how many of the newest events are kept per device. As in PyTorch, the number is at least 1. An event takes
+    /// 48 bytes.
     pub fn max_entries(mut self, max_entries: u64) -> Self {
         self.max_entries = max_entries.max(1);
         self
@@ -246,10 +246,10 @@ impl Options {
         self
     }
 
-    /// Sets the number of operators that a tracker keeps individually, which are the newest ones. It is at least 1, and
-    /// the tracker may keep up to 8,192 more. Each operator takes 48 bytes, so the default of 262,144 takes 12 MiB at
-    /// most. For older operators, the tracker keeps their number, their peaks and the 1,000 with the most growth. Each
-    /// tracker has its own option for this.
+    /// Sets how many of the newest operators a tracker keeps individually. The number is at least 1, and the tracker
+    /// may keep up to 8,192 more. Each operator takes 48 bytes, so the default of 262,144 takes 12 MiB at most. For
+    /// older operators, the tracker keeps their number, their peaks and the 1,000 with the most growth. Each tracker
+    /// has its own option for this.
     pub fn tracker_entries(mut self, tracker_entries: u64) -> Self {
         self.tracker_entries = tracker_entries.max(1);
         self
@@ -307,9 +307,8 @@ impl Options {
     /// Appends the recording to `path` while the program runs, so that even a program that is killed loses less than
     /// the last half second. A memtrack thread writes the file. If the machine or the disk is so overloaded that this
     /// thread falls behind, a killed program can lose more, but at most 64 full chunks of 4,096 events (with
-    /// `max_bytes`, one for each MiB if these are fewer), one more of each thread, and the chunks that its threads are
-    /// filling, one for each device. `max_entries` limits the memory, and [`max_bytes`](Self::max_bytes) limits the
-    /// file.
+    /// `max_bytes`, one for each MiB if that is fewer), one more per thread, and the chunks that its threads are
+    /// filling, one per device. `max_entries` limits the memory, and [`max_bytes`](Self::max_bytes) limits the file.
     ///
     /// A finished recording at `path` is replaced. An unfinished one, from a run that was killed or is still running,
     /// is never touched. Instead, the stream goes to `NAME.2.SUFFIX` beside it, or to the next free number up to 17,
@@ -317,8 +316,8 @@ impl Options {
     /// the stream ends, this is reported on stderr, and the program goes on.
     ///
     /// A forked child streams to `path.PID`, from its first full chunk on. If it is killed, it loses up to two full
-    /// chunks, one more of each thread, and the chunks that its threads are filling. Only the first 100 children do so,
-    /// and the number of further children is reported on stderr at the end.
+    /// chunks, one more per thread, and the chunks that its threads are filling. Only the first 100 children do so, and
+    /// the number of further children is reported on stderr at the end.
     pub fn stream_to(mut self, path: impl Into<PathBuf>) -> Self {
         self.output = Some(path.into());
         self.stream = true;

@@ -38,7 +38,7 @@ pub struct Header {
     pub unix_time: bool,
     /// The program that wrote the trace, and its version.
     pub producer: (String, String),
-    /// The process.
+    /// The process id.
     pub pid: Option<u64>,
     /// The machine.
     pub host: Option<String>,

@@ -1,7 +1,7 @@
 //! Text in Python's form: UTF-8 that may contain lone surrogates, each encoded as the three bytes that `surrogatepass`
 //! writes.
 
-/// Returns whether `bytes` are UTF-8, where lone surrogates (three bytes each) are also allowed.
+/// Returns whether `bytes` is UTF-8 that may contain lone surrogates (three bytes each).
 pub fn is_utf8_with_surrogates(mut bytes: &[u8]) -> bool {
     loop {
         match std::str::from_utf8(bytes) {
@@ -14,7 +14,7 @@ pub fn is_utf8_with_surrogates(mut bytes: &[u8]) -> bool {
     }
 }
 
-/// Returns `bytes` as text for display, with each lone surrogate replaced with a single U+FFFD.
+/// Returns `bytes` as text for display, in which a single U+FFFD stands for each lone surrogate.
 pub fn lossy(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     let mut rest = bytes;

@@ -3,9 +3,9 @@
 //!
 //! This package has the following modules:
 //!
-//! - [`analysis`]: `peak`, `at_peak`, `top`, `phases`, `summary`, `held`, `check`; `leaks`, `holds` (which finds out
-//!   who holds the memory), `diff`, `ranks`; `lifetimes` and `attribution`, which most of the others use; `estimate`,
-//!   for the errors of sums over samples; and `ownership`, which decides whose code a frame is.
+//! - [`analysis`]: the reports `peak`, `at_peak`, `top`, `phases`, `summary`, `held`, `check`, `leaks`, `holds` (who
+//!   holds the memory), `diff` and `ranks`; `lifetimes` and `attribution`, which most of them use; `estimate`, for the
+//!   errors of sums over samples; and `ownership`, which decides whose code a frame is.
 //! - `viz`: PyTorch's texts.
 //! - `tracker`: operator series, with their files and figures.
 //! - `figures`: axes and a canvas.

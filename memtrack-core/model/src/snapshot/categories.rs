@@ -17,7 +17,7 @@ impl EventCategories {
     }
 }
 
-/// The purpose of blocks, inferred as far as possible because the file does not contain it.
+/// The purpose of blocks, inferred as far as possible for a file that does not contain it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InferredCategories {
     /// The names of the categories, in lower case, such as `parameter`.

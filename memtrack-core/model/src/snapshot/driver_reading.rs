@@ -35,11 +35,11 @@ pub struct DriverReading {
     pub free_bytes: u64,
     /// The device's total bytes.
     pub total_bytes: u64,
-    /// The device bytes that memtrack had recorded as held by the program.
+    /// The bytes of device memory that memtrack had recorded as held by the program.
     pub tracked_bytes: u64,
     /// The number of pools queried: the device's default pool and those that the program created.
     pub pools: u32,
-    /// The device bytes that these pools reserve (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`).
+    /// The bytes of device memory that these pools reserve (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`).
     pub pool_reserved_bytes: u64,
     /// The sum of the peak reserved bytes of all these pools.
     pub pool_reserved_peak_bytes: u64,
@@ -75,11 +75,11 @@ impl Default for DriverReading {
 }
 
 impl DriverReading {
-    /// The maximum number of readings that are read from a snapshot, which is enough for three for each device that can
-    /// be distinguished and a few more.
+    /// The maximum number of readings that are read from a snapshot. It allows three for each device that can be
+    /// distinguished, and a few more.
     pub const MAX_COUNT: usize = 1024;
 
-    /// Returns the device bytes in use by any process.
+    /// Returns the bytes of device memory in use by any process.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.total_bytes.saturating_sub(self.free_bytes)

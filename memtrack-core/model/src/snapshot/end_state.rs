@@ -25,7 +25,7 @@ pub struct LiveBlock {
     pub pending_free: bool,
 }
 
-/// A segment that its allocator had not returned to the driver.
+/// A segment that its allocator had not yet returned to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// The device that the segment is on.
@@ -106,8 +106,8 @@ pub struct Folded {
     pub driver_bytes: u64,
 }
 
-/// The counts for one device. They are exact if the recorder made them ([`Self::counted`]), and then include events
-/// that the ring or sampling omitted.
+/// The counts for one device. They are exact if the recorder made them ([`Self::counted`]), in which case they include
+/// events that the ring or sampling omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceStatistics {

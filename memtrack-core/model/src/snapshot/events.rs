@@ -48,13 +48,13 @@ impl ColumnValue for Action {
     }
 }
 
-/// A receiver of event columns, one after another.
+/// A receiver of event columns, which come one after another.
 pub trait ColumnSink {
     /// Receives the next column.
     fn column(&mut self, values: impl Iterator<Item = u64>);
 }
 
-/// A source of event columns, one after another.
+/// A source of event columns, which are read one after another.
 pub trait ColumnSource {
     /// The error returned if a column cannot be read.
     type Error;

@@ -122,7 +122,7 @@ impl NamedStacks {
         self.len() <= 1
     }
 
-    /// Returns the frames of a stack, innermost first, or none if the id is from another table.
+    /// Returns the frames of a stack, innermost first. The result is empty if the id is from another table.
     pub fn get(&self, stack: StackId) -> &[FrameId] {
         let Some(&end) = self.ends.get(stack.index()) else { return &[] };
         let start = if stack.is_none() { 0 } else { self.ends[stack.index() - 1] };

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// [`Snapshot::modules`](super::Snapshot::modules).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownNames {
-    /// The functions by the addresses in [`Snapshot::stacks`](super::Snapshot::stacks), with the innermost inlined
+    /// The functions at the addresses in [`Snapshot::stacks`](super::Snapshot::stacks), with the innermost inlined
     /// function first.
     pub frames: BTreeMap<u64, Vec<Frame>>,
 }
@@ -26,7 +26,7 @@ impl KnownNames {
 #[cfg(feature = "serde")]
 pub type FunctionRow = (u32, u32, u32);
 
-/// A piece of [`KnownNames`] as stored in files, with each text stored once and with rows of numbers.
+/// A piece of [`KnownNames`] as stored in files: each text once, and rows of numbers that refer to the texts.
 #[cfg(feature = "serde")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]

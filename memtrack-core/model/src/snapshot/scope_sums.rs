@@ -10,9 +10,9 @@ pub struct ScopeSums {
     /// The time of the sums, in ticks of the recorder's clock. It is the end of the recording, or up to a few seconds
     /// earlier if the program was killed.
     pub ticks: u64,
-    /// The number of times that the program entered a scope that did not fit into the recorder's tables. The allocations
-    /// of such scopes are in the sums of a scope called "(other)" or, if scopes were nested too deeply, of the innermost
-    /// scope that fit.
+    /// The number of times that the program entered a scope that did not fit into the recorder's tables. The
+    /// allocations of such scopes are in the sums of a scope called "(other)" or, if scopes were nested too deeply, of
+    /// the innermost scope that fit.
     pub folded: u64,
     /// A row for each device and scope that allocated anything, sorted by device and scope. A device's rows, including
     /// the row for allocations outside all scopes, add up to all allocations on that device.

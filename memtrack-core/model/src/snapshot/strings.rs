@@ -48,14 +48,14 @@ impl StringTable {
         self.len() <= 1
     }
 
-    /// Returns the bytes of a string, or none if the id is from another table.
+    /// Returns the bytes of a string. The result is empty if the id is from another table.
     pub fn bytes(&self, id: StringId) -> &[u8] {
         let Some(&end) = self.ends.get(id.index()) else { return &[] };
         let start = if id.0 == 0 { 0 } else { self.ends[id.index() - 1] };
         &self.bytes[start as usize..end as usize]
     }
 
-    /// Returns the string, with each lone surrogate replaced with U+FFFD.
+    /// Returns the string, in which U+FFFD stands for each lone surrogate.
     pub fn get(&self, id: StringId) -> Cow<'_, str> {
         let bytes = self.bytes(id);
         match std::str::from_utf8(bytes) {

@@ -187,8 +187,8 @@ pub struct Module {
     pub end: u64,
     /// The GNU build id in hex; empty if the binary has none.
     pub build_id: String,
-    /// The length and CRC-32 of the binary's code, as `len:crc` in hex; empty if the code was not read. They
-    /// distinguish a binary without a build id from a rebuilt one.
+    /// The length and CRC-32 of the binary's code, as `len:crc` in hex. They distinguish a binary without a build id
+    /// from a rebuilt one. The string is empty if the code was not read.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "String::is_empty"))]
     pub code_id: String,
 }
@@ -209,7 +209,7 @@ impl Default for StackTable {
 }
 
 impl StackTable {
-    /// Returns the return addresses of `stack`, innermost first, or none if the id is unknown.
+    /// Returns the return addresses of `stack`, innermost first. The result is empty if the id is unknown.
     pub fn get(&self, stack: StackId) -> &[u64] {
         match (self.offsets.get(stack.index()), self.offsets.get(stack.index() + 1)) {
             (Some(&from), Some(&to)) => self.addresses.get(from as usize..to as usize).unwrap_or(&[]),

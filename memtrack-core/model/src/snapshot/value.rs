@@ -90,7 +90,7 @@ impl Value {
     }
 }
 
-/// Compares floats by their bits, so that a snapshot with a NaN equals itself. Containers that both values share are
+/// Compares floats by their bits, so that a snapshot with a NaN equals itself. Containers shared by both values are
 /// equal without being compared.
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {

@@ -1,6 +1,6 @@
 //! Scrubs the names of Rust, C++ and C functions, one identifier at a time. Arguments in brackets may be private even
-//! if the function is not (`Vec<my::Secret>::push`), and reports need the form of a name (whether it is a trait method,
-//! or an allocator entry point).
+//! if the function is not (`Vec<my::Secret>::push`). Reports need the form of a name, which shows whether it is a trait
+//! method or an allocator entry point.
 
 use super::pseudonyms::Pseudonyms;
 use super::public;

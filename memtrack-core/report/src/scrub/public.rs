@@ -1,6 +1,7 @@
 //! The names that are kept. These lists contain exact names from well-known public libraries. The table in
 //! [`ownership`] is for reports, where `tokio*` and everything in `site-packages` belong to a framework. Here, a name
-//! that is kept by mistake is disclosed to strangers, so only names that belong to public libraries alone are listed.
+//! that is kept by mistake is disclosed to strangers, so only names that belong exclusively to public libraries are
+//! listed.
 //!
 //! [`ownership`]: crate::analysis::ownership
 
@@ -86,7 +87,7 @@ const BINARIES: &str = "\
     c m pthread dl rt stdc++ gcc_s python3 cuda cudart cublas cublasLt cudnn nccl nvrtc torch torch_cpu torch_cuda \
     torch_python c10 c10_cuda gomp iomp5 mkl_core mkl_rt openblas";
 
-/// Classes in `torch.nn` and `torch.optim`, because profilers name modules after their classes.
+/// Classes in `torch.nn` and `torch.optim`. Profilers name modules after their classes.
 const CLASSES: &str = "\
     Linear Bilinear LazyLinear Identity Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d MaxPool1d \
     MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveMaxPool2d BatchNorm1d \

@@ -10,8 +10,8 @@ use memtrack_model::snapshot::{ScopeKind, Snapshot};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReachedPeak {
-    /// A lower bound on the peak, in bytes. It is negative if more bytes were freed, from before the recording, than
-    /// allocated.
+    /// A lower bound on the peak, in bytes. It is negative if the memory freed from before the recording exceeds the
+    /// memory allocated.
     pub least_bytes: f64,
     /// An upper bound on the peak, in bytes. It equals the lower bound if the peak is exact, and is infinite if no
     /// upper bound is known.
@@ -49,7 +49,7 @@ impl ReachedPeak {
             (true, 0) => -bytes_of(&|block| block.from.is_none() && block.to.is_some() && !block.known),
             (true, _) => 0.0,
         };
-        // If events are missing, the peak may have been higher during them.
+        // If events are missing, the peak may have been higher at one of them.
         let most = if counts.dropped > 0 { f64::INFINITY } else { peak.error.high };
         let mut operators = Vec::new();
         let (scopes, mut at) = (&snapshot.scopes.rows, snapshot.events.scope[row]);

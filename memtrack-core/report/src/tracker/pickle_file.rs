@@ -12,12 +12,12 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The key, written only by memtrack, of the number of operators that ran before those in the file.
+/// The key for the number of operators that ran before those in the file. Only memtrack writes it.
 const FOLDED: &str = "memtrack_folded_operators";
-/// The key, written only by memtrack, of the earlier positions of markers that moved.
+/// The key for the earlier positions of markers that moved. Only memtrack writes it.
 const EARLIER_MARKERS: &str = "memtrack_earlier_markers";
-/// The key, written only by memtrack, of the peak: its lower and upper bounds in MiB, its operator, and whether it was
-/// inside that operator.
+/// The key for the peak: its lower and upper bounds in MiB, its operator, and whether it was inside that operator. Only
+/// memtrack writes it.
 const PEAK: &str = "memtrack_peak";
 
 impl TrackerStats {

@@ -11,7 +11,7 @@ use std::io;
 pub enum StatsError {
     /// The file cannot be opened or written.
     Io(io::Error),
-    /// The file is not a pickle, or the pickle contains more than data.
+    /// The file is not a pickle, or it contains more than plain data.
     Pickle(PickleError),
     /// The pickle contains something other than the statistics of a memory tracker. The text describes the content and
     /// its position.

@@ -54,7 +54,7 @@ impl TrackerStats {
     /// position of the first.
     ///
     /// # Errors
-    /// Fails when there are no records (PyTorch raises a `KeyError`), or when there are fewer than `op_index`.
+    /// Fails when there are no records (PyTorch raises a `KeyError`), or when there are fewer than `op_index` records.
     pub fn summary(&self, top: usize) -> Result<Summary, StatsError> {
         let Some(first) = self.memories_allocated.first() else { return Err(StatsError::NoRecords) };
         self.rank(top, 1, first.mib)

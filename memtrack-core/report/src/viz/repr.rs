@@ -13,7 +13,7 @@ use memtrack_model::snapshot::{FrameId, Snapshot, Value};
 const MAX_VALUE_BYTES: usize = 4 << 10;
 /// The maximum length of a whole event in bytes. It is larger because an event's stack may be long.
 const MAX_EVENT_BYTES: usize = 1 << 20;
-/// The maximum length in bytes of all events in a snapshot together, to which [`BYTES_PER_EVENT`] is added for each
+/// The maximum combined length, in bytes, of all events in a snapshot. [`BYTES_PER_EVENT`] is added to it for each
 /// event.
 const BASE_EVENT_BYTES: usize = 64 << 20;
 const BYTES_PER_EVENT: usize = 64 << 10;

@@ -33,7 +33,8 @@ const HIDDEN_FILES: [&str; 10] = [
     "cpython/abstract.h",
 ];
 
-/// The length at which stacks are cut, in bytes. A file that repeats one long frame could make them arbitrarily long.
+/// The length at which stacks are cut, in bytes. A file that repeats one long frame could otherwise make them
+/// arbitrarily long.
 const MAX_BYTES: usize = 1 << 20;
 
 /// A writer for the stacks of one snapshot.

@@ -38,7 +38,7 @@ pub struct SegmentFill {
 pub struct Stats {
     /// The segments, ordered by size and then by allocated bytes.
     pub segments: Vec<SegmentFill>,
-    /// The bytes of all segments.
+    /// The total bytes of all segments.
     pub reserved: i128,
     /// The requested bytes of allocated blocks.
     pub allocated: i128,
@@ -183,7 +183,7 @@ impl Stats {
 pub struct StatsAnswer {
     /// The segments, ordered by size and then by allocated bytes.
     pub segments: Vec<SegmentFillAnswer>,
-    /// The bytes of all segments.
+    /// The total bytes of all segments.
     pub total_reserved_bytes: WideAnswer,
     /// The requested bytes of allocated blocks.
     pub total_allocated_bytes: WideAnswer,

@@ -35,7 +35,7 @@ pub fn trace(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Odd
         let mut total = (last_row - rows.start) as i128;
         for row in rows.clone() {
             let step = replay.step(row);
-            line(&mut sink, blocks, row, &step, &mut repr, &mut odd);
+            write_line(&mut sink, blocks, row, &step, &mut repr, &mut odd);
             sink.flush_if_full()?;
             if row == last_row {
                 total += match step.action {
@@ -52,7 +52,7 @@ pub fn trace(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Odd
     Ok(odd)
 }
 
-fn line<W: Write>(
+fn write_line<W: Write>(
     sink: &mut Sink<'_, W>,
     blocks: Blocks<'_>,
     row: usize,
@@ -62,7 +62,7 @@ fn line<W: Write>(
 ) {
     match step.action {
         Action::Alloc => {
-            name(sink, step);
+            write_name(sink, step);
             sink.str(" = ");
             match step.segment {
                 ContainingSegment::Named(segment) => segment.push(&mut sink.text),
@@ -80,18 +80,18 @@ fn line<W: Write>(
         }
         Action::FreeRequested => {
             sink.str("del ");
-            name(sink, step);
+            write_name(sink, step);
             sink.str(" # ");
             sink.size(step.size);
         }
         Action::FreeCompleted => {
             sink.str("# free completed for ");
-            name(sink, step);
+            write_name(sink, step);
             sink.str(" ");
             sink.size(step.size);
         }
         Action::SegmentAlloc => {
-            name(sink, step);
+            write_name(sink, step);
             sink.str(" = cudaMalloc(");
             sink.decimal(step.address);
             sink.str(", ");
@@ -100,7 +100,7 @@ fn line<W: Write>(
         }
         Action::SegmentFree => {
             sink.str("cudaFree(");
-            name(sink, step);
+            write_name(sink, step);
             sink.str(") # ");
             sink.size(step.size);
         }
@@ -118,7 +118,7 @@ fn line<W: Write>(
         }
         Action::Annotate => {
             sink.str("# annotate ");
-            name(sink, step);
+            write_name(sink, step);
             sink.str(": ");
             match blocks.snapshot.event_value(row, Key::UserMetadata) {
                 Some(text) => repr.str(&mut sink.text, &text),
@@ -134,7 +134,7 @@ fn line<W: Write>(
 }
 
 /// Writes the name of the block or segment that the event concerns, or the address if it has no name.
-fn name<W: Write>(sink: &mut Sink<'_, W>, step: &Step) {
+fn write_name<W: Write>(sink: &mut Sink<'_, W>, step: &Step) {
     match step.name {
         Some(name) => name.push(&mut sink.text),
         None => sink.decimal(step.address),

@@ -59,7 +59,7 @@ impl Part {
     }
 }
 
-/// The bytes with the same group, state, part and stack.
+/// The bytes that share a group, state, part and stack.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct UsageRow {
@@ -300,7 +300,7 @@ impl<'a> Usage<'a> {
     }
 }
 
-/// The bytes with the same stream or segment, state, part and stack.
+/// The bytes that share a stream or segment, state, part and stack.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]

@@ -49,12 +49,11 @@ pub struct PyTorch {
     pub traces: Vec<Range<usize>>,
     /// The events of pinned host memory.
     pub host_trace: Range<usize>,
-    /// The device number of a recording's host heap, which is present only in files that memtrack wrote.
+    /// The device number of a recording's host heap. Only files that memtrack wrote contain it.
     pub heap: Option<DeviceId>,
-    /// The start of the recording, in microseconds since the Unix epoch, which is present only in files that memtrack
-    /// wrote.
+    /// The start of the recording, in microseconds since the Unix epoch. Only files that memtrack wrote contain it.
     pub start_us: Option<u64>,
-    /// The blocks that represent others, which are present only in files that memtrack wrote.
+    /// The blocks that represent others. Only files that memtrack wrote contain any.
     pub samples: Samples,
     /// The content of events that only PyTorch records, by the rows of [`Snapshot::events`].
     pub events: Records,
@@ -106,8 +105,8 @@ impl PyTorch {
         }
     }
 
-    /// Returns the tenant of a block in use, if the file lists the block's tenants, as PyTorch did up to 2.0. Of these,
-    /// the first one is live.
+    /// Returns the tenant of a block in use, if the file lists the block's tenants, as PyTorch did up to 2.0. It is the
+    /// first one, because that one is live.
     pub fn tenant(&self, strings: &StringTable, block: usize) -> Option<Tenant> {
         if self.blocks.has(block, Key::Frames) {
             return None;

@@ -77,8 +77,8 @@ pub struct ExactValue {
 /// first row that has the key, and is 0 for rows without it. A column contains the nearest number of its kind (an
 /// integer as unsigned 64 bits, a string as its id). If that is not exact (for a float, a negative size, `None` or
 /// 2^80), the exact value is an [`ExactValue`], and the column contains 0 or the result of Python's `int` for it.
-/// Reports therefore read columns, while writers and others that must be exact use [`Self::value`], which searches for
-/// an [`ExactValue`] first.
+/// Reports therefore read columns, while writers and other code that must be exact use [`Self::value`], which searches
+/// for an [`ExactValue`] first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Records {
     /// The distinct shapes.
@@ -243,7 +243,7 @@ impl Records {
         self.set_column(row, at, number);
     }
 
-    /// Returns the position of a key's column among the columns, which does not change, or `None` as long as no row has
+    /// Returns the position of a key's column among the columns, which does not change. Returns `None` until a row has
     /// the key.
     #[inline]
     pub fn column_of(&self, key: Key) -> Option<usize> {

@@ -52,11 +52,11 @@ pub fn draw<DB: DrawingBackend>(
 ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
     let chart = Chart::new(stats, figure, Canvas::new(root, scale));
     chart.canvas.background(WIDTH, HEIGHT)?;
-    chart.frame()?;
-    chart.markers()?;
-    chart.series()?;
-    chart.peak()?;
-    chart.legend()?;
+    chart.draw_frame()?;
+    chart.draw_markers()?;
+    chart.draw_series()?;
+    chart.draw_peak()?;
+    chart.draw_legend()?;
     root.present()
 }
 
@@ -155,7 +155,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 
     /// Draws the title, the grid, the axes and their labels.
-    fn frame(&self) -> DrawResult<DB> {
+    fn draw_frame(&self) -> DrawResult<DB> {
         let canvas = &self.canvas;
         canvas.text(self.figure.title(), (MARGIN, 24), HPos::Left, TITLE)?;
         for (value, label) in &self.memory.ticks {
@@ -174,7 +174,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         canvas.text("operator calls", (middle, self.bottom + 39), HPos::Center, LABEL)
     }
 
-    fn series(&self) -> DrawResult<DB> {
+    fn draw_series(&self) -> DrawResult<DB> {
         let all_series = series_of(self.stats, self.figure);
         if all_series.iter().all(|series| series.samples.is_empty()) {
             let middle = ((self.left + self.right) / 2, (self.top + self.bottom) / 2);
@@ -191,7 +191,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
 
     /// Draws each marker as a dashed line over the whole height of the plot, at the operator that follows it. If there
     /// are many markers, draws ticks above the plot instead.
-    fn markers(&self) -> DrawResult<DB> {
+    fn draw_markers(&self) -> DrawResult<DB> {
         let many = self.tick_rows > 0;
         let scale = self.canvas.scale();
         for (row, mark) in self.marks.iter().enumerate() {
@@ -222,7 +222,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 
     /// Draws the peak: a dotted line at its height, a triangle at its operator, and its value.
-    fn peak(&self) -> DrawResult<DB> {
+    fn draw_peak(&self) -> DrawResult<DB> {
         let Some(peak) = &self.peak else { return Ok(()) };
         let scale = self.canvas.scale();
         let height = self.memory.position(peak.mib());
@@ -248,7 +248,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         self.canvas.text(&text, (at, middle), side, LABEL)
     }
 
-    fn legend(&self) -> DrawResult<DB> {
+    fn draw_legend(&self) -> DrawResult<DB> {
         for Entry { name, color, swatch, at: (x, y) } in &self.legend {
             match swatch {
                 Swatch::Line => self.canvas.line((*x, *y), (x + 18, *y), *color, 6)?,
