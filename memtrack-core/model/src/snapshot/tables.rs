@@ -123,7 +123,7 @@ pub struct Meta {
 }
 
 impl Default for Meta {
-    /// Returns the default for snapshots that do not come from a file, which are complete.
+    /// Returns the default for a snapshot that does not come from a file, which is always complete.
     fn default() -> Self {
         Self {
             program: String::new(),

@@ -10,8 +10,8 @@ use memtrack_model::snapshot::{ScopeKind, Snapshot};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReachedPeak {
-    /// A lower bound on the peak, in bytes. It is negative if the memory freed from before the recording exceeds the
-    /// memory allocated.
+    /// A lower bound on the peak, in bytes. It is negative if more memory from before the recording was freed than new
+    /// memory was allocated.
     pub least_bytes: f64,
     /// An upper bound on the peak, in bytes. It equals the lower bound if the peak is exact, and is infinite if no
     /// upper bound is known.

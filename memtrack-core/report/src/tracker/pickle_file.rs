@@ -36,8 +36,8 @@ impl TrackerStats {
         })
     }
 
-    /// Reads the same files as [`TrackerStats::load`], but from any reader. At most 256 MiB are read, because the
-    /// length is not known in advance.
+    /// Reads the same files as [`TrackerStats::load`], but from any reader. The values read are limited to 256 MiB of
+    /// memory, because the length is not known in advance.
     ///
     /// # Errors
     /// Fails when [`TrackerStats::load`] would.
