@@ -1,8 +1,8 @@
-//! The parts that all JSON answers consist of: one name and one form for each thing, in every command. Each answer is
-//! defined in the package that produces it; the repository's docs/JSON.md has the rules.
+//! The parts that all JSON answers consist of, with one name and one form for each thing, in every command. Each answer
+//! is defined in the package that produces it. The rules are in the repository's docs/JSON.md.
 //!
-//! Names of byte counts end in `_bytes`, and absent or unknown values are `null`. With the feature `schema`, all
-//! types describe themselves as JSON Schema.
+//! Names of byte counts end in `_bytes`, and absent or unknown values are `null`. With the `schema` feature, all types
+//! describe themselves as JSON Schema.
 
 use crate::Frame;
 use crate::units::printable;
@@ -16,7 +16,7 @@ pub enum DeviceKind {
     /// An accelerator's own memory.
     #[default]
     Device,
-    /// The heap of the process, or in an operator trace the host's memory.
+    /// The heap of the process or, in an operator trace, the host's memory.
     Host,
     /// Pinned host memory.
     Pinned,
@@ -26,17 +26,17 @@ pub enum DeviceKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeviceAnswer {
-    /// The device's number; null for the host's memory, which has none, and where the file contains none.
+    /// The device's number; null for the host's memory, which has no number, and if the file contains none.
     pub number: Option<u16>,
-    /// The kind of its memory.
+    /// The kind of the device's memory.
     pub kind: DeviceKind,
-    /// The device's name in texts: `device 0`, `host heap` or `pinned host memory`; in an operator trace, its
-    /// name there.
+    /// The device's name in texts: `device 0`, `host heap` or `pinned host memory`. In an operator trace, this is the
+    /// name given there.
     pub name: String,
 }
 
 impl DeviceAnswer {
-    /// Creates the answer for a device of a snapshot from its ordinal in reports and its name.
+    /// Creates the answer for a device in a snapshot from its ordinal in reports and its name.
     pub fn new(ordinal: u16, name: &str, is_host: bool, is_pinned: bool) -> Self {
         let kind = match (is_host, is_pinned) {
             (true, _) => DeviceKind::Host,
@@ -46,14 +46,14 @@ impl DeviceAnswer {
         Self { number: (kind == DeviceKind::Device).then_some(ordinal), kind, name: name.to_owned() }
     }
 
-    /// Creates the answer for a device of a snapshot from its name in reports.
+    /// Creates the answer for a device in a snapshot from its name in reports.
     pub fn from_name(name: &str) -> Self {
         let number = name.strip_prefix("device ").and_then(|number| number.parse().ok());
         Self::new(number.unwrap_or_default(), name, name == "host heap", name == "pinned host memory")
     }
 
-    /// Creates the answer for a device that an operator trace calls `name` (`cuda:0`, `cpu`), or for a recording's
-    /// device by its name in reports.
+    /// Creates the answer for a device that an operator trace calls `name` (such as `cuda:0` or `cpu`), or for a
+    /// recording's device, given its name in reports.
     pub fn from_trace_name(name: &str) -> Self {
         if name.starts_with("device ") || matches!(name, "host heap" | "pinned host memory") {
             return Self::from_name(name);
@@ -64,23 +64,22 @@ impl DeviceAnswer {
     }
 }
 
-/// One function of a stack; stacks are arrays of them, innermost first.
+/// One function in a stack. Stacks are arrays of functions, innermost first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FrameAnswer {
-    /// The function; null where the file does not name it.
+    /// The function; null if the file does not name it.
     pub function: Option<String>,
     /// The source file.
     pub file: Option<String>,
     /// The line in the file, from 1.
     pub line: Option<u32>,
-    /// The return address, as `0x…`, where the program ran on this machine; functions inlined into one another
-    /// share it.
+    /// The return address, as `0x…`, if the program ran on this machine. Functions inlined into one another share it.
     pub address: Option<String>,
 }
 
 impl FrameAnswer {
-    /// Adds the return address at which the function was found; 0: none.
+    /// Adds the return address at which the function was found; 0 means that there is none.
     #[must_use]
     pub fn at(mut self, address: u64) -> Self {
         self.address = (address != 0).then(|| format!("{address:#x}"));
@@ -99,22 +98,22 @@ impl From<&Frame> for FrameAnswer {
     }
 }
 
-/// Returns whether the name is known: PyTorch writes `??` for an unknown one.
+/// Returns whether the name is known. PyTorch writes `??` for an unknown name.
 fn is_known(name: &str) -> bool {
     !name.is_empty() && name != "??"
 }
 
-/// The error of an estimate. Its key is the number's key with `_error` appended; null where the
-/// number is exact.
+/// The error of an estimate. Its key is the number's key with `_error` appended, and its value is null if the number is
+/// exact.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorAnswer {
-    /// The standard error, in the number's unit; 0 where there was no sample, and for a counted peak.
+    /// The standard error, in the number's unit; 0 if there was no sample, and for a counted peak.
     pub standard_error: f64,
-    /// The lower end of the interval that contains the true value with 95 % confidence. For a peak while small
-    /// blocks were sampled: the recorder's count, so that the peak is certainly not below it.
+    /// The lower end of the interval that contains the true value with 95 % confidence. For a peak reached while small
+    /// blocks were sampled, this is the recorder's count, so the peak is certainly not below it.
     pub low: i64,
-    /// The upper end of the interval. For a counted peak: its certain upper limit; null where that is unknown.
+    /// The upper end of the interval. For a counted peak, this is its certain upper bound, or null if that is unknown.
     pub high: Option<i64>,
 }
 
@@ -123,17 +122,17 @@ pub struct ErrorAnswer {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NameAnswer {
-    /// The name; null where there is none.
+    /// The name; null if there is none.
     pub name: Option<String>,
-    /// The reason why there is none, in a few words; null where there is a name.
+    /// The reason why there is no name, in a few words; null if there is a name.
     pub why_no_name: Option<String>,
 }
 
 impl NameAnswer {
-    /// Creates the answer for a text that a report prints: `(no stack)` is not a name.
+    /// Creates the answer for a text that a report prints. A text such as `(no stack)` is not a name.
     pub fn from_text(text: &str) -> Self {
         let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
-        // C++ uses this one as a name.
+        // C++ uses `(anonymous namespace)` as a name.
         match inner.filter(|inner| {
             !inner.is_empty() && !inner.contains(['(', ')']) && *inner != "anonymous namespace"
         }) {
@@ -148,7 +147,7 @@ impl NameAnswer {
     }
 }
 
-/// A sum of bytes in a file, which may be negative or exceed 64 bits: an integer where it fits into 64 bits.
+/// A sum of bytes in a file, which may be negative or exceed 64 bits. It is an integer if it fits in 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(transparent))]
 pub struct WideAnswer(#[cfg_attr(feature = "schema", schemars(with = "f64"))] pub i128);

@@ -1,10 +1,10 @@
-//! Untrusted text in HTML and XML: every page that memtrack writes escapes text from outside here.
+//! Untrusted text in HTML and XML. Every page that memtrack writes escapes text from outside with this module.
 
 use crate::text::cut;
 use crate::units::{human_bytes, printable};
 
 /// Escapes text for use between tags or in quotes, and cuts it to `most_bytes`, with a note of how much was cut. Line
-/// breaks stay. Control characters, which XML forbids, and characters that change the direction of the text after
+/// breaks are kept. Control characters, which XML forbids, and characters that change the direction of the text after
 /// them are replaced.
 pub fn escaped(text: &str, most_bytes: usize) -> String {
     let kept = cut(text, most_bytes);
@@ -20,7 +20,7 @@ pub fn escaped(text: &str, most_bytes: usize) -> String {
                 '>' => out += "&gt;",
                 '"' => out += "&quot;",
                 '\'' => out += "&#39;",
-                // Not allowed in XML.
+                // XML does not allow these.
                 '\u{fffe}' | '\u{ffff}' => out.push(char::REPLACEMENT_CHARACTER),
                 c => out.push(c),
             }
@@ -33,7 +33,7 @@ pub fn escaped(text: &str, most_bytes: usize) -> String {
     out
 }
 
-/// Escapes text like [`escaped`], and puts it on one line.
+/// Escapes text like [`escaped`] and puts it on one line.
 pub fn line(text: &str, most_bytes: usize) -> String {
     escaped(text, most_bytes).replace('\n', " ")
 }

@@ -1,5 +1,6 @@
-//! The events that a recording consists of: the action, and the memory that it applies to. The rest of memtrack is
-//! written in terms of these types; everything of variable size is interned elsewhere and appears here as an id.
+//! The events that a recording consists of, each with its action and the memory that it applies to. The rest of
+//! memtrack is written in terms of these types. Everything of variable size is interned elsewhere and appears here as
+//! an id.
 
 use std::fmt;
 
@@ -29,7 +30,7 @@ macro_rules! id {
 }
 
 id! {
-    /// A stack in the stack table; 0 is the empty stack (none was captured).
+    /// A stack in the stack table; 0 is the empty stack, which means that none was captured.
     StackId
 }
 id! {
@@ -41,8 +42,8 @@ id! {
     ThreadId
 }
 
-/// A device ordinal. The host heap is a device too: [`DeviceId::HOST`] while recording, and the ordinal after the
-/// last accelerator in a report.
+/// A device ordinal. The host heap is also a device: [`DeviceId::HOST`] while recording, and the ordinal after the last
+/// accelerator in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
@@ -51,8 +52,8 @@ pub struct DeviceId(pub u16);
 impl DeviceId {
     /// The heap of the process.
     pub const HOST: Self = Self(u16::MAX);
-    /// Host memory that the driver has pinned so that devices can access it: allocated by the driver or registered with
-    /// it.
+    /// Host memory that the driver has pinned so that devices can access it. It was either allocated by the driver or
+    /// registered with it.
     pub const PINNED: Self = Self(u16::MAX - 1);
 
     /// Returns whether this is the host heap.
@@ -81,14 +82,14 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// A raw stream handle as the driver returns it; 0 is the default stream.
+/// A raw stream handle, as returned by the driver; 0 is the default stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
 pub struct StreamId(pub u64);
 
-/// The kind of an event. The names are PyTorch's, except that [`Action::Free`] is memtrack's: a free that
-/// completes at once, which becomes `free_requested` + `free_completed` in PyTorch's files.
+/// The kind of an event. The names are PyTorch's, except for [`Action::Free`], which is memtrack's own. It is a free
+/// that completes at once, and it becomes `free_requested` + `free_completed` in PyTorch's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -110,13 +111,13 @@ pub enum Action {
     SegmentMap = 6,
     /// Pages were unmapped from an expandable segment.
     SegmentUnmap = 7,
-    /// An allocation failed for good; the event's address holds the free bytes of the device.
+    /// An allocation failed for good. The event's address holds the device's free bytes.
     Oom = 8,
     /// A snapshot was taken.
     Snapshot = 9,
     /// A block was annotated.
     Annotate = 10,
-    /// An action that memtrack does not know; its name in the PyTorch file is kept beside the event.
+    /// An action that memtrack does not know. Its name in the PyTorch file is kept beside the event.
     Other = 11,
 }
 
@@ -137,12 +138,12 @@ impl Action {
         Self::Other,
     ];
 
-    /// Returns the action with that number, as stored in recordings.
+    /// Returns the action with this number, as stored in recordings.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
 
-    /// Returns PyTorch's name of the action (`free` for [`Action::Free`]).
+    /// Returns PyTorch's name for the action (`free` for [`Action::Free`]).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Alloc => "alloc",
@@ -161,38 +162,38 @@ impl Action {
     }
 }
 
-/// Flags of an event, one bit each, and in the upper four bits the class of the sampling interval.
+/// The flags of an event, one bit each. The upper four bits hold the class of the sampling interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
 pub struct EventFlags(pub u8);
 
 impl EventFlags {
-    /// The block was selected by byte sampling: it represents [`sampling_weight`] blocks of its size.
+    /// The block was selected by byte sampling, so it represents [`sampling_weight`] blocks of its size.
     pub const SAMPLED: Self = Self(1);
-    /// The free of a block whose allocation was not recorded (the block existed before).
+    /// The free of a block whose allocation was not recorded, because the block already existed.
     pub const UNKNOWN_BLOCK: Self = Self(2);
-    /// The block is a complete allocation of the driver: a segment in which no pool has reported any blocks.
+    /// The block is a complete driver allocation, which is a segment in which no pool has reported any blocks.
     pub const WHOLE_SEGMENT: Self = Self(4);
-    /// Not a free: a pool began to report blocks inside the segment, so the segment is no longer counted as a block.
-    /// Readers omit the event and the allocation that it refers to.
+    /// Not a free. A pool started to report blocks inside the segment, so the segment no longer counts as a block.
+    /// Readers omit this event and the allocation that it refers to.
     pub const SUPERSEDED: Self = Self(8);
 
     /// The position of the upper four bits, which hold the class of the sampling interval.
     const CLASS_SHIFT: u32 = 4;
 
-    /// Returns these flags with the class of a block that was selected while samples were [`interval_of_class`] bytes
-    /// apart on average.
+    /// Returns these flags with the interval class of a block that was selected while samples were
+    /// [`interval_of_class`] bytes apart on average.
     ///
     /// # Panics
-    /// In debug builds when `class` is above 15.
+    /// Panics in debug builds when `class` is above 15.
     pub const fn with_interval_class(self, class: u8) -> Self {
         debug_assert!(class < 16);
         Self((self.0 & 0x0f) | class << Self::CLASS_SHIFT)
     }
 
-    /// Returns the class of the sampling interval at which the block was selected, from 1 to 15; 0 if the recording has
-    /// one fixed interval, which its header contains.
+    /// Returns the class of the sampling interval at which the block was selected, from 1 to 15, or 0 if the recording
+    /// has one fixed interval, which its header contains.
     pub const fn interval_class(self) -> u8 {
         self.0 >> Self::CLASS_SHIFT
     }
@@ -208,20 +209,20 @@ impl EventFlags {
     }
 }
 
-/// One event of the recorder. Its `ticks` define its position in the recording: of two events at one address, and of
-/// two events on one thread, the later event always has more ticks (see `recorder::order`).
+/// One event from the recorder. Its `ticks` define its position in the recording: of two events at the same address, or
+/// on the same thread, the later one always has more ticks (see `recorder::order`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Event {
     /// The time, in ticks of the recorder's clock; `snapshot::Clock` converts them to time.
     pub ticks: u64,
-    /// The address in bytes, or for [`Action::Oom`] the device's free bytes.
+    /// The address, or the device's free bytes for [`Action::Oom`].
     pub address: u64,
     /// The size in bytes that the client requested.
     pub size_bytes: u64,
     /// The stream that owns the block.
     pub stream: StreamId,
-    /// The stack, or none when the recorder's context mode keeps none for this action.
+    /// The stack, or none if the recorder's context mode keeps none for this action.
     pub stack: StackId,
     /// The innermost scope that was open on the thread.
     pub scope: ScopeId,
@@ -251,14 +252,14 @@ impl Event {
     };
 }
 
-/// Returns the mean number of bytes between two samples for an [`EventFlags::interval_class`]: 512 B for
-/// class 1, and twice as much for each further class, up to 8 MiB.
+/// Returns the mean number of bytes between two samples for an [`EventFlags::interval_class`]. It is 512 B for class 1
+/// and doubles with each further class, up to 8 MiB.
 pub const fn interval_of_class(class: u8) -> u64 {
     256 << class
 }
 
-/// Returns the number of blocks of `size_bytes` that one sampled block represents when sampling is by bytes with a
-/// mean interval of `mean_bytes`: 1 / (1 − e^(−size/mean)), which keeps totals unbiased.
+/// Returns the number of blocks of `size_bytes` that one sampled block represents when bytes are sampled with a mean
+/// interval of `mean_bytes`. It is 1 / (1 − e^(−size/mean)), which keeps totals unbiased.
 pub fn sampling_weight(size_bytes: u64, mean_bytes: u64) -> f64 {
     if mean_bytes == 0 || size_bytes == 0 {
         return 1.0;

@@ -1,22 +1,23 @@
-//! memtrack's data model: the recorder and every reader produce a [`Snapshot`]; every report and every writer consumes one.
+//! memtrack's data model. The recorder and all readers produce a [`Snapshot`], and all reports and writers consume one.
 //! The package does not depend on files, symbols or the machine.
 //!
-//! The modules:
+//! This package has the following modules:
 //!
-//! - `event`: the basic types, `Event` (48 bytes, checked by a test), `Action` and ids.
-//! - `snapshot`: the tables; `snapshot::events` defines the columns of an event, `snapshot::pytorch` has what only
-//!   PyTorch's files contain.
-//! - `operators`: the tensors that a program reports: the trait, its implementations for containers, element types;
-//!   `optrace`: operator traces.
-//! - `references`: the trait that `#[derive(References)]` implements, and the references of the standard
-//!   library's types.
-//! - `options`: the parameters of a recording; `scope_path`: module path, phase and operator; `frame`: frames
-//!   and their names.
-//! - `answer`: types that the command's JSON answers share; `devices`, `out_of_memory`: reports of devices and
-//!   failed requests.
-//! - `text`, `python_float`, `units`, `escape`, `paths`: numbers and text as people, Python and HTML pages write
-//!   them; `run_protocol`: the environment variables and files through which `memtrack run` and the program that it
-//!   starts communicate.
+//! - `event`: the basic types `Event` (48 bytes, checked by a test), `Action` and ids.
+//! - `snapshot`: the tables. `snapshot::events` defines the columns of an event, and `snapshot::pytorch` has the
+//!   content that only PyTorch's files contain.
+//! - `operators`: the tensors that a program reports, with the trait, its implementations for containers, and element
+//!   types.
+//! - `optrace`: operator traces.
+//! - `references`: the trait that `#[derive(References)]` implements, and the references of standard library types.
+//! - `options`: the parameters of a recording.
+//! - `scope_path`: the module path, phase and operator.
+//! - `frame`: frames and their names.
+//! - `answer`: the types that the command's JSON answers share.
+//! - `devices`, `out_of_memory`: reports on devices and failed requests.
+//! - `text`, `python_float`, `units`, `escape`, `paths`: numbers and text as people, Python and HTML pages write them.
+//! - `run_protocol`: the environment variables and files through which `memtrack run` and the program that it starts
+//!   communicate.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 

@@ -1,9 +1,8 @@
-//! The parameters of a recording: those of PyTorch's `_record_memory_history` (`enabled`, `context`,
-//! `max_entries`, `skip_actions`; semantics as in PyTorch 2.15), the sampling of the host heap, and the
-//! recording's destination.
+//! The parameters of a recording: those of PyTorch's `_record_memory_history` (`enabled`, `context`, `max_entries` and
+//! `skip_actions`, with the semantics of PyTorch 2.15), the sampling of the host heap, and the recording's destination.
 //!
-//! **Why do defaults differ from PyTorch's?** The context is `alloc` and not `all`: a free then has its
-//! allocation's stack, and no further stack is captured. The ring has 1 Mi events per device (48 MB) and is not
+//! **Why do the defaults differ from PyTorch's?** The context is `alloc` instead of `all`, so that a free has its
+//! allocation's stack and no further stack is captured. The ring has 1 Mi events per device (48 MB) instead of being
 //! unlimited, so that a program's memory is bounded.
 
 use crate::event::Action;
@@ -16,29 +15,29 @@ use std::str::FromStr;
 pub enum Enabled {
     /// Nothing is recorded, and the recorded data is dropped.
     None,
-    /// Only live blocks, with their stacks, and the newest event (PyTorch's ring of one entry).
+    /// Only live blocks, with their stacks, and the newest event are kept (PyTorch's ring of one entry).
     State,
-    /// Events as well, up to `max_entries` per device.
+    /// Events are kept as well, up to `max_entries` per device.
     #[default]
     All,
 }
 
-/// Which stacks are kept.
+/// The stacks that are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Context {
     /// No stacks.
     None,
-    /// The stacks of live blocks; events have none.
+    /// The stacks of live blocks. Events have none.
     State,
-    /// The stacks of live blocks and of events; a free has the stack of its allocation. memtrack's default: unlike
-    /// PyTorch's, it captures no stack at a free.
+    /// The stacks of live blocks and of events, where a free has the stack of its allocation. This is memtrack's
+    /// default. Unlike PyTorch's, it captures no stack at a free.
     #[default]
     Alloc,
-    /// Like `Alloc`, but a free has its own stack. PyTorch's default.
+    /// Like `Alloc`, but a free has its own stack. This is PyTorch's default.
     All,
 }
 
-/// The error for the text of an option that is not a known value.
+/// The error for an option text that is not a known value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownOption(String);
 
@@ -53,7 +52,7 @@ impl std::error::Error for UnknownOption {}
 impl FromStr for Enabled {
     type Err = UnknownOption;
 
-    /// Parses PyTorch's names: `none`, `state`, `all`.
+    /// Parses PyTorch's names `none`, `state` and `all`.
     fn from_str(text: &str) -> Result<Self, UnknownOption> {
         match text {
             "none" => Ok(Self::None),
@@ -65,7 +64,7 @@ impl FromStr for Enabled {
 }
 
 impl Context {
-    /// Returns PyTorch's name.
+    /// Returns PyTorch's name for the context mode.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -79,7 +78,7 @@ impl Context {
 impl FromStr for Context {
     type Err = UnknownOption;
 
-    /// Parses PyTorch's names: `none`, `state`, `alloc`, `all`.
+    /// Parses PyTorch's names `none`, `state`, `alloc` and `all`.
     fn from_str(text: &str) -> Result<Self, UnknownOption> {
         [Self::None, Self::State, Self::Alloc, Self::All]
             .into_iter()
@@ -92,12 +91,12 @@ impl FromStr for Context {
     }
 }
 
-/// With a budget, host blocks of at least this size are always recorded.
+/// The size from which host blocks are always recorded if there is a budget.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// The parameters of a recording. The default suits a training run and a service: events with allocation
-/// stacks, at most 1 Mi per device, every host block while that takes less than 3 % of the threads' time and
-/// otherwise a sample of those below 64 KiB, nothing written to disk.
+/// The parameters of a recording. The defaults suit both a training run and a service: events are recorded with
+/// allocation stacks, up to 1 Mi per device. Every host block is recorded while that takes less than 3 % of the
+/// threads' time; otherwise, blocks below 64 KiB are sampled. Nothing is written to disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
@@ -113,7 +112,7 @@ pub struct Options {
     pub sample_threshold_bytes: u64,
     #[doc(hidden)]
     pub sample_mean_bytes: u64,
-    /// Millionths of the threads' processor time; 0: no budget, but a fixed rate.
+    /// The budget in millionths of the threads' processor time; 0 means a fixed rate instead of a budget.
     #[doc(hidden)]
     pub budget_millionths: u32,
     #[doc(hidden)]
@@ -134,7 +133,7 @@ pub struct Options {
     pub report_on_oom: bool,
     #[doc(hidden)]
     pub operators: bool,
-    /// Set by `memtrack run`: a stream that stays empty leaves no file.
+    /// Set by `memtrack run`, so that a stream that stays empty leaves no file.
     #[doc(hidden)]
     pub under_run: bool,
 }
@@ -181,43 +180,43 @@ impl Options {
         self
     }
 
-    /// Sets the number of events that are kept per device, the newest ones: at least 1, as in PyTorch. An event
-    /// takes 48 bytes.
+    /// Sets how many of the newest events are kept per device. As in PyTorch, the number is at least 1. An event takes
+    /// 48 bytes.
     pub fn max_entries(mut self, max_entries: u64) -> Self {
         self.max_entries = max_entries.max(1);
         self
     }
 
-    /// Sets the actions that are not kept as events; live blocks are still tracked. [`Action::Free`] stands for
-    /// both of PyTorch's actions, `free_requested` and `free_completed`.
+    /// Sets the actions that are not kept as events. Live blocks are still tracked. [`Action::Free`] stands for both of
+    /// PyTorch's actions, `free_requested` and `free_completed`.
     pub fn skip_actions(mut self, actions: impl IntoIterator<Item = Action>) -> Self {
         self.skip_actions = actions.into_iter().fold(0, |bits, action| bits | 1 << action as u8);
         self
     }
 
-    /// Records every host block while that takes less than `share` of the processor time that the program's
-    /// threads use (0.03: 3 %, the default). A thread that would exceed this samples its blocks below 64 KiB, at
-    /// a rate that follows its load; larger ones and those of devices are always recorded. The weight of a
-    /// sample is recorded with it, so that reports know how accurate their numbers are. A `share` outside of 0
-    /// to 1 is clamped.
+    /// Records every host block while that takes less than `share` of the processor time that the program's threads use
+    /// (0.03 means 3 %, which is the default). A thread that would exceed this share samples its blocks below 64 KiB at
+    /// a rate that follows its load. Larger blocks and device blocks are always recorded. Each sample is recorded with
+    /// its weight, so that reports know how accurate their numbers are. A `share` outside the range from 0 to 1 is
+    /// clamped.
     pub fn budget(mut self, share: f64) -> Self {
         self.sample_threshold_bytes = SMALL_BYTES;
         self.sample_mean_bytes = 0;
-        // At least 1: 0 would mean "no budget".
+        // The minimum is 1, because 0 would mean "no budget".
         self.budget_millionths = ((share * 1e6) as u32).clamp(1, 1_000_000);
         self
     }
 
-    /// Sets the maximum number of live blocks that are tracked individually (at least 1,024); each device besides
-    /// the host adds a sixteenth of it. Each block takes up to 130 bytes, so the default of 262,144 stays within 33
-    /// MiB; with [`exact`](Self::exact) and at [fixed rates](Self::sample) there is no limit by default.
+    /// Sets the maximum number of live blocks that are tracked individually (at least 1,024). Each device besides the
+    /// host adds a sixteenth of this number. Each block takes up to 130 bytes, so the default of 262,144 stays within
+    /// 33 MiB. With [`exact`](Self::exact) and at [fixed rates](Self::sample), there is no limit by default.
     ///
-    /// With a [budget](Self::budget), small blocks of the heap are sampled more and more sparsely once three
-    /// quarters of the limit are in use. At the limit, further small blocks are only counted; large blocks and those
-    /// of devices still have their events, so sums and peaks stay exact, but once the ring has dropped the event
-    /// of such an allocation, its scope and stack are unknown. Allocations that only the CUDA driver's hook
-    /// sees are then left out of all sums. The recording counts both kinds of blocks
-    /// ([`Folded`](crate::snapshot::Folded)), and `memtrack summary` reports the counts.
+    /// With a [budget](Self::budget), small blocks of the heap are sampled more and more sparsely once three quarters
+    /// of the limit are in use. At the limit, further small blocks are only counted. Large blocks and device blocks
+    /// still have their events, so sums and peaks stay exact. However, once the ring has dropped the event of such an
+    /// allocation, its scope and stack are unknown. Allocations that only the CUDA driver hook sees are then left out
+    /// of all sums. The recording counts both kinds of blocks ([`Folded`](crate::snapshot::Folded)), and
+    /// `memtrack summary` reports the counts.
     pub fn live_blocks(mut self, max: u64) -> Self {
         self.live_blocks = Some(max.max(1024));
         self
@@ -225,21 +224,21 @@ impl Options {
 
     #[doc(hidden)]
     pub fn max_live_blocks(&self) -> u64 {
-        /// With a budget.
+        /// The default limit if there is a budget.
         const DEFAULT: u64 = 256 << 10;
         self.live_blocks.unwrap_or(if self.budget_millionths > 0 { DEFAULT } else { u64::MAX })
     }
 
-    /// Records every host block of any size, at any cost: a few hundred nanoseconds for each, and up to 130
-    /// bytes for each live one.
+    /// Records every host block of any size, at any cost: a few hundred nanoseconds per block, and up to 130 bytes per
+    /// live block.
     pub fn exact(mut self) -> Self {
         self.sample_threshold_bytes = 0;
         self.budget_millionths = 0;
         self
     }
 
-    /// Records host blocks of at least `threshold_bytes` exactly, and a sample of smaller blocks with a mean interval
-    /// of `mean_bytes` (at least 1), which keeps totals unbiased.
+    /// Records host blocks of at least `threshold_bytes` exactly, and samples smaller blocks with a mean interval of
+    /// `mean_bytes` (at least 1), which keeps totals unbiased.
     pub fn sample(mut self, threshold_bytes: u64, mean_bytes: u64) -> Self {
         self.sample_threshold_bytes = threshold_bytes;
         self.sample_mean_bytes = mean_bytes.max(1);
@@ -247,28 +246,27 @@ impl Options {
         self
     }
 
-    /// Sets the number of operators that a tracker keeps individually: the newest ones, at least 1, and up to
-    /// 8,192 more than that. Each takes 48 bytes, so the default of 262,144 takes 12 MiB at most. For older
-    /// operators it keeps their number, their peaks and the 1,000 with the most growth. Each tracker has its own
-    /// option for this.
+    /// Sets how many of the newest operators a tracker keeps individually. The number is at least 1, and the tracker
+    /// may keep up to 8,192 more. Each operator takes 48 bytes, so the default of 262,144 takes 12 MiB at most. For
+    /// older operators, the tracker keeps their number, their peaks and the 1,000 with the most growth. Each tracker
+    /// has its own option for this.
     pub fn tracker_entries(mut self, tracker_entries: u64) -> Self {
         self.tracker_entries = tracker_entries.max(1);
         self
     }
 
-    /// Excludes the host heap: only blocks that allocators report through `recorder` are recorded.
+    /// Excludes the host heap, so that only blocks that allocators report through `recorder` are recorded.
     pub fn without_host_heap(mut self) -> Self {
         self.host_heap = false;
         self
     }
 
-    /// Records operators too: their start and end, and their input and output tensors, as far as the program
-    /// reports them (`operators`, `#[track_memory]`), so that reports can show the purpose of memory. Off by
-    /// default. A call with four tensors takes some 130 bytes, and 64 MiB are kept at most: later ones are
-    /// counted and left out.
+    /// Also records operators: their start and end, and their input and output tensors, as far as the program reports
+    /// them (`operators`, `#[track_memory]`), so that reports can show the purpose of memory. This is off by default. A
+    /// call with four tensors takes about 130 bytes. At most 64 MiB are kept; later calls are counted and left out.
     ///
-    /// A stream contains the operators only if it is finished: they are written at its end. With
-    /// [`max_bytes`](Self::max_bytes) operators are not recorded, because the first parts, which describe the
+    /// A stream contains the operators only if it is finished, because they are written at its end. With
+    /// [`max_bytes`](Self::max_bytes), operators are not recorded, because the first parts, which describe the
     /// parameters, would be removed.
     pub fn operators(mut self) -> Self {
         self.operators = true;
@@ -296,30 +294,29 @@ impl Options {
         self.host_heap
     }
 
-    /// Writes the recording to `path` when monitoring stops, when the program exits, and when it panics; after panics
-    /// that may be caught, only if this takes less than a fiftieth of the time. The file is replaced atomically. A
-    /// forked child writes to `path.PID`; only the first 100 children do, and the number of further children is reported
-    /// on stderr at the end.
+    /// Writes the recording to `path` when monitoring stops, when the program exits, and when it panics. After panics
+    /// that may be caught, it is written only if this takes less than a fiftieth of the time. The file is replaced
+    /// atomically. A forked child writes to `path.PID`. Only the first 100 children do so, and the number of further
+    /// children is reported on stderr at the end.
     pub fn output(mut self, path: impl Into<PathBuf>) -> Self {
         self.output = Some(path.into());
         self.stream = false;
         self
     }
 
-    /// Appends the recording to `path` while the program runs, so that even a program that is killed loses
-    /// less than the last half second. A memtrack thread writes it: if the machine or the disk is so
-    /// overloaded that this thread falls behind, a killed program can lose more, but at most 64 full chunks
-    /// of 4,096 events (with `max_bytes` one for each MiB, if these are fewer), one more of each thread, and
-    /// the chunks that its threads are filling, one for each device. `max_entries` limits the memory and
-    /// [`max_bytes`](Self::max_bytes) the file.
+    /// Appends the recording to `path` while the program runs, so that even a program that is killed loses less than
+    /// the last half second. A memtrack thread writes the file. If the machine or the disk is so overloaded that this
+    /// thread falls behind, a killed program can lose more, but at most 64 full chunks of 4,096 events (with
+    /// `max_bytes`, one for each MiB if that is fewer), one more per thread, and the chunks that its threads are
+    /// filling, one per device. `max_entries` limits the memory, and [`max_bytes`](Self::max_bytes) limits the file.
     ///
-    /// A finished recording at `path` is replaced. An unfinished one, of a run that was killed or is still running, is
-    /// never touched: the stream goes to `NAME.2.SUFFIX` beside it, or to the next free number up to 17, which is
-    /// reported on stderr. When the file can no longer be written, or the program has closed its descriptor, the stream
-    /// ends, this is reported on stderr, and the program goes on.
+    /// A finished recording at `path` is replaced. An unfinished one, from a run that was killed or is still running,
+    /// is never touched. Instead, the stream goes to `NAME.2.SUFFIX` beside it, or to the next free number up to 17,
+    /// and this is reported on stderr. If the file can no longer be written, or the program has closed its descriptor,
+    /// the stream ends, this is reported on stderr, and the program goes on.
     ///
-    /// A forked child streams to `path.PID`, from its first full chunk on; when it is killed it loses up to two full
-    /// chunks, one more of each thread, and the chunks that its threads are filling. Only the first 100 children do, and
+    /// A forked child streams to `path.PID`, from its first full chunk on. If it is killed, it loses up to two full
+    /// chunks, one more per thread, and the chunks that its threads are filling. Only the first 100 children do so, and
     /// the number of further children is reported on stderr at the end.
     pub fn stream_to(mut self, path: impl Into<PathBuf>) -> Self {
         self.output = Some(path.into());
@@ -327,45 +324,44 @@ impl Options {
         self
     }
 
-    /// Limits the output of [`stream_to`](Self::stream_to) to `max_bytes` (at least 1 MiB): the recording
-    /// continues in a new part whenever one has reached an eighth of the limit, and the oldest parts are
-    /// removed. The newest part is at the stream's own path, the others are beside it as `PATH.part-NUMBER`.
-    /// Opening `PATH` reads them all as one recording, which begins with the oldest part that is left and the
-    /// blocks that were live then.
+    /// Limits the output of [`stream_to`](Self::stream_to) to `max_bytes` (at least 1 MiB). The recording continues in
+    /// a new part whenever a part has reached an eighth of the limit, and the oldest parts are removed. The newest part
+    /// is at the stream's own path, and the others are beside it as `PATH.part-NUMBER`. Opening `PATH` reads them all
+    /// as one recording, which starts with the oldest remaining part and the blocks that were live then.
     ///
-    /// Each part begins with all stacks, scopes and live blocks. If these alone exceed the limit, the stream ends. The
-    /// same limit applies to the stream of each forked child separately.
+    /// Each part starts with all stacks, scopes and live blocks. If these alone exceed the limit, the stream ends. The
+    /// same limit applies separately to the stream of each forked child.
     pub fn max_bytes(mut self, max_bytes: u64) -> Self {
         self.max_bytes = Some(max_bytes.max(1 << 20));
         self
     }
 
     /// Dumps everything recorded so far to `path` when an allocator reports that memory ran out (`record_oom`), as
-    /// `dump_snapshot` does, before observers are called. The suffix selects the format; a `.memtrack` file is the
+    /// `dump_snapshot` does, before observers are called. The suffix selects the format. A `.memtrack` file is the
     /// quickest, because its stacks are named later.
     ///
-    /// When memory runs out again, the files are `NAME.1.SUFFIX` to `NAME.7.SUFFIX`, and then `NAME.1.SUFFIX` again:
-    /// the first dump and the newest seven are kept. From the ninth dump on, one is made only if dumping takes less than a
-    /// fiftieth of the time. Existing files are replaced; a dump that fails is reported on stderr. A forked child dumps
-    /// to `NAME.PID.SUFFIX`.
+    /// When memory runs out again, the files are `NAME.1.SUFFIX` to `NAME.7.SUFFIX`, and then `NAME.1.SUFFIX` again, so
+    /// the first dump and the newest seven are kept. From the ninth dump on, a dump is made only if dumping takes less
+    /// than a fiftieth of the time. Existing files are replaced, and a dump that fails is reported on stderr. A forked
+    /// child dumps to `NAME.PID.SUFFIX`.
     pub fn dump_on_oom(mut self, path: impl Into<PathBuf>) -> Self {
         self.dump_on_oom = Some(path.into());
         self
     }
 
-    /// Reports on stderr which code holds the memory when it runs out, on a device or in the host's heap, and when a
-    /// snapshot is dumped: one paragraph of at most nine lines, before anything else happens. [`Self::dump_on_oom`]
-    /// includes it.
+    /// Reports on stderr which code holds the memory when it runs out, on a device or in the host heap, and when a
+    /// snapshot is dumped. The report is one paragraph of at most nine lines, printed before anything else happens.
+    /// [`Self::dump_on_oom`] includes it.
     ///
-    /// The first three times that memory runs out are reported, and later ones as long as that takes less than a
-    /// fiftieth of the time. Functions are named for half a second at most.
+    /// The first three times that memory runs out are reported, and later ones are reported as long as that takes less
+    /// than a fiftieth of the time. Naming the functions takes half a second at most.
     #[must_use]
     pub fn report_on_oom(mut self) -> Self {
         self.report_on_oom = true;
         self
     }
 
-    /// [`Self::report_on_oom`].
+    /// Does the same as [`Self::report_on_oom`].
     #[deprecated(note = "renamed to `report_on_oom`")]
     #[must_use]
     pub fn tell_who_holds(self) -> Self {
@@ -378,9 +374,9 @@ impl Options {
         self.report_on_oom || self.dump_on_oom.is_some()
     }
 
-    /// Describes in a line for the user which of these options have no effect because a session with the options `running`
-    /// has already begun; none if nothing important is lost. `heap_is_reported`: whether the program uses the allocator that
-    /// reports its heap.
+    /// Describes for the user, in one line, which of these options have no effect because a session with the options
+    /// `running` has already started. Returns `None` if nothing important is lost. `heap_is_reported` states whether
+    /// the program uses the allocator that reports its heap.
     #[doc(hidden)]
     pub fn describe_ignored(&self, running: &Self, heap_is_reported: bool) -> Option<String> {
         if *self == (Self { tracker_entries: self.tracker_entries, ..running.clone() }) {
@@ -401,13 +397,13 @@ impl Options {
         (!lost.is_empty()).then(|| format!("`memtrack run` records this program into {into}; {what}"))
     }
 
-    /// Returns the share of the threads' processor time that recording may take; 0 if there is no budget.
+    /// Returns the share of the threads' processor time that recording may take, or 0 if there is no budget.
     #[doc(hidden)]
     pub fn budget_share(&self) -> f64 {
         f64::from(self.budget_millionths) / 1e6
     }
 
-    /// Returns the maximum number of events in the ring: one in state mode.
+    /// Returns the maximum number of events in the ring, which is one in state mode.
     #[doc(hidden)]
     pub fn ring_entries(&self) -> u64 {
         if self.enabled == Enabled::State { 1 } else { self.max_entries }

@@ -1,50 +1,50 @@
-//! An operator trace: the operators that ran, their tensors, and the memory that they allocated. It is read
-//! from a file of that name (the repository's docs/FILES.md) or recorded by a program; the analysis determines
-//! the purpose of its memory.
+//! An operator trace: the operators that ran, their tensors, and the memory that they allocated. It is either read from
+//! an operator trace file (see docs/FILES.md in the repository) or recorded by a program. The analysis determines the
+//! purpose of its memory.
 
 use crate::scope_path::Phase;
 use crate::snapshot::{StringId, StringTable};
 
-/// The number of a record: its index in [`OperatorTrace::records`].
+/// The number of a record, which is its index in [`OperatorTrace::records`].
 pub type RecordId = u32;
-/// The number of a tensor: its index in [`OperatorTrace::tensors`].
+/// The number of a tensor, which is its index in [`OperatorTrace::tensors`].
 pub type TensorId = u32;
 
-/// An operator trace. Records are in chronological order; parents come before their children.
+/// An operator trace. Records are in chronological order, and parents come before their children.
 #[derive(Clone, Debug, Default)]
 pub struct OperatorTrace {
     /// The origin of the trace.
     pub header: Header,
     /// The names of operators, modules and everything else.
     pub strings: StringTable,
-    /// Names of devices (`cpu`, `cuda:0`), by [`DeviceIndex`].
+    /// The names of devices (such as `cpu` or `cuda:0`), by [`DeviceIndex`].
     pub devices: Vec<String>,
     /// The tensors, each as it was at some moment.
     pub tensors: Vec<Tensor>,
-    /// Stacks, innermost frame first.
+    /// The stacks, innermost frame first.
     pub stacks: Vec<Vec<TraceFrame>>,
     /// The records.
     pub records: Vec<Record>,
 }
 
-/// A device of a trace: its index in [`OperatorTrace::devices`].
+/// A device in a trace, as its index in [`OperatorTrace::devices`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceIndex(pub u16);
 
 /// The origin of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Header {
-    /// Whether times are Unix times; otherwise they are relative to an unknown moment. In both cases in ns.
+    /// Whether times are Unix times. If not, they are relative to an unknown moment. In both cases, they are in ns.
     pub unix_time: bool,
     /// The program that wrote the trace, and its version.
     pub producer: (String, String),
-    /// The process.
+    /// The process id.
     pub pid: Option<u64>,
     /// The machine.
     pub host: Option<String>,
     /// The number of the process in a distributed run.
     pub rank: Option<u64>,
-    /// The devices that the producer names, which need not have records.
+    /// The devices that the producer names. They need not have records.
     pub devices: Vec<String>,
     /// Whether the producer reports that something is missing.
     pub partial: bool,
@@ -55,52 +55,52 @@ pub struct Header {
 pub struct Tensor {
     /// The logical tensor.
     pub identity: StringId,
-    /// The address of its storage, if it has one.
+    /// The address of the tensor's storage, if it has one.
     pub storage: Option<u64>,
     /// The device that the tensor is on.
     pub device: DeviceIndex,
-    /// The type of its elements.
+    /// The type of the tensor's elements.
     pub dtype: StringId,
     /// The size of an element in bytes.
     pub element_bytes: u64,
     /// The size of each dimension, in elements.
     pub sizes: Vec<u64>,
-    /// The stride of each dimension, in elements; none if the tensor is not strided.
+    /// The stride of each dimension, in elements; `None` if the tensor is not strided.
     pub strides: Option<Vec<i64>>,
-    /// `strided`, or another layout.
+    /// The layout, which is `strided` or another one.
     pub layout: StringId,
-    /// The whole storage in bytes, where the producer knows it.
+    /// The size of the whole storage in bytes, if the producer knows it.
     pub storage_bytes: Option<u64>,
-    /// The tensor's name, or empty.
+    /// The tensor's name, or the empty string.
     pub name: StringId,
 }
 
-/// A frame of a stack in a trace.
+/// A frame in a stack of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TraceFrame {
     /// The function.
     pub name: StringId,
-    /// The file, or empty.
+    /// The file, or the empty string.
     pub file: StringId,
     /// The line in the file, or 0.
     pub line: u32,
 }
 
-/// A record of a trace: an event of the program, such as an operator's call or an allocation.
+/// A record in a trace. It is an event in the program, such as an operator call or an allocation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// The time, in ns.
     pub time_ns: i64,
-    /// Its end, in ns; none if it takes no time, or the trace does not contain it.
+    /// The end of the record, in ns; `None` if the record takes no time, or if the trace does not contain its end.
     pub end_ns: Option<i64>,
     /// The thread.
     pub thread: u64,
-    /// The record that contains it.
+    /// The record that contains this one.
     pub parent: Option<RecordId>,
-    /// The phase of the program, for the record and those inside it; [`TracePhase::Inherited`] where the record
-    /// states none.
+    /// The phase of the program, which applies to the record and those inside it; [`TracePhase::Inherited`] if the
+    /// record states none.
     pub phase: TracePhase,
-    /// Its kind and content.
+    /// The kind and content of the record.
     pub what: What,
 }
 
@@ -123,13 +123,13 @@ pub enum What {
     Op(Op),
     /// An allocation or a free.
     Memory(Memory),
-    /// The call of a module.
+    /// A module call.
     Module(Module),
     /// The state of an optimizer.
     Optimizer(Optimizer),
     /// A statement that a tensor is a gradient.
     Grad {
-        /// The parameter that it belongs to.
+        /// The parameter that the gradient belongs to.
         param: Option<TensorId>,
         /// The gradient.
         grad: TensorId,
@@ -138,24 +138,24 @@ pub enum What {
     Mark(StringId),
 }
 
-/// An operator's call.
+/// An operator call.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Op {
-    /// Its name.
+    /// The operator's name.
     pub name: StringId,
-    /// Its overload, or empty.
+    /// The operator's overload, or the empty string.
     pub overload: StringId,
     /// The kind of operator.
     pub kind: OpKind,
-    /// Whether it is known which of its arguments it writes.
+    /// Whether it is known which of its arguments the operator writes.
     pub known: bool,
-    /// Its arguments.
+    /// The operator's arguments.
     pub args: Vec<Arg>,
-    /// Its results.
+    /// The operator's results.
     pub outs: Vec<TensorId>,
     /// The sequence number that links a backward operator to its forward operator.
     pub sequence: Option<i64>,
-    /// The stack of the call, an index in [`OperatorTrace::stacks`].
+    /// The stack of the call, as an index into [`OperatorTrace::stacks`].
     pub stack: Option<u32>,
 }
 
@@ -173,19 +173,19 @@ pub enum OpKind {
     Other,
 }
 
-/// An argument.
+/// An operator's argument.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arg {
     /// An argument that is not a tensor.
     None,
-    /// A tensor, and whether it is written; none where that is unknown.
+    /// A tensor, and whether it is written; `None` if that is unknown.
     Tensor(TensorId, Option<bool>),
-    /// A list of tensors.
+    /// A list of tensors, and whether they are written; `None` if that is unknown.
     Tensors(Vec<TensorId>, Option<bool>),
 }
 
 impl Arg {
-    /// Returns its tensors.
+    /// Returns the argument's tensors.
     pub fn tensors(&self) -> &[TensorId] {
         match self {
             Self::None => &[],
@@ -194,7 +194,7 @@ impl Arg {
         }
     }
 
-    /// Returns whether its tensors are written; none where that is unknown.
+    /// Returns whether the argument's tensors are written, or `None` if that is unknown.
     pub const fn written(&self) -> Option<bool> {
         match self {
             Self::None => None,
@@ -206,52 +206,52 @@ impl Arg {
 /// An allocation or a free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Whether it is a free.
+    /// Whether this is a free.
     pub is_free: bool,
     /// The device.
     pub device: DeviceIndex,
-    /// Its address.
+    /// The address of the memory.
     pub address: u64,
-    /// Its size, at least 1.
+    /// The size of the memory in bytes, which is at least 1.
     pub bytes: u64,
     /// The requested bytes.
     pub requested: Option<u64>,
     /// The stream.
     pub stream: Option<u64>,
-    /// The stack of the request, an index in [`OperatorTrace::stacks`].
+    /// The stack of the request, as an index into [`OperatorTrace::stacks`].
     pub stack: Option<u32>,
 }
 
-/// A module's call, with the parameters and buffers that were registered in it at that time.
+/// A module call, with the parameters and buffers that were registered in the module at that time.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Module {
     /// The module.
     pub identity: StringId,
-    /// Its type.
+    /// The module's type.
     pub class: StringId,
-    /// Its path in the model (`encoder.layers.0`), or empty.
+    /// The module's path in the model (such as `encoder.layers.0`), or the empty string.
     pub path: StringId,
-    /// Its own parameters, without those of its submodules.
+    /// The module's own parameters, without those of its submodules.
     pub params: Vec<Param>,
-    /// Its own buffers.
+    /// The module's own buffers.
     pub buffers: Vec<NamedTensor>,
 }
 
 /// A module's parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param {
-    /// Its name, or empty.
+    /// The parameter's name, or the empty string.
     pub name: StringId,
     /// The tensor.
     pub tensor: TensorId,
-    /// Its gradient, if it had one.
+    /// The parameter's gradient, if it had one.
     pub grad: Option<TensorId>,
 }
 
 /// A tensor with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamedTensor {
-    /// Its name, or empty.
+    /// The tensor's name, or the empty string.
     pub name: StringId,
     /// The tensor.
     pub tensor: TensorId,
@@ -262,19 +262,19 @@ pub struct NamedTensor {
 pub struct Optimizer {
     /// The optimizer.
     pub identity: StringId,
-    /// Its type, or empty.
+    /// The optimizer's type, or the empty string.
     pub class: StringId,
     /// The optimised parameters.
     pub params: Vec<OptimizedParam>,
 }
 
-/// A parameter of an optimizer.
+/// A parameter of an optimizer, with its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptimizedParam {
     /// The parameter.
     pub tensor: TensorId,
-    /// Its gradient, if it had one.
+    /// The parameter's gradient, if it had one.
     pub grad: Option<TensorId>,
-    /// The state that the optimizer keeps for it.
+    /// The state that the optimizer keeps for the parameter.
     pub state: Vec<NamedTensor>,
 }

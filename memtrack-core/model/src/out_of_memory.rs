@@ -4,7 +4,7 @@ use crate::event::{DeviceId, StreamId};
 use crate::units::Bytes;
 use std::fmt;
 
-/// An out-of-memory event, as observers receive it.
+/// An out-of-memory event, as received by observers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutOfMemory {
@@ -12,11 +12,11 @@ pub struct OutOfMemory {
     pub device: DeviceId,
     /// The stream that the block was for.
     pub stream: StreamId,
-    /// Bytes that were requested.
+    /// The number of bytes that were requested.
     pub requested_bytes: u64,
-    /// Free bytes, as the device reports them.
+    /// The number of free bytes, as reported by the device.
     pub device_free_bytes: u64,
-    /// Total bytes of the device, or the part of it that the allocator may use; 0 if unknown.
+    /// The total bytes of the device, or of the part that the allocator may use; 0 if unknown.
     pub device_total_bytes: u64,
 }
 
@@ -35,8 +35,8 @@ impl OutOfMemory {
 }
 
 impl fmt::Display for OutOfMemory {
-    /// Formats `out of memory on device 0: 2.00 GiB requested, 512.0 MiB free of 8.00 GiB`; for the host's heap only
-    /// the requested bytes. Allocates nothing.
+    /// Formats the event as `out of memory on device 0: 2.00 GiB requested, 512.0 MiB free of 8.00 GiB`. For the host
+    /// heap, the text contains only the requested bytes. Allocates nothing.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (requested, free) = (Bytes(self.requested_bytes), Bytes(self.device_free_bytes));
         write!(f, "out of memory on {}: {requested} requested", self.device)?;

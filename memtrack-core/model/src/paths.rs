@@ -1,5 +1,5 @@
-//! Paths in files from any operating system: a snapshot from Windows may be read on Linux, so both `/` and `\`
-//! separate folders.
+//! Paths in files from any operating system. A snapshot from Windows may be read on Linux, so both `/` and `\` separate
+//! folders.
 
 use std::borrow::Cow;
 
@@ -8,20 +8,20 @@ pub const fn is_separator(character: char) -> bool {
     matches!(character, '/' | '\\')
 }
 
-/// Returns the last part of a path: `model.py` of `D:\lm\model.py`.
+/// Returns the last part of a path, such as `model.py` for `D:\lm\model.py`.
 pub fn file_name(path: &str) -> &str {
     path.rsplit(is_separator).next().unwrap_or(path)
 }
 
-/// Splits a path into its folder and the last part; none for a bare name.
+/// Splits a path into its folder and its last part. Returns `None` for a bare name.
 pub fn split_file_name(path: &str) -> Option<(&str, &str)> {
     let at = path.rfind(is_separator)?;
     Some((&path[..at], &path[at + 1..]))
 }
 
-/// Returns the path with slashes between its folders, the form in which rules compare paths: `D:/lm/model.py` for
-/// `d:\lm\model.py`. The prefix `\\?\`, which turns off the length limit of Windows, is removed, and a drive letter becomes
-/// upper case.
+/// Returns the path with slashes between its folders, which is the form in which rules compare paths. For example,
+/// `d:\lm\model.py` becomes `D:/lm/model.py`. The prefix `\\?\`, which turns off the length limit of Windows, is
+/// removed, and a drive letter becomes upper case.
 pub fn slashed(path: &str) -> Cow<'_, str> {
     let is_lower_drive = has_drive(path) && path.starts_with(|letter: char| letter.is_ascii_lowercase());
     if !path.contains('\\') && !is_lower_drive {
@@ -40,7 +40,7 @@ pub fn slashed(path: &str) -> Cow<'_, str> {
     Cow::Owned(path)
 }
 
-/// Returns whether a path is a Windows path: it begins with a drive, such as `C:\` or `C:/`, or has backslashes.
+/// Returns whether a path is a Windows path, which starts with a drive such as `C:\` or `C:/`, or contains backslashes.
 pub fn is_windows_path(path: &str) -> bool {
     has_drive(path) || path.contains('\\')
 }
@@ -50,8 +50,8 @@ fn has_drive(path: &str) -> bool {
     matches!(bytes, [drive, b':', b'/' | b'\\', ..] if drive.is_ascii_alphabetic())
 }
 
-/// Returns whether the file's name is that of a shared library or an extension module: `libz.so.1.3`,
-/// `scan.cpython-312-darwin.so`, `torch_cpu.dll`.
+/// Returns whether the file name is that of a shared library or an extension module, such as `libz.so.1.3`,
+/// `scan.cpython-312-darwin.so` or `torch_cpu.dll`.
 pub fn is_library(path: &str) -> bool {
     let name = file_name(path).to_ascii_lowercase();
     if [".so", ".dylib", ".dll", ".pyd"].iter().any(|ending| name.ends_with(ending)) {

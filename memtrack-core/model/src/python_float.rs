@@ -1,7 +1,8 @@
-//! Floats as Python prints them: PyTorch's summary prints differences this way, and memtrack's summary must be the same.
+//! Floats as Python prints them. PyTorch's summary prints differences this way, and memtrack's summary must be the
+//! same.
 
-/// Returns Python's `repr` of the float: the fewest digits that parse to the same number, `.0` after integers, an
-/// exponent of at least two digits below 1e-4 and from 1e16 on.
+/// Returns Python's `repr` of the float: the fewest digits that parse to the same number, with `.0` after integers, and
+/// with an exponent of at least two digits below 1e-4 and from 1e16 on.
 pub fn python_float_repr(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_owned();

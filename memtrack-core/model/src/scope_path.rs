@@ -1,6 +1,6 @@
-//! The position of an event in its scopes: the module path, the phase and the operator, and the operator's full name
-//! as MemoryTracker writes it. The tracker uses it for live scopes and every report for [`ScopeTable`] rows, so it
-//! reads nothing but kinds and names, from the innermost scope outwards.
+//! The position of an event in its scopes: the module path, the phase and the operator, as well as the operator's full
+//! name as written by MemoryTracker. The tracker uses it for live scopes, and every report uses it for the rows of a
+//! [`ScopeTable`]. It therefore reads nothing but kinds and names, from the innermost scope outwards.
 
 use crate::event::ScopeId;
 use crate::snapshot::{ScopeKind, ScopeTable};
@@ -9,7 +9,7 @@ use std::fmt;
 /// A part of a training step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Inside a module, and in neither of the other phases.
+    /// Inside a module, but in neither of the other phases.
     Forward,
     /// Inside a backward scope.
     Backward,
@@ -18,7 +18,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Returns its name in paths: `forward`, `backward` or `optimizer`.
+    /// Returns the phase's name in paths: `forward`, `backward` or `optimizer`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Forward => "forward",
@@ -37,9 +37,9 @@ impl fmt::Display for Phase {
 /// One scope on the path from an inner scope outwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScopeStep<'a> {
-    /// Its kind.
+    /// The kind of the scope.
     pub kind: ScopeKind,
-    /// Its name.
+    /// The name of the scope.
     pub name: &'a str,
 }
 
@@ -48,15 +48,15 @@ pub struct ScopeStep<'a> {
 pub struct ScopePosition<'a> {
     /// The modules, outermost first, without the root's own name.
     pub modules: Vec<&'a str>,
-    /// The phase; none outside all scopes.
+    /// The phase, or `None` outside all scopes.
     pub phase: Option<Phase>,
     /// The innermost operator.
     pub operator: Option<&'a str>,
 }
 
 impl<'a> ScopePosition<'a> {
-    /// Returns the position given by the scopes from the innermost outwards. The innermost backward or optimizer
-    /// scope determines the phase; a module or root alone means forward.
+    /// Returns the position given by scopes from the innermost outwards. The innermost backward or optimizer scope
+    /// determines the phase. A module or root alone means the forward phase.
     pub fn of(outwards: impl Iterator<Item = ScopeStep<'a>>) -> Self {
         let mut place = Self::default();
         let mut explicit = None;
@@ -78,13 +78,13 @@ impl<'a> ScopePosition<'a> {
         place
     }
 
-    /// Returns the modules joined with dots; empty in the root module itself and outside modules.
+    /// Returns the modules joined with dots. The path is empty in the root module itself and outside all modules.
     pub fn module_path(&self) -> String {
         self.modules.join(".")
     }
 
-    /// Returns the text before an operator's name: `encoder.attn.forward`, `.forward` in the root module itself, empty
-    /// outside all scopes.
+    /// Returns the text before an operator's name, such as `encoder.attn.forward`. It is `.forward` in the root module
+    /// itself and empty outside all scopes.
     pub fn prefix(&self) -> String {
         match self.phase {
             Some(phase) => format!("{}.{phase}", self.module_path()),
@@ -92,15 +92,16 @@ impl<'a> ScopePosition<'a> {
         }
     }
 
-    /// Returns MemoryTracker's name of the operator without its count, `{prefix}.{operator}`; none outside operators.
+    /// Returns MemoryTracker's name for the operator without its count, `{prefix}.{operator}`, or `None` outside
+    /// operators.
     pub fn operator_name(&self) -> Option<String> {
         self.operator.map(|operator| format!("{}.{operator}", self.prefix()))
     }
 }
 
 impl ScopeTable {
-    /// Returns `scope` and its enclosing scopes, innermost first. Ends at an id that the table does not have, and at a
-    /// parent that does not come before its child (which only a damaged table contains).
+    /// Returns `scope` and its enclosing scopes, innermost first. The iterator ends at an id that the table does not
+    /// have, and at a parent that does not come before its child (which only a damaged table contains).
     pub fn outwards(&self, scope: ScopeId) -> impl Iterator<Item = ScopeStep<'_>> {
         let row = |id: ScopeId| self.rows.get(id.index()).filter(|_| !id.is_none()).map(|row| (id, row));
         std::iter::successors(row(scope), move |&(id, scope)| {
@@ -121,7 +122,7 @@ mod tests {
     use crate::snapshot::Scope;
     use ScopeKind::{Backward, Module, Operator, Optimizer, Root};
 
-    /// Returns the operator name of nested scopes given outermost first.
+    /// Returns the operator name for nested scopes, which are given outermost first.
     fn name(scopes: &[(ScopeKind, &'static str)]) -> Option<String> {
         ScopePosition::of(scopes.iter().rev().map(|&(kind, name)| ScopeStep { kind, name })).operator_name()
     }

@@ -1,7 +1,7 @@
-//! Text in Python's form: UTF-8 that may contain lone surrogates, each as the three bytes that `surrogatepass`
+//! Text in Python's form: UTF-8 that may contain lone surrogates, each encoded as the three bytes that `surrogatepass`
 //! writes.
 
-/// Returns whether `bytes` are UTF-8, with lone surrogates (three bytes each) allowed.
+/// Returns whether `bytes` is UTF-8 that may contain lone surrogates (three bytes each).
 pub fn is_utf8_with_surrogates(mut bytes: &[u8]) -> bool {
     loop {
         match std::str::from_utf8(bytes) {
@@ -14,7 +14,7 @@ pub fn is_utf8_with_surrogates(mut bytes: &[u8]) -> bool {
     }
 }
 
-/// Returns `bytes` as text for display: each lone surrogate, and nothing else, becomes U+FFFD.
+/// Returns `bytes` as text for display, in which a single U+FFFD stands for each lone surrogate.
 pub fn lossy(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     let mut rest = bytes;
@@ -35,12 +35,12 @@ pub fn lossy(bytes: &[u8]) -> String {
     }
 }
 
-/// Returns whether `bytes` start with a surrogate.
+/// Returns whether `bytes` starts with a surrogate.
 fn is_surrogate(bytes: &[u8]) -> bool {
     matches!(bytes, [0xed, 0xa0..=0xbf, 0x80..=0xbf, ..])
 }
 
-/// Returns the longest beginning of `text` that fits into `bytes` bytes, cut at a character boundary.
+/// Returns the longest prefix of `text` that fits in `bytes` bytes, cut at a character boundary.
 pub fn cut(text: &str, bytes: usize) -> &str {
     let mut end = bytes.min(text.len());
     while !text.is_char_boundary(end) {

@@ -1,19 +1,20 @@
-//! Numbers formatted for people; all text reports use these functions, so that they agree.
+//! Numbers formatted for people. All text reports use these functions, so they agree.
 
 use std::fmt;
 
-/// Formats `bytes` in the largest unit that keeps it at 1 or more: `512 B`, `1.5 KiB`, `64.0 MiB`, `1.25 GiB`.
+/// Formats `bytes` in the largest unit that keeps the number at 1 or more, such as `512 B`, `1.5 KiB`, `64.0 MiB` or
+/// `1.25 GiB`.
 pub fn human_bytes(bytes: u64) -> String {
     Bytes(bytes).to_string()
 }
 
-/// A number of bytes that prints as [`human_bytes`] does, without allocating.
+/// A number of bytes that prints like [`human_bytes`], without allocating.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Beyond these limits the number would be printed as 1024 of the smaller unit.
+        // Beyond these limits, the number would be printed as 1024 of the smaller unit.
         match self.0 as f64 {
             v if v < 1024.0 => write!(f, "{} B", self.0),
             v if v < 1023.95 * 1024.0 => write!(f, "{:.1} KiB", v / 1024.0),
@@ -24,7 +25,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Formats `count` with commas between thousands.
+/// Formats `count` with commas as thousands separators.
 pub fn human_count(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -43,17 +44,17 @@ pub fn capitalised(text: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Formats a count with its noun, with an `s` unless the count is one: `1 block`, `2,000 blocks`.
+/// Formats a count with its noun, adding an `s` unless the count is one, as in `1 block` and `2,000 blocks`.
 pub fn counted(count: u64, what: &str) -> String {
     format!("{} {what}{}", human_count(count), if count == 1 { "" } else { "s" })
 }
 
-/// Formats a share from 0 to 1 in percent with one decimal.
+/// Formats a share from 0 to 1 as a percentage with one decimal.
 pub fn human_share(share: f64) -> String {
     format!("{:.1} %", share.min(1.0) * 100.0)
 }
 
-/// Returns `text` on one line and safe for a terminal: control characters, which names from an untrusted file may
+/// Returns `text` on one line and safe for a terminal. Control characters, which names from an untrusted file may
 /// contain, are replaced, and so are characters that change the direction of the text after them.
 pub fn printable(text: &str) -> String {
     let turns =
@@ -61,7 +62,7 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || turns(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// Returns `text` in at most `width` characters, with an ellipsis in place of the middle.
+/// Shortens `text` to at most `width` characters, with an ellipsis in place of the middle.
 pub fn shorten_middle(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {

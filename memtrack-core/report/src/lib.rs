@@ -1,18 +1,20 @@
-//! Reports about snapshots: those of PyTorch's `_memory_viz.py`, in the same wording ([`viz`]), memtrack's own ([`analysis`]),
-//! and the series of operators that PyTorch's `MemoryTracker` keeps ([`tracker`]).
+//! Reports on snapshots: those of PyTorch's `_memory_viz.py`, in the same wording ([`viz`]), memtrack's own
+//! ([`analysis`]), and the operator series that PyTorch's `MemoryTracker` keeps ([`tracker`]).
 //!
-//! The modules:
+//! This package has the following modules:
 //!
-//! - [`analysis`]: `peak`, `at_peak`, `top`, `phases`, `summary`, `held`, `check`; `leaks`, `holds` (who holds the
-//!   memory), `diff`, `ranks`; `lifetimes` and `attribution`, which most of them use; `estimate`: the errors of sums over
-//!   samples; `ownership`: whose code a frame is.
-//! - `viz`: PyTorch's texts; `tracker`: series, files and figures; `figures`: axes and canvas; `scrub`: snapshots with
-//!   pseudonyms.
+//! - [`analysis`]: the reports `peak`, `at_peak`, `top`, `phases`, `summary`, `held`, `check`, `leaks`, `holds` (who
+//!   holds the memory), `diff` and `ranks`; `lifetimes` and `attribution`, which most of them use; `estimate`, for the
+//!   errors of sums over samples; and `ownership`, which decides whose code a frame is.
+//! - `viz`: PyTorch's texts.
+//! - `tracker`: operator series, with their files and figures.
+//! - `figures`: axes and a canvas.
+//! - `scrub`: snapshots with pseudonyms.
 //!
 //! **Why the features `all` and `compare`?** Without `all`, the package contains only the reports that a running
-//! program produces about itself: rankings, summaries, the holders of memory. The comparisons of files (`diff`,
-//! `ranks`, `check`) and `live_flame` require `compare`: few programs need them, and they made the build of a training
-//! program 5 % longer.
+//! program produces about itself: rankings, summaries and the holders of memory. The comparisons of files (`diff`,
+//! `ranks`, `check`) and `live_flame` require `compare`, because few programs need them and they made a training
+//! program take 5 % longer to build.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 // Without `all`, some helpers are used only by reports that are not compiled.

@@ -1,11 +1,11 @@
-//! [`ReportTensors`] for the standard library's types: containers and pointers report the tensors inside them, and
-//! plain types such as numbers report none, so that any argument or result of a function can be read.
+//! [`ReportTensors`] for standard library types. Containers and pointers report the tensors inside them, and plain
+//! types such as numbers report none, so that any argument or result of a function can be read.
 
 use super::{ReportTensors, TensorReader};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The marker of types without tensors, such as a number beside a tensor in a tuple.
+/// A marker for types without tensors, such as a number beside a tensor in a tuple.
 #[derive(Debug)]
 #[doc(hidden)]
 pub enum NoTensors {}

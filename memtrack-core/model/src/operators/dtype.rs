@@ -16,7 +16,7 @@ macro_rules! dtypes {
             /// All types.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// Returns its name in operator traces.
+            /// Returns the type's name in operator traces.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -33,7 +33,7 @@ macro_rules! dtypes {
     };
 }
 
-// Files contain positions in this list: add new types at its end.
+// Files contain positions in this list, so add new types at its end.
 dtypes! {
     F64 = "f64", 8, "64-bit float.";
     F32 = "f32", 4, "32-bit float.";

@@ -1,11 +1,11 @@
-//! The description of a program's tensors: [`ReportTensors`], which frameworks' tensors implement, and
-//! [`TensorInfo`], the description itself. The recorder stores the description as numbers, and keeps no tensor alive.
+//! The description of a program's tensors: [`ReportTensors`], which frameworks' tensors implement, and [`TensorInfo`],
+//! the description itself. The recorder stores the description as numbers and keeps no tensor alive.
 //!
-//! **Why does [`ReportTensors`] have a type parameter that is never used?** So that a program can implement it for a
-//! framework's tensors: the orphan rule requires a local type somewhere. An optional dependency on candle would tie
-//! memtrack's versions to candle's, and cargo would unify the feature over a workspace, so that everything that uses
-//! memtrack waits for candle to be built. `#[track_memory]` finds implementations by autoref: a type that implements the
-//! trait is one reference nearer than one that does not.
+//! **Why does [`ReportTensors`] have a type parameter that is never used?** It lets a program implement the trait for a
+//! framework's tensors, because the orphan rule requires a local type somewhere. An optional dependency on candle would
+//! tie memtrack's versions to candle's. Cargo would also unify the feature across a workspace, so that everything that
+//! uses memtrack would wait for candle to be built. `#[track_memory]` finds implementations by autoref: a type that
+//! implements the trait is one reference nearer than one that does not.
 
 mod containers;
 mod dtype;
@@ -15,24 +15,25 @@ pub use dtype::Dtype;
 use crate::event::DeviceId;
 use std::borrow::Cow;
 
-/// The recorded description of a tensor. It does not keep the tensor alive: its addresses are numbers that are never
-/// dereferenced.
+/// The recorded description of a tensor. It does not keep the tensor alive, because its addresses are numbers that are
+/// never dereferenced.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct TensorInfo<'a> {
-    /// The number of the tensor object, unique for the whole run of the program, even after the object is gone.
+    /// The number of the tensor object, which stays unique for the whole run of the program, even after the object is
+    /// gone.
     pub identity: u64,
     /// The device that the tensor is on.
     pub device: DeviceId,
-    /// The type of its elements.
+    /// The type of the tensor's elements.
     pub dtype: Dtype,
     /// The size of each dimension, in elements.
     pub sizes: Cow<'a, [usize]>,
     /// The stride of each dimension, in elements; `None` if the tensor is contiguous.
     pub strides: Option<Cow<'a, [usize]>>,
-    /// The address at which its storage begins, as the allocator returned it; `None` if there is no storage.
+    /// The address at which the tensor's storage starts, as returned by the allocator; `None` if there is no storage.
     pub storage: Option<u64>,
-    /// The whole storage in bytes, where the framework knows it.
+    /// The size of the whole storage in bytes, if the framework knows it.
     pub storage_bytes: Option<u64>,
 }
 
@@ -48,8 +49,8 @@ impl<'a> TensorInfo<'a> {
         Self { identity, device, dtype, sizes, strides: None, storage: None, storage_bytes: None }
     }
 
-    /// Sets the storage: it begins at `address` (as the allocator returned it, not the address of this tensor's first
-    /// element) and has `bytes` bytes. An address of 0 means that there is no storage.
+    /// Sets the storage, which starts at `address` (as returned by the allocator, not the address of this tensor's
+    /// first element) and has `bytes` bytes. An address of 0 means that there is no storage.
     #[must_use]
     pub fn storage(mut self, address: u64, bytes: impl Into<Option<u64>>) -> Self {
         self.storage = Some(address).filter(|&address| address != 0);
@@ -85,13 +86,13 @@ impl<'a> TensorInfo<'a> {
     }
 }
 
-/// A type that contains tensors. [`#[track_memory]`](https://docs.rs/memtrack-core) reads the arguments and results
-/// of an annotated function whose types implement it: a framework's tensors, and references, `Option`, `Result`,
-/// `Vec`, slices, arrays, boxes and tuples of such types.
+/// A type that contains tensors. [`#[track_memory]`](https://docs.rs/memtrack-core) reads the arguments and results of
+/// an annotated function if their types implement this trait: a framework's tensors, as well as references, `Option`,
+/// `Result`, `Vec`, slices, arrays, boxes and tuples of such types.
 ///
-/// `M` allows an implementation for a type of another crate: it can be any type of the crate that implements the
-/// trait, and has no other meaning. Omit it for your own types. There should be one implementation for a type in a
-/// program: with two, annotated functions that take it do not compile.
+/// `M` allows an implementation for a type from another crate. It can be any type of the crate that implements the
+/// trait, and it has no other meaning. Omit it for your own types. A program should have only one implementation for a
+/// type, because annotated functions that take a type with two implementations do not compile.
 ///
 /// ```
 /// # use memtrack_model::event::DeviceId;
@@ -113,8 +114,8 @@ impl<'a> TensorInfo<'a> {
 pub trait ReportTensors<M = ()> {
     /// Reports each tensor that this value contains, in order.
     ///
-    /// Called on the thread that runs the operator, before or after the operator. Allocations made here are not recorded. It
-    /// must not block for long, and need not read the tensor's elements.
+    /// This is called on the thread that runs the operator, before or after the operator. Allocations made here are not
+    /// recorded. The method must not block for long, and it need not read the tensor's elements.
     fn report(&self, to: &mut TensorReader<'_>);
 }
 
@@ -125,7 +126,7 @@ pub struct TensorReader<'a> {
 }
 
 impl<'a> TensorReader<'a> {
-    /// Creates a reader that passes to `read` each tensor and whether the operator writes it.
+    /// Creates a reader that passes each tensor to `read`, along with whether the operator writes it.
     #[doc(hidden)]
     pub fn new(read: &'a mut dyn FnMut(&TensorInfo<'_>, bool)) -> Self {
         Self { read, written: false }

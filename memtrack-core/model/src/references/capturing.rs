@@ -5,11 +5,11 @@ use std::fmt;
 use std::mem::needs_drop;
 
 /// A closure that can be inspected, because the values that it would otherwise capture are stored beside it, in
-/// `handles`, and each call passes them to it.
+/// `handles`. Each call passes them to the closure.
 ///
 /// An ordinary closure cannot be inspected. In an autograd engine, the classic cycle is a backward closure that
-/// captures the tensor that owns the closure, and a scan could not see this reference. Here the closure captures nothing;
-/// each call passes the handles to it:
+/// captures the tensor that owns the closure, and a scan could not see this reference. Here, the closure captures
+/// nothing; instead, each call passes the handles to it:
 ///
 /// ```
 /// # use memtrack_model::references::{Capturing, References};
@@ -37,10 +37,10 @@ use std::mem::needs_drop;
 /// assert_eq!((a.get(), b.get()), (1.5, 1.5));
 /// ```
 ///
-/// [`Capturing::new`] is for closures whose argument is a value, [`Capturing::by_ref`] for those whose argument is
-/// borrowed, and [`Capturing::of`] for functions of the engine that determine the argument's type. A closure that
-/// calls methods of its argument must annotate the argument's type (`gradient: &Tensor`), unless such a function
-/// determines it. Pass several arguments as a tuple.
+/// [`Capturing::new`] is for closures whose argument is a value, [`Capturing::by_ref`] is for closures whose argument
+/// is borrowed, and [`Capturing::of`] is for engine functions that determine the argument's type. A closure that calls
+/// methods on its argument must annotate the argument's type (`gradient: &Tensor`), unless such a function determines
+/// it. Pass several arguments as a tuple.
 ///
 /// ```
 /// # use memtrack_model::references::{Capturing, References};
@@ -62,7 +62,7 @@ use std::mem::needs_drop;
 /// assert_eq!(rows.backward(&Tensor), 6);
 /// ```
 ///
-/// If the closure nevertheless captures something that has to be dropped, it is reported as not inspected.
+/// If the closure nevertheless captures something that needs to be dropped, it is reported as not inspected.
 #[derive(Clone, Copy)]
 pub struct Capturing<H, F> {
     handles: H,
@@ -70,7 +70,7 @@ pub struct Capturing<H, F> {
 }
 
 impl<H, F> Capturing<H, F> {
-    /// Creates a closure whose argument is a value: `call` with `handles`.
+    /// Creates a closure whose argument is a value, from `call` and its `handles`.
     pub const fn new<A, R>(handles: H, call: F) -> Self
     where
         F: Fn(&H, A) -> R,
@@ -78,7 +78,7 @@ impl<H, F> Capturing<H, F> {
         Self { handles, call }
     }
 
-    /// Creates a closure whose argument is borrowed: `call` with `handles`.
+    /// Creates a closure whose argument is borrowed, from `call` and its `handles`.
     pub const fn by_ref<A: ?Sized, R>(handles: H, call: F) -> Self
     where
         F: Fn(&H, &A) -> R,
@@ -86,8 +86,8 @@ impl<H, F> Capturing<H, F> {
         Self { handles, call }
     }
 
-    /// Stores `handles` beside any `call`: for functions that determine the argument's type (`fn push<H: References,
-    /// F: Fn(&H, &Tensor) + 'static>(handles: H, call: F)`), and for `FnMut` and `FnOnce`.
+    /// Stores `handles` beside any `call`. Use it in functions that determine the argument's type
+    /// (`fn push<H: References, F: Fn(&H, &Tensor) + 'static>(handles: H, call: F)`), and for `FnMut` and `FnOnce`.
     pub const fn of(handles: H, call: F) -> Self {
         Self { handles, call }
     }
@@ -105,12 +105,12 @@ impl<H, F> Capturing<H, F> {
         &self.handles
     }
 
-    /// Returns the handles and the closure, to call an `FnMut` or an `FnOnce`.
+    /// Returns the handles and the closure, so that an `FnMut` or an `FnOnce` can be called.
     pub fn into_parts(self) -> (H, F) {
         (self.handles, self.call)
     }
 
-    /// Borrows the handles and the closure, as [`Capturing::into_parts`] returns them.
+    /// Borrows the handles and the closure that [`Capturing::into_parts`] would return.
     pub const fn parts_mut(&mut self) -> (&mut H, &mut F) {
         (&mut self.handles, &mut self.call)
     }

@@ -1,5 +1,5 @@
-//! [`References`] for the standard library's cells and locks. A lock that is held, and a cell that is borrowed for
-//! writing, are reported as not inspected.
+//! [`References`] for the standard library's cells and locks. A lock that is held and a cell that is borrowed for
+//! writing are reported as not inspected.
 
 use super::{References, TypeProbe, Visitor};
 use std::cell::{OnceCell, RefCell};

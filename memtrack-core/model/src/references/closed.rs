@@ -1,4 +1,4 @@
-//! The standard library's types that cannot be inspected. The values that they point to count as held from outside, and
+//! Standard library types that cannot be inspected. The values that they point to count as held from outside, and
 //! reports mention that they were not inspected.
 
 use super::{References, TypeProbe, Visitor};
@@ -45,7 +45,7 @@ macro_rules! opaque {
     )*};
 }
 
-// The oldest supported compiler has no stable way to query whether a lazy value is initialised.
+// The oldest supported compiler has no stable way to tell whether a lazy value is initialised.
 opaque!(
     [T, F] LazyCell<T, F>: "initialised on first use, and reading it would do that",
     [T, F] LazyLock<T, F>: "initialised on first use, and reading it would do that",
@@ -60,7 +60,7 @@ opaque!(
     [] dyn Error + Send + Sync: "an error of any type",
 );
 
-/// Only an error that wraps another one can refer to something.
+/// Only an error that wraps another error can refer to anything.
 impl References for io::Error {
     fn references(&self, to: &mut Visitor<'_>) {
         if self.get_ref().is_some() {

@@ -1,5 +1,5 @@
-//! [`References`] for the standard library's containers: each element or entry under its index or key. Containers of
-//! numbers are skipped.
+//! [`References`] for the standard library's containers, which visit each element or entry under its index or key.
+//! Containers of numbers are skipped.
 
 use super::{References, TypeProbe, Visitor, never_refers};
 use std::borrow::Cow;
@@ -106,7 +106,7 @@ impl<B: ToOwned<Owned: References> + ?Sized> References for Cow<'_, B> {
     }
 }
 
-/// The value is never dropped automatically, but its pointers are strong all the same.
+/// The value is never dropped automatically, but its pointers are strong nevertheless.
 impl<T: References + ?Sized> References for ManuallyDrop<T> {
     fn references(&self, to: &mut Visitor<'_>) {
         (**self).references(to);

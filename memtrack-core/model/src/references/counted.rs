@@ -1,4 +1,4 @@
-//! Reference-counted pointers: a trait for both `Rc` and `Arc`.
+//! Reference-counted pointers: one trait for both `Rc` and `Arc`.
 
 use super::{References, Visitor};
 use std::rc::{self, Rc};
@@ -8,11 +8,11 @@ use std::sync::{self, Arc};
 pub trait Counted {
     /// Returns the address of the value, which identifies the allocation.
     fn address(&self) -> usize;
-    /// Returns the number of strong pointers, this one included.
+    /// Returns the number of strong pointers, including this one.
     fn strong_count(&self) -> usize;
     /// Returns the number of weak pointers.
     fn weak_count(&self) -> usize;
-    /// Returns whether other threads may hold the value too.
+    /// Returns whether other threads may also hold the value.
     fn is_shared_by_threads(&self) -> bool;
     /// Returns the name of the value's type.
     fn type_name(&self) -> &'static str;
@@ -20,8 +20,8 @@ pub trait Counted {
     fn visit(&self, to: &mut Visitor<'_>);
     /// Clones the strong pointer.
     fn clone_boxed(&self) -> Box<dyn Counted>;
-    /// Passes to `run` a closure that drops the pointer, and the value with it if this was the last pointer; `run` must
-    /// call the closure. The box, which [`clone_boxed`](Self::clone_boxed) allocated, is freed outside `run`.
+    /// Passes to `run` a closure that drops the pointer, and the value with it if this was the last pointer. `run` must
+    /// call the closure. The box that [`clone_boxed`](Self::clone_boxed) allocated is freed outside `run`.
     #[doc(hidden)]
     fn drop_with(self: Box<Self>, run: fn(&mut dyn FnMut()));
 }
@@ -77,7 +77,7 @@ macro_rules! pointers {
             }
         }
 
-        /// A weak pointer keeps nothing alive. If its value is gone, it is not reported.
+        /// A weak pointer keeps nothing alive, and it is not reported once its value is gone.
         impl<T: ?Sized> References for $weak {
             fn references(&self, to: &mut Visitor<'_>) {
                 if self.strong_count() > 0 {

@@ -1,6 +1,6 @@
-//! The references of a value: [`References`], which `#[derive(References)]` implements, and the [`Visitor`] that
-//! receives them. `memtrack_core::cycles` uses them to find the cycles of reference-counted pointers that keep device
-//! memory alive.
+//! How values list their references: [`References`], which `#[derive(References)]` implements, and the [`Visitor`] that
+//! receives the references. `memtrack_core::cycles` uses them to find the cycles of reference-counted pointers that
+//! keep device memory alive.
 //!
 //! Nothing here changes the visited values, and nothing blocks: values that are locked or borrowed elsewhere are
 //! reported as not inspected. A wrong implementation leads to a wrong report, but does no other damage.
@@ -27,8 +27,8 @@ use type_probe::never_refers;
 /// A type that can list the strong reference-counted pointers ([`Rc`](std::rc::Rc), [`Arc`](std::sync::Arc)) and the
 /// device memory that its values hold. Use `#[derive(References)]`.
 ///
-/// A manual implementation reports each strong pointer that the value holds directly or in containers that it owns,
-/// exactly once, and does not follow it. A missing pointer may hide a cycle and never invents one; a pointer that is
+/// A manual implementation reports each strong pointer that the value holds, directly or in containers that it owns,
+/// exactly once, and does not follow it. A missing pointer may hide a cycle but never invents one; a pointer that is
 /// reported twice may invent one.
 ///
 /// ```
@@ -54,18 +54,19 @@ use type_probe::never_refers;
     note = "a closure cannot be inspected: `references::Capturing` stores the captured values beside it"
 )]
 pub trait References {
-    /// Reports the references of this value. It may be called at any time, on a thread that can reach the value: it must
-    /// not block (use `try_lock`), and need not be fast.
+    /// Reports the references of this value. It may be called at any time, on any thread that can reach the value. It
+    /// must not block (use `try_lock`), but it need not be fast.
     fn references(&self, to: &mut Visitor<'_>);
 
-    /// Returns the type's name, even behind `dyn`. The method is named so that it is unlikely to clash with a method of
-    /// another trait.
+    /// Returns the type's name, even behind `dyn`. The method's name is chosen so that it is unlikely to clash with
+    /// that of another trait's method.
     #[doc(hidden)]
     fn referring_type(&self) -> &'static str {
         std::any::type_name::<Self>()
     }
 
-    /// Returns whether it is certain that no value of the type refers to anything, as with numbers and strings.
+    /// Returns whether it is certain that no value of the type refers to anything, as is the case for numbers and
+    /// strings.
     #[doc(hidden)]
     fn never_refers(_probe: &mut TypeProbe) -> bool
     where

@@ -1,4 +1,4 @@
-//! The standard library's types that refer to nothing: numbers, strings, addresses, open files and sockets.
+//! Standard library types that refer to nothing: numbers, strings, addresses, open files and sockets.
 
 use super::{References, TypeProbe, Visitor};
 use std::marker::{PhantomData, PhantomPinned};
@@ -74,7 +74,8 @@ macro_rules! refers_to_nothing_for_any {
     )*};
 }
 
-// Borrowed values are not held. (Raw pointers are missing here: one may come from `Rc::into_raw`, and must be reported.)
+// Borrowed values are not held. (Raw pointers are missing here, because one may come from `Rc::into_raw` and must then
+// be reported.)
 refers_to_nothing_for_any!(PhantomData<T>, &T, &mut T);
 
 impl<H> References for hash::BuildHasherDefault<H> {

@@ -1,4 +1,4 @@
-//! The reports that a visitor receives from the standard library's types, and from locked, deep or long values.
+//! Tests for the reports that a visitor receives from standard library types, and from locked, deep or long values.
 
 use super::type_probe::never_refers;
 use super::{Capturing, Counted, DeviceMemory, Path, References, Sink, Step, TypeProbe, Visitor};
@@ -18,7 +18,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, RwLock, mpsc};
 #[derive(Default)]
 struct ReportLines {
     lines: Vec<String>,
-    /// The strong pointers.
+    /// Clones of the strong pointers.
     targets: Vec<Box<dyn Counted>>,
     without_paths: bool,
 }
@@ -223,10 +223,10 @@ fn values_nested_too_deeply_are_reported() {
     let (pointers, too_deep): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.ends_with(".rc strong"));
     assert!(pointers.len() >= 30, "{pointers:?}");
     assert_eq!(pointers[1], ".next.rc strong");
-    // The fields of the first box that is too deep.
+    // These are the fields of the first box that is nested too deeply.
     assert_eq!(too_deep.len(), 2);
     assert!(too_deep.iter().all(|line| line.ends_with(": nested too deeply")), "{too_deep:?}");
-    // Iterative, because dropping so many boxes recursively would overflow the stack.
+    // Drop the boxes iteratively, because dropping so many of them recursively would overflow the stack.
     let mut next = boxes.0;
     while let Some(mut boxes) = next {
         next = boxes.0.take();
@@ -280,7 +280,7 @@ fn a_recursive_type_is_inspected() {
     assert_eq!(lines_of(&vec![Endless]), ["[0]: endless"]);
 }
 
-/// A key whose text never ends, and which ignores the errors of the writer.
+/// A key with a very long text, whose formatting ignores writer errors.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct EndlessKey(u32);
 

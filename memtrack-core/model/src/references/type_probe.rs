@@ -1,5 +1,5 @@
-//! Determines from a type alone whether its values can refer to anything, so that a slice of a million numbers is skipped
-//! at once.
+//! Determines from a type alone whether its values can refer to anything, so that a slice of a million numbers can be
+//! skipped at once.
 
 use super::References;
 use std::fmt;
@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 /// end.
 const MAX_TYPES: u32 = 64;
 
-/// A query of whether types can refer to anything. It gives up after a limited number of types: "perhaps" is always a
-/// valid answer.
+/// A query for whether types can refer to anything. It gives up after a limited number of types, because "perhaps" is
+/// always a valid answer.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct TypeProbe(u32);
@@ -31,15 +31,15 @@ pub(super) fn never_refers<T: References>() -> bool {
     TypeProbe(MAX_TYPES).never_refers::<T>()
 }
 
-/// A marker of a type that may be unsized or may not implement [`References`]. The call
+/// A marker for a type that may be unsized or may not implement [`References`]. The call
 /// `(&Type::<T>::new()).probe(probe)` resolves to [`ProbeKnown`] if the type is sized and implements the trait, and
-/// otherwise to [`ProbeUnknown`], which needs one more autoref. A type without an implementation is a compile error in
-/// another place, and one error is enough.
+/// otherwise to [`ProbeUnknown`], which needs one more autoref. A type without an implementation is already a compile
+/// error elsewhere, and one error is enough.
 #[doc(hidden)]
 pub struct Type<T: ?Sized>(PhantomData<T>);
 
 impl<T: ?Sized> Type<T> {
-    /// Creates the marker of the type.
+    /// Creates the marker for the type.
     #[expect(clippy::new_without_default, reason = "only the derive's expansion calls it")]
     pub const fn new() -> Self {
         Self(PhantomData)
@@ -68,7 +68,7 @@ impl<T: References> ProbeKnown for Type<T> {
 /// The query for all other types.
 #[doc(hidden)]
 pub trait ProbeUnknown {
-    /// Returns `false`: the type may refer to something.
+    /// Returns `false`, because the type may refer to something.
     fn probe(&self, _probe: &mut TypeProbe) -> bool {
         false
     }

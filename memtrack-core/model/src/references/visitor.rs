@@ -6,16 +6,16 @@ use crate::operators::{ReportTensors, TensorReader};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The maximum depth to which nested values are inspected. Deeper values are reported as not inspected: following a
-/// long linked list of boxes would overflow the thread's stack. Each level takes some 200 bytes of stack.
+/// The maximum depth to which nested values are inspected. Deeper values are reported as not inspected, because
+/// following a long linked list of boxes would overflow the thread's stack. Each level takes about 200 bytes of stack.
 const MAX_DEPTH: usize = 64;
 
-/// Device memory that a value holds.
+/// Device memory held by a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceMemory {
     /// The device that the memory is on.
     pub device: DeviceId,
-    /// The first address. Memory at an address is counted once, however many values hold it.
+    /// The first address of the memory. Memory at the same address is counted once, however many values hold it.
     pub address: u64,
     /// The size in bytes.
     pub size_bytes: u64,
@@ -26,17 +26,17 @@ pub struct DeviceMemory {
 pub enum Step {
     /// A field, by its name or number.
     Field(&'static str),
-    /// A field of a variant of an enum.
+    /// A field of an enum variant, by the variant's name and the field's name or number.
     Variant(&'static str, &'static str),
     /// An element, by its index.
     Index(usize),
-    /// The value of a map entry, by its key as `Debug` formats it.
+    /// The value of a map entry, by its key as formatted with `Debug`.
     Value(String),
     /// A key of a map or an element of a set.
     Key,
 }
 
-/// The path from a value to a value inside it: `.layers[3]`, `.hooks["relu"]`, `::Add.left`.
+/// The path from a value to a value inside it, such as `.layers[3]`, `.hooks["relu"]` or `::Add.left`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Path(pub Vec<Step>);
 
@@ -57,17 +57,17 @@ impl fmt::Display for Path {
 
 /// The receiver of a [`Visitor`]'s reports. All paths are empty if [`Sink::wants_paths`] returns `false`.
 pub trait Sink {
-    /// Returns whether the sink needs paths and calls of [`Sink::show`], which cost much more than the other reports.
+    /// Returns whether the sink needs paths and calls to [`Sink::show`], which cost much more than the other reports.
     fn wants_paths(&self) -> bool;
-    /// Receives a strong pointer; `handle` is its number if it is a tracked handle.
+    /// Receives a strong pointer. If it is a tracked handle, `handle` is its number.
     fn strong(&mut self, path: &Path, target: &dyn Counted, handle: Option<u64>);
     /// Receives a weak pointer to the value at `address`.
     fn weak(&mut self, path: &Path, address: usize);
     /// Receives device memory.
     fn memory(&mut self, path: &Path, memory: DeviceMemory);
-    /// Receives a part that was not inspected, and the reason.
+    /// Receives a part that was not inspected, with the reason.
     fn opaque(&mut self, path: &Path, why: &str);
-    /// Receives a value that helps people to identify the object.
+    /// Receives a value that helps people identify the object.
     fn show(&mut self, path: &Path, value: &dyn fmt::Debug);
 }
 
@@ -86,13 +86,13 @@ impl<'a> Visitor<'a> {
         Self { sink, paths, path: Path::default(), depth: 0 }
     }
 
-    /// Visits a field of a struct or tuple: its name, or its number as text.
+    /// Visits a field of a struct or tuple, given its name, or its number as text.
     #[inline]
     pub fn field<T: References + ?Sized>(&mut self, name: &'static str, value: &T) {
         self.step(|| Step::Field(name), |to| value.references(to));
     }
 
-    /// Visits a field of an enum's variant.
+    /// Visits a field of an enum variant.
     #[inline]
     pub fn variant<T: References + ?Sized>(&mut self, variant: &'static str, name: &'static str, value: &T) {
         self.step(|| Step::Variant(variant, name), |to| value.references(to));
@@ -117,14 +117,15 @@ impl<'a> Visitor<'a> {
         self.step(|| Step::Key, |to| key.references(to));
     }
 
-    /// Visits a value that this one owns exclusively but stores in a separate allocation: it counts as a part of this one
-    /// and adds no step to the path.
+    /// Visits a value that this one owns exclusively but stores in a separate allocation. The value counts as part of
+    /// this one and adds no step to the path.
     #[inline]
     pub fn owned<T: References + ?Sized>(&mut self, value: &T) {
         self.nested(|to| value.references(to));
     }
 
-    /// Adds `step` to the path of everything that `visit` reports. For parts that the other methods do not cover.
+    /// Adds `step` to the path of everything that `visit` reports. Use it for parts that the other methods do not
+    /// cover.
     pub fn step(&mut self, step: impl FnOnce() -> Step, visit: impl FnOnce(&mut Self)) {
         if self.paths {
             self.path.0.push(step());
@@ -135,7 +136,7 @@ impl<'a> Visitor<'a> {
         }
     }
 
-    /// Calls `visit` one level deeper, unless that exceeds [`MAX_DEPTH`].
+    /// Calls `visit` one level deeper, unless that would exceed [`MAX_DEPTH`].
     fn nested(&mut self, visit: impl FnOnce(&mut Self)) {
         if self.depth == MAX_DEPTH {
             return self.opaque("nested too deeply");
@@ -151,14 +152,14 @@ impl<'a> Visitor<'a> {
         self.sink.strong(&self.path, target, None);
     }
 
-    /// Reports the strong counted pointer in a tracked handle; `handle` is the handle's number.
+    /// Reports the strong counted pointer in a tracked handle. `handle` is the handle's number.
     #[doc(hidden)]
     pub fn handle(&mut self, target: &dyn Counted, handle: u64) {
         self.sink.strong(&self.path, target, Some(handle));
     }
 
-    /// Reports a weak counted pointer to the value at `address`; it keeps nothing alive. A weak pointer whose value is
-    /// gone need not be reported.
+    /// Reports a weak counted pointer to the value at `address`. A weak pointer keeps nothing alive, and one whose
+    /// value is gone need not be reported.
     pub fn weak(&mut self, address: usize) {
         self.sink.weak(&self.path, address);
     }
@@ -168,8 +169,8 @@ impl<'a> Visitor<'a> {
         self.sink.memory(&self.path, memory);
     }
 
-    /// Reports the memory of tensors, as their framework describes it. Tensors without storage, or of unknown size,
-    /// are omitted.
+    /// Reports the memory of tensors, as described by their framework. Tensors without storage or of unknown size are
+    /// omitted.
     pub fn tensors<T: ReportTensors<M> + ?Sized, M>(&mut self, tensors: &T) {
         tensors.report(&mut TensorReader::new(&mut |tensor, _| {
             if let (Some(address), Some(size_bytes)) = (tensor.storage, tensor.storage_bytes) {
@@ -178,8 +179,8 @@ impl<'a> Visitor<'a> {
         }));
     }
 
-    /// Reports a part that cannot be inspected: a closure, or a value that another thread has locked. The values that it
-    /// points to count as held from outside.
+    /// Reports a part that cannot be inspected, such as a closure or a value that another thread has locked. The values
+    /// that it points to count as held from outside.
     #[cold]
     pub fn opaque(&mut self, why: &str) {
         self.sink.opaque(&self.path, why);
@@ -190,7 +191,7 @@ impl<'a> Visitor<'a> {
         self.show_at(|| Step::Field(name), value);
     }
 
-    /// Shows a value that is not a field; `step` leads to it.
+    /// Shows a value that is not a field but is reached by `step`.
     pub fn show_at(&mut self, step: impl FnOnce() -> Step, value: &dyn fmt::Debug) {
         if self.paths {
             self.path.0.push(step());
@@ -206,10 +207,10 @@ impl fmt::Debug for Visitor<'_> {
     }
 }
 
-/// Formats a value with `Debug` and truncates the text. If `Debug` panics, the result is the text up to the panic.
+/// Formats a value with `Debug` and truncates the text. If `Debug` panics, returns the text up to the panic.
 fn short_debug(value: &(impl fmt::Debug + ?Sized)) -> String {
-    /// The maximum number of characters that are kept, and of bytes after them that are skipped before writing fails,
-    /// which stops an endless text.
+    /// The maximum number of characters that are kept. After them, at most `MAX_SKIPPED_BYTES` are skipped before
+    /// writing fails, which stops an endless text.
     const MAX_CHARACTERS: usize = 40;
     const MAX_SKIPPED_BYTES: usize = 64 << 10;
     struct ShortText {
@@ -227,7 +228,7 @@ fn short_debug(value: &(impl fmt::Debug + ?Sized)) -> String {
                 }
                 self.characters += 1;
             }
-            // Some implementations panic where writing fails.
+            // Writing does not fail at once, because some implementations panic when it does.
             self.skipped_bytes += if self.characters > MAX_CHARACTERS { text.len() } else { 0 };
             if self.skipped_bytes > MAX_SKIPPED_BYTES { Err(fmt::Error) } else { Ok(()) }
         }

@@ -1,11 +1,11 @@
-//! The purpose of memory, from a recording's operators or inferred.
+//! The purpose of memory, either from a recording's operators or inferred.
 
 /// The category of each event of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventCategories {
-    /// Names of categories, in lower case: `parameter`.
+    /// The names of the categories, in lower case, such as `parameter`.
     pub names: Vec<String>,
-    /// By row of the events: 1 + the index in [`Self::names`]; 0 where nothing is known.
+    /// For each event row, 1 plus the index in [`Self::names`], or 0 if nothing is known.
     pub of_event: Vec<u8>,
 }
 
@@ -17,14 +17,15 @@ impl EventCategories {
     }
 }
 
-/// The purpose of blocks as far as it can be inferred, where a file does not contain it.
+/// The purpose of blocks, inferred as far as possible for a file that does not contain it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InferredCategories {
-    /// Names of categories, in lower case: `parameter`.
+    /// The names of the categories, in lower case, such as `parameter`.
     pub names: Vec<String>,
-    /// By row of the events that allocate a block or, if the allocation is not in the trace, request or complete its free: 1 +
-    /// the index in [`Self::names`]; 0 where nothing was inferred.
+    /// For each row of an event that allocates a block, 1 plus the index in [`Self::names`], or 0 if nothing was
+    /// inferred. If the allocation is not in the trace, this is the row of the event that requests or completes the
+    /// block's free.
     pub of_event: Vec<u8>,
-    /// The same by row of the blocks that are live at the end, for blocks without an event.
+    /// The same for each row of the blocks that are live at the end, for blocks without an event.
     pub of_block: Vec<u8>,
 }

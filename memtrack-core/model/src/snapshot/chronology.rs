@@ -1,16 +1,16 @@
-//! Traces with times that run backwards. PyTorch does not reorder its ring buffer when the buffer's length is changed
-//! while history is recorded: a file may then contain events 3, 7, 8, 9, 4, 5, 6.
+//! Traces whose times run backwards. PyTorch does not reorder its ring buffer when the buffer's length is changed while
+//! history is being recorded, so a file may then contain events 3, 7, 8, 9, 4, 5, 6.
 
 use super::Snapshot;
 use super::pytorch::Key;
 use crate::event::DeviceId;
 
 impl Snapshot {
-    /// Sorts the events of every PyTorch trace by time, as analyses need them; events with equal times keep their
-    /// order. Returns the devices whose order it changed: usually none, in which case it only compares the times. A
-    /// trace in which some events have no time is left unchanged. Recordings are in order already.
+    /// Sorts the events of every PyTorch trace by time, as analyses require. Events with equal times keep their order.
+    /// Returns the devices whose order changed. There are usually none, in which case only the times are compared. A
+    /// trace in which some events have no time is left unchanged. Recordings are already in order.
     ///
-    /// PyTorch's own tools (`viz`) use the order of the file.
+    /// PyTorch's own tools (`viz`) use the order in the file.
     pub fn order_by_time(&mut self) -> Vec<DeviceId> {
         let Some(pytorch) = self.pytorch.as_deref_mut() else { return Vec::new() };
         let ticks = &self.events.ticks;

@@ -1,7 +1,8 @@
-//! Conversion of ticks to time, for reports and writers; the two readings of a [`Clock`] come from the recorder.
+//! Converts ticks to time, for reports and writers. The two readings of a [`Clock`] come from the recorder.
 //!
-//! **What are seconds relative to?** To the start of the recording, even in its PyTorch form, which has whole
-//! microseconds; in PyTorch's own files, to the first event. In JSON, `seconds_since` beside every `seconds` states which.
+//! **What are seconds relative to?** For a recording, they are relative to its start, even in its PyTorch form, which
+//! has whole microseconds. For PyTorch's own files, they are relative to the first event. In JSON, the `seconds_since`
+//! beside every `seconds` states which of the two applies.
 
 use super::pytorch::Key;
 use super::{Clock, Snapshot};
@@ -11,14 +12,14 @@ use super::{Clock, Snapshot};
 pub enum Since {
     /// The start of the recording.
     Start,
-    /// The first event: PyTorch's files do not contain the time at which their recording began.
+    /// The first event, because PyTorch's files do not contain the time at which their recording started.
     FirstEvent,
-    /// The first event that has a time: the file contains the times of some of its events only.
+    /// The first event that has a time, because the file contains the times of only some of its events.
     FirstTimedEvent,
 }
 
 impl Since {
-    /// Returns its name in lower case, as in JSON.
+    /// Returns the name in lower case, as used in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -27,7 +28,7 @@ impl Since {
         }
     }
 
-    /// Formats a moment: `1.808 s after the start`.
+    /// Formats a moment, as in `1.808 s after the start`.
     pub fn moment(self, seconds: f64) -> String {
         let from = match self {
             Self::Start => "the start",
@@ -39,13 +40,13 @@ impl Since {
 }
 
 impl Snapshot {
-    /// Returns the moment from which the seconds in the snapshot's reports are counted: the start of the recording, even
-    /// after its conversion to PyTorch's form and in PyTorch files that memtrack wrote; for PyTorch's own files, the first
-    /// event.
+    /// Returns the moment from which the seconds in the snapshot's reports are counted. It is the start of the
+    /// recording, even after conversion to PyTorch's form and in PyTorch files that memtrack wrote. For PyTorch's own
+    /// files, it is the first event.
     pub fn seconds_since(&self) -> Since {
         match self.pytorch.as_deref() {
             Some(pytorch) if pytorch.start_us.is_none() => {
-                // For files without any times the result does not matter: their reports print no times.
+                // For files without any times, the result does not matter, because their reports print no times.
                 if self.has_times() || !self.has_any_time() {
                     Since::FirstEvent
                 } else {
@@ -56,8 +57,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns whether the file contains the time of the event in `row`. Events of PyTorch before version 2.2 have none; their
-    /// ticks are their numbers in the trace.
+    /// Returns whether the file contains the time of the event in `row`. Events from PyTorch versions before 2.2 have
+    /// none; their ticks are their numbers in the trace.
     pub fn has_time(&self, row: usize) -> bool {
         self.pytorch.as_deref().is_none_or(|pytorch| pytorch.events.has(row, Key::TimeUs))
     }
@@ -72,30 +73,30 @@ impl Snapshot {
         self.events.is_empty() || self.timed().is_none_or(|mut timed| timed.any(|is_timed| is_timed))
     }
 
-    /// Returns for each event whether it has a time; none for recordings, where each event has one.
+    /// Returns for each event whether it has a time, or `None` for recordings, in which every event has one.
     fn timed(&self) -> Option<impl Iterator<Item = bool>> {
         let events = &self.pytorch.as_deref()?.events;
         let timed: Vec<bool> = events.shapes.iter().map(|shape| shape.has(Key::TimeUs)).collect();
         Some(events.shape.iter().map(move |&shape| timed[shape as usize]))
     }
 
-    /// Returns when the event in `row` happened, in seconds since [`Self::seconds_since`]; none if the file does not contain
-    /// its time.
+    /// Returns when the event in `row` happened, in seconds since [`Self::seconds_since`], or `None` if the file does
+    /// not contain its time.
     pub fn seconds_at(&self, row: usize) -> Option<f64> {
         self.has_time(row).then(|| self.clock.seconds_since_start(self.events.ticks[row]))
     }
 }
 
 impl Clock {
-    /// Returns the nanoseconds since the Unix epoch at `ticks`: interpolated between the two readings, and extrapolated
-    /// before and after them. With only one reading (or two at the same time) a tick counts as a nanosecond. Results
-    /// outside 64 bits are clamped.
+    /// Returns the time at `ticks` in nanoseconds since the Unix epoch. It is interpolated between the two readings,
+    /// and extrapolated before and after them. With only one reading (or two at the same time), a tick counts as a
+    /// nanosecond. Results that do not fit in 64 bits are clamped.
     pub fn time_ns(&self, ticks: u64) -> u64 {
         let (first_ticks, first_ns) = self.first;
         let (last_ticks, last_ns) = self.last;
         let since = i128::from(ticks) - i128::from(first_ticks);
         let moved = if last_ticks > first_ticks && last_ns > first_ns {
-            // |since| < 2^64, so the product fits into an unsigned 128-bit integer, but not into a signed one.
+            // |since| < 2^64, so the product fits in an unsigned 128-bit integer, but not in a signed one.
             let (rise, run) = (u128::from(last_ns - first_ns), u128::from(last_ticks - first_ticks));
             let moved = since.unsigned_abs() * rise / run;
             i128::try_from(moved).unwrap_or(i128::MAX) * since.signum()
@@ -105,17 +106,17 @@ impl Clock {
         i128::from(first_ns).saturating_add(moved).clamp(0, i128::from(u64::MAX)) as u64
     }
 
-    /// Returns the seconds from the first reading to `ticks`, rounded to microseconds, the resolution of PyTorch's
-    /// files; negative before the first reading.
+    /// Returns the seconds from the first reading to `ticks`, rounded to microseconds, which is the resolution of
+    /// PyTorch's files. The result is negative before the first reading.
     pub fn seconds_since_start(&self, ticks: u64) -> f64 {
         let us = |ns: u64| (ns / 1000) as i64;
         (us(self.time_ns(ticks)) - us(self.first.1)) as f64 / 1e6
     }
 
-    /// Creates a clock whose ticks are microseconds, from `start_us` on.
+    /// Creates a clock whose ticks are microseconds and that starts at `start_us`.
     pub fn of_microseconds(start_us: u64) -> Self {
         let start_us = start_us.min(u64::MAX - 1);
-        // Times that no real clock reaches do not fit into 64 bits as nanoseconds, but differences between them do.
+        // Times that no real clock reaches do not fit in 64 bits as nanoseconds, but the differences between them do.
         let start_ns = if start_us < u64::MAX / 2000 { start_us * 1000 } else { 0 };
         Self { first: (start_us, start_ns), last: (start_us + 1, start_ns + 1000) }
     }

@@ -1,12 +1,12 @@
-//! The devices of a snapshot as reports number them: accelerators keep their ordinals, the host heap gets the ordinal
-//! after the last accelerator, and pinned host memory the one after the heap's, so that pinned memory has the same number
-//! in PyTorch's form.
+//! The device numbers that reports use. Accelerators keep their ordinals, the host heap gets the ordinal after the last
+//! accelerator, and pinned host memory gets the ordinal after the heap's, so that pinned memory has the same number in
+//! PyTorch's form.
 
 use super::{DeviceStatistics, Snapshot};
 use crate::event::DeviceId;
 use std::collections::BTreeSet;
 
-/// The numbers of a snapshot's devices in reports.
+/// The numbers that reports use for a snapshot's devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ordinals {
     heap: u16,
@@ -25,13 +25,14 @@ impl Ordinals {
 }
 
 impl Snapshot {
-    /// Returns every device that an event, a block, a segment or a count mentions, pinned host memory and the host
+    /// Returns every device that an event, a block, a segment or a count mentions, with pinned host memory and the host
     /// heap last.
     pub fn device_ids(&self) -> Vec<DeviceId> {
         let mut devices: BTreeSet<DeviceId> = self.devices.iter().map(|row| row.device).collect();
         devices.extend(self.blocks.iter().map(|block| block.device));
         devices.extend(self.segments.iter().map(|segment| segment.device));
-        // Adjacent events mostly have the same device, and a look-up in the set for every event would cost more than the loop.
+        // Adjacent events mostly have the same device, and looking up every event's device in the set would cost more
+        // than the loop.
         let mut previous = None;
         for &device in &self.events.device {
             if previous != Some(device) {
@@ -42,35 +43,36 @@ impl Snapshot {
         devices.into_iter().collect()
     }
 
-    /// Returns the ordinals of the snapshot's devices. This visits all events: to look up many devices, call it once.
+    /// Returns the ordinals of the snapshot's devices. This visits all events, so call it only once to look up many
+    /// devices.
     pub fn ordinals(&self) -> Ordinals {
         let devices = self.device_ids();
         let heap = self.pytorch.as_deref().and_then(|pytorch| pytorch.heap);
         let accelerators = devices.iter().copied().chain(heap).filter(|device| device.is_accelerator());
         let heap = accelerators.max().map_or(0, |last| last.0 + 1);
-        // Pinned memory gets the number after the heap's, if there is a heap, as in PyTorch's form.
+        // As in PyTorch's form, pinned memory gets the number after the heap's, if there is a heap.
         Ordinals { heap, pinned: heap + u16::from(devices.contains(&DeviceId::HOST)) }
     }
 
-    /// Returns the recorder's counts for `device`: exact, including events that sampling and the ring omitted.
-    /// `None` if the recorder did not count.
+    /// Returns the recorder's counts for `device`, which are exact and include events that sampling and the ring
+    /// omitted. Returns `None` if the recorder did not count.
     pub fn exact_counts(&self, device: DeviceId) -> Option<&DeviceStatistics> {
         self.devices.iter().find(|row| row.device == device && row.counted)
     }
 
-    /// Returns the ordinal of the host heap: the one after the last accelerator, 0 when there is none. In PyTorch's
-    /// form, where the heap is numbered like an accelerator, the ordinal of pinned memory.
+    /// Returns the ordinal of the host heap, which is the one after the last accelerator, or 0 if there is none. In
+    /// PyTorch's form, where the heap is numbered like an accelerator, returns the ordinal of pinned memory.
     pub fn host_ordinal(&self) -> u16 {
         self.ordinals().heap
     }
 
-    /// Returns the ordinal of `device` in reports. For host memory this visits all events: see [`Self::ordinals`].
+    /// Returns the ordinal of `device` in reports. For host memory, this visits all events; see [`Self::ordinals`].
     pub fn ordinal(&self, device: DeviceId) -> u16 {
         if device.is_accelerator() { device.0 } else { self.ordinals().of(device) }
     }
 
-    /// Returns whether the device is the heap of the process. In PyTorch's form, a recording's heap is numbered like
-    /// a device, and only files that memtrack wrote identify it.
+    /// Returns whether the device is the heap of the process. In PyTorch's form, a recording's heap is numbered like a
+    /// device, and only files written by memtrack identify it.
     pub fn is_heap(&self, device: DeviceId) -> bool {
         match &self.pytorch {
             Some(pytorch) => pytorch.heap == Some(device),
@@ -78,7 +80,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns whether the device is pinned host memory, the only host memory in PyTorch's files.
+    /// Returns whether the device is pinned host memory, which is the only host memory in PyTorch's files.
     pub fn is_pinned(&self, device: DeviceId) -> bool {
         if self.pytorch.is_some() { device.is_host() } else { device.is_pinned() }
     }
@@ -92,7 +94,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns the device with that ordinal in reports, if the snapshot has it.
+    /// Returns the device that has this ordinal in reports, if the snapshot contains it.
     pub fn device_at(&self, ordinal: u16) -> Option<DeviceId> {
         let ordinals = self.ordinals();
         self.device_ids().into_iter().find(|&device| ordinals.of(device) == ordinal)

@@ -1,10 +1,10 @@
-//! The CUDA driver's own report about a device during the recording: how much memory of the device is in use by any
-//! process, and how much the driver's pools keep. Compared with the recorded bytes, this distinguishes a cache from a
-//! leak, and shows the memory of other processes.
+//! The CUDA driver's own report on a device during the recording: how much of the device's memory is in use by any
+//! process, and how much the driver's pools keep. Compared with the recorded bytes, the report distinguishes a cache
+//! from a leak and reveals the memory of other processes.
 
 use crate::event::DeviceId;
 
-/// The kind of moment of a [`DriverReading`].
+/// The kind of moment at which a [`DriverReading`] was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -13,14 +13,14 @@ pub enum ReadingMoment {
     /// The newest reading.
     #[default]
     Last,
-    /// The reading with the most memory of the device in use.
+    /// The reading with the most device memory in use.
     Fullest,
     /// The newest reading that was taken because memory had run out.
     OutOfMemory,
 }
 
-/// The driver's report about a device at one moment, and the bytes that memtrack had recorded by then. All sizes are
-/// in bytes.
+/// The driver's report on a device at one moment, and the bytes that memtrack had recorded by then. All sizes are in
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
@@ -31,23 +31,24 @@ pub struct DriverReading {
     pub moment: ReadingMoment,
     /// The time of the reading, in ticks.
     pub ticks: u64,
-    /// Free bytes of the device (`cuMemGetInfo`).
+    /// The device's free bytes (`cuMemGetInfo`).
     pub free_bytes: u64,
-    /// Total bytes of the device.
+    /// The device's total bytes.
     pub total_bytes: u64,
-    /// Bytes of the device that memtrack had recorded as held by the program.
+    /// The bytes of device memory that memtrack had recorded as held by the program.
     pub tracked_bytes: u64,
-    /// The number of queried pools: the device's default pool, and those that the program created.
+    /// The number of pools queried: the device's default pool and those that the program created.
     pub pools: u32,
-    /// Bytes of the device that these pools reserve (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`).
+    /// The bytes of device memory that these pools reserve (`CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`).
     pub pool_reserved_bytes: u64,
-    /// The sum of the peaks of the pools' reserved bytes.
+    /// The sum of the peak reserved bytes of all these pools.
     pub pool_reserved_peak_bytes: u64,
     /// The reserved bytes that the program uses (`CU_MEMPOOL_ATTR_USED_MEM_CURRENT`).
     pub pool_used_bytes: u64,
-    /// The sum of the peaks of the pools' used bytes.
+    /// The sum of the peak used bytes of all these pools.
     pub pool_used_peak_bytes: u64,
-    /// Allocations of other processes that the program has opened (CUDA IPC). They count in those processes, not here.
+    /// The number of other processes' allocations that the program has opened (CUDA IPC). They count in those
+    /// processes, not here.
     pub opened: u32,
     /// The bytes of these allocations.
     pub opened_bytes: u64,
@@ -74,11 +75,11 @@ impl Default for DriverReading {
 }
 
 impl DriverReading {
-    /// The maximum number of readings that are read from a snapshot: three for each device that can be distinguished, and
-    /// a few more.
+    /// The maximum number of readings that are read from a snapshot. It allows three for each device that can be
+    /// distinguished, and a few more.
     pub const MAX_COUNT: usize = 1024;
 
-    /// Returns the bytes of the device in use by any process.
+    /// Returns the bytes of device memory in use by any process.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.total_bytes.saturating_sub(self.free_bytes)
@@ -90,9 +91,9 @@ impl DriverReading {
         self.pool_reserved_bytes.saturating_sub(self.pool_used_bytes)
     }
 
-    /// Returns the bytes in use that are neither recorded nor cached: contexts, modules, libraries' own memory,
-    /// memory allocated before recording began, other processes. 0 where more is recorded than in use, as with
-    /// managed memory that lies on the host.
+    /// Returns the bytes in use that are neither recorded nor cached. They belong to contexts, modules, libraries' own
+    /// memory, memory allocated before the recording started, and other processes. The result is 0 if more is recorded
+    /// than in use, as with managed memory that lies on the host.
     #[must_use]
     pub fn untracked_bytes(&self) -> u64 {
         self.used_bytes().saturating_sub(self.tracked_bytes.saturating_add(self.cached_bytes()))

@@ -1,50 +1,50 @@
-//! The state at the end of a recording: live blocks, segments, and exact counts per device.
+//! The state at the end of a recording: live blocks, segments, and exact counts for each device.
 
 use crate::event::{DeviceId, EventFlags, ScopeId, StackId, StreamId};
 
 /// A live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveBlock {
-    /// Its device.
+    /// The device that the block is on.
     pub device: DeviceId,
-    /// Its address.
+    /// The address of the block.
     pub address: u64,
     /// The bytes that the client requested.
     pub size_bytes: u64,
-    /// The stream that owns it.
+    /// The stream that owns the block.
     pub stream: StreamId,
-    /// The stack of its allocation.
+    /// The stack of the allocation.
     pub stack: StackId,
-    /// The scope of its allocation.
+    /// The scope of the allocation.
     pub scope: ScopeId,
-    /// The time of its allocation, in ticks.
+    /// The time of the allocation, in ticks.
     pub ticks: u64,
     /// Flags, such as whether the block was sampled.
     pub flags: EventFlags,
-    /// Whether its free was requested but has not completed.
+    /// Whether the block's free was requested but has not yet completed.
     pub pending_free: bool,
 }
 
-/// A segment that its allocator had not returned to the driver.
+/// A segment that its allocator had not yet returned to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Its device.
+    /// The device that the segment is on.
     pub device: DeviceId,
-    /// Its first address.
+    /// The first address of the segment.
     pub address: u64,
-    /// Its size in bytes.
+    /// The size of the segment in bytes.
     pub size_bytes: u64,
-    /// Its stream.
+    /// The stream of the segment.
     pub stream: StreamId,
-    /// The stack of its allocation.
+    /// The stack of the allocation.
     pub stack: StackId,
-    /// The time of its allocation, in ticks.
+    /// The time of the allocation, in ticks.
     pub ticks: u64,
-    /// Whether it is part of an expandable segment: memory mapped into a larger range of addresses.
+    /// Whether this is part of an expandable segment, that is, memory mapped into a larger range of addresses.
     pub is_expandable: bool,
 }
 
-/// The sampling of the host heap's small blocks.
+/// Statistics on the sampling of the host heap's small blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -56,83 +56,84 @@ pub struct Sampling {
     pub unrecorded_bytes: u64,
     /// The largest mean interval between samples that any thread used, in bytes; 0 if no samples were taken.
     pub widest_interval_bytes: u64,
-    /// Processor time of the threads that recorded, in seconds; 0 without a budget.
+    /// The processor time used by the threads that recorded, in seconds; 0 without a budget.
     pub cpu_seconds: f64,
-    /// The part of that time in which every block was recorded.
+    /// The part of that time during which every block was recorded.
     pub exact_seconds: f64,
-    /// The part of that time that recording host blocks took, as measured by the recorder.
+    /// The part of that time spent on recording host blocks, as measured by the recorder.
     pub spent_seconds: f64,
 }
 
-/// The peak of a heap whose small blocks were only counted, from sums that the recorder read at intervals. All byte counts
-/// are bytes allocated minus bytes freed since recording began.
+/// The peak of a heap whose small blocks were only counted, computed from sums that the recorder read at intervals. All
+/// byte counts are bytes allocated minus bytes freed since the recording started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct CountedPeak {
-    /// The time of the peak: after all events up to these ticks.
+    /// The time of the peak, which comes after all events up to these ticks.
     pub ticks: u64,
-    /// A lower bound of the live bytes at the peak; exact if only one thread allocates.
+    /// A lower bound on the live bytes at the peak, which is exact if only one thread allocates.
     pub bytes: u64,
-    /// An upper bound of the live bytes between [`Self::since_ticks`] and [`Self::until_ticks`].
+    /// An upper bound on the live bytes between [`Self::since_ticks`] and [`Self::until_ticks`].
     pub most_bytes: u64,
-    /// The time of the first reading; until then, every block was recorded.
+    /// The time of the first reading. Until then, every block was recorded.
     pub since_ticks: u64,
     /// The time of the last reading.
     pub until_ticks: u64,
-    /// In PyTorch's form, whose ticks are too coarse: the numbers of events in the heap's trace before
-    /// [`Self::ticks`], [`Self::since_ticks`] and [`Self::until_ticks`].
+    /// In PyTorch's form, whose ticks are too coarse, the numbers of events in the heap's trace before [`Self::ticks`],
+    /// [`Self::since_ticks`] and [`Self::until_ticks`].
     #[cfg_attr(feature = "serde", serde(skip))]
     pub events_before: Option<[u64; 3]>,
 }
 
-/// Counts of items that did not fit into the recorder's tables, which have a fixed maximum size.
+/// Counts of items that did not fit into the recorder's tables, whose maximum size is fixed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
 pub struct Folded {
-    /// Events that have no stack because the table of stacks was full.
+    /// The number of events that have no stack because the stack table was full.
     pub stacks: u64,
-    /// Threads that are recorded as the unknown thread.
+    /// The number of threads that are recorded as the unknown thread.
     pub threads: u64,
-    /// Blocks that were not tracked because the table of live blocks was full (`Options::live_blocks`). Small blocks of
-    /// the heap are only counted; large blocks and those of devices have events, but are not in the table of live blocks.
+    /// The number of blocks that were not tracked because the table of live blocks was full (`Options::live_blocks`).
+    /// Small blocks of the heap are only counted. Large blocks and device blocks have events, but they are not in the
+    /// table of live blocks.
     pub blocks: u64,
-    /// Allocations that the CUDA driver's hook left out of all sums for the same reason.
+    /// The number of allocations that the CUDA driver hook left out of all sums for the same reason.
     pub driver_allocations: u64,
     /// The bytes of these allocations.
     pub driver_bytes: u64,
 }
 
-/// Counts of one device: exact where the recorder made them ([`Self::counted`]), including events that the ring
-/// or sampling omitted.
+/// The counts for one device. They are exact if the recorder made them ([`Self::counted`]), in which case they include
+/// events that the ring or sampling omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceStatistics {
     /// The device.
     pub device: DeviceId,
-    /// Events recorded.
+    /// The number of events recorded.
     pub recorded: u64,
-    /// Events that the ring dropped because of `max_entries`.
+    /// The number of events that the ring dropped because of `max_entries`.
     pub dropped: u64,
-    /// Requested bytes allocated since the start; blocks that sampling omitted are included.
+    /// The requested bytes allocated since the start, including blocks that sampling omitted.
     pub allocated_bytes: u64,
-    /// Bytes freed since the start; may exceed `allocated_bytes` if memory from before the start was freed.
+    /// The bytes freed since the start, which may exceed `allocated_bytes` if memory from before the start was freed.
     pub freed_bytes: u64,
-    /// Blocks allocated.
+    /// The number of blocks allocated.
     pub allocations: u64,
-    /// Blocks freed.
+    /// The number of blocks freed.
     pub frees: u64,
-    /// Segment bytes held at the end; for the host heap, the resident set of the process, 0 when unknown.
+    /// The segment bytes held at the end. For the host heap, this is the resident set of the process, or 0 if unknown.
     pub reserved_bytes: u64,
-    /// Whether the recorder itself counted the bytes and blocks. Otherwise they are 0 for a PyTorch file, and for a
-    /// truncated recording they are sums over its events, without the weights of samples.
+    /// Whether the recorder itself counted the bytes and blocks. If not, they are 0 for a PyTorch file; for a truncated
+    /// recording, they are sums over its events, without sample weights.
     #[cfg_attr(feature = "serde", serde(default = "counted", skip_serializing_if = "is_counted"))]
     pub counted: bool,
 }
 
-/// Returns the default in files: a row contains the recorder's counts unless it states otherwise.
+/// Returns the default in files, where a row contains the recorder's counts unless it states otherwise.
 #[cfg(feature = "serde")]
 const fn counted() -> bool {
     true
@@ -144,7 +145,7 @@ fn is_counted(counted: &bool) -> bool {
 }
 
 impl DeviceStatistics {
-    /// Creates the counts of `device`, all 0.
+    /// Creates counts for `device` that are all 0.
     pub const fn of(device: DeviceId) -> Self {
         Self {
             device,

@@ -1,14 +1,14 @@
-//! Events as columns. The list of columns is defined once, in the order in which files have them; every operation on
-//! all columns follows from that list.
+//! Events as columns. The list of columns is defined once, in the order used in files, and every operation on all
+//! columns is derived from that list.
 
 use crate::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 
-/// A value in a column of an [`EventTable`], convertible to a number.
+/// A value in a column of an [`EventTable`], which can be converted to a number and back.
 pub trait ColumnValue: Copy {
     /// Returns the value as a number.
     fn bits(self) -> u64;
 
-    /// Returns the value with that number; `None` if no value has it.
+    /// Returns the value with that number, or `None` if no value has it.
     fn from_bits(bits: u64) -> Option<Self>;
 }
 
@@ -48,27 +48,27 @@ impl ColumnValue for Action {
     }
 }
 
-/// A receiver of the columns of events, one after another.
+/// A receiver of event columns, which come one after another.
 pub trait ColumnSink {
     /// Receives the next column.
     fn column(&mut self, values: impl Iterator<Item = u64>);
 }
 
-/// A source of the columns of events, one after another.
+/// A source of event columns, which are read one after another.
 pub trait ColumnSource {
-    /// The error if a column cannot be read.
+    /// The error returned if a column cannot be read.
     type Error;
 
-    /// Returns the next column; all columns have the same length.
+    /// Returns the next column. All columns have the same length.
     ///
     /// # Errors
-    /// Fails if there is no further column, or if the column contains a number that is no valid value.
+    /// Fails if there is no further column, or if the column contains a number that is not a valid value.
     fn column<T: ColumnValue>(&mut self) -> Result<Vec<T>, Self::Error>;
 }
 
 macro_rules! event_table {
     ($($(#[$doc:meta])* $column:ident: $value:ty,)*) => {
-        /// Events as columns, all of one length.
+        /// Events as columns, all of the same length.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct EventTable {
             $($(#[$doc])* pub $column: Vec<$value>,)*
@@ -83,7 +83,7 @@ macro_rules! event_table {
                 Self { $($column: Vec::with_capacity(events),)* }
             }
 
-            /// Appends events, a column at a time.
+            /// Appends events, one column at a time.
             pub fn extend(&mut self, events: &[Event]) {
                 $(self.$column.extend(events.iter().map(|event| event.$column));)*
             }
@@ -93,7 +93,7 @@ macro_rules! event_table {
                 $(self.$column.push(event.$column);)*
             }
 
-            /// Returns the event of a row.
+            /// Returns the event in a row.
             ///
             /// # Panics
             /// Panics when `row` is not below [`Self::len`].
@@ -101,21 +101,21 @@ macro_rules! event_table {
                 Event { $($column: self.$column[row],)* }
             }
 
-            /// Keeps the events at `rows`, in that order; a row may occur several times or not at all.
+            /// Keeps the events at `rows`, in that order. A row may occur several times or not at all.
             ///
             /// # Panics
             /// Panics when there is no such row.
             pub fn pick(&mut self, rows: &[u32]) {
-                // One column at a time, so that the extra memory is one column.
+                // Replace one column at a time, so that the extra memory is only one column.
                 $(self.$column = rows.iter().map(|&row| self.$column[row as usize]).collect();)*
             }
 
-            /// Writes events a column at a time, in the order in which files have the columns.
+            /// Writes events one column at a time, in the order used in files.
             pub fn write_columns(events: &[Event], sink: &mut impl ColumnSink) {
                 $(sink.column(events.iter().map(|event| event.$column.bits()));)*
             }
 
-            /// Reads the events whose columns come next.
+            /// Reads a table whose columns come next in `source`.
             ///
             /// # Errors
             /// Fails if a column cannot be read.
@@ -165,7 +165,7 @@ impl EventTable {
         self.ticks.is_empty()
     }
 
-    /// Sorts the events by ticks (the merge order); events with equal ticks keep their order, so that the order of
+    /// Sorts the events by ticks, which is the merge order. Events with equal ticks keep their order, so the order of
     /// each thread's events is preserved.
     pub fn sort_by_ticks(&mut self) {
         if self.ticks.is_sorted() {

@@ -1,5 +1,5 @@
-//! Named frames, and stacks of them: PyTorch's files contain these, and symbolising a recording's raw addresses
-//! produces them.
+//! Named frames and stacks of them. PyTorch's files contain these, and symbolising a recording's raw addresses produces
+//! them.
 
 use super::pytorch::{Key, Records, Shape};
 use super::{Snapshot, StringId};
@@ -8,7 +8,7 @@ use crate::frame::Binary;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// A frame of a [`FrameTable`].
+/// The id of a frame in a [`FrameTable`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
@@ -21,12 +21,13 @@ impl FrameId {
     }
 }
 
-/// Distinct frames: function, file, line, and everything else that a file contains about them, as [`Records`].
+/// Distinct frames, with the function, file, line and everything else that a file contains about them, as [`Records`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FrameTable {
     /// The frames as dictionaries.
     pub records: Records,
-    /// The frames' binaries where they are known, by [`FrameId`]; may be shorter than the table. Not stored in files.
+    /// The frames' binaries, where they are known, by [`FrameId`]. The list may be shorter than the table and is not
+    /// stored in files.
     pub binaries: Vec<Option<Arc<Binary>>>,
 }
 
@@ -46,17 +47,17 @@ impl FrameTable {
         self.records.text(frame.index(), Key::Name)
     }
 
-    /// Returns the file, or the binary when the frame is not symbolised.
+    /// Returns the file, or the binary if the frame is not symbolised.
     pub fn filename(&self, frame: FrameId) -> StringId {
         self.records.text(frame.index(), Key::Filename)
     }
 
-    /// Returns the line, or the offset in the binary when the frame is not symbolised.
+    /// Returns the line, or the offset in the binary if the frame is not symbolised.
     pub fn line(&self, frame: FrameId) -> u64 {
         self.records.number(frame.index(), Key::Line)
     }
 
-    /// Returns the binary that contains the function, where that is known.
+    /// Returns the binary that contains the function, if it is known.
     pub fn binary(&self, frame: FrameId) -> Option<&Arc<Binary>> {
         self.binaries.get(frame.index())?.as_ref()
     }
@@ -82,11 +83,11 @@ impl FrameTable {
     }
 }
 
-/// Stacks of named frames, innermost first, by the same [`StackId`] as [`super::StackTable`]. A snapshot from PyTorch
-/// has only these, a recording has only raw addresses until `SnapshotFiles::as_pytorch` converts it.
+/// Stacks of named frames, innermost first, with the same [`StackId`]s as in [`super::StackTable`]. A snapshot from
+/// PyTorch has only these; a recording has only raw addresses until `SnapshotFiles::as_pytorch` converts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedStacks {
-    /// `ends[id - 1] .. ends[id]` are the frames of stack `id`; stack 0 is empty.
+    /// The frames of stack `id` are at `ends[id - 1] .. ends[id]`; stack 0 is empty.
     ends: Vec<u64>,
     frames: Vec<FrameId>,
 }
@@ -98,8 +99,8 @@ impl Default for NamedStacks {
 }
 
 impl Snapshot {
-    /// Returns the keys from which [`NameFrames`] names the frames of a stack: return addresses, or frame numbers in
-    /// a PyTorch snapshot.
+    /// Returns the keys by which [`NameFrames`] names the frames of a stack. They are return addresses, or frame
+    /// numbers in a PyTorch snapshot.
     ///
     /// [`NameFrames`]: crate::NameFrames
     pub fn frame_keys(&self, stack: StackId) -> Cow<'_, [u64]> {
@@ -111,27 +112,27 @@ impl Snapshot {
 }
 
 impl NamedStacks {
-    /// Returns the number of stacks, the empty one included.
+    /// Returns the number of stacks, including the empty one.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Returns whether there is no stack but the empty one.
+    /// Returns whether there is no stack other than the empty one.
     pub fn is_empty(&self) -> bool {
         self.len() <= 1
     }
 
-    /// Returns the frames of a stack, innermost first; none for an id of another table.
+    /// Returns the frames of a stack, innermost first. The result is empty if the id is from another table.
     pub fn get(&self, stack: StackId) -> &[FrameId] {
         let Some(&end) = self.ends.get(stack.index()) else { return &[] };
         let start = if stack.is_none() { 0 } else { self.ends[stack.index() - 1] };
         &self.frames[start as usize..end as usize]
     }
 
-    /// Appends a stack; its id is its row.
+    /// Appends a stack and returns its id, which is its row.
     ///
     /// # Panics
-    /// After 2^32 stacks.
+    /// Panics after 2^32 stacks.
     pub fn push(&mut self, frames: impl IntoIterator<Item = FrameId>) -> StackId {
         let id = u32::try_from(self.ends.len()).expect("more than 4 G stacks");
         self.frames.extend(frames);
@@ -139,7 +140,7 @@ impl NamedStacks {
         StackId(id)
     }
 
-    /// Returns the bytes of memory that the table takes.
+    /// Returns the number of bytes of memory that the table takes.
     pub fn used_bytes(&self) -> u64 {
         (self.ends.capacity() * 8 + self.frames.capacity() * 4) as u64
     }

@@ -1,14 +1,16 @@
-//! Names of functions that a recording itself contains. A recording normally contains return addresses and the build
-//! ids of binaries, and its functions are named on a machine that has the binaries. A scrubbed recording does not
-//! disclose the binaries, so it contains the names.
+//! Function names that a recording itself contains. A recording normally contains return addresses and the build ids of
+//! binaries, and its functions are named on a machine that has the binaries. A scrubbed recording does not disclose the
+//! binaries, so it contains the names.
 
 use crate::frame::Frame;
 use std::collections::BTreeMap;
 
-/// The functions at return addresses; empty where they follow from [`Snapshot::modules`](super::Snapshot::modules).
+/// The functions at return addresses; empty if they can be derived from
+/// [`Snapshot::modules`](super::Snapshot::modules).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownNames {
-    /// By the addresses of [`Snapshot::stacks`](super::Snapshot::stacks): the innermost inlined function first.
+    /// The functions at the addresses in [`Snapshot::stacks`](super::Snapshot::stacks), with the innermost inlined
+    /// function first.
     pub frames: BTreeMap<u64, Vec<Frame>>,
 }
 
@@ -19,19 +21,19 @@ impl KnownNames {
     }
 }
 
-/// A function in a [`NamesPiece`]: the indexes of its name and file in [`NamesPiece::texts`], and its line (0:
-/// unknown).
+/// A function in a [`NamesPiece`], given by the indices of its name and file in [`NamesPiece::texts`] and by its line
+/// (0 if unknown).
 #[cfg(feature = "serde")]
 pub type FunctionRow = (u32, u32, u32);
 
-/// A piece of [`KnownNames`] as files contain it: each text once, and rows of numbers.
+/// A piece of [`KnownNames`] as stored in files: each text once, and rows of numbers that refer to the texts.
 #[cfg(feature = "serde")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct NamesPiece {
-    /// Functions and files; the first is empty.
+    /// The names of functions and files, of which the first is empty.
     pub texts: Vec<String>,
-    /// Addresses, each with its functions.
+    /// The addresses, each with its functions.
     pub rows: Vec<(u64, Vec<FunctionRow>)>,
 }
 
@@ -43,7 +45,7 @@ impl KnownNames {
         rows.chunks(addresses.max(1)).map(NamesPiece::of).collect()
     }
 
-    /// Adds a piece. Indexes out of range become empty texts.
+    /// Adds a piece. Indices that are out of range become empty texts.
     pub fn add_piece(&mut self, piece: &NamesPiece) {
         let text = |place: u32| piece.texts.get(place as usize).cloned().unwrap_or_default();
         for (address, frames) in &piece.rows {

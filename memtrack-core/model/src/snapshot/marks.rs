@@ -1,4 +1,5 @@
-//! Moments that the program marked: where a step, a request or another interval that it defines ends and the next begins.
+//! Moments that the program marked, at which a step, a request or another interval that it defines ends and the next
+//! starts.
 
 use crate::event::ThreadId;
 
@@ -7,18 +8,18 @@ use crate::event::ThreadId;
 pub struct Mark {
     /// The time, in ticks.
     pub ticks: u64,
-    /// The thread that marked it.
+    /// The thread that marked the moment.
     pub thread: ThreadId,
-    /// Its name: a row of [`Marks::names`].
+    /// The name, as a row of [`Marks::names`].
     pub name: u32,
 }
 
 /// The moments that the program marked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// Their names, each once.
+    /// The names of the moments, each listed once.
     pub names: Vec<String>,
-    /// The moments, in chronological order once a file was read or a snapshot taken.
+    /// The moments, in chronological order once a file has been read or a snapshot taken.
     pub rows: Vec<Mark>,
     /// The number of older marks that were dropped because of the recorder's limit.
     pub left_out: u64,
@@ -37,7 +38,7 @@ impl Marks {
 
     /// Appends a moment.
     pub fn push(&mut self, ticks: u64, thread: ThreadId, name: &str) {
-        // There are few names, and successive marks mostly share one.
+        // There are few names, and successive marks usually share one.
         let known = self.names.iter().rposition(|known| known == name);
         let name = known.unwrap_or_else(|| {
             self.names.push(name.to_owned());

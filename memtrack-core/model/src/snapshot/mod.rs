@@ -1,5 +1,5 @@
-//! The model: the content of a recording or a snapshot, as column tables with interned rows. The recorder and every
-//! reader produce a [`Snapshot`]; every report and every writer consumes one.
+//! The model: the content of a recording or a snapshot, as column tables with interned rows. The recorder and all
+//! readers produce a [`Snapshot`], and all reports and writers consume one.
 
 mod categories;
 mod chronology;

@@ -1,13 +1,13 @@
-//! The operators that a program reported, as the recorder wrote them: lines in the encoding of `.memtrack` files (the
-//! repository's docs/FILES.md). They are parsed when a report needs the purpose of memory; a program that only
-//! records does not pay for that.
+//! The operators that a program reported, as written by the recorder: lines in the encoding of `.memtrack` files (see
+//! docs/FILES.md in the repository). They are parsed only when a report needs the purpose of memory, so a program that
+//! only records does not pay for that.
 
 use std::fmt;
 
-/// The operators that ran, with their tensors; empty where that was not recorded.
+/// The operators that ran, with their tensors; empty if they were not recorded.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OperatorLog {
-    /// Pieces in no particular order. Each line contains its time.
+    /// The pieces of the log, in no particular order. Each line contains its time.
     pub pieces: Vec<OperatorLines>,
     /// The number of lines that were not stored because the recorder's limit had been reached.
     pub left_out: u64,
@@ -16,7 +16,7 @@ pub struct OperatorLog {
 /// Lines of an [`OperatorLog`].
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OperatorLines {
-    /// The ticks that the times in the lines are relative to.
+    /// The ticks to which the times in the lines are relative.
     pub base_ticks: u64,
     /// The lines.
     pub lines: Vec<u8>,

@@ -1,10 +1,10 @@
-//! Interned strings. Readers of PyTorch's files intern every string once; everything else refers to it by
+//! Interned strings. Readers of PyTorch's files intern every string once, and everything else refers to it by its
 //! [`StringId`]. The bytes are UTF-8 that may contain lone surrogates, because Python writes those too.
 
 use crate::text::lossy;
 use std::borrow::Cow;
 
-/// A string of a [`StringTable`]; 0 is the empty string.
+/// The id of a string in a [`StringTable`]; 0 is the empty string.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
@@ -20,14 +20,14 @@ impl StringId {
     }
 }
 
-/// Distinct strings, one after another in one buffer.
+/// Distinct strings, stored one after another in a single buffer.
 ///
-/// A string is its bytes: UTF-8 in which a lone surrogate takes the three bytes that Python's `surrogatepass` writes.
-/// [`Self::bytes`] is exact; [`Self::get`] is for display.
+/// A string is stored as UTF-8 in which a lone surrogate takes the three bytes that Python's `surrogatepass` writes.
+/// [`Self::bytes`] is exact, whereas [`Self::get`] is for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StringTable {
     bytes: Vec<u8>,
-    /// `ends[id - 1] .. ends[id]` are the bytes of string `id`; string 0 is empty.
+    /// The bytes of string `id` are at `ends[id - 1] .. ends[id]`; string 0 is empty.
     ends: Vec<u64>,
 }
 
@@ -38,24 +38,24 @@ impl Default for StringTable {
 }
 
 impl StringTable {
-    /// Returns the number of strings, the empty one included.
+    /// Returns the number of strings, including the empty one.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Returns whether there is no string but the empty one.
+    /// Returns whether there is no string other than the empty one.
     pub fn is_empty(&self) -> bool {
         self.len() <= 1
     }
 
-    /// Returns the bytes of a string; none for an id of another table.
+    /// Returns the bytes of a string. The result is empty if the id is from another table.
     pub fn bytes(&self, id: StringId) -> &[u8] {
         let Some(&end) = self.ends.get(id.index()) else { return &[] };
         let start = if id.0 == 0 { 0 } else { self.ends[id.index() - 1] };
         &self.bytes[start as usize..end as usize]
     }
 
-    /// Returns the string, with U+FFFD for each lone surrogate.
+    /// Returns the string, in which U+FFFD stands for each lone surrogate.
     pub fn get(&self, id: StringId) -> Cow<'_, str> {
         let bytes = self.bytes(id);
         match std::str::from_utf8(bytes) {
@@ -64,10 +64,10 @@ impl StringTable {
         }
     }
 
-    /// Appends a string; the caller makes sure that the table does not contain it.
+    /// Appends a string. The caller must make sure that the table does not contain it yet.
     ///
     /// # Panics
-    /// After 2^32 strings.
+    /// Panics after 2^32 strings.
     pub fn push(&mut self, bytes: &[u8]) -> StringId {
         let id = u32::try_from(self.ends.len()).expect("more than 4 G strings");
         self.bytes.extend_from_slice(bytes);
@@ -75,7 +75,7 @@ impl StringTable {
         StringId(id)
     }
 
-    /// Returns the bytes of memory that the table takes.
+    /// Returns the number of bytes of memory that the table takes.
     pub fn used_bytes(&self) -> u64 {
         (self.bytes.capacity() + self.ends.capacity() * size_of::<u64>()) as u64
     }

@@ -1,6 +1,6 @@
-//! Removes driver allocations that turned out to be a pool's segments. The driver hook records each allocation as a block
-//! until a pool reports blocks inside it. The events of that block are removed here, so that a pool's segment never
-//! counts as memory in use, not even for a moment.
+//! Removes driver allocations that turned out to be a pool's segments. The driver hook records each allocation as a
+//! block until a pool reports blocks inside it. The events for that block are removed here, so that a pool's segment
+//! never counts as memory in use, not even for a moment.
 
 use super::Snapshot;
 use crate::event::{Action, DeviceId, EventFlags};
@@ -21,7 +21,7 @@ impl Snapshot {
             let place = (event.device, event.address);
             if event.flags.contains(EventFlags::SUPERSEDED) {
                 keep[row] = false;
-                // Absent when the ring dropped it.
+                // The allocation is absent if the ring dropped it.
                 if let Some(alloc) = whole.remove(&place) {
                     keep[alloc] = false;
                 }

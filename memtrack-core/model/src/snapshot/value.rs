@@ -1,20 +1,21 @@
-//! Values that have no column: unknown keys, settings, numbers where a string was expected. They are kept as Python
-//! values, so that a writer can reproduce them.
+//! Values that have no column: unknown keys, settings, and numbers where a string was expected. They are kept as Python
+//! values so that a writer can reproduce them.
 
 use super::{FrameId, StringId};
 use crate::event::StackId;
 use std::sync::Arc;
 
-/// A Python value. Containers that the file shares are shared here too. The reader limits the depth, and there are no cycles.
+/// A Python value. Containers that are shared in the file are shared here too. The reader limits the depth, and there
+/// are no cycles.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// `None`.
     None,
     /// `True` or `False`.
     Bool(bool),
-    /// An integer that fits into a signed 64-bit integer.
+    /// An integer that fits in a signed 64-bit integer.
     Int(i64),
-    /// A wider integer: little-endian two's complement bytes.
+    /// A wider integer, as little-endian two's complement bytes.
     Big(Arc<[u8]>),
     /// A float.
     Float(f64),
@@ -30,16 +31,16 @@ pub enum Value {
     Set(Arc<[Value]>),
     /// A frozen set, in the order of the file.
     FrozenSet(Arc<[Value]>),
-    /// A dictionary, in the order its keys were set.
+    /// A dictionary, in the order in which its keys were set.
     Dict(Arc<[(Value, Value)]>),
-    /// A list of frames: a named stack of the snapshot.
+    /// A list of frames, as a named stack of the snapshot.
     Stack(StackId),
     /// A frame in the snapshot's table.
     Frame(FrameId),
 }
 
 impl Value {
-    /// Returns the value as an integer (booleans are 0 and 1), if it is one and fits.
+    /// Returns the value as an integer, if it is one and fits. Booleans are 0 and 1.
     pub fn as_i128(&self) -> Option<i128> {
         match self {
             Self::Int(number) => Some((*number).into()),
@@ -54,7 +55,7 @@ impl Value {
         }
     }
 
-    /// Creates the value of an integer, in the shortest representation.
+    /// Creates an integer value in the shortest representation.
     pub fn integer(number: i128) -> Self {
         if let Ok(small) = i64::try_from(number) {
             return Self::Int(small);
@@ -72,7 +73,7 @@ impl Value {
         entries.iter().find(|(name, _)| matches!(name, Self::Str(id) if *id == key)).map(|(_, value)| value)
     }
 
-    /// Returns the type of the value, for messages: `an integer`, `a list` …
+    /// Returns the type of the value for use in messages, such as `an integer` or `a list`.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::None => "None",
@@ -89,7 +90,8 @@ impl Value {
     }
 }
 
-/// Compares floats by their bits, so that a snapshot with a NaN equals itself; shared containers are compared once.
+/// Compares floats by their bits, so that a snapshot with a NaN equals itself. Containers shared by both values are
+/// equal without being compared.
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {
         fn same<T: PartialEq>(a: &Arc<[T]>, b: &Arc<[T]>) -> bool {

@@ -1,6 +1,6 @@
-//! The weight of a recorded block. In a sampled heap, a sampled block represents others of its size: a recording stores
-//! the weight in the block's flags, PyTorch's form in the settings that memtrack wrote. All reports use this module, so
-//! that they agree.
+//! The weight of a recorded block. In a sampled heap, a sampled block represents others of its size. A recording stores
+//! the weight in the block's flags, whereas PyTorch's form stores it in the settings that memtrack wrote. All reports
+//! use this module, so they agree.
 
 use super::{Meta, Snapshot};
 use crate::event::EventFlags;
@@ -11,16 +11,16 @@ use crate::snapshot::pytorch::Key;
 pub struct WeighedBlock {
     /// The size of the recorded block itself, in bytes.
     pub size_bytes: u64,
-    /// The bytes it represents: its size, or more when it was sampled.
+    /// The bytes that it represents: its size, or more if it was sampled.
     pub bytes: u64,
-    /// The blocks it represents: 1, or more when it was sampled.
+    /// The number of blocks that it represents: 1, or more if it was sampled.
     pub blocks: f64,
     /// Whether it was sampled, so that [`Self::bytes`] and [`Self::blocks`] are estimates.
     pub estimated: bool,
 }
 
 impl WeighedBlock {
-    /// Returns the weight of a block of `size_bytes` with these `flags` in a recording with that `meta`.
+    /// Returns the weight of a block of `size_bytes` with these `flags` in a recording with this `meta`.
     pub fn of(size_bytes: u64, flags: EventFlags, meta: &Meta) -> Self {
         let estimated = flags.contains(EventFlags::SAMPLED);
         let blocks = meta.weight(flags, size_bytes);
@@ -35,7 +35,7 @@ impl WeighedBlock {
 }
 
 impl Snapshot {
-    /// Returns the weight of the block of the event in `row`.
+    /// Returns the weight of the block that the event in `row` concerns.
     ///
     /// # Panics
     /// Panics when there is no such event.
@@ -50,7 +50,7 @@ impl Snapshot {
         pytorch.samples.weighed(pytorch.events.text(row, Key::UserMetadata), bytes)
     }
 
-    /// Returns the weight of the live block in that row of [`Self::blocks`].
+    /// Returns the weight of the live block in this row of [`Self::blocks`].
     ///
     /// # Panics
     /// Panics when there is no such block.

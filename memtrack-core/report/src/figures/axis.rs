@@ -1,27 +1,27 @@
-//! The ticks of an axis and their labels: at most a handful, at round numbers, with no more digits than the distance
-//! between ticks needs.
+//! Axis ticks and their labels. An axis has only a handful of ticks, all at round numbers, and a label has no more
+//! digits than the distance between ticks requires.
 
-/// The range of values of an axis, and its ticks.
+/// The range of values along an axis, with its ticks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
     /// The lower end.
     pub from: f64,
     /// The upper end.
     pub to: f64,
-    /// The positions of the ticks, and their labels.
+    /// The tick positions, each with its label.
     pub ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// Creates an axis of operator calls, from 0 to `count`.
+    /// Creates an axis for operator calls that runs from 0 to `count`.
     pub fn of_calls(count: usize) -> Self {
         let to = count.max(1) as f64;
         let step = round_step(to / 8.0).max(1.0);
         Self { from: 0.0, to, ticks: ticks(0.0, to, step) }
     }
 
-    /// Creates an axis from 0 to at least `to`, with about `tick_count` ticks. If `ends_at_tick`, the last tick is at the end
-    /// of the axis.
+    /// Creates an axis that runs from 0 to at least `to`, with about `tick_count` ticks. If `ends_at_tick` is set, the
+    /// axis ends at its last tick.
     pub fn from_zero(to: f64, tick_count: f64, ends_at_tick: bool) -> Self {
         let to = if to > 0.0 { to } else { 1.0 };
         let step = round_step(to / tick_count);
@@ -29,7 +29,7 @@ impl Axis {
         Self { from: 0.0, to, ticks: ticks(0.0, to, step) }
     }
 
-    /// Creates an axis of memory that contains `low..=high`. It starts at 0 unless all values are so far from 0 that their
+    /// Creates a memory axis that contains `low..=high`. It includes 0 unless all values are so far from 0 that their
     /// graph would be a flat line.
     pub fn of_memory(low: f64, high: f64) -> Self {
         let (mut from, mut to) = (low.min(0.0), high.max(0.0));
@@ -45,7 +45,7 @@ impl Axis {
             (from, to) = (from - half, to + half);
         }
         let step = round_step((to - from) / 5.0);
-        // Both ends are ticks, so that there is a label above the highest value.
+        // Both ends are ticks, so there is a label above the highest value.
         let (from, to) = ((from / step).floor() * step, (to / step).ceil() * step);
         Self { from, to, ticks: ticks(from, to, step) }
     }
@@ -56,7 +56,7 @@ impl Axis {
     }
 }
 
-/// Returns the smallest number that is at least `min` and 1, 2 or 5 times a power of ten.
+/// Returns the smallest number that is at least `min` and is 1, 2 or 5 times a power of ten.
 fn round_step(min: f64) -> f64 {
     let power = 10f64.powi(min.log10().floor() as i32);
     let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= min * (1.0 - 1e-9));
@@ -69,13 +69,13 @@ fn ticks(from: f64, to: f64, step: f64) -> Vec<(f64, String)> {
     values.map(|value| (value, label(value, step))).collect()
 }
 
-/// Formats a number with as many decimals as the distance between ticks needs, and commas between thousands.
+/// Formats a number with as many decimals as the distance between ticks requires, and commas as thousands separators.
 fn label(value: f64, step: f64) -> String {
     if value.abs() >= 1e9 || step < 1e-4 {
         return if value == 0.0 { "0".to_owned() } else { format!("{value:.3e}") };
     }
     let decimals = (-step.log10().floor()).max(0.0) as usize;
-    // Rounding errors may turn 0 into a tiny number, and the label must not be -0.
+    // Rounding errors may turn 0 into a tiny negative number, which must not be labelled -0.
     let value = if value.abs() < step / 2.0 { 0.0 } else { value };
     let plain = format!("{value:.decimals$}");
     let (whole, rest) = plain.split_at(plain.find('.').unwrap_or(plain.len()));

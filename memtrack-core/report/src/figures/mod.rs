@@ -1,5 +1,5 @@
-//! The elements of all figures: axes, a canvas and its colours. No code here measures text with a font: SVG is drawn
-//! without fonts, and the layout is the same for all backends.
+//! The building blocks of all figures: axes, a canvas and its colours. No code here measures text with a font, because
+//! SVG is drawn without fonts. The layout is therefore the same for all backends.
 
 mod axis;
 mod canvas;
@@ -9,7 +9,7 @@ pub use canvas::{Canvas, DrawResult, Font, LABEL, LEGEND, Point, TITLE, width_of
 
 use plotters::style::RGBColor;
 
-/// The background of figures.
+/// The background colour of figures.
 pub const BACKGROUND: RGBColor = RGBColor(0xff, 0xff, 0xff);
 /// The colour of titles and legends.
 pub const TEXT: RGBColor = RGBColor(0x1f, 0x23, 0x28);

@@ -1,4 +1,4 @@
-//! Scrubs a frame: replaces the private parts of its function and its file, in any notation.
+//! Scrubs frames by replacing the private parts of their functions and files, in any notation.
 
 use super::native::NameScrubber;
 use super::paths;
@@ -23,14 +23,14 @@ const PYTHON_WORDS: [&str; 10] = [
     "main",
 ];
 
-/// The words of texts such as `<built-in method mul_ of Parameter object at 0x0>` that identify no user.
+/// Words that identify no user in texts such as `<built-in method mul_ of Parameter object at 0x0>`.
 const BUILT_IN_WORDS: [&str; 9] =
     ["built-in", "method", "function", "of", "type", "object", "at", "module", "PyCapsule"];
 
 /// Returns the frame with its private parts replaced.
 pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudonyms) -> Frame {
     let line = ParsedFrame::of(frame);
-    // PyTorch's profiler puts a whole frame into the function's name: `file.py(12): function`.
+    // PyTorch's profiler puts a whole frame into the function's name, as in `file.py(12): function`.
     let is_profiled = line.is_python && line.file != frame.file.as_deref().unwrap_or_default();
     if is_profiled && let Some(at) = frame.function.find("): ").filter(|&at| at >= line.file.len()) {
         let number = &frame.function[line.file.len()..at + 3];
@@ -73,11 +73,12 @@ pub(super) fn scrubbed(frame: &Frame, keep: &[String], pseudonyms: &mut Pseudony
         true => file.to_owned(),
         false => paths::scrubbed(file, keep, pseudonyms),
     });
-    // Scrubbed files do not name binaries, so the scrubbed snapshot in memory does not either.
+    // Scrubbed files do not name binaries, so neither does the scrubbed snapshot in memory.
     Frame { function, file, line: frame.line, binary: None }
 }
 
-/// Returns whether `file` is the name of a file that PyTorch's build generates, without a folder: `RegisterCUDA.cpp`.
+/// Returns whether `file` is the name, without a folder, of a file that PyTorch's build generates, such as
+/// `RegisterCUDA.cpp`.
 fn is_generated(file: &str) -> bool {
     const PREFIXES: [&str; 6] = [
         "Register",
@@ -92,7 +93,8 @@ fn is_generated(file: &str) -> bool {
         && PREFIXES.iter().any(|name| file.starts_with(name))
 }
 
-/// Scrubs `libfoo.so+0x12a [build id 24608a6efe03]`, `0x7f00aa` and `??`.
+/// Scrubs names such as `libfoo.so+0x12a [build id 24608a6efe03]`, `0x7f00aa` and `??`; returns `None` for any other
+/// name.
 fn scrub_binary_offset(function: &str, keep: &[String], pseudonyms: &mut Pseudonyms) -> Option<String> {
     let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if matches!(function, "" | "??" | "[unknown]") || function.strip_prefix("0x").is_some_and(is_hex) {
@@ -110,7 +112,7 @@ fn scrub_binary_offset(function: &str, keep: &[String], pseudonyms: &mut Pseudon
     Some(format!("{}+0x{offset}{suffix}", paths::scrubbed(file, keep, pseudonyms)))
 }
 
-/// Scrubs `Class.method.<locals>.<lambda>`, part by part.
+/// Scrubs a name such as `Class.method.<locals>.<lambda>`, part by part.
 fn scrub_python(function: &str, pseudonyms: &mut Pseudonyms) -> String {
     let part = |part: &str| {
         let is_special = part.len() > 4 && part.starts_with("__") && part.ends_with("__");
@@ -124,7 +126,7 @@ fn scrub_python(function: &str, pseudonyms: &mut Pseudonyms) -> String {
     function.split('.').map(part).collect::<Vec<_>>().join(".")
 }
 
-/// The special methods of Python that are kept.
+/// Python's special methods that are kept.
 const SPECIAL_METHODS: [&str; 14] = [
     "__init__",
     "__call__",
@@ -185,7 +187,7 @@ fn scrub_native(
     let keeps = |path: &str| keep.iter().any(|glob| on_name(glob, path));
     let is_cpp = match file.rsplit_once('.') {
         Some((_, ending)) => ending != "rs",
-        // Names of Rust functions contain no arguments.
+        // The names of Rust functions contain no arguments.
         None => frame.function.contains('('),
     };
     let in_program_file = file.contains(is_separator) && !is_public;

@@ -1,7 +1,7 @@
-//! Snapshots for sharing: paths and the names of functions, scopes, threads and marks are replaced by pseudonyms, and process
-//! IDs and the time of day by other numbers, before the snapshot is written. This is a function from snapshot to snapshot, so
-//! it applies to every writer and every report. Sizes, relative times, line numbers and the structure stay, so reports are
-//! the same except for the names.
+//! Snapshots for sharing. Before a snapshot is written, paths and the names of functions, scopes, threads and marks are
+//! replaced with pseudonyms, and process IDs and the time of day with other numbers. Scrubbing is a function from
+//! snapshot to snapshot, so it applies to every writer and every report. Sizes, relative times, line numbers and the
+//! structure are kept, so reports are the same except for the names.
 //!
 //! The repository's docs/EXPORT.md lists the facts that a reader of a scrubbed snapshot can still infer.
 
@@ -24,13 +24,13 @@ use pseudonyms::Pseudonyms;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// The default key. It is well known, so anyone can confirm a guessed name.
+/// The default key. Because it is well known, anyone can confirm a guessed name.
 const DEFAULT_KEY: &str = "memtrack";
 
 /// The start time of scrubbed snapshots, in nanoseconds since the Unix epoch: 1 January 2000.
 const START_NS: u64 = 946_684_800_000_000_000;
 
-/// Scrubs snapshots: replaces everything that identifies the author.
+/// A scrubber for snapshots, which replaces everything that identifies the author.
 ///
 /// ```
 /// # use memtrack_model::Snapshot;
@@ -55,15 +55,16 @@ impl Default for Scrub {
 }
 
 impl Scrub {
-    /// Keeps the names of well-known public libraries (PyTorch, candle, burn, Rust's and Python's standard
-    /// libraries …), and replaces other names by pseudonyms from a well-known key: anyone can confirm a guessed name.
+    /// Creates a scrubber that keeps the names of well-known public libraries (PyTorch, candle, burn, Rust's and
+    /// Python's standard libraries …) and replaces other names with pseudonyms. The pseudonyms are derived from a
+    /// well-known key, so anyone can confirm a guessed name.
     #[must_use]
     pub fn new() -> Self {
         Self { keep: Vec::new(), pseudonyms: Pseudonyms::new(DEFAULT_KEY) }
     }
 
-    /// Also keeps names that match `glob`: functions, files and everything below a folder, as in [`Rules`], and the names of
-    /// scopes, threads and marks.
+    /// Also keeps names that match `glob`: functions, files and everything below a folder, as in [`Rules`], as well as
+    /// the names of scopes, threads and marks.
     ///
     /// [`Rules`]: crate::analysis::ownership::Rules
     #[must_use]
@@ -72,17 +73,17 @@ impl Scrub {
         self
     }
 
-    /// Derives pseudonyms from `key`: with the same key, a name has the same pseudonym in every snapshot. Without the key, no
-    /// guessed name can be confirmed.
+    /// Derives pseudonyms from `key`. With the same key, a name has the same pseudonym in every snapshot. Without the
+    /// key, a guessed name cannot be confirmed.
     #[must_use]
     pub fn key(mut self, key: &str) -> Self {
         self.pseudonyms = Pseudonyms::new(key);
         self
     }
 
-    /// Returns the snapshot with pseudonyms. The frames of a recording are looked up in `names` first; the result contains
-    /// the scrubbed frames instead of addresses and binaries, and [`Symbolizer::of`] the result returns them. Scrubbing
-    /// twice is the same as scrubbing once.
+    /// Returns the snapshot with pseudonyms. The frames of a recording are first looked up in `names`. The result
+    /// contains the scrubbed frames instead of addresses and binaries, and a symbolizer created with [`Symbolizer::of`]
+    /// from the result returns them. Scrubbing twice has the same result as scrubbing once.
     ///
     /// [`Symbolizer::of`]: memtrack_symbols::Symbolizer::of
     #[must_use]
@@ -90,15 +91,15 @@ impl Scrub {
         if snapshot.pytorch.is_some() { self.pytorch(snapshot) } else { self.recording(snapshot, names) }
     }
 
-    /// Moves the times of an operator trace to the start time of scrubbed snapshots, if they are times of day. All else
-    /// stays: the names are scrubbed in the snapshot that is made from the trace.
+    /// Moves the times in an operator trace to the start time of scrubbed snapshots, if they are times of day.
+    /// Everything else is kept, because the names are scrubbed in the snapshot that is made from the trace.
     pub fn times(&self, trace: &mut OperatorTrace) {
         let Some(first) =
             trace.records.first().map(|record| record.time_ns).filter(|_| trace.header.unix_time)
         else {
             return;
         };
-        // A whole number of microseconds, so that the times are rounded as before.
+        // Shift by a whole number of microseconds, so that the times are rounded as before.
         let offset = first.div_euclid(1000).saturating_mul(1000).saturating_sub(START_NS as i64);
         for record in &mut trace.records {
             record.time_ns = record.time_ns.saturating_sub(offset);
@@ -106,20 +107,21 @@ impl Scrub {
         }
     }
 
-    /// Returns the path of a file with its private parts replaced, for titles.
+    /// Returns the path of a file with its private parts replaced, for use in titles.
     #[must_use]
     pub fn file(&mut self, path: &Path) -> String {
         paths::scrubbed(&path.to_string_lossy(), &self.keep, &mut self.pseudonyms)
     }
 
-    /// Returns the number of pseudonyms that are longer because another name already had the same first digits.
+    /// Returns the number of pseudonyms that are longer than usual because another name already had the same first
+    /// digits.
     #[must_use]
     pub fn collisions(&self) -> usize {
         self.pseudonyms.collisions
     }
 
     fn recording(&mut self, mut snapshot: Snapshot, names: &mut dyn NameFrames) -> Snapshot {
-        // Frames are numbered, because addresses and build IDs identify the binaries.
+        // Number the frames, because addresses and build IDs identify the binaries.
         let mut numbers: HashMap<u64, u64> = HashMap::new();
         let mut stacks = StackTable::default();
         let mut known = KnownNames::default();
@@ -141,7 +143,7 @@ impl Scrub {
         snapshot.stacks = stacks;
         snapshot.names = known;
         snapshot.modules.clear();
-        // A valid recording has none of these tables; in a damaged one, no row refers to them.
+        // A valid recording has none of these tables, and in a damaged one no row refers to them.
         (snapshot.strings, snapshot.frames, snapshot.named) =
             (StringTable::default(), Default::default(), Default::default());
         self.scrub_common(&mut snapshot);
@@ -181,12 +183,13 @@ impl Scrub {
         frames::scrubbed(frame, &self.keep, &mut self.pseudonyms)
     }
 
-    /// Returns whether a glob of the user keeps `name`.
+    /// Returns whether one of the user's globs keeps `name`.
     fn keeps_label(&self, name: &str) -> bool {
         self.keep.iter().any(|glob| matches(glob, name))
     }
 
-    /// Scrubs a name that the program chose, part by part: `layers.0.attention` has three parts. Numbers stay.
+    /// Scrubs a name that the program chose, part by part. For example, `layers.0.attention` has three parts. Numbers
+    /// are kept.
     fn label(&mut self, kind: &'static str, name: &str) -> String {
         if name.is_empty() || public::is_common(name) || self.keeps_label(name) {
             return name.to_owned();
@@ -204,7 +207,7 @@ impl Scrub {
         name.split('.').map(part).collect::<Vec<_>>().join(".")
     }
 
-    /// Scrubs the log of operators: the names of modules, parameters and states. Unknown lines are omitted.
+    /// Scrubs the names of modules, parameters and states in the operator log. Unknown lines are omitted.
     fn scrub_operators(&mut self, log: &OperatorLog) -> OperatorLog {
         let mut pieces = Vec::with_capacity(log.pieces.len());
         for piece in &log.pieces {
@@ -255,15 +258,15 @@ impl Scrub {
     }
 }
 
-/// Returns whether a name is one of PyTorch's operators: `aten::mm`, `nccl::all_reduce` and the like.
+/// Returns whether a name is one of PyTorch's operators, such as `aten::mm` or `nccl::all_reduce`.
 fn is_pytorch_operator(name: &str) -> bool {
     let Some((root, rest)) = name.split_once("::") else { return false };
     matches!(root, "aten" | "prim" | "c10d" | "nccl")
         && rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_' || byte.is_ascii_digit())
 }
 
-/// Returns whether a name is that of a step: `ProfilerStep#3`, which PyTorch's profiler writes, `step 3` or `iteration_12`.
-/// Reports find steps by these names.
+/// Returns whether a name denotes a step, such as `ProfilerStep#3`, which PyTorch's profiler writes, `step 3` or
+/// `iteration_12`. Reports find steps by these names.
 fn is_step(name: &str) -> bool {
     let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
     let number = name.len() - stem.len();
@@ -271,8 +274,8 @@ fn is_step(name: &str) -> bool {
     number <= 9 && matches!(stem, "ProfilerStep" | "step" | "iteration")
 }
 
-/// Moves the clock to the start time of scrubbed snapshots, by a whole number of microseconds, so that seconds are rounded as
-/// before.
+/// Moves the clock to the start time of scrubbed snapshots. The shift is a whole number of microseconds, so that
+/// seconds are rounded as before.
 fn shift_clock(clock: Clock) -> Clock {
     if clock == Clock::default() {
         return clock;

@@ -1,6 +1,6 @@
-//! Scrubs names of Rust, C++ and C functions, one identifier at a time: arguments in brackets may be private even if the
-//! function is not (`Vec<my::Secret>::push`), and reports need the form of a name (whether it is a method of a trait, or an
-//! entry point of an allocator).
+//! Scrubs the names of Rust, C++ and C functions, one identifier at a time. Arguments in brackets may be private even
+//! if the function is not (`Vec<my::Secret>::push`). Reports need the form of a name, which shows whether it is a trait
+//! method or an allocator entry point.
 
 use super::pseudonyms::Pseudonyms;
 use super::public;
@@ -10,15 +10,15 @@ pub(super) struct NameScrubber<'a> {
     pub(super) pseudonyms: &'a mut Pseudonyms,
     /// Whether the function itself is kept; this does not apply to its arguments.
     pub(super) is_kept: bool,
-    /// Returns whether a glob of the user keeps a path such as `my::Type`.
+    /// Returns whether one of the user's globs keeps a path such as `my::Type`.
     pub(super) keeps: &'a dyn Fn(&str) -> bool,
-    /// Whether the name is from Rust; otherwise it is from C or C++.
+    /// Whether the name is from Rust; if not, it is from C or C++.
     pub(super) is_rust: bool,
     /// Whether the source file is known and does not belong to a public library.
     pub(super) in_program_file: bool,
 }
 
-/// Keywords and built-in types of the languages, which are kept.
+/// Keywords and built-in types of these languages, which are kept.
 const LANGUAGE_WORDS: &str = "\
     as for impl dyn mut const fn unsafe extern where bool char str i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize f16 \
     f32 f64 int long short unsigned signed void float double auto decltype volatile restrict static virtual thunk to \
@@ -39,17 +39,18 @@ fn is_word(word: &str) -> bool {
 #[derive(Debug)]
 struct Level {
     bracket: char,
-    /// Whether the current path is kept; `None` before it begins.
+    /// Whether the current path is kept; `None` before the path starts.
     keeps_path: Option<bool>,
-    /// Whether the rest of the path is kept after its next name: names inside the method of a trait belong to the type again.
+    /// Whether the rest of the path is kept after its next name, because names inside a trait method belong to the type
+    /// again.
     keeps_rest: Option<bool>,
-    /// The value of `keeps_path` for the path before `as` or `for`, if there was one of these words.
+    /// The value of `keeps_path` for the path before `as` or `for`, if one of these words occurred.
     kept_before: Option<Option<bool>>,
-    /// Whether the bracket begins with `impl`, as in `slice::<impl [T]>`.
+    /// Whether the bracket starts with `impl`, as in `slice::<impl [T]>`.
     is_impl: bool,
-    /// Whether the bracket begins a path, as in `<X as Y>::f`; not so in `X<Y>`.
+    /// Whether the bracket starts a path, as in `<X as Y>::f` but not in `X<Y>`.
     is_qualified: bool,
-    /// Whether the path is the function itself, and not an argument.
+    /// Whether the path is the function itself rather than an argument.
     is_subject: bool,
 }
 
@@ -158,7 +159,7 @@ impl NameScrubber<'_> {
             return word.to_owned();
         }
         let is_alone = !after.starts_with("::");
-        // A type parameter.
+        // A single capital letter is a type parameter.
         let is_parameter = word.len() == 1 && word.starts_with(|letter: char| letter.is_ascii_uppercase());
         if is_alone && (is_word(word) || is_parameter || word == "operator") {
             return word.to_owned();
@@ -168,7 +169,7 @@ impl NameScrubber<'_> {
         if stays { word.to_owned() } else { self.pseudonym(word, after) }
     }
 
-    /// Returns whether the path that begins with `word` is kept.
+    /// Returns whether the path that starts with `word` is kept.
     fn keeps_path(&self, word: &str, after: &str) -> bool {
         let is_public = if !after.starts_with("::") {
             public::is_function(word)
@@ -201,7 +202,7 @@ fn after_bracket(inner: &Level, outer: &mut Level) {
         outer.keeps_path = inner.keeps_path.or(inner.kept_before.is_none().then_some(true));
         outer.keeps_rest = inner.kept_before.is_some().then_some(subject.unwrap_or(false));
     } else if inner.is_impl {
-        // In `<impl Y for X>` the trait comes first. For `<impl [T]>` the enclosing module counts.
+        // In `<impl Y for X>`, the trait comes first. For `<impl [T]>`, the enclosing module decides.
         let of_trait = inner.kept_before.unwrap_or(inner.keeps_path);
         outer.keeps_path = of_trait.or(outer.keeps_path);
         outer.keeps_rest = inner.kept_before.is_some().then_some(inner.keeps_path.unwrap_or(false));

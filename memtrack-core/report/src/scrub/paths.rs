@@ -1,12 +1,12 @@
-//! Scrubs paths of files, one component at a time: the same folder has the same pseudonym everywhere, files of public
-//! libraries keep their paths inside the library, and folders of the usual system layout stay, because reports derive the
-//! owner of the code from them.
+//! Scrubs file paths, one component at a time. The same folder has the same pseudonym everywhere, and files of public
+//! libraries keep their paths inside the library. Folders of the usual system layout are kept, because reports derive
+//! the owner of the code from them.
 
 use super::pseudonyms::{Pseudonyms, is_pseudonym};
 use super::public;
 use crate::analysis::ownership::on_path;
 
-/// Folders and files in the usual layout of a system, a package or an interpreter, which identify no user.
+/// Folders and files in the usual layout of a system, package or interpreter, which identify no user.
 const LAYOUT: &str = "\
     usr local lib lib64 bin opt include src vendor .cargo registry git checkouts rustlib rust rustc library site-packages \
     dist-packages conda miniconda miniconda3 anaconda anaconda3 miniforge3 mambaforge envs pkgs nix store c++ libstdc++-v3 \
@@ -21,7 +21,7 @@ const SUFFIXES: [&str; 25] = [
     "S", "so", "dll", "dylib", "exe", "pickle", "memtrack", "json", "egg",
 ];
 
-/// Names that interpreters use in place of a file.
+/// Names that interpreters use in place of a file name.
 const PSEUDO_FILES: [&str; 7] = [
     "<string>",
     "<stdin>",
@@ -32,7 +32,7 @@ const PSEUDO_FILES: [&str; 7] = [
     "<console>",
 ];
 
-/// Returns the index of the first component that belongs to a public library; `None` if there is no such component.
+/// Returns the index of the first component that belongs to a public library, or `None` if no component does.
 fn first_public_component(parts: &[&str]) -> Option<usize> {
     let stem = |part: &str| part.split('.').next().unwrap_or(part).to_owned();
     let python_folder =
@@ -45,11 +45,11 @@ fn first_public_component(parts: &[&str]) -> Option<usize> {
             "rustlib" => next == "src" && parts.get(at + 2) == Some(&"rust"),
             "pytorch" => matches!(next, "torch" | "aten" | "c10"),
             "aten" => next == "src" && matches!(parts.get(at + 2), Some(&("ATen" | "TH"))),
-            // The standard library of Python on Windows.
+            // Python's standard library on Windows is in this folder.
             "Lib" => public::is_python_module(&stem(next)),
-            // PyTorch's profiler and its builds write paths of PyTorch's files like this.
+            // PyTorch's profiler and builds write the paths of PyTorch's own files like this.
             "torch" => at == 0 && parts.len() > 1,
-            // Sources of the Python interpreter; PyTorch's reports hide their frames.
+            // These are sources of the Python interpreter, whose frames PyTorch's reports hide.
             "Objects" | "Python" | "Include" | "Modules" | "Parser" => {
                 let is_c = parts.last().is_some_and(|file| file.ends_with(".c") || file.ends_with(".h"));
                 is_c && parts[..at].iter().any(|folder| folder.to_ascii_lowercase().contains("python"))
@@ -77,7 +77,7 @@ fn registry_crate<'a>(parts: &[&'a str], at: usize) -> Option<&'a str> {
     public::is_crate(&name.replace('-', "_")).then_some(folder)
 }
 
-/// Returns whether `folder` is the one that cargo uses for crates from crates.io; other registries are private.
+/// Returns whether `folder` is the one that cargo uses for crates from crates.io. Other registries are private.
 fn is_crates_io(folder: &str) -> bool {
     let hash = folder.strip_prefix("index.crates.io-").or_else(|| folder.strip_prefix("github.com-"));
     hash.is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -96,7 +96,7 @@ pub(super) fn is_public(file: &str) -> bool {
         || parts.last().is_some_and(|file| public::is_binary(file))
 }
 
-/// Returns whether `file` is a frozen module of Python's standard library: `<frozen importlib._bootstrap>`.
+/// Returns whether `file` is a frozen module of Python's standard library, such as `<frozen importlib._bootstrap>`.
 fn is_frozen(file: &str) -> bool {
     let module = file.strip_prefix("<frozen ").and_then(|rest| rest.strip_suffix('>'));
     module.is_some_and(|module| module.split('.').all(public::is_python_module))
@@ -115,7 +115,7 @@ pub(super) fn scrubbed(file: &str, keep: &[String], pseudonyms: &mut Pseudonyms)
         let inner = &file[1..file.len() - 1];
         return format!("<{}>", pseudonyms.of("file", inner));
     }
-    // Each component with the separator after it, which is kept.
+    // Each component is paired with the separator that follows it, which is kept.
     let mut parts: Vec<(&str, &str)> = Vec::new();
     let mut rest = file;
     while !rest.is_empty() {
@@ -149,7 +149,7 @@ pub(super) fn scrubbed(file: &str, keep: &[String], pseudonyms: &mut Pseudonyms)
     out
 }
 
-/// Scrubs one component of a path: a folder, or the file.
+/// Scrubs one component of a path, which is either a folder or the file.
 fn scrub_component(part: &str, is_file: bool, pseudonyms: &mut Pseudonyms) -> String {
     let is_version = |rest: &str| rest.starts_with('3') && rest.bytes().all(is_version_byte);
     let versioned =
@@ -175,7 +175,7 @@ fn scrub_component(part: &str, is_file: bool, pseudonyms: &mut Pseudonyms) -> St
     });
     let stem = |suffix: &str| part.strip_suffix(suffix).and_then(|stem| stem.strip_suffix('.'));
     match suffix {
-        // The part was scrubbed before: its pseudonym stands for the whole name, including unknown suffixes.
+        // The part was scrubbed before, so its pseudonym stands for the whole name, including unknown suffixes.
         Some(suffix) if stem(suffix).is_some_and(is_pseudonym) => part.to_owned(),
         Some(suffix) => format!("{}.{suffix}", pseudonyms.of(if is_file { "file" } else { "path" }, part)),
         None => pseudonyms.of(if is_file { "file" } else { "path" }, part),

@@ -1,18 +1,18 @@
-//! Pseudonyms such as `function_3f9a1c04`: always the same one for the same name and key. The digits are the beginning of a
-//! keyed hash (HMAC-SHA-256), so that a guessed name can be confirmed only with the key.
+//! Pseudonyms such as `function_3f9a1c04`, which are always the same for the same name and key. The digits are the
+//! start of a keyed hash (HMAC-SHA-256), so a guessed name can be confirmed only with the key.
 //!
-//! **Why `hmac-sha256`?** It has no dependencies and no build script; blake3 needs a crate that runs a C compiler, and
-//! sha2 with hmac eight more crates.
+//! **Why `hmac-sha256`?** It has no dependencies and no build script. blake3 needs a crate that runs a C compiler, and
+//! sha2 with hmac needs eight more crates.
 
 use hmac_sha256::HMAC;
 use std::collections::HashMap;
 
-/// The number of hexadecimal digits of a pseudonym.
+/// The number of hexadecimal digits in a pseudonym.
 const DIGITS: usize = 8;
-/// The number of digits if another name already has the same first ones.
+/// The number of digits if another name already has the same first digits.
 const LONG_DIGITS: usize = 16;
 
-/// The kinds of names: a pseudonym begins with the kind.
+/// The kinds of names. Every pseudonym starts with its kind.
 pub(super) const KINDS: [&str; 14] = [
     "annotation",
     "class",
@@ -30,25 +30,26 @@ pub(super) const KINDS: [&str; 14] = [
     "Type",
 ];
 
-/// Assigns pseudonyms to names.
+/// The pseudonyms that have been assigned to names.
 #[derive(Clone, Debug)]
 pub(super) struct Pseudonyms {
     key: Vec<u8>,
     digits: HashMap<String, String>,
-    /// The name that has each group of digits.
+    /// The name to which each group of digits belongs.
     names: HashMap<String, String>,
-    /// The number of names whose first digits another name already had.
+    /// The number of names whose first digits already belonged to another name.
     pub(super) collisions: usize,
 }
 
 impl Pseudonyms {
     pub(super) fn new(key: &str) -> Self {
-        // Derived, so that it differs from other uses of the same text as a key.
+        // Derive the key, so that it differs from other uses of the same text as a key.
         let key = HMAC::mac(key.as_bytes(), b"memtrack scrub 1").to_vec();
         Self { key, digits: HashMap::new(), names: HashMap::new(), collisions: 0 }
     }
 
-    /// Returns the pseudonym `kind_digits` of a name. A pseudonym stays as it is, so that scrubbing twice equals scrubbing once.
+    /// Returns the pseudonym of a name, in the form `kind_digits`. A pseudonym is returned unchanged, so that scrubbing
+    /// twice has the same result as scrubbing once.
     pub(super) fn of(&mut self, kind: &'static str, name: &str) -> String {
         debug_assert!(KINDS.contains(&kind), "{kind}");
         if name.is_empty() || is_pseudonym(name) {
@@ -57,7 +58,8 @@ impl Pseudonyms {
         format!("{kind}_{}", self.digits(name))
     }
 
-    /// Replaces the ID of a process or thread by a 32-bit number whose highest bit is set, which no ID on Linux has. 0 stays.
+    /// Replaces the ID of a process or thread with a 32-bit number whose highest bit is set, unlike that of any ID on
+    /// Linux. An ID of 0 stays 0.
     pub(super) fn number(&self, number: u64) -> u64 {
         const MARK: u64 = 1 << 31;
         if number == 0 || number >> 31 == 1 {

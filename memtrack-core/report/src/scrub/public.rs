@@ -1,6 +1,7 @@
-//! Names that are kept: those of well-known public libraries, as exact names. The table of [`ownership`] is for reports, where
-//! `tokio*` and everything in `site-packages` belong to a framework. Here, a name that is kept by mistake is disclosed to
-//! strangers, so these lists contain only names that belong to public libraries alone.
+//! The names that are kept. These lists contain exact names from well-known public libraries. The table in
+//! [`ownership`] is for reports, where `tokio*` and everything in `site-packages` belong to a framework. Here, a name
+//! that is kept by mistake is disclosed to strangers, so only names that belong exclusively to public libraries are
+//! listed.
 //!
 //! [`ownership`]: crate::analysis::ownership
 
@@ -30,8 +31,8 @@ const NAMESPACES: &str = "\
     std __gnu_cxx __cxxabiv1 at c10 torch c10d caffe2 nvfuser pybind11 boost Eigen absl google grpc tensorflow xla \
     stream_executor thrust cub cutlass nvinfer1 oneapi dnnl mkldnn ideep triton llvm onnxruntime";
 
-/// C++ namespaces that programs are unlikely to define themselves. Other public namespaces are not kept if the source file is
-/// known to be one of the program's.
+/// C++ namespaces that programs are unlikely to define themselves. Other public namespaces are not kept if the source
+/// file is known to belong to the program.
 const UNAMBIGUOUS_NAMESPACES: &str =
     "std __gnu_cxx __cxxabiv1 c10 c10d pybind11 absl nvfuser onnxruntime cutlass thrust";
 
@@ -67,26 +68,26 @@ const FUNCTIONS: &str = "\
     method_vectorcall cfunction_call partial_call do_richcompare subtype_dealloc list_resize rust_begin_unwind \
     rust_eh_personality operator list_append dict_resize unicode_resize vgetargskeywords";
 
-/// Prefixes of C functions of public libraries.
+/// Prefixes of C functions in public libraries.
 const FUNCTION_PREFIXES: &str = "\
     _Py _IO_ _Unwind_ __cxa_ __rust_ __rdl_ __rg_ _dl_ __libc_ pthread_ pymain_ cuMem cuCtx cuInit cuModule cuLaunch \
     cuLibrary cuStream cuDevice cudaMalloc cudaFree cudaHost cudaMemcpy cudaMemset cudaLaunch cudaStream cudaEvent cudaGet \
     cudaSet cudaDevice __cuda cublas cublasLt cudnn cufft cusparse cusolver curand nccl pnccl ncclComm mkl_ cblas_ openblas \
     GOMP_ __kmp g_malloc g_slice_ sqlite3_ SSL_ CRYPTO_ THPVariable_ THPEngine_ THPFunction_";
 
-/// The words after `Py` and before an underscore in names of the Python interpreter's functions.
+/// The words between `Py` and an underscore in the names of the Python interpreter's functions.
 const INTERPRETER: &str = "\
     Arg Bool Buffer Bytes ByteArray Callable Capsule Cell CFunction CMethod Code Codec Complex Context Coro Descr Dict \
     Err Eval Exception File Float Frame FrozenSet Function Gen GILState Import Index InstanceMethod Interpreter Iter List Long \
     Mapping Marshal Mem MemoryView Method Module Number Object ODict OS Property Run Sequence Set Slice State Structseq Sys \
     Thread Time Tuple Type Unicode Vectorcall Weakref Wrapper _RunMain _BytesMain _Main _Finalize _Initialize";
 
-/// Shared libraries, without `lib` and without the part from the first dot on.
+/// Shared libraries, without the prefix `lib` and without everything from the first dot on.
 const BINARIES: &str = "\
     c m pthread dl rt stdc++ gcc_s python3 cuda cudart cublas cublasLt cudnn nccl nvrtc torch torch_cpu torch_cuda \
     torch_python c10 c10_cuda gomp iomp5 mkl_core mkl_rt openblas";
 
-/// Classes of `torch.nn` and `torch.optim`; profilers name modules after their classes.
+/// Classes in `torch.nn` and `torch.optim`. Profilers name modules after their classes.
 const CLASSES: &str = "\
     Linear Bilinear LazyLinear Identity Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d MaxPool1d \
     MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveMaxPool2d BatchNorm1d \
@@ -114,8 +115,8 @@ pub(super) fn is_crate(name: &str) -> bool {
     is_in(CRATES, name)
 }
 
-/// Returns whether a namespace belongs to a public library. `in_program_file`: whether the function's source file is known to
-/// be one of the program's.
+/// Returns whether a namespace belongs to a public library. `in_program_file` states whether the function's source file
+/// is known to belong to the program.
 pub(super) fn is_namespace(name: &str, in_program_file: bool) -> bool {
     is_in(if in_program_file { UNAMBIGUOUS_NAMESPACES } else { NAMESPACES }, name)
 }
@@ -140,7 +141,7 @@ pub(super) fn is_function(name: &str) -> bool {
         })
 }
 
-/// Returns whether a shared library is public: `libtorch_cuda.so`, `libc.so.6`.
+/// Returns whether a shared library is public, such as `libtorch_cuda.so` or `libc.so.6`.
 pub(super) fn is_binary(file: &str) -> bool {
     let stem = file.strip_prefix("lib").and_then(|rest| rest.split_once(".so"));
     stem.is_some_and(|(stem, version)| {

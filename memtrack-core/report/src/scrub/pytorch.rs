@@ -1,5 +1,5 @@
-//! Scrubs snapshots in PyTorch's form, which consist of tables with known keys and of values under keys. Strings are replaced
-//! according to their key, and values under unknown keys are removed, because their content is unknown.
+//! Scrubs snapshots in PyTorch's form, which consist of tables with known keys and of values under keys. Strings are
+//! replaced according to their key. Values under unknown keys are removed, because their content is unknown.
 
 use super::{START_NS, Scrub};
 use memtrack_formats::pytorch::{StringInterner, restore_settings};
@@ -14,10 +14,10 @@ use memtrack_model::{Frame, ScopePosition, ScopeStep};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Smaller times (before 1973) are not times of day, and stay.
+/// The first time that counts as a time of day. Smaller times (before 1973) are kept.
 const FIRST_TIME_US: u64 = 100_000_000_000_000;
 
-/// The settings of PyTorch's allocators, as snapshots name them.
+/// The settings of PyTorch's allocators, as named in snapshots.
 const SETTING_NAMES: &str = "\
     PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF PYTORCH_HIP_ALLOC_CONF max_split_size garbage_collection_threshold \
     expandable_segments pinned_num_register_threads release_lock_on_cudamalloc pinned_use_cuda_host_register \
@@ -25,7 +25,7 @@ const SETTING_NAMES: &str = "\
     per_process_memory_fraction pinned_use_background_threads pinned_reserve_segment_size_mb \
     pinned_max_round_threshold_mb pinned_max_cached_size_mb large_segment_size use_expandable_segments memtrack";
 
-/// The words that values of settings consist of, in addition to numbers.
+/// The words that may occur in the values of settings, in addition to numbers.
 const OPTION_WORDS: &str = "\
     max_split_size_mb max_non_split_rounding_mb garbage_collection_threshold expandable_segments backend native \
     cudaMallocAsync roundup_power2_divisions roundup_bypass_threshold_mb release_lock_on_cudamalloc \
@@ -33,7 +33,7 @@ const OPTION_WORDS: &str = "\
     pinned_use_background_threads graph_capture_record_stream_reuse per_process_memory_fraction large_segment_size_mb \
     pinned_reserve_segment_size_mb hipMallocAsync True False true false on off";
 
-/// The field names in the records that memtrack adds to the settings.
+/// The names of the fields in the records that memtrack adds to the settings.
 const FIELD_NAMES: &str = "\
     device recorded dropped allocated_bytes freed_bytes allocations frees reserved_bytes counted moment ticks free_bytes \
     total_bytes tracked_bytes pools pool_reserved_bytes pool_reserved_peak_bytes pool_used_bytes pool_used_peak_bytes \
@@ -41,7 +41,7 @@ const FIELD_NAMES: &str = "\
     widest_interval_bytes cpu_seconds exact_seconds spent_seconds stacks threads \
     bytes most_bytes after_us since_us until_us events since_events until_events";
 
-/// The words that are values of these fields, and other words that PyTorch and memtrack write.
+/// The words that occur as values of these fields, and other words that PyTorch and memtrack write.
 const FIELD_WORDS: &str = "\
     last fullest out_of_memory operator module root backward optimizer small large START END N/A active_allocated \
     active_pending_free active_awaiting_free inactive placeholder get_attr call_function call_module call_method output";
@@ -64,7 +64,7 @@ impl Scrub {
             earliest_us,
             shared: HashMap::new(),
         };
-        // The root is first, because it determines which metadata are paths of scopes.
+        // The root comes first, because it determines which metadata are scope paths.
         let root = std::mem::take(&mut pytorch.root);
         pytorch.root = root.into_iter().filter_map(|(key, part)| tables.root(key, part)).collect();
         tables.frames(&mut snapshot.frames.records);
@@ -90,7 +90,7 @@ impl Scrub {
         snapshot.clock = Clock::of_microseconds(shift_time(snapshot.clock.first.0, earliest_us));
         snapshot.pytorch = Some(pytorch);
         restore_settings(&mut snapshot);
-        // The scopes were scrubbed already, as part of the settings.
+        // The scopes have already been scrubbed as part of the settings.
         let scopes = std::mem::take(&mut snapshot.scopes);
         self.scrub_common(&mut snapshot);
         snapshot.scopes = scopes;
@@ -98,7 +98,8 @@ impl Scrub {
     }
 }
 
-/// Returns the earliest time of day in a snapshot, in microseconds; it becomes the start time of scrubbed snapshots.
+/// Returns the earliest time of day in a snapshot, in microseconds. Scrubbing moves it to the start time of scrubbed
+/// snapshots.
 fn earliest_us(snapshot: &Snapshot, pytorch: &PyTorch) -> u64 {
     let events = (0..snapshot.events.len()).filter(|&row| pytorch.events.has(row, Key::TimeUs));
     let annotations = &pytorch.annotations;
@@ -117,16 +118,16 @@ fn shift_time(time_us: u64, earliest_us: u64) -> u64 {
     }
 }
 
-/// The tables of a snapshot while they are rebuilt.
+/// The tables of a snapshot while they are being rebuilt.
 struct Tables<'a> {
     scrub: &'a mut Scrub,
     from: &'a StringTable,
     to: StringInterner,
     texts: HashMap<(Key, StringId), StringId>,
-    /// Old → new metadata that memtrack wrote: paths of scopes, and descriptions of samples.
+    /// Old → new metadata written by memtrack: scope paths and sample descriptions.
     metadata: HashMap<StringId, StringId>,
     earliest_us: u64,
-    /// Old and new values that the file contains once and refers to often, by their address. The old values are kept, so
+    /// Old and new values that the file contains once but refers to often, by their address. The old values are kept so
     /// that no address is reused.
     shared: HashMap<(usize, Key), (Value, Value)>,
 }
@@ -142,7 +143,7 @@ impl Tables<'_> {
         Some((Value::Str(known.id()), part))
     }
 
-    /// Scrubs frames: whether a function is kept depends on its file.
+    /// Scrubs frames. Whether a function is kept depends on its file.
     fn frames(&mut self, frames: &mut Records) {
         let mut named = Vec::with_capacity(frames.len());
         for row in 0..frames.len() {
@@ -170,7 +171,7 @@ impl Tables<'_> {
         }
     }
 
-    /// Scrubs a table: removes unknown keys, and replaces texts, except under `excluded` keys.
+    /// Scrubs a table by removing unknown keys and replacing texts, except under the `excluded` keys.
     fn records(&mut self, records: &mut Records, excluded: &[Key]) {
         let old_shapes = std::mem::take(&mut records.shapes);
         let mut places: Vec<Vec<Option<u16>>> = Vec::with_capacity(old_shapes.len());
@@ -202,7 +203,7 @@ impl Tables<'_> {
             };
             let value = self.value(key, &odd.value);
             match value {
-                // A text goes into its column; the name of an unknown action has no column.
+                // A text goes into its column, but the name of an unknown action has no column.
                 Value::Str(id) if key.kind() == Kind::Text && key != Key::Action => {
                     to_columns.push((odd.row as usize, key, id));
                 }
@@ -257,7 +258,7 @@ impl Tables<'_> {
             Key::Name | Key::FxNodeName | Key::FxNodeTarget => scrub.label("annotation", text),
             Key::Action if Action::ALL.iter().any(|action| action.name() == text) => text.to_owned(),
             Key::Category if is_category(text) => text.to_owned(),
-            // The number of a compiled region, as PyTorch writes it: `0/1`.
+            // This is the number of a compiled region as PyTorch writes it, such as `0/1`.
             Key::CompileContext if is_number_pair(text) => text.to_owned(),
             Key::SegmentType | Key::State | Key::Stage | Key::CompileContext | Key::FxNodeOp
                 if is_in(FIELD_WORDS, text) =>
@@ -269,7 +270,7 @@ impl Tables<'_> {
         }
     }
 
-    /// Scrubs a value under a key: removes values under unknown keys, and replaces strings and bytes.
+    /// Scrubs a value under a key by removing values under unknown keys and replacing strings and bytes.
     fn value(&mut self, key: Key, value: &Value) -> Value {
         let place = match value {
             Value::Tuple(items) | Value::List(items) | Value::Set(items) | Value::FrozenSet(items) => {
@@ -336,7 +337,7 @@ impl Tables<'_> {
         items.iter().map(|item| self.value(key, item)).collect()
     }
 
-    /// Scrubs the allocator's settings: keeps numbers, and strings that consist of PyTorch's options.
+    /// Scrubs the allocator settings. Numbers are kept, and so are strings that consist of PyTorch's options.
     fn settings(&mut self, settings: &Value) -> Value {
         let Value::Dict(entries) = settings else { return Value::Dict([].into()) };
         let entry = |(name, value): &(Value, Value)| {
@@ -363,7 +364,7 @@ impl Tables<'_> {
                 let text = if stays { text } else { self.scrub.pseudonyms.of("text", &text) };
                 Value::Str(self.to.intern(text.as_bytes()))
             }
-            // `roundup_power2_divisions`: the number of divisions by size.
+            // This is `roundup_power2_divisions`, which maps sizes to numbers of divisions.
             Value::Dict(entries) if depth == 0 => {
                 let entry = |(name, value): &(Value, Value)| {
                     let Value::Str(id) = name else { return None };
@@ -387,7 +388,7 @@ impl Tables<'_> {
                 parts.push((self.from.get(*id).into_owned(), value));
             }
         }
-        // Scopes are first, because the other entries refer to their paths.
+        // Scrub the scopes first, because the other entries refer to their paths.
         let mut scopes = None;
         if let Some((_, value)) = parts.iter().find(|(name, _)| name == "scopes") {
             scopes = Some(self.memtrack_scopes(value));
@@ -416,7 +417,7 @@ impl Tables<'_> {
         Value::Dict(new.into())
     }
 
-    /// Scrubs `[[path, [[kind, name], …]], …]`.
+    /// Scrubs scopes of the form `[[path, [[kind, name], …]], …]`.
     fn memtrack_scopes(&mut self, scopes: &Value) -> Value {
         let Value::List(entries) = scopes else { return Value::List([].into()) };
         let mut new = Vec::with_capacity(entries.len());
@@ -447,7 +448,7 @@ impl Tables<'_> {
         Value::List(new.into())
     }
 
-    /// Scrubs `[time, folded, [[device, path, bytes, blocks], …]]`.
+    /// Scrubs sums of the form `[time, folded, [[device, path, bytes, blocks], …]]`.
     fn memtrack_sums(&mut self, sums: &Value) -> Value {
         let Value::List(parts) = sums else { return Value::List([].into()) };
         let [ticks, folded, Value::List(rows)] = &parts[..] else { return Value::List([].into()) };
@@ -463,7 +464,7 @@ impl Tables<'_> {
         Value::List([ticks, folded, rows].into_iter().collect())
     }
 
-    /// Scrubs `[[text, path, size, weight], …]`.
+    /// Scrubs samples of the form `[[text, path, size, weight], …]`.
     fn memtrack_samples(&mut self, samples: &Value) -> Value {
         let Value::List(entries) = samples else { return Value::List([].into()) };
         let mut new = Vec::with_capacity(entries.len());
@@ -487,7 +488,7 @@ impl Tables<'_> {
         Value::List(new.into())
     }
 
-    /// Scrubs `[[name, value], …]`.
+    /// Scrubs a record of the form `[[name, value], …]`.
     fn memtrack_record(&mut self, record: &Value) -> Value {
         let Value::List(pairs) = record else { return Value::List([].into()) };
         let pair = |pair: &Value| {

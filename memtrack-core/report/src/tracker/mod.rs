@@ -1,5 +1,5 @@
-//! The memory tracker: counters after every operator, like those of PyTorch's `MemoryTracker`. This module contains the
-//! data of a run, its file, its summary and its figures; they are the same for a recorded and for a loaded run.
+//! The memory tracker, which reads counters after every operator like PyTorch's `MemoryTracker`. This module contains
+//! the data of a run, its file, its summary and its figures, which are the same for recorded and loaded runs.
 //!
 //! ```
 //! # use memtrack_report::tracker::TrackerStats;

@@ -1,34 +1,36 @@
-//! The peak of the allocated bytes of a recording, relative to the moment at which monitoring began, like all values of a
-//! tracker.
+//! The peak of allocated bytes in a recording. Like all tracker values, it is relative to the moment when monitoring
+//! started.
 
 use crate::analysis::lifetimes::{Lifetime, lifetimes};
 use crate::analysis::peak::Peak;
 use memtrack_model::event::{DeviceId, ScopeId};
 use memtrack_model::snapshot::{ScopeKind, Snapshot};
 
-/// The peak of a device's allocated bytes in a recording, with its time and its operators.
+/// The peak of a device's allocated bytes in a recording, with its time and the operators that enclose it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReachedPeak {
-    /// A lower bound, in bytes. Negative if more bytes of memory from before the recording were freed than allocated.
+    /// A lower bound on the peak, in bytes. It is negative if more memory from before the recording was freed than new
+    /// memory was allocated.
     pub least_bytes: f64,
-    /// An upper bound, in bytes: equal to the lower bound if the peak is exact, infinite if there is none.
+    /// An upper bound on the peak, in bytes. It equals the lower bound if the peak is exact, and is infinite if no
+    /// upper bound is known.
     pub most_bytes: f64,
-    /// The time, in ticks of the recorder's clock.
+    /// The time of the peak, in ticks of the recorder's clock.
     pub ticks: u64,
-    /// The operators, backward passes and optimizer steps that enclose the peak, the innermost first.
+    /// The operators, backward passes and optimizer steps that enclose the peak, innermost first.
     pub operators: Vec<ScopeId>,
 }
 
 impl ReachedPeak {
-    /// Creates a peak between these bounds, in bytes, outside operators.
+    /// Creates a peak between these bounds, in bytes, outside any operator.
     #[must_use]
     pub fn at(least_bytes: f64, most_bytes: f64, ticks: u64) -> Self {
         Self { least_bytes, most_bytes, ticks, operators: Vec::new() }
     }
 
-    /// Finds the peak of `device`; `None` if it was before the first event, or if the recording has no exact counts for
-    /// the device.
+    /// Finds the peak of `device`. Returns `None` if the peak came before the first event, or if the recording has no
+    /// exact counts for the device.
     pub fn of(snapshot: &Snapshot, device: DeviceId) -> Option<Self> {
         let counts = snapshot.exact_counts(device)?;
         let lifetimes = lifetimes(snapshot, device);
@@ -37,8 +39,8 @@ impl ReachedPeak {
         let bytes_of = |is_counted: &dyn Fn(&Lifetime) -> bool| -> f64 {
             lifetimes.iter().filter(|block| is_counted(block)).map(|block| block.bytes as f64).sum()
         };
-        // A report counts memory from before the recording as live until it is freed; a tracker starts at zero, and freeing
-        // such memory leads below zero.
+        // A report counts memory from before the recording as live until it is freed. A tracker starts at zero instead,
+        // so freeing such memory takes it below zero.
         let shift = match (peak.estimated, counts.dropped) {
             (false, _) => {
                 let net = counts.allocated_bytes.wrapping_sub(counts.freed_bytes) as i64;
@@ -47,7 +49,7 @@ impl ReachedPeak {
             (true, 0) => -bytes_of(&|block| block.from.is_none() && block.to.is_some() && !block.known),
             (true, _) => 0.0,
         };
-        // The peak may have been higher among events that are missing.
+        // If events are missing, the peak may have been higher at one of them.
         let most = if counts.dropped > 0 { f64::INFINITY } else { peak.error.high };
         let mut operators = Vec::new();
         let (scopes, mut at) = (&snapshot.scopes.rows, snapshot.events.scope[row]);
@@ -68,7 +70,7 @@ mod tests {
     use memtrack_model::event::{Action, Event};
     use memtrack_model::snapshot::{DeviceStatistics, Scope};
 
-    /// Creates a recording with a block that is allocated inside nested operators, and the earlier free of an older block.
+    /// Creates a recording in which an older block is freed before another block is allocated inside nested operators.
     fn recording() -> Snapshot {
         let mut snapshot = Snapshot::default();
         for (parent, kind, name) in

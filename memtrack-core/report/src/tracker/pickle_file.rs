@@ -1,4 +1,4 @@
-//! The tracker's statistics as the pickle that PyTorch's `MemoryTracker.save_stats` writes and its `load` reads. Both
+//! Tracker statistics as the pickle that PyTorch's `MemoryTracker.save_stats` writes and its `load` reads. Both
 //! directions go through [`memtrack_formats::pickle`], which executes nothing.
 
 use super::stats_input;
@@ -12,18 +12,18 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A key that only memtrack writes: the number of operators that ran before those in the file.
+/// The key for the number of operators that ran before those in the file. Only memtrack writes it.
 const FOLDED: &str = "memtrack_folded_operators";
-/// A key that only memtrack writes: the earlier positions of markers that moved.
+/// The key for the earlier positions of markers that moved. Only memtrack writes it.
 const EARLIER_MARKERS: &str = "memtrack_earlier_markers";
-/// A key that only memtrack writes: the peak, as its lower and upper bound in MiB, its operator, and whether it was inside
-/// that operator.
+/// The key for the peak: its lower and upper bounds in MiB, its operator, and whether it was inside that operator. Only
+/// memtrack writes it.
 const PEAK: &str = "memtrack_peak";
 
 impl TrackerStats {
-    /// Reads a file that PyTorch's `MemoryTracker.save_stats` or [`TrackerStats::save_stats`] wrote, uncompressed or
-    /// compressed with gzip or Zstandard. If `op_index` is missing, as in files of older versions, the number of records in
-    /// `memories_allocated` is used.
+    /// Reads a file written by PyTorch's `MemoryTracker.save_stats` or by [`TrackerStats::save_stats`], either
+    /// uncompressed or compressed with gzip or Zstandard. If `op_index` is missing, as in files from older versions,
+    /// the number of records in `memories_allocated` is used instead.
     ///
     /// # Errors
     /// Fails when the file cannot be read, is not a pickle of plain data, or contains other data.
@@ -36,8 +36,8 @@ impl TrackerStats {
         })
     }
 
-    /// Does the same as [`TrackerStats::load`], from any reader. At most 256 MiB are read, because the length is not known in
-    /// advance.
+    /// Reads the same files as [`TrackerStats::load`], but from any reader. The values read are limited to 256 MiB of
+    /// memory, because the length is not known in advance.
     ///
     /// # Errors
     /// Fails when [`TrackerStats::load`] would.
@@ -45,9 +45,9 @@ impl TrackerStats {
         Self::read(reader, |_| Limits::default())
     }
 
-    /// Saves the statistics so that PyTorch's `MemoryTracker.load` reads them. A file at `path` is replaced once the
-    /// new one is complete. Since Python 3.8, PyTorch writes pickle protocol 5; memtrack writes protocol 4, which older
-    /// versions read too.
+    /// Saves the statistics so that PyTorch's `MemoryTracker.load` can read them. An existing file at `path` is
+    /// replaced once the new one is complete. On Python 3.8 and later, PyTorch writes pickle protocol 5; memtrack
+    /// writes protocol 4, which older versions can also read.
     ///
     /// # Errors
     /// Fails when the file cannot be written.
@@ -70,7 +70,7 @@ impl TrackerStats {
             ("markers", true),
             ("num_alloc_retries", true),
             ("op_index", true),
-            // PyTorch does not read these, so they are omitted where they are empty.
+            // PyTorch does not read these, so they are omitted when empty.
             (FOLDED, self.folded.operators > 0),
             (EARLIER_MARKERS, !self.earlier_markers.is_empty()),
             (PEAK, self.peak.is_some()),
@@ -130,7 +130,7 @@ impl TrackerStats {
     }
 }
 
-/// Writes a series: a `defaultdict` without a factory, index → (operator, MiB).
+/// Writes a series as a `defaultdict` without a factory, which maps each index to its operator and MiB.
 fn save_series<W: Write>(writer: &mut Writer<W>, series: &[Sample]) -> io::Result<()> {
     writer.default_dict(false, series.iter().enumerate(), |writer, (index, sample)| {
         writer.int(saturating_i64(index as u64))?;
@@ -141,7 +141,7 @@ fn save_series<W: Write>(writer: &mut Writer<W>, series: &[Sample]) -> io::Resul
     })
 }
 
-/// Writes the peak: a tuple of two numbers of MiB, the operator's index or None, and a bool.
+/// Writes the peak as a tuple of two amounts in MiB, the operator's index or None, and a bool.
 fn save_peak<W: Write>(writer: &mut Writer<W>, peak: Option<&AllocatedPeak>) -> io::Result<()> {
     let Some(peak) = peak else { return writer.none() };
     writer.tuple::<4>(|writer| {
@@ -155,7 +155,7 @@ fn save_peak<W: Write>(writer: &mut Writer<W>, peak: Option<&AllocatedPeak>) -> 
     })
 }
 
-/// Converts a count for the pickle writer, saturating; no real count comes near the limit.
+/// Converts a count for the pickle writer. It saturates, but no real count comes near the limit.
 fn saturating_i64(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -164,12 +164,13 @@ fn saturating_i64(count: u64) -> i64 {
 struct StatsReader<'a> {
     document: &'a Document,
     root: DictId,
-    /// Operator names by their position in the pickle, because the three series refer to the same strings.
+    /// Operator names by their position in the pickle. They are shared, because the three series refer to the same
+    /// strings.
     operators: HashMap<Span, Arc<str>>,
 }
 
 impl StatsReader<'_> {
-    /// Returns the value of a key that must be present.
+    /// Returns the value under a key that must be present.
     fn required(&self, key: &str) -> Result<Value, StatsError> {
         let value = self.document.get(self.root, key);
         value.ok_or_else(|| StatsError::Shape(format!("the key {key:?} is missing")))
@@ -181,7 +182,7 @@ impl StatsReader<'_> {
         StatsError::Shape(format!("{place} holds {found} instead of {expected}"))
     }
 
-    /// Returns the dictionary under a key.
+    /// Returns the entries of the dictionary under a key.
     fn entries(&self, key: &str) -> Result<&[(Value, Value)], StatsError> {
         match self.required(key)? {
             Value::Dict(id) => Ok(&self.document.dict(id).entries),
@@ -189,7 +190,7 @@ impl StatsReader<'_> {
         }
     }
 
-    /// Reads a count.
+    /// Reads the count under a key.
     fn count(&self, key: &str) -> Result<u64, StatsError> {
         let value = self.required(key)?;
         self.as_count(value).ok_or_else(|| self.wrong_type(key, "a count", value))
@@ -199,8 +200,8 @@ impl StatsReader<'_> {
         self.document.as_i64(value).and_then(|number| u64::try_from(number).ok())
     }
 
-    /// Reads a series. Its records may be in any order, and a later record replaces an earlier one with the same index, but
-    /// no index from 0 to the last may be missing.
+    /// Reads a series. Its records may be in any order, and a later record replaces an earlier one with the same index,
+    /// but no index between 0 and the last may be missing.
     fn series(&mut self, key: &str) -> Result<Vec<Sample>, StatsError> {
         let entries = self.entries(key)?.to_vec();
         let mut series: Vec<Option<Sample>> = Vec::with_capacity(entries.len());
@@ -215,7 +216,7 @@ impl StatsReader<'_> {
             let row = self
                 .as_count(index)
                 .ok_or_else(|| self.wrong_type(&format!("a key of {key}"), "an index", index))?;
-            // With `count` entries, a higher index leaves a gap.
+            // With `count` entries, a higher index means that there is a gap.
             let row = usize::try_from(row).ok().filter(|&row| row < count);
             let row = row.ok_or_else(|| {
                 StatsError::Shape(format!("{key} has gaps: there are {count} records, but also {}", place()))
@@ -288,7 +289,7 @@ impl StatsReader<'_> {
         read().map(Some).ok_or_else(|| self.wrong_type(PEAK, "two numbers, an index and a bool", value))
     }
 
-    /// Reads the markers. As in a Python dictionary, a repeated name keeps its first position and gets its last value.
+    /// Reads the markers. As in a Python dictionary, a repeated name keeps its first position but takes its last value.
     fn markers(&self) -> Result<Vec<(String, u64)>, StatsError> {
         let mut markers: Vec<(String, u64)> = Vec::new();
         let mut rows = HashMap::new();

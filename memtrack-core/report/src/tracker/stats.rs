@@ -1,5 +1,5 @@
-//! The data of a run of the memory tracker: three series of counters, the markers, and two counts. A recording fills
-//! a [`TrackerStats`], `pickle_file` loads and saves it, and the summary and the figures read it.
+//! The data of a memory tracker run: three series of counters, the markers, and two counts. A recording fills a
+//! [`TrackerStats`], `pickle_file` loads and saves it, and the summary and the figures read it.
 
 use super::summary::Growth;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use std::sync::Arc;
 pub struct Sample {
     /// The operator's full name, such as `layers.0.forward.addmm.default_3`. The three series share the string.
     pub operator: Arc<str>,
-    /// The value in MiB (bytes / 1048576), read after the operator.
+    /// The value in MiB (bytes / 1048576), read after the operator ended.
     pub mib: f64,
 }
 
 impl Sample {
-    /// Creates a sample: the counter is `mib` after `operator`.
+    /// Creates a sample for a counter that stands at `mib` after `operator`.
     #[must_use]
     pub fn new(operator: Arc<str>, mib: f64) -> Self {
         Self { operator, mib }
     }
 }
 
-/// The data of one run of a memory tracker, PyTorch's or memtrack's. The index of a sample in its series is the index of
-/// the operator.
+/// The data of one run of a memory tracker, either PyTorch's or memtrack's. A sample's index in its series is the index
+/// of its operator.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct TrackerStats {
@@ -33,41 +33,43 @@ pub struct TrackerStats {
     pub memories_active: Vec<Sample>,
     /// Memory obtained from the driver.
     pub memories_reserved: Vec<Sample>,
-    /// Markers in the order they were first set: a name, and the index of the operator that followed. PyTorch sets
-    /// `fw_start` and `fw_bw_boundary`.
+    /// The markers in the order they were first set, each with its name and the index of the operator that followed.
+    /// PyTorch sets `fw_start` and `fw_bw_boundary`.
     pub markers: Vec<(String, u64)>,
-    /// The earlier positions of markers that moved, in order: a name, and the index of the operator that followed. A
-    /// training run has two for each step except the last. Files that PyTorch wrote have none.
+    /// The earlier positions of markers that were moved, in order, each with the marker's name and the index of the
+    /// operator that followed. A training run has two for each step except the last. Files written by PyTorch have
+    /// none.
     pub earlier_markers: Vec<(Arc<str>, u64)>,
-    /// The peak of allocated memory, which may lie between two samples; `None` if it is unknown, as in files that PyTorch
-    /// wrote.
+    /// The peak of allocated memory, which may lie between two samples. It is `None` if unknown, as in files written by
+    /// PyTorch.
     pub peak: Option<AllocatedPeak>,
     /// The number of times that the allocator had to empty its cache and try again.
     pub num_alloc_retries: u64,
-    /// The number of operators recorded: the length of the series, except in damaged or edited files.
+    /// The number of operators recorded, which is the length of the series except in damaged or edited files.
     pub op_index: u64,
     /// Data on operators that ran before those in the series; empty if the series contain all operators.
     pub folded: Folded,
 }
 
-/// The peak of allocated memory in a run. The series are sampled when operators end, so no sample includes memory that an
-/// operator allocates and frees again.
+/// The peak of allocated memory in a run. The series are sampled when operators end, so no sample includes memory that
+/// a single operator allocates and frees.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AllocatedPeak {
-    /// A lower bound, in MiB.
+    /// A lower bound on the peak, in MiB.
     pub least_mib: f64,
-    /// An upper bound, in MiB: equal to the lower bound if the peak is exact, infinite if there is none.
+    /// An upper bound on the peak, in MiB. It equals the lower bound if the peak is exact, and is infinite if no upper
+    /// bound is known.
     pub most_mib: f64,
-    /// The index of the operator in which the peak was reached, or of the next one to end; the number of samples if no
-    /// operator ended afterwards. `None` if that operator was folded.
+    /// The index of the operator during which the peak was reached, or of the next operator to end. It is the number of
+    /// samples if no operator ended afterwards, and `None` if that operator was folded.
     pub op_index: Option<u64>,
     /// Whether the peak was reached inside that operator.
     pub is_inside: bool,
 }
 
 impl AllocatedPeak {
-    /// Creates a peak between two bounds, in MiB, at an operator of the series.
+    /// Creates a peak that lies between two bounds, in MiB, at the operator with index `op_index`.
     #[must_use]
     pub fn new(least_mib: f64, most_mib: f64, op_index: Option<u64>, is_inside: bool) -> Self {
         Self { least_mib, most_mib, op_index, is_inside }
@@ -79,28 +81,28 @@ impl AllocatedPeak {
     }
 }
 
-/// Data on the operators that a long run has folded: a tracker keeps only the newest operators
-/// ([`Options::tracker_entries`](memtrack_model::options::Options::tracker_entries)). A file contains only the number of
+/// Data on the operators that a long run has folded, because a tracker keeps only the newest operators
+/// ([`Options::tracker_entries`](memtrack_model::options::Options::tracker_entries)). A file stores only the number of
 /// folded operators.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Folded {
     /// The number of folded operators, all of which ran before those in the series.
     pub operators: u64,
-    /// Allocated MiB after the last folded operator.
+    /// Allocated memory after the last folded operator, in MiB.
     pub allocated_mib: f64,
-    /// The maximum allocated MiB after a folded operator.
+    /// The highest allocated memory after any folded operator, in MiB.
     pub peak_allocated_mib: f64,
-    /// The maximum active MiB after a folded operator.
+    /// The highest active memory after any folded operator, in MiB.
     pub peak_active_mib: f64,
-    /// The maximum reserved MiB after a folded operator.
+    /// The highest reserved memory after any folded operator, in MiB.
     pub peak_reserved_mib: f64,
-    /// The folded operators that made memory grow most, at most 1,000, in the order they ran.
+    /// The folded operators that made memory grow most, up to 1,000 of them, in the order they ran.
     pub growths: Vec<Growth>,
 }
 
 impl TrackerStats {
-    /// Appends the counters after one operator, in MiB, and moves on to the next operator.
+    /// Appends the counter values after one operator, in MiB, and moves on to the next operator.
     pub fn push(&mut self, operator: &str, allocated_mib: f64, active_mib: f64, reserved_mib: f64) {
         let operator: Arc<str> = operator.into();
         self.memories_allocated.push(Sample { operator: operator.clone(), mib: allocated_mib });
@@ -109,8 +111,8 @@ impl TrackerStats {
         self.op_index += 1;
     }
 
-    /// Sets a marker before the next operator. As in PyTorch, a marker that was set before moves; its earlier position is
-    /// kept in [`Self::earlier_markers`].
+    /// Sets a marker before the next operator. As in PyTorch, setting an existing marker moves it; its earlier position
+    /// is kept in [`Self::earlier_markers`].
     pub fn mark(&mut self, name: &str) {
         match self.markers.iter_mut().find(|marker| marker.0 == name) {
             Some(marker) => {

@@ -1,19 +1,20 @@
-//! The reasons why the tracker's statistics cannot be used.
+//! The reasons why tracker statistics cannot be used.
 
 use memtrack_formats::pickle::PickleError;
 use std::fmt;
 use std::io;
 
-/// The reason why a statistics file was not read or written, or why its content has no summary. Displays as one line.
+/// The reason why a statistics file could not be read or written, or why its content has no summary. Displays as a
+/// single line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StatsError {
     /// The file cannot be opened or written.
     Io(io::Error),
-    /// The file is not a pickle, or the pickle contains more than data.
+    /// The file is not a pickle, or it contains more than plain data.
     Pickle(PickleError),
-    /// The pickle contains something other than the statistics of a memory tracker: a text with the content and its
-    /// position.
+    /// The pickle contains something other than the statistics of a memory tracker. The text describes the content and
+    /// its position.
     Shape(String),
     /// There are no records, so there is nothing to summarise. PyTorch raises `KeyError: 0`.
     NoRecords,
@@ -21,7 +22,7 @@ pub enum StatsError {
     MissingRecord {
         /// The first missing index.
         index: u64,
-        /// The operator index of the file.
+        /// The operator index stored in the file.
         op_index: u64,
     },
 }

@@ -1,15 +1,15 @@
-//! Reads the pickle in a file of statistics, compressed or not. For a file of another kind, the error names the kind and the
-//! commands that read it.
+//! Reads the pickle from a statistics file, compressed or not. If the file is of another kind, the error names that
+//! kind and the commands that read it.
 
 use super::StatsError;
 use memtrack_formats::pickle::{Document, Global, Limits, Value, load};
 use memtrack_formats::{Compression, CountingReader, InputState, unpack};
 use std::io::{Cursor, Read};
 
-/// The maximum ratio of unpacked to stored size that the limits allow for.
+/// The highest ratio of unpacked to stored size that the limits allow for.
 pub(super) const MAX_COMPRESSION_RATIO: u64 = 8;
 
-/// Reads the pickle within the limits for its compression.
+/// Reads the pickle within the limits that apply to its compression.
 pub(super) fn pickle(
     reader: impl Read,
     limits: impl FnOnce(Compression) -> Limits,

@@ -1,6 +1,6 @@
-//! The operators that made memory grow most: PyTorch's `MemoryTracker.summary`, with exactly the same text. For a loaded
-//! file, PyTorch's quirks are kept; a live tracker, which knows the allocated memory before its first operator, lists that
-//! operator too.
+//! The operators that made memory grow most, listed with exactly the same text as PyTorch's `MemoryTracker.summary`.
+//! The summary of a loaded file keeps PyTorch's quirks. A live tracker knows the allocated memory before its first
+//! operator, so it lists that operator too.
 
 use super::{StatsError, TrackerStats};
 use memtrack_model::python_float::python_float_repr;
@@ -18,20 +18,21 @@ pub struct Growth {
     /// The operator's full name.
     #[serde(serialize_with = "as_text")]
     pub operator: Arc<str>,
-    /// Allocated memory after the operator minus that before it, in MiB; negative if the operator freed memory.
+    /// Allocated memory after the operator minus allocated memory before it, in MiB; negative if the operator freed
+    /// memory.
     pub growth_mib: f64,
 }
 
 impl Growth {
-    /// Creates the growth of allocated memory by `growth_mib` during `operator`.
+    /// Creates an entry for `operator`, during which allocated memory grew by `growth_mib`.
     #[must_use]
     pub fn new(operator: Arc<str>, growth_mib: f64) -> Self {
         Self { operator, growth_mib }
     }
 }
 
-/// The operators with the largest growth. Its `Display` text is the one that PyTorch prints, without the final line feed (the
-/// unit `MB` in the text means MiB). It serialises to the same data.
+/// The operators with the largest growth. Its `Display` text is what PyTorch prints, without the final line feed. The
+/// unit `MB` in that text means MiB. The serialised form contains the same data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
@@ -39,35 +40,37 @@ pub struct Summary {
     pub num_alloc_retries: u64,
     /// The number of operators requested.
     pub top: usize,
-    /// The operators by growth, the largest first; operators with equal growth are in the order they ran.
+    /// The operators by growth, largest first. Operators with equal growth are in the order they ran.
     pub operators: Vec<Growth>,
-    /// The number of folded operators, which ran before those that were kept; at most the 1,000 of them with the largest
-    /// growth are ranked.
+    /// The number of folded operators, which ran before those that were kept. Of the folded operators, at most the
+    /// 1,000 with the largest growth are ranked.
     #[serde(skip_serializing_if = "is_zero")]
     pub folded_operators: u64,
 }
 
 impl TrackerStats {
-    /// Returns the summary that PyTorch prints for a loaded file: the first record is only the baseline and is not listed, and
-    /// of several records with the same name only the last one counts, but it is ranked as if at the position of the first.
+    /// Returns the summary that PyTorch prints for a loaded file. The first record is only the baseline and is not
+    /// listed. If several records have the same name, only the last one counts, but it is ranked as if it were at the
+    /// position of the first.
     ///
     /// # Errors
-    /// Fails when there are no records (PyTorch: `KeyError`), or fewer than `op_index` states.
+    /// Fails when there are no records (PyTorch raises a `KeyError`), or when there are fewer than `op_index` records.
     pub fn summary(&self, top: usize) -> Result<Summary, StatsError> {
         let Some(first) = self.memories_allocated.first() else { return Err(StatsError::NoRecords) };
         self.rank(top, 1, first.mib)
     }
 
-    /// Returns the summary of a run whose allocated memory before its first operator is known, in MiB: the first
-    /// operator is listed like any other. Without records, the list is empty.
+    /// Returns the summary of a run whose allocated memory before its first operator is known to be `baseline_mib`, in
+    /// MiB. The first operator is listed like any other. Without records, the list is empty.
     ///
     /// # Errors
-    /// Fails when there are fewer records than `op_index` states.
+    /// Fails when there are fewer than `op_index` records.
     pub fn summary_since(&self, top: usize, baseline_mib: f64) -> Result<Summary, StatsError> {
         self.rank(top, 0, baseline_mib)
     }
 
-    /// Ranks the records from `start` on by their growth since the previous record, the first since `baseline_mib`.
+    /// Ranks the records from `start` on by their growth since the previous record, or since `baseline_mib` for the
+    /// first.
     fn rank(&self, top: usize, start: usize, baseline_mib: f64) -> Result<Summary, StatsError> {
         let samples = &self.memories_allocated;
         if self.op_index > samples.len() as u64 {

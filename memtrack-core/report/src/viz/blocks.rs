@@ -1,5 +1,6 @@
-//! Segments and blocks as the text reports need them: exact sizes, states as written in the file, and the rules by which
-//! PyTorch finds a block's requested size and stack in files of all its versions.
+//! Segments and blocks in the form that the text reports need, with exact sizes and with states as written in the file.
+//! This module also has the rules by which PyTorch finds a block's requested size and stack in files from all its
+//! versions.
 
 use super::number::{integer, integer_of};
 use super::oddities::Oddities;
@@ -17,10 +18,10 @@ pub(super) struct Blocks<'a> {
     pub(super) pytorch: &'a PyTorch,
 }
 
-/// An entry of a block's history: one earlier allocation in the block, as PyTorch up to 2.0 wrote it.
+/// An entry in a block's history: one earlier allocation in the block, as written by PyTorch up to 2.0.
 pub(super) struct HistoryEntry {
     pub(super) bytes: i128,
-    /// The stack of the allocation; `None` if the entry has no `frames`.
+    /// The stack of the allocation, or `None` if the entry has no `frames`.
     pub(super) stack: Option<StackId>,
 }
 
@@ -45,12 +46,12 @@ impl<'a> Blocks<'a> {
         integer(&self.pytorch.segments, segment, Key::Address)
     }
 
-    /// Returns the bytes of a segment.
+    /// Returns the size of a segment in bytes.
     pub(super) fn total(self, segment: usize) -> i128 {
         integer(&self.pytorch.segments, segment, Key::TotalSize)
     }
 
-    /// Appends the stream of a segment as Python prints it.
+    /// Appends a segment's stream as Python prints it.
     pub(super) fn push_stream(self, out: &mut Vec<u8>, segment: usize) {
         self.push(out, &self.pytorch.segments, segment, Key::Stream);
     }
@@ -74,12 +75,12 @@ impl<'a> Blocks<'a> {
         self.snapshot.strings.bytes(self.pytorch.blocks.text(block, Key::State))
     }
 
-    /// Returns the bytes of a block.
+    /// Returns the size of a block in bytes.
     pub(super) fn size(self, block: usize) -> i128 {
         integer(&self.pytorch.blocks, block, Key::Size)
     }
 
-    /// Returns the earlier allocations of a block; `None` when it has no history.
+    /// Returns a block's earlier allocations, or `None` if it has no history.
     pub(super) fn history(self, block: usize) -> Option<&'a [Value]> {
         match self.pytorch.blocks.odd_under(block, Key::History)? {
             Value::List(entries) => Some(entries),
@@ -87,7 +88,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Reads one entry of a block's history.
+    /// Reads one entry in a block's history.
     pub(super) fn history_entry(self, entry: &Value) -> HistoryEntry {
         let mut parsed = HistoryEntry { bytes: 0, stack: None };
         let Value::Dict(entries) = entry else { return parsed };
@@ -103,8 +104,8 @@ impl<'a> Blocks<'a> {
         parsed
     }
 
-    /// Returns the requested size and the stack of a block: those in the block itself if it has `frames`, else those of the
-    /// first entry of its history.
+    /// Returns a block's requested size and stack. They come from the block itself if it has `frames`, and otherwise
+    /// from the first entry in its history.
     pub(super) fn requested(self, block: usize, odd: &mut Oddities) -> (i128, StackId) {
         let blocks = &self.pytorch.blocks;
         let size = || integer(blocks, block, Key::RequestedSize);

@@ -1,5 +1,5 @@
-//! `compare`: the segments that only one of two snapshots has. A segment is identified by its address and size,
-//! so an expandable segment that grew counts as one that disappeared and a new one.
+//! `compare`: the segments that only one of two snapshots has. A segment is identified by its address and size, so an
+//! expandable segment that grew counts as one that disappeared and one that is new.
 
 use super::blocks::Blocks;
 use super::folded::Folder;
@@ -26,7 +26,7 @@ pub fn only_in(snapshot: &PytorchSnapshot, other: &PytorchSnapshot) -> Vec<Segme
     own.difference(&other).copied().collect()
 }
 
-/// Writes the addresses and the folded lines of the segments that only one of the two snapshots has.
+/// Writes the addresses of the segments that only one of the two snapshots has, then their folded lines.
 ///
 /// # Errors
 /// Fails when `out` cannot be written.
@@ -59,7 +59,8 @@ pub fn compare_folded(
     Ok(odd)
 }
 
-/// Returns the usage of the segments that only `before` has, then of those that only `after` has, for a picture or as data.
+/// Returns the usage of the segments that only `before` has, then of those that only `after` has, to be drawn or used
+/// as data.
 pub fn compare_usage<'a>(before: &'a PytorchSnapshot, after: &'a PytorchSnapshot) -> [Usage<'a>; 2] {
     let gone = Usage::of_segments(before, Grouping::Segment, unmatched(before, after));
     let new = Usage::of_segments(after, Grouping::Segment, unmatched(after, before));

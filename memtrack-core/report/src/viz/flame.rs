@@ -1,7 +1,7 @@
 //! Flame graphs of [`Usage`], drawn by inferno. Rows without bytes are omitted.
 //!
-//! **Why in this package and not in the command?** A program draws flame graphs too (`save_memory_usage`). inferno, without its
-//! default features, is a dependency of the feature `plot` only.
+//! **Why in this package and not in the command?** Programs draw flame graphs too (`save_memory_usage`). inferno,
+//! without its default features, is a dependency of the `plot` feature only.
 
 use super::{Grouping, Usage};
 use inferno::flamegraph::color::{Color, PaletteMap};
@@ -19,7 +19,7 @@ const fn colour(r: u8, g: u8, b: u8) -> Color {
     Color { r, g, b }
 }
 
-/// Returns the colour of a frame that precedes the stack; `None` for a frame of the stack itself.
+/// Returns the colour of a frame that precedes the stack, or `None` for a frame of the stack itself.
 fn frame_colour(frame: &str) -> Option<Color> {
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| frame.starts_with(prefix));
     match frame {
@@ -49,8 +49,8 @@ fn palette(lines: &[String]) -> PaletteMap {
     palette
 }
 
-/// Draws `lines`, each `frame;frame bytes` as [`Usage::lines`] returns them, as a self-contained SVG image. Equal lines
-/// give equal images; without lines, the image contains only a note.
+/// Draws `lines`, each of the form `frame;frame bytes` as returned by [`Usage::lines`], as a self-contained SVG image.
+/// Equal lines produce equal images. If there are no lines, the image contains only a note.
 ///
 /// # Errors
 /// Fails when `out` cannot be written, or a line does not end in a number.
@@ -68,8 +68,8 @@ pub fn flame_graph(title: &str, lines: &[String], out: &mut impl Write) -> io::R
     from_lines(&mut options, lines.iter().map(String::as_str), out).map_err(io::Error::other)
 }
 
-/// Draws the contents of a snapshot's segments to `path`, replacing an existing file: requested bytes under
-/// their stacks, and separately the bytes that rounding added and the free blocks.
+/// Draws the contents of a snapshot's segments to `path`, replacing any existing file. The picture shows requested
+/// bytes under their stacks and, separately, the bytes that rounding added and the free blocks.
 ///
 /// # Errors
 /// Fails when the file cannot be written.

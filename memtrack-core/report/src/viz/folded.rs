@@ -1,5 +1,5 @@
-//! `segments` and `memory` as folded lines, byte for byte the same as PyTorch's. PyTorch also uses the requested size of
-//! inactive blocks, which is stale, so gaps may be negative. [`super::Usage`] has the true sizes.
+//! `segments` and `memory` as folded lines, byte for byte the same as PyTorch's. PyTorch also uses the requested size
+//! of inactive blocks, which is stale, so gaps may be negative. See [`super::Usage`] for the true sizes.
 
 use super::blocks::Blocks;
 use super::oddities::Oddities;
@@ -22,7 +22,7 @@ pub fn segments_folded(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::
     Ok(folder.odd)
 }
 
-/// Writes the folded lines of all segments, those of one stream under a common root.
+/// Writes the folded lines of all segments, with those of the same stream under a common root.
 ///
 /// # Errors
 /// Fails when `out` cannot be written.
@@ -53,7 +53,7 @@ impl<'a> Folder<'a> {
         Self { blocks: Blocks::of(snapshot), odd: Oddities::default(), stacks, prefix: Vec::new() }
     }
 
-    /// Writes the lines of one segment: each begins with `prefix`, the stream and the segment's address.
+    /// Writes the lines of one segment, each of which starts with `prefix`, the stream and the segment's address.
     pub(super) fn segment<W: Write>(
         &mut self,
         sink: &mut Sink<'_, W>,

@@ -1,15 +1,15 @@
-//! Overlapping address ranges, of which the first one added wins: [`Intervals::find`] returns the first range added that
-//! contains an address. Finding and adding take logarithmic time, because a later range only fills the gaps that earlier
-//! ones left.
+//! Address ranges that may overlap, in which case the first one added wins: [`Intervals::find`] returns the first added
+//! range that contains an address. Finding and adding take logarithmic time, because a later range only fills the gaps
+//! that earlier ones left.
 
 use std::collections::BTreeMap;
 
 /// Ranges in the order they were added.
 #[derive(Debug, Default)]
 pub(super) struct Intervals {
-    /// Start → end of the covered parts; adjacent parts are merged.
+    /// The covered parts, as start → end. Adjacent parts are merged.
     covered: BTreeMap<i128, i128>,
-    /// Start → end and the number of the range that `find` returns there.
+    /// The pieces, as start → end and the number of the range that `find` returns there.
     pieces: BTreeMap<i128, (i128, u32)>,
     /// The start of each range.
     starts: Vec<i128>,
@@ -35,7 +35,7 @@ impl Intervals {
             self.covered.remove(&before);
             (from, at) = (before, until);
         }
-        // `at` may pass the end; then nothing is left to merge.
+        // `at` may be past the end, in which case nothing is left to merge.
         while at <= end
             && let Some((&next, &until)) = self.covered.range(at..=end).next()
         {
@@ -52,7 +52,7 @@ impl Intervals {
         self.covered.insert(from, to);
     }
 
-    /// Returns the number and the start of the first range added that contains `address`.
+    /// Returns the number and the start of the first added range that contains `address`.
     pub(super) fn find(&self, address: i128) -> Option<(u32, i128)> {
         let (_, &(end, number)) = self.pieces.range(..=address).next_back()?;
         (address < end).then(|| (number, self.starts[number as usize]))

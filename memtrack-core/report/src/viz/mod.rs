@@ -1,10 +1,9 @@
-//! The output of PyTorch's `_memory_viz.py` for a snapshot, byte for byte: `stats`, `trace`,
-//! [`segments_folded`], [`memory_folded`] and [`compare_folded`]; and the same reports as JSON and as lines for
-//! a flame graph.
+//! The output of PyTorch's `_memory_viz.py` for a snapshot, byte for byte: `stats`, `trace`, [`segments_folded`],
+//! [`memory_folded`] and [`compare_folded`]. The same reports are available as JSON and as lines for a flame graph.
 //!
 //! All reports take a snapshot in PyTorch's form (`SnapshotFiles::as_pytorch` converts a recording), write to any
-//! [`Write`](std::io::Write) without buffering the whole text, and return the [`Oddities`] of the file: where
-//! PyTorch fails, a report contains as much as the file allows, and the oddities describe what is wrong with the file.
+//! [`Write`](std::io::Write) without buffering the whole text, and return the [`Oddities`] of the file. Where PyTorch
+//! fails, a report contains as much as the file allows, and the oddities describe what is wrong with the file.
 
 mod blocks;
 mod compare;

@@ -1,14 +1,14 @@
-//! Exact numbers in records, and numbers as PyTorch prints them. A column holds numbers of up to 64 bits; larger numbers
-//! are stored outside the column, and the reports must print them too.
+//! Exact numbers from records, and numbers as PyTorch prints them. A column holds numbers of up to 64 bits. Larger
+//! numbers are stored outside the column, but the reports must print them too.
 
 use super::sink::push_decimal;
 use memtrack_model::snapshot::pytorch::{Key, Records};
 use memtrack_model::snapshot::{Snapshot, Value};
 
-/// Larger magnitudes are clamped to this one: no memory is that large, and sums must not overflow.
+/// The magnitude to which larger numbers are clamped, because no memory is that large and sums must not overflow.
 const MAX_MAGNITUDE: i128 = 1 << 90;
 
-/// Returns the integer under `key`; 0 if there is none.
+/// Returns the integer under `key`, or 0 if there is none.
 pub(super) fn integer(records: &Records, row: usize, key: Key) -> i128 {
     match records.odd_under(row, key) {
         Some(value) => integer_of(value),
@@ -16,7 +16,8 @@ pub(super) fn integer(records: &Records, row: usize, key: Key) -> i128 {
     }
 }
 
-/// Returns the integer under `key` of an event: `column`, unless the file has a value there that does not fit the column.
+/// Returns the integer under `key` of an event. This is `column` unless the file has a value there that does not fit in
+/// the column.
 pub(super) fn event_integer(
     snapshot: &Snapshot,
     details: &Records,
@@ -30,7 +31,7 @@ pub(super) fn event_integer(
     snapshot.event_value(row, key).map_or(column.into(), |value| integer_of(&value))
 }
 
-/// Converts a value to an integer, truncating floats; 0 for NaN and for other types.
+/// Converts a value to an integer, truncating floats. NaN and values of other types become 0.
 pub(super) fn integer_of(value: &Value) -> i128 {
     match value {
         // `as` truncates the fraction and converts NaN to 0.
@@ -46,10 +47,10 @@ pub(super) fn integer_of(value: &Value) -> i128 {
     }
 }
 
-/// Appends a size as PyTorch prints it: one decimal, ties rounded to even, and a binary unit.
+/// Appends a size as PyTorch prints it, with one decimal (ties are rounded to even) and a binary unit.
 pub(super) fn push_size(out: &mut Vec<u8>, bytes: i128) {
     const UNITS: [&str; 9] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"];
-    // Python divides floats, which have 53 bits; dividing them by 1024 is exact.
+    // Python divides floats, which have 53 bits of precision. Dividing them by 1024 is exact.
     let rounded = bytes as f64 as i128;
     let magnitude = rounded.unsigned_abs();
     let mut unit = 0;
@@ -70,8 +71,8 @@ pub(super) fn push_size(out: &mut Vec<u8>, bytes: i128) {
     out.extend_from_slice(UNITS[unit].as_bytes());
 }
 
-/// Formats an integer of any width, given as little-endian two's complement; `None` if it has more digits than Python
-/// would print.
+/// Formats an integer of any width, given in little-endian two's complement. Returns `None` if it has more digits than
+/// Python would print.
 pub(super) fn wide_decimal(bytes: &[u8]) -> Option<String> {
     const MAX_BYTES: usize = 1785;
     if bytes.len() > MAX_BYTES {

@@ -1,17 +1,17 @@
-//! The oddities of a file. Where PyTorch would fail, reports continue, and collect here the values that they had to assume;
-//! the command prints the oddities in addition to the report.
+//! The oddities in a file. Where PyTorch would fail, reports continue and collect here the values that they had to
+//! assume. The command prints the oddities in addition to the report.
 
 use std::fmt;
 
-/// The oddities of a file: for each kind, the first example and the count.
+/// The oddities in a file, with the first example and the count of each kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Oddities {
     kinds: Vec<(&'static str, String, u64)>,
 }
 
 impl Oddities {
-    /// Records an oddity: its `kind` is the text that all oddities of the kind share, and `first` names the subject of the
-    /// first one.
+    /// Records an oddity. `kind` is the text that all oddities of the same kind share, and `first` names the subject of
+    /// the first one.
     pub(super) fn note(&mut self, kind: &'static str, first: impl FnOnce() -> String) {
         match self.kinds.iter_mut().find(|known| known.0 == kind) {
             Some(known) => known.2 += 1,
@@ -34,7 +34,7 @@ impl Oddities {
         }
     }
 
-    /// Returns a line for each kind.
+    /// Returns one line for each kind.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         self.kinds.iter().map(|(kind, first, times)| match times {
             1 => format!("{first}: {kind}"),

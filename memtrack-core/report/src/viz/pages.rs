@@ -1,22 +1,22 @@
-//! The page string of a segment: one character per 20 MiB page, which shows the blocks on the page.
+//! The page string of a segment, in which each character shows the blocks on one 20 MiB page.
 
 use super::oddities::Oddities;
 use std::collections::HashMap;
 
-/// The bytes of a page.
+/// The size of a page in bytes.
 pub(super) const PAGE_BYTES: i128 = 20 << 20;
 
-/// The maximum number of pages of one report: enough for two segments of a petabyte and a few more.
+/// The maximum number of pages in one report, which is enough for two petabyte-sized segments and a few more.
 const MAX_PAGES: u64 = 128 << 20;
-/// The maximum number of block parts of one report: a block counts once for each page that it is on.
+/// The maximum number of block parts in one report. A block counts once for each page that it is on.
 const MAX_BLOCK_PARTS: u64 = 256 << 20;
-/// The maximum number of pages of one segment that several blocks share.
+/// The maximum number of pages in one segment that are partly filled or shared by several blocks.
 const MAX_SHARED_PAGES: usize = 2 << 20;
 
-/// A writer of page strings, within the limits for one report.
+/// A writer of page strings that stays within the limits for one report.
 pub(super) struct Pages {
-    /// The filled share of each page that blocks fill partly, or that several blocks share. All other pages are empty, or
-    /// full of one block: real segments have few pages here, however large they are.
+    /// The filled share of each page that is only partly filled, or that several blocks share. All other pages are
+    /// either empty or full of a single block. Real segments have few pages here, however large they are.
     filled: HashMap<usize, f64, foldhash::fast::RandomState>,
     pages_left: u64,
     block_parts_left: u64,
@@ -28,8 +28,8 @@ impl Pages {
         Self { filled: HashMap::default(), pages_left: MAX_PAGES, block_parts_left: MAX_BLOCK_PARTS }
     }
 
-    /// Draws the string of a segment: `ranges` are the offset and requested size of each active block. The
-    /// first block on a page puts its letter there; with a second block, the page shows its filled share instead.
+    /// Draws the string of a segment. `ranges` holds the offset and requested size of each active block. The first
+    /// block on a page puts its letter there. Once there is a second block, the page shows its filled share instead.
     pub(super) fn draw(
         &mut self,
         total: i128,
@@ -52,7 +52,7 @@ impl Pages {
         })
     }
 
-    /// Returns the characters of the pages; `None` if blocks share too many pages.
+    /// Returns the characters of the pages, or `None` if too many pages are partly filled or shared.
     fn cells(
         &mut self,
         count: usize,

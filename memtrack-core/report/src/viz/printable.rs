@@ -1,8 +1,8 @@
-//! The characters that Python 3.11 prints unescaped inside quotes. Python's `repr` follows Unicode 14, and Rust's own
-//! escaping follows a newer version, so this table replaces it.
+//! The characters that Python 3.11 prints unescaped inside quotes. Python's `repr` follows Unicode 14, but Rust's own
+//! escaping follows a newer version, so this table is used instead.
 
-/// The first code points of ranges that are alternately not printable and printable, beginning with not printable; generated
-/// from Python's own `str.isprintable`.
+/// The first code points of ranges that are alternately unprintable and printable, starting with an unprintable one.
+/// The table was generated from Python's own `str.isprintable`.
 #[rustfmt::skip]
 const RANGE_STARTS: [u32; 1401] = [
     0x0, 0x20, 0x7f, 0xa1, 0xad, 0xae, 0x378, 0x37a, 0x380, 0x384, 0x38b, 0x38c, 0x38d, 0x38e, 0x3a2, 0x3a3,
@@ -124,7 +124,7 @@ const RANGE_STARTS: [u32; 1401] = [
 
 /// Returns whether Python prints the code point unescaped.
 pub(super) fn is_printable(code_point: u32) -> bool {
-    // Nearly all text is ASCII, and for a long text the search would take nearly all of the time.
+    // Nearly all text is ASCII. Without this fast path, the search would take nearly all of the time for a long text.
     if code_point < 0x7f {
         return code_point >= 0x20;
     }

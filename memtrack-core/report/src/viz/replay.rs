@@ -1,7 +1,7 @@
-//! The state of the event listing: a name for each allocation and segment, and the segment that contains an address.
-//! `trace` writes the listing as text, `trace_json` as JSON.
+//! The state behind the event listing: a name for each allocation and segment, and the segment that contains an
+//! address. `trace` writes the listing as text, and `trace_json` writes it as JSON.
 //!
-//! The rules are PyTorch's, with their quirks: names are not reused, and a freed segment keeps its address range.
+//! The rules are PyTorch's, including their quirks: names are not reused, and a freed segment keeps its address range.
 
 use super::blocks::Blocks;
 use super::intervals::Intervals;
@@ -12,12 +12,12 @@ use memtrack_model::event::Action;
 use memtrack_model::snapshot::pytorch::Key;
 use std::collections::HashMap;
 
-/// The name of a block or segment in the listing, by its number.
+/// The name of a block or segment in the listing, stored as a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Name(u32);
 
 impl Name {
-    /// Appends the name: `a` … `z`, `a1` … `z1`, `a2` …
+    /// Appends the name, which is one of `a` … `z`, `a1` … `z1`, `a2` …
     pub(super) fn push(self, out: &mut Vec<u8>) {
         out.push(b'a' + (self.0 % 26) as u8);
         if self.0 >= 26 {
@@ -33,16 +33,16 @@ pub(super) enum ContainingSegment {
     Named(Name),
     /// One of the file's segments, by its row.
     Row(u32),
-    /// No known segment: the offset is the address.
+    /// No known segment, so the offset is the address.
     Unknown,
 }
 
-/// The segments in the final state of the file, with their allocated bytes: PyTorch looks up an address in them if no
+/// The segments in the file's final state, with their allocated bytes. PyTorch looks up an address in them if no
 /// segment of the trace contains it.
 pub(super) struct FinalSegments(Intervals);
 
 impl FinalSegments {
-    /// Collects the segments of the file; for one without `allocated_size`, its size is used.
+    /// Collects the file's segments. If a segment has no `allocated_size`, its size is used.
     pub(super) fn of(blocks: Blocks<'_>, odd: &mut Oddities) -> Self {
         let mut intervals = Intervals::default();
         let segments = &blocks.pytorch.segments;
@@ -68,15 +68,16 @@ pub(super) struct Step {
     pub(super) action: Action,
     pub(super) address: i128,
     pub(super) size: i128,
-    /// The new name for an `alloc` or `segment_alloc`; otherwise the name of the block or segment that the event is about.
+    /// For an `alloc` or `segment_alloc`, the new name; otherwise, the name of the block or segment that the event
+    /// concerns.
     pub(super) name: Option<Name>,
-    /// For an `alloc`: the segment that contains the block.
+    /// For an `alloc`, the segment that contains the block.
     pub(super) segment: ContainingSegment,
-    /// For an `alloc`: the offset in that segment.
+    /// For an `alloc`, the offset within that segment.
     pub(super) offset: i128,
 }
 
-/// The state of the listing of one device.
+/// The state of the listing for one device.
 pub(super) struct Replay<'a> {
     blocks: Blocks<'a>,
     final_segments: &'a FinalSegments,

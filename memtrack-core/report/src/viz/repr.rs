@@ -1,5 +1,5 @@
-//! Values as Python's `repr` and `str` format them: the event listing prints unknown events this way. The text is bytes,
-//! because names may contain lone surrogates.
+//! Values formatted like Python's `repr` and `str`, which is how the event listing prints unknown events. The text
+//! consists of bytes, because names may contain lone surrogates.
 
 use super::number::wide_decimal;
 use super::printable::is_printable;
@@ -8,30 +8,31 @@ use memtrack_model::python_float::python_float_repr;
 use memtrack_model::snapshot::pytorch::event_value_at;
 use memtrack_model::snapshot::{FrameId, Snapshot, Value};
 
-/// The maximum bytes of a value in place of a number or a word. A longer text is cut, because values that refer to each other
-/// could make it arbitrarily long.
+/// The maximum length, in bytes, of a value that appears in place of a number or a word. Longer text is cut, because
+/// values that refer to each other could make it arbitrarily long.
 const MAX_VALUE_BYTES: usize = 4 << 10;
-/// The maximum bytes of a whole event, whose stack may be long.
+/// The maximum length of a whole event in bytes. It is larger because an event's stack may be long.
 const MAX_EVENT_BYTES: usize = 1 << 20;
-/// The maximum bytes of all events of a snapshot together: this many, plus [`BYTES_PER_EVENT`] for each event.
+/// The maximum combined length, in bytes, of all events in a snapshot. [`BYTES_PER_EVENT`] is added to it for each
+/// event.
 const BASE_EVENT_BYTES: usize = 64 << 20;
 const BYTES_PER_EVENT: usize = 64 << 10;
 
-/// A writer of values of one snapshot.
+/// A writer for the values of one snapshot.
 pub(super) struct Repr<'a> {
     snapshot: &'a Snapshot,
-    /// The maximum bytes of one text.
+    /// The maximum length of one text, in bytes.
     max_bytes: usize,
-    /// The bytes left for all further texts.
+    /// The number of bytes left for all further texts.
     bytes_left: usize,
-    /// The length of the output at which the current text is cut.
+    /// The output length at which the current text is cut.
     end: usize,
     /// Whether the last text was cut.
     pub(super) cut: bool,
 }
 
 impl<'a> Repr<'a> {
-    /// Creates a writer for a value in place of a number or a word.
+    /// Creates a writer for a value that appears in place of a number or a word.
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
         Self { snapshot, max_bytes: MAX_VALUE_BYTES, bytes_left: usize::MAX, end: 0, cut: false }
     }
@@ -43,7 +44,7 @@ impl<'a> Repr<'a> {
         Self { snapshot, max_bytes: MAX_EVENT_BYTES, bytes_left, end: 0, cut: false }
     }
 
-    /// Writes `str(value)`: a string unchanged, any other value as its `repr`, which is cut where it gets too long.
+    /// Writes `str(value)`: a string unchanged, and any other value as its `repr`, which is cut if it gets too long.
     pub(super) fn str(&mut self, out: &mut Vec<u8>, value: &Value) {
         match value {
             Value::Str(id) => out.extend_from_slice(self.snapshot.strings.bytes(*id)),
@@ -59,7 +60,7 @@ impl<'a> Repr<'a> {
         self.bytes_left = self.bytes_left.saturating_sub(out.len() - start);
     }
 
-    /// Returns whether the text has reached its maximum length; if so, appends `...` and marks it as cut.
+    /// Returns whether the text has reached its maximum length. If so, appends `...` and marks the text as cut.
     fn cut_if_full(&mut self, out: &mut Vec<u8>) -> bool {
         let full = out.len() >= self.end;
         if full {
@@ -69,7 +70,7 @@ impl<'a> Repr<'a> {
         full
     }
 
-    /// Writes the event in `row` as a dictionary, as in the file.
+    /// Writes the event in `row` as a dictionary like the one in the file.
     pub(super) fn event(&mut self, out: &mut Vec<u8>, row: usize) {
         let Some(pytorch) = self.snapshot.pytorch.as_deref() else { return };
         let keys = &pytorch.events.shape_of(row).keys;
@@ -169,12 +170,12 @@ fn push_separator(out: &mut Vec<u8>, place: usize) {
     }
 }
 
-/// Returns the quote character that Python chooses.
+/// Returns the quote character that Python would choose.
 fn quote_for(bytes: &[u8]) -> u8 {
     if bytes.contains(&b'\'') && !bytes.contains(&b'"') { b'"' } else { b'\'' }
 }
 
-/// Writes a byte that strings and bytes escape alike; returns `false` for any other byte.
+/// Writes a byte that strings and bytes objects escape alike. Returns `false` for any other byte.
 fn push_escape(out: &mut Vec<u8>, byte: u8, quote: u8) -> bool {
     match byte {
         b'\n' => out.extend_from_slice(b"\\n"),
@@ -204,7 +205,7 @@ fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
         if length == 1 && push_escape(out, first, quote) {
             continue;
         }
-        // The bits of a character: those of its first byte, then six of each continuation byte.
+        // The bits of a character are those of its first byte, followed by six from each continuation byte.
         let lead = if length == 1 { u32::from(first) } else { u32::from(first) & (0x7f >> length) };
         let code = character[1..].iter().fold(lead, |code, byte| code << 6 | u32::from(byte & 0x3f));
         match code {

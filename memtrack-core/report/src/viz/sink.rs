@@ -1,14 +1,14 @@
-//! An output buffer: reports append to it, and it is written in large pieces. No line allocates memory.
+//! An output buffer. Reports append to it, and it is written out in large pieces. Writing a line allocates no memory.
 
 use super::number::push_size;
 use std::io::{self, Write};
 
-/// The buffer is flushed when it holds this many bytes.
+/// The number of bytes at which the buffer is flushed.
 const FLUSH_BYTES: usize = 64 << 10;
 
 /// A buffer in front of a writer.
 pub(super) struct Sink<'w, W: Write> {
-    /// Text that was appended but not flushed yet.
+    /// Text that has been appended but not yet flushed.
     pub(super) text: Vec<u8>,
     writer: &'w mut W,
 }
@@ -34,7 +34,7 @@ impl<'w, W: Write> Sink<'w, W> {
         push_size(&mut self.text, bytes);
     }
 
-    /// Flushes the buffer when it is full; called between lines.
+    /// Flushes the buffer if it is full. Called between lines.
     pub(super) fn flush_if_full(&mut self) -> io::Result<()> {
         if self.text.len() >= FLUSH_BYTES {
             self.writer.write_all(&self.text)?;

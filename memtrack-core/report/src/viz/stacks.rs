@@ -1,5 +1,5 @@
-//! Stacks as PyTorch folds them: outermost frame first, without the frames of the interpreter and the dispatcher. Each
-//! distinct name is checked once.
+//! Stacks as PyTorch folds them, with the outermost frame first and without interpreter and dispatcher frames. Each
+//! distinct name is checked only once.
 
 use super::repr::Repr;
 use super::sink::push_decimal;
@@ -33,15 +33,16 @@ const HIDDEN_FILES: [&str; 10] = [
     "cpython/abstract.h",
 ];
 
-/// Longer stacks are cut: a file that repeats one long frame could make them arbitrarily long.
+/// The length at which stacks are cut, in bytes. A file that repeats one long frame could otherwise make them
+/// arbitrarily long.
 const MAX_BYTES: usize = 1 << 20;
 
 /// A writer for the stacks of one snapshot.
 pub(super) struct Stacks<'a> {
     snapshot: &'a Snapshot,
-    /// By string: whether it hides a frame as the function's name, if that was checked.
+    /// For each string, whether it hides a frame when it is the function's name, or `None` if not yet checked.
     names: Vec<Option<bool>>,
-    /// By string: whether it hides a frame as the file's name, if that was checked.
+    /// For each string, whether it hides a frame when it is the file's name, or `None` if not yet checked.
     files: Vec<Option<bool>>,
 }
 
@@ -52,7 +53,8 @@ impl<'a> Stacks<'a> {
         Self { snapshot, names: vec![None; strings], files: vec![None; strings] }
     }
 
-    /// Appends a stack: `<non-python>` if it has no frames, and no text if all its frames are hidden.
+    /// Appends a stack. A stack without frames becomes `<non-python>`; if all its frames are hidden, nothing is
+    /// appended.
     pub(super) fn push(&mut self, out: &mut Vec<u8>, stack: StackId) {
         let frames = self.snapshot.named.get(stack);
         if frames.is_empty() {
@@ -95,8 +97,8 @@ impl<'a> Stacks<'a> {
         visible
     }
 
-    /// Returns the visible frames for JSON, innermost first; `None` if there are none. A stack that was cut ends with an
-    /// empty frame.
+    /// Returns the visible frames for JSON, innermost first, or `None` if there are none. A stack that was cut ends
+    /// with an empty frame.
     pub(super) fn answer(&mut self, stack: StackId) -> Option<Vec<FrameAnswer>> {
         let snapshot = self.snapshot;
         let mut visible = Vec::new();
@@ -153,7 +155,7 @@ fn frame_answer(snapshot: &Snapshot, frame: FrameId) -> FrameAnswer {
     }
 }
 
-/// Appends `file:line:function`, with only the last component of the file's path.
+/// Appends `file:line:function`, with the file's path reduced to its last component.
 fn push_frame(out: &mut Vec<u8>, snapshot: &Snapshot, frame: FrameId) {
     let records = &snapshot.frames.records;
     let odd = |key| records.odd_under(frame.index(), key);

@@ -1,5 +1,5 @@
-//! `stats`: the allocated and free bytes of each segment. [`Stats`] has the numbers; its text is the same as PyTorch's, byte
-//! for byte.
+//! `stats`: the allocated and free bytes of each segment. [`Stats`] has the numbers, and the text that it writes is
+//! byte for byte the same as PyTorch's.
 
 use super::blocks::Blocks;
 use super::number::push_size;
@@ -12,46 +12,46 @@ use serde::Serialize;
 use serde_json::Value;
 use std::io::{self, Write};
 
-/// The sizes of one segment and its blocks.
+/// The sizes of a segment and its blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SegmentFill {
     /// The address of the segment.
     pub address: i128,
-    /// The bytes of the segment.
+    /// The size of the segment in bytes.
     pub total: i128,
-    /// The stream of the segment as Python prints it; empty for the default stream.
+    /// The segment's stream as Python prints it; empty for the default stream.
     pub stream: String,
-    /// Requested bytes of allocated blocks.
+    /// The requested bytes of allocated blocks.
     pub allocated: i128,
-    /// Bytes that rounding added to allocated blocks.
+    /// The bytes that rounding added to allocated blocks.
     pub internal: i128,
-    /// Bytes of all other blocks.
+    /// The bytes of all other blocks.
     pub external: i128,
-    /// The page string, one character per 20 MiB; empty for a smaller segment.
+    /// The page string, with one character per 20 MiB; empty if the segment is smaller than that.
     pub pages: String,
 }
 
-/// The sizes of the segments and their blocks, and the totals.
+/// The sizes of all segments and their blocks, with totals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The segments by size, then by their allocated bytes.
+    /// The segments, ordered by size and then by allocated bytes.
     pub segments: Vec<SegmentFill>,
-    /// Bytes of all segments.
+    /// The total bytes of all segments.
     pub reserved: i128,
-    /// Requested bytes of allocated blocks.
+    /// The requested bytes of allocated blocks.
     pub allocated: i128,
-    /// Bytes that rounding added to allocated blocks.
+    /// The bytes that rounding added to allocated blocks.
     pub internal: i128,
-    /// Bytes of blocks that are not allocated.
+    /// The bytes of blocks that are not allocated.
     pub external: i128,
-    /// Inconsistencies in the file.
+    /// The inconsistencies in the file.
     pub odd: Oddities,
 }
 
 impl Stats {
-    /// Computes the numbers of `snapshot`.
+    /// Computes the numbers for `snapshot`.
     pub fn of(snapshot: &PytorchSnapshot) -> Self {
         let blocks = Blocks::of(snapshot);
         let allocated_bytes = |segment| -> i128 {
@@ -114,7 +114,7 @@ impl Stats {
         fill
     }
 
-    /// Writes PyTorch's text.
+    /// Writes the same text as PyTorch.
     ///
     /// # Errors
     /// Fails when `out` cannot be written.
@@ -176,24 +176,24 @@ impl Stats {
     }
 }
 
-/// The sizes of the segments and their blocks, and the totals.
+/// The sizes of all segments and their blocks, with totals.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct StatsAnswer {
-    /// The segments by size, then by their allocated bytes.
+    /// The segments, ordered by size and then by allocated bytes.
     pub segments: Vec<SegmentFillAnswer>,
-    /// Bytes of all segments.
+    /// The total bytes of all segments.
     pub total_reserved_bytes: WideAnswer,
-    /// Requested bytes of allocated blocks.
+    /// The requested bytes of allocated blocks.
     pub total_allocated_bytes: WideAnswer,
-    /// Bytes that rounding added to allocated blocks.
+    /// The bytes that rounding added to allocated blocks.
     pub internal_free_bytes: WideAnswer,
-    /// Bytes of all other blocks.
+    /// The bytes of all other blocks.
     pub external_free_bytes: WideAnswer,
 }
 
-/// The sizes of one segment and its blocks.
+/// The sizes of a segment and its blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -202,13 +202,13 @@ pub struct SegmentFillAnswer {
     pub address: String,
     /// The segment's stream.
     pub stream: String,
-    /// The segment's bytes.
+    /// The segment's size in bytes.
     pub total_bytes: WideAnswer,
-    /// Requested bytes of allocated blocks.
+    /// The requested bytes of allocated blocks.
     pub allocated_bytes: WideAnswer,
-    /// Bytes that rounding added to allocated blocks.
+    /// The bytes that rounding added to allocated blocks.
     pub internal_free_bytes: WideAnswer,
-    /// Bytes of all other blocks.
+    /// The bytes of all other blocks.
     pub external_free_bytes: WideAnswer,
 }
 
@@ -217,7 +217,7 @@ pub(super) fn hex(address: i128) -> String {
     if address < 0 { address.to_string() } else { format!("{address:#x}") }
 }
 
-/// Appends the free bytes, and the percentage of them that rounding added to allocated blocks.
+/// Appends the free bytes and the percentage of them that rounding added to allocated blocks.
 fn push_free(out: &mut Vec<u8>, external: i128, internal: i128) {
     let total = external + internal;
     push_size(out, total);
@@ -227,7 +227,7 @@ fn push_free(out: &mut Vec<u8>, external: i128, internal: i128) {
     }
 }
 
-/// The legend of the page strings: PyTorch's text, and part of the format.
+/// The legend for the page strings. It is PyTorch's text and part of the format.
 const LEGEND: &str = "
 
 Legend:

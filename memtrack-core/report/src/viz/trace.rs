@@ -1,4 +1,4 @@
-//! `trace`: every event as a line of pseudocode, byte for byte the same as PyTorch's, including its wrong total.
+//! `trace`: every event as a line of pseudocode, byte for byte the same as in PyTorch, including its wrong total.
 
 use super::blocks::Blocks;
 use super::oddities::Oddities;
@@ -10,7 +10,7 @@ use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::io::{self, Write};
 
-/// Writes the events of all devices. As in PyTorch, no line break follows the total of a device.
+/// Writes the events of all devices. As in PyTorch, no line break follows a device's total.
 ///
 /// # Errors
 /// Fails when `out` cannot be written.
@@ -35,7 +35,7 @@ pub fn trace(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Odd
         let mut total = (last_row - rows.start) as i128;
         for row in rows.clone() {
             let step = replay.step(row);
-            line(&mut sink, blocks, row, &step, &mut repr, &mut odd);
+            write_line(&mut sink, blocks, row, &step, &mut repr, &mut odd);
             sink.flush_if_full()?;
             if row == last_row {
                 total += match step.action {
@@ -52,7 +52,7 @@ pub fn trace(snapshot: &PytorchSnapshot, out: &mut impl Write) -> io::Result<Odd
     Ok(odd)
 }
 
-fn line<W: Write>(
+fn write_line<W: Write>(
     sink: &mut Sink<'_, W>,
     blocks: Blocks<'_>,
     row: usize,
@@ -62,7 +62,7 @@ fn line<W: Write>(
 ) {
     match step.action {
         Action::Alloc => {
-            name(sink, step);
+            write_name(sink, step);
             sink.str(" = ");
             match step.segment {
                 ContainingSegment::Named(segment) => segment.push(&mut sink.text),
@@ -80,18 +80,18 @@ fn line<W: Write>(
         }
         Action::FreeRequested => {
             sink.str("del ");
-            name(sink, step);
+            write_name(sink, step);
             sink.str(" # ");
             sink.size(step.size);
         }
         Action::FreeCompleted => {
             sink.str("# free completed for ");
-            name(sink, step);
+            write_name(sink, step);
             sink.str(" ");
             sink.size(step.size);
         }
         Action::SegmentAlloc => {
-            name(sink, step);
+            write_name(sink, step);
             sink.str(" = cudaMalloc(");
             sink.decimal(step.address);
             sink.str(", ");
@@ -100,7 +100,7 @@ fn line<W: Write>(
         }
         Action::SegmentFree => {
             sink.str("cudaFree(");
-            name(sink, step);
+            write_name(sink, step);
             sink.str(") # ");
             sink.size(step.size);
         }
@@ -118,7 +118,7 @@ fn line<W: Write>(
         }
         Action::Annotate => {
             sink.str("# annotate ");
-            name(sink, step);
+            write_name(sink, step);
             sink.str(": ");
             match blocks.snapshot.event_value(row, Key::UserMetadata) {
                 Some(text) => repr.str(&mut sink.text, &text),
@@ -133,8 +133,8 @@ fn line<W: Write>(
     sink.str("\n");
 }
 
-/// Writes the name of the block or segment that the event is about, or the address if it has no name.
-fn name<W: Write>(sink: &mut Sink<'_, W>, step: &Step) {
+/// Writes the name of the block or segment that the event concerns, or the address if it has no name.
+fn write_name<W: Write>(sink: &mut Sink<'_, W>, step: &Step) {
     match step.name {
         Some(name) => name.push(&mut sink.text),
         None => sink.decimal(step.address),

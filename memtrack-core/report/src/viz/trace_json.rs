@@ -1,4 +1,4 @@
-//! `trace` as JSON, event by event: the names in the listing, and the content of the events.
+//! `trace` as JSON, event by event, with the names from the listing and the content of the events.
 
 use super::blocks::Blocks;
 use super::oddities::Oddities;
@@ -28,7 +28,7 @@ pub struct TraceAnswer {
 pub struct DeviceTraceAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// The device's events, in the order of the file.
+    /// The device's events, in the order in which they appear in the file.
     pub entries: Vec<EntryAnswer>,
 }
 
@@ -37,32 +37,32 @@ pub struct DeviceTraceAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct EntryAnswer {
-    /// The action, as the file names it.
+    /// The action, named as in the file.
     pub action: String,
     /// The address, as `0x…`.
     pub address: Option<String>,
-    /// For an out-of-memory event: free bytes of the device.
+    /// For an out-of-memory event, the free bytes of the device.
     pub device_free_bytes: Option<WideAnswer>,
     /// The size in bytes.
     pub size_bytes: WideAnswer,
-    /// The stream, by its raw handle.
+    /// The stream's raw handle.
     pub stream: u64,
-    /// The time, in µs; null if the file has none.
+    /// The time in µs; null if the file has none.
     pub time_us: Option<u64>,
     /// The block's or segment's name in the listing.
     pub name: Option<String>,
-    /// For an allocation: the segment's name.
+    /// For an allocation, the segment's name.
     pub segment: Option<String>,
-    /// For an allocation: the offset in the segment.
+    /// For an allocation, the offset within the segment.
     pub offset_bytes: Option<WideAnswer>,
     /// The text that the program attached to the event.
     pub user_metadata: Option<String>,
-    /// The stack, innermost first, without the frames that PyTorch hides; null if there is none.
+    /// The stack, innermost frame first, without the frames that PyTorch hides; null if there is none.
     pub stack: Option<Vec<FrameAnswer>>,
 }
 
-/// Writes the events of all devices as one JSON object, with one event per line: a [`TraceAnswer`], with a key for the
-/// name of its `schema`.
+/// Writes the events of all devices as one JSON object with one event per line. The object is a [`TraceAnswer`] with an
+/// additional key that names its `schema`.
 ///
 /// # Errors
 /// Fails when `out` cannot be written.

@@ -1,5 +1,5 @@
-//! The true contents of the segments: requested bytes by stack, bytes that rounding added, and free blocks. Pictures and
-//! `--json` use these numbers; the folded lines repeat those that PyTorch computes from stale sizes.
+//! The true contents of the segments: requested bytes by stack, bytes that rounding added, and free blocks. Pictures
+//! and `--json` use these numbers, whereas the folded lines repeat those that PyTorch computes from stale sizes.
 
 use super::blocks::Blocks;
 use super::oddities::Oddities;
@@ -16,17 +16,17 @@ use memtrack_model::units::human_bytes;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The grouping of rows.
+/// The way in which rows are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grouping {
-    /// One group for each stream.
+    /// One group per stream.
     Stream,
-    /// One group for each segment.
+    /// One group per segment.
     Segment,
 }
 
 impl Grouping {
-    /// Returns the title of a picture with this grouping.
+    /// Returns the title for a picture with this grouping.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Stream => "Memory by stream",
@@ -59,7 +59,7 @@ impl Part {
     }
 }
 
-/// Bytes of one group, state, part and stack.
+/// The bytes that share a group, state, part and stack.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct UsageRow {
@@ -71,13 +71,13 @@ pub struct UsageRow {
     pub part: Part,
     /// The stack that allocated the blocks.
     pub stack: StackId,
-    /// The bytes; never negative.
+    /// The bytes, which are never negative.
     pub bytes: i128,
     /// The same bytes as a sum, from which their error is computed.
     sum: Sum,
 }
 
-/// The group of a row: a stream of a device, or one of its segments.
+/// The group of a row: a device's stream, or one of its segments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Group {
@@ -87,7 +87,7 @@ pub struct Group {
     pub stream: String,
     /// The segment's address; `None` for a whole stream.
     pub segment: Option<i128>,
-    /// The segment's pool, where (0, 0) is the default one; `None` for a whole stream, or if the file names no pool.
+    /// The segment's pool, where (0, 0) is the default pool; `None` for a whole stream, or if the file names no pool.
     pub pool: Option<(u64, u64)>,
 }
 
@@ -99,9 +99,9 @@ pub struct Usage<'a> {
     pub groups: Vec<Group>,
     /// The rows, in the order of their first blocks in the file.
     pub rows: Vec<UsageRow>,
-    /// Inconsistencies in the file.
+    /// The inconsistencies in the file.
     pub odd: Oddities,
-    /// The host heap, and the precision of its samples.
+    /// The host heap and the precision of its samples.
     heap: Option<(DeviceId, Precision)>,
 }
 
@@ -171,12 +171,12 @@ impl<'a> Usage<'a> {
         usage
     }
 
-    /// Returns the devices of the groups.
+    /// Returns the devices of all groups.
     pub fn devices(&self) -> BTreeSet<DeviceId> {
         self.groups.iter().map(|group| group.device).collect()
     }
 
-    /// Formats a title: `what`, then the device or the number of devices, then the totals.
+    /// Formats a title from `what`, the device or the number of devices, and the totals.
     pub fn title(&self, what: &str) -> String {
         let devices = self.devices();
         let of = match devices.len() {
@@ -206,12 +206,12 @@ impl<'a> Usage<'a> {
         )
     }
 
-    /// Formats `bytes`, the sum of all rows, with the error of that sum.
+    /// Formats `bytes`, which is the sum of all rows, with the error of that sum.
     pub fn format_with_error(&self, bytes: u64) -> String {
         self.error_of(self.rows.iter()).as_bytes(bytes)
     }
 
-    /// Returns the error of a sum of rows, some of which may be sampled blocks of the heap.
+    /// Returns the error of a sum of rows, some of which may be sampled heap blocks.
     fn error_of<'r>(&self, rows: impl Iterator<Item = &'r UsageRow>) -> Estimate {
         let (mut sum, mut precision) = (Sum::default(), Precision::default());
         for row in rows {
@@ -224,13 +224,13 @@ impl<'a> Usage<'a> {
         precision.bytes(&sum)
     }
 
-    /// Returns the bytes of all rows.
+    /// Returns the total bytes of all rows.
     pub fn bytes(&self) -> u64 {
         u64::try_from(self.rows.iter().map(|row| row.bytes).sum::<i128>()).unwrap_or(u64::MAX)
     }
 
-    /// Returns lines for a flame graph, each `frame;frame;… bytes` and beginning with `prefix`. Frames contain no `;` and no
-    /// line breaks. If there are several devices, each has a root frame.
+    /// Returns lines for a flame graph, each of the form `frame;frame;… bytes` and starting with `prefix`. Frames
+    /// contain no `;` and no line breaks. If there are several devices, each has its own root frame.
     pub fn lines(&self, prefix: &str) -> Vec<String> {
         let mut stacks = Stacks::of(self.snapshot);
         let clean = |text: &str| text.replace(';', ":").replace(char::is_control, " ");
@@ -300,7 +300,7 @@ impl<'a> Usage<'a> {
     }
 }
 
-/// Bytes of one stream or segment, state, part and stack.
+/// The bytes that share a stream or segment, state, part and stack.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -309,11 +309,11 @@ pub struct UsageAnswer {
     pub device: DeviceAnswer,
     /// The stream.
     pub stream: String,
-    /// The segment's address, as `0x…`; null for the row of a whole stream.
+    /// The segment's address, as `0x…`; null if the row is for a whole stream.
     pub segment: Option<String>,
-    /// The segment's pool, whose number has two parts; null if the file names no pool.
+    /// The segment's pool, as the two parts of its number; null for a whole stream, or if the file names no pool.
     pub pool: Option<[u64; 2]>,
-    /// The state of the blocks, as PyTorch names it.
+    /// The state of the blocks, as named by PyTorch.
     pub state: String,
     /// The part of the blocks.
     pub part: Part,
@@ -321,12 +321,12 @@ pub struct UsageAnswer {
     pub size_bytes: WideAnswer,
     /// The error of these bytes.
     pub size_bytes_error: Option<ErrorAnswer>,
-    /// The stack that allocated the blocks, innermost first, without the frames that PyTorch hides; null if there is no
-    /// stack.
+    /// The stack that allocated the blocks, innermost frame first, without the frames that PyTorch hides; null if there
+    /// is no stack.
     pub stack: Option<Vec<FrameAnswer>>,
 }
 
-/// Returns the parts of a block: none is negative, and together they have the block's size.
+/// Returns the parts of a block. None is negative, and they add up to the block's size.
 fn parts(blocks: Blocks<'_>, block: usize, odd: &mut Oddities) -> Vec<(Part, StackId, i128)> {
     let size = blocks.size(block);
     if size < 0 {

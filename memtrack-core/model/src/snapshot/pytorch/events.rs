@@ -1,5 +1,5 @@
-//! Events as PyTorch's dictionaries: the columns that every event has are the snapshot's [`EventTable`]; everything
-//! else that PyTorch's files contain is a [`Records`] beside it, row by row.
+//! Events as PyTorch's dictionaries. The columns that every event has are in the snapshot's [`EventTable`]. Everything
+//! else that PyTorch's files contain is in a [`Records`] beside it, row by row.
 
 use super::key::{Key, id_of};
 use super::records::{Records, known};
@@ -14,7 +14,7 @@ pub fn value_at(events: &EventTable, details: &Records, row: usize, place: usize
     let number = |number: u64| Some(Value::integer(number.into()));
     let shape = details.shape_of(row);
     match known(shape.keys.get(place)?) {
-        // For an event with both keys, `device_free` has a column of its own.
+        // If an event has both keys, `device_free` has its own column.
         Some(Key::DeviceFree) if shape.has(Key::Addr) => details.value_at(row, place),
         Some(Key::Addr | Key::DeviceFree) => number(events.address[row]),
         Some(Key::Size) => number(events.size_bytes[row]),

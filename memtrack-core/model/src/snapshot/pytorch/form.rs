@@ -8,7 +8,7 @@ use std::ops::Deref;
 /// A [`Snapshot`] in PyTorch's form, as required for reports in PyTorch's terms, for the state of segments and for
 /// replays. A recording is not in this form; `SnapshotFiles::as_pytorch` converts it.
 ///
-/// It dereferences to the snapshot, read-only.
+/// It dereferences to the snapshot, which is read-only.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PytorchSnapshot {
     snapshot: Snapshot,
@@ -25,7 +25,7 @@ impl PytorchSnapshot {
         self.snapshot
     }
 
-    /// Like [`Snapshot::order_by_time`].
+    /// Sorts the events as [`Snapshot::order_by_time`] does.
     pub fn order_by_time(&mut self) -> Vec<DeviceId> {
         self.snapshot.order_by_time()
     }
@@ -39,7 +39,7 @@ impl Default for PytorchSnapshot {
 }
 
 impl TryFrom<Snapshot> for PytorchSnapshot {
-    /// The recording, unchanged.
+    /// The recording, returned unchanged.
     type Error = Box<Snapshot>;
 
     fn try_from(snapshot: Snapshot) -> Result<Self, Box<Snapshot>> {

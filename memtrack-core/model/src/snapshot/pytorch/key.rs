@@ -1,10 +1,10 @@
-//! The keys PyTorch writes. A [`Key`] determines the column of a value and the kind of that column; other keys are
+//! The keys that PyTorch writes. A [`Key`] determines the column of a value and the kind of that column. Other keys are
 //! kept unchanged, in the records' shapes and side tables.
 
 use crate::event::Action;
 use crate::snapshot::StringId;
 
-/// The content of a column of a [`super::Records`].
+/// The content of a column in [`super::Records`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An unsigned 64-bit integer.
@@ -21,7 +21,7 @@ pub enum Kind {
     Pool,
     /// The rows of a segment's blocks.
     Rows,
-    /// No column: the value is kept beside the table.
+    /// No column, because the value is kept beside the table.
     Other,
 }
 
@@ -43,7 +43,7 @@ macro_rules! keys {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// Returns the kind of its column.
+            /// Returns the kind of the key's column.
             pub const fn kind(self) -> Kind {
                 match self { $(Self::$name => Kind::$kind,)* }
             }
@@ -94,34 +94,34 @@ keys! {
 }
 
 impl Key {
-    /// Returns the key with that id in a table that begins with the [`vocabulary`].
+    /// Returns the key with this id in a table that starts with the [`vocabulary`].
     #[inline]
     pub fn of(id: StringId) -> Option<Self> {
         // Id 0 is the empty string.
         Self::ALL.get(id.index().wrapping_sub(1)).copied()
     }
 
-    /// Returns the key's id in a table that begins with the [`vocabulary`].
+    /// Returns the key's id in a table that starts with the [`vocabulary`].
     pub const fn id(self) -> StringId {
         StringId(self as u32 + 1)
     }
 }
 
-/// Returns the strings that every table of the PyTorch reader begins with, from id 1 on: first all keys, so that an
-/// id determines the [`Key`] without comparing bytes, then PyTorch's actions.
+/// Returns the strings with which every table of the PyTorch reader starts, from id 1 on. All keys come first, so that
+/// an id determines the [`Key`] without comparing bytes. They are followed by PyTorch's actions.
 pub fn vocabulary() -> impl Iterator<Item = &'static str> {
     let keys = Key::ALL.iter().map(|key| key.name());
     keys.chain(Action::ALL.iter().filter(|&&action| action != Action::Other).map(|action| action.name()))
 }
 
-/// Returns the action with that id in a table that begins with the [`vocabulary`].
+/// Returns the action with this id in a table that starts with the [`vocabulary`].
 #[inline]
 pub fn action_of(id: StringId) -> Option<Action> {
     let number = id.index().checked_sub(Key::ALL.len() + 1)?;
     u8::try_from(number).ok().and_then(Action::from_number).filter(|&action| action != Action::Other)
 }
 
-/// Returns the id of an action's name in a table that begins with the [`vocabulary`].
+/// Returns the id of an action's name in a table that starts with the [`vocabulary`].
 pub const fn id_of(action: Action) -> StringId {
     StringId((Key::ALL.len() + 1) as u32 + action as u32)
 }

@@ -1,5 +1,5 @@
-//! The content of PyTorch's snapshots that recordings do not have: [`PyTorch`] explains where everything is. The
-//! readers and writers of the files are in packages that depend on this one.
+//! The content of PyTorch's snapshots that recordings do not have. [`PyTorch`] explains where everything is. The
+//! readers and writers for the files are in packages that depend on this one.
 
 mod events;
 mod form;
@@ -19,49 +19,50 @@ use super::{Snapshot, StringTable, Value};
 use crate::event::{DeviceId, StackId};
 use std::ops::Range;
 
-/// The content of a PyTorch file beyond that of every snapshot.
+/// The content of a PyTorch file beyond what every snapshot has.
 ///
 /// **Representation.** A file is a dictionary of lists of dictionaries. Each kind of dictionary is one table of
-/// [`Records`], which keeps every key and its order: [`Self::segments`], [`Self::blocks`], [`Self::events`],
-/// [`Self::annotations`] and, in the snapshot itself, the frames ([`super::FrameTable`]). Lists are ranges of rows.
-/// Root keys without a table, such as the settings, are [`Value`]s.
+/// [`Records`], which keeps every key and the order of the keys: [`Self::segments`], [`Self::blocks`],
+/// [`Self::events`], [`Self::annotations`] and, in the snapshot itself, the frames ([`super::FrameTable`]). Lists are
+/// ranges of rows. Root keys without a table, such as the settings, are [`Value`]s.
 ///
-/// The parts that every snapshot has are filled from these tables, so that reports need not use them: row `n` of
-/// [`Self::events`] is row `n` of [`Snapshot::events`] (its time is in the snapshot's ticks, which are microseconds;
-/// an event without a time has its row number there; `device_free` is the address of an [`Oom`] event, if it has no
-/// other: [`Snapshot::oom_free_bytes`]); the segments and the active blocks are in [`Snapshot::segments`] and
-/// [`Snapshot::blocks`]. Host memory is [`DeviceId::HOST`]. Lists of frames are [`Snapshot::named`] stacks, interned
-/// by content; an event or block without the key `frames` has the empty stack, and [`Records::has`] distinguishes it
-/// from one whose list is empty. Events that memtrack recorded get their scopes back.
+/// The parts that every snapshot has are filled from these tables, so that reports need not use them. Row `n` of
+/// [`Self::events`] is row `n` of [`Snapshot::events`]. Its time is in the snapshot's ticks, which are microseconds; an
+/// event without a time has its row number there. `device_free` is the address of an [`Oom`] event if the event has no
+/// other address (see [`Snapshot::oom_free_bytes`]). The segments and the active blocks are in [`Snapshot::segments`]
+/// and [`Snapshot::blocks`]. Host memory is [`DeviceId::HOST`]. Lists of frames are [`Snapshot::named`] stacks,
+/// interned by content. An event or block without the key `frames` has the empty stack, and [`Records::has`]
+/// distinguishes it from one whose list is empty. Events that memtrack recorded get their scopes back.
 ///
 /// [`Oom`]: crate::event::Action::Oom
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PyTorch {
-    /// The root's keys in order, and their values.
+    /// The root's keys, in order, with their values.
     pub root: Vec<(Value, Part)>,
     /// Whether the root is just the list of segments (`torch.cuda.memory_snapshot()`).
     pub list_only: bool,
-    /// Whether the devices' segments are in a tuple; PyTorch writes a list.
+    /// Whether the devices' segments are in a tuple. PyTorch writes a list.
     pub segments_are_a_tuple: bool,
-    /// Whether the traces are in a tuple; PyTorch writes a list.
+    /// Whether the traces are in a tuple. PyTorch writes a list.
     pub traces_are_a_tuple: bool,
-    /// The events of each device, as rows of [`Snapshot::events`]; the list's index is the device's ordinal.
+    /// The events of each device, as rows of [`Snapshot::events`]. The index in the list is the device's ordinal.
     pub traces: Vec<Range<usize>>,
     /// The events of pinned host memory.
     pub host_trace: Range<usize>,
-    /// The device number of a recording's host heap. Only in files that memtrack wrote.
+    /// The device number of a recording's host heap. Only files that memtrack wrote contain it.
     pub heap: Option<DeviceId>,
-    /// The start of the recording, in microseconds since the Unix epoch. Only in files that memtrack wrote.
+    /// The start of the recording, in microseconds since the Unix epoch. Only files that memtrack wrote contain it.
     pub start_us: Option<u64>,
-    /// The blocks that represent others; only in files that memtrack wrote.
+    /// The blocks that represent others. Only files that memtrack wrote contain any.
     pub samples: Samples,
     /// The content of events that only PyTorch records, by the rows of [`Snapshot::events`].
     pub events: Records,
-    /// The segments, those of devices first; [`Key::Blocks`] are the rows of their blocks.
+    /// The segments, with those of devices first. [`Key::Blocks`] gives the rows of their blocks.
     pub segments: Records,
     /// The number of segments that belong to devices; the rest are pinned host memory.
     pub device_segments: usize,
-    /// The blocks. If the file has no block addresses, the column contains those that follow from the segment and the sizes.
+    /// The blocks. If the file has no block addresses, the column contains addresses derived from the segment and the
+    /// sizes.
     pub blocks: Records,
     /// The profiler's ranges.
     pub annotations: Records,
@@ -104,8 +105,8 @@ impl PyTorch {
         }
     }
 
-    /// Returns the tenant of a block in use, if the file lists the block's tenants, as PyTorch did up to 2.0: the first
-    /// one is live.
+    /// Returns the tenant of a block in use, if the file lists the block's tenants, as PyTorch did up to 2.0. It is the
+    /// first one, because that one is live.
     pub fn tenant(&self, strings: &StringTable, block: usize) -> Option<Tenant> {
         if self.blocks.has(block, Key::Frames) {
             return None;
@@ -126,8 +127,8 @@ impl PyTorch {
         Some(tenant)
     }
 
-    /// Returns the requested bytes of a block in use: from its tenant, or else from the block. `None` where neither
-    /// contains them.
+    /// Returns the requested bytes of a block in use, from its tenant or else from the block itself. Returns `None` if
+    /// neither contains them.
     pub fn requested_bytes(&self, strings: &StringTable, block: usize) -> Option<u64> {
         let of_tenant = self.tenant(strings, block).and_then(|tenant| tenant.requested_bytes);
         let blocks = &self.blocks;
@@ -136,14 +137,14 @@ impl PyTorch {
         of_tenant.or_else(of_block)
     }
 
-    /// Returns whether the root has that key.
+    /// Returns whether the root has this key.
     pub fn has(&self, key: Key) -> bool {
         self.root.iter().any(|(name, _)| known(name) == Some(key))
     }
 }
 
 impl Snapshot {
-    /// Returns the exact value under `key` of a PyTorch event; `None` where the event has no such key.
+    /// Returns the exact value under `key` of a PyTorch event, or `None` if the event has no such key.
     pub fn event_value(&self, row: usize, key: Key) -> Option<Value> {
         let details = &self.pytorch.as_deref()?.events;
         if !details.has(row, key) {
@@ -153,9 +154,9 @@ impl Snapshot {
         events::value_at(&self.events, details, row, place)
     }
 
-    /// Returns how much of the device was free when memory ran out, at an [`Oom`](crate::event::Action::Oom) event.
-    /// In a PyTorch file, such an event may have an address as well, which is meaningless. `None` where the file does
-    /// not contain it, and for a heap, whose free memory is unknown.
+    /// Returns how much of the device was free when memory ran out, at an [`Oom`](crate::event::Action::Oom) event. In
+    /// a PyTorch file, such an event may also have an address, which is meaningless. Returns `None` if the file does
+    /// not contain the number, and for a heap, whose free memory is unknown.
     ///
     /// # Panics
     /// Panics when there is no such event.

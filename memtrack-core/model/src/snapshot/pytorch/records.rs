@@ -1,37 +1,37 @@
-//! Dictionaries of one kind as a table. Each record has a [`Shape`] (its keys, in order); the values of its keys are
-//! in columns, and values that do not fit their column are kept beside the columns, unchanged.
+//! Dictionaries of one kind as a table. Each record has a [`Shape`] (its keys, in order). The values of its keys are in
+//! columns; values that do not fit in their column are kept beside the columns, unchanged.
 
 use super::{Key, Kind};
 use crate::event::StackId;
 use crate::snapshot::{StringId, Value};
 use std::ops::Range;
 
-/// The maximum number of distinct pools in a column. Real files have a handful; further pools are kept beside the
-/// column.
+/// The maximum number of distinct pools in a column. Real files have only a handful. Any further pools are kept beside
+/// the column.
 const MAX_POOLS: usize = 256;
 
 /// The keys of a record, in the order of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
-    /// The keys; a known one is a string of the vocabulary.
+    /// The keys. A known key is a string of the vocabulary.
     pub keys: Box<[Value]>,
     /// Bit `Key as u8` is set for each known key.
     mask: u64,
 }
 
 impl Shape {
-    /// Creates a shape of these keys.
+    /// Creates a shape with these keys.
     pub fn new(keys: Vec<Value>) -> Self {
         let mask = keys.iter().filter_map(known).fold(0, |mask, key| mask | 1 << key as u8);
         Self { keys: keys.into(), mask }
     }
 
-    /// Creates a shape of known keys.
+    /// Creates a shape with known keys.
     pub fn of(keys: &[Key]) -> Self {
         Self::new(keys.iter().map(|key| Value::Str(key.id())).collect())
     }
 
-    /// Returns whether the record has that key.
+    /// Returns whether the record has this key.
     #[inline]
     pub fn has(&self, key: Key) -> bool {
         self.mask >> key as u8 & 1 == 1
@@ -44,7 +44,7 @@ impl Shape {
     }
 }
 
-/// Returns the known key that equals `key`.
+/// Returns the known key that equals `key`, if there is one.
 pub fn known(key: &Value) -> Option<Key> {
     match key {
         Value::Str(id) => Key::of(*id),
@@ -52,17 +52,17 @@ pub fn known(key: &Value) -> Option<Key> {
     }
 }
 
-/// A column, as wide as its kind needs.
+/// A column that is as wide as its kind requires.
 #[derive(Clone, Debug, PartialEq)]
 enum Column {
     Narrow(Vec<u32>),
     Wide(Vec<u64>),
 }
 
-/// A value that does not fit its column, or has none.
+/// A value that does not fit in its column, or that has no column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExactValue {
-    /// The record.
+    /// The row of the record.
     pub row: u32,
     /// The position of its key in the record's shape.
     pub place: u16,
@@ -72,23 +72,24 @@ pub struct ExactValue {
 
 /// Dictionaries of one kind, by row.
 ///
-/// **Representation.** `shape[row]` determines which keys a record has and in which order; a key that is missing in
-/// the file is missing in the shape. The values of a known key are in one column for all rows, which is created with the
-/// first row that has the key, and is 0 for rows without it. A column contains the nearest number of its kind (an integer as
-/// unsigned 64 bits, a string as its id); when that is not exact (a float, a negative size, `None`, 2^80), the exact
-/// value is an [`ExactValue`], and the column contains 0 or the result of Python's `int` for it. So reports read columns,
-/// while writers and others that must be exact use [`Self::value`], which searches for an [`ExactValue`] first.
+/// **Representation.** `shape[row]` determines which keys a record has and in which order; a key that is missing from
+/// the file is missing from the shape. All values of a known key are in one column. The column is created with the
+/// first row that has the key, and is 0 for rows without it. A column contains the nearest number of its kind (an
+/// integer as unsigned 64 bits, a string as its id). If that is not exact (for a float, a negative size, `None` or
+/// 2^80), the exact value is an [`ExactValue`], and the column contains 0 or the result of Python's `int` for it.
+/// Reports therefore read columns, while writers and other code that must be exact use [`Self::value`], which searches
+/// for an [`ExactValue`] first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Records {
     /// The distinct shapes.
     pub shapes: Vec<Shape>,
     /// The shape of each record.
     pub shape: Vec<u32>,
-    /// The columns that exist, by key; at most as many as there are keys.
+    /// The columns that exist, by key. There are at most as many as there are keys.
     columns: Vec<(Key, Column)>,
     /// The values beside the columns, sorted by row and position.
     pub odd: Vec<ExactValue>,
-    /// The pools that pool columns refer to; pool 0 is (0, 0) once there is any.
+    /// The pools that pool columns refer to. Pool 0 is (0, 0) once there is any pool.
     pub pools: Vec<(u64, u64)>,
 }
 
@@ -111,13 +112,13 @@ impl Records {
         &self.shapes[self.shape[row] as usize]
     }
 
-    /// Returns whether a record has that key; `false` for a row that does not exist.
+    /// Returns whether a record has this key; `false` for a row that does not exist.
     #[inline]
     pub fn has(&self, row: usize, key: Key) -> bool {
         self.shape.get(row).is_some_and(|&shape| self.shapes[shape as usize].has(key))
     }
 
-    /// Returns the number in a column; 0 where there is none.
+    /// Returns the number in a column, or 0 if there is none.
     #[inline]
     pub fn number(&self, row: usize, key: Key) -> u64 {
         match self.columns.iter().find(|(name, _)| *name == key) {
@@ -127,23 +128,23 @@ impl Records {
         }
     }
 
-    /// Returns the string under `key`; empty where there is none.
+    /// Returns the string under `key`, or the empty string if there is none.
     pub fn text(&self, row: usize, key: Key) -> StringId {
         StringId(self.number(row, key) as u32)
     }
 
-    /// Returns the stack under `key`; the empty one where there is none.
+    /// Returns the stack under `key`, or the empty stack if there is none.
     pub fn stack(&self, row: usize, key: Key) -> StackId {
         StackId(self.number(row, key) as u32)
     }
 
-    /// Returns the pool under `key`; (0, 0) where there is none.
+    /// Returns the pool under `key`, or (0, 0) if there is none.
     pub fn pool(&self, row: usize, key: Key) -> (u64, u64) {
         self.pools.get(self.number(row, key) as usize).copied().unwrap_or_default()
     }
 
-    /// Returns the pool under `key`, even if it is kept beside its column (because there are many pools, its numbers are
-    /// large, or it is a list); `None` if the record contains none.
+    /// Returns the pool under `key`, even if it is kept beside its column (because there are many pools, its numbers
+    /// are large, or it is a list). Returns `None` if the record contains no pool.
     pub fn named_pool(&self, row: usize, key: Key) -> Option<(u64, u64)> {
         if !self.has(row, key) {
             return None;
@@ -164,20 +165,20 @@ impl Records {
         start..start + (packed as u32) as usize
     }
 
-    /// Returns the value beside the column for a position in a record's shape.
+    /// Returns the value that is kept beside the columns for a position in a record's shape.
     pub fn odd_at(&self, row: usize, place: usize) -> Option<&Value> {
         let at = self.odd.binary_search_by_key(&(row, place), |odd| (odd.row as usize, odd.place.into()));
         at.ok().map(|at| &self.odd[at].value)
     }
 
-    /// Returns all values beside the columns for a record.
+    /// Returns all values that are kept beside the columns for a record.
     pub fn odd_of(&self, row: usize) -> &[ExactValue] {
         let start = self.odd.partition_point(|odd| (odd.row as usize) < row);
         let length = self.odd[start..].iter().take_while(|odd| odd.row as usize == row).count();
         &self.odd[start..start + length]
     }
 
-    /// Returns the value beside the column of `key`, if it does not fit into the column.
+    /// Returns the value that is kept beside the column of `key`, if it does not fit in the column.
     pub fn odd_under(&self, row: usize, key: Key) -> Option<&Value> {
         if self.odd.is_empty() || !self.has(row, key) {
             return None;
@@ -186,7 +187,8 @@ impl Records {
         self.odd_at(row, place)
     }
 
-    /// Returns the exact value at a position in a record's shape, except for [`Kind::Rows`] and events' own columns.
+    /// Returns the exact value at a position in a record's shape, except for [`Kind::Rows`] and for events' own
+    /// columns.
     pub fn value_at(&self, row: usize, place: usize) -> Option<Value> {
         if let Some(odd) = self.odd_at(row, place) {
             return Some(odd.clone());
@@ -211,7 +213,7 @@ impl Records {
         })
     }
 
-    /// Returns the exact value under `key`; `None` where the record has no such key.
+    /// Returns the exact value under `key`, or `None` if the record has no such key.
     pub fn value(&self, row: usize, key: Key) -> Option<Value> {
         if !self.has(row, key) {
             return None;
@@ -220,13 +222,13 @@ impl Records {
         self.value_at(row, place)
     }
 
-    /// Appends a record of that shape; the caller then sets its columns.
+    /// Appends a record of this shape and returns its row. The caller then sets its columns.
     pub fn push(&mut self, shape: u32) -> usize {
         self.shape.push(shape);
         self.shape.len() - 1
     }
 
-    /// Sets a column of the last record; creates the column if no earlier record has the key.
+    /// Sets the number under `key` in `row`, creating the column if no earlier record has the key.
     #[inline]
     pub fn set(&mut self, row: usize, key: Key, number: u64) {
         let at = match self.column_of(key) {
@@ -241,14 +243,14 @@ impl Records {
         self.set_column(row, at, number);
     }
 
-    /// Returns the position of a key's column among the columns, which does not change; none as long as no row has
+    /// Returns the position of a key's column among the columns, which does not change. Returns `None` until a row has
     /// the key.
     #[inline]
     pub fn column_of(&self, key: Key) -> Option<usize> {
         self.columns.iter().position(|(name, _)| *name == key)
     }
 
-    /// Sets the column at `at`, a result of [`Self::column_of`], of the last record.
+    /// Sets the number in `row` of the column at `at`, which [`Self::column_of`] returned.
     #[inline]
     pub fn set_column(&mut self, row: usize, at: usize, number: u64) {
         // Earlier rows without the key contain 0.
@@ -264,7 +266,8 @@ impl Records {
         }
     }
 
-    /// Returns the number of a pool in [`Self::pools`]; none once there are too many to search.
+    /// Returns the number of a pool in [`Self::pools`], adding the pool if necessary, or `None` once there are too many
+    /// to search.
     pub fn pool_number(&mut self, pool: (u64, u64)) -> Option<u64> {
         if let Some(found) = self.pools.iter().rposition(|&known| known == pool) {
             return Some(found as u64);
@@ -279,7 +282,7 @@ impl Records {
         Some(self.pools.len() as u64 - 1)
     }
 
-    /// Copies the records at `rows`, in that order; a row may occur several times or not at all.
+    /// Copies the records at `rows`, in that order. A row may occur several times or not at all.
     pub fn gather(&self, rows: &[u32]) -> Self {
         fn pick<T: Copy + Default>(column: &[T], rows: &[u32]) -> Vec<T> {
             rows.iter().map(|&row| column.get(row as usize).copied().unwrap_or_default()).collect()
@@ -306,7 +309,8 @@ impl Records {
         }
     }
 
-    /// Returns the bytes of memory that the table takes, including an estimate for the values beside the columns.
+    /// Returns the number of bytes of memory that the table takes, including an estimate for the values beside the
+    /// columns.
     pub fn used_bytes(&self) -> u64 {
         let columns = self.columns.iter().map(|(_, column)| match column {
             Column::Narrow(column) => column.capacity() * 4,

@@ -1,27 +1,27 @@
-//! Sampled blocks in PyTorch's files, which have no weights: there, a sampled block has the bytes that it represents,
-//! so that totals and peaks are the estimates. Its own size and weight are in its `user_metadata`, as text for people,
-//! and for memtrack, once for each such text, in the allocator settings, under a key that other programs ignore:
-//! `allocator_settings.memtrack.samples = [[text, scope's path, size in bytes, weight], …]`.
+//! Sampled blocks in PyTorch's files. These files have no weights, so a sampled block has the bytes that it represents,
+//! and totals and peaks are the estimates. The block's own size and weight are in its `user_metadata`, as text for
+//! people. For memtrack, they are also in the allocator settings, once for each such text, under a key that other
+//! programs ignore: `allocator_settings.memtrack.samples = [[text, scope's path, size in bytes, weight], …]`.
 
 use crate::snapshot::{StringId, WeighedBlock};
 use std::collections::HashMap;
 
-/// The texts that mark a block as a sample, and the samples' data.
+/// The texts that mark a block as a sample, with the data of the samples.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Samples {
     by_text: HashMap<StringId, Sample>,
-    /// By the rows of [`Snapshot::blocks`].
+    /// The samples by their rows in [`Snapshot::blocks`].
     by_block: HashMap<u32, Sample>,
 }
 
 /// A sampled block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// The path of its scope.
+    /// The path of the block's scope.
     pub path: StringId,
-    /// Its own size in bytes.
+    /// The block's own size in bytes.
     pub size_bytes: u64,
-    /// The number of blocks it represents.
+    /// The number of blocks that it represents.
     pub weight: f64,
 }
 
@@ -32,7 +32,7 @@ impl Sample {
 }
 
 impl Samples {
-    /// Creates the table of samples by their texts, and by the rows of [`Snapshot::blocks`].
+    /// Creates a table of samples from maps by text and by row of [`Snapshot::blocks`].
     ///
     /// [`Snapshot::blocks`]: crate::Snapshot::blocks
     pub fn new(by_text: HashMap<StringId, Sample>, by_block: HashMap<u32, Sample>) -> Self {
@@ -57,7 +57,7 @@ impl Samples {
         }
     }
 
-    /// Returns the weight of the block in that row of [`Snapshot::blocks`](crate::Snapshot::blocks).
+    /// Returns the weight of the block in this row of [`Snapshot::blocks`](crate::Snapshot::blocks).
     pub fn weighed_block(&self, row: usize, bytes: u64) -> WeighedBlock {
         match self.by_block.get(&(row as u32)) {
             Some(sample) => sample.weighed(bytes),
@@ -65,7 +65,7 @@ impl Samples {
         }
     }
 
-    /// Returns the path of the scope in the metadata `text`.
+    /// Returns the scope path in the metadata `text`.
     pub fn path(&self, text: StringId) -> StringId {
         self.by_text.get(&text).map_or(text, |sample| sample.path)
     }

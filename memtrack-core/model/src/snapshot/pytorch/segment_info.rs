@@ -1,12 +1,12 @@
-//! The state of an allocator, in PyTorch's terms: segments with their blocks, as its snapshots list them.
+//! The state of an allocator in PyTorch's terms: segments with their blocks, as its snapshots list them.
 
 use crate::event::{DeviceId, StackId, StreamId};
 
-/// The id of a private pool, as PyTorch's pair: the first is set for graphs, the second for `MemPool`s; (0, 0) is the
-/// default pool.
+/// The id of a private pool, as PyTorch's pair of numbers. The first is set for graphs and the second for `MemPool`s;
+/// (0, 0) is the default pool.
 pub type MempoolId = (u64, u64);
 
-/// The kind of pool that a block belongs to; a private pool has both kinds.
+/// The kind of pool that a block belongs to. A private pool has both kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PoolKind {
     /// Blocks of up to 1 MiB.
@@ -37,7 +37,7 @@ pub enum BlockState {
 }
 
 impl BlockState {
-    /// Returns PyTorch's name.
+    /// Returns PyTorch's name for the state.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ActiveAllocated => "active_allocated",
@@ -50,13 +50,13 @@ impl BlockState {
 /// A block. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockInfo {
-    /// Its address.
+    /// The address of the block.
     pub address: u64,
-    /// Its size.
+    /// The size of the block.
     pub size: u64,
-    /// The requested bytes; for a free block, those of the last request that it or a part of it served.
+    /// The requested bytes. For a free block, they are those of the last request that the block or a part of it served.
     pub requested_size: u64,
-    /// Its state.
+    /// The state of the block.
     pub state: BlockState,
     /// The stack of the request.
     pub stack: StackId,
@@ -65,11 +65,11 @@ pub struct BlockInfo {
 /// A segment, or a run of mapped pages in an expandable range. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
-    /// The device.
+    /// The device that the segment is on.
     pub device: DeviceId,
-    /// Its address.
+    /// The address of the segment.
     pub address: u64,
-    /// Its size.
+    /// The size of the segment.
     pub total_size: u64,
     /// The part that is allocated.
     pub allocated_size: u64,
@@ -77,17 +77,17 @@ pub struct SegmentInfo {
     pub active_size: u64,
     /// The requested bytes of the allocated and pending blocks.
     pub requested_size: u64,
-    /// The stream it belongs to.
+    /// The stream that the segment belongs to.
     pub stream: StreamId,
-    /// The kind of pool it is in.
+    /// The kind of pool that the segment is in.
     pub kind: PoolKind,
-    /// The private pool it is in, or (0, 0).
+    /// The private pool that the segment is in, or (0, 0).
     pub pool: MempoolId,
-    /// Whether it belongs to an expandable range.
+    /// Whether the segment belongs to an expandable range.
     pub is_expandable: bool,
     /// The stack of the request for which the segment was allocated.
     pub stack: StackId,
-    /// Its blocks, by address.
+    /// The segment's blocks, by address.
     pub blocks: Vec<BlockInfo>,
 }
 

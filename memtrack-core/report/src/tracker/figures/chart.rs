@@ -1,5 +1,5 @@
-//! Draws one figure: title, legend, axes, step lines, markers. The layout uses an upper bound for the width of text, so that
-//! no text is clipped with any font.
+//! Draws one figure: the title, legend, axes, step lines and markers. The layout uses an upper bound on the width of
+//! text, so no text is clipped in any font.
 
 use super::marks::{Mark, marks};
 use super::peak::PeakLabel;
@@ -23,27 +23,27 @@ pub const HEIGHT: u32 = 420;
 
 /// The space around the figure.
 const MARGIN: i32 = 16;
-/// The height of a line of the legend.
+/// The height of a legend line.
 const LEGEND_LINE_HEIGHT: i32 = 22;
-/// The maximum number of lines of the legend. Markers that do not fit still have their lines in the plot.
+/// The maximum number of legend lines. Markers that do not fit in the legend still have their lines in the plot.
 const MAX_LEGEND_LINES: i32 = 3;
-/// The width of the text that counts the entries that do not fit, in pixels.
+/// The width reserved for the text that counts the entries that do not fit, in pixels.
 const MORE_WIDTH: i32 = 130;
-/// If lines of markers would be on average less than this many pixels apart, the markers are ticks above the plot, because
-/// their lines would hide the series.
+/// The minimum average distance between marker lines, in pixels. If the lines would be closer together, they would hide
+/// the series, so the markers become ticks above the plot.
 const MIN_LINE_DISTANCE: usize = 12;
-/// The height of the tick of a marker. Each marker name has a row of ticks.
+/// The height of a marker tick. Each marker name has its own row of ticks.
 const TICK_HEIGHT: i32 = 7;
-/// The maximum number of rows of ticks; further names share the last row.
+/// The maximum number of tick rows; any further names share the last row.
 const MAX_TICK_ROWS: usize = 4;
-/// The minimum distance between ticks of one marker name, in pixels; closer ones are omitted.
+/// The minimum distance between ticks of the same marker name, in pixels. Ticks that would be closer are omitted.
 const MIN_TICK_DISTANCE: i32 = 2;
 
-/// Draws `figure` so that it covers `root`, which measures [`WIDTH`] × [`HEIGHT`] times `scale`. Backends that draw text
-/// themselves need a font named `sans-serif`, in the styles normal and bold.
+/// Draws `figure` so that it covers `root`, whose size is [`WIDTH`] × [`HEIGHT`] times `scale`. Backends that draw text
+/// themselves need a font named `sans-serif` in normal and bold styles.
 ///
 /// # Errors
-/// Returns the errors of the backend.
+/// Returns any backend error.
 pub fn draw<DB: DrawingBackend>(
     stats: &TrackerStats,
     figure: Figure,
@@ -52,11 +52,11 @@ pub fn draw<DB: DrawingBackend>(
 ) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
     let chart = Chart::new(stats, figure, Canvas::new(root, scale));
     chart.canvas.background(WIDTH, HEIGHT)?;
-    chart.frame()?;
-    chart.markers()?;
-    chart.series()?;
-    chart.peak()?;
-    chart.legend()?;
+    chart.draw_frame()?;
+    chart.draw_markers()?;
+    chart.draw_series()?;
+    chart.draw_peak()?;
+    chart.draw_legend()?;
     root.present()
 }
 
@@ -66,12 +66,12 @@ enum Swatch {
     Line,
     Peak,
     Marker,
-    /// No symbol: the text that counts the entries that do not fit.
+    /// No symbol, for the text that counts the entries that do not fit.
     More,
 }
 
 impl Swatch {
-    /// Returns the width of the symbol and the space after it.
+    /// Returns the width of the symbol, including the space after it.
     const fn width(self) -> i32 {
         match self {
             Self::Line | Self::Peak => 25,
@@ -80,12 +80,12 @@ impl Swatch {
     }
 }
 
-/// An entry of the legend.
+/// A legend entry.
 struct Entry {
     name: String,
     color: RGBColor,
     swatch: Swatch,
-    /// The left end and the vertical middle, in pixels of scale 1.
+    /// The left end and the vertical middle of the entry, in pixels at scale 1.
     at: Point,
 }
 
@@ -97,10 +97,10 @@ struct Chart<'a, DB: DrawingBackend> {
     memory: Axis,
     legend: Vec<Entry>,
     marks: Vec<Mark>,
-    /// The number of rows of ticks above the plot; 0 if markers are lines.
+    /// The number of tick rows above the plot; 0 if markers are drawn as lines.
     tick_rows: i32,
     peak: Option<PeakLabel<'a>>,
-    /// The plot's corners, in pixels of scale 1.
+    /// The edges of the plot, in pixels at scale 1.
     left: i32,
     top: i32,
     right: i32,
@@ -111,7 +111,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     fn new(stats: &'a TrackerStats, figure: Figure, canvas: Canvas<'a, DB>) -> Self {
         let all_series = series_of(stats, figure);
         let count = all_series.iter().map(|series| series.samples.len()).max().unwrap_or(0);
-        // The peak is that of allocated bytes.
+        // The peak is known for allocated bytes only.
         let has_peak = matches!(figure, Figure::All | Figure::Allocated);
         let peak = PeakLabel::of(stats).filter(|_| has_peak && count > 0);
         let values = all_series.iter().flat_map(|series| series.samples).map(|sample| sample.mib);
@@ -146,7 +146,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         }
     }
 
-    /// Returns the point at these positions on both axes (from 0 to 1), in real pixels.
+    /// Returns the point at the given positions on the two axes (from 0 to 1), in real pixels.
     fn at(&self, call: f64, memory: f64) -> Point {
         let scale = f64::from(self.canvas.scale());
         let x = f64::from(self.left) + call * f64::from(self.right - self.left);
@@ -155,7 +155,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 
     /// Draws the title, the grid, the axes and their labels.
-    fn frame(&self) -> DrawResult<DB> {
+    fn draw_frame(&self) -> DrawResult<DB> {
         let canvas = &self.canvas;
         canvas.text(self.figure.title(), (MARGIN, 24), HPos::Left, TITLE)?;
         for (value, label) in &self.memory.ticks {
@@ -174,7 +174,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         canvas.text("operator calls", (middle, self.bottom + 39), HPos::Center, LABEL)
     }
 
-    fn series(&self) -> DrawResult<DB> {
+    fn draw_series(&self) -> DrawResult<DB> {
         let all_series = series_of(self.stats, self.figure);
         if all_series.iter().all(|series| series.samples.is_empty()) {
             let middle = ((self.left + self.right) / 2, (self.top + self.bottom) / 2);
@@ -189,9 +189,9 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    /// Draws a dashed line over the whole height for each marker, at the operator that follows it; if there are many, ticks
-    /// above the plot instead.
-    fn markers(&self) -> DrawResult<DB> {
+    /// Draws each marker as a dashed line over the whole height of the plot, at the operator that follows it. If there
+    /// are many markers, draws ticks above the plot instead.
+    fn draw_markers(&self) -> DrawResult<DB> {
         let many = self.tick_rows > 0;
         let scale = self.canvas.scale();
         for (row, mark) in self.marks.iter().enumerate() {
@@ -221,8 +221,8 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    /// Draws a dotted line at the height of the peak, a triangle at its operator, and the number.
-    fn peak(&self) -> DrawResult<DB> {
+    /// Draws the peak: a dotted line at its height, a triangle at its operator, and its value.
+    fn draw_peak(&self) -> DrawResult<DB> {
         let Some(peak) = &self.peak else { return Ok(()) };
         let scale = self.canvas.scale();
         let height = self.memory.position(peak.mib());
@@ -242,13 +242,13 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         let (at, side) = if is_right { (x + 10, HPos::Left) } else { (x - 10, HPos::Right) };
         let (from, to) =
             if is_right { (at, at + width_of(&text, LABEL.0)) } else { (at - width_of(&text, LABEL.0), at) };
-        // Above the line, unless that would be outside the plot.
+        // Put the text above the line, unless it would be outside the plot there.
         let middle = if y - 18 < self.top { y + 11 } else { y - 9 };
         self.canvas.rectangle((from - 2, middle - 8), (to, middle + 7), BACKGROUND, 0.85)?;
         self.canvas.text(&text, (at, middle), side, LABEL)
     }
 
-    fn legend(&self) -> DrawResult<DB> {
+    fn draw_legend(&self) -> DrawResult<DB> {
         for Entry { name, color, swatch, at: (x, y) } in &self.legend {
             match swatch {
                 Swatch::Line => self.canvas.line((*x, *y), (x + 18, *y), *color, 6)?,
@@ -269,21 +269,21 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 }
 
-/// Returns the number of positions of a marker that are on the axis.
+/// Returns how many of a marker's positions are on the axis.
 fn positions_on_axis(mark: &Mark, calls: &Axis) -> usize {
     mark.positions.partition_point(|at| *at as f64 <= calls.to)
 }
 
-/// One series of a figure.
+/// One series in a figure.
 struct Series<'a> {
     name: &'static str,
     samples: &'a [Sample],
     color: RGBColor,
-    /// The width of the line in half pixels.
+    /// The line width in half pixels.
     width: i32,
 }
 
-/// Returns the series of a figure, from back to front. Where lines coincide, the wider one in the back is still visible.
+/// Returns the series of a figure, from back to front. Where lines coincide, the wider one at the back remains visible.
 fn series_of(stats: &TrackerStats, figure: Figure) -> Vec<Series<'_>> {
     let reserved = (Figure::Reserved, &stats.memories_reserved, palette::RESERVED, 3);
     let active = (Figure::Active, &stats.memories_active, palette::ACTIVE, 5);
@@ -301,8 +301,8 @@ fn series_of(stats: &TrackerStats, figure: Figure) -> Vec<Series<'_>> {
         .collect()
 }
 
-/// Places the entries of the legend in as many lines as they need, up to [`MAX_LEGEND_LINES`], and also returns the lower end of
-/// the last line. If entries do not fit, the last one counts them.
+/// Places the legend entries on as many lines as they need, up to [`MAX_LEGEND_LINES`], and returns them with the lower
+/// edge of the last line. If some entries do not fit, the last entry counts them.
 fn lay_out_legend(
     all_series: &[Series<'_>],
     peak: Option<&PeakLabel<'_>>,
@@ -318,7 +318,7 @@ fn lay_out_legend(
     let mut legend: Vec<Entry> = Vec::new();
     for (name, color, swatch) in entries {
         let width = swatch.width() + width_of(&name, LEGEND.0);
-        // The last line must have room left for the count of further entries.
+        // Leave room on the last line for the count of the entries that do not fit.
         let reserve = if line + 1 == MAX_LEGEND_LINES { MORE_WIDTH } else { 0 };
         if x > MARGIN && x + width + reserve > right {
             if line + 1 == MAX_LEGEND_LINES {
@@ -340,7 +340,7 @@ fn lay_out_legend(
     (legend, legend_y(line) + LEGEND_LINE_HEIGHT / 2)
 }
 
-/// Returns the vertical middle of a line of the legend.
+/// Returns the vertical middle of a legend line.
 const fn legend_y(line: i32) -> i32 {
     50 + line * LEGEND_LINE_HEIGHT
 }

@@ -1,5 +1,5 @@
-//! The figures as one HTML page: four inline SVG images and the operators that made memory grow most. The page loads no
-//! other files, runs no scripts, and follows the browser's light or dark colour scheme.
+//! The figures as a single HTML page: four inline SVG images and a table of the operators that made memory grow most.
+//! The page loads no other files, runs no scripts, and follows the browser's light or dark colour scheme.
 
 use super::peak::PeakLabel;
 use super::{Figure, FigureError, palette, render_svg};
@@ -9,7 +9,7 @@ use std::fmt::Write;
 /// The maximum number of operators in the table.
 const TABLE_ROWS: usize = 20;
 
-/// Returns a page with the four figures and, if there are records, the 20 operators that made memory grow most.
+/// Returns a page with the four figures and, if there are any records, the 20 operators that made memory grow most.
 ///
 /// # Errors
 /// Fails when [`render_svg`] does.
@@ -18,13 +18,13 @@ pub fn render_html(stats: &TrackerStats) -> Result<String, FigureError> {
     page.push_str("<style>\n@media (prefers-color-scheme: dark) {\n");
     for (color, dark) in palette::DARK {
         let light = format!("#{:02X}{:02X}{:02X}", color.0, color.1, color.2);
-        line(&mut page, format_args!("svg [fill=\"{light}\"] {{ fill: #{dark} }}"));
-        line(&mut page, format_args!("svg [stroke=\"{light}\"] {{ stroke: #{dark} }}"));
+        push_line(&mut page, format_args!("svg [fill=\"{light}\"] {{ fill: #{dark} }}"));
+        push_line(&mut page, format_args!("svg [stroke=\"{light}\"] {{ stroke: #{dark} }}"));
     }
     page.push_str("}\n</style>\n</head>\n<body>\n<h1>Memory tracker</h1>\n");
     let retries = stats.num_alloc_retries;
     let operators = stats.op_index;
-    line(
+    push_line(
         &mut page,
         format_args!(
             "<p>{operators} operator calls; {retries} allocation retries. Memory is in MiB (1048576 bytes), read after each operator: what an operator allocates and frees again is between two readings.</p>"
@@ -32,11 +32,11 @@ pub fn render_html(stats: &TrackerStats) -> Result<String, FigureError> {
     );
     if let Some(peak) = PeakLabel::of(stats) {
         let peak = peak.long();
-        line(&mut page, format_args!("<p><strong>P{}.</strong></p>", escape(&peak[1..])));
+        push_line(&mut page, format_args!("<p><strong>P{}.</strong></p>", escape(&peak[1..])));
     }
     for figure in Figure::EACH {
         let svg = render_svg(stats, figure)?;
-        line(
+        push_line(
             &mut page,
             format_args!(
                 "<figure id=\"{}\" aria-label=\"{}\">\n{svg}\n</figure>",
@@ -45,22 +45,22 @@ pub fn render_html(stats: &TrackerStats) -> Result<String, FigureError> {
             ),
         );
     }
-    table(&mut page, stats);
+    push_table(&mut page, stats);
     page.push_str("</body>\n</html>\n");
     Ok(page)
 }
 
-/// Writes the table of operators that made memory grow most. Without records, the page has no table.
-fn table(page: &mut String, stats: &TrackerStats) {
+/// Writes the table of operators that made memory grow most, or nothing if the run has no summary.
+fn push_table(page: &mut String, stats: &TrackerStats) {
     let Ok(summary) = stats.summary(TABLE_ROWS) else { return };
-    line(page, format_args!("<h2>Operators that made memory grow most</h2>"));
-    line(
+    push_line(page, format_args!("<h2>Operators that made memory grow most</h2>"));
+    push_line(
         page,
         format_args!(
             "<p>Growth of allocated memory over the operator before; the first operator is the baseline.</p>"
         ),
     );
-    line(
+    push_line(
         page,
         format_args!(
             "<div class=\"wide\"><table>\n<thead><tr><th>Operator</th><th>Growth (MiB)</th></tr></thead>\n<tbody>"
@@ -68,13 +68,13 @@ fn table(page: &mut String, stats: &TrackerStats) {
     );
     for growth in &summary.operators {
         let name = escape(&growth.operator);
-        line(page, format_args!("<tr><td>{name}</td><td>{:.4}</td></tr>", growth.growth_mib));
+        push_line(page, format_args!("<tr><td>{name}</td><td>{:.4}</td></tr>", growth.growth_mib));
     }
     page.push_str("</tbody>\n</table></div>\n");
 }
 
-/// Appends a line; writing to a `String` cannot fail.
-fn line(page: &mut String, text: std::fmt::Arguments<'_>) {
+/// Appends a line. Writing to a `String` cannot fail.
+fn push_line(page: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(page, "{text}");
 }
 

@@ -1,11 +1,11 @@
-//! The markers of a run for a figure: one entry for each name, with all positions at which a marker of that name was set,
-//! for any number of steps.
+//! The markers of a run as shown in a figure. There is one entry per name, with all positions at which a marker of that
+//! name was set, for any number of steps.
 
 use super::palette;
 use crate::tracker::TrackerStats;
 use plotters::style::RGBColor;
 
-/// The maximum number of characters of a marker's name in a figure.
+/// The maximum length of a marker name in a figure, in characters.
 const MAX_NAME_CHARACTERS: usize = 40;
 
 /// A marker name and its positions.
@@ -18,7 +18,7 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// Formats the label in the legend: the name and its position, or the number of positions.
+    /// Formats the legend label: the name with its position or, if there are several, with their number and range.
     pub(super) fn legend(&self) -> String {
         match self.positions[..] {
             [at] => format!("{} (at {at})", self.name),
@@ -49,7 +49,7 @@ pub(super) fn marks(stats: &TrackerStats) -> Vec<Mark> {
     marks
 }
 
-/// Returns a name from a file, shortened and without characters that XML does not allow.
+/// Shortens a name from a file and replaces its control characters, which XML may not allow.
 pub(super) fn display_name(name: &str) -> String {
     let clean =
         |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };

@@ -1,8 +1,10 @@
-//! The four figures of PyTorch's `MemoryTracker.show_traces`: all counters together, and each counter separately. memtrack
-//! draws step lines in MiB, and the legend also names the markers; the peak, which may be missing in the series, is a separate
-//! line. The library writes SVG and HTML; [`draw`] takes any plotters backend, and the command uses it to write PNG.
+//! The four figures of PyTorch's `MemoryTracker.show_traces`: one of all counters together, and one of each counter
+//! alone. memtrack draws step lines in MiB and also names the markers in the legend. The peak, which the series may
+//! miss, is a separate line. The library writes SVG and HTML. [`draw`] accepts any plotters backend, and the command
+//! uses it to write PNG.
 //!
-//! No code here measures text with a font: SVG is drawn without fonts, and the layout is the same for all backends.
+//! No code here measures text with a font, because SVG is drawn without fonts. The layout is therefore the same for all
+//! backends.
 
 mod chart;
 mod html;
@@ -24,7 +26,7 @@ use std::path::{Path, PathBuf};
 /// One of the four figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
-    /// Allocated, active and reserved together.
+    /// Allocated, active and reserved memory together.
     All,
     /// Memory allocated by the program.
     Allocated,
@@ -38,7 +40,7 @@ impl Figure {
     /// All four figures, in PyTorch's order.
     pub const EACH: [Self; 4] = [Self::All, Self::Allocated, Self::Active, Self::Reserved];
 
-    /// Returns the name of the figure in file names.
+    /// Returns the figure's name as it appears in file names.
     pub const fn name(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -48,7 +50,7 @@ impl Figure {
         }
     }
 
-    /// Returns the title of the figure.
+    /// Returns the figure's title.
     const fn title(self) -> &'static str {
         match self {
             Self::All => "Memory after each operator",
@@ -58,7 +60,8 @@ impl Figure {
         }
     }
 
-    /// Returns the path of the file for this figure, in the folder of `path`: `run.svg` becomes `run-allocated.svg`.
+    /// Returns the path of this figure's file, in the same folder as `path`. For example, `run.svg` becomes
+    /// `run-allocated.svg`.
     pub fn path(self, path: &Path) -> PathBuf {
         let mut name = path.file_stem().unwrap_or_default().to_owned();
         name.push("-");
@@ -71,12 +74,12 @@ impl Figure {
     }
 }
 
-/// Returns a figure as an SVG image. Text stays text, in the viewer's sans-serif font.
+/// Renders a figure as an SVG image. Text remains text, which the viewer shows in its sans-serif font.
 ///
 /// # Errors
 /// Never fails in practice, because it draws to memory.
 pub fn render_svg(stats: &TrackerStats, figure: Figure) -> Result<String, FigureError> {
-    // This backend has integer coordinates; drawing at twice the size allows half pixels.
+    // This backend has integer coordinates, so drawing at twice the size makes half pixels possible.
     const SCALE: u32 = 2;
     let mut svg = String::new();
     {
@@ -88,9 +91,10 @@ pub fn render_svg(stats: &TrackerStats, figure: Figure) -> Result<String, Figure
     Ok(svg.replacen(&drawn, &shown, 1))
 }
 
-/// Writes the figures and returns the paths written: for `run.html` one self-contained page, for `run.svg` the four
-/// files `run-all.svg`, `run-allocated.svg`, `run-active.svg` and `run-reserved.svg`. Existing files are replaced.
-/// (PyTorch's `show_traces` draws its figures and leaves showing and saving to the caller.)
+/// Writes the figures and returns the paths of the files written. For `run.html`, this is one self-contained page; for
+/// `run.svg`, it is the four files `run-all.svg`, `run-allocated.svg`, `run-active.svg` and `run-reserved.svg`.
+/// Existing files are replaced. (PyTorch's `show_traces` draws its figures but leaves showing and saving them to the
+/// caller.)
 ///
 /// # Errors
 /// Fails when the suffix is neither `.html` nor `.svg`, or a file cannot be written.
@@ -116,7 +120,7 @@ pub fn write_figures(stats: &TrackerStats, path: impl AsRef<Path>) -> Result<Vec
     Ok(files.into_iter().map(|(target, _)| target).collect())
 }
 
-/// The reason why figures were not written.
+/// The reason why figures could not be written.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FigureError {

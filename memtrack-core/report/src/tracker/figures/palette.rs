@@ -1,5 +1,5 @@
-//! The colours of the figures, which colour-blind readers can distinguish too. Every role has its own colour, so that the
-//! HTML page can replace each one in the dark colour scheme.
+//! The figure colours, which colour-blind readers can also tell apart. Every role has its own colour, so that the HTML
+//! page can replace each one in the dark colour scheme.
 
 use crate::figures::{AXIS, BACKGROUND, GRID, MUTED, TEXT};
 use plotters::style::RGBColor;
@@ -13,7 +13,7 @@ const FORWARD_START: RGBColor = RGBColor(0x10, 0x12, 0x14);
 const OTHER_MARKERS: [RGBColor; 3] =
     [RGBColor(0x82, 0x50, 0xdf), RGBColor(0x9a, 0x5b, 0x2e), RGBColor(0xbf, 0x39, 0x89)];
 
-/// The replacement of each colour in the dark colour scheme, as hexadecimal digits.
+/// The replacement for each colour in the dark colour scheme, as hexadecimal digits.
 pub(super) const DARK: [(RGBColor, &str); 14] = [
     (BACKGROUND, "0d1117"),
     (TEXT, "e6edf3"),
@@ -31,8 +31,8 @@ pub(super) const DARK: [(RGBColor, &str); 14] = [
     (OTHER_MARKERS[2], "f778ba"),
 ];
 
-/// Returns the colour of the `index`-th marker: red for the end of the forward pass and black for its start, as in
-/// PyTorch.
+/// Returns the colour of the `index`-th marker. As in PyTorch, the end of the forward pass is red and its start is
+/// black.
 pub(super) fn marker(name: &str, index: usize) -> RGBColor {
     match name {
         "fw_bw_boundary" => FORWARD_END,

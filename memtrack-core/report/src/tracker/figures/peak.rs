@@ -1,11 +1,11 @@
-//! The peak of a run as text: its height, and how far it is above the highest sample, because the series are sampled only
-//! when operators end.
+//! Text that describes the peak of a run: its height, and how far it lies above the highest sample. It can lie above
+//! all samples because the series are sampled only when operators end.
 
 use super::marks::display_name;
 use crate::tracker::{AllocatedPeak, TrackerStats};
 use memtrack_model::units::human_bytes;
 
-/// The peak of a run, and its texts for a figure.
+/// The peak of a run, with the texts that describe it in a figure.
 pub(super) struct PeakLabel<'a> {
     peak: &'a AllocatedPeak,
     stats: &'a TrackerStats,
@@ -28,17 +28,17 @@ impl<'a> PeakLabel<'a> {
         self.peak.least_mib.max(self.sampled_mib)
     }
 
-    /// Returns the index of the operator in which the peak was reached, or of the next one.
+    /// Returns the index of the operator during which the peak was reached, or of the next operator to end.
     pub(super) fn call(&self) -> Option<f64> {
         self.peak.op_index.map(|index| index as f64)
     }
 
-    /// Formats `peak 77.7 MiB`.
+    /// Formats only the height of the peak, as in `peak 77.7 MiB`.
     pub(super) fn short(&self) -> String {
         format!("peak {}{}", self.bound_prefix(), format_mib(self.mib()))
     }
 
-    /// Formats the peak with its operator and its distance above the highest sample.
+    /// Formats the peak with its operator and its height above the highest sample.
     pub(super) fn long(&self) -> String {
         let above = self.mib() - self.sampled_mib;
         let above = match format_mib(above) {
@@ -48,7 +48,7 @@ impl<'a> PeakLabel<'a> {
         format!("{}{}{above}", self.short(), self.position())
     }
 
-    /// Returns the prefix of a number that is only a lower bound.
+    /// Returns the prefix that marks a number as a lower bound, or an empty string if the peak is exact.
     fn bound_prefix(&self) -> &'static str {
         if self.peak.is_exact() { "" } else { "at least " }
     }
@@ -66,7 +66,7 @@ impl<'a> PeakLabel<'a> {
     }
 }
 
-/// Formats a number of MiB with a suitable unit.
+/// Formats an amount of memory, given in MiB, with a suitable unit.
 fn format_mib(mib: f64) -> String {
     let sign = if mib < 0.0 { "−" } else { "" };
     format!("{sign}{}", human_bytes((mib.abs() * 1_048_576.0).round() as u64))

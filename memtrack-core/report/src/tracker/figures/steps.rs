@@ -1,10 +1,10 @@
-//! A series as a step line on whole pixels: a counter keeps its value until the next operator. However many samples are in
-//! one pixel column, the line has four points there (first, lowest, highest, last), so that a figure of a million operators
-//! is no larger than one of a thousand, and no peak is lost.
+//! Draws a series as a step line on whole pixels, because a counter keeps its value until the next operator. However
+//! many samples fall into one pixel column, they become at most four points (first, lowest, highest and last). A figure
+//! of a million operators is therefore no larger than one of a thousand, and no peak is lost.
 
 use crate::figures::{Axis, Point};
 
-/// The samples of one pixel column.
+/// The samples that fall into one pixel column.
 struct Column {
     x: i32,
     first: i32,
@@ -13,8 +13,8 @@ struct Column {
     last: i32,
 }
 
-/// Returns the lines of a series; there are several if values that cannot be drawn leave gaps. `at` converts positions on
-/// both axes (from 0 to 1) to a point.
+/// Returns the lines that make up a series. There are several if values that cannot be drawn leave gaps. `at` converts
+/// positions on the two axes (from 0 to 1) to a point.
 pub(super) fn lines(
     values: impl Iterator<Item = f64>,
     calls: &Axis,
@@ -58,7 +58,7 @@ pub(super) fn is_drawable(mib: f64) -> bool {
     mib.abs() < 1e300
 }
 
-/// Ends a column: appends its points, and the step to the column at `x`.
+/// Ends a column by appending its points and the step to the column at `x`.
 fn end(line: &mut Vec<Point>, column: Option<Column>, x: i32) {
     let Some(column) = column else { return };
     for y in [column.first, column.lowest, column.highest, column.last] {
@@ -67,7 +67,7 @@ fn end(line: &mut Vec<Point>, column: Option<Column>, x: i32) {
     push(line, (x, column.last));
 }
 
-/// Appends a point. If it only extends a horizontal line, it replaces the end of that line.
+/// Appends a point. A point that only extends a horizontal line replaces the end of that line.
 fn push(line: &mut Vec<Point>, point: Point) {
     match line[..] {
         [.., last] if last == point => {}

@@ -1,4 +1,4 @@
-//! Tests of the figures as files: their content, their size, and that they are self-contained.
+//! Tests for the figure files: their content, their size, and whether they are self-contained.
 
 use super::*;
 use crate::tracker::AllocatedPeak;
@@ -34,7 +34,7 @@ fn a_figure_names_its_series_and_its_markers() {
     assert!(svg.contains("Active memory") && !svg.contains("reserved"));
 }
 
-/// Returns the first points of all lines of this colour, in pixels of the image.
+/// Returns the first point of every line of this colour, in image pixels.
 fn lines_of(svg: &str, color: &str) -> Vec<(i32, i32)> {
     let stroke = format!("stroke=\"{color}\"");
     let points = svg.lines().filter(|line| line.contains(&stroke)).filter_map(|line| {
@@ -48,7 +48,7 @@ fn lines_of(svg: &str, color: &str) -> Vec<(i32, i32)> {
 const START: &str = "#101214";
 const BOUNDARY: &str = "#CF222E";
 
-/// Creates a run of steps, each of which begins with both markers.
+/// Creates a run of `count` steps, each of which sets both markers.
 fn steps(count: usize, operators: usize) -> TrackerStats {
     let mut stats = TrackerStats::default();
     for step in 0..count {

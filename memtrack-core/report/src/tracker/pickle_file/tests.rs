@@ -1,4 +1,4 @@
-//! Tests of files of statistics, including files that differ from those that PyTorch writes.
+//! Tests for statistics files, including files that differ from those written by PyTorch.
 
 use super::*;
 use proptest::prelude::*;
