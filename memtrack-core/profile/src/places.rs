@@ -63,7 +63,7 @@ impl fmt::Display for StepPart {
 /// A record's place in the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The outermost enclosing operator with a known schema, or the outermost autograd node.
+    /// The outermost enclosing record that is an operator with a known schema or an autograd node.
     pub operator: Option<RecordId>,
     /// The innermost enclosing module. In the backward pass, this is the module of the corresponding forward
     /// operator.
