@@ -127,8 +127,10 @@ pub struct MomentReading {
     /// The kind of moment: `peak`, `end` or `time`.
     pub moment: &'static str,
     /// The time of the moment in seconds; null if it is before the first event or the file does not contain
-    /// the time. The index of the moment's event among the device's events, or `None` if the moment is before
-    /// the first event.
+    /// the time.
+    pub seconds: Option<f64>,
+    /// The index of the moment's event among the device's events, or `None` if the moment is before the first
+    /// event.
     #[serde(skip)]
     pub(super) event: Option<usize>,
     /// The sums over the blocks that are live at this moment.
