@@ -20,7 +20,7 @@ pub(crate) enum Token {
     Get(u32),
     /// An integer.
     Int(i64),
-    /// An instruction whose operands are lines or that has none, or a byte that is not an instruction.
+    /// An instruction that has no operand or is followed by lines, or a byte that is not an instruction.
     Plain(u8),
     /// A token that rarely occurs in large files.
     Rare(RareToken),
@@ -30,24 +30,24 @@ pub(crate) enum Token {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum RareToken {
     /// Stores the top value in a memo slot.
-    /// An integer of this many bytes, which come after the token.
+    Put(u32),
     /// An integer of this many bytes, which follow the token.
     Long(u64),
     /// A float.
-    /// A string of this many bytes, which come after the token.
+    Float(f64),
     /// A string of this many bytes, which follow the token.
-    /// This many bytes, which come after the token.
-    /// This many bytes, which follow the token.
+    Text(u64),
+    /// Raw data of this many bytes, which follow the token.
+    Bytes(u64),
     /// The protocol version.
-    /// The version of the protocol.
-    /// A frame of this many bytes, which come after the token.
+    Protocol(u8),
     /// A frame of this many bytes, which follow the token.
+    Frame(u64),
     /// A negative length, which Python would reject as well. Contains the error message.
-    /// A negative length, which Python would reject too; contains the message for the error.
     Negative(&'static str),
 }
+
 /// Returns the token at the start of `bytes` and its length, or `None` if the token is incomplete.
-/// Returns the token at the start of `bytes`, and its length; `None` when the token is incomplete.
 #[inline(always)]
 pub(crate) fn first(bytes: &[u8]) -> Option<(Token, usize)> {
     match bytes.first_chunk() {

@@ -126,8 +126,8 @@ impl<R: Read> Machine<'_, R> {
         }))
     }
 
-    /// Executes an instruction that has no operand or whose operands are lines. Returns `None` if it leaves no new
-    /// value on the stack.
+    /// Executes an instruction that has no operand or is followed by lines. Returns `None` if it leaves no new value
+    /// on the stack.
     fn execute_plain(&mut self, opcode: u8) -> Result<Option<Value>, PickleErrorKind> {
         Ok(Some(match opcode {
             op::NONE => Value::None,

@@ -23,8 +23,8 @@ pub(super) struct Proposal {
     pub(super) modules: Vec<ModuleId>,
 }
 
-/// The common origin of the pieces that a single program change affects: all allocations made by a line or, if
-/// the line is unknown, all allocations made by an operator within a module.
+/// The common origin of the pieces that a single program change affects: all allocations made by a line or,
+/// if the line is unknown, all allocations made by an operator within a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Origin {
     category: Category,
@@ -160,8 +160,8 @@ fn classify(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap) 
     Some((kind, gap))
 }
 
-/// Returns whether the piece could have been created later. This is so if it existed before the trace, or if the
-/// operator that made it neither used nor allocated any other memory on the device.
+/// Returns whether the piece could have been created later. This is so if it existed before the trace, or if
+/// the operator that made it neither used nor allocated any other memory on the device.
 fn needs_no_other_memory(memory: &Memory<'_>, number: u32) -> bool {
     memory.pieces[number as usize].allocated_by.is_none()
         || memory.maker(number).is_none_or(|maker| memory.touches_only(maker, number))
