@@ -1,22 +1,22 @@
-//! Writes a snapshot as JSON, which pytorch.org/memory_viz also reads. JSON cannot share values, so it is larger than a
-//! pickle. Values that JSON cannot represent are refused, as in Python.
+//! Writes a snapshot as JSON, which pytorch.org/memory_viz can also read. JSON cannot share values, so the
+//! result is larger than a pickle. As in Python, values that JSON cannot represent are refused.
 
 use super::{Container, SharedId, Sink};
 use memtrack_model::snapshot::{StringId, Value};
 use memtrack_model::text::lossy;
 use std::io::{self, Write};
 
-/// A writer of a JSON document.
+/// A writer for a JSON document.
 pub(super) struct JsonSink<W> {
     out: W,
     buffer: Vec<u8>,
-    /// The open containers, each with its kind and whether an item was written.
+    /// The open containers, each with its kind and whether it already has an item.
     open: Vec<(Container, bool)>,
     /// Whether the next value is a key.
     is_key: bool,
 }
 
-/// The buffer is written to the output once it has this many bytes.
+/// The number of bytes at which the buffer is written to the output.
 const FLUSH_BYTES: usize = 64 << 10;
 
 impl<W: Write> JsonSink<W> {
@@ -31,7 +31,7 @@ impl<W: Write> JsonSink<W> {
         Ok(self.out)
     }
 
-    /// Writes a number or word; as a key it is quoted, as in Python.
+    /// Writes a number or a word. As in Python, it is quoted if it is a key.
     fn plain(&mut self, text: &str) -> io::Result<()> {
         let quote: &[u8] = if self.is_key { b"\"" } else { b"" };
         for part in [quote, text.as_bytes(), quote] {
@@ -94,7 +94,7 @@ impl<W: Write> Sink for JsonSink<W> {
             self.buffer.extend_from_slice(ready);
             rest = after;
             match *rest {
-                // A lone surrogate; other characters may begin with the byte 0xed too.
+                // This is a lone surrogate. Other characters may also start with the byte 0xed.
                 [0xed, second @ 0xa0..=0xbf, third, ..] => {
                     let unit = 0xd000 | u32::from(second & 0x3f) << 6 | u32::from(third & 0x3f);
                     write!(self.buffer, "\\u{unit:04x}")?;
