@@ -102,8 +102,8 @@ pub(crate) fn recognize(head: &[u8]) -> &'static FormatRow {
     FORMATS.iter().find(|row| (row.begins_with)(head)).expect("the last row accepts everything")
 }
 
-/// Lists the usual extensions for use in a sentence, each one after `before`, e.g. `pickle, json or
-/// memtrack`.
+/// Lists the usual extensions for use in a sentence, such as `pickle, json or memtrack`, with `before` in
+/// front of each one.
 pub(crate) fn extension_list(before: &str) -> String {
     let mut extensions = FORMATS.iter().rev().map(|row| format!("{before}{}", row.suffixes[0]));
     let last = extensions.next_back().unwrap_or_default();

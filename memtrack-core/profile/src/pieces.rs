@@ -12,15 +12,15 @@ use std::collections::HashMap;
 pub struct Piece {
     /// The size in bytes.
     pub bytes: u64,
-    /// The storage, as an index into [`Profile::storages`]; `None` if no tensor was seen in this piece.
+    /// The storage, as an index into [`Profile::storages`], or `None` if no tensor was seen in this piece.
     pub storage: Option<u32>,
-    /// The time of the allocation in ns; `None` if the piece existed before the trace.
+    /// The time of the allocation in ns, or `None` if the piece existed before the trace.
     pub begin_ns: Option<i64>,
-    /// The time of the free in ns; `None` if the piece is still live at the end.
+    /// The time of the free in ns, or `None` if the piece is still live at the end.
     pub end_ns: Option<i64>,
     /// The record that allocated this piece.
     pub allocated_by: Option<RecordId>,
-    /// The record that freed this piece; `None` if the free was not recorded or the piece is still live at
+    /// The record that freed this piece, or `None` if the free was not recorded or the piece is still live at
     /// the end.
     pub freed_by: Option<RecordId>,
     /// The categories over time. Each comes with the time in ns from which it applies; the first one applies

@@ -110,15 +110,15 @@ pub struct Finding {
     pub peak_bytes: u64,
     /// The error of the new peak.
     pub peak_error: Estimate,
-    /// The time from the allocation of the largest piece to the peak, in ns; `None` if the piece existed
+    /// The time from the allocation of the largest piece to the peak, in ns, or `None` if the piece existed
     /// before the trace.
     pub obtained_ns: Option<u64>,
     /// The last use of the largest piece before the peak, not counting the operator that allocated it.
     pub used_before: Option<NearUse>,
     /// The first use of the largest piece after the peak.
     pub used_after: Option<NearUse>,
-    /// The time from the peak until the largest piece is freed, in ns; `None` if the piece is still live at
-    /// the end of the trace.
+    /// The time from the peak until the largest piece is freed, in ns, or `None` if the piece is still live
+    /// at the end of the trace.
     pub freed_ns: Option<u64>,
     /// The total duration of the operators that would have to run again, in ns. Set only for
     /// [`Kind::Recompute`].

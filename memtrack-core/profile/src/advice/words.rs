@@ -256,8 +256,8 @@ impl fmt::Display for Advice {
     }
 }
 
-/// Formats the subject of a sentence, e.g. `12.0 MiB in 2 pieces (ACTIVATION) obtained by aten::mm in
-/// encoder.0`.
+/// Formats the subject of a sentence, such as
+/// `12.0 MiB in 2 pieces (ACTIVATION) obtained by aten::mm in encoder.0`.
 fn subject(finding: &Finding) -> String {
     let mut text = finding.error.as_bytes(finding.bytes);
     if finding.pieces > 1 {

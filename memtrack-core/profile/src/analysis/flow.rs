@@ -11,7 +11,7 @@ use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, What};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Edge {
     pub(super) key: AllocationId,
-    /// The version that the node receives; `None` if the node allocates the memory.
+    /// The version that the node receives, or `None` if the node allocates the memory.
     pub(super) input: Option<u32>,
     pub(super) effect: Effect,
 }

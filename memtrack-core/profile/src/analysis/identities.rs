@@ -26,7 +26,7 @@ struct Reference {
 /// One lifetime of an address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lifetime {
-    /// The address; `None` for tensors without storage.
+    /// The address, or `None` for tensors without storage.
     pub(super) address: Option<u64>,
     pub(super) device: DeviceIndex,
     /// The logical tensor, or [`NONE`] if no tensor was seen in this lifetime.

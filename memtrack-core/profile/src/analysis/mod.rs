@@ -70,7 +70,7 @@ pub struct Storage {
     pub device: DeviceIndex,
     /// The number of the logical tensor. PyTorch counts them from 0.
     pub tensor: u32,
-    /// The size in bytes; `None` if the trace does not contain it.
+    /// The size in bytes, or `None` if the trace does not contain it.
     pub bytes: Option<u64>,
     /// The index in `Profile::by_version` of version 0's category, and the number of versions.
     versions: (u32, u32),
@@ -108,7 +108,7 @@ pub struct LabelledVersion {
     pub storage: u32,
     /// The version of the storage's contents, from 0.
     pub version: u32,
-    /// The category; `None` if it is unknown.
+    /// The category, or `None` if it is unknown.
     pub category: Option<Category>,
 }
 

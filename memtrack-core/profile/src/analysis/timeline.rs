@@ -36,7 +36,7 @@ pub struct Change {
     pub action: Action,
     /// The device.
     pub device: DeviceIndex,
-    /// The storage, as an index into [`Profile::storages`](super::Profile::storages); `None` for memory in
+    /// The storage, as an index into [`Profile::storages`](super::Profile::storages), or `None` for memory in
     /// which no tensor was seen.
     pub storage: Option<AllocationId>,
     /// The version of the storage's contents. This is the version that an allocation creates, the version
@@ -46,7 +46,7 @@ pub struct Change {
     pub bytes: u64,
     /// The record that allocated, freed or wrote to the memory.
     pub record: Option<RecordId>,
-    /// The record that allocated the memory; `None` if the trace does not contain it.
+    /// The record that allocated the memory, or `None` if the trace does not contain it.
     pub allocated_by: Option<RecordId>,
 }
 

@@ -110,9 +110,9 @@ fn is_from_profiler(snapshot: &Snapshot) -> bool {
 pub(super) struct Storage {
     /// The lifetimes in chronological order.
     pub(super) lifetimes: Vec<usize>,
-    /// The event row of the allocation; `None` if the storage was already live before the first event.
+    /// The event row of the allocation, or `None` if the storage was already live before the first event.
     pub(super) from: Option<usize>,
-    /// The event row of the free; `None` if the storage is still live at the end.
+    /// The event row of the free, or `None` if the storage is still live at the end.
     pub(super) to: Option<usize>,
     pub(super) stack: StackId,
     pub(super) scope: ScopeId,

@@ -86,8 +86,8 @@ pub struct PhaseRow {
     pub freed_bytes: u64,
     /// The bytes that the phase allocated and that are still live at the end of the trace, by category.
     pub left: Bytes,
-    /// The highest number of allocated bytes right after one of the phase's changes; `None` if there were no
-    /// changes.
+    /// The highest number of allocated bytes right after one of the phase's changes, or `None` if there were
+    /// no changes.
     pub highest_bytes: Option<u64>,
     /// The errors of these numbers, if small blocks were sampled.
     pub errors: PhaseErrors,
