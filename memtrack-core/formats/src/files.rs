@@ -48,9 +48,9 @@ impl Format {
 pub struct Loaded {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// The format in which the file was stored.
+    /// The file's format.
     pub format: Format,
-    /// The compression with which the file was stored.
+    /// The file's compression.
     pub compression: Compression,
     /// For a recording, the report that says whether it was complete.
     pub report: Option<ReadReport>,

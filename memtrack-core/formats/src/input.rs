@@ -116,8 +116,8 @@ pub fn unpack<'a>(
     })
 }
 
-/// Returns at most `limit` bytes from the start of a file after decompression, given its first bytes `stored`. They
-/// suffice to identify the kind of file. The result is shorter if `stored` does not contain more.
+/// Returns at most `limit` bytes from the start of a file after decompression, given its first bytes `stored`. These
+/// bytes suffice to identify the kind of file. The result is shorter if `stored` does not contain more.
 pub fn unpacked_head(stored: &[u8], limit: usize) -> Vec<u8> {
     let count = InputState::default();
     let mut head = Vec::new();

@@ -11,8 +11,8 @@ use std::path::Path;
 /// the order in which they were written.
 ///
 /// # Errors
-/// Fails if `input` cannot be read, is empty, is not a recording, or has a newer version. A file that is cut off or
-/// damaged after its header is not an error; the report says what is missing.
+/// Fails if `input` cannot be read, is empty, is not a recording, or is in a newer version of the format. A file that
+/// is cut off or damaged after its header is not an error; the report says what is missing.
 pub fn load_from(input: impl Read) -> Result<(Snapshot, ReadReport), RecordingError> {
     into_snapshot(memtrack_file::read(input)?)
 }

@@ -53,7 +53,8 @@ pub fn draw<DB: DrawingBackend>(
     root.present()
 }
 
-/// Returns the chart as an SVG image. Its text remains text, shown in the viewer's sans-serif font.
+/// Returns the chart as an SVG image. Text in the image remains text and is shown in the viewer's sans-serif
+/// font.
 ///
 /// # Errors
 ///
@@ -238,7 +239,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         self.canvas.text(&text, (WIDTH as i32 - MARGIN, 26), HPos::Right, LEGEND)
     }
 
-    /// Draws the legend, which shows the categories that have memory in the order of their bands.
+    /// Draws the legend, which shows all categories that have memory, in the order of their bands.
     fn legend(&self) -> DrawResult<DB> {
         let mut x = MARGIN;
         let mut y = 76;
@@ -284,8 +285,8 @@ fn errors(
     Some((attribution.bytes(device, &all), sums.map(|sum| attribution.bytes(device, &sum))))
 }
 
-/// Divides the time since `begin_ns` into `count` columns, and returns the moment in each at which the most
-/// memory was allocated.
+/// Divides the time since `begin_ns` into `count` columns and returns, for each column, the moment at which
+/// the most memory was allocated.
 fn columns(
     profile: &Profile<'_>,
     device: DeviceIndex,

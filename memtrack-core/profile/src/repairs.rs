@@ -1,4 +1,4 @@
-//! Counts the repairs that are made to a trace for the analysis.
+//! Counts the repairs made to a trace so that it can be analysed.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::fmt;
@@ -25,7 +25,7 @@ pub enum Repair {
     /// Memory was allocated at an address that was still in use. The earlier memory is assumed to have been
     /// freed right before.
     ImpliedFrees,
-    /// Memory was freed that had already been freed.
+    /// Memory that had already been freed was freed again.
     IgnoredFrees,
     /// Tensor versions were not consecutive.
     Versions,

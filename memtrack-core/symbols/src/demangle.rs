@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
-/// Demangles a Rust or C++ symbol. Other symbols are C names and remain unchanged, because the function name `w` would
-/// otherwise become `wchar_t`, which it means as a mangled type.
+/// Demangles a Rust or C++ symbol. Other symbols are C names and remain unchanged. Otherwise, the function name `w`
+/// would become `wchar_t`, because that is its meaning as a mangled type.
 pub(super) fn demangled(symbol: &str) -> String {
     let symbol = without_clone_suffix(symbol);
     // Symbols in macOS object files have an extra underscore.

@@ -26,7 +26,7 @@ pub struct Symbolizer {
     known: HashMap<u64, Rc<[Frame]>, foldhash::fast::RandomState>,
 }
 
-/// A binary that the program had loaded.
+/// A binary that the program loaded.
 struct LoadedBinary {
     module: Module,
     binary: Arc<Binary>,

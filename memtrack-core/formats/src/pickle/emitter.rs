@@ -99,7 +99,7 @@ impl<W: Write> Emitter<W> {
         self.memoize()
     }
 
-    /// Stores the value that was just written in the next memo slot. Returns the slot's number, which is below
+    /// Assigns the next memo slot to the value that was just written. Returns the slot's number, which is below
     /// `u32::MAX`.
     pub(crate) fn memoize(&mut self) -> io::Result<u32> {
         let slot = self.memo;

@@ -55,9 +55,9 @@ pub(crate) enum PickleErrorKind {
     MemoIndex(u64),
     /// A number, string or name is not written in the way that its instruction requires.
     Malformed(&'static str),
-    /// There is more of an item than the reader accepts.
+    /// There are more items of some kind than the reader accepts.
     TooLarge {
-        /// The item that there is too much of.
+        /// The items of which there are too many.
         what: &'static str,
         /// The maximum, in the unit named by `what`.
         limit: u64,

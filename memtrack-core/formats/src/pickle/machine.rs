@@ -79,8 +79,8 @@ pub(super) struct Machine<'a, R> {
     pub(super) limits: Limits,
     /// The size of the document so far, in bytes.
     pub(super) charged_bytes: u64,
-    /// The end of the last frame according to its header. Frames only serve to help with buffering, but a frame must
-    /// not extend past the end of the input.
+    /// The end of the last frame according to its header. Frames only help with buffering, but a frame must not extend
+    /// past the end of the input.
     frame_end: u64,
 }
 

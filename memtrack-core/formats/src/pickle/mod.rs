@@ -1,4 +1,4 @@
-//! Safely reads Python's pickle format and writes it with plain data only. Nothing in a file is ever imported or
+//! Reads Python's pickle format safely, and writes pickles of plain data only. Nothing in a file is ever imported or
 //! called. A pickle is treated as pure data, and anything else is refused with its name and offset. This module is
 //! independent of the tracker's files and of snapshots. Their readers list the Python classes that they expect
 //! ([`Global`]) and traverse the [`Document`].

@@ -1,6 +1,6 @@
-//! Performs the last check on a document before it is returned, which ensures that it has no cycles and that its depth
-//! is bounded. The check takes one step per value and does not recurse, no matter how deep or shared the values are.
-//! Code that uses the document may therefore recurse.
+//! Performs a final check on a document before it is returned, to ensure that it has no cycles and that its depth is
+//! bounded. The check takes one step per value and does not recurse, no matter how deep or shared the values are. Code
+//! that uses the document may therefore recurse.
 
 use super::error::PickleErrorKind;
 use super::value::{Document, Value};

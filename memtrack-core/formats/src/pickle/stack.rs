@@ -31,7 +31,7 @@ impl Stack {
         self.marks.last().copied().unwrap_or(0)
     }
 
-    /// Returns the error for a pop when there is no value to pop.
+    /// Returns the error to report when there is no value to pop.
     fn no_value_error(&self) -> PickleErrorKind {
         if self.marks.is_empty() { PickleErrorKind::StackUnderflow } else { PickleErrorKind::UnexpectedMark }
     }

@@ -48,7 +48,7 @@ impl StringInterner {
             return StringId::EMPTY;
         }
         let hash = hash_of(bytes);
-        // Half of the hash is stored with each id in order to avoid comparisons of different strings.
+        // Half of the hash is stored with each id in order to avoid comparing different strings.
         let (table, short) = (&self.table, (hash >> 32) as u32);
         let found =
             self.index.find(hash, |&(id, other)| other == short && table.bytes(StringId(id)) == bytes);

@@ -34,7 +34,7 @@ impl SampleTexts {
         })
     }
 
-    /// Returns the samples that the texts stand for as a value, or `None` if there are no samples.
+    /// Returns, as a value, the samples that the texts stand for, or `None` if there are no samples.
     pub(super) fn value(&self) -> Option<Value> {
         let entry = |(text, sample): &(StringId, Sample)| {
             let parts = [

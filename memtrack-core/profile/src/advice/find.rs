@@ -19,7 +19,7 @@ use std::collections::{HashMap, HashSet};
 pub(super) struct Proposal {
     pub(super) finding: Finding,
     pub(super) change: Change,
-    /// The modules to recompute, if the advice is to recompute.
+    /// The modules to recompute. Empty for all other kinds of advice.
     pub(super) modules: Vec<ModuleId>,
 }
 
@@ -167,8 +167,8 @@ fn needs_no_other_memory(memory: &Memory<'_>, number: u32) -> bool {
         || memory.maker(number).is_none_or(|maker| memory.touches_only(maker, number))
 }
 
-/// Returns whether the piece was allocated in the forward pass and is waiting for the backward pass, as a
-/// dropout mask does.
+/// Returns whether the piece was allocated in the forward pass and is waiting for the backward pass. Dropout
+/// masks are an example.
 fn awaits_backward_from_forward(memory: &Memory<'_>, number: u32, gap: &Gap) -> bool {
     let made = memory.pieces[number as usize].allocated_by.map(|record| memory.places.get(record).part);
     made == Some(StepPart::Forward) && awaits_backward(gap)

@@ -6,7 +6,7 @@ use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer}
 use serde::Serialize;
 use serde_json::Value;
 
-/// Changes that would lower a device's peak. Byte counts are exact unless small blocks were sampled.
+/// Changes that would lower a device's peak. Byte counts are exact, except those of sampled blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -15,25 +15,25 @@ pub struct AdviceAnswer {
     pub device: DeviceAnswer,
     /// The device's peak.
     pub peak_bytes: u64,
-    /// The error of the peak if small blocks were sampled; null if the peak is exact.
+    /// The error of the peak if small blocks were sampled, or null if the peak is exact.
     pub peak_bytes_error: Option<ErrorAnswer>,
     /// The time from the trace's first record until the peak is first reached.
     pub peak_ns: u64,
-    /// The lines with the most bytes at the peak, largest first; at most five. Where the line is unknown, the
-    /// operator is listed instead.
+    /// The lines that hold the most bytes at the peak, largest first. There are at most five. Where the line
+    /// is unknown, the operator is listed instead.
     pub largest: Vec<PeakPartAnswer>,
     /// The findings, sorted by decreasing saving. Findings that save less than a hundredth of the peak are
     /// omitted unless all are requested.
     pub findings: Vec<FindingAnswer>,
     /// The findings that are not listed above.
     pub others: OtherFindingsAnswer,
-    /// The peak after several changes are combined.
+    /// The peak after combining several changes.
     pub together: TogetherAnswer,
     /// Bytes that were live at the peak but are not covered by the advice.
     pub unseen_bytes: u64,
     /// The error of these bytes.
     pub unseen_bytes_error: Option<ErrorAnswer>,
-    /// The number of repairs of the trace, by kind.
+    /// The number of repairs made to the trace, by kind.
     pub repairs: RepairCounts,
 }
 
@@ -53,7 +53,8 @@ pub struct PeakPartAnswer {
     pub share: f64,
 }
 
-/// A change that would lower the peak. If it affects several pieces of memory, the times are for the largest.
+/// A change that would lower the peak. If it affects several pieces of memory, the times are those of the
+/// largest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -86,13 +87,13 @@ pub struct FindingAnswer {
     pub operator: Option<String>,
     /// The line that allocated the memory.
     pub line: Option<FrameAnswer>,
-    /// The time from the allocation to the peak; null if the memory is older than the trace.
+    /// The time from the allocation to the peak, or null if the memory is older than the trace.
     pub obtained_ns_before_the_peak: Option<u64>,
     /// The last use before the peak.
     pub last_used: Option<UsedBeforeAnswer>,
     /// The first use after the peak.
     pub next_used: Option<UsedAfterAnswer>,
-    /// The time from the peak to the free; null if the memory is still live at the end of the trace.
+    /// The time from the peak to the free, or null if the memory is still live at the end of the trace.
     pub freed_ns_after_the_peak: Option<u64>,
     /// The total duration of the operators that would have to run again.
     pub forward_ns: Option<u64>,
@@ -135,7 +136,7 @@ pub struct OtherFindingsAnswer {
     pub allocated_bytes: u64,
 }
 
-/// The peak after several changes are combined.
+/// The peak after combining several changes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]

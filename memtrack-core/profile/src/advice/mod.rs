@@ -35,15 +35,17 @@ pub use lines::CodeLine;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Allocated before the peak but first used after it: allocate it later.
+    /// The memory was allocated before the peak but first used after it, so it should be allocated later.
     Early,
-    /// Last used before the peak but freed after it: free it earlier.
+    /// The memory was last used before the peak but freed after it, so it should be freed earlier.
     Late,
-    /// Gradients that stay live after an optimizer step has used them: drop them right after the step.
+    /// Gradients stay live after an optimizer step has used them, so they should be dropped right after the
+    /// step.
     ZeroGrad,
-    /// Used before and after the peak but idle in the meantime: move it elsewhere or recompute it.
+    /// The memory was used before and after the peak but was idle at the peak, so it should be moved
+    /// elsewhere or recomputed.
     Idle,
-    /// Activations that a module keeps for its backward pass: recompute them there instead.
+    /// A module keeps activations for its backward pass, so they should be recomputed there instead.
     Recompute,
 }
 
@@ -62,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// Returns whether the change is free of extra work, because nothing has to be copied or recomputed.
+    /// Returns whether the change needs no extra work, i.e. whether nothing has to be copied or recomputed.
     pub const fn needs_no_more_work(self) -> bool {
         matches!(self, Self::Early | Self::Late | Self::ZeroGrad)
     }
@@ -90,7 +92,7 @@ pub struct Finding {
     pub category: Category,
     /// The module that allocated the memory, or the module whose activations it holds.
     pub module: Option<String>,
-    /// The modules to recompute, if any: `module` and possibly others of the same type.
+    /// The modules to recompute, if any. These are `module` and possibly others of the same type.
     pub modules: Vec<String>,
     /// The operator that allocated the memory, if a single operator allocated all of it.
     pub operator: Option<String>,
@@ -125,7 +127,7 @@ pub struct Finding {
     pub forward_ns: Option<u64>,
 }
 
-/// The peak after several changes are combined.
+/// The peak after combining several changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CombinedEffect {
@@ -141,7 +143,8 @@ pub struct CombinedEffect {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PeakPart {
-    /// The line of the program's own code, as `memtrack top` prints it, or the operator if no line is known.
+    /// The line in the program's own code, formatted as in `memtrack top`, or the operator if the line is
+    /// unknown.
     pub name: String,
     /// The bytes at the peak.
     pub bytes: u64,
@@ -163,7 +166,7 @@ pub struct Advice {
     pub peak_error: Estimate,
     /// The time at which the peak is first reached, in ns since the trace's first record.
     pub peak_ns: u64,
-    /// The largest parts of the peak; at most [`Advice::MAX_LARGEST`].
+    /// The largest parts of the peak. There are at most [`Advice::MAX_LARGEST`].
     pub largest: Vec<PeakPart>,
     /// Whether the program uses several accelerators across which memory could be sharded.
     pub has_several_devices: bool,
@@ -276,8 +279,8 @@ impl Advice {
         self
     }
 
-    /// Returns the minimum saving for a finding to be listed: a hundredth of the peak, unless all rows are
-    /// requested.
+    /// Returns the minimum saving for a finding to be listed. This is a hundredth of the peak, unless all
+    /// rows are requested.
     fn min_listed_saving(&self, rows: usize) -> u64 {
         if rows == usize::MAX { 1 } else { (self.peak_bytes / 100).max(1) }
     }

@@ -1,4 +1,4 @@
-//! The data-flow graph, which says which nodes read, write, allocate and free each tensor.
+//! The data-flow graph, which shows which nodes read, write, allocate and free each tensor.
 
 use super::AnalysisError;
 use super::identities::{AllocationId, Identities, NONE};

@@ -284,7 +284,7 @@ fn label_registered(
     keys.for_each(|&(_, key)| store.set_tensor(key, category));
 }
 
-/// Labels tensors that the forward pass computes from inputs and parameters as activations.
+/// Labels as activations all tensors that the forward pass computes from inputs and parameters.
 fn label_activations(flow: &Flow, store: &mut CategoryMap<'_>) {
     for node in flow.nodes.iter().filter(|node| !node.is_backward) {
         let mut has_source = false;
@@ -302,7 +302,7 @@ fn label_activations(flow: &Flow, store: &mut CategoryMap<'_>) {
     }
 }
 
-/// Labels results of the backward pass that are not gradients as autograd detail.
+/// Labels as autograd detail all results of the backward pass that are not gradients.
 fn label_autograd_detail(flow: &Flow, store: &mut CategoryMap<'_>) {
     for node in flow.nodes.iter().filter(|node| node.is_backward) {
         for (key, version) in flow.outputs(node) {

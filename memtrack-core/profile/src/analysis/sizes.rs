@@ -36,8 +36,9 @@ pub(super) fn sizes(trace: &OperatorTrace, identities: &Identities, mode: Mode) 
     observed.into_iter().zip(inferred).map(|(observed, inferred)| observed.or(inferred)).collect()
 }
 
-/// Returns the number of bytes that a tensor spans by PyTorch's formula, which takes the largest product of a
-/// size and its stride. In tolerant mode, returns the size of the storage instead if the trace contains it.
+/// Returns the number of bytes that a tensor spans according to PyTorch's formula, which takes the largest
+/// product of a size and its stride. In tolerant mode, returns the size of the storage instead if the trace
+/// contains it.
 fn extent(trace: &OperatorTrace, tensor: &Tensor, mode: Mode) -> Option<u64> {
     if mode == Mode::Tolerant && tensor.storage_bytes.is_some() {
         return tensor.storage_bytes;

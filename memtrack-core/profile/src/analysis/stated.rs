@@ -167,8 +167,8 @@ impl Steps {
     }
 }
 
-/// Decides on the category of a version, given the result of data flow and the program's statement. Also
-/// returns the rule that applied, if any.
+/// Decides the category of a version, given the result of data flow and the program's statement. Also returns
+/// the rule that applied, if any.
 pub(super) fn decide(
     by_flow: Option<Category>,
     is_registered: bool,

@@ -64,7 +64,7 @@ pub(super) fn timeline(
     let mut changes = Vec::new();
     let mut created: Vec<Option<RecordId>> = vec![None; count];
     let mut destroyed: Vec<Option<RecordId>> = vec![None; count];
-    // Live memory without a tensor, as its size and the record that allocated it.
+    // Live memory without a tensor, stored as its size and the record that allocated it.
     let mut without_tensor: HashMap<(u64, DeviceIndex), (u64, RecordId), RandomState> = HashMap::default();
     // PyTorch walks the tree, which is not in chronological order if one operator frees another's memory.
     let by_time: Vec<RecordId> = (0..trace.records.len() as RecordId).collect();

@@ -62,7 +62,7 @@ pub struct CallAnswer {
     pub output_bytes: u64,
     /// The forward pass.
     pub forward: SpanAnswer,
-    /// The backward pass; null if the trace does not contain it.
+    /// The backward pass, or null if the trace does not contain it.
     pub backward: Option<SpanAnswer>,
 }
 
@@ -92,7 +92,7 @@ pub struct SpanAnswer {
 pub struct AllocatedAnswer {
     /// The sum over all categories.
     pub allocated_bytes: i64,
-    /// The error of the sum if small blocks were sampled; null if the sum is exact.
+    /// The error of the sum if small blocks were sampled, or null if the sum is exact.
     pub allocated_bytes_error: Option<ErrorAnswer>,
     /// The allocated bytes by category.
     pub category_bytes: ByCategory,

@@ -70,10 +70,10 @@ pub struct ModuleCall {
     /// Whether the backward pass made this call in order to recompute activations that were not kept.
     pub is_recomputed: bool,
     /// The size of the memory on the device that existed before the call and that the call's operators read.
-    /// Parameters, buffers, gradients and optimizer memory are excluded. Recomputations have 0 here.
+    /// Parameters, buffers, gradients and optimizer memory are excluded. Always 0 for recomputations.
     pub input_bytes: u64,
     /// The size of the memory on the device that the call's operators allocated or wrote and that later
-    /// operators of the forward pass use. Recomputations have 0 here.
+    /// operators of the forward pass use. Always 0 for recomputations.
     pub output_bytes: u64,
     /// The call itself, from start to end.
     pub forward: Span,
@@ -200,7 +200,7 @@ fn spans(
         let (peak, _) = curve.highest(before, after);
         let number = 3 * spans.len();
         requested_states.extend([(before, number), (peak, number + 1), (after, number + 2)]);
-        // If the peak was reached before the span, it counts as the start of the span.
+        // A peak that was reached before the span counts as being at the start of the span.
         let peak_ns = curve.begin_ns(peak).unwrap_or(begin_ns).max(begin_ns);
         spans.push(Span {
             begin_ns: since(begin_ns),
@@ -241,8 +241,8 @@ fn spans(
         .collect()
 }
 
-/// Returns the error of the total in each state of the device's [`Curve`], or nothing if the totals are
-/// exact.
+/// Returns the error of the total in each state of the device's [`Curve`], or an empty vector if the totals
+/// are exact.
 fn errors(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Estimate> {
     let Some(attribution) = profile.attribution().filter(|of| of.is_estimate(device)) else {
         return Vec::new();

@@ -1,6 +1,6 @@
-//! A trace line as JSON. A single type has the fields of all kinds of records, which is possible because no
-//! two kinds give the same field name different meanings. A line can therefore be parsed in one go, before
-//! its kind is known.
+//! The JSON form of a line in a trace. A single type has the fields of all kinds of records, which is
+//! possible because no two kinds give the same field name different meanings. A line can therefore be parsed
+//! in one go, before its kind is known.
 
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};

@@ -107,8 +107,8 @@ impl<'a> Classifier<'a> {
             Rule::WeightsLoaded => {
                 phase.is_none() && stack.has(Clue::LoadsWeights) && self.outlives_setup(storage)
             }
-            // `outlives_setup` is not required here, so that modules that were moved elsewhere before the
-            // first step match.
+            // `outlives_setup` is not required here, because modules that were moved elsewhere before the
+            // first step should match as well.
             Rule::ModuleBuilt => is_outside && stack.has(Clue::BuildsModule),
             Rule::OptimizerBuilt => {
                 is_outside && stack.has(Clue::BuildsOptimizer) && self.outlives_setup(storage)
@@ -222,7 +222,7 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    /// Returns whether this phase still runs after the storage's allocation.
+    /// Returns whether this phase runs at some point after the storage's allocation.
     fn comes_before(&self, storage: &Storage, phase: Phase) -> bool {
         match storage.from {
             Some(row) => self.order.last(phase).is_some_and(|last| last >= self.order.number(row)),
@@ -255,7 +255,7 @@ impl<'a> Classifier<'a> {
     pub(super) fn free_site(&self, storage: &Storage) -> FreeSite {
         let Some(to) = storage.to else { return FreeSite::Never };
         let freed = self.facts.stack(self.snapshot.events.stack[to]);
-        // The scope of a free event is that of the allocation, and usually its stack is, too.
+        // A free event has the scope of its allocation, and usually also its stack.
         let own = self.facts.frees_have_stacks || storage.from.is_none();
         if own && freed.has_frames && !self.facts.is_from_profiler {
             return match freed.phase {

@@ -51,9 +51,9 @@ impl Classifier<'_> {
         }
     }
 
-    /// Classifies blocks that are older than the first step and have the size of a gradient. For each size,
-    /// as many blocks as one backward pass makes gradients are parameters, and the others are optimizer
-    /// state.
+    /// Classifies blocks that are older than the first step and have the size of a gradient. If a backward
+    /// pass makes N gradients of some size, N blocks of that size are parameters, and the others are
+    /// optimizer state.
     pub(super) fn decide_early_by_size(
         &self,
         decided: &mut [Option<Decision>],

@@ -63,7 +63,7 @@ pub struct Totals {
     pub untold_bytes_error: Option<ErrorAnswer>,
     /// The unclassified bytes as a share of [`Self::bytes`], from 0 to 1.
     pub untold_share: f64,
-    /// The share of [`Self::bytes`] that was classified by a rule that is a guess.
+    /// The share of [`Self::bytes`] for which the category is only a guess.
     pub guessed_share: f64,
     /// The share of [`Self::bytes`] whose category is given in the file.
     pub given_share: f64,
@@ -95,7 +95,7 @@ impl Totals {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CategoryRow {
-    /// The category's name as PyTorch writes it; null for the blocks that no rule classifies.
+    /// The category's name as PyTorch writes it, or null for the blocks that no rule classifies.
     pub category: Option<&'static str>,
     /// The requested bytes.
     #[serde(rename = "requested_bytes")]
@@ -126,8 +126,8 @@ pub struct CategoryRow {
 pub struct MomentReading {
     /// The kind of moment: `peak`, `end` or `time`.
     pub moment: &'static str,
-    /// The time of the moment in seconds; null if it is before the first event or the file does not contain
-    /// the time.
+    /// The time of the moment in seconds, or null if it is before the first event or the file does not
+    /// contain the time.
     pub seconds: Option<f64>,
     /// The index of the moment's event among the device's events, or `None` if the moment is before the first
     /// event.
@@ -136,12 +136,12 @@ pub struct MomentReading {
     /// The sums over the blocks that are live at this moment.
     #[serde(flatten)]
     pub live: Totals,
-    /// The operators that allocated the unclassified blocks, largest first and at most three. They are named
-    /// as in `top`.
+    /// The operators that allocated the unclassified blocks, largest first. There are at most three, and they
+    /// are named as in `top`.
     pub untold_by: Vec<UntoldRow>,
 }
 
-/// An operator that allocated blocks which no rule classifies.
+/// An operator that allocated blocks not classified by any rule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -217,9 +217,9 @@ pub struct CategoryReading {
     pub moments: Vec<MomentReading>,
     /// The sums over all blocks in the file, including those that are older than the first event.
     pub all: Totals,
-    /// The rules that were applied, sorted by decreasing bytes.
+    /// The rules that were applied. Those with the most bytes come first.
     pub rules: Vec<RuleRow>,
-    /// Full-sentence hints on how to record more information.
+    /// Hints on how to record more information, each as a sentence.
     pub hints: Vec<&'static str>,
     #[serde(skip)]
     pub(super) since: Since,

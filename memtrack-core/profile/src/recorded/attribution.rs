@@ -1,7 +1,7 @@
-//! Adds what a recording's operator trace lacks about allocations: the operator and module names that
-//! [`top`](memtrack_report::analysis::top) uses, and the number of blocks that each sampled block represents.
-//! All commands on operator traces use these names and errors, so that they agree with the commands that read
-//! the recording directly.
+//! Supplies the information about allocations that a recording's operator trace lacks: the operator and
+//! module names that [`top`](memtrack_report::analysis::top) uses, and the number of blocks that each sampled
+//! block represents. All commands on operator traces use these names and errors, so that they agree with the
+//! commands that read the recording directly.
 
 use super::RecordedTrace;
 use super::builder::device_name;

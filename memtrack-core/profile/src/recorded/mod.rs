@@ -59,7 +59,7 @@ pub fn operator_trace(snapshot: &Snapshot) -> Option<RecordedTrace> {
 }
 
 /// Returns whether a recording lacks operators or events. Small blocks that were not sampled do not count as
-/// lacking.
+/// missing.
 pub fn lacks_records(snapshot: &Snapshot) -> bool {
     snapshot.operators.left_out > 0
         || snapshot.meta.earlier_parts > 0

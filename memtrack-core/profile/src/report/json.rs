@@ -41,7 +41,7 @@ pub struct MomentAnswer {
     pub after_ns: u64,
     /// The total allocated bytes.
     pub requested_bytes: u64,
-    /// The error of the total if small blocks were sampled; null if the total is exact.
+    /// The error of the total if small blocks were sampled, or null if the total is exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The allocated memory by category.
     pub categories: Vec<CategoryAnswer>,

@@ -1,4 +1,4 @@
-//! Finds the module to which a storage belongs, be it as a parameter, a gradient, a buffer or optimizer
+//! Finds the module to which a storage belongs, whether as a parameter, a gradient, a buffer or optimizer
 //! state.
 
 use crate::analysis::Profile;

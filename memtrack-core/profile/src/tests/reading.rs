@@ -1,4 +1,4 @@
-//! Tests that files which are not traces or are contradictory are rejected with a line number.
+//! Tests that files that are not traces, or that are contradictory, are rejected with a line number.
 
 use super::program::{Program, Reads};
 use crate::optrace::{Mode, TraceError, read};

@@ -144,8 +144,8 @@ fn memory_made_outside_of_operators_and_modules_has_no_category() {
     assert_eq!(category_and_rule(PRODUCER, Mode::Tolerant, OUTSIDE), (Category::Unknown, None));
 }
 
-/// Returns the categories and rules of memory that is allocated by operators which are outside modules and do
-/// not report their tensors.
+/// Returns the categories and rules of memory allocated by operators that are outside modules and do not
+/// report their tensors.
 fn in_operators_without_tensors(
     addresses: &[u64],
     run: impl FnOnce(&mut Program),

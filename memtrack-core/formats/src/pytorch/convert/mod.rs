@@ -304,7 +304,7 @@ impl<'a> Converter<'a> {
 /// The largest integer that is ever written.
 ///
 /// Pickle's integers are signed, so 2^63 and above would take nine bytes. PyTorch's viewer originally refused such
-/// integers (PyTorch issue 115234), and today it reads them as a different type than all other numbers. A size that
+/// integers (PyTorch issue 115234), and today it reads them as a different type from all other numbers. A size that
 /// large cannot be real and is replaced with this number. An address or handle may be real (as with tagged pointers),
 /// and its bits matter; see [`keep_bits`]. Values from a PyTorch file are not changed, because Python's own pickler
 /// would write them unchanged as well.

@@ -149,7 +149,8 @@ impl Places {
         }
     }
 
-    /// Returns a block that is live after all events as described by the trace, with its address in the file.
+    /// Returns a block that is live after all events, in the form in which the trace describes it and with its address
+    /// in the file.
     pub(super) fn live_block(&self, block: &LiveBlock) -> LiveBlock {
         let recorded = block.address;
         let Some(PlacedBlock { event, place }) = self.live.get(&recorded) else {

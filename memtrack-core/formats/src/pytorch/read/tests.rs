@@ -59,7 +59,7 @@ fn a_list_that_grows_after_a_run_of_frames_is_one_stack() {
     assert_eq!(names(&read(&trace, true)), ["fg", "fgg", "fgf", "fg"]);
 }
 
-/// Python would change the events that already have the list. No writer does this, and our reader has already folded
+/// Python would change the events that already have the list. No writer does this, and this reader has already folded
 /// such events by then.
 #[test]
 fn a_list_may_grow_by_its_memo_slot_until_an_event_has_it() {

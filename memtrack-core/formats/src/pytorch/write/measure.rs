@@ -7,8 +7,8 @@ use memtrack_model::text::lossy;
 use std::collections::HashMap;
 use std::io;
 
-/// The maximum ratio of the length without sharing to the length with sharing. Real snapshots with a hundred frames per
-/// event have a ratio of about 100.
+/// The maximum ratio of the length without sharing to the length with sharing. For real snapshots, with a hundred
+/// frames per event, the ratio is about 100.
 const MAX_EXPANSION: u64 = 4096;
 /// The length up to which snapshots are never refused.
 const SMALL_BYTES: u64 = 16 << 20;

@@ -16,7 +16,7 @@ pub(crate) enum BurstEnd {
     Cut,
     /// The next token is some other one-byte instruction, which may be followed by lines.
     Plain(u8),
-    /// The next token is this rare one. Also gives its length.
+    /// The next token is this rare token, which has the given length.
     Rare(RareToken, usize),
 }
 

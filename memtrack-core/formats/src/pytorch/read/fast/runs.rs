@@ -47,7 +47,7 @@ struct Entry {
 pub(crate) struct Run {
     /// The length of the run in bytes, not counting APPENDS.
     pub(crate) length: usize,
-    /// The stack that the run means, if the run is known.
+    /// The stack that the run stands for, if the run is known.
     pub(crate) stack: Option<StackId>,
 }
 

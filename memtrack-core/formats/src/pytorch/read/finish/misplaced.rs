@@ -1,6 +1,6 @@
-//! Refuses other values in place of a list. A report would treat such a value as an empty list, and would
-//! print a zero for data that the file does contain, albeit in an unknown form. All other unusual values are
-//! kept unchanged.
+//! Refuses values of other types where a list is expected. A report would treat such a value as an empty
+//! list, and would print a zero for data that the file does contain, albeit in an unknown form. All other
+//! unusual values are kept unchanged.
 
 use crate::pytorch::read::finish::whole::{Refusal, shape_error};
 use crate::pytorch::read::fold::rows::Table;

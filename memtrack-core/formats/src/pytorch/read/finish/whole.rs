@@ -183,7 +183,7 @@ impl Finisher {
         Ok(())
     }
 
-    /// Sets the addresses of blocks that have none. Each of these blocks follows the previous block in the segment.
+    /// Sets the addresses of blocks that have none. Such a block starts where the previous block in the segment ends.
     fn fill_addresses(&mut self, segment: usize) {
         let [.., segments, blocks, _] = &mut self.builder.tables;
         let mut address = segments.records.number(segment, Key::Address);
@@ -297,7 +297,7 @@ impl Finisher {
     }
 }
 
-/// Returns a clock whose ticks are microseconds and that starts at the earliest event with a time.
+/// Returns a clock that ticks in microseconds and starts at the earliest event with a time.
 fn clock(events: &EventTable, records: &Records) -> Clock {
     let timed = (0..events.len()).filter(|&row| records.has(row, Key::TimeUs));
     Clock::of_microseconds(timed.map(|row| events.ticks[row]).min().unwrap_or(0))

@@ -15,7 +15,7 @@ pub(crate) fn unsigned(heap: &Heap, value: Cell) -> Option<u64> {
     }
 }
 
-/// Returns the number that a column stores for a value which it cannot represent exactly.
+/// Returns the number that a column stores for a value that it cannot represent exactly.
 pub(crate) fn nearest(heap: &Heap, key: Key, value: Cell) -> Option<u64> {
     match value.tag() {
         cell::TRUE => Some(1),

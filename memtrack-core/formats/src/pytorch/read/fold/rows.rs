@@ -17,7 +17,7 @@ use std::collections::HashMap;
 /// The maximum number of entries in an event or a frame.
 const MAX_ENTRIES: usize = 500;
 
-/// Stands for an event that is not kept.
+/// A placeholder for events that are not kept.
 pub(crate) const SKIPPED: Cell = Cell::new(cell::EVENT, 0);
 
 const fn bit(key: Key) -> u64 {

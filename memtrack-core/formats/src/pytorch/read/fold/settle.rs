@@ -9,7 +9,7 @@ use memtrack_model::snapshot::Value;
 use memtrack_model::snapshot::pytorch::Key;
 
 impl TableBuilder {
-    /// Folds a dictionary that was filled piece by piece if it is an event or a frame.
+    /// Folds a dictionary that was filled piece by piece, provided that it is an event or a frame.
     pub(crate) fn settle(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
         if value.tag() != cell::DICT || heap.containers[value.row()].tag() != cell::BODY {
             return Ok(());

@@ -110,7 +110,7 @@ impl<'a> Machine<'a> {
         self.watch.check(self.at, used)
     }
 
-    /// Returns the error for a pop when there is no value to pop.
+    /// Returns the error to report when there is no value to pop.
     #[cold]
     fn no_value_error(&self) -> PickleErrorKind {
         if self.marks.is_empty() { PickleErrorKind::StackUnderflow } else { PickleErrorKind::UnexpectedMark }

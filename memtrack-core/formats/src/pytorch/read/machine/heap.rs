@@ -91,7 +91,7 @@ impl Heap {
         Cell::new(tag, self.containers.len() as u64 - 1)
     }
 
-    /// Appends items to a list, a set, or a dictionary, for which keys and values alternate.
+    /// Appends items to a list, a set, or a dictionary. A dictionary's keys and values alternate.
     #[inline]
     pub(crate) fn extend(&mut self, container: Cell, items: &[Cell]) -> Result<(), PickleErrorKind> {
         let body = self.containers[container.row()];

@@ -1,4 +1,4 @@
-//! Reads JSON of the kind that Python writes into the same cells as a pickle.
+//! Reads JSON of the kind that Python writes. The values go into the same cells as those of a pickle.
 //!
 //! **Why not a library?** Python's JSON has integers of any size, lone surrogates in escapes, and the words `NaN` and
 //! `Infinity`. In addition, errors must contain the byte offset.
@@ -46,7 +46,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
         }
     }
 
-    /// Reads a value, which may be followed only by white space.
+    /// Reads a value, which may be followed only by whitespace.
     ///
     /// # Errors
     /// Fails with the error and its offset.
