@@ -49,7 +49,7 @@ pub fn draw<DB: DrawingBackend>(
     chart.bands()?;
     chart.frame()?;
     chart.legend()?;
-    chart.reserved(reserved)?;
+    chart.write_reserved(reserved)?;
     root.present()
 }
 
@@ -233,7 +233,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    fn reserved(&self, reserved: Option<u64>) -> DrawResult<DB> {
+    fn write_reserved(&self, reserved: Option<u64>) -> DrawResult<DB> {
         let Some(bytes) = reserved else { return Ok(()) };
         let text = format!("Peak reserved: {} ({} bytes)", human_bytes(bytes), grouped(bytes));
         self.canvas.text(&text, (WIDTH as i32 - MARGIN, 26), HPos::Right, LEGEND)

@@ -26,7 +26,7 @@ pub(crate) fn push_code_point(text: &mut Vec<u8>, code: u32) -> Result<(), Pickl
 }
 
 /// Parses hexadecimal digits.
-fn hexadecimal(digits: Option<&[u8]>) -> Result<u32, PickleErrorKind> {
+fn parse_hexadecimal(digits: Option<&[u8]>) -> Result<u32, PickleErrorKind> {
     let malformed = PickleErrorKind::Malformed("escape in a string");
     let Some(digits) = digits else { return Err(malformed) };
     let mut number = 0;
@@ -45,7 +45,7 @@ pub(crate) fn raw_unicode_escape(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind
         match line[at..] {
             [b'\\', kind @ (b'u' | b'U'), ..] => {
                 let end = at + if kind == b'u' { 6 } else { 10 };
-                push_code_point(&mut text, hexadecimal(line.get(at + 2..end))?)?;
+                push_code_point(&mut text, parse_hexadecimal(line.get(at + 2..end))?)?;
                 at = end;
             }
             // Consume two bytes at once, so that the second of two backslashes does not start an escape.
@@ -92,7 +92,7 @@ pub(crate) fn quoted_string(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind> {
             b'f' => text.push(12),
             b'v' => text.push(11),
             b'x' => {
-                text.push(hexadecimal(inner.get(at..at + 2))? as u8);
+                text.push(parse_hexadecimal(inner.get(at..at + 2))? as u8);
                 at += 2;
             }
             b'0'..=b'7' => {

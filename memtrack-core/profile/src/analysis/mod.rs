@@ -351,7 +351,7 @@ impl<'a> Profile<'a> {
     fn apply_statements(&mut self) {
         self.statements = stated::statements(self.trace, &self.phases, &self.changes);
         self.rules = vec![None; self.by_version.len()];
-        let registered = self.registered();
+        let registered = self.registered_tensors();
         for change in self.changes.iter().filter(|change| change.action == Action::Create) {
             let stated = change.allocated_by.and_then(|record| self.statements[record as usize]);
             let (Some(storage), Some(stated)) = (change.storage, stated) else { continue };
@@ -368,7 +368,7 @@ impl<'a> Profile<'a> {
     }
 
     /// Returns, for each logical tensor, whether a module, an optimizer or a gradient record registers it.
-    fn registered(&self) -> Vec<bool> {
+    fn registered_tensors(&self) -> Vec<bool> {
         let mut registered = vec![false; self.storages.len()];
         for (number, record) in (0..).zip(&self.trace.records) {
             if matches!(record.what, What::Module(_) | What::Optimizer(_) | What::Grad { .. }) {
@@ -384,7 +384,7 @@ impl<'a> Profile<'a> {
     /// registered tensors, gradients and temporaries. PyTorch's rules can only guess from the data flow here;
     /// for example, they classify Adam's denominators as parameters.
     fn label_optimizer_temporaries(&mut self) {
-        let registered = self.registered();
+        let registered = self.registered_tensors();
         for change in self.changes.iter().filter(|change| change.action == Action::Create) {
             let (Some(storage), Some(record)) = (change.storage, change.record) else { continue };
             if self.phases[record as usize] != TracePhase::Of(Phase::Optimizer) {

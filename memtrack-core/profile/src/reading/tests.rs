@@ -180,7 +180,7 @@ fn frames(stack: Stack) -> Vec<Value> {
 
 /// Returns a memtrack recording in which the block at [`TARGET`] is allocated in a scope of this kind. The
 /// block outlives the scope if `outlives` is true.
-fn recorded(kind: ScopeKind, outlives: bool) -> Snapshot {
+fn recording_with_block(kind: ScopeKind, outlives: bool) -> Snapshot {
     let mut snapshot = Snapshot::default();
     for kind in [kind, if kind == ScopeKind::Module { ScopeKind::Optimizer } else { ScopeKind::Module }] {
         snapshot.scopes.rows.push(Scope { parent: ScopeId::NONE, kind, name: "it".into() });
@@ -251,12 +251,12 @@ fn example(rule: Rule) -> Snapshot {
         Rule::OptimizerBuilt => trace.alloc(TARGET, BUILD_OPTIMIZER).alloc(A, FORWARD),
         Rule::ObjectBuilt => trace.alloc(TARGET, BUILD_OBJECT).alloc(A, FORWARD),
         Rule::InputLoaded => trace.alloc(TARGET, LOADER).alloc(A, FORWARD),
-        Rule::ScopeOptimizerKept => return recorded(ScopeKind::Optimizer, true),
-        Rule::ScopeOptimizer => return recorded(ScopeKind::Optimizer, false),
-        Rule::ScopeBackwardKept => return recorded(ScopeKind::Backward, true),
-        Rule::ScopeBackward => return recorded(ScopeKind::Backward, false),
-        Rule::ScopeTemporary => return recorded(ScopeKind::Operator, false),
-        Rule::ScopeForward => return recorded(ScopeKind::Module, true),
+        Rule::ScopeOptimizerKept => return recording_with_block(ScopeKind::Optimizer, true),
+        Rule::ScopeOptimizer => return recording_with_block(ScopeKind::Optimizer, false),
+        Rule::ScopeBackwardKept => return recording_with_block(ScopeKind::Backward, true),
+        Rule::ScopeBackward => return recording_with_block(ScopeKind::Backward, false),
+        Rule::ScopeTemporary => return recording_with_block(ScopeKind::Operator, false),
+        Rule::ScopeForward => return recording_with_block(ScopeKind::Module, true),
         Rule::HeldByGraph => trace.alloc(TARGET, FORWARD).alloc(A, FORWARD).free(TARGET, GRAPH),
         Rule::SavedForBackward => trace.alloc(TARGET, FORWARD).alloc(A, NODE).free(TARGET, ENGINE),
         Rule::Forward => trace.alloc(TARGET, FORWARD).alloc(A, FORWARD).free(TARGET, FORWARD),
@@ -297,7 +297,11 @@ fn example(rule: Rule) -> Snapshot {
 }
 
 /// Returns the decision for the last block at the given address.
-fn decided(snapshot: &Snapshot, address: u64, is_enabled: impl Fn(Rule) -> bool) -> Option<(Category, Rule)> {
+fn decision_at(
+    snapshot: &Snapshot,
+    address: u64,
+    is_enabled: impl Fn(Rule) -> bool,
+) -> Option<(Category, Rule)> {
     let device = snapshot.device_ids()[0];
     let blocks = BlockCategories::infer_with(snapshot, &mut SnapshotFrames::of(snapshot), device, is_enabled);
     let mut of = blocks.lifetimes.iter().zip(&blocks.decisions).filter(|(lifetime, _)| {
@@ -308,21 +312,21 @@ fn decided(snapshot: &Snapshot, address: u64, is_enabled: impl Fn(Rule) -> bool)
     of.next_back().and_then(|(_, read)| *read)
 }
 
-fn decided_by_all(trace: Trace, address: u64) -> Option<(Category, Rule)> {
-    decided(&trace.snapshot(), address, |_| true)
+fn decision_by_all_rules(trace: Trace, address: u64) -> Option<(Category, Rule)> {
+    decision_at(&trace.snapshot(), address, |_| true)
 }
 
 #[test]
 fn each_rule_decides_its_example_and_no_other_rule_does() {
     for &rule in Rule::ALL {
         let snapshot = example(rule);
-        let (category, by) = decided(&snapshot, TARGET, |_| true)
+        let (category, by) = decision_at(&snapshot, TARGET, |_| true)
             .unwrap_or_else(|| panic!("{}: nothing decides", rule.name()));
         assert_eq!(by, rule, "decides the example of {}", rule.name());
         if rule.category() != Category::Unknown {
             assert_eq!(category, rule.category(), "{}", rule.name());
         }
-        let without = decided(&snapshot, TARGET, |other| other != rule);
+        let without = decision_at(&snapshot, TARGET, |other| other != rule);
         assert_ne!(without.map(|(_, by)| by), Some(rule), "{} is left out", rule.name());
     }
 }
@@ -352,22 +356,22 @@ fn weights_copied_before_the_first_step_and_unchanged_by_several_are_not_inputs(
     ];
     let weights = Some((Category::Parameter, Rule::WeightsLoaded));
     for (stack, decision) in [(copied, None), (quantized, weights), (cast, weights)] {
-        assert_eq!(decided_by_all(two_steps(Trace::default().alloc(TARGET, stack)), TARGET), decision);
+        assert_eq!(decision_by_all_rules(two_steps(Trace::default().alloc(TARGET, stack)), TARGET), decision);
     }
     // With only a single step, or if the stack shows that the values have just been created, the block is
     // input data.
     let input = Some((Category::Input, Rule::InputMade));
     let one_step =
         Trace::default().alloc(TARGET, RANDN).alloc_unique_size(A, FORWARD).alloc_unique_size(B, ACCUMULATE);
-    assert_eq!(decided_by_all(one_step, TARGET), input);
-    assert_eq!(decided_by_all(two_steps(Trace::default().alloc(TARGET, RANDN)), TARGET), input);
+    assert_eq!(decision_by_all_rules(one_step, TARGET), input);
+    assert_eq!(decision_by_all_rules(two_steps(Trace::default().alloc(TARGET, RANDN)), TARGET), input);
 }
 
 #[test]
 fn a_single_step_does_not_distinguish_frozen_weights_from_input_data() {
     let trace =
         Trace::default().old(TARGET, NONE).alloc_unique_size(A, FORWARD).alloc_unique_size(B, ACCUMULATE);
-    assert_eq!(decided_by_all(trace, TARGET), None);
+    assert_eq!(decision_by_all_rules(trace, TARGET), None);
 }
 
 #[test]
@@ -382,7 +386,7 @@ fn frozen_weights_of_the_size_of_a_gradient_are_not_optimizer_state() {
         .alloc_unique_size(C, ACCUMULATE);
     let snapshot = trace.snapshot();
     let rules: Vec<_> =
-        (0x10..0x40).map(|number| decided(&snapshot, number << 16, |_| true).unwrap().1).collect();
+        (0x10..0x40).map(|number| decision_at(&snapshot, number << 16, |_| true).unwrap().1).collect();
     let count = |rule| rules.iter().filter(|&&other| other == rule).count();
     assert_eq!(count(Rule::SizeOfGradient), 1);
     assert!(count(Rule::SizeOfGradientAgain) <= 4 && count(Rule::FrozenParameter) >= 40, "{rules:?}");
@@ -422,7 +426,7 @@ fn memory_that_an_operator_frees_is_temporary_and_memory_that_it_returns_is_not(
             ..Event::BLANK
         });
     }
-    let of = |address| decided(&snapshot, address, |_| true).map(|(category, _)| category);
+    let of = |address| decision_at(&snapshot, address, |_| true).map(|(category, _)| category);
     assert_eq!((of(TARGET), of(A)), (Some(Category::Temporary), None));
     assert_eq!((of(B), of(C)), (Some(Category::Temporary), Some(Category::Activation)));
 }
@@ -439,7 +443,7 @@ fn names_and_sentences_of_rules_are_distinct() {
 fn the_replacement_of_a_parameter_is_a_parameter() {
     let trace =
         Trace::default().alloc(A, MOVE).alloc(B, FORWARD).alloc(TARGET, STEP).free(A, STEP).alloc(C, FORWARD);
-    assert_eq!(decided_by_all(trace, TARGET), Some((Category::Parameter, Rule::ReplacedInStep)));
+    assert_eq!(decision_by_all_rules(trace, TARGET), Some((Category::Parameter, Rule::ReplacedInStep)));
 }
 
 #[test]
@@ -452,7 +456,7 @@ fn callbacks_of_a_step_do_not_belong_to_the_optimizer() {
         "<module> @ /app/train.py",
     ];
     let trace = Trace::default().alloc(TARGET, closure);
-    assert_eq!(decided_by_all(trace, TARGET), Some((Category::Activation, Rule::Forward)));
+    assert_eq!(decision_by_all_rules(trace, TARGET), Some((Category::Activation, Rule::Forward)));
     let loss: Stack = &[
         "loss @ /app/train.py",
         "closure @ /app/train.py",
@@ -460,7 +464,7 @@ fn callbacks_of_a_step_do_not_belong_to_the_optimizer() {
         "<module> @ /app/train.py",
     ];
     let trace = Trace::default().alloc(A, closure).alloc(TARGET, loss).alloc(B, NODE).free(TARGET, ENGINE);
-    assert_eq!(decided_by_all(trace, TARGET), Some((Category::Activation, Rule::HeldForBackward)));
+    assert_eq!(decision_by_all_rules(trace, TARGET), Some((Category::Activation, Rule::HeldForBackward)));
 }
 
 #[test]
@@ -484,23 +488,23 @@ fn compiled_code_is_forward_and_its_backward_function_backward() {
             .free(A, backward)
             .alloc(B, STEP)
     };
-    assert_eq!(decided_by_all(trace(), TARGET), Some((Category::AutogradDetail, Rule::Backward)));
-    assert_eq!(decided_by_all(trace(), A), Some((Category::Activation, Rule::SavedForBackward)));
+    assert_eq!(decision_by_all_rules(trace(), TARGET), Some((Category::AutogradDetail, Rule::Backward)));
+    assert_eq!(decision_by_all_rules(trace(), A), Some((Category::Activation, Rule::SavedForBackward)));
 }
 
 #[test]
 fn dropping_a_graph_is_not_a_backward_pass() {
     let trace = Trace::default().old(TARGET, NONE).alloc(A, FORWARD).free(B, GRAPH);
-    assert_eq!(decided_by_all(trace, TARGET).map(|(_, rule)| rule), Some(Rule::OldInInference));
+    assert_eq!(decision_by_all_rules(trace, TARGET).map(|(_, rule)| rule), Some(Rule::OldInInference));
 }
 
 #[test]
 fn running_out_of_memory_in_a_backward_pass_leaves_no_gradients() {
     let trace = || Trace::default().alloc(A, FORWARD).alloc(TARGET, NODE);
-    assert_eq!(decided_by_all(trace(), TARGET).map(|(_, rule)| rule), Some(Rule::GradientKept));
+    assert_eq!(decision_by_all_rules(trace(), TARGET).map(|(_, rule)| rule), Some(Rule::GradientKept));
     let mut out = trace();
     out.events.push(json!({"action": "oom", "device_free": 0, "size": 1, "stream": 0, "time_us": 9, "frames": frames(NODE)}));
-    assert_eq!(decided_by_all(out, TARGET).map(|(_, rule)| rule), Some(Rule::Backward));
+    assert_eq!(decision_by_all_rules(out, TARGET).map(|(_, rule)| rule), Some(Rule::Backward));
 }
 
 #[test]
@@ -514,7 +518,7 @@ fn an_optimizer_writes_the_parameter_after_its_state() {
             .alloc_unique_size(0xb000, P_STEP);
         let trace = order.into_iter().fold(trace, |trace, address| trace.write(address, NONE));
         let snapshot = trace.alloc_unique_size(0xc000, P_FORWARD).snapshot();
-        let of = |address| decided(&snapshot, address, |_| true).map(|(category, _)| category);
+        let of = |address| decision_at(&snapshot, address, |_| true).map(|(category, _)| category);
         assert_eq!(of(TARGET), Some(Category::Parameter), "{order:x?}");
         assert_eq!(of(A), Some(Category::OptimizerState), "{order:x?}");
     }
@@ -556,7 +560,7 @@ fn sums_and_shares_are_those_of_the_moment() {
 
 #[test]
 fn categories_of_a_sampled_heap_come_to_no_more_than_the_recorder_counted() {
-    let mut snapshot = recorded(ScopeKind::Module, true);
+    let mut snapshot = recording_with_block(ScopeKind::Module, true);
     // Each of the two blocks represents 4 KiB.
     for row in 0..snapshot.events.len() {
         snapshot.events.device[row] = DeviceId::HOST;
@@ -594,8 +598,8 @@ fn categories_in_the_file_precede_inferred_ones() {
     trace.events[0]["category"] = json!("parameter");
     trace.events[1]["category"] = json!("unknown");
     let snapshot = trace.snapshot();
-    assert_eq!(decided(&snapshot, TARGET, |_| true), Some((Category::Parameter, Rule::Given)));
-    assert_eq!(decided(&snapshot, A, |_| true), Some((Category::Activation, Rule::Forward)));
+    assert_eq!(decision_at(&snapshot, TARGET, |_| true), Some((Category::Parameter, Rule::Given)));
+    assert_eq!(decision_at(&snapshot, A, |_| true), Some((Category::Activation, Rule::Forward)));
     let reading =
         CategoryReading::of(&snapshot, &mut SnapshotFrames::of(&snapshot), DeviceId(0), &[ReadingAt::End]);
     assert!(

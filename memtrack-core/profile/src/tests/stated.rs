@@ -89,37 +89,37 @@ fn category_and_rule(producer: &str, mode: Mode, address: u64) -> (Category, Opt
     (profile.category_of(change), profile.rule_of(change))
 }
 
-fn recorded(address: u64) -> (Category, Option<Rule>) {
+fn recorded_category(address: u64) -> (Category, Option<Rule>) {
     category_and_rule(PRODUCER, Mode::Tolerant, (1 << 16) + address)
 }
 
 #[test]
 fn memory_that_an_operator_keeps_for_the_backward_pass_is_an_activation() {
-    assert_eq!(recorded(KEPT), (Category::Activation, Some(Rule::ForwardKeeps)));
+    assert_eq!(recorded_category(KEPT), (Category::Activation, Some(Rule::ForwardKeeps)));
     // Data flow finds this category.
-    assert_eq!(recorded(OUT), (Category::Activation, None));
+    assert_eq!(recorded_category(OUT), (Category::Activation, None));
 }
 
 #[test]
 fn memory_that_an_operator_frees_is_temporary() {
-    assert_eq!(recorded(INSIDE), (Category::Temporary, Some(Rule::ForwardFrees)));
+    assert_eq!(recorded_category(INSIDE), (Category::Temporary, Some(Rule::ForwardFrees)));
 }
 
 #[test]
 fn memory_made_inside_a_module_is_not_an_input() {
-    assert_eq!(recorded(STRAY), (Category::Activation, Some(Rule::NotAnInput)));
+    assert_eq!(recorded_category(STRAY), (Category::Activation, Some(Rule::NotAnInput)));
 }
 
 #[test]
 fn unregistered_memory_made_inside_a_module_is_not_a_parameter() {
-    assert_eq!(recorded(SCALED), (Category::Activation, Some(Rule::NotAParameter)));
+    assert_eq!(recorded_category(SCALED), (Category::Activation, Some(Rule::NotAParameter)));
     assert_eq!(category_and_rule("torch", Mode::Tolerant, (1 << 16) + SCALED), (Category::Parameter, None));
 }
 
 #[test]
 fn memory_made_by_the_backward_pass_is_a_detail_unless_it_is_a_gradient() {
-    assert_eq!(recorded(BACK), (Category::AutogradDetail, Some(Rule::Backward)));
-    assert_eq!(recorded(G), (Category::Gradient, None));
+    assert_eq!(recorded_category(BACK), (Category::AutogradDetail, Some(Rule::Backward)));
+    assert_eq!(recorded_category(G), (Category::Gradient, None));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn memory_that_the_optimizer_keeps_is_its_state_and_memory_that_it_frees_is_not(
         category_and_rule(PRODUCER, Mode::Tolerant, STATE),
         (Category::OptimizerState, Some(Rule::OptimizerKeeps))
     );
-    assert_eq!(recorded(TEMP), (Category::OptimizerTemporary, Some(Rule::OptimizerFrees)));
+    assert_eq!(recorded_category(TEMP), (Category::OptimizerTemporary, Some(Rule::OptimizerFrees)));
 }
 
 #[test]

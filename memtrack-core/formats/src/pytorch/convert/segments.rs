@@ -110,7 +110,7 @@ impl Converter<'_> {
         let total = end - segment.address;
         for (place, FileBlock { block, metadata }) in blocks.iter().enumerate() {
             if block.address > free_from {
-                self.free(free_from, block.address);
+                self.push_free_block(free_from, block.address);
             }
             // A neighbouring block may be missing because it was not sampled, so its memory counts as free.
             let limit = blocks.get(place + 1).map_or(end, |next| next.block.address.min(end));
@@ -133,7 +133,7 @@ impl Converter<'_> {
             free_from = start + size;
         }
         if end > free_from || blocks.is_empty() {
-            self.free(free_from, end);
+            self.push_free_block(free_from, end);
         }
         let count = self.pytorch.blocks.len() as u64 - first;
         let stack = self.names.stack(segment.stack);
@@ -172,7 +172,7 @@ impl Converter<'_> {
     }
 
     /// Appends a free block that ends at `end`.
-    fn free(&mut self, address: u64, end: u64) {
+    fn push_free_block(&mut self, address: u64, end: u64) {
         let (size, state, stack) = (end - address, BlockState::Inactive, StackId::NONE);
         self.block(&BlockInfo { address, size, requested_size: 0, state, stack }, StringId::EMPTY);
     }

@@ -41,13 +41,13 @@ enum Frames {
 
 /// Returns the number if a column can represent it exactly.
 #[inline]
-fn unsigned(value: Cell) -> Option<u64> {
+fn as_unsigned(value: Cell) -> Option<u64> {
     if value.tag() == cell::INT { u64::try_from(value.as_int()).ok() } else { None }
 }
 
 /// Returns the id of a string, or `None` if the value is not a string.
 #[inline]
-fn string(value: Cell) -> Option<StringId> {
+fn as_string(value: Cell) -> Option<StringId> {
     (value.tag() == cell::STR).then(|| StringId(value.payload() as u32))
 }
 
@@ -126,22 +126,22 @@ impl Machine<'_> {
             at += length;
             match entry.target {
                 Target::Ignored => {}
-                Target::Address => event.address = unsigned(value)?,
-                Target::Size => event.size_bytes = unsigned(value)?,
-                Target::Stream => event.stream.0 = unsigned(value)?,
-                Target::Ticks => event.ticks = unsigned(value)?,
-                Target::Action => event.action = action_of(string(value)?)?,
+                Target::Address => event.address = as_unsigned(value)?,
+                Target::Size => event.size_bytes = as_unsigned(value)?,
+                Target::Stream => event.stream.0 = as_unsigned(value)?,
+                Target::Ticks => event.ticks = as_unsigned(value)?,
+                Target::Action => event.action = action_of(as_string(value)?)?,
                 Target::Stack if self.builder.skips_events => {}
                 Target::Stack if value.tag() == cell::LIST => *frames = Frames::Known(value),
                 Target::Stack => return None,
                 Target::Column(kind, _) => {
                     *column = match kind {
-                        Kind::Unsigned => unsigned(value)?,
+                        Kind::Unsigned => as_unsigned(value)?,
                         Kind::Signed if value.tag() == cell::INT => value.as_int() as u64,
                         Kind::Flag if value.tag() == cell::TRUE || value.tag() == cell::FALSE => {
                             u64::from(value.tag() == cell::TRUE)
                         }
-                        Kind::Text => string(value)?.0.into(),
+                        Kind::Text => as_string(value)?.0.into(),
                         Kind::Pool if value.tag() == cell::PAIR => records.pool_number(value.as_pair())?,
                         _ => return None,
                     }
