@@ -14,7 +14,7 @@ use memtrack_model::snapshot::StringId;
 use memtrack_report::analysis::estimate::{Estimate, Sum};
 use std::collections::{HashMap, HashSet};
 
-/// A proposed change: the finding and its effect on memory.
+/// A proposed change, consisting of the finding and its effect on memory.
 #[derive(Clone, Debug)]
 pub(super) struct Proposal {
     pub(super) finding: Finding,

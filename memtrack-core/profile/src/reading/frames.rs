@@ -60,8 +60,7 @@ pub(super) struct StackFacts {
     pub(super) phase: Option<Phase>,
     /// Whether the stack starts in the main module of a Python program and shows no phase.
     pub(super) is_outside: bool,
-    /// Whether this is a forward pass that runs inside the backward pass, which means activation
-    /// checkpointing.
+    /// Whether this is a forward pass that runs inside the backward pass, as in activation checkpointing.
     pub(super) is_recomputed: bool,
     clues: u32,
     /// The call of the operator or autograd node that made the allocation. This is a hash that is equal for
