@@ -1,5 +1,5 @@
-//! A snapshot from PyTorch inside a recording: its pickle, cut into chunks. The recording's own tables have no
-//! columns for half of such a snapshot's data; a pickle contains all of it.
+//! Stores a snapshot from PyTorch inside a recording, as its pickle cut into chunks. The recording's own tables lack
+//! columns for half of such a snapshot's data, whereas a pickle contains all of it.
 
 use crate::pytorch::{Encoding, read, write_tables};
 use memtrack_file::{ReadReport, RecordingError, RecordingWriter};
@@ -7,7 +7,7 @@ use memtrack_model::Snapshot;
 use std::cell::Cell;
 use std::io::{self, Write};
 
-/// The bytes of the pickle per chunk: the unit that has a checksum, and the amount that the writer buffers.
+/// The number of pickle bytes per chunk. Each chunk has its own checksum, and the writer buffers one chunk.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// Writes a snapshot from PyTorch as a recording.
@@ -20,8 +20,8 @@ pub(crate) fn save<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
     writer.close(&[], &[], &snapshot.devices, true)
 }
 
-/// Reads the snapshot back from its pickle. If the file is incomplete, the pickle usually is too, and an incomplete
-/// pickle cannot be read: an empty snapshot would hide that there was content.
+/// Reads the snapshot back from its pickle. If the file is incomplete, the pickle usually is as well. An incomplete
+/// pickle is an error, because returning an empty snapshot would hide the fact that there was content.
 pub(crate) fn restore(pickle: &[u8], report: &ReadReport) -> Result<Snapshot, RecordingError> {
     let stored = Cell::new(pickle.len() as u64);
     read::pickle(pickle, u64::MAX, &stored, &mut |_| {}, true).map_err(|error| {
@@ -33,7 +33,7 @@ pub(crate) fn restore(pickle: &[u8], report: &ReadReport) -> Result<Snapshot, Re
     })
 }
 
-/// A writer that writes its input as chunks.
+/// A writer that passes its input on in chunks.
 struct ChunkWriter<'a, W: Write> {
     writer: &'a mut RecordingWriter<W>,
     buffer: Vec<u8>,

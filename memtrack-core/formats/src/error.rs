@@ -1,4 +1,4 @@
-//! The errors of reading a snapshot: each states what is wrong, where, and what to do.
+//! Errors that occur when reading a snapshot. Each one says what is wrong, where, and what to do about it.
 
 use crate::Format;
 use crate::pickle::{PickleError, PickleErrorKind};
@@ -6,7 +6,7 @@ use memtrack_file::RecordingError;
 use std::fmt;
 use std::io;
 
-/// The reason why a snapshot was refused or could not be read, displayed as one line.
+/// The reason why a snapshot was refused or could not be read. Displays as one line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -16,24 +16,24 @@ pub enum LoadError {
     Empty,
     /// The input is not a pickle of plain data.
     Pickle(PickleError),
-    /// The input is not JSON as Python writes it.
+    /// The input is not JSON of the kind that Python writes.
     Json(JsonError),
-    /// The input ends in the middle of a pickle or of JSON.
+    /// The input ends in the middle of a pickle or of JSON data.
     Cut {
-        /// The byte offset of the incomplete part, from the start of the unpacked input.
+        /// The byte offset of the incomplete part, counted from the start of the unpacked input.
         offset: u64,
         /// The format that was being read.
         format: Format,
-        /// The number of events that were read before.
+        /// The number of events that were read before that point.
         events: usize,
     },
-    /// The input is not a recording, or is a recording of a newer version.
+    /// The input is not a recording, or it is a recording in a newer version of the format.
     Recording(RecordingError),
     /// The file is named `.pickle` but contains JSON.
     Misnamed,
-    /// The input is readable, but not a snapshot.
+    /// The input can be read but is not a snapshot.
     Shape {
-        /// The position, as Python would write it.
+        /// The position, written as in Python.
         path: String,
         /// The type that was found there.
         found: &'static str,
@@ -42,12 +42,12 @@ pub enum LoadError {
     },
 }
 
-/// The reason why JSON was refused or could not be read, displayed as one line. If the input could not be read, the
-/// error's source is the I/O error.
+/// The reason why JSON was refused or could not be read. Displays as one line. If reading the input failed,
+/// the error's source is the I/O error.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct JsonError {
-    /// The byte offset, from the start of the unpacked input.
+    /// The byte offset, counted from the start of the unpacked input.
     pub offset: u64,
     pub(crate) kind: PickleErrorKind,
 }

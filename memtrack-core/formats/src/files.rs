@@ -1,5 +1,5 @@
-//! Opens and writes every kind of file that contains a snapshot: recordings, PyTorch's pickles, and the same as JSON,
-//! compressed or not. Files are recognised by their contents.
+//! Opens and writes all kinds of files that contain a snapshot: recordings, PyTorch's pickles, and JSON with the same
+//! content, compressed or not. Files are recognised by their contents.
 
 use crate::input::{CountingReader, InputState, peek, unpack};
 use crate::output::write_as;
@@ -14,11 +14,11 @@ use std::path::Path;
 /// The kind of file that a snapshot came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// A recording of memtrack.
+    /// A memtrack recording.
     Recording,
     /// A pickle from PyTorch.
     Pickle,
-    /// The data of a pickle from PyTorch as JSON.
+    /// JSON with the content of a pickle from PyTorch.
     Json,
 }
 
@@ -26,12 +26,12 @@ impl Format {
     /// All formats.
     pub const ALL: [Self; 3] = [Self::Recording, Self::Json, Self::Pickle];
 
-    /// Returns the usual file name extension of the format, without the dot.
+    /// Returns the format's usual file name extension, without the dot.
     pub fn suffix(self) -> &'static str {
         self.suffixes()[0]
     }
 
-    /// Returns all file name extensions of the format, without the dot, the usual one first.
+    /// Returns all file name extensions of the format, without the dot. The usual one comes first.
     pub fn suffixes(self) -> &'static [&'static str] {
         registry::row(self).suffixes
     }
@@ -42,24 +42,24 @@ impl Format {
     }
 }
 
-/// A snapshot that was read.
+/// A snapshot that has been read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Loaded {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// The format of the file.
+    /// The file's format.
     pub format: Format,
-    /// The compression of the file.
+    /// The file's compression.
     pub compression: Compression,
-    /// For a recording, whether it was complete.
+    /// For a recording, the report that says whether it was complete.
     pub report: Option<ReadReport>,
-    /// The error at the end of the compressed data, behind a pickle: the snapshot is complete, but the checksum is missing
-    /// or wrong.
+    /// An error at the end of the compressed data, after the pickle. It means that the snapshot is complete, but the
+    /// checksum is missing or wrong.
     pub checksum_error: Option<String>,
 }
 
-/// Reads and writes a [`Snapshot`] as files.
+/// Reads a [`Snapshot`] from files and writes it to them.
 ///
 /// ```
 /// # use memtrack_formats::SnapshotFiles;
@@ -72,53 +72,54 @@ pub struct Loaded {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait SnapshotFiles: Sized {
-    /// Reads the file at `path`, whichever format it has, and the other parts of a recording next to it.
+    /// Reads the file at `path` in whichever format it has, along with any other parts of a recording next to it.
     ///
     /// # Errors
-    /// Fails when the file cannot be read, is too large, or is not a snapshot; and when it is named as a pickle but is JSON,
-    /// because then something went wrong earlier.
+    /// Fails if the file cannot be read, is too large, or is not a snapshot. Also fails if it is named as a pickle but
+    /// contains JSON, because something must have gone wrong earlier in that case.
     fn open(path: impl AsRef<Path>, options: LoadOptions<'_>) -> Result<Loaded, LoadError>;
 
-    /// Reads a snapshot of any kind from a stream, such as standard input.
+    /// Reads a snapshot in any format from a stream, such as standard input.
     ///
     /// # Errors
-    /// Fails when the stream cannot be read, is too large, or is not a snapshot.
+    /// Fails if the stream cannot be read, is too large, or is not a snapshot.
     fn open_stream(reader: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadError>;
 
-    /// Reads the recording at `path` up to its last complete chunk; see [`load_from`](crate::load_from). The other
-    /// parts of a recording that are next to it are read with it.
+    /// Reads the recording at `path` up to its last complete chunk; see [`load_from`](crate::load_from). Any other
+    /// parts of the recording that are next to it are read as well.
     ///
     /// # Errors
-    /// Fails when the file cannot be read, or is not a recording that this version knows.
+    /// Fails if the file cannot be read, or is not a recording known to this version.
     fn load(path: impl AsRef<Path>) -> Result<(Self, ReadReport), RecordingError>;
 
-    /// Writes the snapshot as a recording to `path`, replacing an existing file. The file appears complete or not at all.
+    /// Writes the snapshot as a recording to `path`, replacing any existing file. The file appears either complete or
+    /// not at all.
     ///
     /// # Errors
-    /// Fails when the folder or the file cannot be written; an existing file is then unchanged.
+    /// Fails if the folder or the file cannot be written. An existing file is left unchanged in that case.
     fn save(&self, path: impl AsRef<Path>) -> io::Result<()>;
 
-    /// Writes the snapshot as a recording to `output` and returns `output`. Unless [`Meta::complete`] is set, the end mark
-    /// is omitted, and readers will report that the recording was not finished.
+    /// Writes the snapshot as a recording to `output` and returns `output`. Unless [`Meta::complete`] is set, the end
+    /// mark is omitted, so readers will report that the recording was not finished.
     ///
     /// # Errors
-    /// Fails when `output` cannot be written.
+    /// Fails if writing to `output` fails.
     ///
     /// [`Meta::complete`]: memtrack_model::snapshot::Meta::complete
     fn save_to<W: Write>(&self, output: W) -> io::Result<W>;
 
-    /// Writes the snapshot to `path` in the format of its suffix (`.pickle`, `.json` or `.memtrack`, optionally followed by
-    /// `.gz` or `.zst`), replacing an existing file. The file appears complete or not at all. `names` names the frames of a
-    /// recording's stacks if the format has names.
+    /// Writes the snapshot to `path`, replacing any existing file. The suffix determines the format: `.pickle`, `.json`
+    /// or `.memtrack`, optionally followed by `.gz` or `.zst`. The file appears either complete or not at all. If the
+    /// format has frame names, `names` provides them for a recording's stacks.
     ///
     /// # Errors
-    /// Fails when the suffix is unknown, the file cannot be written, or the format cannot represent a value.
+    /// Fails if the suffix is unknown, the file cannot be written, or the format cannot represent a value.
     fn save_as(&self, path: impl AsRef<Path>, names: &mut dyn NameFrames) -> io::Result<()>;
 
-    /// Writes the snapshot like [`Self::save_as`], but to any output, in a given format and compression.
+    /// Like [`Self::save_as`], but writes to any output in the given format and compression.
     ///
     /// # Errors
-    /// Fails when the output cannot be written, or the format cannot represent a value.
+    /// Fails if the output cannot be written, or the format cannot represent a value.
     fn write_as(
         &self,
         output: impl Write,
@@ -127,18 +128,18 @@ pub trait SnapshotFiles: Sized {
         names: &mut dyn NameFrames,
     ) -> io::Result<()>;
 
-    /// Returns the snapshot in PyTorch's form: a recording is converted, with names from `names`; a snapshot from PyTorch
-    /// is returned unchanged, as a copy ([`Self::into_pytorch`] avoids the copy). The host heap is the device after the last
-    /// accelerator.
+    /// Returns the snapshot in PyTorch's form. A recording is converted, using `names` to name its frames. A snapshot
+    /// from PyTorch is returned as an unchanged copy; [`Self::into_pytorch`] avoids the copy. The host heap becomes the
+    /// device after the last accelerator.
     ///
-    /// Times become microseconds; names that were not UTF-8 were converted when they were recorded. Data that PyTorch's
-    /// form cannot represent (threads) is lost. A sampled block has the size of all the blocks that it represents, at an
-    /// address that no other block has, so that totals and peaks are the recording's estimates; its real size and its weight
-    /// are in its `user_metadata`.
+    /// Times are converted to microseconds. Names that were not UTF-8 have already been converted during recording.
+    /// Threads are lost, because PyTorch's form cannot represent them. A sampled block gets the total size of the
+    /// blocks that it represents, at an address that no other block has, so that totals and peaks match the recording's
+    /// estimates. Its real size and its weight are in its `user_metadata`.
     #[must_use]
     fn as_pytorch(&self, names: &mut dyn NameFrames) -> PytorchSnapshot;
 
-    /// Converts the snapshot like [`Self::as_pytorch`], without a copy.
+    /// Converts the snapshot as [`Self::as_pytorch`] does, but without a copy.
     #[must_use]
     fn into_pytorch(self, names: &mut dyn NameFrames) -> PytorchSnapshot;
 }
@@ -178,7 +179,7 @@ impl SnapshotFiles for Snapshot {
             is_packed,
         };
         let (snapshot, report) = (row.read)(input)?;
-        // Reading stops at the end of the pickle, so the checksum behind it was not read.
+        // Reading stops at the end of the pickle, so the checksum that follows has not been read yet.
         let checksum_error = match compression {
             Compression::None => None,
             _ => reader.fill_buf().err().map(|error| error.to_string()),

@@ -1,5 +1,5 @@
-//! Reading of bytes from a file or a pipe, compressed or not. Compression is recognised by the first bytes, never by the
-//! file's name. At most a small window of the bytes is buffered.
+//! Reads bytes from a file or a pipe, compressed or not. Compression is recognised by the first bytes, never by the
+//! file's name. No more than a small window of the bytes is buffered.
 
 use flate2::bufread::MultiGzDecoder;
 use memtrack_file::Compression;
@@ -7,22 +7,22 @@ use ruzstd::decoding::StreamingDecoder;
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
 
-/// The options of loading a snapshot: limits, and progress reports.
+/// Options for loading a snapshot, i.e. limits and progress reports.
 #[non_exhaustive]
 pub struct LoadOptions<'a> {
-    /// The maximum size of the input, uncompressed; a larger input is refused.
+    /// The maximum uncompressed size of the input. Larger inputs are refused.
     pub max_input: u64,
-    /// A function that is called from time to time with the number of bytes read from the file so far, before
-    /// decompression.
+    /// A function that is called from time to time with the number of bytes that have been read from the file so far,
+    /// before decompression.
     pub progress: Option<&'a mut dyn FnMut(u64)>,
-    /// Whether to read the events. Without them a PyTorch snapshot has the same number of traces, all empty, so that
-    /// only its segments can be examined; loading takes half of the time and a fraction of the memory. A recording always
-    /// has its events.
+    /// Whether to read the events. Without them, a PyTorch snapshot has the same number of traces, but all of them are
+    /// empty, so only its segments can be examined. In return, loading takes half the time and a fraction of the
+    /// memory. A recording is always read with its events.
     pub events: bool,
 }
 
 impl Default for LoadOptions<'_> {
-    /// Returns the default options: at most 64 GiB, without progress reports, with events.
+    /// Returns the default options: at most 64 GiB, no progress reports, and with events.
     fn default() -> Self {
         Self { max_input: 64 << 30, progress: None, events: true }
     }
@@ -35,14 +35,14 @@ impl<'a> LoadOptions<'a> {
         Self::default()
     }
 
-    /// Sets the maximum size of the input, uncompressed.
+    /// Sets the maximum uncompressed size of the input.
     #[must_use]
     pub fn max_input(mut self, bytes: u64) -> Self {
         self.max_input = bytes;
         self
     }
 
-    /// Sets a function that is called from time to time with the number of bytes read.
+    /// Sets a function to be called from time to time with the number of bytes read so far.
     #[must_use]
     pub fn progress(mut self, progress: &'a mut dyn FnMut(u64)) -> Self {
         self.progress = Some(progress);
@@ -57,19 +57,19 @@ impl<'a> LoadOptions<'a> {
     }
 }
 
-/// The state of the file behind a reader.
+/// The state of the file underlying a reader.
 #[derive(Debug, Default)]
 pub struct InputState {
-    /// The number of bytes that were read so far.
+    /// The number of bytes read so far.
     pub(crate) bytes: Cell<u64>,
-    /// Whether the end of the file was reached.
+    /// Whether the end of the file has been reached.
     ended: Cell<bool>,
     /// Whether reading the file failed.
     failed: Cell<bool>,
 }
 
 impl InputState {
-    /// Returns the number of bytes that were read so far, before decompression.
+    /// Returns the number of bytes read so far, before decompression.
     pub fn bytes(&self) -> u64 {
         self.bytes.get()
     }
@@ -79,7 +79,7 @@ impl InputState {
 pub struct CountingReader<'a, R> {
     /// The reader of the file.
     pub inner: R,
-    /// The state that is updated.
+    /// The state to update.
     pub count: &'a InputState,
 }
 
@@ -93,7 +93,8 @@ impl<R: Read> Read for CountingReader<'_, R> {
     }
 }
 
-/// Returns a reader that decompresses the data, if its first bytes show that it is compressed; and the compression.
+/// Returns a reader that decompresses the data if its first bytes show that it is compressed, along with the
+/// compression.
 pub fn unpack<'a>(
     reader: CountingReader<'a, impl Read + 'a>,
 ) -> io::Result<(Box<dyn BufRead + 'a>, Compression)> {
@@ -115,19 +116,19 @@ pub fn unpack<'a>(
     })
 }
 
-/// Returns the first bytes of a file after decompression, at most `limit`, as far as `stored`, the beginning of the file,
-/// contains them. They suffice to identify the kind of file.
+/// Returns at most `limit` bytes from the start of a file after decompression, given its first bytes `stored`. These
+/// bytes suffice to identify the kind of file. The result is shorter if `stored` does not contain more.
 pub fn unpacked_head(stored: &[u8], limit: usize) -> Vec<u8> {
     let count = InputState::default();
     let mut head = Vec::new();
     if let Ok((reader, _)) = unpack(CountingReader { inner: stored, count: &count }) {
-        // An error is ignored: the data before the end of `stored` was read.
+        // Ignore errors, because the data up to the end of `stored` has been read.
         let _ = reader.take(limit as u64).read_to_end(&mut head);
     }
     head
 }
 
-/// A decompressing reader whose error messages are written for the user.
+/// A decompressing reader whose error messages are meant for the user.
 struct Decompressor<'a, R> {
     inner: R,
     packed_by: &'static str,
@@ -141,7 +142,7 @@ impl<R: Read> Read for Decompressor<'_, R> {
                 return error;
             }
             let (packed_by, bytes) = (self.packed_by, self.count.bytes.get());
-            // The decompressors do not distinguish truncation and damage.
+            // The decompressors do not distinguish between truncation and damage.
             let message = if self.count.ended.get() {
                 format!("the {packed_by} data ends too early, at byte {bytes} of the file: it is cut, copy it again")
             } else {
@@ -152,14 +153,14 @@ impl<R: Read> Read for Decompressor<'_, R> {
     }
 }
 
-/// Returns the first bytes of a reader, up to eight, and a reader that returns them again.
+/// Returns up to eight bytes from the start of a reader, and a reader that returns them again.
 pub(crate) fn peek<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)> {
     let mut head = Vec::with_capacity(8);
     reader.by_ref().take(8).read_to_end(&mut head)?;
     Ok((head.clone(), io::Cursor::new(head).chain(reader)))
 }
 
-/// A reader of Zstandard frames, one after another.
+/// A reader of consecutive Zstandard frames.
 struct Zstd<R: BufRead> {
     state: Option<ZstdState<R>>,
 }

@@ -1,16 +1,17 @@
-//! Files: PyTorch's snapshots and memtrack's recordings are read, written and converted ([`SnapshotFiles`]); Python's
-//! pickle format is in [`pickle`].
+//! Reads, writes and converts files that hold PyTorch's snapshots and memtrack's recordings ([`SnapshotFiles`]).
+//! Python's pickle format is in [`pickle`].
 //!
-//! The modules:
+//! Modules:
 //!
-//! - `files` opens and writes every kind of file, with the table of formats in `registry`; `input` and `output` read and write
-//!   bytes, compressed or not.
-//! - `pickle`: the safe machine and the writer of pickles, independent of their content.
-//! - `pytorch`: PyTorch's snapshots: `read` (machine, fast path, folding, finish), `write`, and `convert` from
-//!   recordings.
-//! - `recording`, `embedded`: recordings, and a PyTorch snapshot inside one; `error`: the reason why a file cannot be read.
+//! - `files` opens and writes all kinds of files, using the table of formats in `registry`. `input` and `output` read
+//!   and write bytes, compressed or not.
+//! - `pickle` contains the safe machine and the writer for pickles, which are independent of their content.
+//! - `pytorch` handles PyTorch's snapshots: `read` (machine, fast path, folding, finish), `write`, and `convert`, which
+//!   converts recordings.
+//! - `recording` handles recordings, and `embedded` handles a PyTorch snapshot inside a recording. `error` contains the
+//!   reason why a file cannot be read.
 //!
-//! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
+//! This package is part of `memtrack-core`, which re-exports its public API. Depend on `memtrack-core` instead.
 
 mod embedded;
 mod error;

@@ -1,5 +1,5 @@
-//! Writing of bytes, compressed or not. Zstandard is written as a sequence of frames of a few megabytes each, so that no
-//! buffer is larger than a frame.
+//! Writes bytes, compressed or not. Zstandard output is a sequence of frames of a few megabytes each, so that
+//! no buffer is larger than a frame.
 
 use crate::registry::row;
 use crate::{Compression, Format};
@@ -11,7 +11,7 @@ use std::io::{self, Write};
 /// The number of bytes per Zstandard frame.
 const ZSTD_BYTES: usize = 4 << 20;
 
-/// Writes a snapshot in `format`, with `compression`.
+/// Writes a snapshot in `format` with `compression`.
 pub(crate) fn write_as(
     snapshot: &Snapshot,
     output: impl Write,
@@ -22,10 +22,10 @@ pub(crate) fn write_as(
     write_compressed(output, compression, |output| (row(format).write)(snapshot, output, names))
 }
 
-/// Calls `write` with a writer that compresses the bytes and writes them to `output`.
+/// Calls `write` with a writer that compresses the bytes and passes them on to `output`.
 ///
 /// # Errors
-/// Fails when `output` cannot be written, or `write` fails.
+/// Fails if writing to `output` fails, or if `write` fails.
 pub fn write_compressed(
     mut output: impl Write,
     compression: Compression,
@@ -75,7 +75,7 @@ impl<W: Write> Write for Zstd<W> {
         Ok(taken)
     }
 
-    /// Does nothing: a frame for each flush would compress badly.
+    /// Does nothing, because one frame per flush would compress badly.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Recordings, which may contain a snapshot from PyTorch in their chunks (`embedded`).
+//! Reads and writes recordings, whose chunks may contain a snapshot from PyTorch (`embedded`).
 
 use crate::embedded;
 use memtrack_file::part;
@@ -7,21 +7,21 @@ use memtrack_model::Snapshot;
 use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 
-/// Reads a recording up to its last complete chunk. The events are sorted by ticks; events with equal ticks are in the
-/// order in which they were written.
+/// Reads a recording up to its last complete chunk. The events are sorted by ticks, and events with equal ticks stay in
+/// the order in which they were written.
 ///
 /// # Errors
-/// Fails when `input` cannot be read, is empty, is not a recording, or is of a newer version. A file that is cut off or
-/// damaged after its header is not an error: the report names the missing part.
+/// Fails if `input` cannot be read, is empty, is not a recording, or is in a newer version of the format. A file that
+/// is cut off or damaged after its header is not an error; the report says what is missing.
 pub fn load_from(input: impl Read) -> Result<(Snapshot, ReadReport), RecordingError> {
     into_snapshot(memtrack_file::read(input)?)
 }
 
-/// Reads a recording from a file that is compressed as a whole; `packed_bytes` returns the number of
-/// compressed bytes read so far.
+/// Reads a recording from a file that is compressed as a whole. `packed_bytes` returns the number of compressed bytes
+/// that have been read so far.
 ///
 /// # Errors
-/// Fails like [`load_from`].
+/// Fails in the same cases as [`load_from`].
 pub(crate) fn load_packed(
     input: impl Read,
     packed_bytes: impl Fn() -> u64,
@@ -36,7 +36,7 @@ fn into_snapshot((content, report): (Content, ReadReport)) -> Result<(Snapshot, 
     }
 }
 
-/// Reads the recording at `path`, with its other parts in the same folder.
+/// Reads the recording at `path`, along with its other parts in the same folder.
 pub(crate) fn load(path: &Path) -> Result<(Snapshot, ReadReport), RecordingError> {
     load_from(BufReader::with_capacity(64 << 10, part::open(path)?))
 }

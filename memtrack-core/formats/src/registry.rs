@@ -1,5 +1,5 @@
-//! The table of all snapshot formats: how their files are recognised, named, read and written. A new format needs a file
-//! with its code, and a row here.
+//! A table of all snapshot formats, which says how their files are recognised, named, read and written. To
+//! add a format, add a file with its code and a row in this table.
 
 use crate::pytorch::{Encoding, read};
 use crate::{Compression, Format, LoadError, pytorch, recording};
@@ -9,11 +9,11 @@ use std::cell::Cell;
 use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
 
-/// A file that is being read, uncompressed.
+/// The uncompressed content of a file that is being read.
 pub(crate) struct Input<'a> {
     pub(crate) reader: &'a mut dyn BufRead,
     pub(crate) max_bytes: u64,
-    /// The number of bytes of the file that were read so far, before decompression.
+    /// The number of bytes read from the file so far, before decompression.
     pub(crate) stored: &'a Cell<u64>,
     pub(crate) progress: &'a mut dyn FnMut(u64),
     /// Whether to read the events.
@@ -25,18 +25,19 @@ pub(crate) struct Input<'a> {
 type ReadFile = fn(Input<'_>) -> Result<(Snapshot, Option<ReadReport>), LoadError>;
 type WriteFile = fn(&Snapshot, &mut dyn Write, &mut dyn NameFrames) -> io::Result<()>;
 
-/// A row of the table of formats.
+/// A row in the table of formats.
 pub(crate) struct FormatRow {
     pub(crate) format: Format,
-    /// The file name extensions of the format, the usual one first.
+    /// The file name extensions of the format. The usual one comes first.
     pub(crate) suffixes: &'static [&'static str],
-    /// Returns whether a file with this beginning has the format; the rows are tried in order.
+    /// Returns whether a file that starts with these bytes has this format. The rows are tried in order.
     pub(crate) begins_with: fn(&[u8]) -> bool,
     pub(crate) read: ReadFile,
     pub(crate) write: WriteFile,
 }
 
-/// All formats. A file that matches none of them is read as a pickle, whose reader reports the error.
+/// All formats. Files that match no other format are read as a pickle, and the pickle reader reports the
+/// error.
 pub(crate) static FORMATS: [FormatRow; 3] = [
     FormatRow {
         format: Format::Recording,
@@ -55,7 +56,7 @@ pub(crate) static FORMATS: [FormatRow; 3] = [
     FormatRow {
         format: Format::Json,
         suffixes: &["json"],
-        // No pickle begins with one of these brackets.
+        // No pickle starts with one of these brackets.
         begins_with: |head| {
             matches!(head.trim_ascii_start().first(), Some(b'{' | b'[')) || head.starts_with(b"\xef\xbb\xbf")
         },
@@ -96,22 +97,23 @@ pub(crate) fn row(format: Format) -> &'static FormatRow {
     FORMATS.iter().find(|row| row.format == format).expect("every format has a row")
 }
 
-/// Returns the row of the format of a file that begins with `head`.
+/// Returns the row for the format of a file that starts with `head`.
 pub(crate) fn recognize(head: &[u8]) -> &'static FormatRow {
     FORMATS.iter().find(|row| (row.begins_with)(head)).expect("the last row accepts everything")
 }
 
-/// Formats the usual extensions for a sentence: `pickle, json or memtrack`, each after `before`.
+/// Lists the usual extensions for use in a sentence, such as `pickle, json or memtrack`, with `before` in
+/// front of each one.
 pub(crate) fn extension_list(before: &str) -> String {
     let mut extensions = FORMATS.iter().rev().map(|row| format!("{before}{}", row.suffixes[0]));
     let last = extensions.next_back().unwrap_or_default();
     format!("{} or {last}", extensions.collect::<Vec<_>>().join(", "))
 }
 
-/// Returns the format and compression that a file's name stands for.
+/// Returns the format and compression that a file's name indicates.
 ///
 /// # Errors
-/// Fails for an unknown name, with a sentence that lists the possible extensions.
+/// Fails if the name is unknown. The error is a sentence that lists the possible extensions.
 pub fn format_of(path: &Path) -> Result<(Format, Compression), String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let (name, compression) = split_compression(&name);
@@ -131,13 +133,13 @@ pub(crate) fn format_named(suffix: &str) -> Option<Format> {
     FORMATS.iter().find(is_of).map(|row| row.format)
 }
 
-/// Splits a file name into the name without the extension of its compression, and the compression.
+/// Splits a file name into the name without its compression extension, and the compression.
 pub fn split_compression(name: &str) -> (&str, Compression) {
     let packed = name.rsplit_once('.').and_then(|(name, end)| Some((name, Compression::named(end)?)));
     packed.unwrap_or((name, Compression::None))
 }
 
-/// Returns the list of formats in which a snapshot can be written: `pickle, json or memtrack`.
+/// Lists the formats in which a snapshot can be written: `pickle, json or memtrack`.
 pub fn formats_listed() -> String {
     extension_list("")
 }

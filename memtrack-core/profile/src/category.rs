@@ -1,12 +1,12 @@
-//! The categories of memory, by purpose.
+//! Categories of memory by purpose.
 
 use std::fmt;
 
-/// The purpose of a piece of memory: PyTorch's categories, in the order of PyTorch's exports, followed by
-/// memtrack's.
+/// The purpose of a piece of memory. PyTorch's categories come first, in the order of its exports, followed
+/// by memtrack's own.
 ///
-/// An export in PyTorch's format has a column for each of the first eight categories ([`Self::COMPATIBLE`])
-/// and counts the others as unknown ([`Self::index`]).
+/// Exports in PyTorch's format have one column for each of the first eight categories ([`Self::COMPATIBLE`]),
+/// and count the others as unknown ([`Self::index`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Category {
@@ -16,7 +16,7 @@ pub enum Category {
     OptimizerState,
     /// Data that the computation starts from.
     Input,
-    /// Memory that one operator allocates and frees.
+    /// Memory that a single operator allocates and frees.
     Temporary,
     /// A result of the forward pass.
     Activation,
@@ -26,7 +26,7 @@ pub enum Category {
     AutogradDetail,
     /// The category could not be determined.
     Unknown,
-    /// Memory that an optimizer's step allocates and does not keep.
+    /// Memory that an optimizer step allocates but does not keep.
     OptimizerTemporary,
     /// A module's buffer, such as the running mean of a batch norm.
     Buffer,
@@ -47,11 +47,11 @@ impl Category {
         Self::Buffer,
     ];
 
-    /// The number of PyTorch's categories, including unknown.
+    /// The number of PyTorch's categories, including the unknown one.
     pub const COMPATIBLE: usize = 8;
 
-    /// Returns the category's column in PyTorch's exports, 0 to 7. Categories that PyTorch does not have
-    /// share the column of unknown.
+    /// Returns the category's column in PyTorch's exports, from 0 to 7. Categories that do not exist in
+    /// PyTorch share the column for unknown memory.
     pub const fn index(self) -> usize {
         match self {
             Self::OptimizerTemporary | Self::Buffer => Self::Unknown as usize,
@@ -59,8 +59,8 @@ impl Category {
         }
     }
 
-    /// Returns PyTorch's name of the category (`OPTIMIZER_STATE`), or for memtrack's categories, a name in
-    /// the same form.
+    /// Returns PyTorch's name for the category, such as `OPTIMIZER_STATE`. memtrack's own categories have
+    /// names in the same style.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Parameter => "PARAMETER",
@@ -76,8 +76,8 @@ impl Category {
         }
     }
 
-    /// Returns the name that a snapshot's events contain: [`Self::name`] in lower case, as PyTorch's
-    /// `_profile_to_snapshot` writes it.
+    /// Returns the name used in a snapshot's events. This is [`Self::name`] in lower case, which is how
+    /// PyTorch's `_profile_to_snapshot` writes it.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Parameter => "parameter",
@@ -93,9 +93,9 @@ impl Category {
         }
     }
 
-    /// Returns the category's colour as red, green and blue; PyTorch's categories have PyTorch's colours. The
-    /// viewer, which cannot depend on this package, has the same names, order and colours in
-    /// `page/viewer/src/categories/names.ts`; a test compares the two.
+    /// Returns the category's colour as red, green and blue. PyTorch's categories have the colours that
+    /// PyTorch gives them. The viewer cannot depend on this package, so `page/viewer/src/categories/names.ts`
+    /// repeats the names, order and colours, and a test compares the two.
     pub const fn colour(self) -> [u8; 3] {
         match self {
             Self::Parameter => [0x00, 0x64, 0x00],
@@ -111,7 +111,7 @@ impl Category {
         }
     }
 
-    /// Returns the category with this name, ignoring case; `None` if there is none.
+    /// Returns the category with this name, ignoring case, or `None` if there is no such category.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|category| category.name().eq_ignore_ascii_case(name))
     }

@@ -1,16 +1,16 @@
-//! The allocated bytes of a device over time, for queries on intervals of time.
+//! A device's allocated bytes over time, with queries over time intervals.
 
 use crate::analysis::Profile;
 use crate::series::walk;
 use memtrack_model::optrace::DeviceIndex;
 
-/// A state of a device, as an index into a [`Curve`]: the interval between two consecutive times at which the
-/// device's memory changes. State 0 is before the first change.
+/// A state of a device, as an index into a [`Curve`]. A state is the interval between two consecutive times
+/// at which the device's memory changes. State 0 is the one before the first change.
 pub(crate) type State = usize;
 
-/// The allocated bytes of a device over time. Bytes can be added to any range of states.
+/// A device's allocated bytes over time. Bytes can be added to any range of states.
 pub(crate) struct Curve {
-    /// The start of each state except the first, in ns.
+    /// The start of each state but the first, in ns.
     times_ns: Vec<i64>,
     totals: MaxTree,
 }
@@ -25,7 +25,7 @@ impl Curve {
         Self { times_ns, totals: MaxTree::of(&totals) }
     }
 
-    /// Returns the state right before this time.
+    /// Returns the state immediately before this time.
     pub(crate) fn before(&self, time_ns: i64) -> State {
         self.times_ns.partition_point(|&time| time < time_ns)
     }
@@ -40,17 +40,18 @@ impl Curve {
         self.times_ns.len()
     }
 
-    /// Returns the start of a state, in ns; `None` for the first state.
+    /// Returns the start of a state in ns, or `None` for the first state.
     pub(crate) fn begin_ns(&self, state: State) -> Option<i64> {
         Some(self.times_ns[state.checked_sub(1)?])
     }
 
-    /// Returns the highest total of the states from `first` to `last`, and the first state that has it.
+    /// Finds the highest total among the states from `first` to `last`. Returns the first state that reaches
+    /// it, and the total.
     pub(crate) fn highest(&self, first: State, last: State) -> (State, i64) {
         self.totals.highest(first, last.max(first))
     }
 
-    /// Adds bytes to all states from `first` to `last`; does nothing if the range is empty.
+    /// Adds bytes to all states from `first` to `last`. Does nothing if the range is empty.
     pub(crate) fn add(&mut self, first: State, last: State, bytes: i64) {
         if first <= last {
             self.totals.add(first, last, bytes);
@@ -58,15 +59,15 @@ impl Curve {
     }
 }
 
-/// A segment tree: returns the maximum of any range of a sequence, and adds a number to any range, in
-/// logarithmic time.
+/// A segment tree over a sequence of numbers. In logarithmic time, it can return the maximum of any range or
+/// add a number to all elements of a range.
 struct MaxTree {
-    /// The number of leaves, a power of two.
+    /// The number of leaves, which is a power of two.
     width: usize,
-    /// The maximum of each node's leaves, including the sums added at the node itself and below it, but not
-    /// above it.
+    /// The maximum over each node's leaves. It includes amounts that were added at the node itself or below
+    /// it, but not those added above it.
     highest: Vec<i64>,
-    /// The sum added to all leaves of each node.
+    /// The amount that was added to all leaves of each node.
     added: Vec<i64>,
 }
 
@@ -132,7 +133,7 @@ impl MaxTree {
         found.map(|(place, highest)| (place, highest.saturating_add(self.added[node])))
     }
 
-    /// Returns the first leaf of a node that equals the node's maximum.
+    /// Returns the first leaf below a node that has the node's maximum.
     fn first_maximum(&self, mut node: usize, (mut from, mut to): (usize, usize)) -> usize {
         while from < to {
             let middle = usize::midpoint(from, to);

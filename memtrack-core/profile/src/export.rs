@@ -1,27 +1,27 @@
-//! PyTorch's two exports of a timeline, identical to the JSON that `MemoryProfileTimeline` writes.
+//! PyTorch's two timeline exports, identical to the JSON that `MemoryProfileTimeline` writes.
 
 use crate::analysis::{Action, Change, Profile};
 use crate::category::Category;
 use memtrack_model::optrace::DeviceIndex;
 use std::io::{self, Write};
 
-/// The number of columns of a row: one column that is always 0, and one for each of PyTorch's categories.
+/// The number of columns in a row: one that is always 0, and one for each of PyTorch's categories.
 pub const COLUMNS: usize = 1 + Category::COMPATIBLE;
 
-/// Bytes by category over time, in µs: the data of PyTorch's chart.
+/// Bytes by category over time, with times in µs. This is the data behind PyTorch's chart.
 ///
-/// Changes within the same microsecond are merged into one row, so a short peak may be missing;
-/// [`crate::series::walk`] visits every change.
+/// Changes within the same microsecond are merged into one row, so short peaks may be missing. Use
+/// [`crate::series::walk`] to visit every change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CoalescedTimeline {
-    /// Times in µs; the first two are equal if any memory preexists.
+    /// The times in µs. The first two are equal if any memory existed before the trace.
     pub times_us: Vec<i64>,
-    /// For each time, 0 followed by the bytes of each category, in the order of [`Category::index`].
+    /// For each time, a 0 followed by the bytes of each category, in the order of [`Category::index`].
     pub rows: Vec<[i64; COLUMNS]>,
 }
 
 impl CoalescedTimeline {
-    /// Computes the timeline of one device.
+    /// Computes the timeline of a single device.
     pub fn of(profile: &Profile<'_>, device: DeviceIndex) -> Self {
         let mut coalesced = Self::default();
         let mut first = -1;
@@ -49,11 +49,11 @@ impl CoalescedTimeline {
         coalesced
     }
 
-    /// Writes the timeline as JSON: an array of the times and the rows, with PyTorch's separators and no
-    /// final newline.
+    /// Writes the timeline as a JSON array that holds the times and the rows. It uses PyTorch's separators
+    /// and has no trailing newline.
     ///
     /// # Errors
-    /// Fails when `out` cannot be written.
+    /// Fails if writing to `out` fails.
     pub fn write(&self, mut out: impl Write) -> io::Result<()> {
         out.write_all(b"[")?;
         write_list(&mut out, &self.times_us, |out, time| write!(out, "{time}"))?;
@@ -66,10 +66,11 @@ impl CoalescedTimeline {
     }
 }
 
-/// Writes the timeline of one device as JSON, change by change: an array of `[time in ns, action, bytes, category]`.
+/// Writes every change on a device as JSON. The array has one `[time in ns, action, bytes, category]` entry
+/// per change in a category's bytes.
 ///
 /// # Errors
-/// Fails when `out` cannot be written.
+/// Fails if writing to `out` fails.
 pub fn write_raw(profile: &Profile<'_>, device: DeviceIndex, mut out: impl Write) -> io::Result<()> {
     let changes = profile.changes().iter().filter(|change| change.device == device);
     let records = changes.flat_map(|change| {
@@ -85,7 +86,7 @@ pub fn write_raw(profile: &Profile<'_>, device: DeviceIndex, mut out: impl Write
     out.flush()
 }
 
-/// Returns the bytes that a change adds to each category, negative where it subtracts.
+/// Returns the bytes that a change adds to each category. Amounts that it subtracts are negative.
 pub(crate) fn category_deltas(
     profile: &Profile<'_>,
     change: &Change,
@@ -102,8 +103,9 @@ pub(crate) fn category_deltas(
     deltas.into_iter().flatten()
 }
 
-/// Converts nanoseconds to µs as PyTorch does: rounds the quotient to a double, and truncates that. At
-/// today's Unix times, doubles are a quarter of a µs apart, so 875 ns and more round up to the next µs.
+/// Converts nanoseconds to µs the way PyTorch does, by rounding the quotient to a double and then truncating
+/// it. At present-day Unix times, doubles are a quarter of a µs apart, so 875 ns and above round up to the
+/// next µs.
 fn microseconds(time_ns: i64) -> i64 {
     let (whole, rest) = (time_ns / 1000, time_ns % 1000);
     (whole as f64 + rest as f64 / 1000.0) as i64

@@ -1,5 +1,5 @@
-//! A chart of memory by category over time: the chart that PyTorch's profiler draws, but with steps instead
-//! of slopes, and without missing a peak.
+//! A chart of memory by category over time. It resembles the chart drawn by PyTorch's profiler, but it has
+//! steps instead of slopes and never misses a peak.
 
 use crate::analysis::Profile;
 use crate::category::Category;
@@ -18,9 +18,9 @@ use plotters::prelude::{DrawingArea, DrawingBackend, IntoDrawingArea, SVGBackend
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::HPos;
 
-/// Width of the chart in pixels, at scale 1.
+/// The width of the chart in pixels at scale 1.
 pub const WIDTH: u32 = 1200;
-/// Height of the chart in pixels, at scale 1.
+/// The height of the chart in pixels at scale 1.
 pub const HEIGHT: u32 = 640;
 
 /// The margin around the chart.
@@ -30,12 +30,12 @@ const OPACITY: f64 = 0.7;
 /// The top of the plot, below the title and the legend.
 const PLOT_TOP: i32 = 118;
 
-/// Draws the chart of a device on all of `root`, which measures [`WIDTH`] × [`HEIGHT`] times `scale`.
+/// Draws a device's chart so that it fills `root`, which must measure [`WIDTH`] × [`HEIGHT`] times `scale`.
 /// `reserved` is the device's peak of reserved bytes, if known. Backends that render text themselves need a
-/// font named `sans-serif` in the styles normal and bold.
+/// font named `sans-serif` in normal and bold styles.
 ///
 /// # Errors
-/// Fails when the backend fails.
+/// Fails if the backend fails.
 pub fn draw<DB: DrawingBackend>(
     profile: &Profile<'_>,
     device: DeviceIndex,
@@ -49,15 +49,18 @@ pub fn draw<DB: DrawingBackend>(
     chart.bands()?;
     chart.frame()?;
     chart.legend()?;
-    chart.reserved(reserved)?;
+    chart.write_reserved(reserved)?;
     root.present()
 }
 
-/// Returns the chart as an SVG image. Text in it stays text, in the viewer's sans-serif font.
+/// Returns the chart as an SVG image. Text in the image remains text and is shown in the viewer's sans-serif
+/// font.
 ///
-/// # Errors Never fails in practice, because the image is drawn in memory.
+/// # Errors
+///
+/// Never fails in practice, because the image is drawn in memory.
 pub fn svg(profile: &Profile<'_>, device: DeviceIndex, reserved: Option<u64>) -> Result<String, String> {
-    // The coordinates of this backend are integers: drawing at twice the size places lines on half pixels.
+    // This backend's coordinates are integers, so drawing at twice the size lets lines fall on half pixels.
     const SCALE: u32 = 2;
     let mut svg = String::new();
     {
@@ -69,7 +72,7 @@ pub fn svg(profile: &Profile<'_>, device: DeviceIndex, reserved: Option<u64>) ->
     Ok(svg.replacen(&drawn, &shown, 1))
 }
 
-/// Returns the divisor and the name of the largest unit that is not larger than `bytes`.
+/// Returns the divisor and name of the largest unit that does not exceed `bytes`.
 fn byte_unit(bytes: f64) -> (f64, &'static str) {
     const UNITS: [(f64, &str); 4] = [
         ((1_u64 << 40) as f64, "TiB"),
@@ -80,7 +83,7 @@ fn byte_unit(bytes: f64) -> (f64, &'static str) {
     UNITS.into_iter().find(|(unit, _)| bytes >= *unit).unwrap_or((1.0, "B"))
 }
 
-/// Returns the divisor and the name of the unit for nanoseconds.
+/// Returns the divisor and name of the largest unit that does not exceed `ns`.
 fn time_unit(ns: f64) -> (f64, &'static str) {
     const UNITS: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
     UNITS.into_iter().find(|(unit, _)| ns >= *unit).unwrap_or((1.0, "ns"))
@@ -90,7 +93,7 @@ struct Chart<'a, DB: DrawingBackend> {
     canvas: Canvas<'a, DB>,
     device: String,
     peak: Option<Moment>,
-    /// The errors of the peak and of each category's share of the peak, if small blocks were sampled.
+    /// The error of the peak and of each category's share of it, if small blocks were sampled.
     errors: Option<(Estimate, [Estimate; Category::ALL.len()])>,
     /// The time of the trace's first record, in ns.
     begin_ns: i64,
@@ -140,7 +143,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         }
     }
 
-    /// Returns the vertical position of a number of bytes, in device pixels from the top.
+    /// Returns the vertical position of a byte count, in device pixels from the top.
     fn height(&self, bytes: i64) -> i32 {
         let share = self.memory.position(bytes.max(0) as f64 / self.memory_unit.0);
         let (top, bottom) = (f64::from(PLOT_TOP), f64::from(self.bottom));
@@ -157,7 +160,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    /// Draws the categories as bands stacked on one another.
+    /// Draws the categories as stacked bands.
     fn bands(&self) -> DrawResult<DB> {
         let mut below = vec![0_i64; self.columns.len()];
         for category in Category::ALL {
@@ -179,7 +182,7 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    /// Returns the outline of one value per column, as steps without redundant points.
+    /// Returns the outline of a series with one value per column, drawn as steps without redundant points.
     fn outline(&self, bytes: &[i64]) -> Vec<Point> {
         let left = self.left * self.canvas.scale();
         let mut points: Vec<Point> = Vec::new();
@@ -230,13 +233,13 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
         Ok(())
     }
 
-    fn reserved(&self, reserved: Option<u64>) -> DrawResult<DB> {
+    fn write_reserved(&self, reserved: Option<u64>) -> DrawResult<DB> {
         let Some(bytes) = reserved else { return Ok(()) };
         let text = format!("Peak reserved: {} ({} bytes)", human_bytes(bytes), grouped(bytes));
         self.canvas.text(&text, (WIDTH as i32 - MARGIN, 26), HPos::Right, LEGEND)
     }
 
-    /// Draws the legend: the categories that have memory, in the order of their bands.
+    /// Draws the legend, which shows all categories that have memory, in the order of their bands.
     fn legend(&self) -> DrawResult<DB> {
         let mut x = MARGIN;
         let mut y = 76;
@@ -265,7 +268,8 @@ impl<'a, DB: DrawingBackend> Chart<'a, DB> {
     }
 }
 
-/// Returns the errors of the bytes at a moment, in total and by category; `None` if the bytes are exact.
+/// Returns the errors of the live bytes at a given time, in total and by category, or `None` if they are
+/// exact.
 fn errors(
     profile: &Profile<'_>,
     device: DeviceIndex,
@@ -281,8 +285,8 @@ fn errors(
     Some((attribution.bytes(device, &all), sums.map(|sum| attribution.bytes(device, &sum))))
 }
 
-/// Divides the time since `begin_ns` into `count` columns, and returns the moment with the most memory in
-/// each.
+/// Divides the time since `begin_ns` into `count` columns and returns, for each column, the moment at which
+/// the most memory was allocated.
 fn columns(
     profile: &Profile<'_>,
     device: DeviceIndex,

@@ -1,15 +1,15 @@
-//! An interner that assigns one id to each distinct string of a trace.
+//! Assigns one id to each distinct string in a trace.
 
 use foldhash::fast::RandomState;
 use memtrack_model::snapshot::{StringId, StringTable};
 use std::collections::HashMap;
 
-/// The strings interned so far.
+/// The strings that have been interned so far.
 #[derive(Default)]
 pub(crate) struct Interner(HashMap<Box<[u8]>, StringId, RandomState>);
 
 impl Interner {
-    /// Returns the id of `text` in `table`. Only this interner may add to the table.
+    /// Returns the id of `text` in `table`. The table must not be modified other than through this interner.
     pub(crate) fn intern(&mut self, table: &mut StringTable, text: &str) -> StringId {
         if text.is_empty() {
             return StringId::EMPTY;

@@ -1,21 +1,22 @@
-//! The purpose of device memory over time: PyTorch's memory profile, for traces of PyTorch and of Rust
-//! programs.
+//! Determines what device memory is used for over time. This is PyTorch's memory profile, extended to traces
+//! of Rust programs.
 //!
-//! An operator trace records the operators that ran, their tensors and their allocations. The analysis gives
-//! each version of each tensor a [`Category`].
+//! An operator trace records the operators that ran, their tensors and their allocations. From it, the
+//! analysis assigns a [`Category`] to each version of each tensor.
 //!
-//! The modules:
+//! Modules:
 //!
-//! - `optrace`: reads and writes operator traces; `recorded`: converts a recording to a trace, and the
-//!   trace's categories back to the recording's events; `repairs`: counts the repairs of a damaged trace.
-//! - `analysis`: PyTorch's memory profile, one file per step; `category`: the result.
-//! - `pieces`, `series`, `curve`, `places`, `phases`, `names`, `interner`: what the reports are built from:
-//!   pieces of memory, sums over time, and the places and phases of the program.
-//! - `report`, `export`, `figure`, `snapshot`, `answer`: the reports and exports; `modules`: memory per
-//!   module; `advice`: changes that would lower the peak.
-//! - `reading`: infers categories without a trace, from stacks, scopes and the order of events.
+//! - `optrace` reads and writes operator traces. `recorded` converts a recording to a trace, and applies the
+//!   trace's categories to the recording's events. `repairs` counts the repairs made to a damaged trace.
+//! - `analysis` implements PyTorch's memory profile, with one file per step. `category` defines its result.
+//! - `pieces`, `series`, `curve`, `places`, `phases`, `names` and `interner` are the building blocks of the
+//!   reports: pieces of memory, sums over time, and the places and phases of the program.
+//! - `report`, `export`, `figure`, `snapshot` and `answer` produce the reports and exports. `modules` reports
+//!   memory per module, and `advice` suggests changes that would lower the peak.
+//! - `reading` infers categories without a trace, using stacks, scopes and the order of events.
 //!
-//! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
+//! This package is part of `memtrack-core`, which re-exports its public API. Depend on `memtrack-core`
+//! instead.
 
 #[cfg(feature = "all")]
 pub mod advice;

@@ -1,5 +1,5 @@
-//! The names of a trace's operators and modules in reports. For the trace of a Rust program, reports use the
-//! names that `memtrack top` prints; for a trace of PyTorch, PyTorch's names.
+//! Names of a trace's operators and modules as shown in reports. For traces of Rust programs, these are the
+//! names that `memtrack top` prints; for traces of PyTorch, they are PyTorch's names.
 
 use crate::analysis::Profile;
 use crate::places::{ModuleId, Places};
@@ -16,7 +16,7 @@ pub(crate) struct Names<'a> {
     profile: &'a Profile<'a>,
     places: &'a Places,
     is_from_sdk: bool,
-    /// The names of the operator and module by parent record, for memory that has no attribution.
+    /// The names of the operator and the module, by parent record. Used for memory without an attribution.
     by_parent: HashMap<Option<RecordId>, (String, String), RandomState>,
 }
 
@@ -25,12 +25,12 @@ impl<'a> Names<'a> {
         Self { profile, places, is_from_sdk: is_from_sdk(profile), by_parent: HashMap::default() }
     }
 
-    /// Returns whether memtrack's SDK recorded the trace, so that scopes provide all names.
+    /// Returns whether memtrack's SDK recorded the trace, in which case all names come from scopes.
     pub(crate) const fn has_scope_names(&self) -> bool {
         self.is_from_sdk
     }
 
-    /// Returns the name of the operator in which the record `allocated_by` allocated memory.
+    /// Returns the name of the operator that was running when the record `allocated_by` allocated memory.
     pub(crate) fn operator(&mut self, allocated_by: Option<RecordId>) -> String {
         let Some(record) = allocated_by else { return "(before the trace)".to_owned() };
         if !self.is_from_sdk {
@@ -44,25 +44,26 @@ impl<'a> Names<'a> {
         known.map_or_else(|| self.names_in_parent(record).0.clone(), str::to_owned)
     }
 
-    /// Returns the name of the module in which the record `allocated_by` allocated memory, in a trace of memtrack's SDK.
+    /// Returns the name of the module that was running when the record `allocated_by` allocated memory. Only
+    /// valid for traces from memtrack's SDK.
     pub(crate) fn module(&mut self, allocated_by: Option<RecordId>) -> String {
         let Some(record) = allocated_by else { return "(before the trace)".to_owned() };
         let known = self.profile.attribution().and_then(|attribution| attribution.module(record));
         known.map_or_else(|| self.names_in_parent(record).1.clone(), str::to_owned)
     }
 
-    /// Returns the module in which the record `allocated_by` allocated memory.
+    /// Returns the module that was running when the record `allocated_by` allocated memory.
     pub(crate) fn enclosing_module(&self, allocated_by: RecordId) -> Option<ModuleId> {
         self.places.get(allocated_by).module
     }
 
-    /// Returns the full name of a module.
+    /// Returns a module's full name.
     pub(crate) fn module_name(&self, module: Option<ModuleId>) -> String {
         module.map_or_else(|| "(outside of modules)".to_owned(), |module| self.places.full_name(module))
     }
 
-    /// Returns the name of an operator's call, and the name of the enclosing module if the operator's name
-    /// does not contain it.
+    /// Returns the name of an operator call, along with the name of the enclosing module unless the
+    /// operator's name already contains it.
     pub(crate) fn call_name(&self, record: RecordId) -> (String, Option<String>) {
         let own = self.profile.operator_name(record);
         if !self.is_from_sdk {
@@ -85,12 +86,12 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Returns whether memtrack's SDK recorded a profile's trace.
+/// Returns whether a profile's trace was recorded by memtrack's SDK.
 pub(crate) fn is_from_sdk(profile: &Profile<'_>) -> bool {
     profile.trace().header.producer.0 == PRODUCER && !profile.is_compat()
 }
 
-/// Returns the scopes that correspond to a record and the records that enclose it, innermost first.
+/// Returns the scopes that correspond to a record and its enclosing records, innermost first.
 fn scopes(trace: &OperatorTrace, record: Option<RecordId>) -> Vec<(ScopeKind, String)> {
     let ancestors = std::iter::successors(record, |&record| trace.records[record as usize].parent);
     let scope = |record: RecordId| {

@@ -1,12 +1,13 @@
-//! The phase of a training step for each record.
+//! Determines the phase of the training step in which each record runs.
 
 use foldhash::fast::RandomState;
 use memtrack_model::optrace::{OperatorTrace, TracePhase};
 use std::collections::HashMap;
 
-/// Returns the phase of each record: the phase that the record states, or else the phase of the enclosing
-/// record, or else that of the innermost unfinished record on the same thread that states one. The last case
-/// is needed for PyTorch, whose annotation of an optimizer's step does not enclose the step's operators.
+/// Returns the phase of each record. This is the phase that the record itself states, or else the enclosing
+/// record's phase, or else the phase of the innermost unfinished record on the same thread that states one.
+/// The last case is needed for PyTorch, whose annotation of an optimizer step does not enclose the step's
+/// operators.
 pub(crate) fn phases(trace: &OperatorTrace) -> Vec<TracePhase> {
     let mut phases: Vec<TracePhase> = Vec::with_capacity(trace.records.len());
     let mut open: HashMap<u64, Vec<(i64, TracePhase)>, RandomState> = HashMap::default();

@@ -1,4 +1,4 @@
-//! The memory of one device as pieces, each with its lifetime from allocation to free.
+//! Represents a device's memory as pieces, each with its lifetime from allocation to free.
 
 use crate::analysis::{Action, Profile};
 use crate::category::Category;
@@ -7,35 +7,35 @@ use memtrack_model::optrace::{DeviceIndex, RecordId};
 use memtrack_report::analysis::estimate::Sum;
 use std::collections::HashMap;
 
-/// A piece of memory: one allocation, from its beginning to its end.
+/// A piece of memory, which is a single allocation over its whole lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The size in bytes.
     pub bytes: u64,
-    /// The storage, an index into [`Profile::storages`]; `None` if no tensor was seen in this piece.
+    /// The storage, as an index into [`Profile::storages`], or `None` if no tensor was seen in this piece.
     pub storage: Option<u32>,
-    /// The time of the allocation, in ns; `None` if the piece existed before the trace.
+    /// The time of the allocation in ns, or `None` if the piece existed before the trace.
     pub begin_ns: Option<i64>,
-    /// The time of the free, in ns; `None` if the piece is live at the end.
+    /// The time of the free in ns, or `None` if the piece is still live at the end.
     pub end_ns: Option<i64>,
     /// The record that allocated this piece.
     pub allocated_by: Option<RecordId>,
-    /// The record that freed this piece; `None` if the free was not recorded, or if the piece is live at the
-    /// end.
+    /// The record that freed this piece, or `None` if the free was not recorded or the piece is still live at
+    /// the end.
     pub freed_by: Option<RecordId>,
-    /// The categories over time, each with the time in ns from which it applies; the first entry applies from
-    /// the allocation.
+    /// The categories over time. Each comes with the time in ns from which it applies; the first one applies
+    /// from the allocation.
     pub stages: Vec<(i64, Category)>,
 }
 
 impl Piece {
-    /// Returns the first known category, which is the one that the recording's events have.
+    /// Returns the first known category, which is the one that appears in the recording's events.
     pub(crate) fn first_known_category(&self) -> Category {
         let known = |&&(_, category): &&(i64, Category)| category != Category::Unknown;
         self.stages.iter().find(known).map_or(Category::Unknown, |&(_, category)| category)
     }
 
-    /// Adds this piece to sums of bytes and of blocks; a sampled block counts for all blocks that it
+    /// Adds this piece to sums of bytes and blocks. A sampled block counts for all the blocks that it
     /// represents.
     pub(crate) fn add_to(&self, profile: &Profile<'_>, bytes: &mut Sum, blocks: &mut Sum) {
         let record = self.allocated_by.or(self.freed_by);
@@ -46,26 +46,26 @@ impl Piece {
         blocks.add(1.0, weight);
     }
 
-    /// Returns the category after all changes up to a time, in ns.
+    /// Returns the category after all changes up to the given time in ns.
     pub fn category_at(&self, time_ns: i64) -> Category {
         let after = self.stages.partition_point(|&(since, _)| since <= time_ns);
         self.stages.get(after.max(1) - 1).map_or(Category::Unknown, |&(_, category)| category)
     }
 
-    /// Returns whether the piece is live after all changes up to a time, in ns.
+    /// Returns whether the piece is live after all changes up to the given time in ns.
     pub fn is_live_at(&self, time_ns: i64) -> bool {
         self.begin_ns.is_none_or(|begin| begin <= time_ns) && self.end_ns.is_none_or(|end| end > time_ns)
     }
 }
 
-/// Returns all pieces of a device, in the order of their allocations.
+/// Returns all pieces of a device in the order in which they were allocated.
 pub fn pieces(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Piece> {
     /// Identifies the piece that a change affects.
     #[derive(Clone, Copy, PartialEq, Eq, Hash)]
     enum PieceKey {
         Storage(u32),
-        /// A piece without a tensor, identified by the record that allocated it, or else by the record that
-        /// freed it.
+        /// A piece without a tensor, identified by the record that allocated it or, failing that, by the
+        /// record that freed it.
         Record(Option<RecordId>),
     }
     let mut pieces: Vec<Piece> = Vec::new();

@@ -1,4 +1,4 @@
-//! The place of a record in the program: the enclosing operator, module and phase.
+//! Determines each record's place in the program, i.e. the enclosing operator, module and phase.
 
 use crate::phases::phases;
 use foldhash::fast::RandomState;
@@ -11,39 +11,39 @@ use std::fmt;
 /// The index of a module in [`Places::modules`].
 pub type ModuleId = u32;
 
-/// A module of the program.
+/// A module in the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleNode {
-    /// The module's path in the model if the trace contains it; otherwise its type and a number, as in
+    /// The module's path in the model if the trace contains it, otherwise its type and a number, as in
     /// PyTorch's profiler.
     pub name: String,
-    /// Whether the name is a path in the model.
+    /// Whether the name is a path within the model.
     pub is_path: bool,
-    /// The module that made the first call of this one.
+    /// The module that made the first call to this one.
     pub parent: Option<ModuleId>,
-    /// The nesting depth: the number of enclosing modules.
+    /// The nesting depth, i.e. the number of enclosing modules.
     pub depth: u32,
 }
 
-/// The part of a training step that a record belongs to.
+/// The part of a training step to which a record belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StepPart {
-    /// Inside a module, or where the trace states this phase.
+    /// Inside a module, or wherever the trace states this phase.
     Forward,
-    /// Inside an autograd node, or where the trace states this phase.
+    /// Inside an autograd node, or wherever the trace states this phase.
     Backward,
-    /// Where the trace states this phase.
+    /// Wherever the trace states this phase.
     Optimizer,
-    /// Outside these phases.
+    /// Outside all of these phases.
     #[default]
     Other,
 }
 
 impl StepPart {
-    /// All parts of a step.
+    /// All parts of a training step.
     pub const ALL: [Self; 4] = [Self::Forward, Self::Backward, Self::Optimizer, Self::Other];
 
-    /// Returns the name in reports and in JSON.
+    /// Returns the name used in reports and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Forward => "forward",
@@ -60,26 +60,26 @@ impl fmt::Display for StepPart {
     }
 }
 
-/// The place of a record in the program.
+/// A record's place in the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The outermost enclosing operator with a known schema, or an autograd node.
+    /// The outermost enclosing record that is an operator with a known schema or an autograd node.
     pub operator: Option<RecordId>,
-    /// The innermost enclosing module. In the backward pass, the module of the corresponding forward
+    /// The innermost enclosing module. In the backward pass, this is the module of the corresponding forward
     /// operator.
     pub module: Option<ModuleId>,
     /// The part of the step.
     pub part: StepPart,
 }
 
-/// The places of all records of a trace.
+/// The places of all records in a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
-    /// The modules, each after its caller.
+    /// The modules. Each one comes after its caller.
     pub modules: Vec<ModuleNode>,
     /// The place of each record.
     places: Vec<Place>,
-    /// For each record that is a call of a module, that module.
+    /// For each record that is a call to a module, the module that it calls.
     calls: Vec<Option<ModuleId>>,
 }
 
@@ -146,13 +146,13 @@ impl Places {
         self.places.get(record as usize).copied().unwrap_or_default()
     }
 
-    /// Returns the module that this record calls, if the record is a call of a module.
+    /// Returns the module that this record calls, or `None` if it is not a call to a module.
     pub fn called_module(&self, record: RecordId) -> Option<ModuleId> {
         self.calls.get(record as usize).copied().flatten()
     }
 
-    /// Returns the names of a module and its enclosing modules, outermost first, separated by ` / `. Names
-    /// that are already part of an inner module's path are not repeated.
+    /// Returns the names of a module and its enclosing modules, outermost first, separated by ` / `. A name
+    /// is skipped if an inner module's path already contains it.
     pub fn full_name(&self, module: ModuleId) -> String {
         let mut names: Vec<&str> = Vec::new();
         let mut at = Some(module);
@@ -168,7 +168,8 @@ impl Places {
         names.join(" / ")
     }
 
-    /// Returns the place of records directly inside `parent`, before their own kind and phase are considered.
+    /// Returns the place of a record directly inside `parent`, before the record's own kind and phase are
+    /// considered.
     fn inner_place(&self, trace: &OperatorTrace, parent: RecordId) -> Place {
         let mut place = self.places[parent as usize];
         match &trace.records[parent as usize].what {

@@ -1,32 +1,33 @@
-//! The repairs that were made to a trace before the analysis.
+//! Counts the repairs made to a trace so that it can be analysed.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::fmt;
 
-/// A kind of repair. The tolerant mode makes repairs and counts them.
+/// A kind of repair. Tolerant mode makes repairs and counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Repair {
-    /// The trace is truncated: it has no footer, or ends in the middle of a line or of the compressed data.
+    /// The trace is truncated. It has no footer, or ends in the middle of a line or of the compressed data.
     Cut,
-    /// The trace has fewer or more records than the footer states.
+    /// The number of records differs from the number in the footer.
     MissingRecords,
-    /// Records that the producer dropped, as the footer states.
+    /// Records were dropped by the producer, according to the footer.
     DroppedRecords,
-    /// Lines that occurred twice.
+    /// Lines occurred twice.
     RepeatedLines,
-    /// Records with an earlier time than the preceding record.
+    /// Records had an earlier time than the record before them.
     Unordered,
-    /// References to tensors, stacks, element types or enclosing records that the trace does not define.
+    /// Records referred to tensors, stacks, element types or enclosing records that the trace does not
+    /// define.
     Undefined,
-    /// End lines of records that never began or had already ended.
+    /// End lines referred to records that never started or had already ended.
     UnknownEnds,
-    /// Allocations at an address that was still in use: the earlier memory is assumed to be freed right
-    /// before.
+    /// Memory was allocated at an address that was still in use. The earlier memory is assumed to have been
+    /// freed right before.
     ImpliedFrees,
-    /// Frees of memory that had already been freed.
+    /// Memory that had already been freed was freed again.
     IgnoredFrees,
-    /// Tensor versions that were not consecutive.
+    /// Tensor versions were not consecutive.
     Versions,
 }
 
@@ -45,7 +46,7 @@ impl Repair {
         Self::Versions,
     ];
 
-    /// Returns the repair's name in JSON.
+    /// Returns the name used in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cut => "cut",
@@ -61,7 +62,7 @@ impl Repair {
         }
     }
 
-    /// Returns the text that follows the number of repairs in a sentence.
+    /// Returns the text that follows the repair count in a sentence.
     const fn text(self, one: bool) -> &'static str {
         match (self, one) {
             (Self::Cut, _) => "the trace is cut: the rest is missing",
@@ -93,19 +94,19 @@ impl Repair {
     }
 }
 
-/// The number of repairs of each kind. Displays one line for each kind of repair that was made.
+/// The number of repairs of each kind. Displays one line per kind that occurred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repairs {
     counts: [u64; Repair::ALL.len()],
 }
 
 impl Repairs {
-    /// Returns the number of repairs of this kind.
+    /// Returns the number of repairs of the given kind.
     pub const fn count(&self, repair: Repair) -> u64 {
         self.counts[repair as usize]
     }
 
-    /// Returns whether no repair was made.
+    /// Returns whether no repairs were made.
     pub fn is_empty(&self) -> bool {
         self.counts.iter().all(|&count| count == 0)
     }
@@ -114,7 +115,7 @@ impl Repairs {
         self.counts[repair as usize] += count;
     }
 
-    /// Returns the sum of these repairs and others.
+    /// Adds the counts of `others` to these.
     #[must_use]
     pub fn and(mut self, others: &Self) -> Self {
         self.counts.iter_mut().zip(others.counts).for_each(|(count, more)| *count += more);

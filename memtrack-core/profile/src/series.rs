@@ -1,4 +1,4 @@
-//! The allocated bytes by category over time.
+//! Allocated bytes by category over time.
 
 use crate::analysis::Profile;
 use crate::category::Category;
@@ -8,24 +8,24 @@ use memtrack_model::optrace::DeviceIndex;
 /// The bytes of each category, in the order of [`Category::ALL`].
 pub type Bytes = [i64; Category::ALL.len()];
 
-/// The bytes allocated at a moment.
+/// The bytes allocated at a given moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
-    /// The time, in ns; −1 for memory that existed before the trace.
+    /// The time in ns, or −1 for memory that existed before the trace.
     pub time_ns: i64,
     /// The bytes by category.
     pub bytes: Bytes,
 }
 
 impl Moment {
-    /// Returns the sum of all categories.
+    /// Returns the sum over all categories.
     pub fn total(&self) -> i64 {
         self.bytes.iter().fold(0, |sum, &bytes| sum.saturating_add(bytes))
     }
 }
 
-/// Calls `visit` once for each distinct time, in chronological order, with the bytes allocated on a device
-/// after all changes at that time.
+/// Calls `visit` once for each distinct time in chronological order, passing the bytes that are allocated on
+/// a device after all changes at that time.
 pub fn walk(profile: &Profile<'_>, device: DeviceIndex, mut visit: impl FnMut(&Moment)) {
     let mut moment: Option<Moment> = None;
     for change in profile.changes().iter().filter(|change| change.device == device) {
@@ -42,7 +42,7 @@ pub fn walk(profile: &Profile<'_>, device: DeviceIndex, mut visit: impl FnMut(&M
     moment.iter().for_each(&mut visit);
 }
 
-/// Returns the first moment with the most allocated bytes; `None` if nothing was ever allocated.
+/// Returns the first moment at which the most bytes are allocated, or `None` if nothing was ever allocated.
 pub fn peak(profile: &Profile<'_>, device: DeviceIndex) -> Option<Moment> {
     let mut peak: Option<Moment> = None;
     walk(profile, device, |moment| {
@@ -53,8 +53,8 @@ pub fn peak(profile: &Profile<'_>, device: DeviceIndex) -> Option<Moment> {
     peak
 }
 
-/// Returns the first and the last time of a device's changes, excluding preexisting memory; `None` if all
-/// memory preexists.
+/// Returns the times of a device's first and last change, ignoring preexisting memory. Returns `None` if all
+/// memory is preexisting.
 pub fn span_ns(profile: &Profile<'_>, device: DeviceIndex) -> Option<(i64, i64)> {
     let times = || profile.changes().iter().filter(|change| change.device == device && change.time_ns != -1);
     Some((times().next()?.time_ns, times().next_back()?.time_ns))

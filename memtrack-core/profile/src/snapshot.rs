@@ -1,12 +1,13 @@
-//! Converts a trace to a snapshot in PyTorch's format with the category of each event, like PyTorch's
-//! `_profile_to_snapshot`. All reports on snapshots, and the viewer, can then show the trace.
+//! Converts a trace to a snapshot in PyTorch's format that includes the category of each event, as PyTorch's
+//! `_profile_to_snapshot` does. This makes the trace accessible to all reports on snapshots and to the
+//! viewer.
 //!
 //! When a block's category changes, the snapshot frees the block and allocates it again, as PyTorch does.
-//! Memory from before the trace is allocated at the beginning of the trace.
+//! Memory that existed before the trace is allocated at the start of the trace.
 //!
-//! **Why via a recording's tables?** The trace then goes through the same conversion as a recording, which
-//! already handles scopes, stacks and categories. The segments of the resulting snapshot have no sums of
-//! reserved memory, which a trace does not contain.
+//! **Why go through a recording's tables?** The trace can then use the same conversion as a recording, which
+//! already handles scopes, stacks and categories. The segments of the resulting snapshot have no totals of
+//! reserved memory, because a trace does not contain them.
 
 use crate::analysis::Profile;
 use crate::category::Category;
@@ -22,7 +23,8 @@ use memtrack_model::{Frame, NameFrames};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Returns the snapshot of these devices. `cpu` becomes the host heap, `cuda:1` the device with number 1.
+/// Returns a snapshot of the given devices. `cpu` becomes the host heap, and `cuda:1` becomes device number
+/// 1.
 pub fn snapshot(profile: &Profile<'_>, devices: &[DeviceIndex]) -> PytorchSnapshot {
     let begin_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
     let mut tables = Tables {
@@ -43,13 +45,14 @@ pub fn snapshot(profile: &Profile<'_>, devices: &[DeviceIndex]) -> PytorchSnapsh
         tables.add_device(device, id, begin_ns, &mut categories);
     }
     let names = Category::ALL.iter().map(|category| category.label().to_owned()).collect();
-    // This cannot fail, because the categories have not been set before.
+    // This cannot fail, because the categories have not been set yet.
     let _ = tables.snapshot.categories.set(EventCategories { names, of_event: categories });
     let mut frames = FramesByKey(tables.frames);
     without_reserved(convert(&tables.snapshot, &mut frames))
 }
 
-/// Returns the ids of the devices in the snapshot: the number in each device's name, or the next free one.
+/// Returns the devices' ids in the snapshot. Each id is the number in the device's name, or the next free
+/// number.
 fn device_ids(profile: &Profile<'_>, devices: &[DeviceIndex]) -> Vec<DeviceId> {
     let mut used: Vec<DeviceId> = Vec::new();
     for &device in devices {
@@ -63,14 +66,14 @@ fn device_ids(profile: &Profile<'_>, devices: &[DeviceIndex]) -> Vec<DeviceId> {
     used
 }
 
-/// Removes the fields about reserved memory. The trace contains only blocks, so reserved sizes are unknown;
-/// PyTorch's segments for a profile have the same fields as the remaining ones.
+/// Removes the fields that concern reserved memory. The trace contains only blocks, so reserved sizes are
+/// unknown. The remaining fields are the ones in PyTorch's own segments for a profile.
 fn without_reserved(snapshot: PytorchSnapshot) -> PytorchSnapshot {
     const SEGMENT: [Key; 5] = [Key::Device, Key::Address, Key::TotalSize, Key::Stream, Key::Blocks];
     let mut snapshot = snapshot.into_snapshot();
     if let Some(pytorch) = &mut snapshot.pytorch {
         let segments = &mut pytorch.segments;
-        // Addresses of 2^63 and more are stored outside their column, with the position of their key.
+        // Addresses of 2^63 and above are stored outside their column, along with the position of their key.
         segments.odd.retain(|odd| odd.place == 1);
         segments.shapes.iter_mut().for_each(|shape| *shape = Shape::of(&SEGMENT));
     }
@@ -81,7 +84,7 @@ struct Tables<'a> {
     profile: &'a Profile<'a>,
     places: Places,
     snapshot: Snapshot,
-    /// The frames; a frame's key is its index plus 1. Stacks contain these keys instead of addresses.
+    /// The frames. A frame's key is its index plus 1. Stacks contain these keys in place of addresses.
     frames: Vec<Frame>,
     frame_keys: HashMap<TraceFrame, u64, RandomState>,
     stacks: HashMap<Vec<u64>, StackId, RandomState>,
@@ -89,9 +92,9 @@ struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// Appends the events and blocks of a device, and the category of each event.
+    /// Appends a device's events and blocks, and the category of each event.
     fn add_device(&mut self, device: DeviceIndex, id: DeviceId, begin_ns: i64, categories: &mut Vec<u8>) {
-        /// The order of events at the same time: frees come before allocations, except the free of a piece
+        /// The order of simultaneous events. Frees come before allocations, except when they free a piece
         /// that was allocated at that very time.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         enum EventOrder {
@@ -139,7 +142,7 @@ impl Tables<'_> {
         }
     }
 
-    /// Returns the allocation event of a piece.
+    /// Returns the event that allocates a piece.
     fn allocation_event(&mut self, piece: &Piece, device: DeviceId) -> Event {
         let memory = piece.allocated_by.or(piece.freed_by).and_then(|record| self.memory(record));
         let storage = piece.storage.and_then(|storage| self.profile.storages()[storage as usize]);
@@ -176,7 +179,7 @@ impl Tables<'_> {
         self.profile.trace().strings.get(id).into_owned()
     }
 
-    /// Returns the stack of a memory record; if it has none, a stack of the names of the enclosing records.
+    /// Returns a memory record's stack. If it has none, the names of the enclosing records form the stack.
     fn stack(&mut self, record: RecordId) -> StackId {
         let trace = self.profile.trace();
         if let Some(stack) = self.memory(record).and_then(|memory| memory.stack) {
@@ -218,7 +221,7 @@ impl Tables<'_> {
         key
     }
 
-    /// Returns the stack with these frames, which need not occur in the trace.
+    /// Returns a stack with the given frames, which do not have to appear in the trace.
     fn stack_with_frames(&mut self, frames: &[Frame]) -> StackId {
         let keys = frames.iter().map(|frame| match self.frames.iter().position(|known| known == frame) {
             Some(place) => place as u64 + 1,
@@ -239,7 +242,7 @@ impl Tables<'_> {
         *self.stacks.entry(keys).or_insert_with_key(|keys| stacks.push(keys))
     }
 
-    /// Returns the scope of a record: its modules, its phase and its operator as nested scopes.
+    /// Returns a record's scope, which consists of its modules, phase and operator as nested scopes.
     fn scope(&mut self, record: RecordId) -> ScopeId {
         let place = self.places.get(record);
         let mut modules = Vec::new();

@@ -1,5 +1,5 @@
-//! The identity of a binary: its GNU build id or, if it has none, the length and checksum of its code. The recorder
-//! computes the same identity from memory; `locate` compares the two.
+//! Identifies binaries by their GNU build id or, if they have none, by the length and checksum of their code.
+//! The recorder computes the same identity from memory, and `locate` compares the two.
 
 use memtrack_file::binary_id::{code_id, hex};
 use object::read::{Object, ObjectSegment, ReadCache};
@@ -10,16 +10,17 @@ use std::path::Path;
 /// The identity of a binary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BinaryId {
-    /// The GNU build id in lower-case hex; empty if there is none.
+    /// The GNU build id in lower-case hex, or an empty string if there is none.
     pub build_id: String,
-    /// The length and CRC-32 of the executable segments, `len:crc` in hex; empty if there is a build id.
+    /// The length and CRC-32 of the executable segments, as `len:crc` in hex; an empty string if there is a
+    /// build id.
     pub code_id: String,
     /// Whether the file contains line tables.
     pub has_lines: bool,
 }
 
-/// Reads the identity of the ELF file at `path`; `None` if it cannot be read or is not an ELF file. Reads
-/// only the parts that are needed.
+/// Reads the identity of the ELF file at `path`. Returns `None` if it cannot be read or is not an ELF file.
+/// Only the necessary parts of the file are read.
 pub fn read(path: &Path) -> Option<BinaryId> {
     // Opening a FIFO or a device could block forever.
     if !path.metadata().ok()?.is_file() {
@@ -33,7 +34,7 @@ pub fn read(path: &Path) -> Option<BinaryId> {
     Some(BinaryId { build_id, code_id, has_lines })
 }
 
-/// Returns the length and checksum of the code of the ELF file at `path`, whether or not it has a build id.
+/// Returns the length and checksum of the code in the ELF file at `path`, even if it has a build id.
 pub fn code_id_of(path: &Path) -> Option<String> {
     let cache = ReadCache::new(File::open(path).ok()?);
     let file = object::File::parse(&cache).ok()?;

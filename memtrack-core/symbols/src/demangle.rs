@@ -1,4 +1,4 @@
-//! Demangles symbols, and selects the public name of an address that has several.
+//! Demangles symbols, and picks the public name of a function that has several.
 
 use crate::names::readable;
 use addr2line::gimli::{DW_LANG_C_plus_plus, DW_LANG_Rust};
@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
-/// Demangles a Rust or C++ symbol. Other symbols are C names and stay unchanged: as a mangled type, the function name
-/// `w` would become `wchar_t`.
+/// Demangles a Rust or C++ symbol. Other symbols are C names and remain unchanged. Otherwise, the function name `w`
+/// would become `wchar_t`, because that is its meaning as a mangled type.
 pub(super) fn demangled(symbol: &str) -> String {
     let symbol = without_clone_suffix(symbol);
-    // Symbols in macOS object files have an additional underscore.
+    // Symbols in macOS object files have an extra underscore.
     let plain = if symbol.starts_with("__Z") || symbol.starts_with("__R") { &symbol[1..] } else { symbol };
     let name = match plain.get(..2) {
         Some("_R") => addr2line::demangle(plain, DW_LANG_Rust),
@@ -23,7 +23,7 @@ pub(super) fn demangled(symbol: &str) -> String {
     name.map_or_else(|| symbol.to_owned(), |name| readable(&name).to_owned())
 }
 
-/// Removes the suffix that a compiler appends to the name of a function that it split or specialized, as in
+/// Removes the suffix that compilers append to the name of a function that they have split or specialized, as in
 /// `render.constprop.0`.
 fn without_clone_suffix(symbol: &str) -> &str {
     const CLONE_SUFFIXES: [&str; 7] =
@@ -37,15 +37,15 @@ pub(super) fn is_c_name(symbol: &str) -> bool {
     !["_Z", "__Z", "_R", "__R"].iter().any(|beginning| symbol.starts_with(beginning))
 }
 
-/// The public names of C functions that have several names: `asprintf` for `asprintf` and `__asprintf`.
+/// The public names of C functions that have several names. For example, `asprintf` is also called `__asprintf`.
 #[derive(Debug, Default)]
 pub(super) struct PublicNames {
-    /// The public name, by the function's address.
+    /// The public names, keyed by the functions' addresses.
     names: HashMap<u64, String, foldhash::fast::RandomState>,
 }
 
 impl PublicNames {
-    /// Reads the symbols of the binary at `path`; the result is empty if it cannot be read.
+    /// Reads the symbols of the binary at `path`. If it cannot be read, there are no names.
     pub(super) fn read(path: &Path) -> Self {
         Self::try_read(path).unwrap_or_default()
     }
@@ -53,7 +53,7 @@ impl PublicNames {
     fn try_read(path: &Path) -> Option<Self> {
         let cache = ReadCache::new(File::open(path).ok()?);
         let file = object::File::parse(&cache).ok()?;
-        // The preferred name at each address so far, and whether the address has other names too.
+        // The preferred name at each address so far, and whether there are other names at that address.
         let mut known: HashMap<u64, (NamePreference<'_>, bool), foldhash::fast::RandomState> =
             HashMap::default();
         for symbol in file.dynamic_symbols().chain(file.symbols()) {
@@ -76,14 +76,14 @@ impl PublicNames {
         })
     }
 
-    /// Returns the public name of the function at `address`, if it has several names.
+    /// Returns the public name of the function at `address` if it has several names.
     pub(super) fn of(&self, address: u64) -> Option<&str> {
         self.names.get(&address).map(String::as_str)
     }
 }
 
-/// The sort key of a function's names, the preferred name first: exported before internal, then by the number of
-/// leading underscores, by length, and alphabetically.
+/// The sort key for a function's names, which puts the preferred name first. Exported names come before internal ones.
+/// Names are then sorted by the number of leading underscores, by length, and alphabetically.
 type NamePreference<'a> = (bool, usize, usize, &'a str);
 
 fn preference(name: &str, is_exported: bool) -> NamePreference<'_> {

@@ -1,14 +1,14 @@
 //! Resolves return addresses to functions and lines. A program records raw addresses and the list of its loaded
-//! binaries; later, possibly on another machine, a [`Symbolizer`] resolves the addresses. It uses a binary only if its
-//! [`build_id`] is the recorded one.
+//! binaries. Later, a [`Symbolizer`] resolves the addresses, possibly on another machine. It uses a binary only if the
+//! [`build_id`] matches the recorded one.
 //!
-//! The modules:
+//! Modules:
 //!
-//! - `locate` finds the file of a recorded binary by its identity (`build_id`); `symbols` turns addresses into functions
-//!   and lines.
-//! - `names`, `demangle`, `qualify`: readable function names and their full paths.
+//! - `locate` finds the file of a recorded binary by its identity (`build_id`). `symbols` turns addresses into
+//!   functions and lines.
+//! - `names`, `demangle` and `qualify` produce readable function names and their full paths.
 //!
-//! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
+//! This package is part of `memtrack-core`, which re-exports its public API. Depend on `memtrack-core` instead.
 
 pub mod build_id;
 mod demangle;

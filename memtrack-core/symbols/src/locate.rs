@@ -1,21 +1,21 @@
-//! Finds the file of a recorded binary: at its recorded path, or under the user's `--symbols` folder. A file is used
-//! only if its identity equals the recorded one, so that a rebuilt program never leads to wrong names.
+//! Finds the file of a recorded binary, either at its recorded path or in the user's `--symbols` folder. A file is used
+//! only if its identity matches the recorded one, so that a rebuilt program never leads to wrong names.
 
 use crate::build_id::{self, BinaryId};
 use memtrack_model::snapshot::Module;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// The maximum depth of the search below a symbol folder.
+/// The maximum depth to which a symbol folder is searched.
 const MAX_DEPTH: usize = 32;
-/// The maximum number of files that are read.
+/// The maximum number of files to read.
 const MAX_FILES: usize = 200_000;
 
-/// The folders and single files in which binaries are searched.
+/// The folders and individual files to search for binaries.
 #[derive(Debug, Default)]
 pub(super) struct Locator {
     folders: Vec<PathBuf>,
-    /// The files under `folders`, by build id, or by code id if they have no build id. Built when first needed.
+    /// The files in `folders`, keyed by build id, or by code id if they have no build id. Built on first use.
     index: Option<HashMap<String, Vec<(PathBuf, BinaryId)>>>,
 }
 
@@ -25,13 +25,13 @@ impl Locator {
         self.index = None;
     }
 
-    /// Returns the best file for `module`: the first file with line tables, or else the first file. The recorded path
-    /// comes before the symbol folders.
+    /// Returns the best file for `module`, which is the first one with line tables or, if there is none, simply the
+    /// first one. The recorded path comes before the symbol folders.
     pub(super) fn find(&mut self, module: &Module) -> Option<PathBuf> {
         let key = key(&module.build_id, &module.code_id)?.to_owned();
         let matches = |id: &BinaryId| self::key(&id.build_id, &id.code_id) == Some(key.as_str());
         let mut fallback = None;
-        // The image that the kernel provides, the vDSO, has no path.
+        // The vDSO, an image provided by the kernel, has no path.
         let recorded = Path::new(&module.path);
         if recorded.is_absolute()
             && let Some(id) = build_id::read(recorded).filter(matches)
@@ -80,14 +80,14 @@ impl Locator {
     }
 }
 
-/// Returns the index key of a binary; `None` if the binary has no identity.
+/// Returns a binary's key in the index, or `None` if the binary has no identity.
 fn key<'a>(build_id: &'a str, code_id: &'a str) -> Option<&'a str> {
     [build_id, code_id].into_iter().find(|id| !id.is_empty())
 }
 
-/// Returns the path of a separate debug file in the layout that Linux distributions use: `.build-id/ab/cdef….debug`.
+/// Returns the path of a separate debug file in the layout used by Linux distributions: `.build-id/ab/cdef….debug`.
 fn debug_file_path(folder: &Path, build_id: &str) -> Option<PathBuf> {
-    // The id comes from an untrusted file: only hex digits may become part of a path.
+    // The id comes from an untrusted file, so only hex digits may become part of a path.
     if !build_id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
@@ -99,8 +99,8 @@ fn debug_file_path(folder: &Path, build_id: &str) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// Collects all files below `folder`, sorted by name. Symbolic links to folders are not followed, because they may form
-/// cycles.
+/// Collects all files in and below `folder`, sorted by name. Symbolic links to folders are not followed, because they
+/// could form cycles.
 fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
     let Ok(entries) = folder.read_dir() else { return };
     let mut entries: Vec<_> = entries.flatten().collect();

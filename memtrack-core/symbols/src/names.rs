@@ -1,7 +1,7 @@
-//! Readable function names. [`readable`] removes the hash of Rust's legacy mangling; [`plain_path`] reduces a name to a
-//! plain path, against which operator patterns are matched.
+//! Makes function names readable. [`readable`] removes the hash added by Rust's legacy mangling. [`plain_path`] reduces
+//! a name to the plain path that operator patterns are matched against.
 
-/// Returns `name` without a trailing `::h` and 16 hex digits.
+/// Returns `name` without a trailing `::h` followed by 16 hex digits.
 pub fn readable(name: &str) -> &str {
     match name.rsplit_once("::h") {
         Some((path, hash)) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => path,
@@ -9,8 +9,8 @@ pub fn readable(name: &str) -> &str {
     }
 }
 
-/// Returns `name` as a plain path: generic arguments, references and closures are removed, and a method is a member of
-/// its type, whether it is an inherent or a trait method. Handles Rust's legacy and v0 mangling:
+/// Returns `name` as a plain path. Generic arguments, references and closures are removed, and methods become members
+/// of their type, whether they are inherent or trait methods. Handles Rust's legacy and v0 mangling:
 ///
 /// | name | plain path |
 /// |---|---|
@@ -23,7 +23,7 @@ pub fn plain_path(name: &str) -> String {
     path
 }
 
-/// The maximum nesting; compilers do not produce deeper names.
+/// The maximum nesting depth. Compilers do not produce names that are nested more deeply.
 const MAX_DEPTH: u32 = 32;
 
 fn append_plain(name: &str, path: &mut String, depth: u32) {
@@ -38,7 +38,7 @@ fn append_plain(name: &str, path: &mut String, depth: u32) {
         if bracketed.starts_with('{') || depth >= MAX_DEPTH {
             trim_separator(path, start);
         } else if at_start || inner.starts_with("impl ") {
-            // A qualified type: the part before it is only the module that contains the impl block.
+            // This is a qualified type. The part before it is merely the module that contains the impl block.
             path.truncate(start);
             append_plain(self_type(inner), path, depth + 1);
         } else {
@@ -73,8 +73,8 @@ fn strip_reference(name: &str) -> &str {
     rest
 }
 
-/// Splits `<inner>after` (or `{inner}after`) at the bracket that matches the first one. The `>` of an arrow `->` does
-/// not count.
+/// Splits `<inner>after` (or `{inner}after`) at the bracket that matches the first one. The `>` in an arrow `->` is not
+/// counted.
 fn split_bracket(text: &str) -> (&str, &str) {
     let mut depth = 0usize;
     let mut previous = 0;
@@ -95,7 +95,7 @@ fn split_bracket(text: &str) -> (&str, &str) {
     (&text[1..], "")
 }
 
-/// Splits at the first `separator` outside brackets.
+/// Splits at the first `separator` that is outside all brackets.
 fn split_outside<'a>(text: &'a str, separator: &str) -> Option<(&'a str, &'a str)> {
     let mut depth = 0usize;
     let mut previous = 0;

@@ -1,17 +1,17 @@
-//! Infers the paths of functions whose debug information contains only their bare names, as for inlined functions with
-//! `debug = "line-tables-only"`: the crate and the modules follow from the source file, and the function that contains
-//! a closure from the surrounding functions.
+//! Infers the paths of functions for which the debug information contains only bare names, as is the case for inlined
+//! functions with `debug = "line-tables-only"`. The crate and the modules are inferred from the source file, and the
+//! function that contains a closure is inferred from the surrounding functions.
 
 use memtrack_model::Frame;
 use memtrack_model::paths::slashed;
 
-/// The placeholder for a closure of which only the file is known. It has no braces, because text in braces is removed
+/// A placeholder for a closure of which only the file is known. It has no braces, because text in braces is removed
 /// from names.
 const UNKNOWN_CLOSURE: &str = "closure";
 
-/// Names the closures among the functions at one address (innermost first) after the functions that contain them. The
-/// type arguments of a function that calls the closure contain its path; if there is no such function, the closure is
-/// attributed to the next function in the same file.
+/// Names closures after the functions that contain them, given the functions at one address (innermost first). If a
+/// function that calls the closure has the containing function's path in its type arguments, that path is used.
+/// Otherwise, the closure is attributed to the next function in the same file.
 pub(super) fn name_closures(frames: &mut [Frame]) {
     for place in 0..frames.len() {
         let Some(number) = closure_number(&frames[place].function).map(str::to_owned) else { continue };
@@ -30,7 +30,8 @@ pub(super) fn name_closures(frames: &mut [Frame]) {
     }
 }
 
-/// Returns whether a function with this path can be in this file: the file is named after one of the path's modules.
+/// Returns whether a function with this path can be in this file, i.e. whether the file is named after one of the
+/// path's modules.
 fn is_path_in(path: &str, file: &str) -> bool {
     let file = slashed(file);
     let Some(stem) = file.strip_suffix(".rs") else { return false };
@@ -43,12 +44,12 @@ fn is_path_in(path: &str, file: &str) -> bool {
     path.split("::").any(|part| part == module)
 }
 
-/// Returns whether a bare name is a closure's: `{closure#0}`, possibly followed by types.
+/// Returns whether a bare name is that of a closure, i.e. `{closure#0}`, possibly followed by types.
 fn is_closure(function: &str) -> bool {
     closure_number(function).is_some()
 }
 
-/// Returns the number of a closure of which only the bare name is known.
+/// Returns the number of a closure for which only the bare name is known.
 fn closure_number(function: &str) -> Option<&str> {
     let rest = function.strip_prefix("{closure").or_else(|| function.strip_prefix("{async_block"))?;
     let rest = rest.strip_prefix("_env").unwrap_or(rest);
@@ -57,7 +58,7 @@ fn closure_number(function: &str) -> Option<&str> {
 }
 
 /// Returns the path of the function that contains closure `number`, if the type arguments of `function` name exactly
-/// one: `app::main` in `spawn<app::main::{closure_env#1}>`.
+/// one such path. For example, this is `app::main` in `spawn<app::main::{closure_env#1}>`.
 fn path_of_enclosing_function(function: &str, number: &str) -> Option<String> {
     let types = &function[function.find('<')?..];
     let mut found: Option<&str> = None;
@@ -80,10 +81,10 @@ fn path_of_enclosing_function(function: &str, number: &str) -> Option<String> {
     found.map(str::to_owned)
 }
 
-/// Returns `function` with the path that its source file implies, such as `alloc::vec::with_capacity` for
-/// `with_capacity` in `/rustc/…/library/alloc/src/vec/mod.rs`. Returns `None` if it has a path already, or if
-/// the file implies none (it is not a Rust file below a `src` folder). The type of a method and the function
-/// that contains a closure cannot be determined this way.
+/// Returns `function` with the path implied by its source file, such as `alloc::vec::with_capacity` for `with_capacity`
+/// in `/rustc/…/library/alloc/src/vec/mod.rs`. Returns `None` if it already has a path, or if the file implies none
+/// because it is not a Rust file below a `src` folder. The type of a method, and the function that contains a closure,
+/// cannot be determined in this way.
 pub(super) fn qualified(function: &str, file: &str) -> Option<String> {
     let file = slashed(file);
     let bare = function.split(['<', '{']).next().unwrap_or(function);
@@ -101,18 +102,18 @@ pub(super) fn qualified(function: &str, file: &str) -> Option<String> {
     Some(path)
 }
 
-/// Returns the name of the crate whose sources are in this folder.
+/// Returns the name of the crate whose source files are in this folder.
 fn crate_in(folder: &str) -> Option<&str> {
     let mut outwards = folder.rsplit('/');
     let name = outwards.next().filter(|name| !name.is_empty())?;
-    // A git repository that consists of one crate: `git/checkouts/NAME-HASH/REVISION`.
+    // This is a git repository that contains a single crate: `git/checkouts/NAME-HASH/REVISION`.
     if let (Some(repository), Some("checkouts")) = (outwards.next(), outwards.next()) {
         return repository.rsplit_once('-').map(|(name, _)| name);
     }
     Some(without_version(name))
 }
 
-/// Removes the version from a folder in Cargo's registry, `name-version`.
+/// Removes the version from the name of a folder in Cargo's registry, which has the form `name-version`.
 fn without_version(folder: &str) -> &str {
     folder
         .match_indices('-')
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(path("f", "C:\\work\\my-app\\src\\a\\b.rs"), "my_app::a::b::f");
     }
 
-    /// Returns the names of frames that are written as `FUNCTION @ FILE`, innermost first.
+    /// Returns the names given to frames that are written as `FUNCTION @ FILE`, innermost first.
     fn named(frames: &[&str]) -> Vec<String> {
         let frame = |text: &&str| {
             let (function, file) = text.split_once(" @ ").unwrap();

@@ -1,6 +1,6 @@
-//! Resolves return addresses to functions and lines, lazily and once per distinct address. Reports call a
-//! [`Symbolizer`] after the recording, preferably in another process; it uses only the binaries that were recorded;
-//! where such a binary is missing, an address is shown as binary and offset.
+//! Resolves return addresses to functions and lines. This is done lazily, and once per distinct address. Reports call a
+//! [`Symbolizer`] after the recording, preferably in another process. It uses only the binaries that were recorded. If
+//! such a binary is missing, its addresses are shown as binary and offset.
 
 use crate::demangle::{PublicNames, demangled, is_c_name};
 use crate::locate::Locator;
@@ -14,10 +14,10 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The maximum number of inlined functions per address.
+/// The maximum number of inlined functions at an address.
 const MAX_INLINED: usize = 256;
 
-/// Resolves return addresses to functions, files and lines, and caches the results.
+/// Resolves return addresses to functions, files and lines, caching the results.
 #[derive(Default)]
 pub struct Symbolizer {
     /// The binaries, sorted by start address.
@@ -30,7 +30,7 @@ pub struct Symbolizer {
 struct LoadedBinary {
     module: Module,
     binary: Arc<Binary>,
-    /// `None` until an address in the binary is first looked up.
+    /// The state of the lookup, or `None` until the first lookup of an address in the binary.
     state: Option<State>,
 }
 
@@ -39,11 +39,11 @@ enum State {
     NotFound,
 }
 
-/// The symbols of a binary whose file was found.
+/// The symbols of a binary whose file has been found.
 struct Symbols {
     path: PathBuf,
     loader: Loader,
-    /// The public names of functions that have several names; `None` until the first C function is looked up.
+    /// The public names of functions that have several names, or `None` until the first lookup of a C function.
     public: Option<PublicNames>,
 }
 
@@ -75,8 +75,9 @@ impl Symbolizer {
         Self { binaries, ..Self::default() }
     }
 
-    /// Creates a symbolizer for the stacks of `snapshot`: for addresses, it uses the snapshot's modules; names that the
-    /// snapshot contains, as PyTorch's do, are used as they are. [`Snapshot::frame_keys`] returns the keys to look up.
+    /// Creates a symbolizer for the stacks in `snapshot`. Addresses are looked up in the snapshot's modules. Names that
+    /// are already in the snapshot, as in those from PyTorch, are used as they are. [`Snapshot::frame_keys`] returns
+    /// the keys to look up.
     pub fn of(snapshot: &Snapshot) -> Self {
         let folders = &snapshot.symbol_folders;
         let symbolizer = folders.iter().fold(Self::new(&snapshot.modules), Self::with_folder);
@@ -98,13 +99,13 @@ impl Symbolizer {
         })
     }
 
-    /// Also searches `folder`, which may be a single file, and its subfolders for binaries, by build id.
+    /// Also searches for binaries by build id in `folder` and its subfolders. `folder` may be a single file.
     pub fn with_folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.locator.add_folder(folder.into());
         self
     }
 
-    /// Uses `frames` for `return_address` instead of looking it up.
+    /// Uses `frames` for `return_address` instead of looking up the address.
     pub fn with_frames(mut self, return_address: u64, mut frames: Vec<Frame>) -> Self {
         if let Some(place) = self.binary_index(return_address.saturating_sub(1)) {
             let binary = &self.binaries[place].binary;
@@ -116,8 +117,8 @@ impl Symbolizer {
         self
     }
 
-    /// Returns the functions at `return_address`: the innermost inlined function first, the function that contains the
-    /// code last. The result is never empty; for an address outside all modules, the name is the address.
+    /// Returns the functions at `return_address`, from the innermost inlined function to the function that contains the
+    /// code. The result is never empty. For an address outside all modules, the name is the address itself.
     pub fn frames(&mut self, return_address: u64) -> Rc<[Frame]> {
         if let Some(frames) = self.known.get(&return_address) {
             return Rc::clone(frames);
@@ -127,19 +128,19 @@ impl Symbolizer {
         frames
     }
 
-    /// Returns the functions of a whole stack, innermost first.
+    /// Returns the functions in an entire stack, innermost first.
     pub fn stack(&mut self, return_addresses: &[u64]) -> Vec<Frame> {
         return_addresses.iter().flat_map(|&address| self.frames(address).to_vec()).collect()
     }
 
-    /// Returns the recorded binaries that were needed so far but not found.
+    /// Returns the recorded binaries that have been needed so far but were not found.
     pub fn missing(&self) -> impl Iterator<Item = &Module> {
         let missing = self.binaries.iter().filter(|binary| matches!(binary.state, Some(State::NotFound)));
         missing.map(|binary| &binary.module)
     }
 
     fn resolve(&mut self, return_address: u64) -> Vec<Frame> {
-        // A return address may already belong to the next function or line; the call is before it.
+        // A return address may already belong to the next function or line, whereas the call is right before it.
         let call = return_address.saturating_sub(1);
         let Some(loaded) = self.binary_index(call).map(|place| &mut self.binaries[place]) else {
             return vec![Frame { function: format!("{return_address:#x}"), ..Frame::default() }];
@@ -174,8 +175,8 @@ impl NameFrames for Symbolizer {
     }
 }
 
-/// Returns whether a library belongs to the program: it is in or below the program's folder, or the program is in `bin`
-/// and the library in the neighboring `lib` or `lib64`.
+/// Returns whether a library belongs to the program. This is so if it is in or below the program's folder, or if the
+/// program is in `bin` and the library is in the neighboring `lib` or `lib64`.
 fn belongs_to(library: &str, program: &str) -> bool {
     let [library, program] = [library, program].map(slashed);
     let Some((folder, _)) = split_file_name(&program).filter(|(folder, _)| !folder.is_empty()) else {
@@ -194,8 +195,8 @@ impl Symbols {
         Some(Self { path, loader, public: None })
     }
 
-    /// Looks up an address of the file in the line tables, and in the symbol table if the line tables have no full
-    /// name.
+    /// Looks up an address of the file in the line tables, and also in the symbol table if the line tables do not have
+    /// the full name.
     fn lookup(&mut self, address: u64) -> Vec<Frame> {
         let mut frames = Vec::new();
         if let Ok(mut inlined) = self.loader.find_frames(address) {
@@ -213,7 +214,7 @@ impl Symbols {
         if frames.is_empty() {
             frames.push(Frame::default());
         }
-        // Reduced debug information lacks the paths of functions, or the functions altogether.
+        // Reduced debug information lacks the paths of functions, or lacks the functions altogether.
         if let Some(outermost) = frames.last_mut().filter(|frame| !frame.function.contains("::"))
             && let Some(symbol) = self.symbol(address)
         {
@@ -229,7 +230,8 @@ impl Symbols {
         frames
     }
 
-    /// Returns the readable name of the symbol at an address; the public name if the function has several.
+    /// Returns the readable name of the symbol at an address. If the function has several names, this is the public
+    /// one.
     fn symbol(&mut self, address: u64) -> Option<String> {
         let symbol = self.loader.find_symbol_info(address)?;
         if !is_c_name(symbol.name()) {
@@ -240,7 +242,8 @@ impl Symbols {
     }
 }
 
-/// Returns a frame named by binary and offset, for an address without a name, or in a binary that was not found.
+/// Returns a frame that is named by binary and offset. Used for addresses that have no name or whose binary was not
+/// found.
 fn unnamed(module: &Module, offset: u64, with_id: bool) -> Frame {
     let file = Some(file_name(&module.path)).filter(|name| !name.is_empty()).unwrap_or("?");
     let short = |id: &str| id.chars().take(12).collect::<String>();

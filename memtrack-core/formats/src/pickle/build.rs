@@ -1,4 +1,4 @@
-//! Containers and classes: the values that the machine makes from the values on its stack.
+//! Builds containers and classes, i.e. the values that the machine makes from the values on its stack.
 
 use super::Global;
 use super::error::PickleErrorKind;
@@ -8,7 +8,7 @@ use super::value::{Dict, DictId, Value};
 use std::io::Read;
 
 impl<R: Read> Machine<'_, R> {
-    /// Makes a tuple of the top `count` values.
+    /// Makes a tuple from the top `count` values.
     pub(super) fn tuple(&mut self, count: usize) -> Result<Value, PickleErrorKind> {
         self.charge(count * size_of::<Value>() + size_of::<(u32, u32)>())?;
         let tuple = self.document.push_tuple(self.stack.last(count)?)?;
@@ -16,7 +16,7 @@ impl<R: Read> Machine<'_, R> {
         Ok(tuple)
     }
 
-    /// Makes a container of everything above the innermost mark.
+    /// Makes a container from all values above the innermost mark.
     pub(super) fn container_from_mark(&mut self, opcode: u8) -> Result<Value, PickleErrorKind> {
         let start = self.stack.pop_mark()?;
         let items = self.stack.from(start).to_vec();
@@ -45,7 +45,7 @@ impl<R: Read> Machine<'_, R> {
         self.document.push_dict(factory).map(Value::Dict)
     }
 
-    /// Adds keys and values, which alternate in `items`, to a dictionary.
+    /// Adds the alternating keys and values in `items` to a dictionary.
     pub(super) fn set_items(&mut self, dict: Value, items: &[Value]) -> Result<(), PickleErrorKind> {
         let Value::Dict(DictId(row)) = dict else { return Err(PickleErrorKind::WrongType("a dictionary")) };
         let (pairs, rest) = items.as_chunks::<2>();
@@ -60,7 +60,7 @@ impl<R: Read> Machine<'_, R> {
         Ok(())
     }
 
-    /// Makes the value of a class, if the caller allows the class.
+    /// Makes the value that stands for a class, if the caller allows the class.
     pub(super) fn global(&mut self, opcode: u8) -> Result<Value, PickleErrorKind> {
         let (module, name) = if opcode == op::GLOBAL {
             (self.line()?, self.line()?)
@@ -78,7 +78,7 @@ impl<R: Read> Machine<'_, R> {
         }
     }
 
-    /// Executes the few supported calls, which make empty dictionaries.
+    /// Executes one of the few supported calls, all of which make empty dictionaries.
     pub(super) fn reduce(&mut self) -> Result<Value, PickleErrorKind> {
         let arguments = self.stack.pop()?;
         let callable = self.stack.pop()?;

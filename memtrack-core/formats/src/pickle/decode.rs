@@ -1,30 +1,32 @@
-//! Tokens: instructions with the operands that follow them directly. Only this module contains the encoding of
-//! operands; readers of pickles take tokens from a [`Source`](super::source::Source) or from a slice of bytes.
+//! Decodes tokens, which are instructions along with the operands that directly follow them. The encoding of operands
+//! is confined to this module; readers of pickles get tokens from a [`Source`](super::source::Source) or a slice of
+//! bytes.
 //!
-//! **Why does one decoder suffice for both machines and the fast path?** A token is at most ten bytes; where fewer are
-//! left, it is decoded from a copy padded with zeros, so that the end of the window needs no second decoder. What the
-//! machines do with tokens is separate: one makes a document within small limits, the other folds cells into tables.
+//! **Why does one decoder suffice for both machines and the fast path?** A token has at most ten bytes. If fewer than
+//! ten are left, the token is decoded from a copy padded with zeros, so the end of the window does not need a second
+//! decoder. What the machines do with the tokens is separate: one makes a document within small limits, and the other
+//! folds cells into tables.
 
 use super::opcode as op;
 
-/// The length of the longest token, in bytes.
+/// The maximum length of a token in bytes.
 pub(crate) const MAX_TOKEN_BYTES: usize = 10;
 
-/// An instruction and its operand. Data of variable length follows the token: the bytes of strings and of long integers,
-/// and the lines of the text protocols.
+/// An instruction and its operand. Data of variable length comes after the token, i.e. the bytes of strings and of long
+/// integers, and the lines of the text protocols.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Token {
-    /// Pushes the value of a memo slot.
+    /// Pushes the value in a memo slot.
     Get(u32),
     /// An integer.
     Int(i64),
-    /// An instruction without an operand or with lines, or a byte that is no instruction.
+    /// An instruction that has no operand or is followed by lines, or a byte that is not an instruction.
     Plain(u8),
-    /// A token that is rare in large files.
+    /// A token that rarely occurs in large files.
     Rare(RareToken),
 }
 
-/// The tokens that are rare in large files.
+/// Tokens that rarely occur in large files.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum RareToken {
     /// Stores the top value in a memo slot.
@@ -35,17 +37,17 @@ pub(crate) enum RareToken {
     Float(f64),
     /// A string of this many bytes, which follow the token.
     Text(u64),
-    /// This many bytes, which follow the token.
+    /// Raw data of this many bytes, which follow the token.
     Bytes(u64),
-    /// The version of the protocol.
+    /// The protocol version.
     Protocol(u8),
     /// A frame of this many bytes, which follow the token.
     Frame(u64),
-    /// A negative length, which Python would reject too; contains the message for the error.
+    /// A negative length, which Python would reject as well. Contains the error message.
     Negative(&'static str),
 }
 
-/// Returns the token at the start of `bytes`, and its length; `None` when the token is incomplete.
+/// Returns the token at the start of `bytes` and its length, or `None` if the token is incomplete.
 #[inline(always)]
 pub(crate) fn first(bytes: &[u8]) -> Option<(Token, usize)> {
     match bytes.first_chunk() {
@@ -54,8 +56,8 @@ pub(crate) fn first(bytes: &[u8]) -> Option<(Token, usize)> {
     }
 }
 
-/// Returns the first [`MAX_TOKEN_BYTES`] of `bytes`; if there are fewer, a copy in `room` that is padded with zeros.
-/// `None` when the token at the start is incomplete.
+/// Returns the first [`MAX_TOKEN_BYTES`] of `bytes`. If there are fewer, returns a copy in `room`, padded with zeros.
+/// Returns `None` if the token at the start is incomplete.
 #[inline(always)]
 pub(crate) fn padded_head<'a>(
     bytes: &'a [u8],
@@ -73,7 +75,7 @@ fn padded_copy<'a>(bytes: &[u8], room: &'a mut [u8; MAX_TOKEN_BYTES]) -> Option<
     (length <= bytes.len()).then_some(room)
 }
 
-/// Returns the token at the start of `head`, and its length.
+/// Returns the token at the start of `head` and its length.
 #[inline(always)]
 pub(crate) fn decode_token(head: &[u8; MAX_TOKEN_BYTES]) -> (Token, usize) {
     let &[opcode, a, b, c, d, e, f, g, h, i] = head;
@@ -91,7 +93,7 @@ pub(crate) fn decode_token(head: &[u8; MAX_TOKEN_BYTES]) -> (Token, usize) {
         op::BININT2 => (Token::Int(u16::from_le_bytes([a, b]).into()), 3),
         op::BININT => (Token::Int(word().cast_signed().into()), 5),
         op::LONG1 if a <= 8 => {
-            // Shifts the bytes after the integer out, and the sign in.
+            // Shift out the bytes after the integer, and shift in the sign.
             let shift = 64 - 8 * u32::from(a);
             let number = i64::from_le_bytes([b, c, d, e, f, g, h, i]);
             (Token::Int(if a == 0 { 0 } else { number << shift >> shift }), 2 + usize::from(a))
@@ -108,7 +110,7 @@ pub(crate) fn decode_token(head: &[u8; MAX_TOKEN_BYTES]) -> (Token, usize) {
         op::BINBYTES8 | op::BYTEARRAY8 => (Token::Rare(RareToken::Bytes(wide())), 9),
         op::PROTO => (Token::Rare(RareToken::Protocol(a)), 2),
         op::FRAME => (Token::Rare(RareToken::Frame(wide())), 9),
-        // Listed individually, so that the compiler need not match the opcode twice.
+        // These are listed individually so that the compiler does not need to match the opcode twice.
         op::MARK => (Token::Plain(op::MARK), 1),
         op::MEMOIZE => (Token::Plain(op::MEMOIZE), 1),
         op::SETITEMS => (Token::Plain(op::SETITEMS), 1),
@@ -125,7 +127,7 @@ pub(crate) fn decode_token(head: &[u8; MAX_TOKEN_BYTES]) -> (Token, usize) {
 mod tests {
     use super::*;
 
-    /// Tokens and their bytes.
+    /// Tokens and the bytes that encode them.
     const TOKENS: [(&[u8], Token); 27] = [
         (b"h\xff", Token::Get(255)),
         (b"j\x01\x02\x03\xff", Token::Get(0xff03_0201)),

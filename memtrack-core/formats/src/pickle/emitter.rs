@@ -1,13 +1,13 @@
-//! The output of a pickle's instructions: it collects them in frames, as CPython does, and numbers the memo slots. The
-//! writers of values and of snapshots use it.
+//! Emits a pickle's instructions. They are collected in frames, as in CPython, and the memo slots are numbered. The
+//! writers of values and of snapshots use this module.
 
 use super::opcode as op;
 use std::io::{self, Write};
 
-/// A frame is closed once it has this many bytes.
+/// The number of bytes at which a frame is closed.
 const FRAME_BYTES: usize = 64 << 10;
 
-/// The output of the instructions of one pickle of protocol 4.
+/// Emits the instructions of a single pickle of protocol 4.
 #[derive(Debug)]
 pub(crate) struct Emitter<W> {
     out: W,
@@ -23,7 +23,7 @@ impl<W: Write> Emitter<W> {
         Ok(Self { out, frame: Vec::with_capacity(FRAME_BYTES + 1024), memo: 0 })
     }
 
-    /// Ends the pickle and returns the writer, flushed.
+    /// Ends the pickle, flushes the writer and returns it.
     pub(crate) fn finish(mut self) -> io::Result<W> {
         self.frame.push(op::STOP);
         self.close_frame()?;
@@ -31,20 +31,20 @@ impl<W: Write> Emitter<W> {
         Ok(self.out)
     }
 
-    /// Writes the beginning of an instruction; [`Self::emit`] ends it.
+    /// Writes the start of an instruction, which [`Self::emit`] completes.
     #[inline]
     pub(crate) fn begin(&mut self, bytes: &[u8]) {
         self.frame.extend_from_slice(bytes);
     }
 
-    /// Writes an instruction, or the end of an instruction.
+    /// Writes an instruction or the rest of one.
     #[inline]
     pub(crate) fn emit(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.frame.extend_from_slice(bytes);
         if self.frame.len() >= FRAME_BYTES { self.close_frame() } else { Ok(()) }
     }
 
-    /// Writes the frame. Like in Python, a frame of fewer than four bytes has no header.
+    /// Writes the frame. As in Python, frames of fewer than four bytes have no header.
     fn close_frame(&mut self) -> io::Result<()> {
         if self.frame.len() >= 4 {
             self.out.write_all(&[op::FRAME])?;
@@ -55,7 +55,7 @@ impl<W: Write> Emitter<W> {
         Ok(())
     }
 
-    /// Writes an integer in as few bytes as it needs.
+    /// Writes an integer in as few bytes as possible.
     #[inline]
     pub(crate) fn int(&mut self, number: i64) -> io::Result<()> {
         if let Ok(byte) = u8::try_from(number) {
@@ -99,7 +99,8 @@ impl<W: Write> Emitter<W> {
         self.memoize()
     }
 
-    /// Stores the value just written in the next memo slot, and returns the slot's number, which is below `u32::MAX`.
+    /// Assigns the next memo slot to the value that was just written. Returns the slot's number, which is below
+    /// `u32::MAX`.
     pub(crate) fn memoize(&mut self) -> io::Result<u32> {
         let slot = self.memo;
         let full = || io::Error::other("more than 4 G values in one pickle");

@@ -1,69 +1,70 @@
-//! The errors of reading a pickle: each states what is wrong, at which byte, and what to do.
+//! Errors that occur when reading a pickle. Each one says what is wrong, at which byte, and what to do about
+//! it.
 
 use super::Global;
 use std::fmt;
 use std::io;
 
-/// The reason why a pickle was refused or could not be read, displayed as one line. If the input could not be read, the
-/// error's source is the I/O error.
+/// The reason why a pickle was refused or could not be read. Displays as one line. If reading the input
+/// failed, the error's source is the I/O error.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct PickleError {
-    /// The byte offset of the instruction that failed, from the start of the input.
+    /// The byte offset of the instruction that failed, counted from the start of the input.
     pub offset: u64,
     pub(crate) kind: PickleErrorKind,
 }
 
-/// An error in a pickle, or in JSON.
+/// An error in a pickle or in JSON.
 #[derive(Debug)]
 pub(crate) enum PickleErrorKind {
     /// The input ends before the pickle does.
     Truncated,
-    /// Reading the input failed.
+    /// The input could not be read.
     Io(io::Error),
-    /// The byte is not a pickle instruction: most likely another kind of file.
+    /// The byte is not a pickle instruction, so the file is most likely of another kind.
     NotAPickle(u8),
-    /// A protocol above 5.
+    /// The protocol version is above 5.
     Protocol(u8),
-    /// An instruction that would build objects, run code or reach outside the file.
+    /// The instruction would build objects, run code or reach outside the file.
     RefusedOpcode(&'static str),
-    /// A Python class that the caller did not allow.
+    /// The caller did not allow this Python class.
     RefusedGlobal {
-        /// The module as spelled in the file, shortened.
+        /// The module as spelled in the file, possibly shortened.
         module: String,
-        /// The name in the module, shortened.
+        /// The name within the module, possibly shortened.
         name: String,
     },
-    /// A call that is not one of the few supported calls, such as that of an empty `defaultdict`.
+    /// The call is not one of the few supported ones, such as the call that makes an empty `defaultdict`.
     RefusedCall(Option<Global>),
-    /// An instruction that finds fewer values on the stack than it needs.
+    /// The instruction needs more values than there are on the stack.
     StackUnderflow,
-    /// An instruction that needs a mark and finds none.
+    /// The instruction needs a mark, but there is none.
     NoMark,
-    /// A mark where a value is expected.
+    /// There is a mark where a value is expected.
     UnexpectedMark,
-    /// A dictionary with a key but no value.
+    /// A dictionary has a key without a value.
     OddItems,
-    /// An instruction on a value of the wrong type.
+    /// The instruction was applied to a value of the wrong type.
     WrongType(&'static str),
-    /// A dictionary key that Python cannot hash.
+    /// Python cannot hash the dictionary key.
     UnhashableKey,
-    /// A memo slot that is read before it is written.
+    /// The memo slot is read before it is written.
     UnsetMemo(u64),
-    /// A memo slot far beyond the slots that the file can have filled.
+    /// The memo slot is far beyond the slots that the file can have filled.
     MemoIndex(u64),
-    /// A number, string or name that is not written as its instruction requires.
+    /// A number, string or name is not written in the way that its instruction requires.
     Malformed(&'static str),
-    /// More of an item than the reader accepts.
+    /// There are more items of some kind than the reader accepts.
     TooLarge {
-        /// The item of which there are too many.
+        /// The items of which there are too many.
         what: &'static str,
-        /// The maximum, in the unit that `what` names.
+        /// The maximum, in the unit named by `what`.
         limit: u64,
     },
-    /// Containers nested deeper than the limit.
+    /// Containers are nested more deeply than the limit.
     TooDeep(u32),
-    /// A container that contains itself.
+    /// A container contains itself.
     Cyclic,
 }
 
@@ -75,7 +76,7 @@ impl fmt::Display for PickleError {
             write!(f, "at byte {}: ", self.offset)?;
         }
         write!(f, "{}", self.kind)?;
-        // Text, archives and images may begin with a byte that happens to be an instruction.
+        // Text, archives and images may start with a byte that happens to be an instruction.
         if self.offset == 0 && !matches!(self.kind, NotAPickle(_) | Protocol(_) | Truncated | Io(_)) {
             f.write_str(" (few pickles begin like this; is it a pickle?)")?;
         }
@@ -138,7 +139,7 @@ impl std::error::Error for PickleError {
 }
 
 impl PickleErrorKind {
-    /// Returns the error of reading the input, if that is the cause.
+    /// Returns the I/O error that occurred when reading the input, if that is the cause.
     pub(crate) fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io(error) => Some(error),

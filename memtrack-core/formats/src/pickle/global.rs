@@ -1,5 +1,5 @@
-//! The Python classes that a pickle may name. They are only names: memtrack never imports a class, and treats each of
-//! these as described here.
+//! The Python classes that a pickle may name. They are merely names: memtrack never imports a class, but
+//! treats each one as described here.
 
 use super::error::PickleErrorKind;
 use std::fmt;
@@ -16,7 +16,7 @@ pub enum Global {
 }
 
 impl Global {
-    /// Returns the class that Python finds under `name` in `module`.
+    /// Returns the class that Python would find under `name` in `module`.
     pub(crate) fn find(module: &[u8], name: &[u8]) -> Option<Self> {
         match (module, name) {
             (b"collections", b"defaultdict") => Some(Self::DefaultDict),
@@ -32,7 +32,7 @@ impl Global {
         PickleErrorKind::RefusedGlobal { module: shorten(module), name: shorten(name) }
     }
 
-    /// Returns the module and the name, as Python 3 writes them.
+    /// Returns the module and name as Python 3 writes them.
     pub(super) const fn path(self) -> (&'static str, &'static str) {
         match self {
             Self::DefaultDict => ("collections", "defaultdict"),
@@ -42,7 +42,7 @@ impl Global {
     }
 }
 
-/// Shortens a name from the file for a message.
+/// Shortens a name from the file for use in a message.
 fn shorten(name: &[u8]) -> String {
     let shown = memtrack_model::text::lossy(&name[..name.len().min(80)]);
     if name.len() > 80 { format!("{shown}…") } else { shown }

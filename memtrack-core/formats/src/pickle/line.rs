@@ -1,4 +1,4 @@
-//! The text protocols, 0 and 1, whose operands are lines.
+//! Parses the operands of text protocols 0 and 1, which are lines.
 
 use super::error::PickleErrorKind;
 use super::number::{self, Integer};
@@ -13,22 +13,22 @@ pub(crate) enum LineValue {
     Text(Vec<u8>),
 }
 
-/// Parses the `line` behind INT, LONG, FLOAT, UNICODE or STRING.
+/// Parses the `line` that follows INT, LONG, FLOAT, UNICODE or STRING.
 pub(crate) fn value(opcode: u8, line: &[u8]) -> Result<LineValue, PickleErrorKind> {
     Ok(match opcode {
-        // The spelling of booleans in protocols 0 and 1.
+        // Protocols 0 and 1 spell booleans like this.
         op::INT if line == b"00" => LineValue::Bool(false),
         op::INT if line == b"01" => LineValue::Bool(true),
         op::INT => LineValue::Integer(number::from_decimal(line)?),
         op::LONG => LineValue::Integer(number::from_decimal(line.strip_suffix(b"L").unwrap_or(line))?),
         op::FLOAT => LineValue::Float(number::float(line)?),
         op::UNICODE => LineValue::Text(text::raw_unicode_escape(line)?),
-        // Byte strings of Python 2 are text too, and text is UTF-8 here.
+        // Python 2's byte strings are treated as text, and all text is UTF-8 here.
         _ => LineValue::Text(text::checked(text::quoted_string(line)?)?),
     })
 }
 
-/// Parses the memo slot in the `line` behind GET or PUT.
+/// Parses the memo slot in the `line` that follows GET or PUT.
 pub(crate) fn slot(line: &[u8]) -> Result<u64, PickleErrorKind> {
     match number::from_decimal(line)? {
         Integer::Small(slot) => u64::try_from(slot).map_err(|_| PickleErrorKind::Malformed("memo slot")),

@@ -1,5 +1,5 @@
-//! The machine that reads a pickle: one instruction at a time, from any reader, into a [`Document`]. It accepts
-//! plain data and refuses everything else with its name; [`load`] runs it.
+//! The machine that reads a pickle one instruction at a time from any reader into a [`Document`]. It accepts plain
+//! data, and refuses everything else with an error that names it. [`load`] runs the machine.
 
 use super::decode::{RareToken, Token};
 use super::error::{PickleError, PickleErrorKind};
@@ -10,40 +10,41 @@ use super::value::{Document, Value};
 use super::{Global, line, shape};
 use std::io::Read;
 
-/// The limits on the cost of reading a pickle.
+/// Limits on the cost of reading a pickle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The maximum memory for the values, in bytes.
+    /// The maximum number of bytes of memory that the values may take.
     pub memory_bytes: u64,
-    /// The maximum number of levels of nested containers.
+    /// The maximum nesting depth of containers.
     pub depth: u32,
-    /// The maximum length of an integer or of a line of the text protocols, in bytes.
+    /// The maximum length in bytes of an integer, or of a line in the text protocols.
     pub operand_bytes: u64,
 }
 
 impl Default for Limits {
-    /// Returns the default limits: 256 MiB of values, 500 levels, 1 MiB per integer or text line.
+    /// Returns the default limits: 256 MiB of values, 500 levels, and 1 MiB per integer or text line.
     fn default() -> Self {
         Self { memory_bytes: 256 << 20, depth: 500, operand_bytes: 1 << 20 }
     }
 }
 
 impl Limits {
-    /// Returns the default limits, with more memory for a large input: valid files with many small tuples take about ten
-    /// times their size.
+    /// Returns the default limits, but with more memory if the input is large. Valid files with many small tuples take
+    /// about ten times their size.
     pub fn for_input(input_bytes: u64) -> Self {
         let limits = Self::default();
         Self { memory_bytes: limits.memory_bytes.max(input_bytes.saturating_mul(16)), ..limits }
     }
 }
 
-/// Reads a pickle of any protocol up to 5. Input after the pickle is ignored (though it may be consumed from the reader).
-/// Only the classes in `allowed` may occur, and the only supported calls are those that create an empty `defaultdict` or
-/// `OrderedDict` (`defaultdict` also with the factory `int`); nothing is ever imported or called.
+/// Reads a pickle of any protocol up to 5. Input after the pickle is ignored, although it may be consumed from the
+/// reader. Only the classes in `allowed` may occur, and the only supported calls are those that create an empty
+/// `defaultdict` or `OrderedDict` (including a `defaultdict` with the factory `int`). Nothing is ever imported or
+/// called.
 ///
 /// # Errors
 /// Fails for anything but a valid pickle of plain data within `limits`, and for data that contains itself. The error
-/// contains the offset of the instruction.
+/// gives the offset of the instruction.
 pub fn load(reader: impl Read, allowed: &[Global], limits: Limits) -> Result<Document, PickleError> {
     let mut machine = Machine {
         source: Source::new(reader),
@@ -68,7 +69,7 @@ pub fn load(reader: impl Read, allowed: &[Global], limits: Limits) -> Result<Doc
     }
 }
 
-/// The machine's state. The module `operand` reads the bytes after a token, and `build` makes containers.
+/// The machine's state. The `operand` module reads the bytes after a token, and `build` makes containers.
 pub(super) struct Machine<'a, R> {
     pub(super) source: Source<R>,
     pub(super) document: Document,
@@ -76,15 +77,15 @@ pub(super) struct Machine<'a, R> {
     pub(super) memo: Memo,
     pub(super) allowed: &'a [Global],
     pub(super) limits: Limits,
-    /// The bytes of the document so far.
+    /// The size of the document so far, in bytes.
     pub(super) charged_bytes: u64,
-    /// The end of the last frame according to its header. Frames only help with buffering, but a frame must
-    /// not be longer than the input.
+    /// The end of the last frame according to its header. Frames only help with buffering, but a frame must not extend
+    /// past the end of the input.
     frame_end: u64,
 }
 
 impl<R: Read> Machine<'_, R> {
-    /// Executes an instruction; returns `false` after the last one.
+    /// Executes an instruction. Returns `false` after the last one.
     fn step(&mut self) -> Result<bool, PickleErrorKind> {
         let value = match self.source.token()? {
             Token::Get(slot) => Some(self.memo.get(slot.into())?),
@@ -107,7 +108,7 @@ impl<R: Read> Machine<'_, R> {
         Ok(true)
     }
 
-    /// Executes an instruction with a larger operand; `None` when it leaves no new value on the stack.
+    /// Executes an instruction with a larger operand. Returns `None` if it leaves no new value on the stack.
     fn execute_rare(&mut self, token: RareToken) -> Result<Option<Value>, PickleErrorKind> {
         Ok(Some(match token {
             RareToken::Long(length) => self.long(length)?,
@@ -125,7 +126,8 @@ impl<R: Read> Machine<'_, R> {
         }))
     }
 
-    /// Executes an instruction without an operand or with lines; `None` when it leaves no new value on the stack.
+    /// Executes an instruction that has no operand or is followed by lines. Returns `None` if it leaves no new value
+    /// on the stack.
     fn execute_plain(&mut self, opcode: u8) -> Result<Option<Value>, PickleErrorKind> {
         Ok(Some(match opcode {
             op::NONE => Value::None,
@@ -153,13 +155,13 @@ impl<R: Read> Machine<'_, R> {
         }))
     }
 
-    /// Stores the top value in a memo slot that the file names.
+    /// Stores the top value in a memo slot given by the file.
     fn put(&mut self, slot: u64) -> Result<(), PickleErrorKind> {
         let value = self.stack.top()?;
         self.memo.put(slot, value, self.source.offset())
     }
 
-    /// Executes an instruction that leaves no new value on the stack.
+    /// Executes an instruction that does not leave a new value on the stack.
     fn execute_effect(&mut self, opcode: u8) -> Result<(), PickleErrorKind> {
         match opcode {
             op::MARK => self.stack.mark(),

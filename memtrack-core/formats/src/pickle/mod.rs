@@ -1,15 +1,15 @@
-//! Python's pickle format, read safely and written with plain data only. Nothing in a file is ever imported or
-//! called: a pickle is only data here, and anything else is refused with its name and offset. This module is independent
-//! of the tracker's files and of snapshots; their readers list the Python classes that they expect ([`Global`]) and
-//! traverse the [`Document`].
+//! Reads Python's pickle format safely, and writes pickles of plain data only. Nothing in a file is ever imported or
+//! called. A pickle is treated as pure data, and anything else is refused with its name and offset. This module is
+//! independent of the tracker's files and of snapshots. Their readers list the Python classes that they expect
+//! ([`Global`]) and traverse the [`Document`].
 //!
-//! The cost of a file is bounded by its size: memory grows by a small constant times the bytes that were read, up to
-//! [`Limits::memory_bytes`]; shared values stay shared; the result has no cycles and at most [`Limits::depth`] levels, so
-//! that code that traverses it may recurse.
+//! The cost of reading a file is bounded by its size. Memory grows by a small constant times the number of bytes read,
+//! up to [`Limits::memory_bytes`], and shared values stay shared. The result has no cycles and at most
+//! [`Limits::depth`] levels, so code that traverses it may recurse.
 //!
-//! **Why not `serde-pickle`?** It refuses objects that are shared through the memo, which every PyTorch snapshot has,
-//! decodes at 40 MB/s, and can neither read nor write the `defaultdict`s of PyTorch's tracker files. Tests compare this
-//! machine with CPython instead.
+//! **Why not `serde-pickle`?** It refuses objects that are shared through the memo, which occur in every PyTorch
+//! snapshot. It also decodes at only 40 MB/s, and can neither read nor write the `defaultdict`s in PyTorch's tracker
+//! files. Tests compare this machine with CPython instead.
 
 mod build;
 pub(crate) mod decode;

@@ -1,9 +1,10 @@
-//! Numbers in pickles. An integer is returned as 64 bits if it fits, otherwise as its two's complement bytes. Every
-//! function takes at most linear time in the number of bytes, or quadratic time in a few thousand digits.
+//! Numbers in pickles. Integers that fit are returned as 64 bits, and others as their two's complement bytes.
+//! Every function takes at most linear time in the number of bytes, or quadratic time for a few thousand
+//! digits.
 
 use super::error::PickleErrorKind;
 
-/// The maximum number of decimal digits of an integer, the same as Python's limit.
+/// The maximum number of decimal digits in an integer. This is also Python's limit.
 const MAX_DIGITS: usize = 4300;
 
 /// An integer of any size.
@@ -14,7 +15,7 @@ pub(crate) enum Integer {
     Big(Vec<u8>),
 }
 
-/// Converts little-endian two's complement bytes to an integer; an empty vector means 0.
+/// Converts little-endian two's complement bytes to an integer. An empty vector means 0.
 pub(crate) fn from_twos_complement(mut bytes: Vec<u8>) -> Integer {
     while let [.., before, last] = bytes[..] {
         let fill = if before & 0x80 == 0 { 0 } else { 0xff };
@@ -32,7 +33,7 @@ pub(crate) fn from_twos_complement(mut bytes: Vec<u8>) -> Integer {
     Integer::Small(i64::from_le_bytes(wide))
 }
 
-/// Parses an integer from decimal text with an optional sign.
+/// Parses a decimal integer with an optional sign.
 pub(crate) fn from_decimal(text: &[u8]) -> Result<Integer, PickleErrorKind> {
     let text = text.trim_ascii();
     let (negative, digits) = match text {
@@ -68,7 +69,7 @@ pub(crate) fn from_decimal(text: &[u8]) -> Result<Integer, PickleErrorKind> {
     Ok(from_twos_complement(magnitude))
 }
 
-/// Parses a float from decimal text, `inf` and `nan` included.
+/// Parses a decimal float, including `inf` and `nan`.
 pub(crate) fn float(text: &[u8]) -> Result<f64, PickleErrorKind> {
     let text = std::str::from_utf8(text).map_err(|_| PickleErrorKind::Malformed("float"))?;
     text.trim().parse().map_err(|_| PickleErrorKind::Malformed("float"))

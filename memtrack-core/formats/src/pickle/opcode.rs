@@ -1,4 +1,4 @@
-//! The opcodes of pickle protocols 0 to 5, shared by `decode`, which reads them, and the writer.
+//! The opcodes of pickle protocols 0 to 5. They are shared by the writer and by `decode`, which reads them.
 
 use super::error::PickleErrorKind;
 
@@ -12,7 +12,7 @@ macro_rules! opcodes {
     ($($name:ident = $byte:literal),* $(,)?) => {
         $(pub(crate) const $name: u8 = $byte;)*
 
-        /// Returns the opcode's name for messages; `None` when the byte is not an opcode.
+        /// Returns the name of an opcode for use in messages, or `None` if the byte is not an opcode.
         pub(crate) fn name(byte: u8) -> Option<&'static str> {
             match byte {
                 $($name => Some(stringify!($name)),)*

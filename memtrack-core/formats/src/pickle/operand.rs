@@ -1,5 +1,5 @@
-//! Reads the bytes after a token: strings, long integers, lines of text. Lengths are checked against the limits before
-//! anything is stored.
+//! Reads the bytes that follow a token, such as strings, long integers and lines of text. Lengths are checked
+//! against the limits before anything is stored.
 
 use super::error::PickleErrorKind;
 use super::line::{self, LineValue};
@@ -18,14 +18,14 @@ impl<R: Read> Machine<'_, R> {
     pub(super) fn raw(&mut self, length: u64) -> Result<Span, PickleErrorKind> {
         let free = self.limits.memory_bytes.saturating_sub(self.charged_bytes);
         let start = self.document.bytes.len();
-        // One byte more than fits distinguishes a truncated file from one that is too large.
+        // Reading one byte more than fits makes it possible to tell a truncated file from one that is too
+        // large.
         self.source.append_to(&mut self.document.bytes, length.min(free.saturating_add(1)))?;
         self.charge(usize::try_from(length).unwrap_or(usize::MAX))?;
         self.document.span_from(start)
     }
 
-    /// Reads a string of `length` bytes. Byte strings of Python 2 are also read as text, which must be
-    /// UTF-8.
+    /// Reads a string of `length` bytes. Python 2's byte strings are also read as text, which must be UTF-8.
     pub(super) fn string(&mut self, length: u64) -> Result<Value, PickleErrorKind> {
         let span = self.raw(length)?;
         text::checked(self.document.bytes(span))?;
@@ -44,7 +44,7 @@ impl<R: Read> Machine<'_, R> {
         self.document.push_twos_complement(bytes)
     }
 
-    /// Reads a value of the text protocols, whose operand is a line.
+    /// Reads a value in the text protocols, where the operand is a line.
     pub(super) fn text_line(&mut self, opcode: u8) -> Result<Value, PickleErrorKind> {
         let line = self.line()?;
         self.charge(line.len())?;

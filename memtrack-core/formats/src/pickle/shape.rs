@@ -1,27 +1,28 @@
-//! The last check of a document before it is returned: it has no cycles, and its depth is bounded. The check takes one
-//! step per value and needs no recursion, however deep or shared the values are; code that uses the document may recurse.
+//! Performs a final check on a document before it is returned, to ensure that it has no cycles and that its depth is
+//! bounded. The check takes one step per value and does not recurse, no matter how deep or shared the values are. Code
+//! that uses the document may therefore recurse.
 
 use super::error::PickleErrorKind;
 use super::value::{Document, Value};
 
-/// The number of a container, over the tables of tuples, lists and dictionaries.
+/// The number of a container. Tuples, lists and dictionaries are numbered consecutively.
 type Node = usize;
 
-/// The state of a container that was not entered yet.
+/// The state of a container that has not been entered yet.
 const NEW: u32 = 0;
 /// The state of a container whose contents are being checked.
 const OPEN: u32 = u32::MAX;
 
-/// Checks every value that the root refers to.
+/// Checks every value that can be reached from the root.
 ///
 /// # Errors
 /// Fails with [`PickleErrorKind::Cyclic`] or [`PickleErrorKind::TooDeep`].
 pub(super) fn check(document: &Document, depth_limit: u32) -> Result<(), PickleErrorKind> {
     let Some(root) = node(document, document.root) else { return Ok(()) };
     let count = document.tuples.len() + document.lists.len() + document.dicts.len();
-    // NEW, OPEN, or the number of levels in a finished container.
+    // Each entry is NEW, OPEN, or the number of levels in a finished container.
     let mut levels = vec![NEW; count];
-    // The open containers, each with the next child to visit and the number of levels found below it so far.
+    // The open containers, each with the next child to visit and the number of levels found below the container so far.
     let mut path: Vec<(Node, usize, u32)> = vec![(root, 0, 0)];
     levels[root] = OPEN;
     while let Some((current, next, deepest)) = path.last_mut() {
@@ -51,7 +52,7 @@ pub(super) fn check(document: &Document, depth_limit: u32) -> Result<(), PickleE
     Ok(())
 }
 
-/// Returns the container's number; `None` for other values.
+/// Returns a container's number, or `None` for other values.
 fn node(document: &Document, value: Value) -> Option<Node> {
     match value {
         Value::Tuple(id) => Some(id.0 as usize),
@@ -61,7 +62,7 @@ fn node(document: &Document, value: Value) -> Option<Node> {
     }
 }
 
-/// Returns the `index`-th value in a container; keys and values of a dictionary alternate.
+/// Returns the value at `index` in a container. A dictionary's keys and values alternate.
 fn child(document: &Document, container: Node, index: usize) -> Option<Value> {
     let (tuples, lists) = (document.tuples.len(), document.lists.len());
     if container < tuples {

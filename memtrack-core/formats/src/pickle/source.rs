@@ -1,22 +1,23 @@
 //! Reads the bytes of a pickle through a bounded window. A length in a file costs nothing until the bytes arrive.
 //!
-//! **Why a window of 32 KiB?** It stays in the processor's cache: with 128 KiB, loading took 0.42 instead of 0.36 s of
-//! processor time. Reading ahead on a second thread took less time on two idle cores but more processor time, and gained
-//! nothing once the window was small.
+//! **Why a window of 32 KiB?** It stays in the processor's cache. With 128 KiB, loading took 0.42 s of processor time
+//! instead of 0.36 s. Reading ahead on a second thread was faster on two idle cores, but took more processor time, and
+//! gained nothing once the window was small.
 
 use super::decode::{self, Token};
 use super::error::PickleErrorKind;
 use std::io::{ErrorKind, Read};
 
-/// The number of bytes per read: small enough to stay in the cache while events are read, which saves a seventh of
-/// the time for a large file, and large enough that a buffered reader passes it through without a second copy.
+/// The number of bytes per read. It is small enough for the bytes to stay in the cache while events are read, which
+/// saves a seventh of the time for a large file, and large enough for a buffered reader to pass the bytes through
+/// without a second copy.
 const READ_BYTES: usize = 32 * 1024;
 
-/// The space in front of the read bytes for the beginning of a token that the previous read cut off. So all reads go to
-/// the same address, to which the kernel copies faster than to changing addresses.
+/// The space in front of the bytes that were read, for the start of a token that the previous read cut off. It lets all
+/// reads go to the same address, to which the kernel copies faster than to changing addresses.
 const HEAD_ROOM: usize = 16;
 
-/// A reader with a position.
+/// A reader that keeps track of its position.
 #[derive(Debug)]
 pub(crate) struct Source<R> {
     reader: R,
@@ -24,7 +25,7 @@ pub(crate) struct Source<R> {
     /// The start of the unread part of the window, which is `start..end`.
     start: usize,
     end: usize,
-    /// The number of bytes of the input up to `end`.
+    /// The number of input bytes up to `end`.
     read: u64,
 }
 
@@ -39,7 +40,7 @@ impl<R: Read> Source<R> {
         self.read - (self.end - self.start) as u64
     }
 
-    /// Reads more input into the window, which must be empty or contain only the beginning of a token; fails at the end of
+    /// Reads more input into the window, which must be empty or contain only the start of a token. Fails at the end of
     /// the input.
     #[cold]
     pub(crate) fn refill(&mut self) -> Result<(), PickleErrorKind> {
@@ -84,7 +85,7 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// Returns the bytes in the window that were not consumed yet.
+    /// Returns the bytes in the window that have not been consumed yet.
     #[inline]
     pub(crate) fn unread(&self) -> &[u8] {
         &self.window[self.start..self.end]
@@ -96,7 +97,7 @@ impl<R: Read> Source<R> {
         self.start = (self.start + count).min(self.end);
     }
 
-    /// Consumes and returns the next `length` bytes, if they are in the window.
+    /// Consumes and returns the next `length` bytes if they are all in the window.
     #[inline]
     pub(crate) fn take_buffered(&mut self, length: u64) -> Option<&[u8]> {
         let length = usize::try_from(length).ok()?;
@@ -121,7 +122,7 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    /// Reads a line; the line feed is consumed but not returned.
+    /// Reads a line. The line feed is consumed but not returned.
     pub(crate) fn line(&mut self, limit_bytes: u64) -> Result<Vec<u8>, PickleErrorKind> {
         let mut line = Vec::new();
         loop {

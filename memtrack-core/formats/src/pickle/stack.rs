@@ -1,14 +1,14 @@
-//! The machine's working memory: the stack with its marks, and the memo. Like in Python, a value below the innermost mark
-//! cannot be popped, so that a damaged file fails where it is damaged.
+//! The machine's working memory, which consists of the stack with its marks, and the memo. As in Python, a value below
+//! the innermost mark cannot be popped, so that a damaged file fails at the point of damage.
 
 use super::error::PickleErrorKind;
 use super::value::Value;
 
-/// The stack of values and marks.
+/// A stack of values and marks.
 #[derive(Debug, Default)]
 pub(super) struct Stack {
     values: Vec<Value>,
-    /// The height of the stack at each mark.
+    /// The height that the stack had at each mark.
     marks: Vec<usize>,
 }
 
@@ -21,7 +21,7 @@ impl Stack {
         self.marks.push(self.values.len());
     }
 
-    /// Returns the bytes in use.
+    /// Returns the number of bytes in use.
     pub(super) fn used_bytes(&self) -> u64 {
         (self.values.len() * size_of::<Value>() + self.marks.len() * size_of::<usize>()) as u64
     }
@@ -31,7 +31,7 @@ impl Stack {
         self.marks.last().copied().unwrap_or(0)
     }
 
-    /// Returns the error when there is no value to pop.
+    /// Returns the error to report when there is no value to pop.
     fn no_value_error(&self) -> PickleErrorKind {
         if self.marks.is_empty() { PickleErrorKind::StackUnderflow } else { PickleErrorKind::UnexpectedMark }
     }
@@ -52,7 +52,7 @@ impl Stack {
         self.values.last().copied().ok_or(PickleErrorKind::StackUnderflow)
     }
 
-    /// Pops the top value, or the mark if a mark is on top.
+    /// Pops the top value, or pops the mark if there is one on top.
     pub(super) fn pop_value_or_mark(&mut self) -> Result<(), PickleErrorKind> {
         if self.marks.last() == Some(&self.values.len()) {
             self.marks.pop();
@@ -74,18 +74,18 @@ impl Stack {
         self.values.truncate(self.values.len().saturating_sub(count));
     }
 
-    /// Removes the innermost mark and returns the index of the first value above it; the values stay until
-    /// [`Self::truncate`].
+    /// Removes the innermost mark and returns the index of the first value above it. The values remain until
+    /// [`Self::truncate`] is called.
     pub(super) fn pop_mark(&mut self) -> Result<usize, PickleErrorKind> {
         self.marks.pop().ok_or(PickleErrorKind::NoMark)
     }
 
-    /// Returns the values from `start` on.
+    /// Returns the values starting at `start`.
     pub(super) fn from(&self, start: usize) -> &[Value] {
         &self.values[start..]
     }
 
-    /// Returns the value below the index `start`, which [`Self::pop_mark`] returned.
+    /// Returns the value below `start`, which is an index returned by [`Self::pop_mark`].
     pub(super) fn below(&self, start: usize) -> Result<Value, PickleErrorKind> {
         match start.checked_sub(1) {
             Some(index) if index >= self.floor() => Ok(self.values[index]),
@@ -93,22 +93,22 @@ impl Stack {
         }
     }
 
-    /// Drops the values from `start` on.
+    /// Drops the values starting at `start`.
     pub(super) fn truncate(&mut self, start: usize) {
         self.values.truncate(start);
     }
 }
 
-/// The values to which a pickle refers by number.
+/// The values that a pickle refers to by number.
 #[derive(Debug, Default)]
 pub(super) struct Memo {
     slots: Vec<Option<Value>>,
-    /// The number of slots that were set, which is the slot that MEMOIZE fills next.
+    /// The number of slots that have been set. This is also the next slot that MEMOIZE fills.
     count: usize,
 }
 
 impl Memo {
-    /// Returns the bytes in use.
+    /// Returns the number of bytes in use.
     pub(super) fn used_bytes(&self) -> u64 {
         (self.slots.len() * size_of::<Option<Value>>()) as u64
     }
@@ -119,8 +119,8 @@ impl Memo {
         self.set(index, value);
     }
 
-    /// Sets slot `index`. A writer needs at least two bytes to fill a slot, so an index larger than `offset`, the number of
-    /// bytes read, is refused instead of allocating a table of that size.
+    /// Sets slot `index`. A writer needs at least two bytes to fill a slot. An index larger than `offset`, which is the
+    /// number of bytes read, is therefore refused, so that no table of that size is allocated.
     pub(super) fn put(&mut self, index: u64, value: Value, offset: u64) -> Result<(), PickleErrorKind> {
         match usize::try_from(index) {
             Ok(slot) if index <= offset => {

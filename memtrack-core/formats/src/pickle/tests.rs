@@ -1,9 +1,9 @@
-//! The machine reads what the writer writes, and refuses malformed files.
+//! Tests that the machine reads what the writer writes, and that it refuses malformed files.
 
 use super::*;
 use proptest::prelude::*;
 
-/// A tree of all kinds of values that the writer can write.
+/// A tree that can contain every kind of value that the writer can write.
 #[derive(Clone, Debug)]
 enum Tree {
     None,
@@ -182,7 +182,7 @@ fn cyclic_and_deep_values_are_refused_but_shared_ones_are_not() {
     assert!(matches!(refusal(b"}q\x00U\x01ah\x00s."), PickleErrorKind::Cyclic));
     let deep = [&[b']'; 100_000][..], &[b'a'; 99_999], b"."].concat();
     assert!(matches!(refusal(&deep), PickleErrorKind::TooDeep(500)));
-    // Sixty lists, each of which contains the previous one twice: 2^60 paths.
+    // There are sixty lists, each of which contains the previous one twice, so there are 2^60 paths.
     let mut shared = b"]\x94".to_vec();
     for level in 0..60 {
         shared.extend_from_slice(&[b']', 0x94, b'(', b'h', level, b'h', level, b'e']);

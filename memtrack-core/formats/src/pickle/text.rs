@@ -1,5 +1,5 @@
-//! Strings in pickles: UTF-8 that may contain lone surrogates, and the two text forms of protocol 0. All are returned as
-//! the bytes that Python would encode with `surrogatepass`.
+//! Decodes strings in pickles. These are UTF-8 that may contain lone surrogates, and the two text forms of protocol 0.
+//! All of them are returned as the bytes that Python would produce when encoding with `surrogatepass`.
 
 use super::error::PickleErrorKind;
 
@@ -12,7 +12,7 @@ pub(crate) fn checked<T: AsRef<[u8]>>(text: T) -> Result<T, PickleErrorKind> {
     Ok(text)
 }
 
-/// Appends a code point, surrogates included.
+/// Appends a code point, which may be a surrogate.
 pub(crate) fn push_code_point(text: &mut Vec<u8>, code: u32) -> Result<(), PickleErrorKind> {
     if let Some(character) = char::from_u32(code) {
         text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
@@ -26,7 +26,7 @@ pub(crate) fn push_code_point(text: &mut Vec<u8>, code: u32) -> Result<(), Pickl
 }
 
 /// Parses hexadecimal digits.
-fn hexadecimal(digits: Option<&[u8]>) -> Result<u32, PickleErrorKind> {
+fn parse_hexadecimal(digits: Option<&[u8]>) -> Result<u32, PickleErrorKind> {
     let malformed = PickleErrorKind::Malformed("escape in a string");
     let Some(digits) = digits else { return Err(malformed) };
     let mut number = 0;
@@ -37,7 +37,7 @@ fn hexadecimal(digits: Option<&[u8]>) -> Result<u32, PickleErrorKind> {
     Ok(number)
 }
 
-/// Decodes the operand of UNICODE: Latin-1 with `\uXXXX` and `\UXXXXXXXX`; any other backslash stands for itself.
+/// Decodes the operand of UNICODE, which is Latin-1 with `\uXXXX` and `\UXXXXXXXX`. All other backslashes are literal.
 pub(crate) fn raw_unicode_escape(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind> {
     let mut text = Vec::with_capacity(line.len());
     let mut at = 0;
@@ -45,10 +45,10 @@ pub(crate) fn raw_unicode_escape(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind
         match line[at..] {
             [b'\\', kind @ (b'u' | b'U'), ..] => {
                 let end = at + if kind == b'u' { 6 } else { 10 };
-                push_code_point(&mut text, hexadecimal(line.get(at + 2..end))?)?;
+                push_code_point(&mut text, parse_hexadecimal(line.get(at + 2..end))?)?;
                 at = end;
             }
-            // Two bytes at once, so that the second of two backslashes does not start an escape.
+            // Consume two bytes at once, so that the second of two backslashes does not start an escape.
             [b'\\', next, ..] => {
                 text.push(b'\\');
                 push_code_point(&mut text, next.into())?;
@@ -64,7 +64,7 @@ pub(crate) fn raw_unicode_escape(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind
     Ok(text)
 }
 
-/// Decodes the operand of STRING: a quoted Python 2 string with backslash escapes, as bytes.
+/// Decodes the operand of STRING to bytes. It is a quoted Python 2 string with backslash escapes.
 pub(crate) fn quoted_string(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind> {
     let inner = match line.trim_ascii_end() {
         [b'\'', inner @ .., b'\''] | [b'"', inner @ .., b'"'] => inner,
@@ -92,7 +92,7 @@ pub(crate) fn quoted_string(line: &[u8]) -> Result<Vec<u8>, PickleErrorKind> {
             b'f' => text.push(12),
             b'v' => text.push(11),
             b'x' => {
-                text.push(hexadecimal(inner.get(at..at + 2))? as u8);
+                text.push(parse_hexadecimal(inner.get(at..at + 2))? as u8);
                 at += 2;
             }
             b'0'..=b'7' => {

@@ -1,32 +1,32 @@
-//! The content of a pickle. A [`Value`] is small and copied freely; containers and strings are handles into the
-//! [`Document`] that owns them, so that shared values stay shared and dropping a deep structure drops only a few flat
-//! tables.
+//! The content of a pickle. A [`Value`] is small and freely copied. Containers and strings are handles into
+//! the [`Document`] that owns them, so that shared values stay shared, and dropping a deep structure only
+//! drops a few flat tables.
 
 use super::Global;
 use super::error::PickleErrorKind;
 use super::number::{Integer, from_twos_complement};
 use memtrack_model::text::lossy;
 
-/// A range of bytes of the document: a string, bytes, or a big integer.
+/// A range of bytes in a document, which holds a string, bytes, or a big integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
     start: u32,
     length: u32,
 }
 
-/// A tuple of the document.
+/// A tuple in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TupleId(pub(super) u32);
 
-/// A list of the document.
+/// A list in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListId(pub(super) u32);
 
-/// A dictionary of the document.
+/// A dictionary in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DictId(pub(super) u32);
 
-/// A value of a pickle.
+/// A value in a pickle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
     /// `None`.
@@ -35,11 +35,11 @@ pub enum Value {
     Bool(bool),
     /// An integer that fits into 64 bits.
     Int(i64),
-    /// A larger integer: little-endian two's complement bytes.
+    /// A larger integer, stored as little-endian two's complement bytes.
     BigInt(Span),
     /// A float.
     Float(f64),
-    /// A string: UTF-8 that may contain lone surrogates.
+    /// A string of UTF-8 that may contain lone surrogates.
     Str(Span),
     /// Bytes or a bytearray.
     Bytes(Span),
@@ -53,20 +53,21 @@ pub enum Value {
     Global(Global),
 }
 
-/// The entries of a dictionary, in the order in which they were set. A key that was set twice occurs twice, and its last
-/// value is the valid one.
+/// The entries of a dictionary, in the order in which they were set. A key that was set twice occurs twice,
+/// and the last value is the valid one.
 #[derive(Clone, Debug, Default)]
 pub struct Dict {
-    /// Keys and values.
+    /// The keys and values.
     pub entries: Vec<(Value, Value)>,
-    /// The default factory of a `defaultdict` that has one.
+    /// The default factory, if this is a `defaultdict` that has one.
     pub factory: Option<Global>,
 }
 
-/// A pickle that was read: its root and every value that the root refers to. It contains no cycle.
+/// A pickle that has been read, consisting of its root and all values reachable from it. It contains no
+/// cycles.
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// The value of the whole pickle.
+    /// The value of the entire pickle.
     pub root: Value,
     pub(super) bytes: Vec<u8>,
     pub(super) items: Vec<Value>,
@@ -88,58 +89,59 @@ impl Document {
         }
     }
 
-    /// Returns the bytes of a span of this document.
+    /// Returns the bytes of a span in this document.
     ///
     /// # Panics
-    /// Panics when the span is of another document.
+    /// Panics if the span belongs to another document.
     pub fn bytes(&self, span: Span) -> &[u8] {
         &self.bytes[span.start as usize..][..span.length as usize]
     }
 
-    /// Returns a string for display, with lone surrogates replaced by U+FFFD.
+    /// Returns a string for display. Lone surrogates are replaced with U+FFFD.
     ///
     /// # Panics
-    /// Panics when the span is of another document.
+    /// Panics if the span belongs to another document.
     pub fn text(&self, span: Span) -> String {
         lossy(self.bytes(span))
     }
 
-    /// Returns the items of a tuple of this document.
+    /// Returns the items of a tuple in this document.
     ///
     /// # Panics
-    /// Panics when the tuple is of another document.
+    /// Panics if the tuple belongs to another document.
     pub fn tuple(&self, id: TupleId) -> &[Value] {
         let (start, length) = self.tuples[id.0 as usize];
         &self.items[start as usize..][..length as usize]
     }
 
-    /// Returns the items of a list of this document.
+    /// Returns the items of a list in this document.
     ///
     /// # Panics
-    /// Panics when the list is of another document.
+    /// Panics if the list belongs to another document.
     pub fn list(&self, id: ListId) -> &[Value] {
         &self.lists[id.0 as usize]
     }
 
-    /// Returns a dictionary of this document.
+    /// Returns a dictionary in this document.
     ///
     /// # Panics
-    /// Panics when the dictionary is of another document.
+    /// Panics if the dictionary belongs to another document.
     pub fn dict(&self, id: DictId) -> &Dict {
         &self.dicts[id.0 as usize]
     }
 
-    /// Returns the value of a string key in a dictionary: the last one that was set.
+    /// Returns the value for a string key in a dictionary. If the key was set several times, the last value
+    /// counts.
     ///
     /// # Panics
-    /// Panics when the dictionary is of another document.
+    /// Panics if the dictionary belongs to another document.
     pub fn get(&self, id: DictId, key: &str) -> Option<Value> {
         let is_key = |name: Value| matches!(name, Value::Str(span) if self.bytes(span) == key.as_bytes());
         self.dict(id).entries.iter().rev().find(|entry| is_key(entry.0)).map(|entry| entry.1)
     }
 
-    /// Returns the value as an integer; like in Python, booleans are 0 and 1. `None` for other types and for integers that
-    /// do not fit.
+    /// Returns a value as an integer. As in Python, booleans are 0 and 1. Returns `None` for other types and
+    /// for integers that do not fit.
     pub fn as_i64(&self, value: Value) -> Option<i64> {
         match value {
             Value::Int(number) => Some(number),
@@ -148,7 +150,8 @@ impl Document {
         }
     }
 
-    /// Returns a float, integer or boolean as a float; big integers are rounded. `None` for other types.
+    /// Returns a float, integer or boolean as a float. Big integers are rounded. Returns `None` for other
+    /// types.
     pub fn as_f64(&self, value: Value) -> Option<f64> {
         match value {
             Value::Float(number) => Some(number),
@@ -162,7 +165,7 @@ impl Document {
         }
     }
 
-    /// Returns the type of the value, for messages: `an integer`, `a list` …
+    /// Returns the name of a value's type for use in messages, such as `an integer` or `a list`.
     pub fn type_name(&self, value: Value) -> &'static str {
         match value {
             Value::None => "None",
@@ -202,7 +205,7 @@ impl Document {
         })
     }
 
-    /// Stores an integer given as little-endian two's complement bytes.
+    /// Stores an integer that is given as little-endian two's complement bytes.
     pub(super) fn push_twos_complement(&mut self, bytes: Vec<u8>) -> Result<Value, PickleErrorKind> {
         self.push_integer(from_twos_complement(bytes))
     }

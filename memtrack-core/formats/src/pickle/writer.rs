@@ -1,5 +1,6 @@
-//! Writes pickles as CPython does: protocol 4 in frames of about 64 KiB, with every container and string memoised, and
-//! equal strings shared. Any Python since 3.4 and pytorch.org/memory_viz can read the result.
+//! Writes pickles the way CPython does, using protocol 4 in frames of about 64 KiB. Every container and
+//! string is memoised, and equal strings are shared. The result can be read by any Python since 3.4 and by
+//! pytorch.org/memory_viz.
 
 use super::Global;
 use super::emitter::Emitter;
@@ -7,20 +8,20 @@ use super::opcode as op;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// Entries of a dictionary or items of a list are set in batches of this size.
+/// The batch size for setting the entries of a dictionary or the items of a list.
 const BATCH: usize = 1000;
 
-/// A writer of a pickle, with a call per value, in the order in which Python reads them. The contents of a container are
-/// written by a closure, so that the nesting of the code is the nesting of the data.
+/// A writer that takes one call per value, in the order in which Python reads the values. A closure writes
+/// the contents of each container, so that the code is nested in the same way as the data.
 ///
-/// Each call of a closure must write exactly one value per item, or two per entry of a dictionary; the writer does not
-/// check that.
+/// Each call to a closure must write exactly one value per item, or two values per entry of a dictionary. The
+/// writer does not check this.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     out: Emitter<W>,
-    /// The memo slots of the strings written so far.
+    /// The memo slots of the strings that have been written.
     strings: HashMap<Box<str>, u32>,
-    /// The memo slots of the classes written so far.
+    /// The memo slots of the classes that have been written.
     globals: HashMap<Global, u32>,
 }
 
@@ -28,15 +29,15 @@ impl<W: Write> Writer<W> {
     /// Starts a pickle.
     ///
     /// # Errors
-    /// Fails when `out` cannot be written.
+    /// Fails if writing to `out` fails.
     pub fn new(out: W) -> io::Result<Self> {
         Ok(Self { out: Emitter::new(out)?, strings: HashMap::new(), globals: HashMap::new() })
     }
 
-    /// Ends the pickle and returns the writer, flushed.
+    /// Ends the pickle, flushes the writer and returns it.
     ///
     /// # Errors
-    /// Fails when the rest cannot be written.
+    /// Fails if the rest cannot be written.
     pub fn finish(self) -> io::Result<W> {
         self.out.finish()
     }
@@ -44,7 +45,7 @@ impl<W: Write> Writer<W> {
     /// Writes `None`.
     ///
     /// # Errors
-    /// Fails when the output cannot be written.
+    /// Fails if the output cannot be written.
     pub fn none(&mut self) -> io::Result<()> {
         self.out.emit(&[op::NONE])
     }
@@ -52,15 +53,15 @@ impl<W: Write> Writer<W> {
     /// Writes a boolean.
     ///
     /// # Errors
-    /// Fails when the output cannot be written.
+    /// Fails if the output cannot be written.
     pub fn bool(&mut self, truth: bool) -> io::Result<()> {
         self.out.emit(&[if truth { op::NEWTRUE } else { op::NEWFALSE }])
     }
 
-    /// Writes an integer in as few bytes as it needs.
+    /// Writes an integer in as few bytes as possible.
     ///
     /// # Errors
-    /// Fails when the output cannot be written.
+    /// Fails if the output cannot be written.
     pub fn int(&mut self, number: i64) -> io::Result<()> {
         self.out.int(number)
     }
@@ -68,15 +69,15 @@ impl<W: Write> Writer<W> {
     /// Writes a float.
     ///
     /// # Errors
-    /// Fails when the output cannot be written.
+    /// Fails if the output cannot be written.
     pub fn float(&mut self, number: f64) -> io::Result<()> {
         self.out.float(number)
     }
 
-    /// Writes a string, or a reference if the same string was written before.
+    /// Writes a string, or a reference if the same string has been written before.
     ///
     /// # Errors
-    /// Fails when the output cannot be written.
+    /// Fails if the output cannot be written.
     pub fn text(&mut self, text: &str) -> io::Result<()> {
         if let Some(&slot) = self.strings.get(text) {
             return self.out.refer(slot);
@@ -86,10 +87,10 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes a tuple of the `N` values that `contents` writes.
+    /// Writes a tuple that consists of the `N` values written by `contents`.
     ///
     /// # Errors
-    /// Fails when the output cannot be written.
+    /// Fails if the output cannot be written.
     pub fn tuple<const N: usize>(
         &mut self,
         contents: impl FnOnce(&mut Self) -> io::Result<()>,
@@ -99,7 +100,7 @@ impl<W: Write> Writer<W> {
         }
         contents(self)?;
         match N {
-            // Python has one empty tuple and never memoises it.
+            // Python has a single empty tuple, which it never memoises.
             0 => return self.out.emit(&[op::EMPTY_TUPLE]),
             1 => self.out.begin(&[op::TUPLE1]),
             2 => self.out.begin(&[op::TUPLE2]),
@@ -109,10 +110,10 @@ impl<W: Write> Writer<W> {
         self.out.memoize().map(|_| ())
     }
 
-    /// Writes a list; `item` writes one value for each of `items`.
+    /// Writes a list. `item` must write one value for each of `items`.
     ///
     /// # Errors
-    /// Fails when the output cannot be written.
+    /// Fails if the output cannot be written.
     pub fn list<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
@@ -123,10 +124,10 @@ impl<W: Write> Writer<W> {
         self.batches(items, item, op::APPEND, op::APPENDS)
     }
 
-    /// Writes a dictionary; `entry` writes a key and a value for each of `entries`.
+    /// Writes a dictionary. `entry` must write a key and a value for each of `entries`.
     ///
     /// # Errors
-    /// Fails when the output cannot be written.
+    /// Fails if the output cannot be written.
     pub fn dict<T>(
         &mut self,
         entries: impl IntoIterator<Item = T>,
@@ -137,10 +138,10 @@ impl<W: Write> Writer<W> {
         self.batches(entries, entry, op::SETITEM, op::SETITEMS)
     }
 
-    /// Writes a `collections.defaultdict`, with the factory `int` or without a factory.
+    /// Writes a `collections.defaultdict`, either with the factory `int` or without a factory.
     ///
     /// # Errors
-    /// Fails when the output cannot be written.
+    /// Fails if the output cannot be written.
     pub fn default_dict<T>(
         &mut self,
         int_factory: bool,
@@ -158,8 +159,8 @@ impl<W: Write> Writer<W> {
         self.batches(entries, entry, op::SETITEM, op::SETITEMS)
     }
 
-    /// Writes the contents of a container in batches: a batch of one item ends with `single`, a longer one begins with a
-    /// mark and ends with `batched`.
+    /// Writes the contents of a container in batches. A batch of one item ends with `single`. A longer batch
+    /// starts with a mark and ends with `batched`.
     fn batches<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,

@@ -1,10 +1,11 @@
-//! The recorder's data about a whole recording and its devices, in PyTorch's files: the start of the recording, the
-//! device that is the heap of the process, the sampling, the exact counts, and the items that did not fit into the
-//! recorder's tables.
-//! `allocator_settings.memtrack.start_us` and `.heap` are numbers, `.sampling`, `.sampled` and `.folded` records, and
-//! `.counts` is a list of records with the names of [`DeviceStatistics`]' fields; pinned memory is device 65535.
-//! `.counted_peak` is a record too, if the heap's peak was counted; its times are microseconds after the start.
-//! `.incomplete` is present if the recording was not finished.
+//! The recorder's data about an entire recording and its devices, as stored in PyTorch's files: the start of the
+//! recording, the device that is the process's heap, the sampling parameters, the exact counts, and the items that did
+//! not fit into the recorder's tables.
+//!
+//! `allocator_settings.memtrack.start_us` and `.heap` are numbers. `.sampling`, `.sampled` and `.folded` are records,
+//! and `.counts` is a list of records whose names are those of [`DeviceStatistics`]' fields; pinned memory is device
+//! 65535. If the heap's peak was counted, there is also a record `.counted_peak`, with times in microseconds since the
+//! start. `.incomplete` is present if the recording was not finished.
 
 use super::convert::LARGEST;
 use super::settings::{memtrack_part, read_record, record};
@@ -13,7 +14,7 @@ use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::{Clock, CountedPeak, DeviceStatistics, Folded, Meta, Snapshot, Value};
 use serde::{Deserialize, Serialize};
 
-/// The parameters with which a heap was sampled.
+/// The parameters used for sampling a heap.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Sampling {
@@ -23,7 +24,7 @@ struct Sampling {
     budget: f64,
 }
 
-/// A [`CountedPeak`] in a file: each moment is a time, and the number of events before it.
+/// A [`CountedPeak`] as stored in a file. Each moment is given by its time and the number of events before it.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct FilePeak {
@@ -59,8 +60,8 @@ impl FilePeak {
     }
 }
 
-/// Returns all of this data by the names of the settings: of the recording `from`, which was converted to the snapshot
-/// `to`.
+/// Returns all of this data, keyed by the names of the settings. `from` is the recording that was converted to the
+/// snapshot `to`.
 pub(super) fn values(
     from: &Snapshot,
     to: &Snapshot,
@@ -83,7 +84,7 @@ pub(super) fn values(
     ]
 }
 
-/// Returns the parameters of sampling; `None` if every block was recorded.
+/// Returns the sampling parameters, or `None` if every block was recorded.
 fn sampling(meta: &Meta, strings: &mut StringInterner) -> Option<Value> {
     let sampling = Sampling {
         threshold_bytes: meta.sample_threshold_bytes,
@@ -94,14 +95,14 @@ fn sampling(meta: &Meta, strings: &mut StringInterner) -> Option<Value> {
     (sampling.threshold_bytes > 0).then(|| record(&sampling, LARGEST, strings))
 }
 
-/// Returns the counts, with the devices' numbers in the file; `None` if nothing was counted.
+/// Returns the counts, with device numbers as in the file, or `None` if nothing was counted.
 fn counts(devices: &[DeviceStatistics], strings: &mut StringInterner) -> Option<Value> {
     let counted = devices.iter().filter(|row| row.counted);
     let counts: Vec<Value> = counted.map(|row| record(row, LARGEST, strings)).collect();
     (!counts.is_empty()).then(|| Value::List(counts.into()))
 }
 
-/// Restores all of this data in a snapshot that memtrack wrote.
+/// Restores all of this data in a snapshot that was written by memtrack.
 pub(super) fn restore(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.as_deref_mut() else { return };
     let strings = &snapshot.strings;
@@ -128,7 +129,7 @@ pub(super) fn restore(snapshot: &mut Snapshot) {
     }
     let heap = number("heap").and_then(|heap| u16::try_from(heap).ok());
     let heap = heap.filter(|&heap| usize::from(heap) < pytorch.traces.len());
-    // A start after an event is invalid.
+    // A start that is later than an event is invalid.
     let start = number("start_us").filter(|&start| snapshot.events.ticks.iter().all(|&ticks| start <= ticks));
     let peak = part("counted_peak").and_then(|value| read_record::<FilePeak>(value, strings));
     pytorch.heap = heap.map(DeviceId);

@@ -1,17 +1,17 @@
-//! The readings of the CUDA driver, in PyTorch's files: `allocator_settings.memtrack.driver`, a list of readings, each a
-//! list of `[name, value]` with the names of [`DriverReading`]'s fields.
+//! The CUDA driver readings as stored in PyTorch's files. `allocator_settings.memtrack.driver` is a list of
+//! readings, each of which is a list of `[name, value]` with the names of [`DriverReading`]'s fields.
 
 use super::settings::{memtrack_part, read_record, record};
 use super::{Key, StringInterner};
 use memtrack_model::snapshot::{DriverReading, Snapshot, Value};
 
-/// Returns the readings as a value; `None` if there are none.
+/// Returns the readings as a value, or `None` if there are none.
 pub(super) fn value(readings: &[DriverReading], strings: &mut StringInterner) -> Option<Value> {
     let readings: Vec<Value> = readings.iter().map(|reading| record(reading, u64::MAX, strings)).collect();
     (!readings.is_empty()).then(|| Value::List(readings.into()))
 }
 
-/// Restores the readings in a snapshot that memtrack wrote.
+/// Restores the readings in a snapshot that was written by memtrack.
 pub(super) fn restore(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
     let strings = &snapshot.strings;

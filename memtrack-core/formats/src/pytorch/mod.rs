@@ -1,6 +1,6 @@
-//! PyTorch's snapshots: the results of `torch.cuda.memory._snapshot()`, read from pickles and JSON, kept in tables
-//! without loss ([`PyTorch`]), and written again ([`write`](fn@write)); and recordings, converted to that form
-//! ([`convert`](fn@convert)).
+//! Handles PyTorch's snapshots, which are the results of `torch.cuda.memory._snapshot()`. They are read from pickles
+//! and JSON, stored in tables without loss ([`PyTorch`]), and written back ([`write`](fn@write)). Recordings are
+//! converted to the same form ([`convert`](fn@convert)).
 
 pub mod convert;
 mod counts;
@@ -20,8 +20,8 @@ pub use write::{Encoding, write};
 
 use memtrack_model::snapshot::pytorch::{ExactValue, Key, Part, PyTorch, Records, Shape, known};
 
-/// Restores the data that memtrack wrote to a snapshot's settings: scopes, samples, counts, the driver's readings. For
-/// callers that have changed the settings after reading the snapshot.
+/// Restores the data that memtrack wrote to a snapshot's settings: scopes, samples, counts, and driver readings.
+/// Intended for callers that have changed the settings after reading the snapshot.
 pub fn restore_settings(snapshot: &mut memtrack_model::Snapshot) {
     samples::restore(snapshot);
     scopes::restore(snapshot);

@@ -1,5 +1,5 @@
-//! Samples in PyTorch's files: each sampled block has a text in its metadata, by which it is recognised when the file is
-//! read.
+//! Stores samples in PyTorch's files. Each sampled block has a text in its metadata by which it is recognised
+//! when the file is read.
 
 use super::StringInterner;
 use super::settings::memtrack_part;
@@ -7,7 +7,7 @@ use memtrack_model::snapshot::pytorch::{Key, PyTorch, Sample, Samples};
 use memtrack_model::snapshot::{Snapshot, StringId, StringTable, Value, WeighedBlock};
 use std::collections::HashMap;
 
-/// The texts of samples while a file is being written.
+/// The sample texts while a file is being written.
 #[derive(Default)]
 pub(super) struct SampleTexts {
     by_sample: HashMap<(StringId, u64, u64), StringId>,
@@ -15,7 +15,7 @@ pub(super) struct SampleTexts {
 }
 
 impl SampleTexts {
-    /// Returns the metadata of a sampled block in the scope with that `path`.
+    /// Returns the metadata text of a sampled block in the scope with the given `path`.
     pub(super) fn text(
         &mut self,
         path: StringId,
@@ -34,7 +34,7 @@ impl SampleTexts {
         })
     }
 
-    /// Returns the samples that the texts stand for, as a value; `None` if there are no samples.
+    /// Returns, as a value, the samples that the texts stand for, or `None` if there are no samples.
     pub(super) fn value(&self) -> Option<Value> {
         let entry = |(text, sample): &(StringId, Sample)| {
             let parts = [
@@ -49,7 +49,7 @@ impl SampleTexts {
     }
 }
 
-/// Restores the samples of a snapshot that memtrack wrote.
+/// Restores the samples in a snapshot that was written by memtrack.
 pub(super) fn restore(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.as_deref_mut() else { return };
     let settings = pytorch.root_value(Key::AllocatorSettings);
@@ -71,7 +71,7 @@ fn read(entry: &Value) -> Option<(StringId, Sample)> {
     (weight.is_finite() && weight >= 1.0).then_some((*text, Sample { path: *path, size_bytes, weight }))
 }
 
-/// Returns the samples among the live blocks, by the blocks' positions.
+/// Returns the samples among the live blocks, keyed by the positions of the blocks.
 fn live_samples(
     pytorch: &PyTorch,
     strings: &StringTable,
@@ -82,7 +82,7 @@ fn live_samples(
     rows.filter_map(|(place, row)| Some((place, *sample(row)?))).collect()
 }
 
-/// Returns the rows of the blocks that are allocated or not free yet, in the order of [`Snapshot::blocks`].
+/// Returns the rows of the blocks that are allocated or not yet free, in the order of [`Snapshot::blocks`].
 pub(super) fn active_blocks<'a>(
     pytorch: &'a PyTorch,
     strings: &'a StringTable,
@@ -92,7 +92,7 @@ pub(super) fn active_blocks<'a>(
     rows.filter(|&row| is_active(strings.bytes(blocks.text(row, Key::State))))
 }
 
-/// Returns whether a block in this state is allocated or not free yet.
+/// Returns whether a block in this state is allocated or not yet free.
 fn is_active(state: &[u8]) -> bool {
     matches!(state, b"active_allocated" | b"active_pending_free" | b"active_awaiting_free")
 }

@@ -1,6 +1,6 @@
-//! The exact sums of scopes in PyTorch's files: `allocator_settings.memtrack.scope_sums = [time in microseconds, folded,
-//! [[device, path, bytes, blocks], …]]`, with the devices' numbers in the file and the paths of scopes. Scopes with the
-//! same path have common sums, because their blocks cannot be distinguished either.
+//! Stores the exact sums of scopes in PyTorch's files: `allocator_settings.memtrack.scope_sums = [time in microseconds,
+//! folded, [[device, path, bytes, blocks], …]]`, using the device numbers in the file and the paths of scopes. Scopes
+//! with the same path share their sums, because their blocks cannot be told apart either.
 
 use super::Key;
 use super::settings::memtrack_part;
@@ -8,7 +8,7 @@ use memtrack_model::event::{DeviceId, ScopeId};
 use memtrack_model::snapshot::{ScopeSum, ScopeSums, Snapshot, StringId, Value};
 use std::collections::{BTreeMap, HashMap};
 
-/// Returns the sums as a value, from rows whose scopes are given by their paths.
+/// Returns the sums as a value, given rows whose scopes are identified by their paths.
 pub(super) fn value(
     time_us: u64,
     folded: u64,
@@ -23,7 +23,7 @@ pub(super) fn value(
     Value::List([number(time_us), number(folded), rows].into_iter().collect())
 }
 
-/// Restores the sums in a snapshot that memtrack wrote; `paths` are its scopes.
+/// Restores the sums in a snapshot that was written by memtrack. `paths` gives its scopes.
 pub(super) fn restore(snapshot: &mut Snapshot, paths: &HashMap<StringId, ScopeId>) {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
     let settings = pytorch.root_value(Key::AllocatorSettings);

@@ -1,10 +1,10 @@
-//! Scopes in PyTorch's files. An event's scope is a path in its `user_metadata`, which the viewer shows. The parts
-//! cannot be derived from the path (a module's name may contain dots, and an operator may be called `forward`), so they
-//! are stored once for each path in the settings, which only memtrack reads: `allocator_settings.memtrack.scopes =
-//! [[path, [[kind, name], …]], …]`, outermost first. (Lists, because a dictionary with a key such as `action` would
-//! be read as an event.)
+//! Stores scopes in PyTorch's files. An event's scope is a path in its `user_metadata`, which the viewer shows. The
+//! parts cannot be derived from the path, because a module's name may contain dots and an operator may be called
+//! `forward`. They are therefore stored once per path in the settings, which only memtrack reads:
+//! `allocator_settings.memtrack.scopes = [[path, [[kind, name], …]], …]`, outermost first. These are lists because a
+//! dictionary with a key such as `action` would be read as an event.
 //!
-//! **What if two scopes have the same path?** The parts of the first one are stored.
+//! **What if two scopes have the same path?** Only the parts of the first one are stored.
 
 use super::samples::active_blocks;
 use super::scope_sums;
@@ -15,7 +15,7 @@ use memtrack_model::event::ScopeId;
 use memtrack_model::snapshot::{Scope, ScopeKind, ScopeTable, Snapshot, StringId, StringTable, Value};
 use std::collections::HashMap;
 
-/// The kinds of scopes, and their names in a file.
+/// The kinds of scopes and their names in a file.
 const KINDS: [(ScopeKind, &str); 5] = [
     (ScopeKind::Operator, "operator"),
     (ScopeKind::Module, "module"),
@@ -23,12 +23,13 @@ const KINDS: [(ScopeKind, &str); 5] = [
     (ScopeKind::Backward, "backward"),
     (ScopeKind::Optimizer, "optimizer"),
 ];
-/// The maximum depth of nested scopes that are read.
+/// The maximum nesting depth of scopes that is read.
 const MAX_DEPTH: usize = 256;
-/// The maximum size of all scopes' names that are read: a file may refer to the same huge name any number of times.
+/// The maximum total size of scope names that is read. It is limited because a file may refer to the same huge name any
+/// number of times.
 const MAX_NAME_BYTES: usize = 64 << 20;
 
-/// Returns the parts of each path, as a value; `None` if there are no paths.
+/// Returns the parts of each path as a value, or `None` if there are no paths.
 pub(super) fn value<'a>(
     paths: impl Iterator<Item = (StringId, Vec<ScopeStep<'a>>)>,
     strings: &mut StringInterner,
@@ -47,7 +48,8 @@ pub(super) fn value<'a>(
     (!scopes.is_empty()).then(|| Value::List(scopes.into()))
 }
 
-/// Restores the scopes of the events and blocks in a snapshot that memtrack wrote, and their sums.
+/// Restores the scopes of the events and blocks, and the sums of the scopes, in a snapshot that was written by
+/// memtrack.
 pub(super) fn restore(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.as_deref() else { return };
     let (scopes, paths) = scopes_of(pytorch, &snapshot.strings);
@@ -71,7 +73,7 @@ pub(super) fn restore(snapshot: &mut Snapshot) {
     snapshot.scopes = scopes;
 }
 
-/// Returns the scopes, and the scope of each path.
+/// Returns the scopes and the scope of each path.
 fn scopes_of(pytorch: &PyTorch, strings: &StringTable) -> (ScopeTable, HashMap<StringId, ScopeId>) {
     let (mut table, mut paths, mut known) = (ScopeTable::default(), HashMap::new(), HashMap::new());
     let settings = pytorch.root_value(Key::AllocatorSettings);

@@ -1,4 +1,5 @@
-//! The settings that memtrack adds to a PyTorch snapshot, `allocator_settings.memtrack`. No other program reads them.
+//! Handles `allocator_settings.memtrack`, the settings that memtrack adds to a PyTorch snapshot. No other program reads
+//! them.
 
 use super::StringInterner;
 use memtrack_model::snapshot::{StringTable, Value};
@@ -8,7 +9,7 @@ use serde_json::{Map, Value as Json};
 
 const MEMTRACK: &str = "memtrack";
 
-/// Returns settings with these parts; empty settings if there are none.
+/// Returns settings with the given parts. The settings are empty if there are no parts.
 pub(super) fn with_parts<'a>(
     parts: impl IntoIterator<Item = (&'a str, Option<Value>)>,
     strings: &mut StringInterner,
@@ -22,16 +23,16 @@ pub(super) fn with_parts<'a>(
     Value::Dict([(text(MEMTRACK), Value::Dict(present.into()))].into())
 }
 
-/// Returns a part of the settings that memtrack added.
+/// Returns one part of the settings that memtrack added.
 pub(super) fn memtrack_part<'a>(settings: &'a Value, part: &str, strings: &StringTable) -> Option<&'a Value> {
     value_of(value_of(settings, MEMTRACK, strings)?, part, strings)
 }
 
-/// The maximum number of fields of a record that are read.
+/// The maximum number of fields that are read from a record.
 const MAX_FIELDS: usize = 64;
 
-/// Converts a record of numbers and words to a list of `[name, value]`: a dictionary with a key such as `action`
-/// would be read as an event. Integers larger than `largest` are written as `largest`.
+/// Converts a record of numbers and words to a list of `[name, value]`, because a dictionary with a key such as
+/// `action` would be read as an event. Integers larger than `largest` are written as `largest`.
 pub(super) fn record(fields: &impl Serialize, largest: u64, strings: &mut StringInterner) -> Value {
     let mut text = |text: &str| Value::Str(strings.intern(text.as_bytes()));
     let Ok(Json::Object(fields)) = serde_json::to_value(fields) else { return Value::List([].into()) };
@@ -46,7 +47,8 @@ pub(super) fn record(fields: &impl Serialize, largest: u64, strings: &mut String
     Value::List(pairs.collect())
 }
 
-/// Reads a record that [`record`] has written; `None` if it is invalid. Unknown names are ignored, and stay in the file.
+/// Reads a record written by [`record`], or returns `None` if it is invalid. Unknown names are ignored and stay in the
+/// file.
 pub(super) fn read_record<T: DeserializeOwned>(value: &Value, strings: &StringTable) -> Option<T> {
     let Value::List(pairs) = value else { return None };
     let mut fields = Map::new();
@@ -63,7 +65,7 @@ pub(super) fn read_record<T: DeserializeOwned>(value: &Value, strings: &StringTa
     serde_json::from_value(Json::Object(fields)).ok()
 }
 
-/// Returns the value of a string key in a dictionary.
+/// Returns the value for a string key in a dictionary.
 fn value_of<'a>(dictionary: &'a Value, name: &str, strings: &StringTable) -> Option<&'a Value> {
     let Value::Dict(entries) = dictionary else { return None };
     let is_name = |key: &Value| matches!(key, Value::Str(id) if strings.bytes(*id) == name.as_bytes());

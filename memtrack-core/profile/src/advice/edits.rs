@@ -1,8 +1,8 @@
 //! Computes how changes to the program affect the allocated memory over time.
 //!
-//! **Why not estimate?** A finding lists pieces of memory and the states of the device in which they would be
-//! gone, needed or recomputed, and a tree over all states computes the exact peak with these changes. If one
-//! line allocates memory in every step, changing it is one finding. Tests change random programs as the
+//! **Why not estimate?** A finding lists pieces of memory and the device states in which they would be gone,
+//! needed or recomputed, and a tree over all states yields the exact peak after these changes. Changing a
+//! line that allocates memory in every step counts as one finding. Tests modify random programs the way the
 //! advice suggests, and compute the new peak independently (`profile/src/tests/advice.rs`).
 
 use super::uses::{Memory, States};
@@ -11,18 +11,18 @@ use foldhash::fast::RandomState;
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 
-/// The effect of a change to the program on pieces of memory.
+/// The effect of a program change on pieces of memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Change {
-    /// Pieces, with the states in which they would no longer be live.
+    /// Pieces that would no longer be live, each with the states in which it is gone.
     pub(super) removed: Vec<(u32, States)>,
-    /// Pieces, with the states in which they must be live, even if they were not before.
+    /// Pieces that must be live in the given states even if they were not before.
     pub(super) needed: Vec<(u32, States)>,
-    /// States, with the additional bytes allocated in them.
+    /// Extra bytes allocated in individual states.
     pub(super) extra: Vec<(State, i64)>,
 }
 
-/// Computes the peak after changes.
+/// Computes the peak that remains after changes.
 pub(super) struct Edits<'a> {
     memory: &'a Memory<'a>,
 }
@@ -32,13 +32,13 @@ impl<'a> Edits<'a> {
         Self { memory }
     }
 
-    /// Returns the peak with these changes, in bytes. The curve is restored afterwards.
+    /// Returns the peak in bytes after applying these changes. Restores the curve before returning.
     pub(super) fn peak_after<'c>(
         &self,
         curve: &mut Curve,
         changes: impl IntoIterator<Item = &'c Change>,
     ) -> u64 {
-        // Several changes may contain the same piece, which is still removed or kept only once.
+        // The same piece may appear in several changes, but it must be removed or kept only once.
         let mut by_piece: HashMap<u32, (Vec<States>, Vec<States>), RandomState> = HashMap::default();
         let mut sums: BTreeMap<States, i64> = BTreeMap::new();
         for change in changes {
@@ -79,7 +79,7 @@ fn add(sums: &mut BTreeMap<States, i64>, states: States, bytes: i64) {
     *sum = sum.saturating_add(bytes);
 }
 
-/// Merges overlapping and adjacent ranges, and sorts them.
+/// Sorts ranges and merges those that overlap or touch.
 fn merge(mut all: Vec<States>) -> Vec<States> {
     all.retain(|(first, last)| first <= last);
     all.sort_unstable();
@@ -93,7 +93,7 @@ fn merge(mut all: Vec<States>) -> Vec<States> {
     merged
 }
 
-/// Returns the states in `all` that are not in `others`; both are sorted and have no overlaps.
+/// Returns the states in `all` that are not in `others`. Both slices must be sorted and free of overlaps.
 fn subtract(all: &[States], others: &[States]) -> Vec<States> {
     let mut left = Vec::new();
     for &(mut first, last) in all {

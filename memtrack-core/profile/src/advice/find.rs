@@ -14,48 +14,48 @@ use memtrack_model::snapshot::StringId;
 use memtrack_report::analysis::estimate::{Estimate, Sum};
 use std::collections::{HashMap, HashSet};
 
-/// A proposed change: the finding, and the effect of the change on memory.
+/// A proposed change, consisting of the finding and its effect on memory.
 #[derive(Clone, Debug)]
 pub(super) struct Proposal {
     pub(super) finding: Finding,
     pub(super) change: Change,
-    /// The modules to recompute, if that is the advice.
+    /// The modules to recompute. Empty for all other kinds of advice.
     pub(super) modules: Vec<ModuleId>,
 }
 
-/// The common origin of the pieces that one change to the program affects: all allocations of a line, or, if
-/// no line is known, all allocations of an operator in a module.
+/// The common origin of the pieces that a single program change affects: all allocations made by a line or,
+/// if the line is unknown, all allocations made by an operator within a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Origin {
     category: Category,
     module: Option<ModuleId>,
     operator: Option<StringId>,
     line: Option<TraceFrame>,
-    /// The piece, if nothing else is known about its origin.
+    /// The piece itself, if nothing else is known about where it comes from.
     piece: Option<u32>,
 }
 
-/// Identifies one change to the program.
+/// Identifies a single program change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     kind: Kind,
     origin: Origin,
-    /// The uses before and after the gap.
+    /// The uses on either side of the gap.
     between: (Option<Site>, Option<Site>),
 }
 
-/// A place where memory is used: the operator's name, and the enclosing module.
+/// A place where memory is used, given by the operator's name and the enclosing module.
 type Site = (StringId, Option<ModuleId>);
 
 #[derive(Default)]
 struct Group {
     change: Change,
-    /// The pieces whose gap contains the peak.
+    /// The pieces that are idle at the peak, each with its gap.
     at_peak: Vec<(u32, Gap)>,
 }
 
-/// Finds changes to memory that is idle at the peak. Pieces in `recomputable` are skipped while they wait for the
-/// backward pass, because recomputing a module already covers them.
+/// Finds changes to memory that is idle at the peak. Pieces in `recomputable` are skipped while they wait for
+/// the backward pass, because recomputing their module already covers them.
 pub(super) fn find(
     memory: &Memory<'_>,
     curve: &Curve,
@@ -117,7 +117,7 @@ const fn is_kept(category: Category) -> bool {
     matches!(category, Category::Parameter | Category::OptimizerState | Category::Gradient)
 }
 
-/// Returns whether the memory waits for the backward pass during this gap.
+/// Returns whether the memory is waiting for the backward pass during this gap.
 fn awaits_backward(gap: &Gap) -> bool {
     gap.before.is_none_or(|of| of.part != StepPart::Backward)
         && gap.after.is_some_and(|of| of.part == StepPart::Backward)
@@ -130,15 +130,15 @@ fn is_zeroing(memory: &Memory<'_>, of: &Use) -> bool {
     matches!(&*name, "aten::zero_" | "aten::fill_" | "aten::_foreach_zero_" | "zero_" | "fill_")
 }
 
-/// Returns the kind of advice for a gap of a piece, and the gap with the states in which the piece would not
-/// exist.
+/// Returns the kind of advice that applies to a gap of a piece, along with the gap, widened to all states in
+/// which the piece would not exist.
 fn classify(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap) -> Option<(Kind, Gap)> {
     let kind = match category {
         Category::Parameter | Category::OptimizerState => Kind::Idle,
         Category::Gradient => {
             let was_used = gap.before.is_some_and(|of| of.part != StepPart::Backward);
             match gap.after {
-                // The gradient waits for the optimizer's step, or for the other parts of the batch.
+                // The gradient is waiting for the optimizer step or for the remaining parts of the batch.
                 Some(of) if of.part != StepPart::Backward || !was_used => Kind::Idle,
                 _ if was_used => Kind::ZeroGrad,
                 // The gradient has not been used yet.
@@ -160,15 +160,15 @@ fn classify(memory: &Memory<'_>, number: u32, category: Category, mut gap: Gap) 
     Some((kind, gap))
 }
 
-/// Returns whether the piece could have been created later: it existed before the trace, or the operator that
-/// made it neither used nor allocated any other memory on the device.
+/// Returns whether the piece could have been created later. This is so if it existed before the trace, or if
+/// the operator that made it neither used nor allocated any other memory on the device.
 fn needs_no_other_memory(memory: &Memory<'_>, number: u32) -> bool {
     memory.pieces[number as usize].allocated_by.is_none()
         || memory.maker(number).is_none_or(|maker| memory.touches_only(maker, number))
 }
 
-/// Returns whether the piece was allocated in the forward pass, like a dropout mask, and waits for the
-/// backward pass.
+/// Returns whether the piece was allocated in the forward pass and is waiting for the backward pass. Dropout
+/// masks are an example.
 fn awaits_backward_from_forward(memory: &Memory<'_>, number: u32, gap: &Gap) -> bool {
     let made = memory.pieces[number as usize].allocated_by.map(|record| memory.places.get(record).part);
     made == Some(StepPart::Forward) && awaits_backward(gap)
@@ -207,8 +207,8 @@ fn finding(
     let since = |from_ns: i64, to_ns: i64| u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0);
     let mut names = Names::of(memory.profile, &memory.places);
     let (operator, module) = if names.has_scope_names() && !is_kept(key.origin.category) {
-        // The operator's name contains the module; a placeholder such as `(before the trace)` has
-        // parentheses.
+        // The operator's name already contains the module. Names with parentheses are placeholders such as
+        // `(before the trace)`.
         let name = names.operator(piece.allocated_by);
         (Some(name).filter(|name| !name.contains('(')), None)
     } else {

@@ -6,38 +6,38 @@ use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, FrameAnswer, NameAnswer}
 use serde::Serialize;
 use serde_json::Value;
 
-/// Changes that would lower a device's peak. Bytes are exact, except those of sampled blocks.
+/// Changes that would lower a device's peak. Byte counts are exact, except those of sampled blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AdviceAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// The peak of the device.
+    /// The device's peak.
     pub peak_bytes: u64,
-    /// The error of the peak if small blocks were sampled; null if the peak is exact.
+    /// The error of the peak if small blocks were sampled, or null if the peak is exact.
     pub peak_bytes_error: Option<ErrorAnswer>,
-    /// The time from the trace's first record to the first moment of the peak.
+    /// The time from the trace's first record until the peak is first reached.
     pub peak_ns: u64,
-    /// The lines with the most bytes at the peak, or the operators where no line is known; largest first, at
-    /// most five.
+    /// The lines that hold the most bytes at the peak, largest first. There are at most five. Where the line
+    /// is unknown, the operator is listed instead.
     pub largest: Vec<PeakPartAnswer>,
-    /// The findings, largest saving first. Findings that save less than a hundredth of the peak are omitted
-    /// unless all are requested.
+    /// The findings, sorted by decreasing saving. Findings that save less than a hundredth of the peak are
+    /// omitted unless all are requested.
     pub findings: Vec<FindingAnswer>,
-    /// The findings that are not listed.
+    /// The findings that are not listed above.
     pub others: OtherFindingsAnswer,
-    /// The peak after several changes together.
+    /// The peak after combining several changes.
     pub together: TogetherAnswer,
-    /// Bytes that were live at the peak and that the advice does not cover.
+    /// Bytes that were live at the peak but are not covered by the advice.
     pub unseen_bytes: u64,
     /// The error of these bytes.
     pub unseen_bytes_error: Option<ErrorAnswer>,
-    /// The number of repairs of the trace, by kind.
+    /// The number of repairs made to the trace, by kind.
     pub repairs: RepairCounts,
 }
 
-/// The memory of a line or an operator at the peak.
+/// The memory that a line or an operator holds at the peak.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -45,7 +45,7 @@ pub struct PeakPartAnswer {
     /// The line or operator.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// The bytes of the line or operator at the peak.
+    /// The bytes that the line or operator holds at the peak.
     pub requested_bytes: u64,
     /// The error of these bytes if small blocks were sampled.
     pub requested_bytes_error: Option<ErrorAnswer>,
@@ -53,7 +53,8 @@ pub struct PeakPartAnswer {
     pub share: f64,
 }
 
-/// A change that would lower the peak. For several pieces of memory, times are those of the largest one.
+/// A change that would lower the peak. If it affects several pieces of memory, the times are those of the
+/// largest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -62,23 +63,23 @@ pub struct FindingAnswer {
     pub kind: &'static str,
     /// The finding as a sentence.
     pub sentence: String,
-    /// How much lower the peak is with the change.
+    /// How much the change lowers the peak.
     pub saves_bytes: u64,
     /// The error of the saving if small blocks were sampled.
     pub saves_bytes_error: Option<ErrorAnswer>,
-    /// The peak with the change.
+    /// The peak after the change.
     pub new_peak_bytes: u64,
-    /// The error of that peak.
+    /// The error of the new peak.
     pub new_peak_bytes_error: Option<ErrorAnswer>,
-    /// The bytes of the memory that the change affects.
+    /// The size of the memory that the change affects.
     pub allocated_bytes: u64,
-    /// The error of these bytes.
+    /// The error of this size.
     pub allocated_bytes_error: Option<ErrorAnswer>,
-    /// The number of pieces of that memory.
+    /// The number of pieces that make up this memory.
     pub count: u64,
-    /// The category of that memory.
+    /// The category of this memory.
     pub category: &'static str,
-    /// The module that allocated the memory, or whose activations the memory contains.
+    /// The module that allocated the memory, or the module whose activations it holds.
     pub module: Option<String>,
     /// The modules to recompute.
     pub modules: Vec<String>,
@@ -86,15 +87,15 @@ pub struct FindingAnswer {
     pub operator: Option<String>,
     /// The line that allocated the memory.
     pub line: Option<FrameAnswer>,
-    /// The time from the allocation to the peak; null if the memory is older than the trace.
+    /// The time from the allocation to the peak, or null if the memory is older than the trace.
     pub obtained_ns_before_the_peak: Option<u64>,
     /// The last use before the peak.
     pub last_used: Option<UsedBeforeAnswer>,
     /// The first use after the peak.
     pub next_used: Option<UsedAfterAnswer>,
-    /// The time from the peak to the free; null if the memory is live at the end of the trace.
+    /// The time from the peak to the free, or null if the memory is still live at the end of the trace.
     pub freed_ns_after_the_peak: Option<u64>,
-    /// The duration of the operators that would have to run again.
+    /// The total duration of the operators that would have to run again.
     pub forward_ns: Option<u64>,
 }
 
@@ -124,18 +125,18 @@ pub struct UsedAfterAnswer {
     pub ns_after_the_peak: u64,
 }
 
-/// Findings that are not listed.
+/// The findings that are not listed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct OtherFindingsAnswer {
     /// The number of findings.
     pub findings: usize,
-    /// The bytes of the memory that these findings affect.
+    /// The size of the memory that these findings affect.
     pub allocated_bytes: u64,
 }
 
-/// The peak after several changes.
+/// The peak after combining several changes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -146,22 +147,22 @@ pub struct TogetherAnswer {
     pub all: AfterAnswer,
 }
 
-/// The peak after a set of changes.
+/// The effect of a set of changes on the peak.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AfterAnswer {
     /// The number of findings that were applied.
     pub findings: u64,
-    /// How much lower the peak is after the changes.
+    /// How much the changes lower the peak.
     pub saves_bytes: u64,
     /// The peak after the changes.
     pub new_peak_bytes: u64,
 }
 
 impl Advice {
-    /// Returns the advice as `memtrack advise --json` prints it. At most `rows` findings are listed; `others`
-    /// contains the sums of the rest.
+    /// Returns the advice in the form printed by `memtrack advise --json`. At most `rows` findings are
+    /// listed; `others` sums up the rest.
     pub fn answer(&self, rows: usize) -> AdviceAnswer {
         let (listed, _) = self.listed(rows);
         let shown = &listed[..rows.min(listed.len())];

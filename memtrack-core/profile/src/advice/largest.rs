@@ -1,4 +1,4 @@
-//! The largest parts of the memory at the peak, and whether the program uses several devices.
+//! Finds the largest parts of the memory at the peak, and whether the program uses several devices.
 
 use super::lines::{CodeLine, program_frame};
 use super::uses::Memory;
@@ -11,7 +11,8 @@ use memtrack_report::analysis::estimate::Sum;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// Returns the lines whose memory is largest in a state, or the operators where no line is known.
+/// Returns the lines that hold the most memory in a state. Where the line is unknown, the operator takes its
+/// place.
 pub(super) fn largest(memory: &Memory<'_>, state: State) -> Vec<PeakPart> {
     let trace = memory.profile.trace();
     let mut names = Names::of(memory.profile, &memory.places);
@@ -44,8 +45,8 @@ pub(super) fn largest(memory: &Memory<'_>, state: State) -> Vec<PeakPart> {
     parts
 }
 
-/// Returns whether the program uses several accelerators: it has memory on more than one, or communicates
-/// with other processes.
+/// Returns whether the program uses several accelerators, i.e. whether it has memory on more than one or
+/// communicates with other processes.
 pub(super) fn has_several_devices(trace: &OperatorTrace) -> bool {
     let accelerators = trace.devices.iter().filter(|name| name.contains(':')).count();
     let talks = |name: &str| {

@@ -8,13 +8,13 @@ use memtrack_model::paths::slashed;
 pub struct CodeLine {
     /// The file's path.
     pub file: String,
-    /// The line number; in traces of PyTorch's profiler, that of the function's first line.
+    /// The line number. In traces from PyTorch's profiler, this is the first line of the function.
     pub line: u32,
     /// The function's name.
     pub function: String,
 }
 
-/// Parts of paths that identify files outside the program: PyTorch's, installed packages', and Rust's.
+/// Path fragments that identify files outside the program: those of PyTorch, installed packages and Rust.
 const EXTERNAL_PATHS: [&str; 9] = [
     "/torch/",
     "site-packages/",
@@ -27,8 +27,8 @@ const EXTERNAL_PATHS: [&str; 9] = [
     "/rustlib/",
 ];
 
-/// Returns the innermost frame of the program's own code for a record: from the record's stack, or else from
-/// the stack of the innermost enclosing record that has such a frame.
+/// Returns the innermost frame that belongs to the program's own code. It comes from the record's own stack
+/// or, failing that, from the stack of the innermost enclosing record that has such a frame.
 pub(super) fn program_frame(trace: &OperatorTrace, record: RecordId) -> Option<TraceFrame> {
     let mut next = Some(record);
     while let Some(number) = next {

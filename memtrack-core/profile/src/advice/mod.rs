@@ -1,6 +1,6 @@
-//! Advice on lowering a device's peak: finds memory that is live but not in use at the peak, and computes how
-//! much lower the peak would be without it. Each saving is the old peak minus the new one, which may be at a
-//! different moment.
+//! Advice on lowering a device's peak. It finds memory that is live but unused at the peak, and computes how
+//! much lower the peak would be without it. Each saving is the old peak minus the new one, which may occur at
+//! a different time.
 
 mod edits;
 mod find;
@@ -35,15 +35,17 @@ pub use lines::CodeLine;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Allocated before the peak, and first used after the peak: allocate it later.
+    /// The memory was allocated before the peak but first used after it, so it should be allocated later.
     Early,
-    /// Last used before the peak, and freed after the peak: free it earlier.
+    /// The memory was last used before the peak but freed after it, so it should be freed earlier.
     Late,
-    /// Gradients that are still live after an optimizer's step has used them: drop them right after the step.
+    /// Gradients stay live after an optimizer step has used them, so they should be dropped right after the
+    /// step.
     ZeroGrad,
-    /// Used before and after the peak, but not in between: move it elsewhere, or recompute it.
+    /// The memory was used before and after the peak but was idle at the peak, so it should be moved
+    /// elsewhere or recomputed.
     Idle,
-    /// A module's activations that wait for the module's backward pass: recompute them then.
+    /// A module keeps activations for its backward pass, so they should be recomputed there instead.
     Recompute,
 }
 
@@ -51,7 +53,7 @@ impl Kind {
     /// All kinds of advice.
     pub const ALL: [Self; 5] = [Self::Early, Self::Late, Self::ZeroGrad, Self::Idle, Self::Recompute];
 
-    /// Returns the name in JSON.
+    /// Returns the name used in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Early => "early",
@@ -62,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// Returns whether the change needs no additional work: nothing is copied or recomputed.
+    /// Returns whether the change needs no extra work, i.e. whether nothing has to be copied or recomputed.
     pub const fn needs_no_more_work(self) -> bool {
         matches!(self, Self::Early | Self::Late | Self::ZeroGrad)
     }
@@ -88,9 +90,9 @@ pub struct Finding {
     pub kind: Kind,
     /// The category of the memory at the peak.
     pub category: Category,
-    /// The module that allocated the memory, or whose activations the memory holds.
+    /// The module that allocated the memory, or the module whose activations it holds.
     pub module: Option<String>,
-    /// The modules to recompute, if any: `module`, and others of the same type.
+    /// The modules to recompute, if any. These are `module` and possibly others of the same type.
     pub modules: Vec<String>,
     /// The operator that allocated the memory, if a single operator allocated all of it.
     pub operator: Option<String>,
@@ -98,11 +100,11 @@ pub struct Finding {
     pub line: Option<CodeLine>,
     /// The number of pieces of memory at the peak that the change affects.
     pub pieces: u64,
-    /// The bytes of these pieces.
+    /// The total size of these pieces.
     pub bytes: u64,
-    /// The error of the bytes, if small blocks were sampled.
+    /// The error of `bytes` if small blocks were sampled.
     pub error: Estimate,
-    /// How much lower the peak is after this change, in bytes.
+    /// How much this change lowers the peak, in bytes.
     pub saves_bytes: u64,
     /// The error of the saving.
     pub saves_error: Estimate,
@@ -110,47 +112,49 @@ pub struct Finding {
     pub peak_bytes: u64,
     /// The error of the new peak.
     pub peak_error: Estimate,
-    /// The time from the allocation of the largest piece to the peak, in ns; `None` if the piece existed
+    /// The time from the allocation of the largest piece to the peak, in ns, or `None` if the piece existed
     /// before the trace.
     pub obtained_ns: Option<u64>,
-    /// The last use of the largest piece before the peak, except by the operator that allocated it.
+    /// The last use of the largest piece before the peak, not counting the operator that allocated it.
     pub used_before: Option<NearUse>,
     /// The first use of the largest piece after the peak.
     pub used_after: Option<NearUse>,
-    /// The time from the peak to the free of the largest piece, in ns; `None` if the piece is live at the end
-    /// of the trace.
+    /// The time from the peak until the largest piece is freed, in ns, or `None` if the piece is still live
+    /// at the end of the trace.
     pub freed_ns: Option<u64>,
-    /// The duration of the operators that would have to run again, in ns; only for [`Kind::Recompute`].
+    /// The total duration of the operators that would have to run again, in ns. Set only for
+    /// [`Kind::Recompute`].
     pub forward_ns: Option<u64>,
 }
 
-/// The peak after several changes.
+/// The peak after combining several changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CombinedEffect {
     /// The number of findings that were applied.
     pub findings: u64,
-    /// How much lower the peak is after the changes, in bytes.
+    /// How much the changes lower the peak, in bytes.
     pub saves_bytes: u64,
-    /// The peak, in bytes.
+    /// The peak after the changes, in bytes.
     pub peak_bytes: u64,
 }
 
-/// The memory of a line or an operator at the peak.
+/// The memory that a line or an operator holds at the peak.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PeakPart {
-    /// The line of the program's own code, as `memtrack top` prints it, or the operator if no line is known.
+    /// The line in the program's own code, formatted as in `memtrack top`, or the operator if the line is
+    /// unknown.
     pub name: String,
     /// The bytes at the peak.
     pub bytes: u64,
-    /// The error of the bytes, if small blocks were sampled.
+    /// The error of `bytes` if small blocks were sampled.
     pub error: Estimate,
     /// The share of the peak, from 0 to 1.
     pub share: f64,
 }
 
-/// The advice on lowering a device's peak.
+/// Advice on lowering a device's peak.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Advice {
@@ -158,36 +162,37 @@ pub struct Advice {
     pub device: String,
     /// The peak, in bytes.
     pub peak_bytes: u64,
-    /// The error of the peak, if small blocks were sampled.
+    /// The error of the peak if small blocks were sampled.
     pub peak_error: Estimate,
-    /// The time at which the peak is first reached, in ns after the trace's first record.
+    /// The time at which the peak is first reached, in ns since the trace's first record.
     pub peak_ns: u64,
-    /// The largest parts of the peak, at most [`Advice::MAX_LARGEST`].
+    /// The largest parts of the peak. There are at most [`Advice::MAX_LARGEST`].
     pub largest: Vec<PeakPart>,
-    /// Whether the program uses several accelerators, among which memory could be sharded.
+    /// Whether the program uses several accelerators across which memory could be sharded.
     pub has_several_devices: bool,
-    /// Whether memtrack's SDK recorded the trace, so that the program is in Rust.
+    /// Whether memtrack's SDK recorded the trace, which means that the program is written in Rust.
     pub is_from_sdk: bool,
-    /// The findings, sorted by saving, then by bytes. The last ones may save nothing on their own, because as
-    /// much memory is allocated at another moment.
+    /// The findings, sorted by saving and then by size. The last ones may save nothing on their own, because
+    /// the device holds just as much memory at some other time.
     pub findings: Vec<Finding>,
     /// The peak after applying all findings that need no additional work ([`Kind::needs_no_more_work`]).
     pub without_more_work: CombinedEffect,
-    /// The peak after applying all findings; of nested modules, only one is recomputed.
+    /// The peak after applying all findings. Of modules that are nested in each other, only one is
+    /// recomputed.
     pub all_findings: CombinedEffect,
-    /// Bytes of memory at the peak in which no tensor was seen, so that its use is unknown.
+    /// Bytes at the peak in which no tensor was seen, so it is unknown what they are used for.
     pub unseen_bytes: u64,
-    /// The error of these bytes.
+    /// The error of `unseen_bytes`.
     pub unseen_error: Estimate,
-    /// The repairs of the trace.
+    /// The repairs made to the trace.
     pub repairs: Repairs,
 }
 
 impl Advice {
-    /// The maximum number of parts of the peak that are listed.
+    /// The maximum number of peak parts that are listed.
     pub const MAX_LARGEST: usize = 5;
 
-    /// Finds changes that would lower the peak of a device. The result lists `repairs`.
+    /// Finds changes that would lower a device's peak. `repairs` is passed through to the result.
     pub fn of(profile: &Profile<'_>, device: DeviceIndex, repairs: Repairs) -> Self {
         let mut curve = Curve::of(profile, device);
         let (peak, peak_bytes) = curve.highest(0, curve.last());
@@ -253,9 +258,9 @@ impl Advice {
         }
     }
 
-    /// Replaces the largest parts of the peak by the rows of `at_peak`, which ranks lines by their live
-    /// memory at the peak. Keeps the operators if one line allocates nearly everything, such as a function
-    /// that creates all tensors, because the operators are then more informative.
+    /// Replaces the largest parts of the peak with the rows of `at_peak`, which ranks lines by their live
+    /// memory at the peak. The operators are kept if a single line allocates nearly everything, such as a
+    /// function that creates all tensors, because they are more informative in that case.
     #[must_use]
     pub fn with_largest(mut self, at_peak: &TopReport) -> Self {
         if let (Some(line), Some(operator)) = (at_peak.rows.first(), self.largest.first())
@@ -274,14 +279,14 @@ impl Advice {
         self
     }
 
-    /// Returns the saving below which findings are not listed: a hundredth of the peak, unless all rows are
-    /// requested.
+    /// Returns the minimum saving for a finding to be listed. This is a hundredth of the peak, unless all
+    /// rows are requested.
     fn min_listed_saving(&self, rows: usize) -> u64 {
         if rows == usize::MAX { 1 } else { (self.peak_bytes / 100).max(1) }
     }
 
-    /// Returns the findings that save enough to be listed, of which `rows` are shown, and whether they lower
-    /// the peak only together.
+    /// Returns the findings to list, and whether they lower the peak only in combination. The caller shows at
+    /// most `rows` of them.
     fn listed(&self, rows: usize) -> (Vec<&Finding>, bool) {
         let least = self.min_listed_saving(rows);
         let listed: Vec<&Finding> =
@@ -292,7 +297,7 @@ impl Advice {
         (listed, false)
     }
 
-    /// Returns whether the device is host memory, which can be moved only to files.
+    /// Returns whether the device is host memory, which can only be moved to files.
     fn is_on_host(&self) -> bool {
         self.device == "pinned" || DeviceAnswer::from_trace_name(&self.device).kind != DeviceKind::Device
     }

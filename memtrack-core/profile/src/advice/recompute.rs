@@ -16,22 +16,22 @@ use memtrack_report::analysis::estimate::Estimate;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-/// The maximum number of proposals that are tried together.
+/// The maximum number of proposals that are tried in combination.
 const MAX_TOGETHER: usize = 64;
 
-/// The memory that a call and the calls inside it allocate and read.
+/// The memory allocated and read by a call and the calls inside it.
 #[derive(Clone, Debug, Default)]
 struct CallMemory {
     allocated: Vec<u32>,
     read: HashSet<u32, RandomState>,
-    /// Whether the call writes to memory that existed before the call.
+    /// Whether the call writes to memory that already existed when it started.
     writes_older_memory: bool,
-    /// The duration of the call's operators, in ns.
+    /// The total duration of the call's operators, in ns.
     forward_ns: u64,
 }
 
-/// Returns proposals for single modules, proposals for groups of similar modules, and the pieces that could
-/// be recomputed.
+/// Returns the proposals for single modules, the proposals for groups of similar modules, and the set of
+/// pieces that could be recomputed.
 pub(super) fn find(
     memory: &Memory<'_>,
     curve: &Curve,
@@ -48,7 +48,7 @@ pub(super) fn find(
             times.iter().any(|&time_ns| call.begin_ns <= time_ns && time_ns < backward_ns)
         };
         if call_memory.writes_older_memory || call_memory.read.iter().any(is_changed) {
-            // Recomputing the module would start from different values.
+            // Recomputing the module would start from different input values.
             excluded.insert(call.module);
             continue;
         }
@@ -70,7 +70,7 @@ pub(super) fn find(
         if change.removed.is_empty() {
             continue;
         }
-        // The recomputation needs as much memory as the first computation.
+        // Recomputing takes as much memory as the original computation.
         let most = peak_inside(memory, &call_memory.allocated, call);
         change
             .extra
@@ -113,7 +113,7 @@ struct Candidate {
     found: Proposal,
     class: StringId,
     at_peak: Vec<u32>,
-    /// The longest duration of the module's operators in one call, in ns.
+    /// The longest total duration of the module's operators in a single call, in ns.
     longest_ns: u64,
 }
 
@@ -154,7 +154,7 @@ fn new_proposal(memory: &Memory<'_>, call: &Call) -> Proposal {
     }
 }
 
-/// Groups modules of the same type and depth, such as the layers of a model, into one proposal per group.
+/// Combines modules of the same type and depth, such as the layers of a model, into one proposal per group.
 fn group_similar(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Proposal> {
     let mut groups: Vec<Proposal> = Vec::new();
     let mut places: HashMap<(StringId, u32), usize, RandomState> = HashMap::default();
@@ -181,8 +181,8 @@ fn group_similar(memory: &Memory<'_>, all: &[Candidate]) -> Vec<Proposal> {
     groups
 }
 
-/// Chooses for each group of similar modules between the group and its single modules: the group if it saves
-/// more than any of the modules alone.
+/// Decides for each group of similar modules whether to keep the group or its members. The group wins if it
+/// saves more than any single member does.
 pub(super) fn choose_groups(mut singles: Vec<Proposal>, similar: Vec<Proposal>) -> Vec<Proposal> {
     let mut all: Vec<Proposal> = Vec::new();
     for group in similar {
@@ -198,8 +198,8 @@ pub(super) fn choose_groups(mut singles: Vec<Proposal>, similar: Vec<Proposal>) 
     all
 }
 
-/// Returns the states between the end of a call and its backward pass in which a piece need not be live;
-/// `None` if something else uses the piece after the call.
+/// Returns the states between the end of a call and its backward pass in which a piece does not have to be
+/// live, or `None` if something else uses the piece after the call.
 fn idle_until_backward(
     memory: &Memory<'_>,
     curve: &Curve,
@@ -289,13 +289,13 @@ fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
     all
 }
 
-/// Returns for each tensor in an operator's arguments whether the operator writes to it.
+/// Returns, for each tensor in an operator's arguments, whether the operator writes to it.
 fn written_tensors(op: &Op) -> Vec<bool> {
     let of = |arg: &Arg| std::iter::repeat_n(arg.written() == Some(true), arg.tensors().len());
     op.args.iter().flat_map(of).collect()
 }
 
-/// Returns the times in ns at which each piece was written.
+/// Returns the times at which each piece was written, in ns.
 fn write_times(memory: &Memory<'_>) -> HashMap<u32, Vec<i64>, RandomState> {
     let mut writes: HashMap<u32, Vec<i64>, RandomState> = HashMap::default();
     for change in memory.profile.changes() {
@@ -307,7 +307,7 @@ fn write_times(memory: &Memory<'_>) -> HashMap<u32, Vec<i64>, RandomState> {
     writes
 }
 
-/// Returns the peak, during a call, of the memory that the call allocated.
+/// Returns the peak that the call's own allocations reach while the call runs.
 fn peak_inside(memory: &Memory<'_>, made: &[u32], call: &Call) -> u64 {
     let mut changes: Vec<(i64, i64)> = Vec::with_capacity(2 * made.len());
     for &piece in made {
@@ -325,9 +325,9 @@ fn peak_inside(memory: &Memory<'_>, made: &[u32], call: &Call) -> u64 {
     u64::try_from(most).unwrap_or(0)
 }
 
-/// Returns the changes of a set of proposals of which none is inside another. Adds proposals greedily if they
-/// lower the peak further, once in the order of saving and once in the order of saving per time, and returns
-/// the better result. `peak_with` returns the peak with a set of changes.
+/// Returns the changes of a set of proposals, none of which is inside another. The set is built greedily by
+/// adding proposals that lower the peak further, once in order of saving and once in order of saving per unit
+/// of time; the better result wins. `peak_with` returns the peak that a set of changes leads to.
 pub(super) fn best_combination<'a>(
     memory: &Memory<'_>,
     modules: &'a [Proposal],
@@ -344,7 +344,7 @@ pub(super) fn best_combination<'a>(
     if peak <= lowest { by_worth } else { by_bytes }
 }
 
-/// Adds the proposals in order, keeping those that lower the peak; returns their changes and the resulting
+/// Adds the proposals in order and keeps those that lower the peak. Returns their changes and the resulting
 /// peak.
 fn add_greedily<'a>(
     memory: &Memory<'_>,

@@ -12,13 +12,13 @@ use memtrack_model::optrace::{DeviceIndex, RecordId, What};
 use memtrack_report::analysis::estimate::{Estimate, Sum};
 use std::collections::HashMap;
 
-/// A range of states: the first and the last, both inclusive.
+/// A range of states, given by its first and last state, both inclusive.
 pub(super) type States = (State, State);
 
-/// A use of a piece of memory: an operator with the piece among its arguments or results.
+/// A use of a piece of memory by an operator that has the piece among its arguments or results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Use {
-    /// The outermost operator: the program cannot change what happens inside it.
+    /// The outermost operator, because the program cannot change what happens inside it.
     pub(super) record: RecordId,
     pub(super) begin_ns: i64,
     pub(super) end_ns: i64,
@@ -28,9 +28,9 @@ pub(super) struct Use {
 /// An interval in which a piece is live but not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
-    /// The states in which the piece would not have to be live.
+    /// The states in which the piece would not need to be live.
     pub(super) states: States,
-    /// The uses right before and after the gap.
+    /// The uses immediately before and after the gap.
     pub(super) before: Option<Use>,
     pub(super) after: Option<Use>,
 }
@@ -41,35 +41,35 @@ impl Gap {
     }
 }
 
-/// What an outermost operator does with the device's memory.
+/// The effect of an outermost operator on the device's memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Footprint {
     /// The number of allocations and frees.
     changes: u64,
-    /// The piece that the operator uses; the last one if it uses several.
+    /// The piece that the operator uses, or the last one if it uses several.
     piece: Option<u32>,
     /// Whether the operator uses several pieces.
     has_several_pieces: bool,
 }
 
-/// The pieces of a device's memory, with their uses.
+/// The pieces of a device's memory and their uses.
 pub(super) struct Memory<'a> {
     pub(super) profile: &'a Profile<'a>,
     device: DeviceIndex,
     pub(super) places: Places,
     pub(super) calls: Calls,
     pub(super) pieces: Vec<Piece>,
-    /// The uses of each piece, except by the operator that allocated it, sorted by start.
+    /// The uses of each piece, sorted by start. Uses by the operator that allocated the piece are left out.
     uses: Vec<Vec<Use>>,
     /// The first and last state in which each piece is live.
     lives: Vec<States>,
-    /// The piece of each storage.
+    /// The piece that belongs to each storage.
     pub(super) piece_of_storage: Vec<Option<u32>>,
-    /// The end of each record, in ns.
+    /// The end time of each record, in ns.
     pub(super) ends: Vec<i64>,
     /// The footprint of each outermost operator.
     footprints: HashMap<RecordId, Footprint, RandomState>,
-    /// The start and end of each optimizer step, sorted by start.
+    /// The start and end times of each optimizer step, sorted by start.
     steps: Vec<(i64, i64)>,
 }
 
@@ -101,8 +101,8 @@ impl<'a> Memory<'a> {
         };
         let mut running: HashMap<u64, Option<usize>, RandomState> = HashMap::default();
         for (number, record) in (0..).zip(&trace.records) {
-            // An optimizer step is a sequence of consecutive records in the optimizer's phase, because some
-            // traces state the phase of every record.
+            // Some traces state the phase of every record, so an optimizer step is a run of consecutive
+            // records in the optimizer's phase.
             let step = running.entry(record.thread).or_insert(None);
             if memory.places.get(number).part != StepPart::Optimizer {
                 *step = None;
@@ -156,7 +156,7 @@ impl<'a> Memory<'a> {
         }
         memory.add_uses_by_coarse_operators();
         for piece in 0..memory.pieces.len() {
-            // An optimizer step counts as using the memory that it updates until the step ends.
+            // An optimizer step counts as using the memory that it updates until the step is over.
             let category = memory.pieces[piece].category_at(i64::MAX);
             if matches!(category, Category::Parameter | Category::Gradient | Category::OptimizerState) {
                 memory.uses[piece] =
@@ -167,9 +167,9 @@ impl<'a> Memory<'a> {
         memory
     }
 
-    /// Adds uses by coarse operators. In the recording of a Rust program, the backward pass and an
-    /// optimizer's step are one operator each, which does not report its inputs; it may therefore use all
-    /// memory that is live when it begins.
+    /// Adds the uses by coarse operators. A recording of a Rust program represents the backward pass and an
+    /// optimizer step as one operator each. Such an operator does not report its inputs, so it may use all
+    /// memory that is live when it starts.
     fn add_uses_by_coarse_operators(&mut self) {
         let trace = self.profile.trace();
         if trace.header.producer.0 != PRODUCER {
@@ -208,7 +208,7 @@ impl<'a> Memory<'a> {
         self.lives[piece as usize]
     }
 
-    /// Returns the uses of a piece, except by the operator that allocated it.
+    /// Returns the uses of a piece, not counting those by the operator that allocated it.
     pub(super) fn uses(&self, piece: u32) -> &[Use] {
         &self.uses[piece as usize]
     }
@@ -218,7 +218,8 @@ impl<'a> Memory<'a> {
         self.places.get(self.pieces[piece as usize].allocated_by?).operator
     }
 
-    /// Returns whether an operator does nothing with the device's memory except allocate and use this piece.
+    /// Returns whether an operator does nothing with the device's memory other than allocate and use this
+    /// piece.
     pub(super) fn touches_only(&self, operator: RecordId, piece: u32) -> bool {
         self.footprints.get(&operator).is_none_or(|footprint| {
             footprint.changes <= 1
@@ -227,14 +228,14 @@ impl<'a> Memory<'a> {
         })
     }
 
-    /// Returns the intervals in which a piece is live and not used, where only the uses for which `counted`
-    /// returns true are uses.
+    /// Returns the intervals in which a piece is live but not in use. Only uses for which `counted` returns
+    /// true are taken into account.
     pub(super) fn gaps(&self, piece: u32, curve: &Curve, counted: impl Fn(&Use) -> bool) -> Vec<Gap> {
         let (first, last) = self.live_states(piece);
         let mut gaps = Vec::new();
         let of = &self.pieces[piece as usize];
         let mut begin = match (of.begin_ns, self.maker(piece)) {
-            // The operator that allocates a piece needs it until the operator ends.
+            // A piece is in use until the operator that allocated it ends.
             (Some(_), Some(maker)) => curve.after(self.ends[maker as usize]) + 1,
             _ => first,
         };
@@ -252,7 +253,8 @@ impl<'a> Memory<'a> {
         gaps
     }
 
-    /// Extends a use inside an optimizer step to the whole step, which needs its memory until it ends.
+    /// Extends a use inside an optimizer step to the whole step, because the step needs its memory until it
+    /// ends.
     fn extended_to_step(&self, of: &Use) -> Use {
         let after = self.steps.partition_point(|&(begin_ns, _)| begin_ns <= of.begin_ns);
         match after.checked_sub(1).map(|place| self.steps[place]) {
@@ -267,8 +269,8 @@ impl<'a> Memory<'a> {
         pieces.filter(move |(_, life)| life.0 <= state && state <= life.1).map(|(piece, _)| piece)
     }
 
-    /// Returns the bytes of the pieces that are live in a state and in which no tensor was seen, and their
-    /// error.
+    /// Returns the total size of the pieces that are live in a state but in which no tensor was seen, and the
+    /// error of that size.
     pub(super) fn unseen_bytes(&self, state: State) -> (u64, Estimate) {
         let (mut bytes, mut sum, mut blocks) = (0_u64, Sum::default(), Sum::default());
         for piece in self.live_in(state).filter(|piece| piece.storage.is_none()) {
@@ -278,7 +280,7 @@ impl<'a> Memory<'a> {
         (bytes, self.error(bytes, &sum))
     }
 
-    /// Returns the error of a number of bytes, given the sum over the sampled blocks.
+    /// Returns the error of a byte count, given the sum over the sampled blocks.
     pub(super) fn error(&self, bytes: u64, sum: &Sum) -> Estimate {
         let estimate = self.profile.attribution().map(|attribution| attribution.bytes(self.device, sum));
         estimate.filter(|estimate| !estimate.is_exact()).unwrap_or(Estimate::exact(bytes as f64))

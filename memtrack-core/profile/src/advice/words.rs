@@ -6,14 +6,14 @@ use crate::report::text::human_time;
 use memtrack_model::units::{capitalised, counted, human_bytes, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// The default number of findings that are shown.
+/// The number of findings shown by default.
 const DEFAULT_ROWS: usize = 10;
-/// The default width of a line in characters.
+/// The default line width, in characters.
 const DEFAULT_WIDTH: usize = 120;
 
 impl Advice {
-    /// Formats the advice as text, with at most `rows` findings, in lines of at most `width` characters
-    /// (`None`: one line per finding).
+    /// Formats the advice as text with at most `rows` findings. Lines have at most `width` characters; if
+    /// `width` is `None`, each finding takes one line.
     pub fn to_text(&self, rows: usize, width: Option<usize>) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -89,7 +89,7 @@ impl Advice {
         printable(&text)
     }
 
-    /// Writes the largest parts of the peak, without those below a hundredth.
+    /// Writes the largest parts of the peak, skipping those below a hundredth of it.
     fn write_largest(&self, out: &mut String, width: Option<usize>) -> fmt::Result {
         let shown = || self.largest.iter().filter(|part| part.share >= 0.01);
         if shown().next().is_none() {
@@ -106,7 +106,7 @@ impl Advice {
         Ok(())
     }
 
-    /// Returns where the device's memory can be moved to.
+    /// Returns the place that the device's memory can be moved to.
     fn offload_target(&self) -> &'static str {
         if self.is_on_host() { "a file" } else { "host memory" }
     }
@@ -240,7 +240,7 @@ impl Advice {
         )
     }
 
-    /// Formats the peak after a finding's change.
+    /// Describes how a finding's change affects the peak.
     fn new_peak_text(&self, finding: &Finding) -> String {
         if finding.saves_bytes == 0 {
             return "alone that leaves the peak as it is, because as much is allocated at another moment"
@@ -256,7 +256,8 @@ impl fmt::Display for Advice {
     }
 }
 
-/// Formats the subject of a sentence: `12.0 MiB in 2 pieces (ACTIVATION) obtained by aten::mm in encoder.0`.
+/// Formats the subject of a sentence, such as
+/// `12.0 MiB in 2 pieces (ACTIVATION) obtained by aten::mm in encoder.0`.
 fn subject(finding: &Finding) -> String {
     let mut text = finding.error.as_bytes(finding.bytes);
     if finding.pieces > 1 {
@@ -276,7 +277,7 @@ fn subject(finding: &Finding) -> String {
     text
 }
 
-/// Formats a counted subject with its verb: `12 gradients (48.0 MiB) are still there`.
+/// Formats a counted subject with its verb, e.g. `12 gradients (48.0 MiB) are still there`.
 fn counted_subject(finding: &Finding, many: &str, one: &str) -> String {
     let what = if finding.pieces == 1 { one } else { many };
     let mut words = what.splitn(2, ' ');
@@ -285,7 +286,7 @@ fn counted_subject(finding: &Finding, many: &str, one: &str) -> String {
     capitalised(&text)
 }
 
-/// Formats a use before the peak: `aten::add in head (1.20 ms before the peak)`.
+/// Formats a use before the peak, e.g. `aten::add in head (1.20 ms before the peak)`.
 fn use_before_peak(of: &NearUse) -> String {
     format!("{}{} ({} before the peak)", of.operator, in_module(of), human_time(of.distance_ns))
 }
@@ -305,7 +306,7 @@ fn until_next_use(finding: &Finding) -> String {
         .map_or_else(String::new, |of| format!(", next {} after it", human_time(of.distance_ns)))
 }
 
-/// Formats the transfer rate that moving the memory out and back would require.
+/// Formats the transfer rate that would be needed to move the memory out and back.
 fn transfer_rate(finding: &Finding) -> String {
     let (Some(before), Some(after)) = (&finding.used_before, &finding.used_after) else {
         return String::new();
@@ -328,7 +329,8 @@ fn write_together(out: &mut String, what: &str, together: &CombinedEffect) -> fm
     )
 }
 
-/// Writes a paragraph with `head` before its first line, and the other lines indented by the width of `head`.
+/// Writes a paragraph whose first line starts with `head`. The other lines are indented by the width of
+/// `head`.
 fn write_wrapped(out: &mut String, head: &str, text: &str, width: Option<usize>) -> fmt::Result {
     let indent = head.chars().count();
     let room = width.map_or(usize::MAX, |width| width.saturating_sub(indent).max(30));

@@ -1,14 +1,14 @@
-//! The categories that the passes assign: to a logical tensor, to one lifetime of an address, or to one
-//! version.
+//! The categories that the passes assign to logical tensors, to lifetimes of addresses, and to single
+//! versions.
 
 use super::identities::{AllocationId, Identities};
 use crate::category::Category;
 
-/// Categories at three levels. The category of a tensor takes precedence over that of a lifetime, and that
-/// over the category of a version.
+/// Categories at three levels. A tensor's category takes precedence over a lifetime's, which in turn takes
+/// precedence over a version's.
 pub(super) struct CategoryMap<'a> {
     identities: &'a Identities,
-    /// The index in `by_version` of each lifetime's first version.
+    /// For each lifetime, the index of its first version in `by_version`.
     starts: Vec<u32>,
     by_tensor: Vec<Option<Category>>,
     by_key: Vec<Option<Category>>,
@@ -18,7 +18,7 @@ pub(super) struct CategoryMap<'a> {
 }
 
 impl<'a> CategoryMap<'a> {
-    /// Creates an empty store; `newest` is the highest version of each lifetime.
+    /// Creates an empty map. `newest` is the highest version of each lifetime.
     pub(super) fn new(identities: &'a Identities, newest: &[u32]) -> Self {
         let mut starts = Vec::with_capacity(newest.len() + 1);
         let mut start = 0;
@@ -31,7 +31,7 @@ impl<'a> CategoryMap<'a> {
         Self {
             identities,
             starts,
-            // There are at most as many tensors as lifetimes.
+            // There are at most as many tensors as there are lifetimes.
             by_tensor: vec![None; count],
             by_key: vec![None; count],
             by_version: vec![None; start as usize],
@@ -39,12 +39,12 @@ impl<'a> CategoryMap<'a> {
         }
     }
 
-    /// Returns the index of a version in a table that has one entry per version.
+    /// Returns a version's index in tables that have one entry per version.
     pub(super) fn slot(&self, (key, version): (AllocationId, u32)) -> usize {
         (self.starts[key as usize] + version) as usize
     }
 
-    /// Returns the total number of versions of all lifetimes.
+    /// Returns the total number of versions across all lifetimes.
     pub(super) fn slots(&self) -> usize {
         self.by_version.len()
     }

@@ -1,4 +1,4 @@
-//! The data-flow graph: which nodes read, write, allocate and free each tensor.
+//! The data-flow graph, which shows which nodes read, write, allocate and free each tensor.
 
 use super::AnalysisError;
 use super::identities::{AllocationId, Identities, NONE};
@@ -11,7 +11,7 @@ use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, What};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Edge {
     pub(super) key: AllocationId,
-    /// The version before the node; `None` if the node allocates the memory.
+    /// The version that the node receives, or `None` if the node allocates the memory.
     pub(super) input: Option<u32>,
     pub(super) effect: Effect,
 }
@@ -25,7 +25,7 @@ pub(super) enum Effect {
 }
 
 impl Edge {
-    /// Returns the version that the node produces, if it produces one.
+    /// Returns the version that the node produces, if any.
     pub(super) const fn output(&self) -> Option<u32> {
         match (self.input, self.effect) {
             (Some(version), Effect::Writes) => Some(version + 1),
@@ -40,13 +40,13 @@ impl Edge {
     }
 }
 
-/// An operator that is treated as a unit, or an allocation or a free outside all operators.
+/// An operator that is treated as a unit, or an allocation or free that is outside all operators.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) record: RecordId,
     pub(super) time_ns: i64,
     pub(super) is_backward: bool,
-    /// The node's range in `Flow::edges`, sorted by key.
+    /// The node's range in `Flow::edges`. The edges are sorted by logical tensor, then by key.
     edges: std::ops::Range<u32>,
 }
 
@@ -73,12 +73,12 @@ impl Flow {
     }
 }
 
-/// How an operator and its inner operators access a key, as a set of these bits.
+/// The ways in which an operator and its inner operators access a key, as a set of these bits.
 const READS: u8 = 1;
 const WRITES: u8 = 2;
 const UNKNOWN: u8 = 4;
 
-/// How one node uses a key.
+/// The way in which one node uses a key.
 #[derive(Clone, Copy, Default)]
 struct KeyUse {
     access: u8,
@@ -152,7 +152,7 @@ fn is_backward(what: &What) -> bool {
 }
 
 /// Returns the records that become nodes: memory records, operators with a known schema, and autograd nodes.
-/// Records inside these are skipped.
+/// Records inside another node are skipped.
 fn leaf_records(trace: &OperatorTrace, tree: &Tree) -> Vec<RecordId> {
     let mut leaves = Vec::new();
     let mut place = 0;
@@ -170,7 +170,7 @@ fn leaf_records(trace: &OperatorTrace, tree: &Tree) -> Vec<RecordId> {
     leaves
 }
 
-/// Collects the effects that a leaf and all records inside it have on each key.
+/// Collects the effects of a leaf and all records inside it on each key.
 fn collect(
     trace: &OperatorTrace,
     tree: &Tree,
@@ -229,11 +229,11 @@ fn collect(
     Ok(())
 }
 
-/// PyTorch's checks of the graph.
+/// PyTorch's consistency checks of the graph.
 struct PytorchChecks {
     /// The current version of each lifetime.
     current: Vec<u32>,
-    /// The last version of each lifetime that a node produced.
+    /// The last version of each lifetime that was produced by a node.
     made: Vec<Option<u32>>,
 }
 
@@ -251,7 +251,7 @@ impl PytorchChecks {
         for edge in edges {
             let Some(output) = edge.output() else { continue };
             let made = &mut self.made[edge.key as usize];
-            // Versions only increase, so a duplicate always follows its original directly.
+            // Versions only increase, so a duplicate always directly follows its original.
             if *made == Some(output) {
                 return Err(AnalysisError::DuplicateOutputs);
             }

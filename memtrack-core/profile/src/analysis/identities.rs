@@ -1,5 +1,5 @@
-//! Identifies references to the same tensors and memory: assigns a number to each lifetime of an address, and
-//! a number to each logical tensor.
+//! Identifies references to the same tensor or memory by numbering the lifetimes of addresses and the logical
+//! tensors.
 
 use super::tree::Tree;
 use crate::optrace::Mode;
@@ -9,36 +9,36 @@ use memtrack_model::optrace::{Arg, DeviceIndex, OperatorTrace, RecordId, TensorI
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// The number of a lifetime of an address, from 1 in the order of first references.
+/// The number of an address's lifetime. Lifetimes are numbered from 1 in order of their first reference.
 pub(super) type AllocationId = u32;
-/// The number that stands for no lifetime, tensor or record.
+/// A placeholder number that means no lifetime, no tensor or no record.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A reference to memory: by an operator's argument or result, a registration, or a memory record.
+/// A reference to memory by an operator's argument or result, a registration, or a memory record.
 #[derive(Clone, Copy)]
 struct Reference {
-    /// The tensor; [`NONE`] for a memory record.
+    /// The tensor, or [`NONE`] for a memory record.
     tensor: TensorId,
-    /// The memory record; [`NONE`] for a tensor.
+    /// The memory record, or [`NONE`] for a tensor.
     memory: RecordId,
 }
 
-/// A lifetime of an address.
+/// One lifetime of an address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lifetime {
-    /// The address; `None` for tensors without storage.
+    /// The address, or `None` for tensors without storage.
     pub(super) address: Option<u64>,
     pub(super) device: DeviceIndex,
-    /// The logical tensor; [`NONE`] if no tensor was seen in this lifetime.
+    /// The logical tensor, or [`NONE`] if no tensor was seen in this lifetime.
     pub(super) tensor: u32,
-    /// The later allocation at the same address, if the free of this lifetime was not recorded; else
+    /// The later allocation at the same address if the free of this lifetime was not recorded, otherwise
     /// [`NONE`].
     pub(super) replaced_by: RecordId,
 }
 
 impl Lifetime {
-    /// Returns whether the lifetime has a key in PyTorch's sense, so that the analysis tracks it: a tensor
-    /// and an address.
+    /// Returns whether the lifetime has a key as PyTorch defines it, i.e. a tensor and an address. Only these
+    /// lifetimes are tracked by the analysis.
     pub(super) const fn has_key(&self) -> bool {
         self.tensor != NONE && self.address.is_some()
     }
@@ -47,24 +47,24 @@ impl Lifetime {
 /// The lifetimes and logical tensors of a trace.
 #[derive(Clone, Debug)]
 pub(super) struct Identities {
-    /// The lifetimes by [`AllocationId`]; the first entry is unused.
+    /// The lifetimes, indexed by [`AllocationId`]. The first entry is unused.
     pub(super) lifetimes: Vec<Lifetime>,
-    /// The lifetime of each reference, grouped by record; [`NONE`] if the lifetime has no key.
+    /// The lifetime of each reference, grouped by record, or [`NONE`] if the lifetime has no key.
     keys: Vec<AllocationId>,
-    /// The index in `keys` of each record's first reference.
+    /// For each record, the index of its first reference in `keys`.
     starts: Vec<u32>,
-    /// For each record, whether it is a free without a matching allocation, which the tolerant mode ignores.
+    /// For each record, whether it is a free without a matching allocation. Tolerant mode ignores such frees.
     pub(super) ignored: Vec<bool>,
 }
 
 impl Identities {
-    /// Returns the keys that a record refers to, in the order of [`references_of`]; [`NONE`] for references
-    /// without a key.
+    /// Returns the keys that a record refers to, in the order of [`references_of`]. References without a key
+    /// are [`NONE`].
     pub(super) fn of(&self, record: RecordId) -> &[AllocationId] {
         &self.keys[self.starts[record as usize] as usize..self.starts[record as usize + 1] as usize]
     }
 
-    /// Returns the lifetime that a memory record allocates or frees, if it has a key.
+    /// Returns the lifetime that a memory record starts or ends, if the lifetime has a key.
     pub(super) fn of_memory(&self, record: RecordId) -> Option<AllocationId> {
         self.of(record).first().copied().filter(|&key| key != NONE)
     }
@@ -109,7 +109,7 @@ pub(super) fn references_of(what: &What, mode: Mode, mut reference: impl FnMut(T
     }
 }
 
-/// Assigns numbers to the lifetimes and tensors of a trace.
+/// Assigns numbers to a trace's lifetimes and tensors.
 pub(super) fn identify(
     trace: &OperatorTrace,
     tree: &Tree,
@@ -142,7 +142,7 @@ pub(super) fn identify(
     Identities { lifetimes, keys, starts, ignored: is_ignored }
 }
 
-/// Returns all references, grouped by record, and the index of each record's first reference.
+/// Returns all references, grouped by record, along with the index of each record's first reference.
 fn references(trace: &OperatorTrace, registers_tensors: &[bool], mode: Mode) -> (Vec<Reference>, Vec<u32>) {
     let mut references = Vec::new();
     let mut starts = Vec::with_capacity(trace.records.len() + 1);
@@ -150,7 +150,7 @@ fn references(trace: &OperatorTrace, registers_tensors: &[bool], mode: Mode) -> 
         starts.push(references.len() as u32);
         match &record.what {
             What::Memory(_) => references.push(Reference { tensor: NONE, memory: number }),
-            // PyTorch captures a module's tensors once: later calls repeat the first values, even if the
+            // PyTorch captures a module's tensors only once. Later calls repeat the first values, even if the
             // tensors have changed.
             What::Module(_) | What::Optimizer(_) if !registers_tensors[number as usize] => {}
             what => references_of(what, mode, |tensor| references.push(Reference { tensor, memory: NONE })),
@@ -160,8 +160,8 @@ fn references(trace: &OperatorTrace, registers_tensors: &[bool], mode: Mode) -> 
     (references, starts)
 }
 
-/// Calls `visit` with the indices of all references in chronological order: a record's references at its
-/// beginning, but an operator's results at its end.
+/// Calls `visit` with the indices of all references in chronological order. An operator's results are visited
+/// when the operator ends, and all other references when their record starts.
 fn visit_in_order(
     trace: &OperatorTrace,
     tree: &Tree,
@@ -186,7 +186,7 @@ fn visit_in_order(
         let results = outs(number);
         (starts[number as usize]..after - results).for_each(&mut visit);
         if results > 0 {
-            // The results of an operator that never ended come at the end of the trace.
+            // An operator that never ended yields its results at the end of the trace.
             ends.push(Reverse((record.end_ns.unwrap_or(i64::MAX), Reverse(number))));
         }
     }
@@ -199,9 +199,9 @@ fn visit_in_order(
 struct Numbering<'a> {
     trace: &'a OperatorTrace,
     mode: Mode,
-    /// The current lifetime at each address.
+    /// The lifetime that is currently live at each address.
     live: HashMap<(Option<u64>, DeviceIndex), AllocationId, RandomState>,
-    /// The last lifetime that was freed at each address.
+    /// The lifetime that was last freed at each address.
     ended: HashMap<(u64, DeviceIndex), AllocationId, RandomState>,
     lifetimes: Vec<Lifetime>,
     ignored: Vec<RecordId>,
@@ -215,8 +215,8 @@ impl Numbering<'_> {
             if tolerant {
                 let Some(address) = tensor.storage else { return NONE };
                 let place = (address, tensor.device);
-                // The tensor's memory was already freed, for example because the operator dropped a result
-                // before reporting it.
+                // The tensor's memory has already been freed, for example because the operator dropped a
+                // result before reporting it.
                 if !self.live.contains_key(&(tensor.storage, tensor.device))
                     && let Some(&ended) = self.ended.get(&place)
                 {
@@ -261,9 +261,9 @@ impl Numbering<'_> {
     }
 }
 
-/// Assigns the number of a logical tensor to each lifetime in which a tensor was seen. As in PyTorch, this is
-/// not a full union-find: a tensor's later lifetimes are linked only to its first one, and assigned numbers
-/// do not change.
+/// Assigns a logical tensor's number to each lifetime in which a tensor was seen. As in PyTorch, this is not
+/// a full union-find, because a tensor's later lifetimes are linked only to its first one, and numbers never
+/// change once assigned.
 fn number_tensors(
     trace: &OperatorTrace,
     references: &[Reference],

@@ -1,8 +1,8 @@
-//! The analysis: determines the purpose of each piece of memory over time from an operator trace.
+//! The analysis, which determines from an operator trace what each piece of memory is used for over time.
 //!
-//! The steps are those of PyTorch (`torch.profiler._memory_profiler`, deprecated there): identities, sizes,
-//! the data-flow graph, seven passes over the graph, and the timeline. [`Mode::Compat`] returns exactly the
-//! results of PyTorch 2.15, including its errors.
+//! The steps are those of PyTorch's own analysis (`torch.profiler._memory_profiler`, which PyTorch has since
+//! deprecated): identities, sizes, the data-flow graph, seven passes over the graph, and the timeline.
+//! [`Mode::Compat`] returns exactly the results of PyTorch 2.15, including its errors.
 
 mod category_map;
 mod flow;
@@ -26,17 +26,17 @@ use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, TensorId, Tr
 use stated::Statement;
 use std::fmt;
 
-/// An error for a trace that cannot be analysed. Displays as one line.
+/// The reason why a trace cannot be analysed. Displays as one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AnalysisError {
-    /// The trace has no allocations and no frees.
+    /// The trace has neither allocations nor frees.
     NoAllocations,
-    /// Two operators make the same version of a tensor, by PyTorch's checks.
+    /// Two operators produce the same version of a tensor, which PyTorch rejects.
     DuplicateOutputs,
-    /// A tensor's versions are not consecutive, by PyTorch's checks.
+    /// A tensor's versions are not consecutive, which PyTorch rejects.
     Versions,
-    /// An operator frees the same memory twice, by PyTorch's checks.
+    /// An operator frees the same memory twice, which PyTorch rejects.
     DoubleDelete,
     /// The size of a tensor that existed before the trace is unknown.
     NoSize,
@@ -61,60 +61,62 @@ impl fmt::Display for AnalysisError {
 
 impl std::error::Error for AnalysisError {}
 
-/// A piece of memory in which tensors were seen, from its allocation to its free.
+/// A piece of memory in which tensors were seen, covering its life from allocation to free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Storage {
     /// The address.
     pub address: u64,
     /// The device.
     pub device: DeviceIndex,
-    /// The number of the logical tensor, from 0, as PyTorch counts them.
+    /// The number of the logical tensor. PyTorch counts them from 0.
     pub tensor: u32,
-    /// The size in bytes; `None` if the trace does not contain it.
+    /// The size in bytes, or `None` if the trace does not contain it.
     pub bytes: Option<u64>,
-    /// The index in `Profile::by_version` of the category of version 0, and the number of versions.
+    /// The index in `Profile::by_version` of version 0's category, and the number of versions.
     versions: (u32, u32),
 }
 
-/// The result of the analysis: the categories of a trace's memory over time.
+/// The result of the analysis, which gives the categories of a trace's memory over time.
 #[derive(Clone, Debug)]
 pub struct Profile<'a> {
     trace: &'a OperatorTrace,
     repairs: Repairs,
-    /// The storage of each lifetime of an address; `None` for lifetimes without a tensor.
+    /// The storage of each lifetime of an address, or `None` for lifetimes without a tensor.
     storages: Vec<Option<Storage>>,
     /// The category of each version of each storage, grouped by storage.
     by_version: Vec<Option<Category>>,
-    /// For each entry of `by_version`, whether PyTorch lists the version.
+    /// For each entry of `by_version`, whether PyTorch lists this version.
     present: Vec<bool>,
     changes: Vec<Change>,
     identities: identities::Identities,
     /// The phase of each record.
     phases: Vec<TracePhase>,
-    /// By record: the program's statement about the memory that the record allocated, in traces of memtrack's
-    /// SDK.
+    /// For each record, what the program stated about the memory that the record allocated. Filled only for
+    /// traces from memtrack's SDK.
     statements: Vec<Option<Statement>>,
-    /// The rule that determined each entry of `by_version`, if one did.
+    /// For each entry of `by_version`, the rule that determined it, if any.
     rules: Vec<Option<Rule>>,
     mode: Mode,
-    /// For the trace of a recording, the names and errors of its allocations.
+    /// The names and errors of the allocations, if the trace was converted from a recording.
     attribution: Option<&'a Attribution>,
 }
 
-/// A version of a storage with its category.
+/// A version of a storage and its category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LabelledVersion {
-    /// The storage: an index into [`Profile::storages`], which is PyTorch's allocation id.
+    /// The storage, as an index into [`Profile::storages`]; this is also PyTorch's allocation id.
     pub storage: u32,
     /// The version of the storage's contents, from 0.
     pub version: u32,
-    /// The category; `None` if it is unknown.
+    /// The category, or `None` if it is unknown.
     pub category: Option<Category>,
 }
 
 /// Analyses a trace.
 ///
-/// # Errors Fails when the trace has no allocations; in [`Mode::Compat`] also when PyTorch's analysis fails.
+/// # Errors
+///
+/// Fails if the trace has no allocations. In [`Mode::Compat`], also fails if PyTorch's analysis would fail.
 pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, AnalysisError> {
     if !trace.records.iter().any(|record| matches!(record.what, What::Memory(_))) {
         return Err(AnalysisError::NoAllocations);
@@ -171,9 +173,10 @@ pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, Analysi
 }
 
 impl<'a> Profile<'a> {
-    /// Returns the profile with the attribution of the recording's allocations, so that a sampled block
-    /// counts for all blocks that it represents. A tensor in a block that was not sampled is removed, because
-    /// the recording contains neither its allocation nor its free, and sampled blocks already represent it.
+    /// Attaches the attribution of the recording's allocations, so that a sampled block counts for all blocks
+    /// that it represents. Tensors in blocks that were not sampled are removed, because the recording
+    /// contains neither their allocations nor their frees, and because the sampled blocks already represent
+    /// them.
     #[must_use]
     pub fn with_attribution(mut self, attribution: &'a Attribution) -> Self {
         let mut is_recorded = vec![false; self.storages.len()];
@@ -202,8 +205,8 @@ impl<'a> Profile<'a> {
         self
     }
 
-    /// Returns the attribution of the recording's allocations; `None` if the trace is not that of a
-    /// recording.
+    /// Returns the attribution of the recording's allocations, or `None` if the trace was not converted from
+    /// a recording.
     pub const fn attribution(&self) -> Option<&'a Attribution> {
         self.attribution
     }
@@ -221,17 +224,17 @@ impl<'a> Profile<'a> {
         devices
     }
 
-    /// Returns a device's name in the trace: `cpu`, `cuda:0`.
+    /// Returns a device's name in the trace, such as `cpu` or `cuda:0`.
     pub fn device_name(&self, device: DeviceIndex) -> &'a str {
         self.trace.devices.get(device.0 as usize).map_or("", |name| name)
     }
 
-    /// Returns whether the profile was computed in [`Mode::Compat`], exactly as by PyTorch.
+    /// Returns whether the profile was computed in [`Mode::Compat`], which gives exactly PyTorch's results.
     pub fn is_compat(&self) -> bool {
         self.mode == Mode::Compat
     }
 
-    /// Returns the name of the operator of a record; empty if the record is not an operator.
+    /// Returns the name of the operator that a record describes, or an empty string if it is not an operator.
     pub fn operator_name(&self, record: RecordId) -> String {
         match self.trace.records.get(record as usize).map(|record| &record.what) {
             Some(What::Op(op)) => self.trace.strings.get(op.name).into_owned(),
@@ -239,12 +242,12 @@ impl<'a> Profile<'a> {
         }
     }
 
-    /// Returns the repairs that the analysis made.
+    /// Returns the repairs made by the analysis.
     pub const fn repairs(&self) -> &Repairs {
         &self.repairs
     }
 
-    /// Returns the changes of memory, in chronological order.
+    /// Returns all memory changes in chronological order.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
@@ -255,10 +258,10 @@ impl<'a> Profile<'a> {
         &self.storages
     }
 
-    /// Returns the tensors that a record refers to, each with its storage: the arguments and then the results
-    /// of an operator, or the registered parameters, gradients, states and buffers of a module or an
-    /// optimizer. Only the first record of a module or an optimizer registers tensors. The storage is `None`
-    /// if the analysis does not track it.
+    /// Returns the tensors that a record refers to, each with its storage. For an operator, these are the
+    /// arguments followed by the results; for a module or an optimizer, the registered parameters, gradients,
+    /// states and buffers. Only a module's or an optimizer's first record registers tensors. The storage is
+    /// `None` if the analysis does not track it.
     pub fn references(&self, record: RecordId) -> Vec<(TensorId, Option<u32>)> {
         let keys = self.identities.of(record);
         let Some(of) = self.trace.records.get(record as usize).filter(|_| !keys.is_empty()) else {
@@ -272,21 +275,21 @@ impl<'a> Profile<'a> {
         references
     }
 
-    /// Returns the category of a version of a storage; `None` if it is unknown.
+    /// Returns the category of a version of a storage, or `None` if it is unknown.
     pub fn category(&self, storage: u32, version: u32) -> Option<Category> {
         let storage = self.storages.get(storage as usize).copied().flatten()?;
         let (start, count) = storage.versions;
         if version < count { self.by_version[(start + version) as usize] } else { None }
     }
 
-    /// Returns the category that a change's memory has after the change; [`Category::Unknown`] if none was
+    /// Returns the category of a change's memory after the change, or [`Category::Unknown`] if none was
     /// found. For a write, the category before the change is that of version [`Change::version`].
     pub fn category_of(&self, change: &Change) -> Category {
         let version = change.version + u32::from(change.action == Action::IncrementVersion);
         self.category_at(change, version)
     }
 
-    /// Returns the category of a change's memory in this version.
+    /// Returns the category of a given version of a change's memory.
     pub(crate) fn category_at(&self, change: &Change, version: u32) -> Category {
         let found = match change.storage {
             Some(storage) => self.category(storage, version),
@@ -295,8 +298,8 @@ impl<'a> Profile<'a> {
         found.unwrap_or(Category::Unknown)
     }
 
-    /// Returns the rule that determined the category of a change's memory; `None` if data flow determined it.
-    /// Rules apply only to traces that memtrack's SDK recorded.
+    /// Returns the rule that determined the category of a change's memory, or `None` if the category comes
+    /// from data flow. Rules apply only to traces recorded by memtrack's SDK.
     pub fn rule_of(&self, change: &Change) -> Option<Rule> {
         match change.storage {
             None => self.statement_of(change).map(|stated| stated.rule),
@@ -313,7 +316,7 @@ impl<'a> Profile<'a> {
         change.allocated_by.and_then(|record| *self.statements.get(record as usize)?)
     }
 
-    /// Returns the category of a change's memory in which no tensor was seen.
+    /// Returns the category of a change's memory if no tensor was seen in it.
     fn category_without_tensor(&self, change: &Change) -> Option<Category> {
         if !self.statements.is_empty() {
             return self.statement_of(change).map(|stated| stated.category);
@@ -325,8 +328,8 @@ impl<'a> Profile<'a> {
         in_optimizer.then_some(Category::OptimizerTemporary)
     }
 
-    /// Returns all versions that PyTorch lists, with their categories, sorted by logical tensor, allocation
-    /// and version.
+    /// Returns all versions that PyTorch lists along with their categories, sorted by logical tensor,
+    /// allocation and version.
     pub fn labelled(&self) -> Vec<LabelledVersion> {
         let mut storages: Vec<(u32, &Storage)> =
             (0..).zip(&self.storages).filter_map(|(id, storage)| Some((id, storage.as_ref()?))).collect();
@@ -344,11 +347,11 @@ impl<'a> Profile<'a> {
         versions.collect()
     }
 
-    /// Applies the program's statements where they take precedence over data flow.
+    /// Applies the program's statements wherever they take precedence over data flow.
     fn apply_statements(&mut self) {
         self.statements = stated::statements(self.trace, &self.phases, &self.changes);
         self.rules = vec![None; self.by_version.len()];
-        let registered = self.registered();
+        let registered = self.registered_tensors();
         for change in self.changes.iter().filter(|change| change.action == Action::Create) {
             let stated = change.allocated_by.and_then(|record| self.statements[record as usize]);
             let (Some(storage), Some(stated)) = (change.storage, stated) else { continue };
@@ -364,8 +367,8 @@ impl<'a> Profile<'a> {
         }
     }
 
-    /// Returns for each logical tensor whether a module, an optimizer or a gradient record registers it.
-    fn registered(&self) -> Vec<bool> {
+    /// Returns, for each logical tensor, whether a module, an optimizer or a gradient record registers it.
+    fn registered_tensors(&self) -> Vec<bool> {
         let mut registered = vec![false; self.storages.len()];
         for (number, record) in (0..).zip(&self.trace.records) {
             if matches!(record.what, What::Module(_) | What::Optimizer(_) | What::Grad { .. }) {
@@ -377,11 +380,11 @@ impl<'a> Profile<'a> {
         registered
     }
 
-    /// Labels memory allocated in an optimizer's step as [`Category::OptimizerTemporary`], except registered
-    /// tensors, gradients and temporaries. PyTorch's rules only guess from the data flow there: they classify
-    /// Adam's denominators as parameters.
+    /// Labels memory allocated during an optimizer step as [`Category::OptimizerTemporary`], except for
+    /// registered tensors, gradients and temporaries. PyTorch's rules can only guess from the data flow here;
+    /// for example, they classify Adam's denominators as parameters.
     fn label_optimizer_temporaries(&mut self) {
-        let registered = self.registered();
+        let registered = self.registered_tensors();
         for change in self.changes.iter().filter(|change| change.action == Action::Create) {
             let (Some(storage), Some(record)) = (change.storage, change.record) else { continue };
             if self.phases[record as usize] != TracePhase::Of(Phase::Optimizer) {

@@ -4,7 +4,7 @@ use super::identities::{Identities, NONE, references_of};
 use crate::optrace::Mode;
 use memtrack_model::optrace::{OperatorTrace, Tensor, What};
 
-/// Returns the size of each lifetime in bytes; `None` if the trace does not contain it.
+/// Returns the size of each lifetime in bytes, or `None` if the trace does not contain it.
 pub(super) fn sizes(trace: &OperatorTrace, identities: &Identities, mode: Mode) -> Vec<Option<u64>> {
     let mut inferred: Vec<Option<u64>> = vec![None; identities.lifetimes.len()];
     let mut observed: Vec<Option<u64>> = vec![None; identities.lifetimes.len()];
@@ -12,12 +12,12 @@ pub(super) fn sizes(trace: &OperatorTrace, identities: &Identities, mode: Mode) 
         let keys = identities.of(number);
         if let What::Memory(memory) = &record.what {
             if let Some(key) = identities.of_memory(number) {
-                // The first size counts: PyTorch only warns if the free has a different size.
+                // The first size wins, because PyTorch only warns if the free has a different size.
                 observed[key as usize].get_or_insert(memory.bytes);
             }
             continue;
         }
-        // A repeated registration refers to no tensors.
+        // Repeated registrations do not refer to any tensors.
         if keys.is_empty() {
             continue;
         }
@@ -36,8 +36,9 @@ pub(super) fn sizes(trace: &OperatorTrace, identities: &Identities, mode: Mode) 
     observed.into_iter().zip(inferred).map(|(observed, inferred)| observed.or(inferred)).collect()
 }
 
-/// Returns the bytes that a tensor spans, by PyTorch's formula: the largest product of a size and its stride.
-/// In tolerant mode, returns the size of the storage instead if the trace contains it.
+/// Returns the number of bytes that a tensor spans according to PyTorch's formula, which takes the largest
+/// product of a size and its stride. In tolerant mode, returns the size of the storage instead if the trace
+/// contains it.
 fn extent(trace: &OperatorTrace, tensor: &Tensor, mode: Mode) -> Option<u64> {
     if mode == Mode::Tolerant && tensor.storage_bytes.is_some() {
         return tensor.storage_bytes;

@@ -1,40 +1,44 @@
-//! Categories from what the program states, in traces that memtrack's SDK recorded. Operators of a Rust
-//! framework are coarse: the trace does not show the inside of an annotated function, and a backward pass is
-//! one call. Data flow alone therefore leaves much of the memory without a category, although the program
-//! states the phase and the operator that allocated it. The rules here derive the category from these
-//! statements. A rule applies only where data flow and registrations give no category, except the last two
-//! rules, and except temporaries that data flow classifies as activations. The rules are part of the tolerant
-//! mode. Traces of PyTorch, whose operators are fine-grained, are not affected.
+//! Derives categories from the program's statements in traces recorded by memtrack's SDK. The operators of a
+//! Rust framework are coarse: the trace does not show what happens inside an annotated function, and a
+//! backward pass is a single call. Data flow alone would therefore leave much of the memory without a
+//! category, even though the program states which phase and operator allocated it. The rules in this module
+//! derive the category from these statements. Most rules apply only where data flow and registrations give no
+//! category. The exceptions are the last two rules, and temporaries that data flow classifies as activations.
+//! The rules are part of tolerant mode. They do not affect traces of PyTorch, whose operators are
+//! fine-grained.
 
 use super::timeline::{Action, Change};
 use crate::category::Category;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{OpKind, OperatorTrace, RecordId, TracePhase, What};
 
-/// A rule that determines the category of memory from the program's statements.
+/// A rule that derives a category from the program's statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
-    /// Allocated in a backward pass, not a gradient, and freed before the next step: autograd detail.
+    /// Memory that is allocated in a backward pass, is not a gradient, and is freed before the next step.
+    /// This is autograd detail.
     Backward,
-    /// Allocated in an optimizer's step or where the optimizer is created, and live after that: optimizer
-    /// state.
+    /// Memory that is allocated in an optimizer step or where the optimizer is created, and that stays live
+    /// afterwards. This is optimizer state.
     OptimizerKeeps,
-    /// Allocated and freed in an optimizer's step: temporary memory of the optimizer.
+    /// Memory that is allocated and freed within an optimizer step. This is a temporary of the optimizer.
     OptimizerFrees,
-    /// Allocated in a module of the forward pass and live after the operator, or allocated in an operator
-    /// outside modules that reports its tensors, and freed before the next step: an activation.
+    /// Memory that is allocated in a module of the forward pass and outlives the operator, or that is
+    /// allocated outside modules by an operator that reports its tensors, and is freed before the next step.
+    /// This is an activation.
     ForwardKeeps,
-    /// Allocated and freed in an operator outside the backward pass and the optimizer's step: temporary.
+    /// Memory that an operator outside the backward pass and the optimizer step allocates and frees. This is
+    /// a temporary.
     ForwardFrees,
-    /// An input according to data flow, but allocated inside a module: computed in the forward pass by
-    /// operators that did not report their inputs. An activation.
+    /// Memory that data flow classifies as an input although it was allocated inside a module, because the
+    /// operators that computed it in the forward pass did not report their inputs. This is an activation.
     NotAnInput,
-    /// A parameter according to data flow, but allocated inside a module or an operator, and not registered:
-    /// an activation.
+    /// Memory that data flow classifies as a parameter although it was allocated inside a module or an
+    /// operator and never registered. This is an activation.
     NotAParameter,
 }
 
-/// The program's statement about a piece of memory.
+/// What the program stated about a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Statement {
     pub(super) rule: Rule,
@@ -44,17 +48,17 @@ pub(super) struct Statement {
 /// The records that enclose an allocation.
 #[derive(Clone, Copy, Default)]
 struct EnclosingRecords {
-    /// The outermost operator of the current phase. An operator that encloses a whole forward pass is not
-    /// part of the pass.
+    /// The outermost operator of the current phase. An operator that encloses an entire forward pass is not
+    /// part of that pass.
     operator: Option<RecordId>,
-    /// Whether one of the enclosing operators reports its tensors.
+    /// Whether any of the enclosing operators reports its tensors.
     reports_tensors: bool,
     /// The outermost record of the optimizer's phase.
     optimizer: Option<RecordId>,
     is_in_module: bool,
 }
 
-/// Returns for each record the program's statement about the memory that the record allocated.
+/// Returns, for each record, what the program stated about the memory that the record allocated.
 pub(super) fn statements(
     trace: &OperatorTrace,
     phases: &[TracePhase],
@@ -108,7 +112,7 @@ pub(super) fn statements(
             TracePhase::Of(Phase::Backward) => (Rule::Backward, Category::AutogradDetail),
             _ if here.operator.is_none() && !here.is_in_module => continue,
             _ if freed_in(here.operator) => (Rule::ForwardFrees, Category::Temporary),
-            // An operator outside modules may allocate anything, such as data that the program keeps.
+            // Outside modules, an operator may allocate anything, including data that the program keeps.
             _ if !here.is_in_module && (!here.reports_tensors || outlives_step()) => continue,
             _ => (Rule::ForwardKeeps, Category::Activation),
         };
@@ -117,15 +121,15 @@ pub(super) fn statements(
     statements
 }
 
-/// The ends of training steps. Outside modules, and in the backward pass, memory that outlives its step is a
-/// cache or a buffer rather than an activation or autograd detail.
+/// The ends of training steps. In the backward pass and outside modules, memory that outlives its step is not
+/// autograd detail or an activation but a cache or a buffer.
 struct Steps {
-    /// The start times of backward passes and optimizer steps, sorted.
+    /// The sorted start times of backward passes and optimizer steps.
     later_starts_ns: Vec<i64>,
-    /// The start times of forward passes, sorted.
+    /// The sorted start times of forward passes.
     forward_starts_ns: Vec<i64>,
-    /// The end of the last optimizer step. Memory from before it that is live at the end of the trace has
-    /// outlived its step, too.
+    /// The end of the last optimizer step. Memory that is older than this and still live at the end of the
+    /// trace has also outlived its step.
     last_optimizer_ns: Option<i64>,
 }
 
@@ -151,20 +155,20 @@ impl Steps {
         steps
     }
 
-    /// Returns the end of the step that contains this time: the beginning of the next forward pass after a
-    /// backward pass or an optimizer step; `None` if the step may not have ended.
+    /// Returns the end of the step that contains this time, which is the start of the next forward pass after
+    /// a backward pass or an optimizer step. Returns `None` if the step may not have ended.
     fn end_after(&self, time_ns: i64) -> Option<i64> {
         let next =
             |times: &[i64], after: i64| times.get(times.partition_point(|&time| time <= after)).copied();
         let later = next(&self.later_starts_ns, time_ns);
         let forward = later.and_then(|later| next(&self.forward_starts_ns, later));
-        // Without a next forward pass, a step followed by an optimizer step ends with the trace.
+        // If no forward pass follows, a step followed by an optimizer step ends with the trace.
         forward.or_else(|| self.last_optimizer_ns.filter(|&end| end > time_ns).map(|_| i64::MAX))
     }
 }
 
-/// Returns the category of a version, and the rule if one applied, given the result of data flow and the
-/// program's statement.
+/// Decides the category of a version, given the result of data flow and the program's statement. Also returns
+/// the rule that applied, if any.
 pub(super) fn decide(
     by_flow: Option<Category>,
     is_registered: bool,
@@ -179,7 +183,7 @@ pub(super) fn decide(
         (Some(Category::Parameter), Some(stated)) if is_forward_rule(&stated) && !is_registered => {
             (Some(stated.category), Some(Rule::NotAParameter))
         }
-        // The result of an inner operator that the outer operator drops.
+        // An inner operator produced this result and the outer operator drops it.
         (Some(Category::Activation), Some(stated)) if stated.rule == Rule::ForwardFrees && !is_registered => {
             (Some(stated.category), Some(stated.rule))
         }

@@ -1,8 +1,9 @@
-//! The changes of memory, in chronological order.
+//! Lists the changes to memory in chronological order.
 //!
-//! **Why is no sum ever negative in tolerant mode?** A free subtracts exactly the memory that was allocated
-//! at its address, an allocation at an address in use first frees the earlier memory, and a write is moved
-//! into the lifetime of the memory that it changes. A property test checks this on randomly damaged traces.
+//! **Why is no sum ever negative in tolerant mode?** A free subtracts exactly what was allocated at its
+//! address, an allocation at an address that is still in use first frees the earlier memory, and a write is
+//! moved into the lifetime of the memory that it changes. A property test checks this on randomly damaged
+//! traces.
 
 use super::AnalysisError;
 use super::flow::{Effect, Flow};
@@ -13,43 +14,43 @@ use foldhash::fast::RandomState;
 use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, What};
 use std::collections::HashMap;
 
-/// The kind of a change of a piece of memory; the values are PyTorch's.
+/// The kind of change to a piece of memory. The values are those of PyTorch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
     /// The memory existed before the trace began.
     Preexisting = 1,
     /// The memory was allocated.
     Create = 2,
-    /// The memory was written to: one version ended and the next one began.
+    /// The memory was written to, so one version ended and the next one began.
     IncrementVersion = 3,
     /// The memory was freed.
     Destroy = 4,
 }
 
-/// A change of a piece of memory.
+/// A change to a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The time, in ns; −1 for preexisting memory.
+    /// The time in ns, or −1 for preexisting memory.
     pub time_ns: i64,
     /// The kind of change.
     pub action: Action,
     /// The device.
     pub device: DeviceIndex,
-    /// The storage, an index into [`Profile::storages`](super::Profile::storages); `None` for memory in which
-    /// no tensor was seen.
+    /// The storage, as an index into [`Profile::storages`](super::Profile::storages), or `None` for memory in
+    /// which no tensor was seen.
     pub storage: Option<AllocationId>,
-    /// The version of the storage's contents: the one that the change creates, the one that a write ends, or
-    /// the last one for a free.
+    /// The version of the storage's contents. This is the version that an allocation creates, the version
+    /// that a write ends, or the last version before a free.
     pub version: u32,
     /// The size of the memory.
     pub bytes: u64,
-    /// The record of the change: it allocated, freed or wrote to the memory.
+    /// The record that allocated, freed or wrote to the memory.
     pub record: Option<RecordId>,
-    /// The record that allocated the memory; `None` if the trace does not contain it.
+    /// The record that allocated the memory, or `None` if the trace does not contain it.
     pub allocated_by: Option<RecordId>,
 }
 
-/// Returns the changes of memory on all devices, sorted by time.
+/// Returns the changes to memory on all devices, sorted by time.
 pub(super) fn timeline(
     trace: &OperatorTrace,
     tree: &Tree,
@@ -63,9 +64,9 @@ pub(super) fn timeline(
     let mut changes = Vec::new();
     let mut created: Vec<Option<RecordId>> = vec![None; count];
     let mut destroyed: Vec<Option<RecordId>> = vec![None; count];
-    // Live memory without a tensor: its size and the record that allocated it.
+    // Live memory without a tensor, stored as its size and the record that allocated it.
     let mut without_tensor: HashMap<(u64, DeviceIndex), (u64, RecordId), RandomState> = HashMap::default();
-    // PyTorch walks the tree, which is not chronological if one operator frees the memory of another.
+    // PyTorch walks the tree, which is not in chronological order if one operator frees another's memory.
     let by_time: Vec<RecordId> = (0..trace.records.len() as RecordId).collect();
     let order = if mode == Mode::Tolerant { &by_time } else { &tree.walk };
     for &number in order {
@@ -86,7 +87,8 @@ pub(super) fn timeline(
             allocated_by,
         };
         let time_ns = record.time_ns;
-        // The time of an unrecorded free: right before this record, but not before the allocation.
+        // An unrecorded free is assumed to happen right before this record, but no earlier than the
+        // allocation.
         let unseen_end =
             |allocated_by: RecordId| (time_ns - 1).max(trace.records[allocated_by as usize].time_ns);
         if let Some(key) = identities.of_memory(number) {
@@ -103,7 +105,7 @@ pub(super) fn timeline(
         if memory.is_free {
             let known = without_tensor.remove(&place);
             let allocated_by = known.map(|(_, record)| record);
-            // The allocated size counts, even if the free states a different one.
+            // The allocated size counts even if the free states a different one.
             let bytes = known.filter(|_| mode == Mode::Tolerant).map_or(memory.bytes, |(before, _)| before);
             changes.push(change(time_ns, Action::Destroy, bytes, allocated_by));
             if known.is_none() {
@@ -146,7 +148,7 @@ pub(super) fn timeline(
         of.iter().rposition(|&present| present).unwrap_or(0) as u32
     };
     let time_of = |record: RecordId| trace.records[record as usize].time_ns;
-    // The time at which a storage without a recorded free ended, if another allocation replaced it.
+    // The time at which a storage ended if its free was not recorded but another allocation replaced it.
     let unseen_end = |key: AllocationId| {
         let replaced_by = identities.lifetimes[key as usize].replaced_by;
         let begin = created[key as usize].map_or(i64::MIN, time_of);
@@ -166,7 +168,7 @@ pub(super) fn timeline(
                     let action = Action::IncrementVersion;
                     let mut time_ns = node.time_ns;
                     if mode == Mode::Tolerant {
-                        // The operator may begin before another thread allocates the memory, or may still be
+                        // The operator may start before another thread allocates the memory, or may still be
                         // running when the memory is freed.
                         let end = destroyed[key as usize].map(time_of).or_else(|| unseen_end(key));
                         time_ns = time_ns.min(end.unwrap_or(i64::MAX));

@@ -1,22 +1,22 @@
-//! The tree of a trace's records.
+//! The tree formed by a trace's records.
 
 use memtrack_model::optrace::{OperatorTrace, RecordId, What};
 
-/// The records in pre-order: each record comes before the records inside it.
+/// A trace's records in pre-order, where each record precedes the records inside it.
 pub(super) struct Tree {
     /// The records in pre-order.
     pub(super) walk: Vec<RecordId>,
     /// Each record's index in `walk`.
     pub(super) walk_index: Vec<u32>,
-    /// For each index in `walk`, the index after the last record inside the record there.
+    /// For each index in `walk`, the index just past the last record inside the record at that index.
     pub(super) subtree_end: Vec<u32>,
 }
 
 impl Tree {
     pub(super) fn of(trace: &OperatorTrace) -> Self {
         let count = trace.records.len();
-        // Children are grouped by parent. Records without a parent are in the group after that of the last
-        // record.
+        // Children are grouped by parent. Records without a parent form a group of their own, after the last
+        // record's group.
         let mut starts = vec![0_u32; count + 2];
         let parent_of = |record: usize| trace.records[record].parent.map_or(count, |parent| parent as usize);
         (0..count).for_each(|record| starts[parent_of(record) + 1] += 1);
@@ -32,8 +32,8 @@ impl Tree {
         }
         let mut tree =
             Self { walk: Vec::with_capacity(count), walk_index: vec![0; count], subtree_end: vec![0; count] };
-        // The records still to visit. The flag marks a visited record, whose subtree ends when it is popped
-        // again.
+        // The records that are still to be visited. The flag marks a record that has been visited and is
+        // popped a second time when its subtree ends.
         let mut left: Vec<(RecordId, bool)> = Vec::new();
         let push = |left: &mut Vec<(RecordId, bool)>, of: usize| {
             let range = starts[of] as usize..starts[of + 1] as usize;
@@ -59,20 +59,20 @@ impl Tree {
         &self.walk[place..self.subtree_end[place] as usize]
     }
 
-    /// Returns whether `inner` is `outer` or inside it.
+    /// Returns whether `inner` equals `outer` or is inside it.
     pub(super) fn is_inside(&self, inner: RecordId, outer: RecordId) -> bool {
         let (inner, outer) = (self.walk_index[inner as usize], self.walk_index[outer as usize]);
         inner >= outer && inner < self.subtree_end[outer as usize]
     }
 
-    /// Returns the first record directly inside this one.
+    /// Returns the first record that is directly inside this one.
     pub(super) fn first_child(&self, record: RecordId) -> Option<RecordId> {
         self.subtree(record).get(1).copied()
     }
 }
 
-/// Returns for each record whether it is the first of its module or optimizer: only first records register
-/// tensors.
+/// Returns, for each record, whether it is the first one of its module or optimizer. Only these records
+/// register tensors.
 pub(super) fn registrations(trace: &OperatorTrace) -> Vec<bool> {
     let mut modules = vec![false; trace.strings.len()];
     let mut optimizers = vec![false; trace.strings.len()];

@@ -1,4 +1,4 @@
-//! The calls of modules, with their times in the forward and the backward pass.
+//! Module calls and their times in the forward and backward passes.
 
 use crate::analysis::Profile;
 use crate::places::{ModuleId, Places, StepPart};
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 /// The index of a call in [`Calls::all`].
 pub(crate) type CallId = u32;
 
-/// A call of a module.
+/// A call to a module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     pub(crate) record: RecordId,
@@ -19,23 +19,23 @@ pub(crate) struct Call {
     pub(crate) parent: Option<CallId>,
     pub(crate) begin_ns: i64,
     pub(crate) end_ns: i64,
-    /// Whether the backward pass made the call, to recompute activations.
+    /// Whether the backward pass made this call in order to recompute activations.
     pub(crate) is_recomputed: bool,
     /// The start and end of the part of the backward pass that belongs to this call.
     pub(crate) backward_ns: Option<(i64, i64)>,
 }
 
-/// The maximum number of enclosing modules that a call counts for.
+/// The maximum number of enclosing modules that a call is counted toward.
 pub(crate) const MAX_DEPTH: usize = 64;
 
-/// All calls of a trace.
+/// All module calls in a trace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calls {
     calls: Vec<Call>,
-    /// For each record, the innermost enclosing call; for autograd nodes and records inside them, the call
-    /// whose backward pass they belong to.
+    /// For each record, the innermost enclosing call. Autograd nodes and the records inside them are assigned
+    /// to the call whose backward pass they belong to.
     by_record: Vec<Option<CallId>>,
-    /// For each record, whether it is inside an autograd node, but not in a call that the node made.
+    /// For each record, whether it is inside an autograd node but not inside a call made by that node.
     is_in_backward_node: Vec<bool>,
 }
 
@@ -45,7 +45,7 @@ impl Calls {
         let ends = end_times(trace);
         let mut calls = Self::default();
         let mut by_sequence: HashMap<i64, CallId, RandomState> = HashMap::default();
-        // By address and device: the call whose backward pass allocated the memory.
+        // The call whose backward pass allocated the memory, by address and device.
         let mut allocating_calls: HashMap<(u64, u16), CallId, RandomState> = HashMap::default();
         for (number, record) in (0..).zip(&trace.records) {
             let mut call = record.parent.and_then(|parent| calls.by_record[parent as usize]);
@@ -104,13 +104,13 @@ impl Calls {
         &self.calls
     }
 
-    /// Returns the innermost call that encloses a record, or the call whose backward pass the record is part
-    /// of.
+    /// Returns the innermost call that encloses a record, or the call whose backward pass contains the
+    /// record.
     pub(crate) fn enclosing(&self, record: RecordId) -> Option<CallId> {
         self.by_record.get(record as usize).copied().flatten()
     }
 
-    /// Returns a call and its enclosing calls, innermost first.
+    /// Returns a call followed by its enclosing calls, from the inside out.
     pub(crate) fn ancestors(&self, call: Option<CallId>) -> impl Iterator<Item = CallId> + '_ {
         std::iter::successors(call, |&call| self.calls[call as usize].parent).take(MAX_DEPTH)
     }
@@ -132,7 +132,7 @@ fn is_backward(op: &Op, phase: TracePhase) -> bool {
 }
 
 /// Returns the call whose backward pass computed the gradient that an AccumulateGrad node adds to a
-/// parameter. The gradient is the first argument of the record or of the record directly inside it.
+/// parameter. The gradient is the first argument either of this record or of the record directly inside it.
 fn accumulating_call(
     trace: &OperatorTrace,
     number: RecordId,
@@ -144,15 +144,15 @@ fn accumulating_call(
         let tensor = &trace.tensors[*op.args.first()?.tensors().first()? as usize];
         Some((tensor.storage?, tensor.device.0)).filter(|_| is_accumulation)
     };
-    // The autograd engine's record comes first, followed by the node's record inside it.
+    // The autograd engine's record comes first, and the node's own record is inside it.
     let inner = number + 1;
     let is_inside = trace.records.get(inner as usize).is_some_and(|record| record.parent == Some(number));
     let key = argument(number).or_else(|| argument(inner).filter(|_| is_inside))?;
     allocating_calls.get(&key).copied()
 }
 
-/// Returns the end of each record, in ns. If the trace does not contain a record's end, this is the end of
-/// the last record inside it.
+/// Returns the end time of each record, in ns. For records without an end in the trace, this is the end of
+/// the last record inside them.
 pub(crate) fn end_times(trace: &OperatorTrace) -> Vec<i64> {
     let mut ends: Vec<i64> = trace
         .records

@@ -8,7 +8,7 @@ use memtrack_report::analysis::estimate::Estimate;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The memory of a device, by module.
+/// A device's memory by module.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -19,54 +19,54 @@ pub struct ModulesAnswer {
     pub estimated: bool,
     /// The number of modules that are nested too deep for `--depth` to show.
     pub deeper_modules: usize,
-    /// The modules, each after its first caller.
+    /// The modules, each listed after the module that called it first.
     pub modules: Vec<ModuleAnswer>,
-    /// The number of repairs of the trace, by kind.
+    /// The number of repairs made to the trace, by kind.
     pub repairs: RepairCounts,
 }
 
-/// A module, with its memory and its calls.
+/// A module with its memory and its calls.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ModuleAnswer {
-    /// The module's path in the model if the trace contains it; otherwise its type and a number.
+    /// The module's path in the model if the trace contains it, otherwise its type and a number.
     pub module: String,
     /// The module's type.
     pub class: String,
-    /// The module that made the first call.
+    /// The module that made the first call to this one.
     pub called_by: Option<String>,
-    /// The nesting depth: the number of enclosing modules.
+    /// The nesting depth, i.e. the number of enclosing modules.
     pub depth: u32,
-    /// Bytes of the module's own parameters.
+    /// The size of the module's own parameters.
     pub own_parameter_bytes: u64,
-    /// Bytes of the parameters of this module and all modules inside it.
+    /// The size of the parameters of this module and all modules inside it.
     pub parameter_bytes: u64,
-    /// Bytes of the buffers of this module and all modules inside it.
+    /// The size of the buffers of this module and all modules inside it.
     pub buffer_bytes: u64,
-    /// The calls, in chronological order.
+    /// The calls in chronological order.
     pub calls: Vec<CallAnswer>,
 }
 
-/// A call of a module.
+/// A call to a module.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CallAnswer {
-    /// Whether the backward pass made this call, to recompute activations.
+    /// Whether the backward pass made this call in order to recompute activations.
     pub recomputed: bool,
-    /// Bytes that existed before the call and that its operators read, excluding parameters, buffers,
-    /// gradients and optimizer memory.
+    /// The size of the memory that existed before the call and that the call's operators read. Parameters,
+    /// buffers, gradients and optimizer memory are excluded.
     pub input_bytes: u64,
-    /// Bytes that operators in the call allocated or wrote and that later operators use.
+    /// The size of the memory that the call's operators allocated or wrote and that later operators use.
     pub output_bytes: u64,
     /// The forward pass.
     pub forward: SpanAnswer,
-    /// The backward pass; null if the trace does not contain it.
+    /// The backward pass, or null if the trace does not contain it.
     pub backward: Option<SpanAnswer>,
 }
 
-/// A time interval. Times are counted from the trace's first record.
+/// A time interval. Times are relative to the trace's first record.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -77,30 +77,30 @@ pub struct SpanAnswer {
     pub end_ns: u64,
     /// The time of the peak.
     pub peak_ns: u64,
-    /// The allocated memory right before the start.
+    /// The memory allocated right before the start.
     pub before: AllocatedAnswer,
-    /// The allocated memory at the peak.
+    /// The memory allocated at the peak.
     pub peak: AllocatedAnswer,
-    /// The allocated memory at the end.
+    /// The memory allocated at the end.
     pub after: AllocatedAnswer,
 }
 
-/// The allocated memory of the device at one moment.
+/// The device's allocated memory at a single point in time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AllocatedAnswer {
-    /// The sum of all categories.
+    /// The sum over all categories.
     pub allocated_bytes: i64,
-    /// The error of the sum if small blocks were sampled; null if the sum is exact.
+    /// The error of the sum if small blocks were sampled, or null if the sum is exact.
     pub allocated_bytes_error: Option<ErrorAnswer>,
     /// The allocated bytes by category.
     pub category_bytes: ByCategory,
 }
 
 impl ModuleReport {
-    /// Returns the report as `memtrack modules --json` prints it. Modules that are nested `depth` levels deep
-    /// or deeper are omitted; `deeper_modules` counts them.
+    /// Returns the report in the form printed by `memtrack modules --json`. Modules nested `depth` or more
+    /// levels deep are omitted, but `deeper_modules` counts them.
     pub fn answer(&self, depth: u32) -> ModulesAnswer {
         let shown = self.modules.iter().filter(|module| module.depth < depth);
         let modules: Vec<ModuleAnswer> = shown.map(|module| self.module_answer(module)).collect();

@@ -1,6 +1,6 @@
-//! Memory per module: the bytes allocated on a device before the forward and the backward pass of each
-//! module, at their peak, and after them, by category. The equivalent of PyTorch's MemTracker, computed from
-//! an operator trace.
+//! Computes memory per module: the bytes that are allocated on a device before each module's forward and
+//! backward pass, at their peak, and after them, by category. This is the equivalent of PyTorch's MemTracker,
+//! but computed from an operator trace.
 
 pub(crate) mod calls;
 mod json;
@@ -25,84 +25,86 @@ use traffic::Traffic;
 pub use json::{AllocatedAnswer, CallAnswer, ModuleAnswer, ModulesAnswer, SpanAnswer};
 pub use text::DEPTH;
 
-/// The memory of a device, by module.
+/// A device's memory by module.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ModuleReport {
     /// The device's name in the trace.
     pub device: String,
-    /// The modules, each after its first caller. Modules with the same caller are in the natural order of
-    /// their paths (`layers.2` before `layers.10`), or, in traces without paths, in the order of their first
-    /// calls.
+    /// The modules, each listed after the module that called it first. Modules with the same caller are in
+    /// the natural order of their paths (`layers.2` before `layers.10`) or, if the trace has no paths, in the
+    /// order of their first calls.
     pub modules: Vec<ModuleMemory>,
     /// Whether the numbers are estimates because small blocks were sampled.
     pub is_estimate: bool,
-    /// The repairs of the trace.
+    /// The repairs made to the trace.
     pub repairs: Repairs,
 }
 
-/// A module, with its memory and its calls.
+/// A module with its memory and its calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ModuleMemory {
-    /// The module's path in the model if the trace contains it; otherwise its type and a number.
+    /// The module's path in the model if the trace contains it, otherwise its type and a number.
     pub name: String,
     /// The module's type.
     pub class: String,
-    /// The first caller, as an index into [`ModuleReport::modules`].
+    /// The module that called this one first, as an index into [`ModuleReport::modules`].
     pub parent: Option<usize>,
-    /// The nesting depth: the number of enclosing modules.
+    /// The nesting depth, i.e. the number of enclosing modules.
     pub depth: u32,
-    /// Bytes on the device of the module's own parameters.
+    /// The size of the module's own parameters on the device.
     pub own_parameter_bytes: u64,
-    /// Bytes on the device of the parameters of this module and all modules inside it, each counted once.
+    /// The size on the device of the parameters of this module and all modules inside it, each counted once.
     pub parameter_bytes: u64,
-    /// Bytes on the device of the buffers of this module and all modules inside it, each counted once.
+    /// The size on the device of the buffers of this module and all modules inside it, each counted once.
     pub buffer_bytes: u64,
-    /// The calls, in chronological order.
+    /// The calls in chronological order.
     pub calls: Vec<ModuleCall>,
 }
 
-/// A call of a module.
+/// A call to a module.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ModuleCall {
-    /// Whether the backward pass made this call, to recompute activations that were not kept.
+    /// Whether the backward pass made this call in order to recompute activations that were not kept.
     pub is_recomputed: bool,
-    /// Bytes on the device that existed before the call and that operators in the call read, excluding
-    /// parameters, buffers, gradients and optimizer memory; 0 for a recomputation.
+    /// The size of the memory on the device that existed before the call and that the call's operators read.
+    /// Parameters, buffers, gradients and optimizer memory are excluded. Always 0 for recomputations.
     pub input_bytes: u64,
-    /// Bytes on the device that operators in the call allocated or wrote and that later operators of the
-    /// forward pass use; 0 for a recomputation.
+    /// The size of the memory on the device that the call's operators allocated or wrote and that later
+    /// operators of the forward pass use. Always 0 for recomputations.
     pub output_bytes: u64,
-    /// The call itself, from beginning to end.
+    /// The call itself, from start to end.
     pub forward: Span,
-    /// The backward pass of this call: from the start of the first autograd node that belongs to the call or
-    /// to a call inside it, to the end of the last one; `None` if the trace has no such nodes.
+    /// The backward pass of this call. It lasts from the start of the first autograd node that belongs to the
+    /// call or to a call inside it until the end of the last such node. `None` if the trace has no such
+    /// nodes.
     pub backward: Option<Span>,
 }
 
-/// A time interval, with the memory before, during and after it.
+/// A time interval and the memory before it, at its peak and after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Span {
-    /// The start, in ns after the trace's first record.
+    /// The start, in ns since the trace's first record.
     pub begin_ns: u64,
-    /// The end, in ns after the trace's first record.
+    /// The end, in ns since the trace's first record.
     pub end_ns: u64,
     /// The bytes allocated right before the start, by category.
     pub before: Bytes,
-    /// The bytes allocated at the peak, by category: the maximum from right before the start to the end.
+    /// The bytes allocated at the peak, by category. The peak is the maximum from right before the start to
+    /// the end.
     pub peak: Bytes,
-    /// The time of the peak, in ns after the trace's first record.
+    /// The time of the peak, in ns since the trace's first record.
     pub peak_ns: u64,
     /// The bytes allocated at the end, by category.
     pub after: Bytes,
-    /// The errors of the sums of `before`, `peak` and `after`, if small blocks were sampled.
+    /// The errors of the sums over `before`, `peak` and `after`, if small blocks were sampled.
     pub errors: [Estimate; 3],
 }
 
-/// Returns the sum of all categories.
+/// Returns the sum over all categories.
 pub(crate) fn total(bytes: &Bytes) -> i64 {
     bytes.iter().fold(0, |sum, &bytes| sum.saturating_add(bytes))
 }
@@ -122,15 +124,15 @@ impl Span {
         after.less(&before)
     }
 
-    /// Returns the bytes allocated at the end minus those before the start; negative if more was freed than
-    /// allocated.
+    /// Returns the bytes allocated at the end minus the bytes allocated before the start. The result is
+    /// negative if more was freed than allocated.
     pub fn left_bytes(&self) -> i64 {
         total(&self.after).saturating_sub(total(&self.before))
     }
 }
 
 impl ModuleMemory {
-    /// Returns the span with the highest peak among the module's calls; the first of them if several are
+    /// Returns the span with the highest peak among the module's calls, or the first such span if several are
     /// equal.
     fn highest(&self, span_of: impl Fn(&ModuleCall) -> Option<Span>) -> Option<Span> {
         let spans = self.calls.iter().filter_map(span_of);
@@ -139,7 +141,7 @@ impl ModuleMemory {
 }
 
 impl ModuleReport {
-    /// Creates the report of one device, which lists `repairs`.
+    /// Creates the report for one device. `repairs` is passed through to the report.
     pub fn of(profile: &Profile<'_>, device: DeviceIndex, repairs: Repairs) -> Self {
         let places = Places::of(profile.trace());
         let calls = Calls::of(profile, &places);
@@ -181,7 +183,7 @@ impl ModuleReport {
     }
 }
 
-/// Returns the forward and the backward span of each call.
+/// Returns the forward and backward spans of each call.
 fn spans(
     profile: &Profile<'_>,
     device: DeviceIndex,
@@ -190,7 +192,7 @@ fn spans(
 ) -> Vec<(Span, Option<Span>)> {
     let first_ns = profile.trace().records.first().map_or(0, |record| record.time_ns);
     let since = |time_ns: i64| u64::try_from(time_ns.saturating_sub(first_ns)).unwrap_or(0);
-    // The spans, and the states at the three moments of each span.
+    // The spans, and the states in which each span needs its numbers: before it, at its peak and after it.
     let mut spans: Vec<Span> = Vec::new();
     let mut requested_states: Vec<(State, usize)> = Vec::new();
     let mut span = |begin_ns: i64, end_ns: i64| {
@@ -198,7 +200,7 @@ fn spans(
         let (peak, _) = curve.highest(before, after);
         let number = 3 * spans.len();
         requested_states.extend([(before, number), (peak, number + 1), (after, number + 2)]);
-        // A peak that was reached before the span counts at the start of the span.
+        // A peak that was reached before the span counts as being at the start of the span.
         let peak_ns = curve.begin_ns(peak).unwrap_or(begin_ns).max(begin_ns);
         spans.push(Span {
             begin_ns: since(begin_ns),
@@ -239,7 +241,8 @@ fn spans(
         .collect()
 }
 
-/// Returns the error of the sum in each state of the device's [`Curve`]; empty if the sums are exact.
+/// Returns the error of the total in each state of the device's [`Curve`], or an empty vector if the totals
+/// are exact.
 fn errors(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Estimate> {
     let Some(attribution) = profile.attribution().filter(|of| of.is_estimate(device)) else {
         return Vec::new();
@@ -263,7 +266,7 @@ fn errors(profile: &Profile<'_>, device: DeviceIndex) -> Vec<Estimate> {
     errors
 }
 
-/// The bytes of parameters and buffers, by module.
+/// The bytes of each module's parameters and buffers.
 struct ModuleBytes {
     parameters: Vec<u64>,
     with_inner_parameters: Vec<u64>,
@@ -274,12 +277,12 @@ fn module_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> 
     let none = || vec![0_u64; places.modules.len()];
     let mut own =
         ModuleBytes { parameters: none(), with_inner_parameters: none(), with_inner_buffers: none() };
-    // The storages already counted for each module: modules can share parameters.
+    // The storages already counted for each module, because modules can share parameters.
     let mut counted: HashSet<(ModuleId, u32), RandomState> = HashSet::default();
     for (number, record) in (0..).zip(&profile.trace().records) {
         let (What::Module(module), Some(id)) = (&record.what, places.called_module(number)) else { continue };
         let mut references = profile.references(number).into_iter().map(|(_, storage)| storage);
-        // The references are the parameters, each followed by its gradient if it has one, and then the
+        // The references list the parameters, each followed by its gradient if it has one, and then the
         // buffers.
         let mut registered: Vec<(Option<u32>, bool)> = Vec::new();
         for param in &module.params {
@@ -316,7 +319,7 @@ fn module_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> 
     own
 }
 
-/// Returns the modules in the order of the report, and each module's index in that order.
+/// Returns the modules in the order in which the report lists them, and each module's index in that order.
 fn tree_order(places: &Places) -> (Vec<ModuleId>, Vec<usize>) {
     let count = places.modules.len();
     let mut children: Vec<Vec<ModuleId>> = vec![Vec::new(); count + 1];
@@ -339,7 +342,7 @@ fn tree_order(places: &Places) -> (Vec<ModuleId>, Vec<usize>) {
     (order, index_of)
 }
 
-/// Returns the categories that have bytes, largest first.
+/// Returns the categories that contain any bytes, largest first.
 fn largest_first(bytes: &Bytes) -> Vec<(Category, u64)> {
     let mut categories: Vec<(Category, u64)> = Category::ALL
         .into_iter()

@@ -1,4 +1,4 @@
-//! The natural order of names: numbers inside names compare as numbers, and case is ignored.
+//! Natural ordering of names, which compares numbers inside names as numbers and ignores case.
 
 use std::cmp::Ordering;
 
@@ -23,7 +23,7 @@ pub(super) fn natural_order(a: &str, b: &str) -> Ordering {
     left.len().cmp(&right.len()).then_with(|| a.cmp(b))
 }
 
-/// Splits `text` into its leading digits, without leading zeros, and the rest.
+/// Splits `text` into its leading digits, with leading zeros removed, and the rest.
 fn split_number(text: &[u8]) -> (&[u8], &[u8]) {
     let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);

@@ -1,20 +1,20 @@
-//! Formats the module report as a tree in text.
+//! Formats the module report as a text tree.
 
 use super::{ModuleCall, ModuleMemory, ModuleReport, Span, largest_first};
 use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// The default number of levels of modules that are shown.
+/// The number of module levels shown by default.
 pub const DEPTH: u32 = 3;
-/// The default width of a line in characters.
+/// The default line width, in characters.
 const DEFAULT_WIDTH: usize = 120;
-/// The width of a row without its name and its categories, in characters.
+/// The width of a row in characters, not counting the name and the categories.
 const NUMBERS: usize = 63;
 
 impl ModuleReport {
-    /// Formats the report as text: for each module that is nested less than `depth` levels deep, the call
-    /// with the highest peak in the forward pass, and the one with the highest peak in the backward pass.
-    /// Lines have at most `width` characters (`None`: as many as they need).
+    /// Formats the report as text. For each module nested less than `depth` levels deep, it shows the call
+    /// with the highest peak in the forward pass and the one with the highest peak in the backward pass.
+    /// Lines have at most `width` characters; if `width` is `None`, they are as long as needed.
     pub fn to_text(&self, depth: u32, width: Option<usize>) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -72,7 +72,7 @@ impl ModuleReport {
         Ok(())
     }
 
-    /// Returns the indented name of a module in the tree: its path without the path of the parent module.
+    /// Returns a module's indented name in the tree, which is its path without the parent module's path.
     fn label(&self, module: &ModuleMemory) -> String {
         let around = module.parent.map_or("", |parent| &*self.modules[parent].name);
         let inner = module.name.strip_prefix(around).and_then(|rest| rest.strip_prefix('.'));
@@ -82,7 +82,7 @@ impl ModuleReport {
             .strip_prefix(&*module.class)
             .and_then(|rest| rest.strip_prefix('_'))
             .is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
-        // Modules of a Rust program have no types, only names.
+        // Modules of a Rust program have names but no types.
         let class =
             if is_numbered || name == module.class { String::new() } else { format!(" {}", module.class) };
         printable(&format!("{:indent$}{name}{class}", "", indent = 2 * module.depth.min(40) as usize))
@@ -101,7 +101,7 @@ impl Span {
     }
 }
 
-/// Returns the passes of a module that the trace contains, each with the number of calls that have the pass
+/// Returns the passes of a module that appear in the trace, each with the number of calls that have this pass
 /// and the span with the highest peak.
 fn passes_of(module: &ModuleMemory) -> Vec<(&'static str, usize, Span)> {
     type SpanOf = fn(&ModuleCall) -> Option<Span>;
@@ -117,8 +117,8 @@ fn passes_of(module: &ModuleMemory) -> Vec<(&'static str, usize, Span)> {
     passes.into_iter().filter_map(of).collect()
 }
 
-/// Formats the bytes that a span left allocated; an estimate that may be zero is formatted as ± its largest
-/// value.
+/// Formats the bytes that a span left allocated. If these are an estimate that may be zero, only ± the
+/// largest possible value is shown.
 fn format_left(span: &Span) -> String {
     let error = span.left_error();
     match span.left_bytes() {
@@ -140,13 +140,13 @@ fn format_signed(bytes: i64) -> String {
     format!("{sign}{}", human_bytes(bytes.unsigned_abs()))
 }
 
-/// Formats the categories of a peak, largest first, as many as fit into `room`.
+/// Formats the categories at a peak, largest first. Categories that do not fit into `room` are left out.
 fn format_categories(span: &Span, room: usize) -> String {
     let mut text = String::new();
     let all = largest_first(&span.peak);
     for (place, (category, bytes)) in all.iter().enumerate() {
         let separator = if place > 0 { ", " } else { "" };
-        // For estimates, only the error of the sum is known, so categories have no numbers.
+        // For estimates, only the error of the total is known, so no numbers are shown for categories.
         let part = match span.errors[1].is_exact() {
             true => format!("{separator}{category} {}", human_bytes(*bytes)),
             false => format!("{separator}{category}"),

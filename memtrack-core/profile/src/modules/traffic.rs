@@ -1,4 +1,4 @@
-//! The inputs and outputs of each call of a module.
+//! Computes the inputs and outputs of each module call.
 
 use super::calls::{CallId, Calls};
 use crate::analysis::Profile;
@@ -8,21 +8,21 @@ use foldhash::fast::RandomState;
 use memtrack_model::optrace::{Arg, DeviceIndex, What};
 use std::collections::{HashMap, HashSet};
 
-/// The input and output bytes of each call.
+/// The number of input and output bytes of each call.
 pub(super) struct Traffic {
     pub(super) input_bytes: Vec<u64>,
     pub(super) output_bytes: Vec<u64>,
 }
 
 impl Traffic {
-    /// Computes the inputs and outputs. When an operator of the forward pass refers to a storage, the storage
-    /// is an input of each enclosing call that has neither allocated nor written it before, and an output of
-    /// each call that has done so and has ended.
+    /// Computes the inputs and outputs. If an operator of the forward pass refers to a storage, the storage
+    /// is an input of each enclosing call that has not yet allocated or written it, and an output of each
+    /// call that has done so and has already ended.
     pub(super) fn of(profile: &Profile<'_>, device: DeviceIndex, places: &Places, calls: &Calls) -> Self {
         let trace = profile.trace();
         let none = || vec![0_u64; calls.all().len()];
         let mut traffic = Self { input_bytes: none(), output_bytes: none() };
-        // By storage: the innermost calls that allocated or wrote to the storage.
+        // For each storage, the innermost calls that allocated it or wrote to it.
         let mut makers: HashMap<u32, Vec<CallId>, RandomState> = HashMap::default();
         for change in profile.changes().iter().filter(|change| change.device == device) {
             if let (Some(storage), Some(call)) =
@@ -78,8 +78,8 @@ impl Traffic {
     }
 }
 
-/// Returns whether the operator writes to tensor `place`, where the tensors of all arguments are numbered in
-/// order.
+/// Returns whether the operator writes to the tensor at index `place`, counting the tensors of all arguments
+/// in order.
 fn writes(args: &[Arg], mut place: usize) -> bool {
     for arg in args {
         let count = arg.tensors().len();
@@ -91,8 +91,8 @@ fn writes(args: &[Arg], mut place: usize) -> bool {
     false
 }
 
-/// Returns whether memory of this category is passed to a module by its caller, rather than held by the
-/// module.
+/// Returns whether memory of this category is passed to a module by its caller, as opposed to being held by
+/// the module.
 fn is_passed_by_caller(category: Option<Category>) -> bool {
     use Category::{Buffer, Gradient, OptimizerState, OptimizerTemporary, Parameter};
     !matches!(category, Some(Parameter | Buffer | Gradient | OptimizerState | OptimizerTemporary))

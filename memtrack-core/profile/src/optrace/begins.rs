@@ -1,14 +1,14 @@
-//! Distinguishes operator traces from snapshots and recordings, for commands that accept all of them.
+//! Tells operator traces apart from snapshots and recordings, for commands that accept all of them.
 
 use memtrack_formats::unpacked_head;
 
-/// The maximum number of decompressed bytes that are inspected.
+/// The maximum number of decompressed bytes to inspect.
 const MAX_HEAD: usize = 4096;
 
-/// Returns whether a file with these first bytes, compressed or not, should be read as an operator trace, so
-/// that errors in it are reported as those of a trace. This is the case if the file begins with the header or
-/// a record of a trace, even a damaged one, if it is another kind of JSON Lines, and if it is empty. A few
-/// KiB are enough.
+/// Returns whether a file that starts with these bytes, compressed or not, should be read as an operator
+/// trace, so that errors in it are reported as trace errors. This is the case if the file starts with a
+/// trace's header or record, even a damaged one, if it is another kind of JSON Lines, or if it is empty. A
+/// few KiB are enough.
 pub fn looks_like_trace(head: &[u8]) -> bool {
     if head.is_empty() {
         return true;
@@ -17,13 +17,13 @@ pub fn looks_like_trace(head: &[u8]) -> bool {
     is_record(&line) || is_other_object(&line)
 }
 
-/// Returns whether a file with these first bytes, compressed or not, begins with a record of an operator
-/// trace.
+/// Returns whether a file that starts with these bytes, compressed or not, starts with a record of an
+/// operator trace.
 pub fn is_operator_trace(head: &[u8]) -> bool {
     is_record(&first_line(head))
 }
 
-/// Returns the first line of a file with these first bytes, as much of it as the bytes contain.
+/// Returns the first line of a file that starts with these bytes, or as much of the line as they contain.
 fn first_line(head: &[u8]) -> Vec<u8> {
     let unpacked = unpacked_head(head, MAX_HEAD);
     unpacked.split(|&byte| byte == b'\n').next().unwrap_or_default().to_vec()

@@ -1,26 +1,26 @@
-//! The error type for reading operator traces.
+//! The error type returned when reading operator traces.
 
 use std::fmt;
 use std::io;
 
-/// An error for an operator trace that cannot be read. Displays as one line, with the line number in the file
-/// if known.
+/// The reason why an operator trace cannot be read. Displays as one line, including the line number in the
+/// file if it is known.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// Reading failed.
+    /// The input could not be read.
     Io(io::Error),
     /// The file is empty.
     Empty,
-    /// The file does not begin with the header of an operator trace.
+    /// The file does not start with the header of an operator trace.
     NoHeader,
-    /// The version of the trace is not supported.
+    /// The trace has an unsupported version.
     Version(String),
-    /// An error in a line of the file; lines are counted from 1.
+    /// A line of the file is invalid. Lines are counted from 1.
     Line(u64, String),
     /// Records contain each other in a cycle.
     Cycle,
-    /// The trace has no footer, or fewer or more records than the footer states; only in
+    /// The trace has no footer, or the number of records differs from the one in the footer. Returned only in
     /// [`Mode::Compat`](super::Mode::Compat).
     Cut,
 }

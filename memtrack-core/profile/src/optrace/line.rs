@@ -1,12 +1,13 @@
-//! A line of a trace as JSON. One type has the fields of all kinds of records, because no two kinds use the
-//! same name with different meanings. A line can therefore be parsed once, before its kind is known.
+//! The JSON form of a line in a trace. A single type has the fields of all kinds of records, which is
+//! possible because no two kinds give the same field name different meanings. A line can therefore be parsed
+//! in one go, before its kind is known.
 
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 
-/// A string in a line, borrowed from the line unless it contains escapes.
+/// A string in a line. It is borrowed from the line unless it contains escapes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
@@ -41,10 +42,10 @@ impl<'a> From<&'a str> for Text<'a> {
     }
 }
 
-/// The `parent` field: absent, null or an id.
+/// The `parent` field, which may be absent, null or an id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ParentLine {
-    /// Absent: the parent is the innermost open record of the thread.
+    /// The field is absent, so the parent is the thread's innermost open record.
     #[default]
     Absent,
     Root,
@@ -57,7 +58,7 @@ impl<'de> Deserialize<'de> for ParentLine {
     }
 }
 
-/// An argument that is not null; a scalar if it has neither `t` nor `ts`.
+/// An argument that is not null. It is a scalar if it has neither `t` nor `ts`.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct ArgLine {
     pub(super) t: Option<u64>,
@@ -65,7 +66,7 @@ pub(super) struct ArgLine {
     pub(super) w: Option<bool>,
 }
 
-/// A parameter of a module or of an optimizer.
+/// A parameter of a module or an optimizer.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct ParamLine<'a> {
     #[serde(borrow)]
@@ -100,7 +101,7 @@ pub(super) struct ProducerLine {
     pub(super) version: String,
 }
 
-/// A line reduced to its kind.
+/// A line of which only the kind is parsed.
 #[derive(Debug, Deserialize)]
 pub(super) struct Kind<'a> {
     #[serde(borrow)]
@@ -188,7 +189,7 @@ pub(super) struct TraceLine<'a> {
     pub(super) dropped: Option<u64>,
 }
 
-/// The maximum number of arguments of an operator; a list of tensors counts as one.
+/// The maximum number of arguments that an operator may have. A list of tensors counts as one argument.
 const MAX_ARGS: usize = 100_000;
 
 fn deserialize_args<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Option<ArgLine>>, D::Error> {
@@ -213,7 +214,7 @@ fn deserialize_args<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Op
 }
 
 impl TraceLine<'_> {
-    /// Returns the approximate size in memory of the record that the line becomes.
+    /// Returns the approximate in-memory size of the record that this line turns into.
     pub(super) fn memory_bytes(&self) -> u64 {
         let listed = |list: &Option<Vec<u64>>| list.as_ref().map_or(0, Vec::len);
         let in_args: usize = self.args.iter().flatten().map(|arg| listed(&arg.ts)).sum();

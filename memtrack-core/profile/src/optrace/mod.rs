@@ -1,5 +1,5 @@
-//! Reads and writes operator traces: JSON Lines, version 1 (docs/FILES.md in the repository), plain or
-//! compressed.
+//! Reads and writes operator traces. These are JSON Lines files of version 1, plain or compressed, as
+//! described in docs/FILES.md in the repository.
 
 mod begins;
 mod circle;
@@ -12,7 +12,7 @@ mod write;
 
 pub use begins::{is_operator_trace, looks_like_trace};
 pub use error::TraceError;
-/// Re-exports the types of a trace.
+/// Re-exports the types that make up a trace.
 pub use memtrack_model::optrace::*;
 pub use read::{Mode, ReadTrace, read};
 pub use write::{save, write};

@@ -1,35 +1,37 @@
-//! Maps the numbers in a file to indices: the handles of tensors, the ids of records and the numbers of
-//! stacks. If lines are out of order, a number may be referred to before the line that describes it.
+//! Maps the numbers used in a file to indices. The numbers are tensor handles, record ids and stack numbers.
+//! If lines are out of order, a number may be referenced before the line that describes it.
 
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
 
-/// The entry that a number in the file stands for.
+/// The entry that a number in the file refers to.
 #[derive(Clone, Copy)]
 pub(super) struct IdEntry {
     pub(super) place: u32,
-    /// The hash of the line that describes the number; `None` if it was only referred to so far.
+    /// The hash of the line that describes the number, or `None` if the number has only been referenced so
+    /// far.
     pub(super) line_hash: Option<u64>,
 }
 
-/// All numbers of one kind: handles, ids or stack numbers.
+/// All numbers of one kind, i.e. all handles, ids or stack numbers.
 #[derive(Default)]
 pub(super) struct IdTable {
     pub(super) entries: HashMap<u64, IdEntry, RandomState>,
-    /// The number of entries that were referred to and not described so far.
+    /// The number of entries that have been referenced but not yet described.
     pub(super) undescribed: usize,
 }
 
 /// The result of [`IdTable::describe`].
 pub(super) enum Described {
-    /// The first description, for the entry at this index. An earlier reference may have created the entry.
+    /// This is the first description of the entry at this index. An earlier reference may have created the
+    /// entry.
     First(u32),
-    /// A repetition of the same line.
+    /// The same line has been seen before.
     Repeated,
 }
 
 impl IdTable {
-    /// Returns the index of a number that a line refers to. `next` is the index after the last entry; if it
+    /// Returns the index for a number that a line refers to. `next` is the index past the last entry; if it
     /// is returned, the caller must create an entry there.
     pub(super) fn index_of(&mut self, number: u64, next: usize) -> u32 {
         let undescribed = &mut self.undescribed;
@@ -64,7 +66,7 @@ impl IdTable {
         }
     }
 
-    /// Returns for each of `count` entries whether it was referred to and never described.
+    /// Returns, for each of `count` entries, whether it was referenced but never described.
     pub(super) fn undescribed(&self, count: usize) -> Vec<bool> {
         let mut empty = vec![false; count];
         let places = self.entries.values().filter(|entry| entry.line_hash.is_none());

@@ -1,10 +1,10 @@
 //! Reads operator traces line by line.
 //!
-//! **Which damage is an error?** Only damage that leaves the meaning open: a line that is not JSON, an id
-//! with two definitions, records that contain each other in a cycle. The specification treats lines that are
-//! out of order, repeated or missing as errors in both modes. But a crash or a full disk leaves such files,
-//! and their memory can still be analysed, so they are repaired and each repair is counted. `--compat`
-//! rejects all damage.
+//! **Which kinds of damage are errors?** Only those that leave the meaning ambiguous: a line that is not
+//! JSON, an id with two definitions, or records that contain each other in a cycle. The specification treats
+//! lines that are out of order, repeated or missing as errors in both modes. However, crashes and full disks
+//! leave such files behind, and the memory in them can still be analysed. They are therefore repaired, and
+//! each repair is counted. `--compat` rejects all damage.
 
 use super::error::TraceError;
 use super::line::{Kind, TraceLine};
@@ -14,10 +14,10 @@ use memtrack_formats::{CountingReader, InputState, unpack};
 use memtrack_model::optrace::{Header, OperatorTrace};
 use std::io::{self, BufRead, Read};
 
-/// How incomplete and contradictory traces are treated.
+/// The way in which incomplete and contradictory traces are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Repairs damage where possible and counts the repairs; also uses information in the trace that
+    /// Repairs damage where possible and counts the repairs. Also uses information in the trace that
     /// PyTorch's analysis ignores.
     #[default]
     Tolerant,
@@ -25,43 +25,45 @@ pub enum Mode {
     Compat,
 }
 
-/// A trace that was read, with the repairs that were made.
+/// A trace that has been read, and the repairs made in the process.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ReadTrace {
     /// The trace.
     pub trace: OperatorTrace,
-    /// The repairs; empty in [`Mode::Compat`].
+    /// The repairs, which are empty in [`Mode::Compat`].
     pub repairs: Repairs,
 }
 
 impl From<OperatorTrace> for ReadTrace {
-    /// Wraps a trace that needed no repairs.
+    /// Wraps a trace that did not need any repairs.
     fn from(trace: OperatorTrace) -> Self {
         Self { trace, ..Self::default() }
     }
 }
 
-/// The maximum length of a line in bytes. The longest lines in practice are those of optimizers, with about
-/// 100 bytes per parameter.
+/// The maximum length of a line in bytes. In practice, optimizers have the longest lines, at about 100 bytes
+/// per parameter.
 const MAX_LINE_BYTES: u64 = 16 << 20;
 
-/// The maximum ratio of a file's decompressed size to its compressed size, beyond a fixed allowance. Real
-/// traces reach 20.
+/// The maximum ratio of a file's decompressed size to its compressed size, not counting a fixed allowance.
+/// Real traces reach a ratio of 20.
 const MAX_UNPACKED_RATIO: u64 = 200;
 const UNPACKED_ALLOWANCE: u64 = 16 << 20;
 
-/// The maximum ratio of a trace's size in memory to the size of its file, beyond a fixed allowance. A ratio
-/// of 15 is usual.
+/// The maximum ratio of a trace's size in memory to its file size, not counting a fixed allowance. A typical
+/// ratio is 15.
 const MAX_MEMORY_RATIO: u64 = 100;
 const MEMORY_ALLOWANCE: u64 = 64 << 20;
 
-/// Reads a trace, compressed or not, of at most `max_input` bytes after decompression.
+/// Reads a trace, compressed or not, that is at most `max_input` bytes long after decompression.
 ///
-/// # Errors Fails when the input is not an operator trace of version 1, is larger than allowed, or is
-/// contradictory: a line is not JSON, a handle or id has two definitions, or records enclose each other in a
-/// cycle. [`Mode::Compat`] also rejects damage that [`Mode::Tolerant`] repairs (docs/FILES.md in the
-/// repository).
+/// # Errors
+///
+/// Fails if the input is not an operator trace of version 1, is larger than allowed, or is contradictory. A
+/// trace is contradictory if a line is not JSON, a handle or id has two definitions, or records enclose each
+/// other in a cycle. [`Mode::Compat`] also rejects damage that [`Mode::Tolerant`] repairs (see docs/FILES.md
+/// in the repository).
 pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, TraceError> {
     let count = InputState::default();
     let (reader, _) = unpack(CountingReader { inner: input, count: &count })?;
@@ -145,7 +147,7 @@ pub fn read(input: impl Read, mode: Mode, max_input: u64) -> Result<ReadTrace, T
     builder.finish()
 }
 
-/// The lines of a file, without empty lines.
+/// The non-empty lines of a file.
 struct Lines<'a, R> {
     reader: R,
     line: Vec<u8>,
@@ -156,7 +158,7 @@ struct Lines<'a, R> {
 }
 
 impl<R: BufRead> Lines<'_, R> {
-    /// Reads the next line into `line`; returns `false` at the end of the file.
+    /// Reads the next line into `line`. Returns `false` at the end of the file.
     fn next(&mut self, mode: Mode) -> Result<bool, TraceError> {
         loop {
             self.line.clear();
@@ -165,7 +167,7 @@ impl<R: BufRead> Lines<'_, R> {
             let read = self.reader.by_ref().take(max_bytes).read_until(b'\n', &mut self.line);
             match read {
                 Ok(_) => {}
-                // The compressed data is truncated; what was read so far is used.
+                // The compressed data is truncated, so use what has been read so far.
                 Err(error)
                     if mode == Mode::Tolerant
                         && error.kind() == io::ErrorKind::InvalidData
@@ -213,7 +215,7 @@ impl<R: BufRead> Lines<'_, R> {
     }
 }
 
-/// Parses the line; returns `None` if its kind is unknown.
+/// Parses a line. Returns `None` if its kind is unknown.
 fn parse(line: &[u8]) -> Result<Option<TraceLine<'_>>, String> {
     serde_json::from_slice::<TraceLine<'_>>(line).map(Some).or_else(|error| {
         let kind = serde_json::from_slice::<Kind<'_>>(line);
@@ -243,7 +245,7 @@ fn is_known(kind: &str) -> bool {
     KNOWN.contains(&kind)
 }
 
-/// Formats a JSON error with its column in the line.
+/// Formats a JSON error, including its column in the line.
 fn json_error_text(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);

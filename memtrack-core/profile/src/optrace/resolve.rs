@@ -1,8 +1,8 @@
-//! Converts lines to records: ids in the file become indices into the trace's tables.
+//! Converts lines to records. Ids used in the file become indices into the trace's tables.
 //!
 //! In tolerant mode, a line may refer to an id before the line that defines it, because lines may be out of
-//! order. Such a reference creates an empty entry; at the end, references to entries that are still empty are
-//! removed.
+//! order. Such a reference creates an empty entry. Once the whole file has been read, references to entries
+//! that are still empty are removed.
 
 use super::circle::has_cycle;
 use super::error::TraceError;
@@ -21,7 +21,7 @@ use memtrack_model::snapshot::StringId;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-/// The maximum size of an allocation: 1 PiB, so that sums do not overflow.
+/// The maximum size of an allocation. The limit of 1 PiB keeps sums from overflowing.
 const MAX_BYTES: u64 = 1 << 50;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
@@ -39,19 +39,19 @@ pub(super) struct Builder {
     ids: IdTable,
     /// The element types that the trace declares.
     dtypes: Map<StringId, u64>,
-    /// Tensors whose element type is not declared yet.
+    /// Tensors whose element type has not been declared yet.
     untyped: Vec<TensorId>,
-    /// The open records of each thread, innermost last.
+    /// The open records of each thread, from the outermost to the innermost.
     open: Map<u64, Vec<RecordId>>,
-    /// Records whose parent is not defined yet, with the parent's id.
+    /// Records whose parent has not been defined yet, each with the parent's id.
     pending_parents: Vec<(RecordId, u64)>,
-    /// End lines that came before the records that they end: id, time and results.
+    /// End lines that came before the records that they end. Each entry holds the id, time and results.
     pending_ends: Vec<(u64, i64, Vec<TensorId>)>,
     newest_ns: i64,
     repeated: u64,
 }
 
-/// A description of what is wrong with a line.
+/// Describes what is wrong with a line.
 type LineError = String;
 
 impl Builder {
@@ -76,12 +76,12 @@ impl Builder {
         }
     }
 
-    /// Returns the number of repeated lines that were skipped, which the footer does not count.
+    /// Returns the number of repeated lines that were skipped. The footer does not count them.
     pub(super) fn repeated_records(&self) -> u64 {
         self.repeated
     }
 
-    /// Adds a line; `bytes` is the unparsed line.
+    /// Adds a line. `bytes` is the line before parsing.
     pub(super) fn add(&mut self, line: &TraceLine<'_>, bytes: &[u8]) -> Result<(), LineError> {
         if self.trace.records.len() >= u32::MAX as usize || self.trace.tensors.len() >= u32::MAX as usize {
             return Err("more than 4 G records".into());
@@ -143,8 +143,9 @@ impl Builder {
         Ok(DeviceIndex(number))
     }
 
-    /// Returns the index for a definition; `None` if the line is a repetition to skip. Fails if the id is
-    /// already defined differently, or, in [`Mode::Compat`], if it is already defined.
+    /// Returns the index for a definition, or `None` if the line is a repetition that should be skipped.
+    /// Fails if the id already has a different definition. In [`Mode::Compat`], fails if the id has any
+    /// definition.
     fn first_definition(
         &mut self,
         what: &str,
@@ -360,7 +361,7 @@ impl Builder {
         })
     }
 
-    /// Adds the beginning of a record that may enclose others.
+    /// Adds the start of a record that may enclose others.
     fn begin_record(&mut self, line: &TraceLine<'_>, hash: u64, what: What) -> Result<(), LineError> {
         let id = required(line.id, "id", line)?;
         let described = self.ids.describe(id, hash, self.trace.records.len());
@@ -368,8 +369,8 @@ impl Builder {
         if line.parent == ParentLine::Id(id) {
             return Err(format!("id {id} is inside of itself"));
         }
-        // An id has no entry before its definition (`record` defers unknown parents), so this is the next
-        // index.
+        // An id has no entry before its definition, because `record` defers unknown parents. So this is the
+        // next index.
         debug_assert_eq!(place as usize, self.trace.records.len());
         let record = self.record(line, what)?;
         self.open.entry(line.thread).or_default().push(record);
@@ -443,7 +444,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Sets the end of a record; returns `false` if the record had already ended.
+    /// Sets the end of a record. Returns `false` if the record has already ended.
     fn set_end(&mut self, place: RecordId, time_ns: i64, outs: Vec<TensorId>) -> bool {
         let record = &mut self.trace.records[place as usize];
         if record.end_ns.is_some() {
@@ -463,7 +464,7 @@ impl Builder {
         Ok(ReadTrace { trace: self.trace, repairs: self.repairs })
     }
 
-    /// Resolves references that came before the definitions of their ids.
+    /// Resolves references that appeared before their ids were defined.
     fn resolve_pending(&mut self) -> Result<(), TraceError> {
         for (id, time_ns, outs) in std::mem::take(&mut self.pending_ends) {
             let place = self.ids.entries.get(&id).map(|entry| entry.place);
@@ -551,8 +552,8 @@ impl Builder {
                 record
             })
             .collect();
-        // A gradient record without a known gradient becomes an unnamed mark, so that the indices of other
-        // records do not change.
+        // A gradient record whose gradient is unknown becomes an unnamed mark, so that the indices of the
+        // other records stay the same.
         for (record, is_stray) in self.trace.records.iter_mut().zip(strays) {
             if is_stray {
                 record.what = What::Mark(StringId::EMPTY);
@@ -561,7 +562,7 @@ impl Builder {
         self.repairs.add(Repair::Undefined, removed);
     }
 
-    /// Sorts records by time, and removes references to parents that begin later than their children.
+    /// Sorts the records by time, and removes references to parents that start later than their children.
     fn sort_by_time(&mut self) {
         let records = std::mem::take(&mut self.trace.records);
         let mut order: Vec<u32> = (0..records.len() as u32).collect();
@@ -581,7 +582,7 @@ impl Builder {
     }
 }
 
-/// Returns the size in bytes of an element type that needs no declaration; `None` for other types.
+/// Returns the size in bytes of an element type that does not need to be declared, or `None` for other types.
 pub(super) fn known_element_bytes(dtype: &str) -> Option<u64> {
     Some(match dtype {
         "f8e4m3" | "f8e5m2" | "i8" | "u8" | "bool" => 1,

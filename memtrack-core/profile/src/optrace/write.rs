@@ -14,11 +14,11 @@ use std::collections::BinaryHeap;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Writes the trace to a file, which appears only when it is complete. The file is compressed if its name
+/// Writes the trace to a file. The file does not appear until it is complete. It is compressed if its name
 /// ends in `.gz` or `.zst`.
 ///
 /// # Errors
-/// Fails when the file cannot be written.
+/// Fails if the file cannot be written.
 pub fn save(trace: &OperatorTrace, path: &Path) -> io::Result<()> {
     let mut file = ReplacingFile::create(path)?;
     let suffix = path.extension().unwrap_or_default().to_string_lossy();
@@ -29,11 +29,11 @@ pub fn save(trace: &OperatorTrace, path: &Path) -> io::Result<()> {
     file.commit()
 }
 
-/// Writes the trace. Handles and ids are the indices of tensors and records in the trace; tensors and stacks
+/// Writes the trace. Handles and ids are the indices of tensors and records in the trace. Tensors and stacks
 /// that no record refers to are omitted.
 ///
 /// # Errors
-/// Fails when `out` cannot be written.
+/// Fails if writing to `out` fails.
 pub fn write(trace: &OperatorTrace, out: impl Write) -> io::Result<()> {
     let mut writer = Writer {
         trace,
@@ -65,13 +65,13 @@ pub fn write(trace: &OperatorTrace, out: impl Write) -> io::Result<()> {
 struct Writer<'a, W> {
     trace: &'a OperatorTrace,
     out: W,
-    /// For each tensor, whether its description was written.
+    /// For each tensor, whether its description has been written.
     tensors: Vec<bool>,
     stacks: Vec<bool>,
     lines: u64,
 }
 
-/// The serializer of a line's fields.
+/// The serializer for the fields of a line.
 type Fields<'a, W> = <&'a mut serde_json::Serializer<W> as Serializer>::SerializeMap;
 
 impl<W: Write> Writer<'_, W> {
@@ -150,7 +150,7 @@ impl<W: Write> Writer<'_, W> {
         })
     }
 
-    /// Declares an element type that is not predefined. The declaration is repeated for each tensor of the
+    /// Declares an element type that is not predefined. The declaration is repeated for every tensor of this
     /// type, which the format allows.
     fn declare(&mut self, dtype: &str, bytes: u64) -> io::Result<()> {
         if super::resolve::known_element_bytes(dtype).is_some() {
@@ -331,7 +331,7 @@ fn format_address(address: u64) -> String {
     format!("{address:#x}")
 }
 
-/// Returns the tensors that a record refers to, except the results of an operator.
+/// Returns the tensors that a record refers to, not including an operator's results.
 fn referenced_tensors(record: &Record) -> Vec<TensorId> {
     match &record.what {
         What::Op(op) => op.args.iter().flat_map(Arg::tensors).copied().collect(),

@@ -1,5 +1,5 @@
-//! Applies the rules that depend only on a storage's own stack, scope and lifetime; `follow` applies the
-//! rules that depend on the decisions for other storages.
+//! Applies the rules that depend only on a storage's own stack, scope and lifetime. The rules that depend on
+//! the decisions for other storages are in `follow`.
 
 use super::frames::{Clue, StackFacts};
 use super::order::{Facts, Order, Storage, is_on_autograd_thread};
@@ -9,33 +9,33 @@ use memtrack_model::Phase;
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 
-/// A category and the rule that decided it.
+/// A category and the rule from which it follows.
 pub(super) type Decision = (Category, Rule);
 
-/// Where in the program a block was freed.
+/// The place in the program where a block was freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FreeSite {
     Never,
-    /// In this phase of the training step.
+    /// In the given phase of the training step.
     In(Phase),
     /// In `zero_grad`, which frees gradients.
     ZeroGrad,
-    /// Where autograd's graph is dropped, outside the backward pass.
+    /// Where autograd's graph is dropped outside the backward pass.
     Graph,
-    /// Anywhere else, or unknown.
+    /// Anywhere else, or at an unknown place.
     Elsewhere,
 }
 
-/// Classifies the storages of a device by the rules.
+/// Classifies a device's storages using the rules.
 pub(super) struct Classifier<'a> {
     snapshot: &'a Snapshot,
     pub(super) facts: &'a Facts,
     pub(super) order: &'a Order,
     pub(super) storages: &'a [Storage],
-    /// The device, by which sizes are compared: CUDA blocks are allocated in multiples of 512 bytes, and some
-    /// files have the rounded sizes.
+    /// The device, which determines how sizes are compared. CUDA blocks are allocated in multiples of 512
+    /// bytes, and some files contain the rounded sizes.
     device: DeviceId,
-    /// The phases shown by the stacks and scopes of blocks that were allocated before the first event.
+    /// The phases that appear in the stacks and scopes of blocks allocated before the first event.
     phases_before_events: [bool; 3],
 }
 
@@ -56,7 +56,7 @@ impl<'a> Classifier<'a> {
         Self { snapshot, facts, order, storages, device, phases_before_events }
     }
 
-    /// Returns the decision for each storage; `None` if no rule applies.
+    /// Returns the decision for each storage, or `None` if no rule applies.
     pub(super) fn decide(&self, is_enabled: impl Fn(Rule) -> bool) -> Vec<Option<Decision>> {
         let is_enabled = |rule: &Rule| is_enabled(*rule);
         let own = |storage: &Storage| {
@@ -71,7 +71,7 @@ impl<'a> Classifier<'a> {
         decided
     }
 
-    /// Returns the first rule that applies to the storage without regard to other storages.
+    /// Returns the first rule that applies to the storage, ignoring all other storages.
     fn rule_for(&self, storage: &Storage, is_enabled: &impl Fn(&Rule) -> bool) -> Option<Rule> {
         Rule::ALL.iter().filter(|rule| is_enabled(rule)).find(|rule| self.applies(**rule, storage)).copied()
     }
@@ -85,8 +85,8 @@ impl<'a> Classifier<'a> {
             storage.from.is_some() && scope.is_none() && is_on_autograd_thread(self.facts, stack);
         let site = || self.free_site(storage);
         match rule {
-            // If the stacks of frees are not recorded, most temporary memory of an optimizer's step would
-            // match.
+            // If the stacks of frees are not recorded, this rule would match most of an optimizer step's
+            // temporary memory.
             Rule::SameCall => {
                 let is_step = scope.or(phase) == Some(Phase::Optimizer) && !self.facts.frees_have_stacks;
                 !is_step && self.is_freed_by_its_call(storage, stack)
@@ -107,7 +107,8 @@ impl<'a> Classifier<'a> {
             Rule::WeightsLoaded => {
                 phase.is_none() && stack.has(Clue::LoadsWeights) && self.outlives_setup(storage)
             }
-            // Without `outlives_setup`: this includes modules that were moved elsewhere before the first step.
+            // `outlives_setup` is not required here, because modules that were moved elsewhere before the
+            // first step should match as well.
             Rule::ModuleBuilt => is_outside && stack.has(Clue::BuildsModule),
             Rule::OptimizerBuilt => {
                 is_outside && stack.has(Clue::BuildsOptimizer) && self.outlives_setup(storage)
@@ -152,7 +153,7 @@ impl<'a> Classifier<'a> {
             Rule::OldFreedInBackward => self.is_old(storage) && site() == FreeSite::In(Phase::Backward),
             Rule::WrittenInBackward => self.is_old(storage) && self.is_written_in(storage, Phase::Backward),
             Rule::WrittenInForward => self.is_old(storage) && self.is_written_in(storage, Phase::Forward),
-            // Stated in the file, or decided after the other rules.
+            // These are stated in the file, or decided after the other rules.
             Rule::Given
             | Rule::ReplacedInStep
             | Rule::ReplacedGuess
@@ -173,14 +174,14 @@ impl<'a> Classifier<'a> {
         storage.written.iter().any(|&row| self.order.run(row).phase == Some(phase))
     }
 
-    /// Returns whether the storage was allocated in an operator's scope, and freed before the thread
-    /// allocated anything outside that operator.
+    /// Returns whether the storage was allocated in an operator's scope and freed before the thread allocated
+    /// anything outside that operator.
     fn is_freed_in_its_operator(&self, storage: &Storage) -> bool {
         let (Some(from), Some(to)) = (storage.from, storage.to) else { return false };
         self.facts.operator(storage.scope).is_some() && self.order.in_one_operator(from, to)
     }
 
-    /// Returns whether the storage was live before the first step and after the last.
+    /// Returns whether the storage was live both before the first step and after the last one.
     pub(super) fn outlives_all_steps(&self, storage: &Storage) -> bool {
         let is_early = storage.from.is_none_or(|from| self.order.phases_around(from).0.is_none());
         let phases = [Phase::Forward, Phase::Backward, Phase::Optimizer];
@@ -188,20 +189,20 @@ impl<'a> Classifier<'a> {
         is_early && storage.to.is_none_or(|to| last.is_none_or(|last| self.order.number(to) > last))
     }
 
-    /// Returns whether the file has several steps and the storage outlives all of them. The input data of one
-    /// step does not live that long.
+    /// Returns whether the file has several steps and the storage outlives all of them. A single step's input
+    /// data does not live that long.
     pub(super) fn is_used_by_several_steps(&self, storage: &Storage) -> bool {
         self.order.backward_passes > 1 && self.outlives_all_steps(storage)
     }
 
-    /// Returns whether the storage is older than the file, so that its allocation was not recorded.
+    /// Returns whether the storage is older than the file, which means that its allocation was not recorded.
     pub(super) fn is_old(&self, storage: &Storage) -> bool {
         storage.from.is_none() && !self.facts.stack(storage.stack).has_frames
     }
 
     /// Returns whether the storage outlived the phase that allocated it.
     fn outlives(&self, storage: &Storage) -> bool {
-        // The storage is older than the trace, so an earlier phase allocated it.
+        // The storage is older than the trace, so it was allocated in an earlier phase.
         let Some(from) = storage.from else { return true };
         if let (Some(to), true) = (storage.to, self.facts.frees_have_stacks) {
             let freed = self.facts.stack(self.snapshot.events.stack[to]);
@@ -212,8 +213,8 @@ impl<'a> Classifier<'a> {
         self.order.outlives_run(from, storage.to)
     }
 
-    /// Returns whether the storage outlived the setup in which it was allocated: a phase began before it was
-    /// freed.
+    /// Returns whether the storage outlived the setup during which it was allocated, i.e. whether a phase
+    /// started before it was freed.
     fn outlives_setup(&self, storage: &Storage) -> bool {
         match (storage.from, storage.to) {
             (Some(from), Some(to)) => self.order.began_between(from, to),
@@ -221,7 +222,7 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    /// Returns whether this phase runs after the storage's allocation.
+    /// Returns whether this phase runs at some point after the storage's allocation.
     fn comes_before(&self, storage: &Storage, phase: Phase) -> bool {
         match storage.from {
             Some(row) => self.order.last(phase).is_some_and(|last| last >= self.order.number(row)),
@@ -229,19 +230,19 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    /// Returns whether the file shows this phase, by an event or by a block that the phase allocated before
-    /// the first event.
+    /// Returns whether the file contains this phase, either through an event or through a block that the
+    /// phase allocated before the first event.
     pub(super) fn has_phase(&self, phase: Phase) -> bool {
         self.order.last(phase).is_some() || self.phases_before_events[phase as usize]
     }
 
-    /// Returns whether the next phase after the storage's allocation is this one.
+    /// Returns whether this is the next phase after the storage's allocation.
     fn is_next(&self, storage: &Storage, phase: Phase) -> bool {
         storage.from.is_some_and(|row| self.order.phases_around(row).1 == Some(phase))
     }
 
-    /// Returns whether a forward or backward pass follows the storage's allocation, but the allocation is not
-    /// between a forward pass and its backward pass.
+    /// Returns whether a forward or backward pass follows the storage's allocation. Allocations between a
+    /// forward pass and its backward pass do not count.
     fn is_before_forward(&self, storage: &Storage) -> bool {
         let Some(from) = storage.from else { return false };
         match self.order.phases_around(from) {
@@ -254,7 +255,7 @@ impl<'a> Classifier<'a> {
     pub(super) fn free_site(&self, storage: &Storage) -> FreeSite {
         let Some(to) = storage.to else { return FreeSite::Never };
         let freed = self.facts.stack(self.snapshot.events.stack[to]);
-        // The scope of a free event, and usually its stack, are those of the allocation.
+        // A free event has the scope of its allocation, and usually also its stack.
         let own = self.facts.frees_have_stacks || storage.from.is_none();
         if own && freed.has_frames && !self.facts.is_from_profiler {
             return match freed.phase {
@@ -273,8 +274,8 @@ impl<'a> Classifier<'a> {
         (!self.facts.frees_have_stacks || freed.call == Some(call)) && self.order.in_one_call(from, to)
     }
 
-    /// Returns a size in the form in which sizes are compared: files have requested sizes in events, and may
-    /// have rounded sizes in blocks.
+    /// Returns a size in a form that can be compared. Files contain requested sizes in their events, but may
+    /// contain rounded sizes in their blocks.
     pub(super) fn size_class(&self, size_bytes: u64) -> u64 {
         if self.device.is_accelerator() && !self.facts.is_from_profiler {
             size_bytes.checked_next_multiple_of(512).unwrap_or(size_bytes)

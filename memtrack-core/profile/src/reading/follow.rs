@@ -1,4 +1,4 @@
-//! Applies the rules that depend on the decisions for other storages: the rules on sizes of gradients, and on
+//! Applies the rules that depend on the decisions for other storages. These rules concern gradient sizes and
 //! replacements.
 
 use super::decide::{Classifier, Decision, FreeSite};
@@ -11,12 +11,12 @@ use std::collections::{HashMap, HashSet};
 type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 type FastSet<K> = HashSet<K, foldhash::fast::RandomState>;
 
-/// The maximum number of tensors of a parameter's size that an optimizer keeps for each parameter: AMSGrad
-/// keeps three, and some optimizers also keep a copy in full precision.
+/// The maximum number of tensors of a parameter's size that an optimizer keeps per parameter. AMSGrad keeps
+/// three, and some optimizers also keep a full-precision copy.
 const MAX_STATES: usize = 4;
 
-/// The blocks of one size in an optimizer's step: those that the step allocated and kept, and older ones that
-/// it freed, each with its event row and storage.
+/// Blocks of the same size in an optimizer step, each with its event row and storage. `made` are those that
+/// the step allocated and kept, and `freed` are older ones that it freed.
 #[derive(Default)]
 struct Exchange {
     made: Vec<(usize, usize)>,
@@ -24,9 +24,9 @@ struct Exchange {
 }
 
 impl Classifier<'_> {
-    /// Finds gradients by size. If the stacks of frees are not recorded, a gradient that is freed before the
-    /// next phase begins looks like other memory of the backward pass, except that it has the size of a
-    /// parameter.
+    /// Finds gradients by their size. If the stacks of frees are not recorded, a gradient that is freed
+    /// before the next phase starts looks like other memory of the backward pass, except that it has the size
+    /// of a parameter.
     pub(super) fn decide_gradients_by_size(
         &self,
         decided: &mut [Option<Decision>],
@@ -51,8 +51,9 @@ impl Classifier<'_> {
         }
     }
 
-    /// Classifies blocks from before the first step that have the size of gradients: for each size, as many
-    /// as one backward pass makes gradients are parameters, and the others are optimizer state.
+    /// Classifies blocks that are older than the first step and have the size of a gradient. If a backward
+    /// pass makes N gradients of some size, N blocks of that size are parameters, and the others are
+    /// optimizer state.
     pub(super) fn decide_early_by_size(
         &self,
         decided: &mut [Option<Decision>],
@@ -72,7 +73,7 @@ impl Classifier<'_> {
         let last_written = self.written_last(&candidates, &gradients);
         for (class, mut found) in candidates {
             // Parameters are long-lived and allocated first. An optimizer may replace its state, and it
-            // writes a parameter after the parameter's state.
+            // writes each parameter after the parameter's state.
             found.sort_by_key(|&at| {
                 let storage = &self.storages[at];
                 (storage.to.is_some(), !last_written.contains(&at), storage.written.is_empty(), storage.from)
@@ -80,8 +81,8 @@ impl Classifier<'_> {
             for (place, at) in found.into_iter().enumerate() {
                 let storage = &self.storages[at];
                 let count = gradients[&class];
-                // More than an optimizer keeps for each parameter: these are other parameters that happen to
-                // have the same size.
+                // These are more blocks than an optimizer keeps per parameter, so they are other parameters
+                // that happen to have the same size.
                 if self.is_old(storage) && place >= count * (1 + MAX_STATES) {
                     continue;
                 }
@@ -92,8 +93,8 @@ impl Classifier<'_> {
                     (false, false) if decided[at].is_some() => continue,
                     (false, false) => Rule::EarlySizeAgain,
                 };
-                // An input may also have the size of a gradient. In a profiler's snapshot, state is
-                // recognizable by its writes.
+                // An input may also have the size of a gradient. In a profiler's snapshot, state can be
+                // recognized by its writes.
                 let is_input = self.facts.is_from_profiler && storage.written.is_empty();
                 if is_enabled(&rule) && !(is_input && rule.category() == Category::OptimizerState) {
                     decided[at] = Some((rule.category(), rule));
@@ -102,8 +103,8 @@ impl Classifier<'_> {
         }
     }
 
-    /// Returns whether the storage was allocated in the trace before the first phase, and outlived the first
-    /// backward pass.
+    /// Returns whether the storage was allocated within the trace but before the first phase, and outlived
+    /// the first backward pass.
     fn is_kept_from_before(&self, storage: &Storage) -> bool {
         let Some(from) = storage.from else { return false };
         let is_before =
@@ -112,13 +113,13 @@ impl Classifier<'_> {
         is_before && first.is_some_and(|first| storage.to.is_none_or(|to| self.order.number(to) > first))
     }
 
-    /// Returns for each size the maximum number of gradients that a single backward pass produced.
+    /// Returns, for each size, the maximum number of gradients that a single backward pass produced.
     fn gradients_per_pass(&self, decided: &[Option<Decision>]) -> FastMap<u64, usize> {
         let mut of_run: FastMap<(u64, usize), usize> = FastMap::default();
         for (storage, decision) in self.storages.iter().zip(decided) {
             if let Some((Category::Gradient, _)) = decision {
                 let class = self.size_class(storage.size_bytes);
-                // Gradients from before the trace are attributed to a single earlier pass.
+                // Gradients that are older than the trace are attributed to a single earlier pass.
                 let pass = storage.from.map_or(0, |from| self.order.number(from));
                 *of_run.entry((class, pass)).or_default() += 1;
             }
@@ -131,9 +132,9 @@ impl Classifier<'_> {
         most
     }
 
-    /// Returns the candidates that are parameters because an optimizer step writes them in place after their
-    /// state. The step either updates one parameter after the other, each with its state, or one list of
-    /// tensors after the other.
+    /// Returns the candidates that are parameters because an optimizer step writes them in place after
+    /// writing their state. The step updates either one parameter after another, each along with its state,
+    /// or one list of tensors after another.
     fn written_last(
         &self,
         candidates: &FastMap<u64, Vec<usize>>,
@@ -143,7 +144,8 @@ impl Classifier<'_> {
         let all = || candidates.values().flatten().copied();
         let first = all().filter_map(|at| self.storages[at].written.iter().copied().find(in_step)).min();
         let Some(step) = first.map(|row| self.order.number(row)) else { return FastSet::default() };
-        // Each candidate's last write in the step: weight decay may also write a parameter first.
+        // Use each candidate's last write in the step, because weight decay may write a parameter earlier as
+        // well.
         let mut sequence: Vec<(usize, usize)> = all()
             .filter_map(|at| {
                 let rows = self.storages[at].written.iter().copied();
@@ -152,14 +154,14 @@ impl Classifier<'_> {
             .collect();
         sequence.sort_unstable();
         let size = |&(_, at): &(usize, usize)| self.size_class(self.storages[at].size_bytes);
-        // The number of tensors per parameter, including the parameter.
+        // The number of tensors per parameter, including the parameter itself.
         let parameters: usize = candidates.keys().map(|class| gradients[class]).sum();
         let many = sequence.len().checked_div(parameters).unwrap_or(0);
         let alike = |chunk: &[(usize, usize)]| chunk.iter().all(|one| size(one) == size(&chunk[0]));
         if many > 1 && sequence.len() == many * parameters && sequence.chunks(many).all(alike) {
             return sequence.chunks(many).filter_map(|chunk| chunk.last()).map(|&(_, at)| at).collect();
         }
-        // One list after the other: the parameters are the last tensors of each size.
+        // The step updates one list after another, so the parameters are the last tensors of each size.
         let mut left = gradients.clone();
         let is_last = |one: &&(usize, usize)| {
             let left = left.entry(size(one)).or_default();
@@ -170,7 +172,7 @@ impl Classifier<'_> {
         sequence.iter().rev().filter(is_last).map(|&(_, at)| at).collect()
     }
 
-    /// Classifies the remaining blocks from before the trace.
+    /// Classifies the remaining blocks that are older than the trace.
     pub(super) fn decide_remaining_old(
         &self,
         decided: &mut [Option<Decision>],
@@ -190,7 +192,7 @@ impl Classifier<'_> {
                     } else if self.is_used_by_several_steps(storage) {
                         Rule::FrozenParameter
                     } else {
-                        // Frozen weights and the data of a single step look alike.
+                        // Frozen weights and the data of a single step look alike, so no rule applies.
                         continue;
                     }
                 }
@@ -203,14 +205,14 @@ impl Classifier<'_> {
         }
     }
 
-    /// Classifies blocks that a step allocated and kept, and that replace blocks that it freed: the new value
-    /// of a parameter or of a state.
+    /// Classifies blocks that a step allocated and kept in place of blocks that it freed. They hold the new
+    /// value of a parameter or of optimizer state.
     pub(super) fn decide_replacements(
         &self,
         decided: &mut [Option<Decision>],
         is_enabled: &impl Fn(&Rule) -> bool,
     ) {
-        // The exchanged blocks, by step and size.
+        // The exchanged blocks, grouped by step and size.
         let mut steps: FastMap<(usize, u64), Exchange> = FastMap::default();
         for (at, storage) in self.storages.iter().enumerate() {
             let class = self.size_class(storage.size_bytes);
@@ -231,7 +233,8 @@ impl Classifier<'_> {
             }
         }
         let mut steps: Vec<_> = steps.into_iter().collect();
-        // In chronological order, because a later step may replace the result of an earlier one.
+        // Process the steps in chronological order, because a later step may replace the result of an earlier
+        // one.
         steps.sort_unstable_by_key(|&(step, _)| step);
         for (_, Exchange { mut made, mut freed }) in steps {
             // A step that frees a gradient does not replace it.

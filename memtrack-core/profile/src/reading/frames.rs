@@ -1,6 +1,6 @@
-//! What the frames of a stack show about a block's purpose. The facts are determined once for each distinct
-//! stack and then used by the rules. They are based on the names of PyTorch's files and functions, which
-//! occur in the stacks of every program that uses PyTorch.
+//! Determines what the frames of a stack reveal about a block's purpose. The facts are determined once per
+//! distinct stack and then used by the rules. They rely on the names of PyTorch's files and functions, which
+//! appear in the stacks of every program that uses PyTorch.
 
 use memtrack_model::paths::file_name;
 use memtrack_model::{Frame, Phase};
@@ -9,17 +9,17 @@ use memtrack_report::analysis::torch_stacks::{
 };
 use std::hash::{BuildHasher, Hash, Hasher};
 
-/// A fact that a frame shows about an allocation.
+/// A fact that a frame reveals about an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Clue {
-    /// The AccumulateGrad node, which keeps the gradient of a leaf.
+    /// The AccumulateGrad node, which keeps the gradient of a leaf, is running.
     AccumulatesGradient,
     /// The initial gradient of a backward pass is created.
     SeedsBackward,
     /// Gradients are reduced across processes.
     ReducesGradients,
-    /// Autograd frees the tensors that a node saved.
+    /// Autograd frees the tensors that a node had saved.
     DropsGraph,
     /// Shards of parameters are gathered.
     GathersParameters,
@@ -27,44 +27,44 @@ pub(super) enum Clue {
     InitialisesState,
     /// Gradients are freed.
     ZeroesGradients,
-    /// A module's parameters and buffers are moved or change their type.
+    /// A module's parameters and buffers are moved, or converted to another type.
     MovesModule,
-    /// A PyTorch module is constructed, or a parameter created.
+    /// A PyTorch module is constructed or a parameter is created.
     BuildsModule,
-    /// A file of weights is read.
+    /// A file that contains weights is read.
     LoadsWeights,
-    /// An object whose class or file is named like an optimizer is constructed.
+    /// An object is constructed whose class or file is named like an optimizer.
     BuildsOptimizer,
-    /// Another object is constructed.
+    /// Some other object is constructed.
     BuildsObject,
     /// Data for the program is loaded.
     LoadsData,
-    /// A forward pass is run again for the backward pass.
+    /// A forward pass is rerun for the backward pass.
     Recomputes,
-    /// A function of `torch.nn.functional` is called.
+    /// A function from `torch.nn.functional` is called.
     CallsFunctional,
-    /// The operator creates a tensor that is not computed from another, or copies a tensor to a device.
+    /// The operator creates a tensor without computing it from another one, or copies a tensor to a device.
     MakesTensor,
-    /// The operator copies a tensor to a device or to another type.
+    /// The operator copies a tensor to a device or converts it to another type.
     CopiesTensor,
 }
 
-/// The facts that a stack shows.
+/// The facts that a stack reveals.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StackFacts {
     /// Whether the stack has any frames.
     pub(super) has_frames: bool,
-    /// Whether the stack has a frame that is not Python's.
+    /// Whether the stack contains a frame that does not come from Python.
     pub(super) has_native: bool,
     /// The phase of the training step.
     pub(super) phase: Option<Phase>,
-    /// Whether the stack begins in the main module of a Python program and shows no phase.
+    /// Whether the stack starts in the main module of a Python program and shows no phase.
     pub(super) is_outside: bool,
-    /// Whether this is a forward pass inside the backward pass: activation checkpointing.
+    /// Whether this is a forward pass that runs inside the backward pass, as in activation checkpointing.
     pub(super) is_recomputed: bool,
     clues: u32,
-    /// The call of an operator or an autograd node in which the allocation was made, as a hash that is equal
-    /// for all stacks of the same call site. `None` if the stack does not show a call.
+    /// The call of the operator or autograd node that made the allocation. This is a hash that is equal for
+    /// all stacks of the same call site, or `None` if the stack does not show a call.
     pub(super) call: Option<u64>,
 }
 
@@ -78,31 +78,32 @@ impl StackFacts {
         clues.iter().any(|&clue| self.has(clue))
     }
 
-    /// Determines the facts of a stack, which has the innermost frame first.
+    /// Determines the facts of a stack whose innermost frame comes first.
     pub(super) fn of(frames: &[Frame]) -> Self {
         let mut facts = Self { has_frames: !frames.is_empty(), ..Self::default() };
         let mut inner: Option<ParsedFrame<'_>> = None;
-        // What the frames inside the current one show. The innermost frame that begins a phase decides it.
+        // What the frames inside the current one have shown. The innermost frame that starts a phase decides.
         let (mut in_forward, mut in_closure, mut decided, mut from_main) = (false, false, false, false);
         for frame in frames {
             let line = ParsedFrame::of(frame);
             let is_module = line.function.starts_with(MODULE_FRAME_PREFIX);
-            // In a profiler's stacks, modules and C functions have no file.
+            // In stacks from a profiler, modules and C functions have no file.
             facts.has_native |= !line.is_python && !is_module && !line.function.starts_with("<built-in ");
             if let Some(clue) = clue_of(&line) {
                 facts.clues |= 1 << clue as u8;
             }
-            // The backward function of a Python autograd function, including those of compiled code.
+            // This is the backward function of a Python autograd function. Compiled code has such functions,
+            // too.
             let of_node = line.is_in("torch/autograd/function.py") && line.method() == "apply";
             let of_node =
                 of_node && inner.is_some_and(|inner| inner.is_python && inner.method().contains("backward"));
             let begins = if of_node { Some(Phase::Backward) } else { phase_of(&line) };
-            // Dropping a graph is not a backward pass.
+            // Dropping a graph does not count as a backward pass.
             let begins = begins.filter(|_| clue_of(&line) != Some(Clue::DropsGraph));
             match begins.filter(|_| !decided) {
                 Some(Phase::Optimizer) if in_forward => decided = true,
-                // The forward pass, loss and backward pass in a step's closure do not belong to the
-                // optimizer.
+                // If a step's closure runs the forward pass, loss and backward pass, these do not belong to
+                // the optimizer.
                 Some(Phase::Optimizer) if in_closure => {}
                 Some(phase) => {
                     facts.is_recomputed =
@@ -112,7 +113,7 @@ impl StackFacts {
                 }
                 None => {}
             }
-            // The `forward` of a user's class may be called without PyTorch's frames around it.
+            // The `forward` method of a user's class may be called without PyTorch's frames around it.
             let own = line.is_python && line.method() == "forward" && !line.is_in("torch/autograd/");
             in_forward |= own || is_module || line.is_module_call() || is_compiled(&line);
             in_closure |= line.is_python && line.method().contains("closure") && !line.is_in("torch/optim/");
@@ -133,15 +134,15 @@ impl StackFacts {
     }
 }
 
-/// Returns whether the frame is code that torch.compile generated, or its caller: a forward pass, unless
-/// autograd calls it.
+/// Returns whether the frame is code generated by torch.compile, or the caller of such code. Such a frame
+/// means a forward pass, unless autograd calls it.
 fn is_compiled(line: &ParsedFrame<'_>) -> bool {
     line.is_python
         && (["/torchinductor_", "\\torchinductor_"].iter().any(|folder| line.file.contains(folder))
             || line.is_in("torch/_functorch/_aot_autograd/runtime_wrappers.py"))
 }
 
-/// Returns the fact that one frame shows, if any.
+/// Returns the fact that a single frame reveals, if any.
 fn clue_of(line: &ParsedFrame<'_>) -> Option<Clue> {
     let method = line.method();
     if !line.is_python {
@@ -153,7 +154,7 @@ fn clue_of(line: &ParsedFrame<'_>) -> Option<Clue> {
                 Some(Clue::InitialisesState)
             }
             _ if frees_saved(function) => Some(Clue::DropsGraph),
-            // Candle's loaders of weights.
+            // These are Candle's weight loaders.
             _ if function.starts_with("candle_nn::var_builder::")
                 || function.starts_with("candle_nn::var_map::") =>
             {
@@ -203,7 +204,7 @@ fn clue_of(line: &ParsedFrame<'_>) -> Option<Clue> {
         return Some(Clue::BuildsModule);
     }
     if method == "__init__" {
-        // A user-defined optimizer has `optim` in the name of its class or file.
+        // A user-defined optimizer has `optim` in the name of its class or of its file.
         let class = line.function.rsplit_once('.').map_or("", |(class, _)| class);
         let file = file_name(line.file);
         let optimizer = [class, file].iter().any(|name| name.to_ascii_lowercase().contains("optim"));
@@ -212,8 +213,8 @@ fn clue_of(line: &ParsedFrame<'_>) -> Option<Clue> {
     None
 }
 
-/// Files and folders of libraries that load, quantize or convert a model's weights. Calls to them in a
-/// forward pass count as part of the pass.
+/// Files and folders of libraries that load, quantize or convert a model's weights. If a forward pass calls
+/// them, the calls count as part of the pass.
 const WEIGHT_LOADERS: [&str; 13] = [
     "transformers/modeling_utils.py",
     "transformers/core_model_loading.py",
@@ -230,8 +231,8 @@ const WEIGHT_LOADERS: [&str; 13] = [
     "diffusers/models/model_loading_utils.py",
 ];
 
-/// Returns whether an operator copies a tensor to a device or to another type: `aten::_to_copy`,
-/// `Tensor.cuda`.
+/// Returns whether an operator copies a tensor to a device or converts it to another type. Examples are
+/// `aten::_to_copy` and `Tensor.cuda`.
 fn copies_a_tensor(operator: &str) -> bool {
     let name = operator.trim_start_matches("aten::").trim_start_matches("torch.");
     let name = name.rsplit('.').next().unwrap_or(name);
@@ -249,7 +250,7 @@ fn copies_a_tensor(operator: &str) -> bool {
     )
 }
 
-/// Returns whether the result of an operator is not computed from a tensor on the device:
+/// Returns whether an operator's result is not computed from a tensor on the device. Examples are
 /// `aten::randint_low`, `torch.tensor`, and copies to a device.
 fn makes_a_tensor(operator: &str) -> bool {
     let name = operator.trim_start_matches("aten::").trim_start_matches("torch.");
@@ -281,9 +282,9 @@ fn makes_a_tensor(operator: &str) -> bool {
     makers.into_iter().any(of)
 }
 
-/// Returns a hash that identifies the call of the operator: it covers the operator's frame and all frames
-/// outside it, so it is equal for stacks of the same call site. In the backward pass, the autograd node
-/// counts as the operator.
+/// Returns a hash that identifies the operator's call. It covers the operator's frame and all frames outside
+/// it, so it is equal for all stacks of the same call site. In the backward pass, the autograd node counts as
+/// the operator.
 fn call(frames: &[Frame]) -> Option<u64> {
     let mut outermost = None;
     for (place, frame) in frames.iter().enumerate() {
@@ -295,7 +296,7 @@ fn call(frames: &[Frame]) -> Option<u64> {
             outermost = Some(place);
             break;
         }
-        // The engine's own work between nodes is not the call of a node.
+        // The engine's own work between nodes does not belong to any node's call.
         if is_engine(line.function) {
             break;
         }
@@ -303,7 +304,7 @@ fn call(frames: &[Frame]) -> Option<u64> {
             outermost = Some(place);
         }
     }
-    // A profiler's stacks contain the C function that Python called, but no autograd node.
+    // Stacks from a profiler contain the C function that Python called, but no autograd node.
     let built_in = |frame: &Frame| {
         frame.function.starts_with("<built-in ")
             && !frame.function.starts_with("<built-in method run_backward ")
@@ -312,7 +313,7 @@ fn call(frames: &[Frame]) -> Option<u64> {
     let mut hasher = foldhash::fast::FixedState::default().build_hasher();
     for frame in &frames[from..] {
         (&frame.function, &frame.file).hash(&mut hasher);
-        // The operator's own line is not hashed, because it changes within a call.
+        // The line within the operator itself is not hashed, because it varies during a call.
         if !std::ptr::eq(frame, &frames[from]) {
             frame.line.hash(&mut hasher);
         }
@@ -332,7 +333,7 @@ fn is_engine(function: &str) -> bool {
         || function.starts_with("torch::autograd::Node::operator()")
 }
 
-/// Returns whether the function frees tensors that an autograd node saved for the backward pass.
+/// Returns whether the function frees tensors that an autograd node had saved for the backward pass.
 fn frees_saved(function: &str) -> bool {
     let of_node = function.starts_with("torch::autograd::generated::");
     function.starts_with("torch::autograd::deleteNode(")

@@ -1,5 +1,5 @@
-//! The inferred categories as additional columns of a snapshot's tables, for the viewer, which shows every
-//! block.
+//! Adds the inferred categories as columns to a snapshot's tables. They are meant for the viewer, which shows
+//! every block.
 
 use super::BlockCategories;
 use super::rule::Rule;
@@ -7,8 +7,8 @@ use crate::Category;
 use memtrack_model::NameFrames;
 use memtrack_model::snapshot::{InferredCategories, Snapshot};
 
-/// Returns the inferred categories of the blocks of all devices, except devices whose categories are in the
-/// file. `names` symbolizes the frames of stacks, as `Symbolizer::of(snapshot)` does.
+/// Returns the inferred categories of the blocks on all devices. Devices whose categories are given in the
+/// file are skipped. `names` symbolizes stack frames, as `Symbolizer::of(snapshot)` does.
 pub fn inferred(snapshot: &Snapshot, names: &mut dyn NameFrames) -> InferredCategories {
     let mut found = InferredCategories {
         names: Category::ALL.iter().map(|category| category.label().to_owned()).collect(),

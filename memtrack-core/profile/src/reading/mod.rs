@@ -1,9 +1,9 @@
-//! Infers the purpose of memory without an operator trace, from stacks, scopes, sizes and the order of
-//! events. This is an interpretation, not a measurement. Each block gets its category from the first [`Rule`]
-//! that applies, every rule has a name and a stated [`Confidence`], and blocks to which no rule applies are
-//! counted as unknown.
+//! Infers the purpose of memory without an operator trace, using stacks, scopes, sizes and the order of
+//! events. The result is an interpretation, not a measurement. Each block gets its category from the first
+//! [`Rule`] that applies. Every rule has a name and a stated [`Confidence`], and blocks to which no rule
+//! applies are counted as unknown.
 //!
-//! `frames` interprets a stack, `order` finds the phases of the training steps, `decide` and `follow` apply
+//! `frames` interprets stacks, `order` finds the phases of the training steps, `decide` and `follow` apply
 //! the rules, `totals` computes sums, and `inferred` returns the categories as columns for a snapshot's
 //! tables.
 
@@ -31,31 +31,31 @@ use memtrack_model::snapshot::{Since, Snapshot};
 use memtrack_report::analysis::lifetimes::{Lifetime, lifetimes};
 use order::{Facts, Order, storages};
 
-/// The categories of all blocks of a device, as far as they can be inferred.
+/// The inferred categories of all blocks on a device.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct BlockCategories {
-    /// The lifetimes of the blocks. In a profiler's snapshot, each write to a tensor begins a new one.
+    /// The lifetimes of the blocks. In a profiler's snapshot, each write to a tensor starts a new lifetime.
     pub lifetimes: Vec<Lifetime>,
-    /// For each lifetime, the category and the rule that decided it; `None` if no rule applies.
+    /// For each lifetime, the category and the rule from which it follows, or `None` if no rule applies.
     pub decisions: Vec<Option<(Category, Rule)>>,
-    /// Whether any event of the device has a stack.
+    /// Whether any of the device's events has a stack.
     pub has_stacks: bool,
-    /// Whether any block was allocated in a scope that shows its phase, or in an operator's scope.
+    /// Whether any block was allocated in a scope that reveals its phase, or in an operator's scope.
     pub has_scopes: bool,
-    /// Whether the file shows each phase: forward, backward, optimizer.
+    /// Whether the file shows the forward, backward and optimizer phases, in this order.
     phases: [bool; 3],
 }
 
 impl BlockCategories {
-    /// Infers the categories of the blocks of `device`. `names` symbolizes the frames of stacks, as
+    /// Infers the categories of the blocks on `device`. `names` symbolizes stack frames, as
     /// `Symbolizer::of(snapshot)` does.
     pub fn infer(snapshot: &Snapshot, names: &mut dyn NameFrames, device: DeviceId) -> Self {
         Self::infer_with(snapshot, names, device, |_| true)
     }
 
-    /// Like [`Self::infer`], but applies only the rules for which `is_enabled` returns true, in order to
-    /// evaluate single rules.
+    /// Like [`Self::infer`], but applies only the rules for which `is_enabled` returns true. This makes it
+    /// possible to evaluate individual rules.
     pub fn infer_with(
         snapshot: &Snapshot,
         names: &mut dyn NameFrames,
@@ -69,8 +69,8 @@ impl BlockCategories {
         let order = Order::of(snapshot, &facts, device, &storages);
         let mut decisions: Vec<Option<(Category, Rule)>> = vec![None; lifetimes.len()];
         let classifier = Classifier::new(snapshot, &facts, &order, &storages, device);
-        // If a memtrack recording states the category of any block, it has stated all that are known: nothing
-        // is left to infer.
+        // If a memtrack recording states the category of any block, it states all categories that are known,
+        // so there is nothing left to infer.
         let is_given = snapshot.seconds_since() == Since::Start
             && lifetimes.iter().any(|lifetime| stated_category(snapshot, lifetime).is_some());
         if (facts.has_stacks || facts.has_scopes) && !is_given {
@@ -95,8 +95,8 @@ impl BlockCategories {
     }
 }
 
-/// Returns the category that the file states for a lifetime's allocation event; `None` if there is none, or
-/// if it is `unknown`.
+/// Returns the category that the file states for a lifetime's allocation event, or `None` if it states none
+/// or `unknown`.
 fn stated_category(snapshot: &Snapshot, lifetime: &Lifetime) -> Option<Category> {
     let row = lifetime.from?;
     let of_recording = || Category::from_name(snapshot.categories.get()?.of_event(row)?);

@@ -1,5 +1,5 @@
-//! The order of events: the phase of the training step that was running at each event of a device, and the
-//! blocks that are the same tensor, written in place.
+//! Analyses the order of events. Determines which phase of the training step was running at each event on a
+//! device, and which blocks are the same tensor that was written in place.
 
 use super::frames::StackFacts;
 use memtrack_model::NameFrames;
@@ -11,24 +11,24 @@ use std::collections::HashMap;
 
 type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
-/// The facts that stacks and scopes show, each determined once.
+/// The facts that stacks and scopes reveal, each of which is determined only once.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     by_stack: FastMap<StackId, StackFacts>,
     no_stack: StackFacts,
     by_scope: Vec<Option<Phase>>,
-    /// For each scope, the outermost enclosing operator in the same phase.
+    /// For each scope, the outermost enclosing operator that is in the same phase.
     operators: Vec<Option<ScopeId>>,
-    /// Whether a profiler wrote the snapshot: a free then has the stack of its allocation, and a tensor that
-    /// is written in place is freed and allocated again at once.
+    /// Whether a profiler wrote the snapshot. If so, each free has the stack of its allocation, and a tensor
+    /// that is written in place is freed and immediately allocated again.
     pub(super) is_from_profiler: bool,
-    /// Whether free events have stacks of their own.
+    /// Whether free events have their own stacks.
     pub(super) frees_have_stacks: bool,
-    /// Whether all stacks contain only Python frames.
+    /// Whether all stacks consist solely of Python frames.
     pub(super) python_only: bool,
     /// Whether any stack has frames.
     pub(super) has_stacks: bool,
-    /// Whether any block was allocated in a scope that shows its phase, or in an operator's scope.
+    /// Whether any block was allocated in a scope that reveals its phase, or in an operator's scope.
     pub(super) has_scopes: bool,
 }
 
@@ -77,14 +77,14 @@ impl Facts {
         self.by_scope.get(scope.index()).copied().flatten()
     }
 
-    /// Returns the outermost operator that encloses a scope in the same phase.
+    /// Returns the outermost operator that encloses a scope and is in the same phase.
     pub(super) fn operator(&self, scope: ScopeId) -> Option<ScopeId> {
         self.operators.get(scope.index()).copied().flatten()
     }
 }
 
-/// Returns the outermost operator that encloses a scope, ignoring operators that enclose a root module, a
-/// backward pass or an optimizer's step.
+/// Returns the outermost operator that encloses a scope. Operators that enclose a root module, a backward
+/// pass or an optimizer step are ignored.
 fn outermost_operator(snapshot: &Snapshot, scope: ScopeId) -> Option<ScopeId> {
     let row =
         |id: ScopeId| snapshot.scopes.rows.get(id.index()).filter(|_| !id.is_none()).map(|row| (id, row));
@@ -96,7 +96,7 @@ fn outermost_operator(snapshot: &Snapshot, scope: ScopeId) -> Option<ScopeId> {
     of_phase.filter(|(_, row)| row.kind == ScopeKind::Operator).last().map(|(id, _)| id)
 }
 
-/// Returns whether `_profile_to_snapshot` wrote the file: its frames have no files.
+/// Returns whether the file was written by `_profile_to_snapshot`, whose frames have no files.
 fn is_from_profiler(snapshot: &Snapshot) -> bool {
     let mut rows = (0..snapshot.frames.len() as u32).map(FrameId);
     snapshot.pytorch.is_some()
@@ -104,27 +104,27 @@ fn is_from_profiler(snapshot: &Snapshot) -> bool {
         && rows.all(|frame| snapshot.strings.get(snapshot.frames.filename(frame)) == "none")
 }
 
-/// The storage of a tensor: one lifetime, or several in a profiler's snapshot, where each write in place
-/// begins a new one.
+/// A tensor's storage. It usually has one lifetime. In a profiler's snapshot it may have several, because
+/// each write in place starts a new one.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Storage {
-    /// The lifetimes, in chronological order.
+    /// The lifetimes in chronological order.
     pub(super) lifetimes: Vec<usize>,
-    /// The row of the allocation; `None` if the storage was live before the first event.
+    /// The event row of the allocation, or `None` if the storage was already live before the first event.
     pub(super) from: Option<usize>,
-    /// The row of the free; `None` if the storage is live at the end.
+    /// The event row of the free, or `None` if the storage is still live at the end.
     pub(super) to: Option<usize>,
     pub(super) stack: StackId,
     pub(super) scope: ScopeId,
     pub(super) size_bytes: u64,
-    /// The rows at which the storage was written in place.
+    /// The event rows at which the storage was written in place.
     pub(super) written: Vec<usize>,
 }
 
-/// Returns the storages of `lifetimes`.
+/// Groups `lifetimes` into storages.
 pub(super) fn storages(snapshot: &Snapshot, facts: &Facts, lifetimes: &[Lifetime]) -> Vec<Storage> {
     let mut storages: Vec<Storage> = Vec::with_capacity(lifetimes.len());
-    // By address: the row and the storage of the last free.
+    // The event row and storage of the last free at each address.
     let mut freed: FastMap<u64, (usize, usize)> = FastMap::default();
     let mut order: Vec<usize> = (0..lifetimes.len()).collect();
     order.sort_by_key(|&at| lifetimes[at].from);
@@ -134,8 +134,8 @@ pub(super) fn storages(snapshot: &Snapshot, facts: &Facts, lifetimes: &[Lifetime
         let before = lifetime.from.and_then(|row| {
             let &(to, storage) = freed.get(&address?).filter(|_| facts.is_from_profiler)?;
             let earlier = &storages[storage];
-            // A write in place: one of the two preceding events freed a block of the same size and with the
-            // same stack.
+            // This is a write in place if one of the two preceding events freed a block with the same size
+            // and stack.
             let same = earlier.size_bytes == lifetime.size_bytes && earlier.stack == lifetime.stack;
             let is_backward = facts.stack(lifetime.stack).phase == Some(Phase::Backward);
             (same && !is_backward && row - to <= 2).then_some(storage)
@@ -167,45 +167,45 @@ pub(super) fn storages(snapshot: &Snapshot, facts: &Facts, lifetimes: &[Lifetime
     storages
 }
 
-/// A sequence of events during which the same phase was running.
+/// A sequence of events during which one phase was running.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Run {
-    /// The phase of the training step; `None` outside all phases.
+    /// The phase of the training step, or `None` outside all phases.
     pub(super) phase: Option<Phase>,
-    /// The row of the last allocation in the run.
+    /// The event row of the last allocation in the run.
     last_alloc: Option<usize>,
     /// Whether memory ran out during the run.
     ran_out: bool,
-    /// The phases of the nearest earlier and later runs that have a phase.
+    /// The phases of the nearest runs before and after this one that have a phase.
     before: Option<Phase>,
     after: Option<Phase>,
 }
 
-/// The runs of a device.
+/// The runs on a device.
 #[derive(Debug)]
 pub(super) struct Order {
     pub(super) runs: Vec<Run>,
-    /// The first and the last run of each phase.
+    /// The first and last run of each phase.
     first_runs: [Option<usize>; 3],
     last_runs: [Option<usize>; 3],
-    /// The run of each event's row.
+    /// For each event row, the run to which it belongs.
     run_of_row: Vec<u32>,
-    /// For the row of each allocation, the row of the next allocation that another call made.
+    /// For each allocation's event row, the row of the next allocation made by a different call.
     next_in_other_call: Vec<usize>,
-    /// For the row of each allocation, the row of the next allocation that the same thread made in another
-    /// operator.
+    /// For each allocation's event row, the row of the next allocation that the same thread made in a
+    /// different operator.
     next_in_other_operator: Vec<usize>,
     /// The number of backward passes.
     pub(super) backward_passes: usize,
 }
 
-/// What an event shows about the running phase.
+/// What an event reveals about the running phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mark {
     Phase(Phase),
     Outside,
-    /// A tensor from before the backward pass was written in place: an optimizer's update, unless the
-    /// backward pass continues.
+    /// A tensor that is older than the backward pass was written in place. This is an optimizer's update
+    /// unless the backward pass continues afterwards.
     Written,
 }
 
@@ -283,31 +283,31 @@ impl Order {
         &self.runs[self.number(row)]
     }
 
-    /// Returns the phase at an event, or the last one before it, and the next phase after it.
+    /// Returns the phase at an event, or else the last phase before it, along with the next phase after it.
     pub(super) fn phases_around(&self, row: usize) -> (Option<Phase>, Option<Phase>) {
         let run = self.run(row);
         (run.phase.or(run.before), run.after)
     }
 
-    /// Returns the last run of this phase.
+    /// Returns the last run of the given phase.
     pub(super) fn last(&self, phase: Phase) -> Option<usize> {
         self.last_runs[phase as usize]
     }
 
-    /// Returns the first run of this phase.
+    /// Returns the first run of the given phase.
     pub(super) fn first(&self, phase: Phase) -> Option<usize> {
         self.first_runs[phase as usize]
     }
 
-    /// Returns whether a run with a phase began after row `from`, and at or before row `to`.
+    /// Returns whether a run with a phase started after row `from` and no later than row `to`.
     pub(super) fn began_between(&self, from: usize, to: usize) -> bool {
         let (from, to) = (self.number(from), self.number(to));
         self.runs[from..=to].iter().skip(1).any(|run| run.phase.is_some())
     }
 
-    /// Returns whether a block that was allocated at `from` outlived that row's run. A block that is live at
-    /// the end did, unless the trace may have ended within the run because memory ran out; programs otherwise
-    /// write their snapshots outside all phases.
+    /// Returns whether a block allocated at `from` outlived that row's run. Blocks that are live at the end
+    /// did so unless memory ran out during the run, in which case the trace may have ended within it.
+    /// Otherwise, programs write their snapshots outside all phases.
     pub(super) fn outlives_run(&self, from: usize, to: Option<usize>) -> bool {
         let run = self.number(from);
         match to {
@@ -316,26 +316,25 @@ impl Order {
         }
     }
 
-    /// Returns whether the run that contains `row` has no allocation after `row`.
+    /// Returns whether the run that contains `row` has no allocations after `row`.
     pub(super) fn is_after_allocations(&self, row: usize) -> bool {
         self.run(row).last_alloc.is_none_or(|last| row > last)
     }
 
-    /// Returns whether the thread that allocated the block at `from` allocated nothing outside the same
+    /// Returns whether the thread that allocated the block at `from` made no allocation outside the same
     /// operator before `to`.
     pub(super) fn in_one_operator(&self, from: usize, to: usize) -> bool {
         self.next_in_other_operator.get(from).is_some_and(|&other| other > to)
     }
 
-    /// Returns whether no call other than the one that allocated the block at `from` allocated anything
-    /// before `to`.
+    /// Returns whether only the call that allocated the block at `from` made allocations before `to`.
     pub(super) fn in_one_call(&self, from: usize, to: usize) -> bool {
         self.next_in_other_call.get(from).is_some_and(|&other| other > to)
     }
 }
 
-/// Returns the rows at which a storage is written in place, each with whether the storage is a gradient,
-/// which a backward pass may write.
+/// Returns the event rows at which a storage is written in place. Each comes with a flag that says whether
+/// the storage is a gradient, which a backward pass may write.
 fn written_rows(snapshot: &Snapshot, facts: &Facts, storages: &[Storage]) -> FastMap<usize, bool> {
     let mut rows = FastMap::default();
     for storage in storages.iter().filter(|storage| !storage.written.is_empty()) {
@@ -356,7 +355,7 @@ fn mark(snapshot: &Snapshot, facts: &Facts, written: &FastMap<usize, bool>, row:
     if !(is_alloc || (is_free && facts.frees_have_stacks)) {
         return None;
     }
-    // The scope of a free event is that of its allocation.
+    // A free event has the scope of its allocation.
     if let Some(phase) = facts.scope(snapshot.events.scope[row]) {
         return is_alloc.then_some(Mark::Phase(phase));
     }
@@ -369,13 +368,14 @@ fn mark(snapshot: &Snapshot, facts: &Facts, written: &FastMap<usize, bool>, row:
     }
 }
 
-/// Returns whether one of autograd's threads, which run no Python, made an allocation with this stack.
+/// Returns whether an allocation with this stack was made by one of autograd's threads, which do not run
+/// Python.
 pub(super) fn is_on_autograd_thread(facts: &Facts, stack: &StackFacts) -> bool {
     !stack.has_frames && facts.python_only && !facts.is_from_profiler
 }
 
-/// Keeps only those writes in place that end a backward pass: the next mark of another kind is not of the
-/// backward pass.
+/// Keeps only those writes in place that end a backward pass, i.e. those after which the next mark of another
+/// kind does not belong to the backward pass.
 fn keep_updates(marks: &mut Vec<(usize, Mark)>) {
     let mut kept = Vec::with_capacity(marks.len());
     let mut pending: Vec<(usize, Mark)> = Vec::new();
@@ -427,7 +427,7 @@ fn next_in_other_operators(snapshot: &Snapshot, facts: &Facts, rows: &[usize]) -
         return Vec::new();
     }
     let mut other = vec![0; snapshot.events.len()];
-    // By thread: the next allocation and its operator.
+    // For each thread, the next allocation and its operator.
     let mut next: FastMap<ThreadId, (usize, Option<ScopeId>)> = FastMap::default();
     for &row in rows.iter().rev() {
         if snapshot.events.action[row] != Action::Alloc {

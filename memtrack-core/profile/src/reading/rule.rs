@@ -1,9 +1,9 @@
-//! The rules that infer categories. Each has a name, a category, a confidence, and a sentence that states
-//! when it applies. `decide` and `follow` apply the rules.
+//! The rules that infer categories. Each rule has a name, a category, a confidence, and a sentence that says
+//! when it applies. The rules are applied by `decide` and `follow`.
 
 use crate::Category;
 
-/// How reliable a rule is.
+/// The reliability of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -13,14 +13,14 @@ pub enum Confidence {
     Given,
     /// A frame or a scope names the purpose.
     Named,
-    /// Frames or scopes and the order of events leave hardly any other possibility.
+    /// Frames or scopes, along with the order of events, leave hardly any other possibility.
     Likely,
     /// Only the order of events or a size supports the category.
     Guess,
 }
 
 impl Confidence {
-    /// Returns the name of the confidence.
+    /// Returns the name of the confidence level.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Given => "given",
@@ -41,15 +41,16 @@ macro_rules! rules {
         }
 
         impl Rule {
-            /// All rules, in the order in which they are tried.
+            /// All rules in the order in which they are tried.
             pub const ALL: &[Self] = &[$(Self::$rule,)*];
 
-            /// Returns the name of the rule.
+            /// Returns the rule's name.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$rule => $name,)* }
             }
 
-            /// Returns the category that the rule assigns; [`Category::Unknown`] if it depends on the block.
+            /// Returns the category that the rule assigns, or [`Category::Unknown`] if it depends on the
+            /// block.
             pub const fn category(self) -> Category {
                 match self { $(Self::$rule => Category::$category,)* }
             }

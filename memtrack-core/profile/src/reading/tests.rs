@@ -1,4 +1,4 @@
-//! Tests each rule on an example that only this rule decides.
+//! Tests each rule with an example that no other rule decides.
 
 use super::{BlockCategories, CategoryReading, ReadingAt, Rule};
 use crate::Category;
@@ -9,7 +9,7 @@ use memtrack_model::{Frame, NameFrames};
 use serde_json::{Value, json};
 use std::rc::Rc;
 
-/// The frames in the snapshot, by key.
+/// The frames of the snapshot, indexed by key.
 struct SnapshotFrames(Vec<Frame>);
 
 impl SnapshotFrames {
@@ -33,7 +33,7 @@ impl NameFrames for SnapshotFrames {
 
 type Stack = &'static [&'static str];
 
-// Stacks, innermost frame first, as `function @ file`.
+// Stacks with the innermost frame first. Each frame is written as `function @ file`.
 const OUTSIDE: Stack = &["<module> @ /app/train.py"];
 const FORWARD: Stack =
     &["forward @ /app/model.py", "_call_impl @ /v/torch/nn/modules/module.py", "<module> @ /app/train.py"];
@@ -100,7 +100,7 @@ const FUNCTIONAL: Stack = &["cross_entropy @ /v/torch/nn/functional.py", "<modul
 const RANDN: Stack = &["at::_ops::randn::call(c10::ArrayRef<long>)", "<module> @ /app/train.py"];
 const PLAIN: Stack = &["loss @ /app/train.py", "<module> @ /app/train.py"];
 const NONE: Stack = &[];
-// Stacks as a profiler writes them: everything is in the name, and there is no file.
+// Stacks as written by a profiler, where the name contains everything and there is no file.
 const P_FORWARD: Stack = &["nn.Module: Linear_0 @ none", "train.py(1): <module> @ none"];
 const P_BACKWARD: Stack = &[
     "<built-in method run_backward of torch._C._EngineBase object at 0x0> @ none",
@@ -109,7 +109,7 @@ const P_BACKWARD: Stack = &[
 ];
 const P_STEP: Stack = &["torch/optim/sgd.py(106): step @ none", "train.py(1): <module> @ none"];
 
-/// The address of the block that an example tests.
+/// The address of the block under test.
 const TARGET: u64 = 0x1000;
 /// The addresses of other blocks.
 const A: u64 = 0x2000;
@@ -117,7 +117,7 @@ const B: u64 = 0x3000;
 const C: u64 = 0x4000;
 const SIZE: u64 = 512;
 
-/// A snapshot of one device under construction.
+/// A single-device snapshot under construction.
 #[derive(Default)]
 struct Trace {
     events: Vec<Value>,
@@ -137,7 +137,7 @@ impl Trace {
         self.event("alloc", address, SIZE, stack)
     }
 
-    /// Adds an allocation with a size that no other block has.
+    /// Adds an allocation whose size no other block has.
     fn alloc_unique_size(self, address: u64, stack: Stack) -> Self {
         self.event("alloc", address, 512 * address, stack)
     }
@@ -146,12 +146,12 @@ impl Trace {
         self.event("free_requested", address, SIZE, stack).event("free_completed", address, SIZE, stack)
     }
 
-    /// Adds a write in place, as in a profiler's snapshot: a free and an allocation.
+    /// Adds a write in place. A profiler's snapshot represents it as a free followed by an allocation.
     fn write(self, address: u64, stack: Stack) -> Self {
         self.free(address, stack).alloc(address, stack)
     }
 
-    /// Adds a block from before the first event that is live at the end.
+    /// Adds a block that is older than the first event and still live at the end.
     fn old(mut self, address: u64, stack: Stack) -> Self {
         self.blocks.push(json!({
             "address": address, "size": SIZE, "requested_size": SIZE, "state": "active_allocated",
@@ -178,9 +178,9 @@ fn frames(stack: Stack) -> Vec<Value> {
     stack.iter().map(frame).collect()
 }
 
-/// Returns a memtrack recording in which the block at [`TARGET`] is allocated in a scope of this kind, and
-/// outlives the scope if `outlives` is true.
-fn recorded(kind: ScopeKind, outlives: bool) -> Snapshot {
+/// Returns a memtrack recording in which the block at [`TARGET`] is allocated in a scope of this kind. The
+/// block outlives the scope if `outlives` is true.
+fn recording_with_block(kind: ScopeKind, outlives: bool) -> Snapshot {
     let mut snapshot = Snapshot::default();
     for kind in [kind, if kind == ScopeKind::Module { ScopeKind::Optimizer } else { ScopeKind::Module }] {
         snapshot.scopes.rows.push(Scope { parent: ScopeId::NONE, kind, name: "it".into() });
@@ -209,7 +209,7 @@ fn recorded(kind: ScopeKind, outlives: bool) -> Snapshot {
     snapshot
 }
 
-/// Returns a snapshot in which the rule decides the block at [`TARGET`].
+/// Returns a snapshot in which `rule` decides the category of the block at [`TARGET`].
 fn example(rule: Rule) -> Snapshot {
     let trace = Trace::default();
     let trace = match rule {
@@ -232,7 +232,7 @@ fn example(rule: Rule) -> Snapshot {
         Rule::FreedInStep => trace.alloc(TARGET, STEP).alloc(A, STEP).free(TARGET, STEP).alloc(B, FORWARD),
         Rule::Recomputed => trace.alloc(TARGET, RECOMPUTE).free(TARGET, ENGINE),
         Rule::GradientKept => trace.alloc(TARGET, NODE).alloc(A, STEP).free(TARGET, OUTSIDE),
-        // All frees have the stack of their allocation.
+        // Every free has the stack of its allocation.
         Rule::GradientBySize => trace
             .alloc(A, MOVE)
             .alloc_unique_size(B, FORWARD)
@@ -251,12 +251,12 @@ fn example(rule: Rule) -> Snapshot {
         Rule::OptimizerBuilt => trace.alloc(TARGET, BUILD_OPTIMIZER).alloc(A, FORWARD),
         Rule::ObjectBuilt => trace.alloc(TARGET, BUILD_OBJECT).alloc(A, FORWARD),
         Rule::InputLoaded => trace.alloc(TARGET, LOADER).alloc(A, FORWARD),
-        Rule::ScopeOptimizerKept => return recorded(ScopeKind::Optimizer, true),
-        Rule::ScopeOptimizer => return recorded(ScopeKind::Optimizer, false),
-        Rule::ScopeBackwardKept => return recorded(ScopeKind::Backward, true),
-        Rule::ScopeBackward => return recorded(ScopeKind::Backward, false),
-        Rule::ScopeTemporary => return recorded(ScopeKind::Operator, false),
-        Rule::ScopeForward => return recorded(ScopeKind::Module, true),
+        Rule::ScopeOptimizerKept => return recording_with_block(ScopeKind::Optimizer, true),
+        Rule::ScopeOptimizer => return recording_with_block(ScopeKind::Optimizer, false),
+        Rule::ScopeBackwardKept => return recording_with_block(ScopeKind::Backward, true),
+        Rule::ScopeBackward => return recording_with_block(ScopeKind::Backward, false),
+        Rule::ScopeTemporary => return recording_with_block(ScopeKind::Operator, false),
+        Rule::ScopeForward => return recording_with_block(ScopeKind::Module, true),
         Rule::HeldByGraph => trace.alloc(TARGET, FORWARD).alloc(A, FORWARD).free(TARGET, GRAPH),
         Rule::SavedForBackward => trace.alloc(TARGET, FORWARD).alloc(A, NODE).free(TARGET, ENGINE),
         Rule::Forward => trace.alloc(TARGET, FORWARD).alloc(A, FORWARD).free(TARGET, FORWARD),
@@ -273,7 +273,7 @@ fn example(rule: Rule) -> Snapshot {
         Rule::WrittenInForward => trace.alloc(A, P_FORWARD).write(TARGET, NONE).alloc(B, P_FORWARD),
         Rule::WrittenInStep => trace.alloc_unique_size(A, P_BACKWARD).alloc(B, P_STEP).write(TARGET, NONE),
         Rule::SizeOfGradient => trace.old(TARGET, NONE).alloc(A, ACCUMULATE).alloc(B, STEP),
-        // The parameter is live at the end, the state is not.
+        // The parameter is live at the end, but the state is not.
         Rule::SizeOfGradientAgain => {
             trace.old(B, NONE).alloc(A, ACCUMULATE).alloc_unique_size(C, STEP).free(TARGET, STEP)
         }
@@ -296,8 +296,12 @@ fn example(rule: Rule) -> Snapshot {
     trace.snapshot()
 }
 
-/// Returns the decision for the last block at an address.
-fn decided(snapshot: &Snapshot, address: u64, is_enabled: impl Fn(Rule) -> bool) -> Option<(Category, Rule)> {
+/// Returns the decision for the last block at the given address.
+fn decision_at(
+    snapshot: &Snapshot,
+    address: u64,
+    is_enabled: impl Fn(Rule) -> bool,
+) -> Option<(Category, Rule)> {
     let device = snapshot.device_ids()[0];
     let blocks = BlockCategories::infer_with(snapshot, &mut SnapshotFrames::of(snapshot), device, is_enabled);
     let mut of = blocks.lifetimes.iter().zip(&blocks.decisions).filter(|(lifetime, _)| {
@@ -308,26 +312,26 @@ fn decided(snapshot: &Snapshot, address: u64, is_enabled: impl Fn(Rule) -> bool)
     of.next_back().and_then(|(_, read)| *read)
 }
 
-fn decided_by_all(trace: Trace, address: u64) -> Option<(Category, Rule)> {
-    decided(&trace.snapshot(), address, |_| true)
+fn decision_by_all_rules(trace: Trace, address: u64) -> Option<(Category, Rule)> {
+    decision_at(&trace.snapshot(), address, |_| true)
 }
 
 #[test]
 fn each_rule_decides_its_example_and_no_other_rule_does() {
     for &rule in Rule::ALL {
         let snapshot = example(rule);
-        let (category, by) = decided(&snapshot, TARGET, |_| true)
+        let (category, by) = decision_at(&snapshot, TARGET, |_| true)
             .unwrap_or_else(|| panic!("{}: nothing decides", rule.name()));
         assert_eq!(by, rule, "decides the example of {}", rule.name());
         if rule.category() != Category::Unknown {
             assert_eq!(category, rule.category(), "{}", rule.name());
         }
-        let without = decided(&snapshot, TARGET, |other| other != rule);
+        let without = decision_at(&snapshot, TARGET, |other| other != rule);
         assert_ne!(without.map(|(_, by)| by), Some(rule), "{} is left out", rule.name());
     }
 }
 
-/// Adds two steps with gradients that have no size in common with other blocks.
+/// Adds two steps whose gradients share no size with any other block.
 fn two_steps(trace: Trace) -> Trace {
     trace
         .alloc_unique_size(A, FORWARD)
@@ -352,26 +356,28 @@ fn weights_copied_before_the_first_step_and_unchanged_by_several_are_not_inputs(
     ];
     let weights = Some((Category::Parameter, Rule::WeightsLoaded));
     for (stack, decision) in [(copied, None), (quantized, weights), (cast, weights)] {
-        assert_eq!(decided_by_all(two_steps(Trace::default().alloc(TARGET, stack)), TARGET), decision);
+        assert_eq!(decision_by_all_rules(two_steps(Trace::default().alloc(TARGET, stack)), TARGET), decision);
     }
-    // With a single step, or if the stack shows that the values were just created, the block is input data.
+    // With only a single step, or if the stack shows that the values have just been created, the block is
+    // input data.
     let input = Some((Category::Input, Rule::InputMade));
     let one_step =
         Trace::default().alloc(TARGET, RANDN).alloc_unique_size(A, FORWARD).alloc_unique_size(B, ACCUMULATE);
-    assert_eq!(decided_by_all(one_step, TARGET), input);
-    assert_eq!(decided_by_all(two_steps(Trace::default().alloc(TARGET, RANDN)), TARGET), input);
+    assert_eq!(decision_by_all_rules(one_step, TARGET), input);
+    assert_eq!(decision_by_all_rules(two_steps(Trace::default().alloc(TARGET, RANDN)), TARGET), input);
 }
 
 #[test]
 fn a_single_step_does_not_distinguish_frozen_weights_from_input_data() {
     let trace =
         Trace::default().old(TARGET, NONE).alloc_unique_size(A, FORWARD).alloc_unique_size(B, ACCUMULATE);
-    assert_eq!(decided_by_all(trace, TARGET), None);
+    assert_eq!(decision_by_all_rules(trace, TARGET), None);
 }
 
 #[test]
 fn frozen_weights_of_the_size_of_a_gradient_are_not_optimizer_state() {
-    // One gradient of this size, and many more blocks of the size than an optimizer keeps for one parameter.
+    // There is one gradient of this size, but many more blocks of that size than an optimizer keeps per
+    // parameter.
     let old = (0x10..0x40).fold(Trace::default(), |trace, number| trace.old(number << 16, NONE));
     let trace = old
         .alloc(TARGET, ACCUMULATE)
@@ -380,7 +386,7 @@ fn frozen_weights_of_the_size_of_a_gradient_are_not_optimizer_state() {
         .alloc_unique_size(C, ACCUMULATE);
     let snapshot = trace.snapshot();
     let rules: Vec<_> =
-        (0x10..0x40).map(|number| decided(&snapshot, number << 16, |_| true).unwrap().1).collect();
+        (0x10..0x40).map(|number| decision_at(&snapshot, number << 16, |_| true).unwrap().1).collect();
     let count = |rule| rules.iter().filter(|&&other| other == rule).count();
     assert_eq!(count(Rule::SizeOfGradient), 1);
     assert!(count(Rule::SizeOfGradientAgain) <= 4 && count(Rule::FrozenParameter) >= 40, "{rules:?}");
@@ -390,7 +396,7 @@ fn frozen_weights_of_the_size_of_a_gradient_are_not_optimizer_state() {
 fn memory_that_an_operator_frees_is_temporary_and_memory_that_it_returns_is_not() {
     let mut snapshot = Snapshot::default();
     let scope = |parent: u32, kind, name: &str| Scope { parent: ScopeId(parent), kind, name: name.into() };
-    // A model, an operator inside the model, an operator outside it, and the backward pass.
+    // The scopes are a model, an operator inside the model, an operator outside it, and the backward pass.
     snapshot.scopes.rows.extend([
         scope(0, ScopeKind::Root, "net"),
         scope(1, ScopeKind::Operator, "attention"),
@@ -420,7 +426,7 @@ fn memory_that_an_operator_frees_is_temporary_and_memory_that_it_returns_is_not(
             ..Event::BLANK
         });
     }
-    let of = |address| decided(&snapshot, address, |_| true).map(|(category, _)| category);
+    let of = |address| decision_at(&snapshot, address, |_| true).map(|(category, _)| category);
     assert_eq!((of(TARGET), of(A)), (Some(Category::Temporary), None));
     assert_eq!((of(B), of(C)), (Some(Category::Temporary), Some(Category::Activation)));
 }
@@ -437,7 +443,7 @@ fn names_and_sentences_of_rules_are_distinct() {
 fn the_replacement_of_a_parameter_is_a_parameter() {
     let trace =
         Trace::default().alloc(A, MOVE).alloc(B, FORWARD).alloc(TARGET, STEP).free(A, STEP).alloc(C, FORWARD);
-    assert_eq!(decided_by_all(trace, TARGET), Some((Category::Parameter, Rule::ReplacedInStep)));
+    assert_eq!(decision_by_all_rules(trace, TARGET), Some((Category::Parameter, Rule::ReplacedInStep)));
 }
 
 #[test]
@@ -450,7 +456,7 @@ fn callbacks_of_a_step_do_not_belong_to_the_optimizer() {
         "<module> @ /app/train.py",
     ];
     let trace = Trace::default().alloc(TARGET, closure);
-    assert_eq!(decided_by_all(trace, TARGET), Some((Category::Activation, Rule::Forward)));
+    assert_eq!(decision_by_all_rules(trace, TARGET), Some((Category::Activation, Rule::Forward)));
     let loss: Stack = &[
         "loss @ /app/train.py",
         "closure @ /app/train.py",
@@ -458,7 +464,7 @@ fn callbacks_of_a_step_do_not_belong_to_the_optimizer() {
         "<module> @ /app/train.py",
     ];
     let trace = Trace::default().alloc(A, closure).alloc(TARGET, loss).alloc(B, NODE).free(TARGET, ENGINE);
-    assert_eq!(decided_by_all(trace, TARGET), Some((Category::Activation, Rule::HeldForBackward)));
+    assert_eq!(decision_by_all_rules(trace, TARGET), Some((Category::Activation, Rule::HeldForBackward)));
 }
 
 #[test]
@@ -482,29 +488,29 @@ fn compiled_code_is_forward_and_its_backward_function_backward() {
             .free(A, backward)
             .alloc(B, STEP)
     };
-    assert_eq!(decided_by_all(trace(), TARGET), Some((Category::AutogradDetail, Rule::Backward)));
-    assert_eq!(decided_by_all(trace(), A), Some((Category::Activation, Rule::SavedForBackward)));
+    assert_eq!(decision_by_all_rules(trace(), TARGET), Some((Category::AutogradDetail, Rule::Backward)));
+    assert_eq!(decision_by_all_rules(trace(), A), Some((Category::Activation, Rule::SavedForBackward)));
 }
 
 #[test]
 fn dropping_a_graph_is_not_a_backward_pass() {
     let trace = Trace::default().old(TARGET, NONE).alloc(A, FORWARD).free(B, GRAPH);
-    assert_eq!(decided_by_all(trace, TARGET).map(|(_, rule)| rule), Some(Rule::OldInInference));
+    assert_eq!(decision_by_all_rules(trace, TARGET).map(|(_, rule)| rule), Some(Rule::OldInInference));
 }
 
 #[test]
 fn running_out_of_memory_in_a_backward_pass_leaves_no_gradients() {
     let trace = || Trace::default().alloc(A, FORWARD).alloc(TARGET, NODE);
-    assert_eq!(decided_by_all(trace(), TARGET).map(|(_, rule)| rule), Some(Rule::GradientKept));
+    assert_eq!(decision_by_all_rules(trace(), TARGET).map(|(_, rule)| rule), Some(Rule::GradientKept));
     let mut out = trace();
     out.events.push(json!({"action": "oom", "device_free": 0, "size": 1, "stream": 0, "time_us": 9, "frames": frames(NODE)}));
-    assert_eq!(decided_by_all(out, TARGET).map(|(_, rule)| rule), Some(Rule::Backward));
+    assert_eq!(decision_by_all_rules(out, TARGET).map(|(_, rule)| rule), Some(Rule::Backward));
 }
 
 #[test]
 fn an_optimizer_writes_the_parameter_after_its_state() {
-    // First the momentum and then the parameter, for each of two parameters; then both momenta before both
-    // parameters.
+    // There are two parameters. In the first order, each momentum is written right before its parameter. In
+    // the second one, both momenta are written before both parameters.
     for order in [[A, B, C, TARGET], [A, C, B, TARGET]] {
         let trace = Trace::default()
             .alloc(0x9000, P_BACKWARD)
@@ -512,7 +518,7 @@ fn an_optimizer_writes_the_parameter_after_its_state() {
             .alloc_unique_size(0xb000, P_STEP);
         let trace = order.into_iter().fold(trace, |trace, address| trace.write(address, NONE));
         let snapshot = trace.alloc_unique_size(0xc000, P_FORWARD).snapshot();
-        let of = |address| decided(&snapshot, address, |_| true).map(|(category, _)| category);
+        let of = |address| decision_at(&snapshot, address, |_| true).map(|(category, _)| category);
         assert_eq!(of(TARGET), Some(Category::Parameter), "{order:x?}");
         assert_eq!(of(A), Some(Category::OptimizerState), "{order:x?}");
     }
@@ -554,7 +560,7 @@ fn sums_and_shares_are_those_of_the_moment() {
 
 #[test]
 fn categories_of_a_sampled_heap_come_to_no_more_than_the_recorder_counted() {
-    let mut snapshot = recorded(ScopeKind::Module, true);
+    let mut snapshot = recording_with_block(ScopeKind::Module, true);
     // Each of the two blocks represents 4 KiB.
     for row in 0..snapshot.events.len() {
         snapshot.events.device[row] = DeviceId::HOST;
@@ -592,8 +598,8 @@ fn categories_in_the_file_precede_inferred_ones() {
     trace.events[0]["category"] = json!("parameter");
     trace.events[1]["category"] = json!("unknown");
     let snapshot = trace.snapshot();
-    assert_eq!(decided(&snapshot, TARGET, |_| true), Some((Category::Parameter, Rule::Given)));
-    assert_eq!(decided(&snapshot, A, |_| true), Some((Category::Activation, Rule::Forward)));
+    assert_eq!(decision_at(&snapshot, TARGET, |_| true), Some((Category::Parameter, Rule::Given)));
+    assert_eq!(decision_at(&snapshot, A, |_| true), Some((Category::Activation, Rule::Forward)));
     let reading =
         CategoryReading::of(&snapshot, &mut SnapshotFrames::of(&snapshot), DeviceId(0), &[ReadingAt::End]);
     assert!(

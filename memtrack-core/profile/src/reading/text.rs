@@ -49,7 +49,7 @@ impl fmt::Display for CategoryReading {
 }
 
 impl CategoryReading {
-    /// Describes the source of the categories.
+    /// Describes where the categories come from.
     fn source_text(&self) -> String {
         if !self.has_evidence() {
             return "no category is known".to_owned();
@@ -101,7 +101,7 @@ impl CategoryReading {
         table.trim_fmt()
     }
 
-    /// Returns the rules with live blocks at any of the moments, or all rules if there are no moments.
+    /// Returns the rules that have live blocks at any of the moments, or all rules if there are no moments.
     fn shown_rules(&self) -> impl Iterator<Item = &RuleRow> {
         let is_shown =
             |row: &&RuleRow| row.live_blocks.is_empty() || row.live_blocks.iter().any(|&blocks| blocks > 0);

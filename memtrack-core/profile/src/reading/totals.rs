@@ -1,4 +1,4 @@
-//! Sums of the inferred categories, by category and by rule, at chosen moments and over the whole file.
+//! Sums up the inferred categories, by category and by rule, at selected moments and over the whole file.
 
 use super::BlockCategories;
 use super::rule::{Confidence, Rule};
@@ -16,21 +16,21 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// The moment at which live blocks are counted.
+/// A moment at which live blocks are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum ReadingAt {
-    /// The moment when the most bytes were live.
+    /// The moment at which the most bytes were live.
     #[default]
     Peak,
     /// The moment after the last event.
     End,
-    /// This many seconds after the first event, or after the start of a recording.
+    /// The given number of seconds after the first event, or after the start of a recording.
     Seconds(f64),
 }
 
 impl ReadingAt {
-    /// Returns the name of the moment: `peak`, `end` or `time`.
+    /// Returns the name of the moment, which is `peak`, `end` or `time`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Peak => "peak",
@@ -40,7 +40,7 @@ impl ReadingAt {
     }
 }
 
-/// The sums over a set of blocks.
+/// Sums over a set of blocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -48,26 +48,26 @@ pub struct Totals {
     /// The requested bytes.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
-    /// The error of the bytes if blocks were sampled.
+    /// The error of the bytes, if blocks were sampled.
     #[serde(rename = "requested_bytes_error")]
     pub bytes_error: Option<ErrorAnswer>,
     /// The number of blocks.
     #[serde(rename = "count")]
     pub blocks: u64,
-    /// The error of that number.
+    /// The error of the block count.
     #[serde(rename = "count_error")]
     pub blocks_error: Option<ErrorAnswer>,
-    /// Bytes of the blocks that no rule classifies.
+    /// The bytes of blocks that no rule classifies.
     pub untold_bytes: u64,
-    /// The error of these bytes.
+    /// The error of the unclassified bytes.
     pub untold_bytes_error: Option<ErrorAnswer>,
-    /// The share of these bytes in [`Self::bytes`], from 0 to 1.
+    /// The unclassified bytes as a share of [`Self::bytes`], from 0 to 1.
     pub untold_share: f64,
-    /// The share of [`Self::bytes`] whose rule is a guess.
+    /// The share of [`Self::bytes`] for which the category is only a guess.
     pub guessed_share: f64,
-    /// The share of [`Self::bytes`] whose category is in the file.
+    /// The share of [`Self::bytes`] whose category is given in the file.
     pub given_share: f64,
-    /// The categories that have blocks in the file. The last row contains the blocks that no rule classifies.
+    /// The categories that have blocks in the file. The last row is for the blocks that no rule classifies.
     pub categories: Vec<CategoryRow>,
     /// The error of [`Self::bytes`], as an [`Estimate`].
     #[serde(skip)]
@@ -75,12 +75,12 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Replaces the sums by the recorder's count, which is exact.
+    /// Replaces the sums with the recorder's count, which is exact.
     fn replace_by_count(&mut self, held: &HeldAtEnd) {
         for row in &mut self.categories {
             row.share = share(row.bytes, held.bytes);
         }
-        // Parts that exceeded the whole were scaled down together, which keeps their shares.
+        // Parts that exceeded the whole were scaled down by a common factor, which preserves their shares.
         let scale = share(self.bytes, held.bytes).min(1.0);
         self.guessed_share *= scale;
         self.given_share *= scale;
@@ -90,25 +90,25 @@ impl Totals {
     }
 }
 
-/// A category and its blocks.
+/// The blocks of one category.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CategoryRow {
-    /// The category's name, as PyTorch writes it; null for the blocks that no rule classifies.
+    /// The category's name as PyTorch writes it, or null for the blocks that no rule classifies.
     pub category: Option<&'static str>,
     /// The requested bytes.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
-    /// The error of the bytes if blocks were sampled, which does not account for wrong categories.
+    /// The error of the bytes, if blocks were sampled. It does not account for wrong categories.
     #[serde(rename = "requested_bytes_error")]
     pub bytes_error: Option<ErrorAnswer>,
-    /// The share of the category, from 0 to 1.
+    /// The category's share of the total, from 0 to 1.
     pub share: f64,
     /// The number of blocks.
     #[serde(rename = "count")]
     pub blocks: u64,
-    /// The error of that number.
+    /// The error of the block count.
     #[serde(rename = "count_error")]
     pub blocks_error: Option<ErrorAnswer>,
     /// The error of [`Self::bytes`], as an [`Estimate`].
@@ -119,28 +119,29 @@ pub struct CategoryRow {
     pub count_error: Estimate,
 }
 
-/// The live blocks at a moment.
+/// The blocks that are live at a given moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct MomentReading {
-    /// The moment: `peak`, `end` or `time`.
+    /// The kind of moment: `peak`, `end` or `time`.
     pub moment: &'static str,
-    /// The time of the moment, in seconds; null if it is before the first event, or if the file does not
+    /// The time of the moment in seconds, or null if it is before the first event or the file does not
     /// contain the time.
     pub seconds: Option<f64>,
-    /// The index of the moment's event among the device's events; `None` if the moment is before the first
+    /// The index of the moment's event among the device's events, or `None` if the moment is before the first
     /// event.
     #[serde(skip)]
     pub(super) event: Option<usize>,
-    /// The sums over the blocks that were live at the moment.
+    /// The sums over the blocks that are live at this moment.
     #[serde(flatten)]
     pub live: Totals,
-    /// The operators that allocated the unclassified blocks, named as in `top`; largest first, at most three.
+    /// The operators that allocated the unclassified blocks, largest first. There are at most three, and they
+    /// are named as in `top`.
     pub untold_by: Vec<UntoldRow>,
 }
 
-/// An operator that allocated blocks that no rule classifies.
+/// An operator that allocated blocks not classified by any rule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -148,13 +149,13 @@ pub struct UntoldRow {
     /// The operator.
     #[serde(flatten)]
     pub name: NameAnswer,
-    /// The requested bytes of these blocks.
+    /// The requested bytes of the unclassified blocks.
     #[serde(rename = "requested_bytes")]
     pub bytes: u64,
-    /// The error of these bytes if blocks were sampled.
+    /// The error of the bytes, if blocks were sampled.
     #[serde(rename = "requested_bytes_error")]
     pub bytes_error: Option<ErrorAnswer>,
-    /// The operator's name in text output.
+    /// The operator's name as shown in text output.
     #[serde(skip)]
     pub shown: String,
     /// The error of [`Self::bytes`], as an [`Estimate`].
@@ -171,16 +172,16 @@ pub struct RuleRow {
     pub rule: &'static str,
     /// The category that the rule assigned.
     pub category: &'static str,
-    /// How reliable the rule is.
+    /// The reliability of the rule.
     pub confidence: Confidence,
-    /// A sentence that states when the rule applies.
+    /// A sentence that says when the rule applies.
     pub when: &'static str,
     /// The requested bytes of the live blocks at each of [`CategoryReading::moments`].
     pub live_bytes: Vec<u64>,
-    /// The number of the live blocks at each of these moments.
+    /// The number of live blocks at each of these moments.
     #[serde(rename = "live_count")]
     pub live_blocks: Vec<u64>,
-    /// The bytes of all blocks in the file that the rule classified.
+    /// The bytes of all blocks in the file that this rule classified.
     pub all_bytes: u64,
     /// The number of these blocks.
     #[serde(rename = "all_count")]
@@ -193,7 +194,7 @@ pub struct RuleRow {
     pub all_error: Estimate,
 }
 
-/// The purpose of a device's memory, inferred from stacks, scopes and the order of events: not exact.
+/// The purpose of a device's memory, inferred from stacks, scopes and the order of events. It is not exact.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -202,34 +203,34 @@ pub struct CategoryReading {
     #[serde(serialize_with = "device_answer")]
     #[cfg_attr(feature = "schema", schemars(with = "DeviceAnswer"))]
     pub device: String,
-    /// The source of the categories: always `read`, which distinguishes them from those of an operator trace.
+    /// The source of the categories. It is always `read`, as opposed to categories from an operator trace.
     pub source: &'static str,
-    /// Always false: the categories are inferred.
+    /// Always false, because the categories are inferred.
     pub exact: bool,
     /// Whether any event has a stack.
     pub has_stacks: bool,
-    /// Whether any block was allocated in a scope that shows its phase, or in an operator's scope.
+    /// Whether any block was allocated in a scope that reveals its phase, or in an operator's scope.
     pub has_scopes: bool,
-    /// The event from which the seconds of [`Self::moments`] are counted.
+    /// The starting point from which the seconds in [`Self::moments`] are counted.
     pub seconds_since: &'static str,
     /// The requested moments.
     pub moments: Vec<MomentReading>,
-    /// The sums over all blocks in the file, including those from before the first event.
+    /// The sums over all blocks in the file, including those that are older than the first event.
     pub all: Totals,
-    /// The rules that were applied; those with the most bytes first.
+    /// The rules that were applied. Those with the most bytes come first.
     pub rules: Vec<RuleRow>,
-    /// Hints on recording more information, as sentences.
+    /// Hints on how to record more information, each as a sentence.
     pub hints: Vec<&'static str>,
     #[serde(skip)]
     pub(super) since: Since,
 }
 
-/// Serializes the device as other answers do.
+/// Serializes the device in the same way as in other answers.
 fn device_answer<S: serde::Serializer>(name: &str, to: S) -> Result<S::Ok, S::Error> {
     DeviceAnswer::from_name(name).serialize(to)
 }
 
-/// A sum of bytes and blocks.
+/// A running sum of bytes and blocks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     bytes: u64,
@@ -251,12 +252,12 @@ fn share(part: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { part as f64 / of as f64 }
 }
 
-/// The tallies of a set of blocks, by decision.
+/// The tally of each decision over a set of blocks.
 type ByDecision = BTreeMap<Option<(Rule, Category)>, Tally>;
 
 impl CategoryReading {
-    /// Infers the categories of `device` and computes their sums at each moment. `names` symbolizes the
-    /// frames of stacks, as `Symbolizer::of(snapshot)` does.
+    /// Infers the categories of the blocks on `device` and sums them up at each moment. `names` symbolizes
+    /// stack frames, as `Symbolizer::of(snapshot)` does.
     pub fn of(
         snapshot: &Snapshot,
         names: &mut dyn NameFrames,
@@ -266,7 +267,7 @@ impl CategoryReading {
         Self::of_blocks(snapshot, device, &BlockCategories::infer(snapshot, names, device), moments)
     }
 
-    /// Computes the sums of the inferred categories of `device`.
+    /// Sums up the inferred categories of the blocks on `device`.
     pub fn of_blocks(
         snapshot: &Snapshot,
         device: DeviceId,
@@ -276,7 +277,8 @@ impl CategoryReading {
         Self::of_named(snapshot, device, blocks, moments, &EventNames::default())
     }
 
-    /// Like [`Self::of_blocks`], but also lists the operators that allocated unclassified blocks, by `names`.
+    /// Like [`Self::of_blocks`], but also lists the operators that allocated unclassified blocks, using
+    /// `names`.
     pub fn of_named(
         snapshot: &Snapshot,
         device: DeviceId,
@@ -304,7 +306,7 @@ impl CategoryReading {
             .map(|&at| {
                 let row = row_of(at);
                 let counted = counted.filter(|_| at == ReadingAt::End);
-                // The estimated parts are limited to the total, which is known more precisely.
+                // The estimated parts are capped at the total, which is known more precisely.
                 let sums = counted.map_or(sums, |held| {
                     let live = blocks.lifetimes.iter().filter(|lifetime| lifetime.is_live_after(row));
                     sums.limited_to(held.bytes, held.blocks, live)
@@ -324,7 +326,7 @@ impl CategoryReading {
                 }
             })
             .collect();
-        // The blocks with this decision: those live after a row, or all.
+        // Returns the blocks with this decision, either only those that are live after a row or all of them.
         let decided = |decision: (Rule, Category), live: Option<Option<usize>>| {
             let read = blocks.lifetimes.iter().zip(&blocks.decisions);
             let of = read.filter(move |(lifetime, read)| {
@@ -388,13 +390,13 @@ impl CategoryReading {
         reading
     }
 
-    /// Returns whether the file has stacks, scopes or categories.
+    /// Returns whether the file contains stacks, scopes or categories.
     pub fn has_evidence(&self) -> bool {
         self.has_stacks || self.has_scopes || self.all.given_share > 0.0
     }
 
-    /// Returns hints on recording more information, given whether the file shows the forward, backward and
-    /// optimizer phases.
+    /// Returns hints on how to record more information, given whether the file shows the forward, backward
+    /// and optimizer phases.
     fn hints(&self, [forward, backward, optimizer]: [bool; 3]) -> Vec<&'static str> {
         let used = |rule: Rule| self.rules.iter().any(|row| row.rule == rule.name());
         let mut hints = Vec::new();
@@ -443,7 +445,7 @@ impl CategoryReading {
     }
 }
 
-/// Returns the operators that allocated the unclassified blocks that were live after `row`, largest first.
+/// Returns the operators that allocated the unclassified blocks which are live after `row`, largest first.
 fn untold_by(
     blocks: &BlockCategories,
     sums: &Sums,
@@ -474,7 +476,7 @@ fn untold_by(
     let mut rows: Vec<UntoldRow> = by_name.into_iter().map(row).collect();
     rows.sort_by_key(|row| Reverse(row.bytes));
     rows.truncate(3);
-    // Without names, every row would be unattributed.
+    // Without any names, every row would be unattributed.
     if names.is_empty() { Vec::new() } else { rows }
 }
 

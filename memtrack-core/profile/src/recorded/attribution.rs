@@ -1,7 +1,7 @@
-//! The attribution of a recording's allocations, which its operator trace lacks: the names that
-//! [`top`](memtrack_report::analysis::top) uses for operators and modules, and the number of blocks that a
-//! sampled block represents. All commands on operator traces use these names and errors, so that they agree
-//! with the commands that read the recording directly.
+//! Supplies the information about allocations that a recording's operator trace lacks: the operator and
+//! module names that [`top`](memtrack_report::analysis::top) uses, and the number of blocks that each sampled
+//! block represents. All commands on operator traces use these names and errors, so that they agree with the
+//! commands that read the recording directly.
 
 use super::RecordedTrace;
 use super::builder::device_name;
@@ -19,9 +19,9 @@ use std::collections::HashMap;
 #[derive(Clone, Debug)]
 pub struct Attribution {
     names: EventNames,
-    /// The event row of each record.
+    /// For each record, its event row.
     rows: Vec<Option<u32>>,
-    /// The blocks that each sampled block represents, by the sampled block's record.
+    /// The blocks that each sampled block represents, keyed by the record of the sampled block.
     samples: HashMap<RecordId, WeighedBlock, RandomState>,
     devices: HashMap<DeviceIndex, DeviceAttribution, RandomState>,
 }
@@ -31,14 +31,14 @@ pub struct Attribution {
 struct DeviceAttribution {
     precision: Precision,
     is_estimate: bool,
-    /// The record at which the most memory was allocated.
+    /// The record at which the most memory was allocated on the device.
     peak: Option<RecordId>,
     peak_error: Estimate,
     at_end: Option<HeldAtEnd>,
 }
 
 impl Attribution {
-    /// Creates the attribution of a recording from its operator trace and the names of its allocations.
+    /// Creates a recording's attribution from its operator trace and the names of its allocations.
     pub fn of(snapshot: &Snapshot, recorded: &RecordedTrace, names: EventNames) -> Self {
         let mut record_of_row: Vec<Option<RecordId>> = vec![None; snapshot.events.len()];
         let mut samples: HashMap<RecordId, WeighedBlock, RandomState> = HashMap::default();
@@ -60,7 +60,7 @@ impl Attribution {
             let of_device = DeviceAttribution {
                 precision: Precision::of(snapshot, device, &lifetimes),
                 is_estimate: is_estimate(snapshot, device, &lifetimes),
-                // Events without bytes have no record.
+                // Events of zero bytes have no record.
                 peak: peak.row.and_then(|row| record_of_row[..=row].iter().rev().find_map(|record| *record)),
                 peak_error: peak.error,
                 at_end: counted_at_end(snapshot, device, &lifetimes),
@@ -80,38 +80,38 @@ impl Attribution {
         self.names.module(self.row(record)?)
     }
 
-    /// Returns whether sums over the blocks of a device are estimates.
+    /// Returns whether sums over a device's blocks are estimates.
     pub fn is_estimate(&self, device: DeviceIndex) -> bool {
         self.devices.get(&device).is_some_and(|of| of.is_estimate)
     }
 
-    /// Returns the estimate of a device's peak, as all reports on the recording show it; `None` if the peak
+    /// Returns the estimate of a device's peak that all reports on the recording show, or `None` if the peak
     /// is exact.
     pub fn peak_error(&self, device: DeviceIndex) -> Option<Estimate> {
         self.devices.get(&device).filter(|of| of.is_estimate).map(|of| of.peak_error)
     }
 
-    /// Returns the record at which the most memory of a device was allocated.
+    /// Returns the record at which the most memory was allocated on a device.
     pub(crate) fn peak(&self, device: DeviceIndex) -> Option<RecordId> {
         self.devices.get(&device)?.peak
     }
 
-    /// Returns the recorder's count at the end; `None` if sums over blocks are exact.
+    /// Returns the recorder's count at the end, or `None` if sums over blocks are exact.
     pub(crate) fn at_end(&self, device: DeviceIndex) -> Option<HeldAtEnd> {
         self.devices.get(&device)?.at_end
     }
 
-    /// Returns the blocks that a record's block represents; `None` if the block was not sampled.
+    /// Returns the blocks that a record's block represents, or `None` if the block was not sampled.
     pub(crate) fn sample(&self, record: RecordId) -> Option<WeighedBlock> {
         self.samples.get(&record).copied()
     }
 
-    /// Returns the error of a sum of bytes on a device; sums of an unknown device are exact.
+    /// Returns the error of a sum of bytes on a device. Sums on unknown devices are exact.
     pub(crate) fn bytes(&self, device: DeviceIndex, sum: &Sum) -> Estimate {
         self.devices.get(&device).map_or(Estimate::exact(sum.value()), |of| of.precision.bytes(sum))
     }
 
-    /// Returns the error of a number of blocks on a device; numbers of an unknown device are exact.
+    /// Returns the error of a block count on a device. Counts on unknown devices are exact.
     pub(crate) fn blocks(&self, device: DeviceIndex, sum: &Sum) -> Estimate {
         self.devices.get(&device).map_or(Estimate::exact(sum.value()), |of| of.precision.blocks(sum))
     }

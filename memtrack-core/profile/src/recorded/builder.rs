@@ -1,4 +1,4 @@
-//! Builds a recording's operator trace from the log of operators and the events.
+//! Builds a recording's operator trace from its operator log and its events.
 
 use super::{PRODUCER, ROOT, RecordedTrace, lacks_records};
 use crate::interner::Interner;
@@ -26,18 +26,19 @@ pub(super) struct Builder<'a> {
     tensors: Map<TensorInfo<'static>, TensorId>,
     /// The open records of each thread.
     open: Map<ThreadId, OpenRecords>,
-    /// For each scope, the threads on which its open records began.
+    /// For each scope, its open records and the threads on which they started.
     threads: Map<ScopeId, BTreeMap<RecordId, ThreadId>>,
-    /// The record that registers each module, by the module's number in the log.
+    /// The record that registers each module, keyed by the module's number in the log.
     modules: Map<u64, RecordId>,
-    /// For each thread, the record of the optimizer whose state the thread is registering.
+    /// For each thread, the record of the optimizer whose state it is currently registering.
     optimizer: Map<ThreadId, RecordId>,
 }
 
-/// The open records of a thread, with constant-time lookup by scope.
+/// A thread's open records, with constant-time lookup by scope.
 #[derive(Default)]
 struct OpenRecords {
-    /// Outermost first. A record that another thread has ended stays until it is innermost.
+    /// The records from outermost to innermost. A record that another thread has ended stays here until it is
+    /// innermost.
     stack: Vec<RecordId>,
     by_scope: Map<ScopeId, Vec<RecordId>>,
 }
@@ -68,16 +69,17 @@ impl<'a> Builder<'a> {
         builder
     }
 
-    /// Adds a record for the start of the recording, from which reports count the time.
+    /// Adds a record for the start of the recording, which is time zero in reports.
     fn mark_start(&mut self) {
         let what = What::Mark(self.string("recording started"));
-        // The first event may have the tick at which the recording started; no event has an earlier one.
+        // The first event may have the same tick as the start of the recording, but no event has an earlier
+        // one.
         let first = self.snapshot.events.ticks.first().copied().unwrap_or(u64::MAX);
         let start = self.snapshot.clock.first.0.min(first);
         self.push(start, ThreadId::NONE, None, TracePhase::Inherited, what);
     }
 
-    /// Adds the events from `row` on that are before `ticks`; returns the next row.
+    /// Adds the events starting from `row` that are before `ticks`. Returns the next row.
     pub(super) fn add_events_before(&mut self, mut row: usize, ticks: u64) -> usize {
         let events = &self.snapshot.events;
         while row < events.len() && events.ticks[row] < ticks {
@@ -86,7 +88,7 @@ impl<'a> Builder<'a> {
                 Action::Free | Action::FreeRequested => Some(true),
                 _ => None,
             };
-            // Events of zero bytes are ignored.
+            // Skip events of zero bytes.
             if let Some(is_free) = is_free.filter(|_| events.size_bytes[row] > 0) {
                 let memory = Memory {
                     is_free,
@@ -97,8 +99,7 @@ impl<'a> Builder<'a> {
                     stream: Some(events.stream[row].0).filter(|&stream| stream != 0),
                     stack: None,
                 };
-                // The event of a free has the scope of its allocation, so the innermost open scope is used
-                // instead.
+                // A free event has the scope of its allocation, so use the innermost open scope instead.
                 let scope = (!is_free).then_some(events.scope[row]);
                 let parent = self.parent(events.thread[row], scope);
                 let what = What::Memory(memory);
@@ -110,7 +111,7 @@ impl<'a> Builder<'a> {
         row
     }
 
-    /// Adds a line of the log.
+    /// Adds a line from the log.
     pub(super) fn add_line(&mut self, line: &LoggedLine<'_>) {
         let (ticks, thread) = (line.ticks, line.thread);
         if !matches!(line.entry, Entry::State(..)) {
@@ -174,9 +175,10 @@ impl<'a> Builder<'a> {
             ScopeKind::Backward => (op(self, OpKind::Backward), TracePhase::Of(Phase::Backward)),
             ScopeKind::Optimizer => (op(self, OpKind::Other), TracePhase::Of(Phase::Optimizer)),
             ScopeKind::Module | ScopeKind::Root => {
-                // A root's name is not part of paths, but serves as the path of the root's own record.
+                // A root's name is not part of module paths, but it serves as the path of the root's own
+                // record.
                 let path = place.module_path();
-                // The prefix distinguishes roots, whose names are not part of operators' names.
+                // The prefix marks roots, because operator names do not include the names of roots.
                 let identity = if row.kind == ScopeKind::Root { ROOT } else { "scope " };
                 let module = Module {
                     identity: self.string(&format!("{identity}{}", scope.0)),
@@ -199,7 +201,8 @@ impl<'a> Builder<'a> {
         let end_ns = self.time_ns(ticks);
         let Some(threads) = self.threads.get_mut(&scope) else { return };
         let here = self.open.get(&thread).and_then(|open| open.by_scope.get(&scope)?.last().copied());
-        // Otherwise, a future was entered on another thread: leave the latest record.
+        // If the scope is not open on this thread, a future was entered on another one, so leave the latest
+        // record.
         let Some(record) = here.or_else(|| threads.last_key_value().map(|(&record, _)| record)) else {
             return;
         };
@@ -213,10 +216,10 @@ impl<'a> Builder<'a> {
         while open.stack.pop_if(|record| self.trace.records[*record as usize].end_ns.is_some()).is_some() {}
     }
 
-    /// Returns the innermost open record that encloses code in `scope` on `thread`. If the scope is known,
-    /// only records of the scope and its ancestors are considered: a suspended future leaves its record open
-    /// on a thread that then runs unrelated code. If none is open on the thread, the records of other threads
-    /// are considered, because scopes can be carried to other threads.
+    /// Returns the innermost open record that encloses code running in `scope` on `thread`. If the scope is
+    /// known, only records of the scope and its ancestors are considered, because a suspended future leaves
+    /// its record open on a thread that then runs unrelated code. If none of them is open on this thread,
+    /// records on other threads are considered as well, because scopes can be carried over to other threads.
     fn parent(&self, thread: ThreadId, scope: Option<ScopeId>) -> Option<RecordId> {
         let Some(scope) = scope else { return self.innermost(self.open.get(&thread)?) };
         let here = self.open.get(&thread).and_then(|open| {
@@ -227,9 +230,9 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Returns a scope and its enclosing scopes, innermost first.
+    /// Returns a scope followed by its enclosing scopes, from the inside out.
     fn ancestors(&self, scope: ScopeId) -> impl Iterator<Item = ScopeId> + '_ {
-        // The id of a scope is larger than the ids of its enclosing scopes.
+        // A scope's id is larger than those of its enclosing scopes.
         let parent_of = |scope: &ScopeId| {
             let row = self.snapshot.scopes.rows.get(scope.index())?;
             Some(row.parent).filter(|parent| parent < scope && !parent.is_none())
@@ -280,7 +283,8 @@ impl<'a> Builder<'a> {
         let record = match self.optimizer.get(&thread) {
             Some(&record) => record,
             None => {
-                // Only the first record with an identity registers tensors, so the identity must be unique.
+                // Only the first record with a given identity registers tensors, so the identity must be
+                // unique.
                 let identity = self.string(&format!("{} {}", owned.class, self.trace.records.len()));
                 let optimizer = Optimizer { identity, class: self.string(owned.class), params: Vec::new() };
                 let record = self.push_instant(ticks, thread, What::Optimizer(optimizer));
@@ -297,7 +301,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Adds a record that begins and ends at `ticks`.
+    /// Adds a record that starts and ends at `ticks`.
     fn push_instant(&mut self, ticks: u64, thread: ThreadId, what: What) -> RecordId {
         let parent = self.parent(thread, None);
         let record = self.push(ticks, thread, parent, TracePhase::Inherited, what);
@@ -371,7 +375,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Returns the name of a device in traces.
+/// Returns the name that traces use for a device.
 pub(super) fn device_name(device: DeviceId) -> String {
     match device {
         DeviceId::HOST => "cpu".to_owned(),

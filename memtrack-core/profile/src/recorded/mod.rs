@@ -1,8 +1,8 @@
-//! Converts a recording to an operator trace by merging the log of operators with the memory events. Also the
-//! reverse: the category of each event of the recording, from the trace.
+//! Converts a recording to an operator trace by merging its operator log with its memory events. Also does
+//! the reverse and uses the trace to assign a category to each event of the recording.
 //!
-//! **Why are categories not stored?** They are derived on request (once per snapshot), so that improved rules
-//! apply to old recordings, too. The recorder, snapshots and the file keep the log of operators unchanged.
+//! **Why are categories not stored?** They are derived on request, once per snapshot, so that improved rules
+//! also apply to old recordings. The recorder, snapshots and the file keep the operator log unchanged.
 
 #[cfg_attr(not(feature = "all"), allow(dead_code, reason = "only the reports of `all` need the errors"))]
 mod attribution;
@@ -18,28 +18,29 @@ use memtrack_file::operators::lines;
 use memtrack_model::optrace::{OperatorTrace, What};
 use memtrack_model::snapshot::{EventCategories, Snapshot};
 
-/// The producer's name ([`Header::producer`]) in traces that memtrack's SDK recorded.
+/// The name of the producer ([`Header::producer`]) in traces recorded by memtrack's SDK.
 ///
 /// [`Header::producer`]: memtrack_model::optrace::Header::producer
 pub const PRODUCER: &str = "memtrack-core";
 
-/// The prefix of a root module's identity in such a trace, which distinguishes roots from other modules.
+/// The prefix of a root module's identity in such traces. It distinguishes roots from other modules.
 pub(crate) const ROOT: &str = "root ";
 
-/// The operator trace of a recording, with the event of each memory record.
+/// A recording's operator trace, along with the event of each memory record.
 #[derive(Clone, Debug)]
 pub struct RecordedTrace {
     /// The trace.
     pub trace: OperatorTrace,
-    /// For each record, the row of its event in the recording; `None` for records without an event.
+    /// For each record, the row of its event in the recording, or `None` if it has no event.
     pub rows: Vec<Option<u32>>,
 }
 
-/// Returns the operator trace of a recording; `None` if the recording has no operators. Times are in ns since
-/// the Unix epoch, by the recording's clock. Stacks are omitted, because they would have to be symbolized.
+/// Returns a recording's operator trace, or `None` if the recording has no operators. Times are in ns since
+/// the Unix epoch, according to the recording's clock. Stacks are omitted, because they would have to be
+/// symbolized first.
 ///
-/// The trace is marked as partial if the recording is incomplete: if the ring buffer dropped events, small
-/// blocks were sampled, or the log of operators reached its limit.
+/// The trace is marked as partial if the recording is incomplete, i.e. if the ring buffer dropped events,
+/// small blocks were sampled, or the operator log reached its limit.
 pub fn operator_trace(snapshot: &Snapshot) -> Option<RecordedTrace> {
     if snapshot.operators.pieces.is_empty() {
         return None;
@@ -57,19 +58,19 @@ pub fn operator_trace(snapshot: &Snapshot) -> Option<RecordedTrace> {
     Some(builder.finish())
 }
 
-/// Returns whether operators or events of a recording are missing. Small blocks that were not sampled do not
-/// count as missing.
+/// Returns whether a recording lacks operators or events. Small blocks that were not sampled do not count as
+/// missing.
 pub fn lacks_records(snapshot: &Snapshot) -> bool {
     snapshot.operators.left_out > 0
         || snapshot.meta.earlier_parts > 0
         || snapshot.devices.iter().any(|device| device.dropped > 0)
 }
 
-/// Returns the category of each event of a recording; `None` if the recording has no operators. The result is
-/// computed once and cached in [`Snapshot::categories`].
+/// Returns the category of each event in a recording, or `None` if the recording has no operators. The result
+/// is computed once and cached in [`Snapshot::categories`].
 pub fn categories(snapshot: &Snapshot) -> Option<&EventCategories> {
     if snapshot.categories.get().is_none() {
-        // If another thread was faster, it has set the same result.
+        // If another thread was faster, it has stored the same result.
         let _ = snapshot.categories.set(derive_categories(snapshot)?);
     }
     snapshot.categories.get()
@@ -79,14 +80,14 @@ fn derive_categories(snapshot: &Snapshot) -> Option<EventCategories> {
     let recorded = operator_trace(snapshot)?;
     let mut of_event = vec![0; snapshot.events.len()];
     let row = |record: Option<u32>| record.and_then(|record| recorded.rows[record as usize]);
-    // If a free was not recorded, the record of the `Destroy` change is the next allocation at the address,
-    // which has another purpose.
+    // If a free was not recorded, the record of the `Destroy` change is the next allocation at the same
+    // address, which serves a different purpose.
     let row_of_free = |record: Option<u32>| {
         let is_free = |&record: &u32| matches!(&recorded.trace.records[record as usize].what, What::Memory(memory) if memory.is_free);
         row(record.filter(is_free))
     };
     if let Ok(profile) = analyse(&recorded.trace, Mode::Tolerant) {
-        // The first known category of a piece counts for its allocation, and also for its free.
+        // A piece's allocation and free both get the piece's first known category.
         for change in profile.changes() {
             let category = profile.category_of(change);
             let rows = [row(change.allocated_by), row_of_free(change.record)];

@@ -6,19 +6,19 @@ use memtrack_model::answer::{DeviceAnswer, ErrorAnswer, NameAnswer};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The categories of a device's memory from an operator trace. They are as exact as the trace, except the
-/// bytes of sampled blocks.
+/// The categories of a device's memory according to an operator trace. They are as exact as the trace, except
+/// for the bytes of sampled blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TracedCategoriesAnswer {
     /// The device.
     pub device: DeviceAnswer,
-    /// The source of the categories: always `traced`.
+    /// The source of the categories. It is always `traced`.
     pub source: &'static str,
-    /// Whether the result is exactly PyTorch's, as with `--compat`.
+    /// Whether the result exactly matches PyTorch's, as with `--compat`.
     pub exactly_as_pytorch: bool,
-    /// The number of changes of the device's memory.
+    /// The number of changes to the device's memory.
     pub changes: u64,
     /// The time from the first change to the last.
     pub lasts_ns: u64,
@@ -26,28 +26,28 @@ pub struct TracedCategoriesAnswer {
     pub moments: Vec<MomentAnswer>,
     /// The memory that the phases of the training steps allocate and free.
     pub phases: Vec<PhaseAnswer>,
-    /// The number of repairs of the trace, by kind.
+    /// The number of repairs made to the trace, by kind.
     pub repairs: RepairCounts,
 }
 
-/// The allocated memory at one moment.
+/// The allocated memory at a given moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct MomentAnswer {
-    /// The moment: `peak`, `end` or `time`.
+    /// The kind of moment: `peak`, `end` or `time`.
     pub moment: &'static str,
     /// The time from the trace's first record to the moment.
     pub after_ns: u64,
-    /// The sum of all allocated bytes.
+    /// The total allocated bytes.
     pub requested_bytes: u64,
-    /// The error of the sum if small blocks were sampled; null if the sum is exact.
+    /// The error of the total if small blocks were sampled, or null if the total is exact.
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The allocated memory by category.
     pub categories: Vec<CategoryAnswer>,
-    /// The allocated memory by the module that allocated or registered it.
+    /// The allocated memory, grouped by the module that allocated or registered it.
     pub modules: GroupsAnswer,
-    /// The allocated memory by the operator that allocated it.
+    /// The allocated memory, grouped by the operator that allocated it.
     pub operators: GroupsAnswer,
 }
 
@@ -64,7 +64,7 @@ pub struct CategoryAnswer {
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The number of pieces.
     pub count: u64,
-    /// The error of that number.
+    /// The error of the piece count.
     pub count_error: Option<ErrorAnswer>,
 }
 
@@ -75,7 +75,7 @@ pub struct CategoryAnswer {
 pub struct GroupsAnswer {
     /// The listed groups.
     pub rows: Vec<GroupAnswer>,
-    /// The sum of all other groups.
+    /// The sum over all other groups.
     pub others: OthersAnswer,
 }
 
@@ -93,13 +93,13 @@ pub struct GroupAnswer {
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The number of pieces.
     pub count: u64,
-    /// The error of that number.
+    /// The error of the piece count.
     pub count_error: Option<ErrorAnswer>,
     /// The bytes by category.
     pub category_bytes: ByCategory,
 }
 
-/// Groups that are not listed.
+/// The groups that are not listed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -112,40 +112,40 @@ pub struct OthersAnswer {
     pub requested_bytes_error: Option<ErrorAnswer>,
     /// The number of pieces.
     pub count: u64,
-    /// The error of that number.
+    /// The error of the piece count.
     pub count_error: Option<ErrorAnswer>,
 }
 
-/// The memory that a phase allocates and frees, over the whole trace.
+/// The memory that a phase allocates and frees over the whole trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PhaseAnswer {
     /// The phase.
     pub phase: &'static str,
-    /// Bytes that the phase allocated.
+    /// The bytes that the phase allocated.
     pub obtained_bytes: u64,
     /// The error of these bytes if small blocks were sampled.
     pub obtained_bytes_error: Option<ErrorAnswer>,
-    /// Bytes that the phase freed.
+    /// The bytes that the phase freed.
     pub freed_bytes: u64,
     /// The error of these bytes.
     pub freed_bytes_error: Option<ErrorAnswer>,
-    /// Bytes that the phase allocated and that are live at the end of the trace.
+    /// The bytes that the phase allocated and that are still live at the end of the trace.
     pub left_bytes: u64,
     /// The error of these bytes.
     pub left_bytes_error: Option<ErrorAnswer>,
-    /// These live bytes by category.
+    /// The bytes that are still live, by category.
     pub left_category_bytes: ByCategory,
-    /// The most allocated bytes right after a change that the phase made.
+    /// The highest number of allocated bytes right after one of the phase's changes.
     pub highest_bytes: Option<u64>,
     /// The error of these bytes.
     pub highest_bytes_error: Option<ErrorAnswer>,
 }
 
 impl CategoryReport {
-    /// Returns the report as `memtrack categories --json` prints it. At most `rows` modules and operators are
-    /// listed for each moment; `others` contains the sums of the rest.
+    /// Returns the report in the form printed by `memtrack categories --json`. For each moment, at most
+    /// `rows` modules and operators are listed; `others` sums up the rest.
     pub fn answer(&self, rows: usize) -> TracedCategoriesAnswer {
         TracedCategoriesAnswer {
             device: DeviceAnswer::from_trace_name(&self.device),

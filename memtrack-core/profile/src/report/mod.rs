@@ -1,5 +1,5 @@
-//! The report of `memtrack categories`: the categories of a device's memory at chosen moments, and by phase
-//! of the training step.
+//! The report printed by `memtrack categories`. It shows the categories of a device's memory at selected
+//! moments and by phase of the training step.
 
 mod json;
 mod owners;
@@ -25,14 +25,14 @@ use memtrack_report::analysis::estimate::{Estimate, KnownTotal, Sum};
 use owners::Owners;
 use std::collections::HashMap;
 
-/// The moment of a trace at which memory is reported.
+/// A moment in a trace at which memory is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportMoment {
-    /// The moment with the most allocated memory.
+    /// The moment at which the most memory was allocated.
     Peak,
-    /// After the last change.
+    /// The moment after the last change.
     End,
-    /// After all changes up to this time, in ns after the trace's first record.
+    /// The moment after all changes up to this time, in ns since the trace's first record.
     After(i64),
 }
 
@@ -40,33 +40,33 @@ pub enum ReportMoment {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PieceGroup {
-    /// The common property of the pieces: a category, a module or an operator.
+    /// What the pieces have in common: a category, a module or an operator.
     pub name: String,
-    /// The bytes of these pieces.
+    /// The total size of these pieces in bytes.
     pub bytes: u64,
     /// The number of pieces.
     pub pieces: u64,
-    /// The bytes of these pieces by category.
+    /// The size of these pieces by category.
     pub by_category: Bytes,
-    /// The error of the bytes, if small blocks were sampled.
+    /// The error of `bytes`, if small blocks were sampled.
     pub error: Estimate,
-    /// The error of the number of pieces.
+    /// The error of `pieces`.
     pub count_error: Estimate,
 }
 
-/// The memory allocated at one moment.
+/// The memory allocated at a given moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct MomentMemory {
-    /// The name of the moment: `peak`, `end` or `time`.
+    /// The kind of moment: `peak`, `end` or `time`.
     pub moment: &'static str,
-    /// The time of the moment, in ns after the trace's first record; 0 if it is before that record.
+    /// The time of the moment, in ns since the trace's first record, or 0 if it is before that record.
     pub after_ns: u64,
     /// The allocated bytes.
     pub bytes: u64,
-    /// The error of the bytes, if small blocks were sampled.
+    /// The error of `bytes`, if small blocks were sampled.
     pub error: Estimate,
-    /// Groups by category, in the order of [`Category::ALL`], without empty groups.
+    /// Groups by category, in the order of [`Category::ALL`]. Empty groups are left out.
     pub categories: Vec<PieceGroup>,
     /// Groups by the module that allocated or registered the memory, largest first.
     pub modules: Vec<PieceGroup>,
@@ -74,7 +74,7 @@ pub struct MomentMemory {
     pub operators: Vec<PieceGroup>,
 }
 
-/// The effect of a phase of the training steps on memory, over the whole trace.
+/// The effect of one phase of the training steps on memory over the whole trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PhaseRow {
@@ -82,27 +82,28 @@ pub struct PhaseRow {
     pub part: StepPart,
     /// The bytes that the phase allocated.
     pub obtained_bytes: u64,
-    /// The bytes that the phase freed, whether or not it allocated them.
+    /// The bytes that the phase freed, no matter which phase allocated them.
     pub freed_bytes: u64,
-    /// The bytes that the phase allocated and that are live at the end of the trace, by category.
+    /// The bytes that the phase allocated and that are still live at the end of the trace, by category.
     pub left: Bytes,
-    /// The most allocated bytes right after a change that the phase made; `None` if the phase made none.
+    /// The highest number of allocated bytes right after one of the phase's changes, or `None` if there were
+    /// no changes.
     pub highest_bytes: Option<u64>,
     /// The errors of these numbers, if small blocks were sampled.
     pub errors: PhaseErrors,
 }
 
-/// The errors of the numbers of a [`PhaseRow`].
+/// The errors of the numbers in a [`PhaseRow`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PhaseErrors {
-    /// The error of the bytes allocated.
+    /// The error of [`PhaseRow::obtained_bytes`].
     pub obtained_bytes: Estimate,
-    /// The error of the bytes freed.
+    /// The error of [`PhaseRow::freed_bytes`].
     pub freed_bytes: Estimate,
-    /// The error of the bytes that are live at the end.
+    /// The error of [`PhaseRow::left_bytes`].
     pub left_bytes: Estimate,
-    /// The error of the most allocated bytes.
+    /// The error of [`PhaseRow::highest_bytes`].
     pub highest_bytes: Estimate,
 }
 
@@ -116,7 +117,7 @@ impl PhaseErrors {
 }
 
 impl PieceGroup {
-    /// Returns one row with the sums of several rows.
+    /// Returns a single row that sums up several rows.
     fn sum_of(rows: &[Self]) -> Self {
         let sum = |of: fn(&Self) -> &Estimate| {
             rows.iter().map(of).copied().reduce(|sum, one| sum.plus(&one)).unwrap_or_default()
@@ -133,7 +134,7 @@ impl PieceGroup {
 }
 
 impl PhaseRow {
-    /// Returns the bytes that the phase allocated and that are live at the end of the trace.
+    /// Returns the bytes that the phase allocated and that are still live at the end of the trace.
     pub fn left_bytes(&self) -> u64 {
         self.left.iter().map(|&bytes| bytes.max(0) as u64).sum()
     }
@@ -143,24 +144,24 @@ impl PhaseRow {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct CategoryReport {
-    /// The device's name in the trace, or, for a recording, the name that reports use.
+    /// The device's name in the trace or, for a recording, the name used in reports.
     pub device: String,
     /// The time from the first change to the last, in ns.
     pub duration_ns: u64,
-    /// The number of changes of the device's memory.
+    /// The number of changes to the device's memory.
     pub changes: u64,
     /// The memory allocated at the requested moments.
     pub moments: Vec<MomentMemory>,
     /// The effects of the phases.
     pub phases: Vec<PhaseRow>,
-    /// The repairs of the trace.
+    /// The repairs made to the trace.
     pub repairs: Repairs,
-    /// Whether the result is exactly PyTorch's.
+    /// Whether the result exactly matches PyTorch's.
     pub is_compat: bool,
 }
 
 impl CategoryReport {
-    /// Creates the report of one device at these moments. The report lists `repairs`.
+    /// Creates the report for one device at the given moments. `repairs` is passed through to the report.
     pub fn of(
         profile: &Profile<'_>,
         device: DeviceIndex,
@@ -196,7 +197,7 @@ fn memory_at(
 ) -> MomentMemory {
     let begin = profile.trace().records.first().map_or(0, |record| record.time_ns);
     let attribution = profile.attribution();
-    // The peak of a recording is at the same moment in all reports on the recording.
+    // All reports on a recording place its peak at the same moment.
     let record =
         attribution.filter(|_| at == ReportMoment::Peak).and_then(|attribution| attribution.peak(device));
     let (moment, time_ns) = match at {
@@ -239,7 +240,7 @@ fn memory_at(
         let operator = names.operator(piece.allocated_by);
         add(by_operator.get_or_add(operator.clone(), || operator));
     }
-    // As in the reports on allocations, the estimated parts are limited to the total, which is known more
+    // As in the reports on allocations, the estimated parts are capped at the total, which is known more
     // precisely.
     let whole = match (at, attribution) {
         (ReportMoment::Peak, Some(attribution)) => {
@@ -280,7 +281,7 @@ fn memory_at(
     memory
 }
 
-/// Returns whether a piece is live right after this record, whose time is `time_ns`.
+/// Returns whether a piece is live right after the given record, whose time is `time_ns`.
 fn is_live_after(piece: &Piece, record: RecordId, time_ns: i64) -> bool {
     let has_begun = match piece.allocated_by {
         Some(allocated_by) => allocated_by <= record,
@@ -294,7 +295,8 @@ fn is_live_after(piece: &Piece, record: RecordId, time_ns: i64) -> bool {
 }
 
 impl MomentMemory {
-    /// Replaces the total by the recorder's count or by the estimate of the peak, and limits the parts to it.
+    /// Replaces the total with the recorder's count or with the estimate of the peak, and caps each part at
+    /// it.
     fn replace_sum(&mut self, (bytes, error): (u64, Estimate), blocks: Option<u64>) {
         (self.bytes, self.error) = (bytes, error);
         for row in self.categories.iter_mut().chain(&mut self.modules).chain(&mut self.operators) {
@@ -343,12 +345,12 @@ impl Tally {
     }
 }
 
-/// Returns the error of a number; a number without sampled blocks is exact.
+/// Returns the error of a number. If no sampled blocks contributed to it, it is exact.
 fn error(number: u64, estimate: Option<Estimate>) -> Estimate {
     estimate.filter(|estimate| !estimate.is_exact()).unwrap_or(Estimate::exact(number as f64))
 }
 
-/// Rows under construction, by the common property of their pieces.
+/// Rows under construction, keyed by what their pieces have in common.
 struct Groups<K>(HashMap<K, Tally, RandomState>);
 
 impl<K> Default for Groups<K> {
@@ -371,7 +373,7 @@ impl<K: std::hash::Hash + Eq> Groups<K> {
 
 fn phases(profile: &Profile<'_>, device: DeviceIndex, pieces: &[Piece], places: &Places) -> Vec<PhaseRow> {
     let mut rows = StepPart::ALL.map(|part| PhaseRow { part, ..PhaseRow::default() });
-    // The allocated, freed and remaining bytes, by phase.
+    // The allocated, freed and remaining bytes of each phase.
     let mut sums = [[Sum::default(); 3]; StepPart::ALL.len()];
     let mut ignored = Sum::default();
     for piece in pieces {
@@ -394,7 +396,7 @@ fn phases(profile: &Profile<'_>, device: DeviceIndex, pieces: &[Piece], places: 
             add(&mut sums[row][1]);
         }
     }
-    // For each phase, the time of the most allocated bytes right after one of its changes.
+    // For each phase, the time at which the most bytes were allocated right after one of its changes.
     let mut highest_ns = [0; StepPart::ALL.len()];
     let mut changes = profile.changes().iter().filter(|change| change.device == device).peekable();
     walk(profile, device, |moment: &Moment| {

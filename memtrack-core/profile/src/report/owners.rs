@@ -1,11 +1,11 @@
-//! Finds the module that a storage belongs to: as a parameter, a gradient or a buffer, or as an optimizer's
+//! Finds the module to which a storage belongs, whether as a parameter, a gradient, a buffer or optimizer
 //! state.
 
 use crate::analysis::Profile;
 use crate::places::{ModuleId, Places};
 use memtrack_model::optrace::What;
 
-/// The module of each storage.
+/// The module that owns each storage.
 pub(super) struct Owners(Vec<Option<ModuleId>>);
 
 impl Owners {
@@ -17,7 +17,7 @@ impl Owners {
             }
             for (_, storage) in profile.references(number) {
                 if let Some(storage) = storage {
-                    // A parameter that several modules share belongs to the module that was called first.
+                    // A parameter shared by several modules belongs to the one that was called first.
                     owners[storage as usize] = owners[storage as usize].or(places.called_module(number));
                 }
             }

@@ -6,16 +6,16 @@ use crate::series::Bytes;
 use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
 use std::fmt::{self, Write};
 
-/// The default width of a line in characters.
+/// The default line width, in characters.
 const DEFAULT_WIDTH: usize = 120;
-/// The width of a row without its name, in characters.
+/// The width of a row in characters, not counting the name.
 const NUMBERS: usize = 54;
-/// The additional width of a row whose numbers have errors.
+/// The extra width of a row whose numbers have errors.
 const ERRORS: usize = 13;
 
 impl CategoryReport {
-    /// Formats the report as text, with at most `rows` modules and operators for each moment, in lines of at
-    /// most `width` characters (`None`: as long as needed).
+    /// Formats the report as text with at most `rows` modules and operators for each moment. Lines have at
+    /// most `width` characters; if `width` is `None`, they are as long as needed.
     pub fn to_text(&self, rows: usize, width: Option<usize>) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -106,11 +106,11 @@ fn write_moment(out: &mut String, moment: &MomentMemory, max_rows: usize, room: 
     Ok(())
 }
 
-/// The widths of a table's columns.
+/// The column widths of a table.
 #[derive(Clone, Copy)]
 struct Widths {
     name: usize,
-    /// Whether numbers have errors.
+    /// Whether the numbers have errors.
     are_estimates: bool,
 }
 
@@ -148,7 +148,7 @@ fn write_row(
 
 fn largest_category(bytes: &Bytes) -> Option<Category> {
     let categories = Category::ALL.into_iter().zip(bytes);
-    // Reversed, so that the first of several equal ones counts.
+    // The order is reversed so that the first of several equal categories wins.
     categories
         .filter(|(_, bytes)| **bytes > 0)
         .rev()
@@ -161,7 +161,7 @@ fn write_phase(out: &mut String, row: &PhaseRow, [first, left_wide, highest]: [u
         .iter()
         .zip(row.left)
         .filter(|(_, bytes)| *bytes > 0)
-        // For estimates, only the error of the sum is known, so categories have no numbers.
+        // For estimates, only the error of the total is known, so no numbers are shown for categories.
         .map(|(category, bytes)| match row.errors.left_bytes.is_exact() {
             true => format!("{category} {}", human_bytes(bytes as u64)),
             false => category.to_string(),
@@ -180,7 +180,7 @@ fn write_phase(out: &mut String, row: &PhaseRow, [first, left_wide, highest]: [u
     )
 }
 
-/// Formats a duration with a suitable unit.
+/// Formats a duration using a suitable unit.
 pub(crate) fn human_time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),

@@ -1,5 +1,5 @@
-//! Tests that following the advice saves as much as promised: changes the program accordingly, and computes
-//! its peak again.
+//! Tests that following the advice saves as much as promised, by changing the program accordingly and
+//! recomputing its peak.
 
 use super::program::{Arg, MayWrite, Program, Reads, Writes};
 use crate::advice::{Advice, Finding, Kind};
@@ -11,10 +11,10 @@ use memtrack_model::optrace::DeviceIndex;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// A step of a program. Memory is identified by a number; its size is in `Steps::bytes`.
+/// A step of a program. Memory is identified by a number, and its size is in `Steps::bytes`.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
-    /// An operator that reads and allocates memory; the memory in the last list is freed before it ends.
+    /// An operator that reads and allocates memory. The memory in `frees` is freed before the operator ends.
     Op {
         name: String,
         reads: Vec<u64>,
@@ -22,10 +22,10 @@ enum Step {
         frees: Vec<u64>,
     },
     Free(u64),
-    /// The call of a module.
+    /// The start of a module call.
     Begin(&'static str),
     End,
-    /// The backward pass of operators that were called in a module.
+    /// The backward pass of an operator that was called in a module.
     Node {
         name: String,
         of: String,
@@ -38,7 +38,7 @@ enum Step {
 struct Steps {
     steps: Vec<Step>,
     bytes: BTreeMap<u64, u64>,
-    /// Whether all modules are of one type.
+    /// Whether all modules are of the same type.
     are_alike: bool,
 }
 
@@ -74,7 +74,7 @@ impl Steps {
         Self { steps, bytes: bytes.into_iter().collect(), are_alike: false }
     }
 
-    /// Returns the memory that exists from the beginning: it is read but never allocated.
+    /// Returns the memory that exists from the start, i.e. memory that is read but never allocated.
     fn preexisting(&self) -> Vec<u64> {
         let made: Vec<u64> = self.steps.iter().flat_map(Step::makes).copied().collect();
         let mut used: Vec<u64> = self.steps.iter().flat_map(Step::reads).copied().collect();
@@ -102,7 +102,7 @@ impl Steps {
         peak
     }
 
-    /// Returns the trace of the program.
+    /// Returns the trace that the program would record.
     fn trace(&self) -> ReadTrace {
         let mut program = Program::default();
         let address = |memory: u64| 0x1000 * (memory + 1);
@@ -119,7 +119,7 @@ impl Steps {
         steps: &mut impl Iterator<Item = &'a Step>,
         address: &impl Fn(u64) -> u64,
     ) {
-        // The sequence number of an operator is determined by its name.
+        // An operator's name determines its sequence number.
         let sequence =
             |name: &str| name.bytes().fold(7_u64, |sum, byte| (sum * 31 + u64::from(byte)) % 1_000_003);
         while let Some(step) = steps.next() {
@@ -163,7 +163,8 @@ impl Steps {
         self.steps.iter().position(|step| step.makes().contains(&memory))
     }
 
-    /// Returns the program with this finding's advice applied. The finding must concern exactly one allocation.
+    /// Returns the program with the finding's advice applied. The finding must concern exactly one
+    /// allocation.
     fn after_following(&self, finding: &Finding) -> Self {
         let memory = *self.bytes.iter().find(|(_, bytes)| **bytes == finding.bytes).unwrap().0;
         let mut changed = self.clone();
@@ -239,7 +240,7 @@ fn memory_allocated_early_is_allocated_later() {
 
 #[test]
 fn the_saving_follows_from_the_new_peak_not_from_the_size_of_the_block() {
-    // Without the first block, the second peak is the higher one.
+    // Without the first block, the second peak is higher.
     let steps = Steps::new(
         vec![
             op("a", &[], &[1]),
@@ -278,7 +279,7 @@ fn nothing_is_promised_if_as_much_is_allocated_at_another_moment() {
     );
     let advice = steps.advice();
     assert_eq!(advice.peak_bytes, 120);
-    // Only the first of two equally high peaks is considered, and the second one remains.
+    // Only the first of two equally high peaks is considered, so the second one remains.
     assert!(advice.findings.iter().all(|finding| finding.saves_bytes == 0), "{advice}");
     assert!(advice.findings.iter().any(|finding| finding.operator.as_deref() == Some("a")), "{advice}");
     assert!(advice.to_string().contains("Nothing was found that would lower it noticeably."), "{advice}");
@@ -306,7 +307,7 @@ fn every_instance_of_a_line_is_changed() {
     assert_eq!((finding.pieces, finding.bytes, finding.saves_bytes), (1, 30, 30));
 }
 
-/// Returns a model of three layers, and its backward pass.
+/// Returns a model with three layers, followed by its backward pass.
 fn layers() -> Steps {
     let forward = |name: &'static str, input: u64, inner: u64, output: u64| {
         vec![
@@ -350,7 +351,7 @@ fn layers() -> Steps {
     Steps::new(steps, bytes.into_iter().chain(small))
 }
 
-/// Returns `steps` with a layer's activations recomputed before the layer's backward pass.
+/// Returns `steps` changed so that a layer's activations are recomputed before the layer's backward pass.
 fn recomputing(mut steps: Steps, name: &'static str, inner: u64, output: u64) -> Steps {
     let end = steps.place(&format!("{name}.narrow")) + 1;
     assert_eq!(steps.steps[end], Step::End);
@@ -418,7 +419,7 @@ fn similar_layers_are_one_finding() {
     let alike = |steps: Steps| Steps { are_alike: true, ..steps };
     let advice = alike(layers()).advice();
     let finding = single_finding(&advice, Kind::Recompute);
-    // Nothing is allocated between the forward and the backward pass of the third layer.
+    // Nothing is allocated between the third layer's forward and backward passes.
     assert_eq!((&*finding.modules, finding.pieces), (&["A".to_owned(), "B".to_owned()][..], 2), "{advice}");
     assert_eq!(finding.bytes, 200);
     let changed = [("A", 10, 20), ("B", 11, 21)]
@@ -452,7 +453,7 @@ fn an_input_needed_for_recomputation_is_counted_until_then() {
     let again = changed.steps.iter().rposition(|step| step.name().ends_with("_again")).unwrap();
     let changed = without_input(changed, again + 1);
     assert_eq!(finding.peak_bytes, changed.peak(), "{advice}");
-    // The input that must be kept costs most of the saving.
+    // Keeping the input costs most of the saving.
     assert_eq!((finding.bytes, finding.saves_bytes), (100, steps.peak() - changed.peak()));
     assert!(finding.saves_bytes < 40, "{advice}");
 }
@@ -478,7 +479,7 @@ fn a_module_that_overwrites_its_input_is_not_recomputed() {
         let advice = advice(&program);
         let is_found = advice.findings.iter().any(|finding| finding.kind == Kind::Recompute);
         assert_eq!(is_found, !is_overwritten, "{advice}");
-        // The memory is then at least idle.
+        // The memory is at least reported as idle in that case.
         let is_idle =
             advice.findings.iter().any(|finding| finding.kind == Kind::Idle && finding.bytes == 100);
         assert_eq!(is_idle, is_overwritten, "{advice}");
@@ -504,7 +505,7 @@ enum KeptMemory {
     StateOnTheHost,
 }
 
-/// Returns two training steps with the peak in the second forward pass.
+/// Returns two training steps whose peak is in the second forward pass.
 fn training(keeps: KeptMemory) -> Program {
     let mut program = Program::default();
     program.tensor(WEIGHT, 0x100, 64);
@@ -610,8 +611,8 @@ fn a_trace_without_findings_is_reported_as_such() {
     );
 }
 
-/// Returns a program on `device` with a parameter of this size that is idle while other memory is larger, and
-/// with `others` as additional lines of the trace.
+/// Returns a program on `device` with a parameter of the given size that is idle while other memory is at its
+/// largest. `others` adds an operator with this name unless it is empty.
 fn idle_parameter(device: &str, bytes: u64, others: &str) -> Program {
     let mut program = Program::default();
     program.tensor(0, 0x100, bytes);
@@ -637,7 +638,7 @@ fn advice_fits_the_device() {
         let finding = all.findings.iter().find(is_parameter).unwrap_or_else(|| panic!("{all}"));
         all.sentence(finding)
     };
-    // A CPU has no other devices, and its memory is already host memory.
+    // A CPU has no other devices to share with, and its memory is already host memory.
     let on_processor = sentence("cpu", "");
     assert!(
         on_processor.contains("in use, next") && on_processor.contains(": keep them in a file"),
@@ -665,18 +666,18 @@ fn advice_begins_with_the_largest_parts_of_the_peak_and_omits_negligible_savings
         lines[2].ends_with("  big") && lines[2].contains("19.5 KiB") && lines[2].contains("99.5 %"),
         "{text}"
     );
-    // A saving of half a percent is not listed, only counted.
+    // A saving of half a percent is counted but not listed.
     assert!(text.contains("Nothing was found") && text.contains("(and 1 finding that saves less"), "{text}");
     assert!(all.answer(10).findings.is_empty() && all.answer(10).others.findings == 1);
     assert_eq!(all.answer(usize::MAX).findings.len(), 1);
 }
 
-/// Returns a random program: operators that allocate, read and free memory.
+/// Returns a random program whose operators allocate, read and free memory.
 fn program() -> impl Strategy<Value = Steps> {
     let action = (0_u8..4, any::<prop::sample::Index>(), any::<prop::sample::Index>(), 1_u64..200);
     prop::collection::vec(action, 1..40).prop_map(|actions| {
         let mut steps = Steps::default();
-        // The first two pieces exist from the beginning.
+        // The first two pieces exist from the start.
         let mut live: Vec<u64> = vec![0, 1];
         steps.bytes.extend([(0, 1_010), (1, 2_035)]);
         let mut next = 2;
@@ -694,7 +695,7 @@ fn program() -> impl Strategy<Value = Steps> {
                 }
                 (2, Some(_)) => steps.steps.push(op(&format!("op{number}"), &reads, &[])),
                 _ => {
-                    // Each piece has a distinct size, which identifies it in the advice.
+                    // Each piece has a unique size, which identifies it in the advice.
                     steps.bytes.insert(next, 64 * size + next);
                     steps.steps.push(op(&format!("op{number}"), &reads, &[next]));
                     live.push(next);
@@ -702,7 +703,7 @@ fn program() -> impl Strategy<Value = Steps> {
                 }
             }
         }
-        // Memory that is freed without ever being used does not occur in the trace.
+        // Memory that is freed without ever being used does not appear in the trace.
         let used = steps.preexisting();
         steps
             .steps

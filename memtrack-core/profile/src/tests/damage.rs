@@ -1,5 +1,5 @@
-//! Tests that with any damage to the lines of a trace, the tolerant mode returns a result, reports its
-//! repairs, and never reports negative memory.
+//! Tests that no matter how a trace's lines are damaged, tolerant mode returns a result, reports its repairs,
+//! and never reports negative memory.
 
 use super::program::{MayWrite, Program, Reads, Writes};
 use crate::advice::Advice;
@@ -12,7 +12,7 @@ use crate::report::{CategoryReport, ReportMoment};
 use crate::series::walk;
 use proptest::prelude::*;
 
-/// Returns three steps of a small training run, with addresses that are reused.
+/// Returns three steps of a small training run that reuses addresses.
 fn training() -> String {
     let mut program = Program::default();
     program.tensor(0, 0x100, 64);
@@ -64,8 +64,8 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// Damages all lines but the first, which identifies the file. Returns the file, and whether the damage must
-/// be detected.
+/// Damages any lines except the first, which identifies the file. Returns the file, and whether the damage
+/// must be detected.
 fn apply_damage(file: &str, damages: &[Damage]) -> (Vec<u8>, bool) {
     let mut lines: Vec<&str> = file.lines().collect();
     let mut must_notice = false;

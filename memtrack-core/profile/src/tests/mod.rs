@@ -1,4 +1,4 @@
-//! Tests of the whole analysis on programs that are small enough to compute the results by hand.
+//! Tests the whole analysis on programs that are small enough for their results to be computed by hand.
 
 mod advice;
 mod damage;

@@ -1,4 +1,4 @@
-//! Tests each pass on a program whose result would differ without the pass.
+//! Tests each pass on a program that would have a different result without this pass.
 
 use super::program::{MayWrite, Program, Reads, Writes, category_in};
 use crate::analysis::analyse;
@@ -15,7 +15,7 @@ const D: u64 = 0x500;
 const G: u64 = 0x600;
 const M: u64 = 0x700;
 
-/// Returns a training step with a weight and its gradient: `y = w x`, `dw = x dy`.
+/// Returns a training step with a weight and its gradient, where `y = w x` and `dw = x dy`.
 fn step(named: bool) -> Program {
     let mut program = Program::default();
     program.tensor(0, W, 64);
@@ -35,7 +35,7 @@ fn step(named: bool) -> Program {
     program.backward("torch::autograd::AccumulateGrad", &[MayWrite(5)], |inner| {
         inner.op("aten::detach", &[Reads(5)], |_| {});
     });
-    // Another read, so that the trace shows a tensor in this memory.
+    // Read the memory once more, so that the trace shows a tensor in it.
     program.op("mul", &[Reads(4)], |_| {});
     program
 }
@@ -96,7 +96,7 @@ fn without_modules_parameters_are_found_by_data_flow() {
     program.op("add_", &[Writes(0), Reads(5)], |_| {});
     expect(&program, W, 0, Category::Parameter);
     expect(&program, W, 1, Category::Parameter);
-    // Without an optimizer's step that writes the weight, it cannot be distinguished from an input.
+    // Unless an optimizer step writes the weight, it cannot be distinguished from an input.
     expect(&step(false), W, 0, Category::Input);
 }
 
@@ -184,7 +184,7 @@ fn tensors_without_storage_are_merged_only_in_compat_mode() {
         ));
     }
     program.op("fill_", &[Writes(0), Writes(1)], |_| {});
-    // Each tensor has separate memory.
+    // Give each tensor its own memory.
     for (handle, address) in [(0, 0x100), (1, 0x200)] {
         program.alloc(address, 8);
         let late = 10 + handle;
@@ -207,8 +207,8 @@ fn tensors_without_storage_are_merged_only_in_compat_mode() {
 #[test]
 fn frees_by_another_operator_are_matched_in_chronological_order() {
     let mut program = Program::default();
-    // Two operators run at the same time on two threads: the first allocates, the second frees, and the first
-    // allocates again.
+    // Two operators run at the same time on two threads. The first one allocates, the second one frees, and
+    // the first one allocates again.
     for (id, thread, time) in [(1, 1, 1), (2, 2, 2)] {
         program.line(&format!(
             r#"{{"ev":"op","id":{id},"parent":null,"ts":{time},"thread":{thread},"name":"f","kind":"op","schema":true,"args":[]}}"#

@@ -1,11 +1,12 @@
-//! A small program, written as the operator trace that it would record.
+//! A small program, represented by the operator trace that it would record.
 
 use crate::analysis::{Profile, analyse};
 use crate::category::Category;
 use crate::optrace::{Mode, ReadTrace, read};
 use std::fmt::Write;
 
-/// The lines of a trace. Each record takes 10 ns. Elements of tensors are bytes, so sizes are in bytes.
+/// The lines of a trace. Each record takes 10 ns. Tensor elements are one byte each, so tensor sizes are in
+/// bytes.
 #[derive(Default)]
 pub(super) struct Program {
     lines: String,
@@ -39,7 +40,7 @@ impl Program {
         (self.ids, parent, self.time)
     }
 
-    /// Adds a tensor at an address. The handle is also the tensor's identity.
+    /// Adds a tensor at an address. Its handle also serves as its identity.
     pub(super) fn tensor(&mut self, handle: u64, address: u64, bytes: u64) {
         self.line(&format!(
             r#"{{"ev":"tensor","t":{handle},"impl":"{handle}","storage":"{address:#x}","dev":"cuda:0","dtype":"u8","sizes":[{bytes}],"strides":[1],"layout":"strided"}}"#
@@ -61,7 +62,7 @@ impl Program {
         ));
     }
 
-    /// Adds an allocation, and a tensor in the allocated memory.
+    /// Adds an allocation and a tensor that uses the allocated memory.
     pub(super) fn alloc_tensor(&mut self, handle: u64, address: u64, bytes: u64) {
         self.alloc(address, bytes);
         self.tensor(handle, address, bytes);
@@ -77,7 +78,7 @@ impl Program {
         self.record(&format!(r#""name":"{name}","kind":"op","schema":true"#), args, outs, inner);
     }
 
-    /// Adds an operator that reports no tensors.
+    /// Adds an operator that does not report its tensors.
     pub(super) fn op_without_tensors(&mut self, name: &str, inner: impl FnOnce(&mut Self)) {
         self.record(&format!(r#""name":"{name}","kind":"op","schema":false"#), &[], &[], inner);
     }
@@ -87,7 +88,7 @@ impl Program {
         self.record(&format!(r#""name":"{name}","kind":"backward","schema":false"#), args, &[], inner);
     }
 
-    /// Adds an operator with results and a sequence number, which the operator's autograd node shares.
+    /// Adds an operator with results and a sequence number that its autograd node shares.
     pub(super) fn op_with_sequence(
         &mut self,
         name: &str,
@@ -100,7 +101,7 @@ impl Program {
         self.record(&fields, args, outs, inner);
     }
 
-    /// Adds the autograd node of the operator with this sequence number.
+    /// Adds the autograd node that belongs to the operator with this sequence number.
     pub(super) fn backward_of(
         &mut self,
         name: &str,
@@ -147,7 +148,7 @@ impl Program {
         self.line(&format!(r#"{{"ev":"end","id":{id},"ts":{time}{outs}}}"#));
     }
 
-    /// Adds the call of a module with its parameters and buffers, as the only module of its type.
+    /// Adds a call to a module that has parameters and buffers and is the only one of its type.
     pub(super) fn module(
         &mut self,
         class: &str,
@@ -158,7 +159,7 @@ impl Program {
         self.module_at(class, class, "", (params, buffers), inner);
     }
 
-    /// Adds the call of a module with an identity and a path.
+    /// Adds a call to a module that has an identity and a path.
     pub(super) fn module_at(
         &mut self,
         identity: &str,
@@ -193,7 +194,7 @@ impl Program {
         ));
     }
 
-    /// Returns the program on another device.
+    /// Returns the same program on another device.
     pub(super) fn on_device(mut self, device: &str) -> Self {
         self.lines = self.lines.replace("cuda:0", device);
         self
@@ -209,7 +210,7 @@ impl Program {
         read(self.file().as_bytes(), mode, 1 << 30).unwrap()
     }
 
-    /// Returns the category of a version of the first storage at an address.
+    /// Returns the category of a given version of the first storage at an address.
     #[track_caller]
     pub(super) fn category(&self, mode: Mode, address: u64, version: u32) -> Option<Category> {
         let ReadTrace { trace, .. } = self.read(mode);
@@ -217,7 +218,7 @@ impl Program {
     }
 }
 
-/// Returns the category of a version of the first storage at an address.
+/// Returns the category of a given version of the first storage at an address.
 #[track_caller]
 pub(super) fn category_in(profile: &Profile<'_>, address: u64, version: u32) -> Option<Category> {
     let is_there = |storage: &Option<_>| {

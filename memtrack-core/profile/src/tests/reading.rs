@@ -1,4 +1,4 @@
-//! Tests that files which are not traces, or are contradictory, are rejected with the number of the line.
+//! Tests that files that are not traces, or that are contradictory, are rejected with a line number.
 
 use super::program::{Program, Reads};
 use crate::optrace::{Mode, TraceError, read};
@@ -12,7 +12,7 @@ fn file(lines: &[&str]) -> String {
 }
 
 #[track_caller]
-fn rejected(content: &str, mode: Mode, with: &str) {
+fn assert_rejected(content: &str, mode: Mode, with: &str) {
     let error = read(content.as_bytes(), mode, 1 << 30).unwrap_err().to_string();
     assert!(error.contains(with), "{error}");
 }
@@ -36,7 +36,7 @@ fn files_that_are_not_traces_are_rejected() {
         ("{\"ev\":\"header\",\"format\":\"memtrack-optrace\",\"version\":\"one\"}\n", "version \"one\""),
     ] {
         for mode in [Mode::Compat, Mode::Tolerant] {
-            rejected(content, mode, with);
+            assert_rejected(content, mode, with);
         }
     }
 }
@@ -68,8 +68,8 @@ fn errors_name_the_line_that_contradicts_the_format() {
         (vec![r#"{"ev":"alloc","ts":1.5,"thread":1,"dev":"cpu","ptr":"0x1","bytes":1}"#], "line 2: column"),
         (vec![OP, HEADER, "{\"ev\":\"header\"}"], "a second header"),
     ] {
-        rejected(&file(&lines), Mode::Tolerant, with);
-        rejected(&file(&lines), Mode::Compat, "line ");
+        assert_rejected(&file(&lines), Mode::Tolerant, with);
+        assert_rejected(&file(&lines), Mode::Compat, "line ");
     }
 }
 
@@ -81,8 +81,8 @@ fn records_inside_each_other_are_rejected() {
         )
     };
     let content = file(&[&record(0, 2), &record(1, 0), &record(2, 1)]);
-    rejected(&content, Mode::Tolerant, "in a cycle");
-    rejected(&content, Mode::Compat, "line 2: parent 2 is used before it is defined");
+    assert_rejected(&content, Mode::Tolerant, "in a cycle");
+    assert_rejected(&content, Mode::Compat, "line 2: parent 2 is used before it is defined");
 }
 
 #[test]
@@ -95,12 +95,12 @@ fn repairable_damage_is_rejected_only_in_compat_mode() {
         (vec![OP, OP], "line 3: id 0 is defined twice"),
         (vec![r#"{"ev":"end","id":4,"ts":1}"#], "line 2: the end of 4"),
     ] {
-        rejected(&file(&lines), Mode::Compat, with);
+        assert_rejected(&file(&lines), Mode::Compat, with);
         let repaired = read(file(&lines).as_bytes(), Mode::Tolerant, 1 << 30).unwrap();
         assert!(!repaired.repairs.is_empty());
     }
     let cut = format!("{HEADER}\n{OP}\n");
-    rejected(&cut, Mode::Compat, "the trace is cut");
+    assert_rejected(&cut, Mode::Compat, "the trace is cut");
     assert_eq!(read(cut.as_bytes(), Mode::Tolerant, 1 << 30).unwrap().trace.records.len(), 1);
 }
 
@@ -134,7 +134,7 @@ fn a_truncated_compressed_trace_is_read_up_to_its_end() {
 #[test]
 fn the_sizes_of_a_line_and_of_a_trace_are_limited() {
     let content = format!("{HEADER}\n{{\"ev\":\"mark\",\"ts\":1,\"name\":\"{}\"}}\n", "x".repeat(17 << 20));
-    rejected(&content, Mode::Tolerant, "line 2: longer than 16 MiB");
+    assert_rejected(&content, Mode::Tolerant, "line 2: longer than 16 MiB");
     let short = file(&[OP, OP.replace("\"id\":0", "\"id\":1").as_str()]);
     let error = read(short.as_bytes(), Mode::Tolerant, 200).unwrap_err().to_string();
     assert!(error.contains("--max-input"), "{error}");

@@ -1,4 +1,4 @@
-//! Tests the traces of recordings, including recordings with a damaged log of operators.
+//! Tests the traces of recordings, including recordings whose operator log is damaged.
 
 use crate::advice::Advice;
 use crate::analysis::analyse;
@@ -21,7 +21,7 @@ const ROOT: ScopeId = ScopeId(1);
 const OPERATOR: ScopeId = ScopeId(2);
 const BACKWARD: ScopeId = ScopeId(3);
 
-/// Returns a recording with these log lines and events. The numbers are ticks and threads.
+/// Returns a recording with the given log lines and events. The leading numbers are the tick and the thread.
 fn recording(lines: &[(u64, u32, OperatorLine)], events: &[(u64, u32, Action, u64, ScopeId)]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let scope = |parent, kind, name: &str| Scope { parent, kind, name: name.into() };
@@ -62,7 +62,7 @@ fn with_tensors(mut line: OperatorLine, tensors: &[TensorInfo<'_>]) -> OperatorL
     line
 }
 
-/// Returns a training step on one thread, with a parameter, an operator and a gradient.
+/// Returns a training step that runs on one thread and has a parameter, an operator and a gradient.
 fn step() -> Snapshot {
     let weight = tensor(1, 0x100);
     let lines = [
@@ -116,7 +116,7 @@ fn memory_keeps_its_category_if_the_free_of_its_predecessor_was_not_recorded() {
     assert_eq!(of_event, ["autograd_detail", "gradient", "gradient"].map(Some));
 }
 
-/// Returns the category report and the advice of a recording, with the recording's attribution.
+/// Returns a recording's category report and advice, both with the recording's attribution.
 fn reports(snapshot: &Snapshot, moments: &[ReportMoment]) -> (CategoryReport, Advice) {
     let recorded = operator_trace(snapshot).unwrap();
     let attribution = Attribution::of(snapshot, &recorded, EventNames::default());
@@ -125,8 +125,8 @@ fn reports(snapshot: &Snapshot, moments: &[ReportMoment]) -> (CategoryReport, Ad
     (CategoryReport::of(&profile, device, moments, repairs), Advice::of(&profile, device, repairs))
 }
 
-/// Returns a training step with sampled blocks: the blocks of the gradient and of the optimizer's state were
-/// not sampled, and the operator's block represents many.
+/// Returns a training step with sampled blocks. The blocks of the gradient and the optimizer state were not
+/// sampled, and the operator's block represents many others.
 fn sampled_step() -> Snapshot {
     let whole = step();
     let mut snapshot = Snapshot {
@@ -157,7 +157,7 @@ fn a_sample_counts_for_the_blocks_that_it_represents_and_has_an_error() {
     let activation = held.categories.iter().find(|row| row.name == "ACTIVATION").unwrap();
     assert_eq!((activation.bytes, activation.pieces), (weighed.bytes, weighed.blocks.round() as u64));
     assert!(!activation.error.is_exact() && !activation.count_error.is_exact());
-    // The peak is the one that all reports show.
+    // All reports show the same peak.
     let peak = Peak::of(&snapshot, DeviceId::HOST, &lifetimes(&snapshot, DeviceId::HOST));
     assert_eq!((held.bytes, held.error), (peak.bytes, peak.error));
     assert_eq!((advice.peak_bytes, advice.peak_error), (peak.bytes, peak.error));
@@ -193,7 +193,7 @@ fn operators_of_a_recording_and_its_trace_are_named_as_in_top() {
     let of_trace = CategoryReport::of(&profile, DeviceIndex(0), &[ReportMoment::Peak], Repairs::default());
     for report in [&of_recording, &of_trace] {
         let names: Vec<&str> = report.moments[0].operators.iter().map(|row| row.name.as_str()).collect();
-        // These names do not contain the root's name.
+        // Operator names do not contain the root's name.
         assert!(names.contains(&"forward.matmul") && names.contains(&"(unattributed)"), "{names:?}");
     }
 }
@@ -203,7 +203,7 @@ fn memory_allocated_while_a_future_is_suspended_is_not_attributed_to_it() {
     let lines = [
         (10, 1, OperatorLine::enter(ROOT)),
         (11, 1, OperatorLine::enter(OPERATOR)),
-        // Thread 1 continues with other code, and the operator ends on thread 2.
+        // Thread 1 goes on to run other code, and the operator ends on thread 2.
         (30, 2, OperatorLine::leave(OPERATOR)),
         (31, 2, OperatorLine::leave(ROOT)),
     ];

@@ -1,4 +1,4 @@
-//! Tests that the snapshot of a trace has the trace's categories.
+//! Tests that the snapshot made from a trace has the trace's categories.
 
 use super::program::{MayWrite, Program, Reads, Writes};
 use crate::analysis::analyse;
@@ -10,8 +10,8 @@ use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::pytorch::{Key, PytorchSnapshot};
 use memtrack_model::snapshot::{StringId, Value};
 
-/// Replays a snapshot's events on a device, and returns each distinct time in µs with the bytes by category
-/// after it.
+/// Replays a snapshot's events on a device. Returns each distinct time in µs with the bytes by category after
+/// it.
 fn replay(snapshot: &PytorchSnapshot, device: DeviceId) -> Vec<(u64, Bytes)> {
     let mut sums: Vec<(u64, Bytes)> = Vec::new();
     let mut now = Bytes::default();
@@ -41,7 +41,7 @@ fn events_add_up_to_the_bytes_of_each_category() {
     let replay = replay(&snapshot(&profile, &[device]), DeviceId(0));
     let mut wanted: Vec<(u64, Bytes)> = Vec::new();
     walk(&profile, device, |moment| {
-        // Preexisting memory exists when the trace begins.
+        // Preexisting memory appears when the trace starts.
         let time_us = moment.time_ns.max(1000) as u64 / 1000;
         match wanted.last_mut().filter(|last| last.0 == time_us) {
             Some(last) => last.1 = moment.bytes,
@@ -65,7 +65,7 @@ fn a_change_of_category_is_a_free_and_an_allocation() {
         inner.op("mm", &[Reads(1), Reads(0)], |inner| inner.alloc_tensor(2, 0x300, 48))
     });
     program.op("use", &[Reads(2)], |_| {});
-    // The backward pass writes into an activation, which changes its category from then on.
+    // The backward pass writes to an activation, which changes the activation's category from then on.
     program.backward("MmBackward", &[MayWrite(2)], |inner| {
         inner.op("mm", &[Reads(1), Reads(2)], |inner| inner.alloc_tensor(5, 0x600, 64));
         inner.op("mul_", &[Writes(2)], |_| {});
@@ -107,7 +107,7 @@ fn devices_keep_their_numbers() {
     let made = snapshot(&profile, &profile.devices());
     let mut devices: Vec<u16> = made.blocks.iter().map(|block| block.device.0).collect();
     devices.sort_unstable();
-    // The host heap is the device after the last accelerator.
+    // The host heap is the device that follows the last accelerator.
     assert_eq!(devices, [0, 3, 4, 5]);
     assert_eq!(made.device_name(DeviceId(5)), "host heap");
 }

@@ -1,5 +1,4 @@
-//! Tests each rule about a program's statements on one piece of memory, in a trace that memtrack's SDK
-//! recorded.
+//! Tests each rule about a program's statements on a piece of memory in a trace recorded by memtrack's SDK.
 
 use super::program::{MayWrite, Program, Reads, Writes};
 use crate::analysis::{Action, Rule, analyse};
@@ -23,7 +22,7 @@ const OUT: u64 = 0xc00;
 const SCALED: u64 = 0xd00;
 const SUM: u64 = 0xe00;
 
-/// Adds a training step as in candle: tensors that operators keep are not reported.
+/// Adds a training step as candle would record it, where tensors that operators keep are not reported.
 fn step(program: &mut Program, number: u64) {
     let (base, handle) = (number << 16, 100 * number);
     if number == 1 {
@@ -44,11 +43,11 @@ fn step(program: &mut Program, number: u64) {
                 }
                 inner.alloc_tensor(handle + 2, base + OUT, 48);
             });
-            // The operator that allocates this memory does not report it; another operator reads it.
+            // The operator that allocates this memory does not report it, but another operator reads it.
             program.alloc_tensor(handle + 3, base + STRAY, 40);
             program.op("norm", &[Reads(handle + 3), Reads(0)], |_| {});
-            // No operator allocates this memory; it is scaled in place by a weight and used with an input,
-            // like a parameter.
+            // No operator allocates this memory. It is scaled in place by a weight and used along with an
+            // input, as a parameter would be.
             program.alloc_tensor(handle + 5, base + SCALED, 88);
             program.op("mul_", &[Writes(handle + 5), Reads(0)], |_| {});
             program.op_with("add", &[Reads(handle + 1), Reads(handle + 5)], &[handle + 6], |inner| {
@@ -73,7 +72,7 @@ fn step(program: &mut Program, number: u64) {
     }
 }
 
-/// Returns the category of the first memory at this address, and the rule that determined it.
+/// Returns the category of the first memory at an address, and the rule that determined it.
 fn category_and_rule(producer: &str, mode: Mode, address: u64) -> (Category, Option<Rule>) {
     let mut program = Program::default();
     step(&mut program, 1);
@@ -90,37 +89,37 @@ fn category_and_rule(producer: &str, mode: Mode, address: u64) -> (Category, Opt
     (profile.category_of(change), profile.rule_of(change))
 }
 
-fn recorded(address: u64) -> (Category, Option<Rule>) {
+fn recorded_category(address: u64) -> (Category, Option<Rule>) {
     category_and_rule(PRODUCER, Mode::Tolerant, (1 << 16) + address)
 }
 
 #[test]
 fn memory_that_an_operator_keeps_for_the_backward_pass_is_an_activation() {
-    assert_eq!(recorded(KEPT), (Category::Activation, Some(Rule::ForwardKeeps)));
-    // Data flow finds this one.
-    assert_eq!(recorded(OUT), (Category::Activation, None));
+    assert_eq!(recorded_category(KEPT), (Category::Activation, Some(Rule::ForwardKeeps)));
+    // Data flow finds this category.
+    assert_eq!(recorded_category(OUT), (Category::Activation, None));
 }
 
 #[test]
 fn memory_that_an_operator_frees_is_temporary() {
-    assert_eq!(recorded(INSIDE), (Category::Temporary, Some(Rule::ForwardFrees)));
+    assert_eq!(recorded_category(INSIDE), (Category::Temporary, Some(Rule::ForwardFrees)));
 }
 
 #[test]
 fn memory_made_inside_a_module_is_not_an_input() {
-    assert_eq!(recorded(STRAY), (Category::Activation, Some(Rule::NotAnInput)));
+    assert_eq!(recorded_category(STRAY), (Category::Activation, Some(Rule::NotAnInput)));
 }
 
 #[test]
 fn unregistered_memory_made_inside_a_module_is_not_a_parameter() {
-    assert_eq!(recorded(SCALED), (Category::Activation, Some(Rule::NotAParameter)));
+    assert_eq!(recorded_category(SCALED), (Category::Activation, Some(Rule::NotAParameter)));
     assert_eq!(category_and_rule("torch", Mode::Tolerant, (1 << 16) + SCALED), (Category::Parameter, None));
 }
 
 #[test]
 fn memory_made_by_the_backward_pass_is_a_detail_unless_it_is_a_gradient() {
-    assert_eq!(recorded(BACK), (Category::AutogradDetail, Some(Rule::Backward)));
-    assert_eq!(recorded(G), (Category::Gradient, None));
+    assert_eq!(recorded_category(BACK), (Category::AutogradDetail, Some(Rule::Backward)));
+    assert_eq!(recorded_category(G), (Category::Gradient, None));
 }
 
 #[test]
@@ -129,7 +128,7 @@ fn memory_that_the_optimizer_keeps_is_its_state_and_memory_that_it_frees_is_not(
         category_and_rule(PRODUCER, Mode::Tolerant, STATE),
         (Category::OptimizerState, Some(Rule::OptimizerKeeps))
     );
-    assert_eq!(recorded(TEMP), (Category::OptimizerTemporary, Some(Rule::OptimizerFrees)));
+    assert_eq!(recorded_category(TEMP), (Category::OptimizerTemporary, Some(Rule::OptimizerFrees)));
 }
 
 #[test]
@@ -145,7 +144,8 @@ fn memory_made_outside_of_operators_and_modules_has_no_category() {
     assert_eq!(category_and_rule(PRODUCER, Mode::Tolerant, OUTSIDE), (Category::Unknown, None));
 }
 
-/// Returns the categories and rules of memory allocated by operators outside modules that report no tensors.
+/// Returns the categories and rules of memory allocated by operators that are outside modules and do not
+/// report their tensors.
 fn in_operators_without_tensors(
     addresses: &[u64],
     run: impl FnOnce(&mut Program),
@@ -174,7 +174,7 @@ fn operators_that_report_no_tensors_can_have_temporaries() {
         });
         program.free(KEPT, 10);
     });
-    // Outside modules, the memory that an operator returns may be anything.
+    // Outside modules, the memory that an operator returns could be anything.
     let temporary = (Category::Temporary, Some(Rule::ForwardFrees));
     assert_eq!(found, [temporary, (Category::Unknown, None)]);
 }

@@ -1,5 +1,5 @@
-//! Tests the example of the specification: a hand-written trace with all categories, a thread that runs the
-//! backward pass, an address that is used twice, and unknown memory.
+//! Tests the example in the specification. It is a hand-written trace with all categories, a separate thread
+//! for the backward pass, an address that is used twice, and unknown memory.
 
 use crate::analysis::{Profile, analyse};
 use crate::category::Category;

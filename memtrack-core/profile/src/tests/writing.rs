@@ -1,4 +1,4 @@
-//! Tests that a trace is the same after it is written and read again.
+//! Tests that a trace stays the same when it is written and read back.
 
 use super::program::{Program, Reads, Writes};
 use crate::optrace::{Mode, read, save, write};

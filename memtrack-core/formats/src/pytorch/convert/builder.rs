@@ -1,4 +1,4 @@
-//! The builder of a snapshot in PyTorch's form from an allocator's tables. The keys and their order are the same as in
+//! Builds a snapshot in PyTorch's form from an allocator's tables. The keys and their order are the same as in
 //! PyTorch's own snapshots.
 
 use super::segments::{block_shapes, segment_shapes};
@@ -18,7 +18,8 @@ pub struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// Creates a builder whose events and blocks refer to the stacks and scopes of `tables`, with names from `names`.
+    /// Creates a builder whose events and blocks refer to the stacks and scopes in `tables`. Frames are named by
+    /// `names`.
     pub fn new(tables: &'a Snapshot, names: &'a mut dyn NameFrames) -> Self {
         let mut convert = Converter::new(tables, names);
         convert.to.meta.max_entries = u64::MAX;
@@ -29,12 +30,13 @@ impl<'a> Builder<'a> {
         Self { convert, settings: None }
     }
 
-    /// Returns the string table of the snapshot.
+    /// Returns the snapshot's string table.
     pub fn strings(&mut self) -> &mut StringInterner {
         &mut self.convert.names.strings
     }
 
-    /// Appends the trace of the next device: its events with their pools. The events' ticks count by the clock of the tables.
+    /// Appends the trace of the next device, given as events with their pools. The ticks of the events are those of the
+    /// tables' clock.
     pub fn trace(&mut self, events: impl IntoIterator<Item = (Event, MempoolId)>) {
         let start = self.convert.to.events.len();
         for (event, pool) in events {
@@ -46,7 +48,7 @@ impl<'a> Builder<'a> {
         self.convert.pytorch.traces.push(start..end);
     }
 
-    /// Appends a segment with its blocks.
+    /// Appends a segment and its blocks.
     pub fn segment(&mut self, segment: &SegmentInfo) {
         let convert = &mut self.convert;
         let first = convert.pytorch.blocks.len() as u64;
@@ -117,9 +119,9 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// The position of the pool among the keys of an event.
+/// The position of the pool among an event's keys.
 const EVENT_POOL: u16 = 7;
-/// The position of the pool among the keys of a segment.
+/// The position of the pool among a segment's keys.
 const SEGMENT_POOL: u16 = 8;
 
 fn set_pool(records: &mut Records, row: usize, key: Key, pool: MempoolId, place: u16) {

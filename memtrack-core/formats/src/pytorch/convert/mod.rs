@@ -1,9 +1,10 @@
-//! Converts a recording to a PyTorch snapshot: addresses become named frames, a `free` becomes `free_requested` and
-//! `free_completed`, scopes are stored in `user_metadata`, and live blocks and segments become segments with blocks.
+//! Converts a recording to a PyTorch snapshot. Addresses become named frames, each `free` becomes a `free_requested`
+//! and a `free_completed`, scopes are stored in `user_metadata`, and live blocks and segments become segments with
+//! blocks.
 //!
-//! **What happens to integers of more than 63 bits?** Pickle has no unsigned integers, and PyTorch's viewer reads an
-//! integer of nine bytes as another type. Addresses and handles keep their bits as negative numbers, as in PyTorch's C++
-//! writer; sizes are capped. The content of a PyTorch file is written unchanged.
+//! **What happens to integers of more than 63 bits?** Pickle has no unsigned integers, and PyTorch's viewer reads
+//! integers of nine bytes as a different type. Addresses and handles keep their bits and become negative numbers, as in
+//! PyTorch's C++ writer, while sizes are capped. The content of a PyTorch file is written unchanged.
 
 mod builder;
 mod names;
@@ -31,7 +32,7 @@ use places::Places;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-/// The keys of an event in PyTorch's order; the key that only events with a stack have is last.
+/// The keys of an event in PyTorch's order. The last one exists only in events that have a stack.
 const EVENT: [Key; 9] = [
     Key::Action,
     Key::Addr,
@@ -44,15 +45,15 @@ const EVENT: [Key; 9] = [
     Key::Frames,
 ];
 
-/// Returns the shapes of events: events with an address, `oom` events, and events with an address and a category, each
-/// without and with a stack.
+/// Returns the shapes of events: events with an address, `oom` events, and events with an address and a category. Each
+/// one comes first without and then with a stack.
 fn event_shapes() -> Vec<Shape> {
     let oom = EVENT.map(|key| if key == Key::Addr { Key::DeviceFree } else { key });
     let (without, with) = ([&EVENT[..8], &[Key::Category]].concat(), [&EVENT[..], &[Key::Category]].concat());
     [&EVENT[..8], &EVENT, &oom[..8], &oom, &without, &with].map(Shape::of).into()
 }
 
-/// The index of the first shape with a category.
+/// The index of the first shape that has a category.
 const WITH_CATEGORY: u32 = 4;
 
 /// Converts a recording to PyTorch's form.
@@ -73,12 +74,12 @@ struct Converter<'a> {
     names: Names<'a>,
     to: Snapshot,
     pytorch: PyTorch,
-    /// The paths of scopes.
+    /// The paths of the scopes.
     scopes: HashMap<ScopeId, StringId>,
     ordinals: Ordinals,
-    /// The metadata of sampled blocks.
+    /// The metadata texts of sampled blocks.
     samples: SampleTexts,
-    /// The places of blocks, for each device that was sampled.
+    /// The places of the blocks on each device that was sampled.
     places: HashMap<DeviceId, Places>,
 }
 
@@ -113,7 +114,7 @@ impl<'a> Converter<'a> {
         self.pytorch.host_trace = self.trace(Some(DeviceId::PINNED), DeviceId::HOST);
     }
 
-    /// Converts the events of the device `recorded`, whose number in PyTorch's file is `device`; returns their rows.
+    /// Converts the events of the device `recorded`, whose number in PyTorch's file is `device`. Returns their rows.
     fn trace(&mut self, recorded: Option<DeviceId>, device: DeviceId) -> Range<usize> {
         let from = self.from;
         let start = self.to.events.len();
@@ -136,7 +137,7 @@ impl<'a> Converter<'a> {
                 }
                 address = places.address_of(&event);
             }
-            // Of the two events of a free, the first one is counted.
+            // A free becomes two events, of which the first one counts.
             let place = (self.to.events.len() - start + 1) as u64;
             for (moment, before) in moments.iter().flatten().zip(&mut before) {
                 if event.ticks <= *moment {
@@ -157,7 +158,7 @@ impl<'a> Converter<'a> {
         start..self.to.events.len()
     }
 
-    /// Converts an event; a free becomes the two events that PyTorch has for it.
+    /// Converts an event. A free becomes the two events that PyTorch uses for it.
     fn event_or_pair(&mut self, event: &Event, category: Option<StringId>) {
         if event.action == Action::Free {
             self.event(&Event { action: Action::FreeRequested, ..*event }, category);
@@ -173,8 +174,8 @@ impl<'a> Converter<'a> {
         Some(self.names.strings.intern(category.as_bytes()))
     }
 
-    /// Returns the device's number in PyTorch's file, where the number of the host means pinned memory, and the host's heap
-    /// is an additional device.
+    /// Returns the device's number in PyTorch's file. There, the host's number stands for pinned memory, and the host's
+    /// heap is an additional device.
     fn device(&self, device: DeviceId) -> DeviceId {
         if device.is_pinned() { DeviceId::HOST } else { DeviceId(self.ordinals.of(device)) }
     }
@@ -213,7 +214,7 @@ impl<'a> Converter<'a> {
         self.to.events.push(&Event { ticks: time_us, address, size_bytes, stack, scope, flags, ..*event });
     }
 
-    /// Returns the path of a scope, such as `encoder.forward.matmul`; empty for no scope.
+    /// Returns the path of a scope, such as `encoder.forward.matmul`, or an empty string if there is no scope.
     fn scope(&mut self, scope: ScopeId) -> StringId {
         let (table, strings) = (&self.from.scopes, &mut self.names.strings);
         *self.scopes.entry(scope).or_insert_with(|| {
@@ -223,8 +224,9 @@ impl<'a> Converter<'a> {
         })
     }
 
-    /// Returns the settings that memtrack adds: the parts of the scopes' paths, the driver's readings, the recorder's
-    /// counts, and the weights of sampled blocks. If several scopes have the same path, the parts are those of the first.
+    /// Returns the settings that memtrack adds: the parts of the scopes' paths, the driver readings, the recorder's
+    /// counts, and the weights of sampled blocks. If several scopes have the same path, the parts come from the first
+    /// one.
     fn settings(&mut self) -> Value {
         let sums = self.scope_sums();
         let mut scopes: Vec<(ScopeId, StringId)> = self.scopes.drain().collect();
@@ -251,7 +253,7 @@ impl<'a> Converter<'a> {
         settings::with_parts(parts.into_iter().chain(known), strings)
     }
 
-    /// Returns the exact sums of scopes; `None` if they were not recorded.
+    /// Returns the exact sums of the scopes, or `None` if they were not recorded.
     fn scope_sums(&mut self) -> Option<Value> {
         let from = self.from;
         let sums = from.scope_sums.as_ref()?;
@@ -299,17 +301,17 @@ impl<'a> Converter<'a> {
     }
 }
 
-/// The largest integer that is written.
+/// The largest integer that is ever written.
 ///
-/// Pickle's integers are signed, so 2^63 and more would take nine bytes. PyTorch's viewer refused such integers at first
-/// (PyTorch's issue 115234), and today reads them as another type than all other numbers. A size that large cannot be
-/// real and is replaced by this number. An address or handle may be real (tagged pointers), and its bits matter: see
-/// [`keep_bits`]. Values from a PyTorch file are not changed: Python's own pickler would write them unchanged, and so does
-/// memtrack.
+/// Pickle's integers are signed, so 2^63 and above would take nine bytes. PyTorch's viewer originally refused such
+/// integers (PyTorch issue 115234), and today it reads them as a different type from all other numbers. A size that
+/// large cannot be real and is replaced with this number. An address or handle may be real (as with tagged pointers),
+/// and its bits matter; see [`keep_bits`]. Values from a PyTorch file are not changed, because Python's own pickler
+/// would write them unchanged as well.
 pub(super) const LARGEST: u64 = i64::MAX as u64;
 
-/// Keeps the bits of an address or handle of 2^63 or more: it is written as the negative number with the same bits, as
-/// PyTorch's C++ writer does. The column contains it unchanged, and so do the tables of memtrack's reader.
+/// Keeps the bits of an address or handle of 2^63 or above. It is written as the negative number with the same bits, as
+/// in PyTorch's C++ writer. The column contains it unchanged, and so do the tables of memtrack's reader.
 fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
     if bits > LARGEST
         && let Some(place) = records.shape_of(row).keys.iter().position(|name| known(name) == Some(key))
@@ -318,7 +320,7 @@ fn keep_bits(records: &mut Records, row: usize, key: Key, bits: u64) {
     }
 }
 
-/// Removes the flag of a sampled block, whose size is already that of all the blocks that it represents.
+/// Removes the flag that marks a sampled block, because the size is already that of all the blocks that it represents.
 fn without_sampling(flags: EventFlags) -> EventFlags {
     let others = [EventFlags::UNKNOWN_BLOCK, EventFlags::WHOLE_SEGMENT, EventFlags::SUPERSEDED];
     let kept = others.into_iter().filter(|&other| flags.contains(other));

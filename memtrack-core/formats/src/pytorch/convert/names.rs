@@ -1,4 +1,5 @@
-//! The names of a recording's stacks: each address is symbolized once, and stacks with equal names become one stack.
+//! Names the frames of a recording's stacks. Each address is symbolized once, and stacks with equal names
+//! become one stack.
 
 use crate::pytorch::StringInterner;
 use crate::pytorch::intern::StackInterner;
@@ -8,14 +9,14 @@ use memtrack_model::snapshot::{FrameId, FrameTable, Snapshot, StringId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The tables of names, and the addresses, frames and stacks that are known so far.
+/// The tables of names, and the addresses, frames and stacks that are already known.
 pub(super) struct Names<'a> {
     from: &'a Snapshot,
     symbols: &'a mut dyn NameFrames,
     pub(super) strings: StringInterner,
     pub(super) frames: FrameTable,
     pub(super) stacks: StackInterner,
-    /// The frames at an address, including inlined ones.
+    /// The frames at each address, including inlined ones.
     known_addresses: HashMap<u64, Box<[FrameId]>>,
     known_frames: HashMap<(StringId, StringId, u64), FrameId>,
     known_stacks: HashMap<StackId, StackId>,
@@ -35,7 +36,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Returns the named stack of a recorded stack.
+    /// Returns the stack of named frames for a recorded stack.
     pub(super) fn stack(&mut self, stack: StackId) -> StackId {
         if let Some(&known) = self.known_stacks.get(&stack) {
             return known;
@@ -59,7 +60,7 @@ impl<'a> Names<'a> {
             .iter()
             .map(|frame| {
                 let name = self.strings.intern(frame.function.as_bytes());
-                // PyTorch's text for an unknown file.
+                // This is PyTorch's text for an unknown file.
                 let file = self.strings.intern(frame.file.as_deref().unwrap_or("??").as_bytes());
                 let line = u64::from(frame.line.unwrap_or(0));
                 let table = &mut self.frames;

@@ -1,43 +1,43 @@
-//! The places of sampled blocks in a PyTorch file. There a sampled block has the size of all the blocks that it
-//! represents, and would overlap its neighbours at its real address, so it is placed above all memory of the heap. Blocks
-//! that were not sampled keep their addresses.
+//! Assigns places to sampled blocks in a PyTorch file. In such a file, a sampled block has the total size of the blocks
+//! that it represents and would overlap its neighbours at its real address, so it is placed above all memory of the
+//! heap. Blocks that were not sampled keep their addresses.
 
 use foldhash::fast::FixedState;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags};
 use memtrack_model::snapshot::{LiveBlock, Snapshot, WeighedBlock};
 use std::collections::{HashMap, VecDeque};
 
-/// The size of a place is a multiple of this number.
+/// The size of a place is a multiple of this many bytes.
 const UNIT: u64 = 512;
-/// The highest address: no memory is above it, and no block is placed there.
+/// The highest address. Memory above it is ignored, and no block is placed there.
 const MAX_ADDRESS: u64 = 1 << 62;
 
-/// The places of a device's blocks, while the device's events are visited in order.
+/// The places of a device's blocks while the device's events are visited in order.
 pub(super) struct Places {
-    /// The size of a place: the maximum number of bytes that a sampled block represents.
+    /// The size of a place, which is the maximum number of bytes that a sampled block represents.
     place_bytes: u64,
-    /// The first place that was never used.
+    /// The first place that has never been used.
     next: u64,
     free: Vec<u64>,
-    /// The live blocks whose allocation is in the trace, by their recorded addresses.
+    /// The live blocks whose allocation is in the trace, keyed by their recorded addresses.
     live: HashMap<u64, PlacedBlock, FixedState>,
-    /// The places of blocks of which only the free is in the trace, in order.
+    /// The places of blocks for which only the free is in the trace, in order.
     freed_only: VecDeque<u64>,
-    /// The places of blocks that are live at the end but not in the trace, by their recorded addresses.
+    /// The places of blocks that are live at the end but not in the trace, keyed by their recorded addresses.
     not_in_trace: HashMap<u64, u64, FixedState>,
 }
 
 /// A live block.
 #[derive(Clone, Copy)]
 struct PlacedBlock {
-    /// The allocation.
+    /// The block's allocation.
     event: Event,
-    /// The block's place; `None` if the block keeps its address.
+    /// The block's place, or `None` if the block keeps its address.
     place: Option<u64>,
 }
 
 impl Places {
-    /// Creates the places for the blocks of `device`; returns `None` if no block of the device was sampled.
+    /// Creates the places for the blocks on `device`, or returns `None` if none of them was sampled.
     pub(super) fn of(from: &Snapshot, device: DeviceId) -> Option<Self> {
         let is_sampled = |flags: EventFlags| flags.contains(EventFlags::SAMPLED);
         let (mut highest, mut largest, mut sampled) = (0, 0, false);
@@ -76,8 +76,8 @@ impl Places {
         Some(places)
     }
 
-    /// Assigns places to the blocks that were live before the first event, so that no other block is placed there while
-    /// they live.
+    /// Assigns places to the blocks that were already live before the first event, so that no other block is placed
+    /// there during their lifetime.
     fn place_older_blocks(&mut self, from: &Snapshot, device: DeviceId) {
         let mut open: HashMap<u64, (), FixedState> = HashMap::default();
         for row in from.events.rows_of(device) {
@@ -106,7 +106,7 @@ impl Places {
         }
     }
 
-    /// Returns an unused place.
+    /// Returns a place that is not in use.
     fn unused_place(&mut self) -> u64 {
         self.free.pop().unwrap_or_else(|| {
             let place = self.next;
@@ -115,15 +115,15 @@ impl Places {
         })
     }
 
-    /// Returns the allocation of a block that is still live at the address of a new allocation, if one of the two was
-    /// sampled. The free of the older block was not recorded; without a free, the block would stay live in the file.
+    /// Returns the allocation of a block that is still live at the address of a new allocation, if one of the two
+    /// blocks was sampled. The older block's free was not recorded, and without a free it would stay live in the file.
     pub(super) fn live_alloc_at(&mut self, alloc: &Event) -> Option<Event> {
         let before = self.live.get(&alloc.address)?;
         let is_sampled = alloc.flags.contains(EventFlags::SAMPLED);
         (is_sampled || before.place.is_some()).then_some(before.event)
     }
 
-    /// Returns the address of an event's block in the file. Must be called for each event, in order.
+    /// Returns the address that an event's block has in the file. Must be called for all events in order.
     pub(super) fn address_of(&mut self, event: &Event) -> u64 {
         let is_sampled = event.flags.contains(EventFlags::SAMPLED);
         let address = event.address;
@@ -149,14 +149,15 @@ impl Places {
         }
     }
 
-    /// Returns a block that is live after all events, as the trace describes it, with its address in the file.
+    /// Returns a block that is live after all events, in the form in which the trace describes it and with its address
+    /// in the file.
     pub(super) fn live_block(&self, block: &LiveBlock) -> LiveBlock {
         let recorded = block.address;
         let Some(PlacedBlock { event, place }) = self.live.get(&recorded) else {
             let address = self.not_in_trace.get(&recorded).copied().unwrap_or(recorded);
             return LiveBlock { address, ..*block };
         };
-        // If the trace contains another block at the address, reports count that block.
+        // If the trace contains a different block at this address, reports count that block.
         let (size_bytes, flags) = (event.size_bytes, event.flags);
         LiveBlock { address: place.unwrap_or(recorded), size_bytes, flags, ..*block }
     }

@@ -1,5 +1,6 @@
-//! Converts segments and live blocks to PyTorch's segments with their blocks. The memory between live blocks of a segment
-//! becomes an inactive block; a live block outside all segments becomes a segment with one block.
+//! Converts segments and live blocks to PyTorch's segments with blocks. The memory between the live blocks of
+//! a segment becomes an inactive block, and a live block outside all segments becomes a segment with a single
+//! block.
 
 use super::{Converter, LARGEST, keep_bits, set_default_pool, without_sampling};
 use memtrack_model::event::{ScopeId, StackId, StreamId};
@@ -21,7 +22,7 @@ pub(super) const SEGMENT: [Key; 12] = [
     Key::Blocks,
 ];
 
-/// Returns the shapes of segments: without and with a stack, which PyTorch adds last.
+/// Returns the shapes of segments, first without and then with a stack, which PyTorch adds last.
 pub(super) fn segment_shapes() -> Vec<Shape> {
     let mut with_stack = SEGMENT;
     with_stack.swap(10, 11);
@@ -31,22 +32,22 @@ pub(super) fn segment_shapes() -> Vec<Shape> {
 const BLOCK: [Key; 6] =
     [Key::Address, Key::Size, Key::RequestedSize, Key::State, Key::Frames, Key::UserMetadata];
 
-/// Returns the shapes of blocks: without and with metadata.
+/// Returns the shapes of blocks, first without and then with metadata.
 pub(super) fn block_shapes() -> Vec<Shape> {
     [&BLOCK[..5], &BLOCK].map(Shape::of).into()
 }
 
-/// The maximum size of a segment that PyTorch calls small.
+/// The maximum size of the segments that PyTorch calls small.
 const SMALL_SEGMENT_BYTES: u64 = 2 << 20;
 
-/// A live block in its form in the file.
+/// A live block as it appears in the file.
 struct FileBlock {
     block: LiveBlock,
-    /// The block's scope, and the text of a sampled block; usually empty.
+    /// The block's scope, plus the text for sampled blocks. Usually empty.
     metadata: StringId,
 }
 
-/// The sums over the blocks of a segment, in bytes.
+/// Sums over the blocks of a segment, in bytes.
 #[derive(Default)]
 struct Sums {
     allocated: u64,
@@ -70,7 +71,7 @@ impl Converter<'_> {
             let place = |device, address| (ordinals.of(device), address);
             let block = blocks.get(next).map(|FileBlock { block, .. }| place(block.device, block.address));
             let segment = segments.peek().map(|segment| place(segment.device, segment.address));
-            // In the order of addresses. A block outside all segments gets its own segment.
+            // Proceed in address order. A block outside all segments gets a segment of its own.
             if block.is_some_and(|block| segment.is_none_or(|segment| block < segment)) {
                 let alone = &blocks[next..=next];
                 next += 1;
@@ -89,7 +90,7 @@ impl Converter<'_> {
         }
     }
 
-    /// Returns a block with the size of all the blocks that it represents, at its address in the file.
+    /// Returns a block with the total size of the blocks that it represents, at its address in the file.
     fn file_block(&mut self, block: &LiveBlock) -> FileBlock {
         let block = self.places.get(&block.device).map_or(*block, |places| places.live_block(block));
         let weighed = WeighedBlock::of(block.size_bytes, block.flags, &self.from.meta);
@@ -109,9 +110,9 @@ impl Converter<'_> {
         let total = end - segment.address;
         for (place, FileBlock { block, metadata }) in blocks.iter().enumerate() {
             if block.address > free_from {
-                self.free(free_from, block.address);
+                self.push_free_block(free_from, block.address);
             }
-            // A sampled neighbour may be missing, so its memory counts as free.
+            // A neighbouring block may be missing because it was not sampled, so its memory counts as free.
             let limit = blocks.get(place + 1).map_or(end, |next| next.block.address.min(end));
             let start = block.address.max(free_from);
             let size = block.size_bytes.min(limit.saturating_sub(start));
@@ -132,14 +133,14 @@ impl Converter<'_> {
             free_from = start + size;
         }
         if end > free_from || blocks.is_empty() {
-            self.free(free_from, end);
+            self.push_free_block(free_from, end);
         }
         let count = self.pytorch.blocks.len() as u64 - first;
         let stack = self.names.stack(segment.stack);
         let kind = if total <= SMALL_SEGMENT_BYTES { PoolKind::Small } else { PoolKind::Large };
         let kind = self.names.strings.intern(kind.name().as_bytes());
         let device = self.device(segment.device);
-        // The host has no device number.
+        // The host does not have a device number.
         let number = if device.is_host() { -1_i64 as u64 } else { device.0.into() };
         let segments = &mut self.pytorch.segments;
         let row = segments.push((!stack.is_none()).into());
@@ -170,13 +171,13 @@ impl Converter<'_> {
         }
     }
 
-    /// Appends a free block up to `end`.
-    fn free(&mut self, address: u64, end: u64) {
+    /// Appends a free block that ends at `end`.
+    fn push_free_block(&mut self, address: u64, end: u64) {
         let (size, state, stack) = (end - address, BlockState::Inactive, StackId::NONE);
         self.block(&BlockInfo { address, size, requested_size: 0, state, stack }, StringId::EMPTY);
     }
 
-    /// Appends a block with its `user_metadata`.
+    /// Appends a block and its `user_metadata`.
     pub(super) fn block(&mut self, block: &BlockInfo, metadata: StringId) {
         let stack = self.names.stack(block.stack);
         let state = self.names.strings.intern(block.state.name().as_bytes());
@@ -198,7 +199,7 @@ impl Converter<'_> {
     }
 }
 
-/// Returns a segment that consists of one block.
+/// Returns a segment that consists of a single block.
 fn segment_of_block(block: &LiveBlock) -> Segment {
     Segment {
         device: block.device,

@@ -1,4 +1,4 @@
-//! Devices keep their numbers and names when a recording is converted to PyTorch's form.
+//! Tests that devices keep their numbers and names when a recording is converted to PyTorch's form.
 
 use super::convert;
 use memtrack_model::event::DeviceId;

@@ -1,5 +1,6 @@
-//! Reads snapshots: a machine (for pickle or JSON) produces cells and folds dictionaries into tables meanwhile, and
-//! [`finish`] makes the snapshot. Memory is bounded by the size of the file; nothing in a file is ever executed.
+//! Reads snapshots. A machine for pickle or JSON produces cells and folds dictionaries into tables as it goes, and
+//! [`finish`] makes the snapshot from them. Memory is bounded by the size of the file, and nothing in a file is ever
+//! executed.
 
 mod fast;
 mod finish;
@@ -20,7 +21,7 @@ use memtrack_model::snapshot::Snapshot;
 use std::cell::Cell;
 use std::io::Read;
 
-/// Reads the pickle of a snapshot. `stored` is the number of bytes that `reader` has read from the file. Without `events`,
+/// Reads a snapshot's pickle. `stored` is the number of bytes that `reader` has read from the file. Without `events`,
 /// events are recognised but not kept.
 pub(crate) fn pickle(
     reader: impl Read,
@@ -44,7 +45,7 @@ pub(crate) fn pickle(
     })
 }
 
-/// Converts the error of a machine; an error because the input ended becomes [`LoadError::Cut`].
+/// Converts an error from a machine. If the input ended too early, the result is [`LoadError::Cut`].
 fn load_error(
     error: (u64, PickleErrorKind),
     format: Format,
@@ -59,7 +60,7 @@ fn load_error(
     }
 }
 
-/// Reads the JSON of a snapshot, like [`pickle`].
+/// Reads a snapshot's JSON in the same way as [`pickle`].
 pub(crate) fn json(
     reader: impl Read,
     max_input: u64,

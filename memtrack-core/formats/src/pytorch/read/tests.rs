@@ -1,4 +1,5 @@
-//! Hand-made pickles, for cases that no normal writer produces but the fast path must handle correctly.
+//! Tests the reader on hand-made pickles, for cases that no normal writer produces but that the fast path must handle
+//! correctly.
 
 use crate::LoadError;
 use crate::pytorch::read::fold::rows::TableBuilder;
@@ -11,7 +12,7 @@ fn text(text: &str) -> Vec<u8> {
     [&[0x8c, text.len() as u8], text.as_bytes()].concat()
 }
 
-/// Writes a frame with this name into a memo slot.
+/// Writes a frame with the given name into a memo slot.
 fn frame(slot: u8, name: &str) -> Vec<u8> {
     let items = [text("filename"), text("a.py"), text("name"), text(name), text("line"), b"K\x01".to_vec()];
     [b"}q", &[slot][..], b"(", &items.concat(), b"u0"].concat()
@@ -29,12 +30,12 @@ fn read(trace: &[Vec<u8>], events: bool) -> Snapshot {
 
 fn try_read(trace: &[Vec<u8>], events: bool) -> Result<Snapshot, LoadError> {
     let root = [text("segments"), b"]".to_vec(), text("device_traces"), b"]]".to_vec()].concat();
-    // The bytes after the end keep the whole pickle on the fast path.
+    // The bytes after the end keep the entire pickle on the fast path.
     let pickle = [b"\x80\x04}(", &root[..], &trace.concat(), b"au.", &[0; 32]].concat();
     crate::pytorch::read::pickle(&pickle[..], u64::MAX, &Cell::new(1 << 10), &mut |_| {}, events)
 }
 
-/// Returns the names in the stack of each event.
+/// Returns the function names in each event's stack.
 fn names(snapshot: &Snapshot) -> Vec<String> {
     let name = |frame: &memtrack_model::snapshot::FrameId| {
         let records = &snapshot.frames.records;
@@ -58,12 +59,13 @@ fn a_list_that_grows_after_a_run_of_frames_is_one_stack() {
     assert_eq!(names(&read(&trace, true)), ["fg", "fgg", "fgf", "fg"]);
 }
 
-/// Python would change the events that already have the list. No writer does that, and here such events are already
-/// folded.
+/// Python would change the events that already have the list. No writer does this, and this reader has already folded
+/// such events by then.
 #[test]
 fn a_list_may_grow_by_its_memo_slot_until_an_event_has_it() {
     let frames = [frame(0, "f"), frame(1, "g")].concat();
-    // A list in slot 2 that no event has, and instructions that extend it: APPENDS to the referenced list, then POP.
+    // `list` is a list in slot 2 that no event has. `grow` extends it by applying APPENDS to a reference to it, then
+    // POP.
     let (list, grow) = (b"]q\x02(h\x00h\x01e0".to_vec(), b"h\x02(h\x01h\x00e0".to_vec());
     let used = event(b"h\x02");
     let before = [frames.clone(), list.clone(), grow.clone(), used.clone(), used.clone()];
@@ -92,7 +94,7 @@ fn without_events_traces_are_empty() {
     assert_eq!(snapshot.events.len(), 0);
 }
 
-/// Checks that stencils are used at all: the other tests would pass without them.
+/// Checks that stencils are used in the first place, because the other tests would pass without them.
 #[test]
 fn one_stencil_reads_all_events_with_the_same_encoding() {
     let keys = [(1, "action"), (2, "alloc"), (3, "addr"), (4, "frames")];

@@ -1,22 +1,22 @@
-//! Writes a snapshot as JSON, which pytorch.org/memory_viz also reads. JSON cannot share values, so it is larger than a
-//! pickle. Values that JSON cannot represent are refused, as in Python.
+//! Writes a snapshot as JSON, which pytorch.org/memory_viz can also read. JSON cannot share values, so the
+//! result is larger than a pickle. As in Python, values that JSON cannot represent are refused.
 
 use super::{Container, SharedId, Sink};
 use memtrack_model::snapshot::{StringId, Value};
 use memtrack_model::text::lossy;
 use std::io::{self, Write};
 
-/// A writer of a JSON document.
+/// A writer for a JSON document.
 pub(super) struct JsonSink<W> {
     out: W,
     buffer: Vec<u8>,
-    /// The open containers, each with its kind and whether an item was written.
+    /// The open containers, each with its kind and whether it already has an item.
     open: Vec<(Container, bool)>,
     /// Whether the next value is a key.
     is_key: bool,
 }
 
-/// The buffer is written to the output once it has this many bytes.
+/// The number of bytes at which the buffer is written to the output.
 const FLUSH_BYTES: usize = 64 << 10;
 
 impl<W: Write> JsonSink<W> {
@@ -31,8 +31,8 @@ impl<W: Write> JsonSink<W> {
         Ok(self.out)
     }
 
-    /// Writes a number or word; as a key it is quoted, as in Python.
-    fn plain(&mut self, text: &str) -> io::Result<()> {
+    /// Writes a number or a word. As in Python, it is quoted if it is a key.
+    fn write_plain(&mut self, text: &str) -> io::Result<()> {
         let quote: &[u8] = if self.is_key { b"\"" } else { b"" };
         for part in [quote, text.as_bytes(), quote] {
             self.buffer.extend_from_slice(part);
@@ -49,7 +49,7 @@ impl<W: Write> JsonSink<W> {
     }
 }
 
-fn unsupported(what: &str) -> io::Error {
+fn unsupported_error(what: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
         format!("{what} in the snapshot: JSON has none; write a pickle"),
@@ -58,31 +58,31 @@ fn unsupported(what: &str) -> io::Error {
 
 impl<W: Write> Sink for JsonSink<W> {
     fn none(&mut self) -> io::Result<()> {
-        self.plain("null")
+        self.write_plain("null")
     }
 
     fn bool(&mut self, truth: bool) -> io::Result<()> {
-        self.plain(if truth { "true" } else { "false" })
+        self.write_plain(if truth { "true" } else { "false" })
     }
 
     fn int(&mut self, number: i64) -> io::Result<()> {
-        self.plain(&number.to_string())
+        self.write_plain(&number.to_string())
     }
 
     fn big(&mut self, bytes: &[u8]) -> io::Result<()> {
         let number = Value::Big(bytes.into()).as_i128();
-        let number = number.ok_or_else(|| unsupported("an integer of more than 128 bits"))?;
-        self.plain(&number.to_string())
+        let number = number.ok_or_else(|| unsupported_error("an integer of more than 128 bits"))?;
+        self.write_plain(&number.to_string())
     }
 
     fn float(&mut self, number: f64) -> io::Result<()> {
         if number.is_nan() {
-            return self.plain("NaN");
+            return self.write_plain("NaN");
         }
         if number.is_infinite() {
-            return self.plain(if number > 0.0 { "Infinity" } else { "-Infinity" });
+            return self.write_plain(if number > 0.0 { "Infinity" } else { "-Infinity" });
         }
-        self.plain(&format!("{number:?}"))
+        self.write_plain(&format!("{number:?}"))
     }
 
     fn string(&mut self, _: StringId, text: &[u8]) -> io::Result<()> {
@@ -94,7 +94,7 @@ impl<W: Write> Sink for JsonSink<W> {
             self.buffer.extend_from_slice(ready);
             rest = after;
             match *rest {
-                // A lone surrogate; other characters may begin with the byte 0xed too.
+                // This is a lone surrogate. Other characters may also start with the byte 0xed.
                 [0xed, second @ 0xa0..=0xbf, third, ..] => {
                     let unit = 0xd000 | u32::from(second & 0x3f) << 6 | u32::from(third & 0x3f);
                     write!(self.buffer, "\\u{unit:04x}")?;
@@ -120,7 +120,7 @@ impl<W: Write> Sink for JsonSink<W> {
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        Err(unsupported(&format!("bytes ({})", lossy(&bytes[..bytes.len().min(20)]).escape_debug())))
+        Err(unsupported_error(&format!("bytes ({})", lossy(&bytes[..bytes.len().min(20)]).escape_debug())))
     }
 
     fn recall(&mut self, _: SharedId) -> io::Result<bool> {
@@ -129,10 +129,10 @@ impl<W: Write> Sink for JsonSink<W> {
 
     fn begin(&mut self, container: Container, _: usize, _: Option<SharedId>) -> io::Result<()> {
         match container {
-            _ if self.is_key => return Err(unsupported("a tuple as a key")),
+            _ if self.is_key => return Err(unsupported_error("a tuple as a key")),
             Container::List | Container::Tuple => self.buffer.push(b'['),
             Container::Dict => self.buffer.push(b'{'),
-            Container::Set | Container::FrozenSet => return Err(unsupported("a set")),
+            Container::Set | Container::FrozenSet => return Err(unsupported_error("a set")),
         }
         self.open.push((container, false));
         Ok(())

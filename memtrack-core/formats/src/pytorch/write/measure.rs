@@ -1,4 +1,5 @@
-//! Computes the length of a snapshot whose values are not shared, without writing it: shared values are measured once.
+//! Computes how long a snapshot would be if its values were not shared, without writing it. Shared values are measured
+//! only once.
 
 use super::{Container, SharedId, Sink};
 use memtrack_model::snapshot::StringId;
@@ -6,41 +7,42 @@ use memtrack_model::text::lossy;
 use std::collections::HashMap;
 use std::io;
 
-/// The maximum ratio of the length without sharing to the length with sharing. For real snapshots, with a hundred frames
-/// for each event, the ratio is about 100.
+/// The maximum ratio of the length without sharing to the length with sharing. For real snapshots, with a hundred
+/// frames per event, the ratio is about 100.
 const MAX_EXPANSION: u64 = 4096;
-/// Snapshots up to this length are never refused.
+/// The length up to which snapshots are never refused.
 const SMALL_BYTES: u64 = 16 << 20;
-/// The approximate length of a reference to a value that was written before.
+/// The approximate length of a reference to a value that has already been written.
 const REFERENCE_BYTES: u64 = 3;
 
 /// A sink that counts bytes instead of writing them.
 #[derive(Default)]
 pub(super) struct MeasureSink {
-    /// The length if every value is written at each use.
+    /// The length when every value is written each time it is used.
     expanded: u64,
-    /// The length if every shared value is written once.
+    /// The length when every shared value is written only once.
     shared: u64,
-    /// The open containers: their ids if they are shared, and `expanded` at their start.
+    /// The open containers, each with its id if it is shared, and with the value of `expanded` at its start.
     open: Vec<(Option<SharedId>, u64)>,
-    /// The lengths of the stacks by row, 0 for a stack that was not measured yet; likewise for frames and other values.
+    /// The lengths of the stacks by row, where 0 means that the stack has not been measured yet. The same applies to
+    /// frames and other values.
     stacks: Vec<u64>,
     frames: Vec<u64>,
     others: HashMap<SharedId, u64>,
-    /// Whether a string was measured, by row.
+    /// For each row, whether the string has been measured.
     strings: Vec<bool>,
-    /// The last string at the top level.
+    /// The last string that occurred at the top level.
     last_string: Vec<u8>,
-    /// The key of the root whose value is being measured.
+    /// The root key whose value is being measured.
     root_key: Vec<u8>,
-    /// `expanded` at the start of that value.
+    /// The value of `expanded` at the start of that value.
     root_start: u64,
-    /// The key of the root that has the longest value, and the length of the value.
+    /// The root key with the longest value, and the length of that value.
     longest: (Vec<u8>, u64),
 }
 
 impl MeasureSink {
-    /// Refuses a snapshot that would be extremely long without sharing.
+    /// Refuses snapshots that would be extremely long without sharing.
     pub(super) fn finish(self) -> io::Result<()> {
         let Self { expanded, shared, longest: (key, _), .. } = self;
         if expanded <= SMALL_BYTES.saturating_add(shared.saturating_mul(MAX_EXPANSION)) {
@@ -157,7 +159,7 @@ impl Sink for MeasureSink {
 
     fn end(&mut self) -> io::Result<()> {
         if let Some((Some(shared), start)) = self.open.pop() {
-            // Never 0, which means "not measured": the sum may have saturated.
+            // The length must never be 0, which means "not measured". It could be 0 if the sum has saturated.
             let length = (self.expanded - start).max(1);
             *self.length_of(shared) = length;
         }

@@ -1,5 +1,5 @@
-//! Writes snapshots: one traversal of the tables ([`walk`]) serves both encodings ([`Sink`]). Keys are written in the
-//! order of the records' shapes, so that a snapshot from a file is written unchanged.
+//! Writes snapshots. A single traversal of the tables ([`walk`]) serves both encodings ([`Sink`]). Keys are written in
+//! the order of the records' shapes, so that a snapshot that comes from a file is written back unchanged.
 
 mod json;
 mod measure;
@@ -20,57 +20,59 @@ enum Container {
     FrozenSet,
 }
 
-/// The identity of a value that may be written once and referred to afterwards.
+/// Identifies a value that may be written once and then referred to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum SharedId {
     Stack(u32),
     Frame(u32),
     Pool(u64, u64),
-    /// A value, by its address in memory.
+    /// A value, identified by its address in memory.
     Value(usize),
 }
 
-/// A receiver of a snapshot's values, with one call per value, in order. A container is begun with its number of items;
-/// each item (in a dictionary, a key and a value) is between [`Sink::item`] and [`Sink::item_end`].
+/// Receives a snapshot's values in order, with one call per value. [`Sink::begin`] gets the number of items in a
+/// container. Each item is enclosed by calls to [`Sink::item`] and [`Sink::item_end`]; in a dictionary, an item is a
+/// key and a value.
 trait Sink {
     fn none(&mut self) -> io::Result<()>;
     fn bool(&mut self, truth: bool) -> io::Result<()>;
     fn int(&mut self, number: i64) -> io::Result<()>;
-    /// Writes an integer of more than 64 bits, given as little-endian two's complement bytes.
+    /// Writes an integer of more than 64 bits that is given as little-endian two's complement bytes.
     fn big(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn float(&mut self, number: f64) -> io::Result<()>;
     fn string(&mut self, id: StringId, text: &[u8]) -> io::Result<()>;
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// Writes a reference to a value that was written before; returns `false` when the value must be written.
+    /// Writes a reference to a value that has already been written. Returns `false` if the value itself must be
+    /// written.
     fn recall(&mut self, shared: SharedId) -> io::Result<bool>;
     fn begin(&mut self, container: Container, items: usize, shared: Option<SharedId>) -> io::Result<()>;
     fn item(&mut self) -> io::Result<()>;
-    /// Separates the key and the value of an item.
+    /// Separates an item's key from its value.
     fn colon(&mut self) -> io::Result<()>;
     fn item_end(&mut self) -> io::Result<()>;
     fn end(&mut self) -> io::Result<()>;
 }
 
-/// The encoding of a snapshot in PyTorch's form.
+/// The encodings of a snapshot in PyTorch's form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
-    /// A pickle, like PyTorch's own.
+    /// A pickle like PyTorch's own.
     Pickle,
     /// The same values as JSON.
     Json,
 }
 
-/// Writes a snapshot in PyTorch's form to `output` and returns `output`.
-/// [`SnapshotFiles::as_pytorch`](crate::SnapshotFiles::as_pytorch) converts a recording to that form.
+/// Writes a snapshot in PyTorch's form to `output` and returns `output`. Use
+/// [`SnapshotFiles::as_pytorch`](crate::SnapshotFiles::as_pytorch) to convert a recording to that form.
 ///
 /// # Errors
-/// Fails when `output` cannot be written, or the snapshot contains a value that the encoding cannot represent (bytes
-/// in JSON; shared values that would be extremely long without sharing).
+/// Fails if `output` cannot be written, or if the snapshot contains a value that the encoding cannot represent. JSON
+/// cannot represent bytes, or shared values that would be extremely long without sharing.
 pub fn write<W: Write>(snapshot: &PytorchSnapshot, output: W, encoding: Encoding) -> io::Result<W> {
     write_tables(snapshot, output, encoding)
 }
 
-/// Writes the tables of a snapshot that is in PyTorch's form.
+/// Writes the tables of a snapshot that is already in PyTorch's form.
 pub(crate) fn write_tables<W: Write>(snapshot: &Snapshot, output: W, encoding: Encoding) -> io::Result<W> {
     match encoding {
         Encoding::Pickle => {

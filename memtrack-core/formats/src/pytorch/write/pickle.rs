@@ -1,5 +1,6 @@
-//! Writes a snapshot as a pickle of protocol 4, as CPython does: frames of 64 KiB, containers memoised, shared values
-//! written once. For the values of PyTorch's snapshots, it uses only instructions that pytorch.org/memory_viz supports.
+//! Writes a snapshot as a pickle of protocol 4 the way CPython does, with frames of 64 KiB, memoised containers, and
+//! shared values that are written only once. The values in PyTorch's snapshots take only instructions that
+//! pytorch.org/memory_viz supports.
 
 use super::{Container, SharedId, Sink};
 use crate::pickle::emitter::Emitter;
@@ -8,12 +9,12 @@ use memtrack_model::snapshot::StringId;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// The number of items that are added to their container at once.
+/// The number of items that are added to their container in one go.
 const BATCH: usize = 1000;
-/// The memo slot of a value that has none.
+/// The memo slot of a value that does not have one.
 const UNSET: u32 = u32::MAX;
 
-/// A writer of a pickle.
+/// A writer for a pickle.
 pub(super) struct PickleSink<W> {
     out: Emitter<W>,
     strings: Vec<u32>,
@@ -141,7 +142,7 @@ impl<W: Write> Sink for PickleSink<W> {
             Container::Tuple => None,
         };
         self.out.begin(opcode.as_slice());
-        // Tuples and frozen sets exist only once they are complete.
+        // Tuples and frozen sets do not exist until they are complete.
         if !matches!(container, Container::Tuple | Container::FrozenSet) {
             let slot = self.out.memoize()?;
             if let Some(shared) = shared {
@@ -169,7 +170,7 @@ impl<W: Write> Sink for PickleSink<W> {
 
     fn item_end(&mut self) -> io::Result<()> {
         let Some(open) = self.open.last_mut() else { return Ok(()) };
-        // A batch of one item, which can only be the last, has no mark.
+        // A batch of one item has no mark. Only the last batch can have one item.
         let alone = open.done.is_multiple_of(BATCH) && open.items - open.done == 1;
         open.done += 1;
         let full = open.done == open.items || open.done.is_multiple_of(BATCH);

@@ -1,4 +1,4 @@
-//! The traversal of a PyTorch snapshot from the root down, in the order of the file from which it was read.
+//! Traverses a PyTorch snapshot from the root down, in the order of the file from which it was read.
 
 use super::{Container, SharedId, Sink};
 use memtrack_model::event::StackId;
@@ -7,7 +7,7 @@ use memtrack_model::snapshot::{FrameId, Snapshot, StringId, Value};
 use std::io;
 use std::ops::Range;
 
-/// Visits the whole snapshot.
+/// Visits the entire snapshot.
 pub(super) fn walk(snapshot: &Snapshot, sink: &mut impl Sink) -> io::Result<()> {
     let pytorch = snapshot.pytorch.as_deref();
     let pytorch = pytorch
@@ -21,7 +21,7 @@ struct Walker<'a, S> {
     sink: &'a mut S,
 }
 
-/// The location of a record's columns: those of events are partly in the snapshot's own table.
+/// The location of a record's columns. Some columns of events are in the snapshot's own table.
 #[derive(Clone, Copy)]
 enum Table {
     Events,
@@ -123,7 +123,7 @@ impl<S: Sink> Walker<'_, S> {
         self.sink.end()
     }
 
-    /// Writes the value of a known key, from its column.
+    /// Writes the value of a known key from its column.
     fn column(
         &mut self,
         records: &Records,
@@ -244,11 +244,12 @@ impl<S: Sink> Walker<'_, S> {
 
     fn values(&mut self, container: Container, items: &[Value]) -> io::Result<()> {
         let shared = match (container, items) {
-            // The reader stores small pairs by value, so their sharing is unknown: all equal pairs are shared.
+            // The reader stores small pairs by value, so it is unknown which ones were shared. Share all
+            // equal pairs.
             (Container::Tuple, &[Value::Int(first @ 0..), Value::Int(second @ 0..)]) => {
                 Some(SharedId::Pool(first as u64, second as u64))
             }
-            // All empty containers have the same address, but are not the same value.
+            // All empty containers have the same address, but they are not the same value.
             _ => Some(SharedId::Value(items.as_ptr() as usize)).filter(|_| !items.is_empty()),
         };
         if let Some(shared) = shared

@@ -1,5 +1,5 @@
-//! The fast path of the [`Machine`]: it executes the tokens that events consist of, straight from the window. An event
-//! that is encoded like an earlier one, and a list of frames, are consumed as a whole.
+//! The fast path of the [`Machine`], which executes the tokens that make up events directly from the window. An event
+//! that is encoded like an earlier one is consumed as a whole, and so is a list of frames.
 
 use crate::pickle::PickleErrorKind;
 use crate::pickle::decode::{self, RareToken, Token};
@@ -14,21 +14,21 @@ use memtrack_model::snapshot::FrameId;
 pub(crate) enum BurstEnd {
     /// The next token is not completely in the window.
     Cut,
-    /// The next token is another instruction of one byte, which may be followed by lines.
+    /// The next token is some other one-byte instruction, which may be followed by lines.
     Plain(u8),
-    /// The next token is rare; with its length.
+    /// The next token is this rare token, which has the given length.
     Rare(RareToken, usize),
 }
 
 impl Machine<'_> {
-    /// Executes as many tokens of `ready` as possible. Afterwards `next` is the offset of the token that ended the burst, or
-    /// that failed.
+    /// Executes as many tokens from `ready` as possible. Afterwards, `next` is the offset of the token that ended the
+    /// burst or failed.
     ///
     /// # Errors
-    /// Fails when a token cannot be executed.
+    /// Fails if a token cannot be executed.
     #[inline(always)]
     pub(crate) fn burst(&mut self, ready: &[u8], next: &mut usize) -> Result<BurstEnd, PickleErrorKind> {
-        // The position after the last mark, unless a container was closed since.
+        // The position after the last mark, unless a container has been closed since then.
         let mut marked = None;
         let mut room = [0; decode::MAX_TOKEN_BYTES];
         loop {
@@ -84,7 +84,7 @@ impl Machine<'_> {
     }
 
     /// Turns the new list on top of the stack into the stack of frames at the start of `ready`. Returns the number of
-    /// consumed bytes, or `None` when there is no new list or no run of frames.
+    /// bytes consumed, or `None` if there is no new list or no run of frames.
     #[inline]
     fn stack_in(&mut self, ready: &[u8]) -> Option<usize> {
         let list = self.top().ok().filter(|list| list.tag() == cell::LIST)?;
@@ -97,13 +97,13 @@ impl Machine<'_> {
         Some(run.length + 1)
     }
 
-    /// Returns the loose stack of the run at the start of `ready`; `None` when not all of its values are frames.
+    /// Returns the loose stack of the run at the start of `ready`, or `None` if not all of its values are frames.
     #[inline]
     pub(crate) fn loose_stack(&mut self, run: Run, ready: &[u8]) -> Option<StackId> {
         run.stack.or_else(|| self.intern_run(&ready[..run.length]))
     }
 
-    /// Returns the loose stack of a run that was not seen before.
+    /// Returns the loose stack of a run that has not been seen before.
     fn intern_run(&mut self, run: &[u8]) -> Option<StackId> {
         if !self.runs.has_room(run) {
             return None;

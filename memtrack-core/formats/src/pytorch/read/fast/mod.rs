@@ -1,4 +1,4 @@
-//! The fast path of the machine, for the encoding of events and stacks in nearly all files.
+//! The machine's fast path for events and stacks as nearly all files encode them.
 
 pub(super) mod burst;
 pub(super) mod runs;

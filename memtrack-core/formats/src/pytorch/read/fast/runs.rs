@@ -1,5 +1,5 @@
-//! Stacks by the bytes that encode them. Frames are shared, so a list of frames is a run of references to memo slots, and
-//! equal runs mean the same stack as long as no slot is set again: a run need not be parsed a second time.
+//! Looks up stacks by the bytes that encode them. Frames are shared, so a list of frames is a run of references to memo
+//! slots. As long as no slot is set again, equal runs mean the same stack, so a run does not have to be parsed twice.
 
 use crate::pickle::decode::{self, Token};
 use crate::pickle::opcode as op;
@@ -7,27 +7,28 @@ use crate::pytorch::intern::{hash_of, table_bytes};
 use hashbrown::HashTable;
 use memtrack_model::event::StackId;
 
-/// The maximum length of a run that is stored, in bytes.
+/// The maximum length of the runs that are stored, in bytes.
 const MAX_RUN_BYTES: usize = 4096;
-/// The maximum size of all runs. A file with more distinct stacks is read too, without this shortcut.
+/// The maximum total size of the stored runs. Files with more distinct stacks are still read, but without this
+/// shortcut.
 const MAX_BYTES: usize = 16 << 20;
 
-/// The number of first bytes by which runs are guessed: more than the frames of the allocator take.
+/// The number of leading bytes used to guess a run. They cover more than the allocator's own frames.
 const HEAD_BYTES: usize = 32;
-/// The number of guesses that are stored; a power of two.
+/// The number of guesses that are stored. Must be a power of two.
 const GUESSES: usize = 4096;
 const NO_ENTRY: u32 = u32::MAX;
 
-/// The runs seen so far, and their stacks.
+/// The runs that have been seen so far and their stacks.
 #[derive(Debug)]
 pub(crate) struct Runs {
     index: HashTable<u32>,
     entries: Vec<Entry>,
     bytes: Vec<u8>,
-    /// The index of the entry that was found last.
+    /// The index of the entry that was found most recently.
     last: u32,
-    /// The entry that was found last, by the hash of its first bytes: to compare it is cheaper than to measure a run and
-    /// look it up.
+    /// For each hash of a run's leading bytes, the entry that was found most recently. Comparing with this entry is
+    /// cheaper than measuring a run and looking it up.
     by_head: Box<[u32]>,
 }
 
@@ -37,16 +38,16 @@ struct Entry {
     start: u32,
     length: u32,
     stack: StackId,
-    /// The entry that followed this one the last time: programs repeat themselves.
+    /// The entry that came after this one the last time. It is a good guess, because programs repeat themselves.
     next: u32,
 }
 
-/// A run at the start of some bytes, followed by APPENDS.
+/// A run that is followed by APPENDS, at the start of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// The length of the run in bytes, without APPENDS.
+    /// The length of the run in bytes, not counting APPENDS.
     pub(crate) length: usize,
-    /// The stack of the run, if the run is known.
+    /// The stack that the run stands for, if the run is known.
     pub(crate) stack: Option<StackId>,
 }
 
@@ -57,7 +58,7 @@ impl Default for Runs {
     }
 }
 
-/// Returns the index of the guess for bytes that begin like `ready`; `None` when there are too few bytes.
+/// Returns the index of the guess for bytes that start like `ready`, or `None` if there are too few bytes.
 #[inline]
 fn guess_index(ready: &[u8]) -> Option<usize> {
     let head: &[u8; HEAD_BYTES] = ready.first_chunk()?;
@@ -67,7 +68,7 @@ fn guess_index(ready: &[u8]) -> Option<usize> {
     Some((mixed >> 52) as usize % GUESSES)
 }
 
-/// Returns the length of the run at the start of `ready`, if APPENDS follows it.
+/// Returns the length of the run at the start of `ready` if it is followed by APPENDS.
 #[inline]
 pub(crate) fn length_of(ready: &[u8]) -> Option<usize> {
     let mut length = 0;
@@ -80,7 +81,7 @@ pub(crate) fn length_of(ready: &[u8]) -> Option<usize> {
     }
 }
 
-/// Returns the memo slots of a run that [`length_of`] has measured.
+/// Returns the memo slots of a run that was measured by [`length_of`].
 pub(crate) fn slots(mut run: &[u8]) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let (Token::Get(slot), bytes) = decode::first(run)? else { return None };
@@ -105,7 +106,7 @@ impl Runs {
         self.search(ready)
     }
 
-    /// Searches for a run that is not the one that followed the previous run the last time.
+    /// Searches for a run other than the one that came after the previous run the last time.
     fn search(&mut self, ready: &[u8]) -> Option<Run> {
         let head = guess_index(ready);
         let known = head.map_or(NO_ENTRY, |head| self.by_head[head]);
@@ -128,7 +129,7 @@ impl Runs {
         Some(Run { length, stack: Some(self.entries[at as usize].stack) })
     }
 
-    /// Returns the run of an entry, if it is at the start of `ready`.
+    /// Returns the run of an entry if it is at the start of `ready`.
     #[inline]
     fn guess(&self, at: u32, ready: &[u8]) -> Option<Run> {
         let entry = self.entries.get(at as usize)?;
@@ -137,7 +138,7 @@ impl Runs {
         same.then_some(Run { length, stack: Some(entry.stack) })
     }
 
-    /// Records that an entry followed the last one.
+    /// Records that an entry came after the previous one.
     #[inline]
     fn follow(&mut self, at: u32) {
         if let Some(last) = self.entries.get_mut(self.last as usize) {
@@ -146,7 +147,7 @@ impl Runs {
         self.last = at;
     }
 
-    /// Returns whether another run can be stored.
+    /// Returns whether there is room to store another run.
     pub(crate) fn has_room(&self, run: &[u8]) -> bool {
         self.bytes.len() + run.len() <= MAX_BYTES
     }
@@ -162,7 +163,7 @@ impl Runs {
         self.index.insert_unique(hash, at, |&at| entries[at as usize].hash);
     }
 
-    /// Removes all runs after a memo slot was set again: they may mean other stacks now.
+    /// Removes all runs. Called when a memo slot is set again, because the runs may now mean other stacks.
     #[cold]
     pub(crate) fn clear(&mut self) {
         self.index.clear();
@@ -172,7 +173,7 @@ impl Runs {
         self.last = NO_ENTRY;
     }
 
-    /// Returns the bytes of memory in use.
+    /// Returns the number of bytes of memory in use.
     pub(crate) fn used_bytes(&self) -> u64 {
         let entries = self.entries.capacity() * size_of::<Entry>() + GUESSES * 4;
         (entries + self.bytes.capacity()) as u64 + table_bytes(&self.index)
@@ -192,7 +193,8 @@ mod tests {
         runs.insert(&ready[..9], StackId(5));
         runs.insert(&ready[..2], StackId(6));
         let find = |runs: &mut Runs, ready: &[u8]| runs.find(ready).map(|run| (run.length, run.stack));
-        // Each run is found, and then guessed as the one that follows the previous run. A longer run is a different one.
+        // Each run is first looked up, and then guessed because it came after the previous run. A longer run is a
+        // different one.
         for _ in 0..2 {
             assert_eq!(find(&mut runs, ready), Some((9, Some(StackId(5)))));
             assert_eq!(find(&mut runs, b"h\x07e..."), Some((2, Some(StackId(6)))));

@@ -1,5 +1,5 @@
-//! Reads an event by a [stencil](crate::pytorch::read::fast::stencil), from its bytes to its row. Nothing is changed
-//! before the whole event is known to match, so that the machine can read an event that does not match from its start.
+//! Reads an event from its bytes to its row using a [stencil](crate::pytorch::read::fast::stencil). Nothing is changed
+//! until the whole event is known to match, so that the machine can read an event that does not match from its start.
 
 use crate::pickle::PickleErrorKind;
 use crate::pickle::opcode as op;
@@ -12,51 +12,52 @@ use memtrack_model::snapshot::StringId;
 use memtrack_model::snapshot::pytorch::Kind;
 use memtrack_model::snapshot::pytorch::action_of;
 
-/// The maximum number of new values that an event adds to the memo: its list of frames and its pools.
+/// The maximum number of new values that an event adds to the memo, which are its list of frames and its pools.
 const MAX_NEW_VALUES: usize = 3;
 
 /// An event that matches a stencil.
 struct MatchedEvent {
     event: Event,
-    /// The values for the columns of the records, by the position of the entry.
+    /// The values for the columns of the records, indexed by the position of the entry.
     columns: [u64; MAX_ENTRIES],
-    /// The new values for the memo; `UNSET` stands for the list of frames, which has no row yet.
+    /// The new values for the memo. `UNSET` stands for the list of frames, which does not have a row yet.
     new: [Cell; MAX_NEW_VALUES],
     new_count: usize,
     frames: Frames,
 }
 
-/// The value of the key `frames` of an event.
+/// The value under an event's `frames` key.
 #[derive(Clone, Copy)]
 enum Frames {
-    /// No value, or a value that is not needed.
+    /// There is no value, or it is not needed.
     None,
     /// An existing list that is a stack.
     Known(Cell),
-    /// A new list without frames.
+    /// A new list that has no frames.
     Empty,
-    /// A new list that is this loose stack.
+    /// A new list that forms this loose stack.
     New(StackId),
 }
 
-/// Returns the number, if a column can represent it exactly.
+/// Returns the number if a column can represent it exactly.
 #[inline]
-fn unsigned(value: Cell) -> Option<u64> {
+fn as_unsigned(value: Cell) -> Option<u64> {
     if value.tag() == cell::INT { u64::try_from(value.as_int()).ok() } else { None }
 }
 
-/// Returns the id of a string.
+/// Returns the id of a string, or `None` if the value is not a string.
 #[inline]
-fn string(value: Cell) -> Option<StringId> {
+fn as_string(value: Cell) -> Option<StringId> {
     (value.tag() == cell::STR).then(|| StringId(value.payload() as u32))
 }
 
 impl Machine<'_> {
-    /// Turns the dictionary on top of the stack, if it is new, into the event whose entries are at the start of `ready` (the
-    /// bytes after the mark). Returns the length of the entries, or `None` when no stencil matches.
+    /// Turns the dictionary on top of the stack, provided that it is new, into the event whose entries are at the start
+    /// of `ready`, which holds the bytes after the mark. Returns the length of the entries, or `None` if no stencil
+    /// matches.
     ///
     /// # Errors
-    /// Fails when a list of frames cannot be used.
+    /// Fails if a list of frames cannot be used.
     #[inline(always)]
     pub(crate) fn event_in(&mut self, ready: &[u8]) -> Result<Option<usize>, PickleErrorKind> {
         let Ok(dict) = self.top() else { return Ok(None) };
@@ -65,7 +66,7 @@ impl Machine<'_> {
         }
         let pools = self.event_pools().len();
         for index in 0..self.stencils.known.len() {
-            // Filled and used in place: a copy would stall on the words that were written last.
+            // This is filled and used in place, because a copy would stall on the words that were written last.
             let mut matched = MatchedEvent {
                 event: Event::BLANK,
                 columns: [0; MAX_ENTRIES],
@@ -77,7 +78,8 @@ impl Machine<'_> {
                 self.append_event(index, dict, &mut matched)?;
                 return Ok(Some(length));
             }
-            // The values of an event that does not match need not be pools: if a key occurs twice, the last value is valid.
+            // Drop the pools again. The values of an event that does not match may not be pools after all: if a key
+            // occurs twice, only the last value is valid.
             self.event_pools().truncate(pools);
         }
         Ok(None)
@@ -87,8 +89,9 @@ impl Machine<'_> {
         &mut self.builder.tables[Table::Events as usize].records.pools
     }
 
-    /// Reads the entries of an event by a stencil and returns their length in bytes, with SETITEMS. Of the machine, only the
-    /// pools are changed, and the runs, to which the machine makes the same changes when the event does not match.
+    /// Reads an event's entries by a stencil and returns their length in bytes, including SETITEMS. Of the machine's
+    /// state, only the pools and the runs are changed. If the event does not match, the machine makes the same changes
+    /// to the runs.
     #[inline(always)]
     fn match_event(&mut self, index: usize, ready: &[u8], matched: &mut MatchedEvent) -> Option<usize> {
         let stencil = &self.stencils.known[index];
@@ -123,22 +126,22 @@ impl Machine<'_> {
             at += length;
             match entry.target {
                 Target::Ignored => {}
-                Target::Address => event.address = unsigned(value)?,
-                Target::Size => event.size_bytes = unsigned(value)?,
-                Target::Stream => event.stream.0 = unsigned(value)?,
-                Target::Ticks => event.ticks = unsigned(value)?,
-                Target::Action => event.action = action_of(string(value)?)?,
+                Target::Address => event.address = as_unsigned(value)?,
+                Target::Size => event.size_bytes = as_unsigned(value)?,
+                Target::Stream => event.stream.0 = as_unsigned(value)?,
+                Target::Ticks => event.ticks = as_unsigned(value)?,
+                Target::Action => event.action = action_of(as_string(value)?)?,
                 Target::Stack if self.builder.skips_events => {}
                 Target::Stack if value.tag() == cell::LIST => *frames = Frames::Known(value),
                 Target::Stack => return None,
                 Target::Column(kind, _) => {
                     *column = match kind {
-                        Kind::Unsigned => unsigned(value)?,
+                        Kind::Unsigned => as_unsigned(value)?,
                         Kind::Signed if value.tag() == cell::INT => value.as_int() as u64,
                         Kind::Flag if value.tag() == cell::TRUE || value.tag() == cell::FALSE => {
                             u64::from(value.tag() == cell::TRUE)
                         }
-                        Kind::Text => string(value)?.0.into(),
+                        Kind::Text => as_string(value)?.0.into(),
                         Kind::Pool if value.tag() == cell::PAIR => records.pool_number(value.as_pair())?,
                         _ => return None,
                     }
@@ -156,7 +159,7 @@ impl Machine<'_> {
         Some(at + 1)
     }
 
-    /// Turns `dict` into the event that matches the stencil at `index`.
+    /// Turns `dict` into the event that matched the stencil at `index`.
     #[inline(always)]
     fn append_event(
         &mut self,

@@ -1,10 +1,10 @@
-//! Stencils: the encoding of the latest events. The keys of an event are references to memo slots, so in events of the
-//! same shape each entry begins with the same bytes; such events are read by [`crate::pytorch::read::fast::spelled`]
-//! without the machine's stack.
+//! Stencils, which describe how the latest events were encoded. The keys of an event are references to memo slots, so
+//! in events of the same shape, each entry starts with the same bytes. [`crate::pytorch::read::fast::spelled`] reads
+//! such events without the machine's stack.
 //!
-//! **How much time do stencils save?** Loading took 0.30 instead of 0.44 s in one interleaved run.
+//! **How much time do stencils save?** In one interleaved run, loading took 0.30 s instead of 0.44 s.
 //!
-//! A file that arrives byte by byte, where no event is ever complete in the window, must produce the same result
+//! A file that arrives byte by byte, so that no event is ever complete in the window, must give the same result
 //! (`tests/tests/snapshot/spellings.rs`).
 
 use crate::pickle::decode::{self, Token};
@@ -17,15 +17,15 @@ use crate::pytorch::read::machine::memo::Memo;
 use memtrack_model::snapshot::StringId;
 use memtrack_model::snapshot::pytorch::{Key, Kind};
 
-/// The maximum number of entries of an event that a stencil reads; the machine reads larger events.
+/// The maximum number of entries in an event that is read by a stencil. Larger events are read by the machine.
 pub(crate) const MAX_ENTRIES: usize = 16;
-/// The maximum number of stencils. Files have events of two or three shapes: with a stack, without, and when memory ran
-/// out.
+/// The maximum number of stencils. Files have events of two or three shapes: those with a stack, those without, and
+/// those for running out of memory.
 const MAX_STENCILS: usize = 4;
-/// If this many more stencils were learnt than events were read by a stencil, no more are learnt.
+/// The number of misses at which no more stencils are learnt; see [`Stencils::misses`].
 const MAX_MISSES: u32 = 1000;
 
-/// The destination of an entry's value.
+/// The place where an entry's value goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
     Address,
@@ -34,40 +34,40 @@ pub(crate) enum Target {
     Ticks,
     Stack,
     Action,
-    /// A column of the records, by its index.
+    /// A column of the records, given by its index.
     Column(Kind, usize),
-    /// No destination, because events are not kept.
+    /// Nowhere, because events are not kept.
     Ignored,
 }
 
-/// An entry: the instruction that pushes its key, and the destination of its value.
+/// An entry, given by the instruction that pushes its key and the destination of its value.
 #[derive(Debug)]
 pub(crate) struct StencilEntry {
-    /// The instruction, as the low bytes of a word.
+    /// The instruction, in the low bytes of a word.
     pub(crate) key: u64,
-    /// The mask of the instruction's bytes.
+    /// The mask that covers the instruction's bytes.
     pub(crate) mask: u64,
     pub(crate) key_bytes: usize,
     pub(crate) target: Target,
 }
 
-/// The entries of events of a shape, in order.
+/// The entries that events of one shape have, in order.
 #[derive(Debug)]
 pub(crate) struct Stencil {
     pub(crate) shape: u32,
     pub(crate) entries: Vec<StencilEntry>,
 }
 
-/// The known stencils; the stencil that was used last is the first.
+/// The known stencils. The one that was used last comes first.
 #[derive(Debug, Default)]
 pub(crate) struct Stencils {
     pub(crate) known: Vec<Stencil>,
-    /// The number of learnt stencils minus the number of events that were read by a stencil; at least 0.
+    /// The number of stencils learnt minus the number of events read by a stencil, but at least 0.
     pub(crate) misses: u32,
 }
 
 impl Stencils {
-    /// Records that the stencil at `index` has read an event.
+    /// Records that the stencil at `index` has matched an event.
     #[inline]
     pub(crate) fn record_match(&mut self, index: usize) {
         if index > 0 {
@@ -76,33 +76,33 @@ impl Stencils {
         self.misses = self.misses.saturating_sub(1);
     }
 
-    /// Removes all stencils after a memo slot was set again: it may contain another key now.
+    /// Removes all stencils. Called when a memo slot is set again, because the slot may now contain another key.
     #[cold]
     pub(crate) fn clear(&mut self) {
         self.known.clear();
     }
 }
 
-/// A value, as the instructions encode it.
+/// A value as encoded by the instructions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EncodedValue {
-    /// An existing value, or a value that takes no memo slot.
+    /// An existing value, or a value that does not take a memo slot.
     Value(Cell),
     /// A new pair of integers, which takes a memo slot.
     Pair(Cell),
-    /// A new list, which takes a memo slot: an empty list, or the run that begins after the first three bytes.
+    /// A new list, which takes a memo slot. It is either empty or the run that starts after the first three bytes.
     List(Option<Run>),
 }
 
-/// Returns the value at the start of `bytes`, and the length of its instructions; `None` for values that stencils do not
-/// support.
+/// Returns the value at the start of `bytes` and the length of its instructions, or `None` for values that stencils do
+/// not support.
 #[inline(always)]
 pub(crate) fn value_in(memo: &Memo, runs: &mut Runs, bytes: &[u8]) -> Option<(EncodedValue, usize)> {
     let (token, length) = decode::decode_token(bytes.first_chunk()?);
     let value = match token {
         Token::Get(slot) => memo.get(slot as usize)?,
         Token::Int(number) => {
-            // Pairs consist of small numbers, so a large one such as an address is not the start of a pair.
+            // Pairs consist of small numbers, so a large number such as an address cannot be the start of a pair.
             let small = number >> cell::PAIR_BITS == 0;
             if small && matches!(bytes.get(length), Some(&(op::BININT1 | op::BININT2 | op::BININT))) {
                 return pair_in(number, bytes, length);
@@ -124,7 +124,7 @@ pub(crate) fn value_in(memo: &Memo, runs: &mut Runs, bytes: &[u8]) -> Option<(En
     Some((EncodedValue::Value(value), length))
 }
 
-/// Returns the pair of `first`, whose token has `length` bytes, and the integer after it.
+/// Returns the pair formed by `first`, whose token has `length` bytes, and the integer after it.
 #[inline(always)]
 fn pair_in(first: i64, bytes: &[u8], length: usize) -> Option<(EncodedValue, usize)> {
     let (Token::Int(second), more) = decode::decode_token(bytes[length..].first_chunk()?) else {
@@ -136,8 +136,8 @@ fn pair_in(first: i64, bytes: &[u8], length: usize) -> Option<(EncodedValue, usi
 }
 
 impl Machine<'_> {
-    /// Learns a stencil from the dictionary on top of the stack, if it has just become an event. `entries` are the bytes
-    /// after the dictionary's mark, including SETITEMS.
+    /// Learns a stencil from the dictionary on top of the stack, provided that it has just become an event. `entries`
+    /// are the bytes after the dictionary's mark, including SETITEMS.
     #[inline]
     pub(crate) fn learn_event(&mut self, entries: &[u8]) {
         let is_event = |dict: Cell| self.heap.containers[dict.row()].tag() == cell::EVENT;
@@ -154,9 +154,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Returns the stencil of `entries`, which include SETITEMS.
+    /// Returns the stencil for `entries`, which include SETITEMS.
     fn stencil_of(&mut self, entries: &[u8]) -> Option<Stencil> {
-        // Reading a value may access bytes after the last one.
+        // Reading a value may access bytes beyond the last one.
         let padded = [entries, &[op::SETITEMS; 2 * decode::MAX_TOKEN_BYTES]].concat();
         let (mut at, mut instructions, mut keys) = (0, Vec::new(), Vec::new());
         while entries.get(at) != Some(&op::SETITEMS) {
@@ -175,7 +175,7 @@ impl Machine<'_> {
             |key: &Cell| (key.tag() == cell::STR).then(|| Key::of(StringId(key.payload() as u32))).flatten();
         let names: Vec<Key> = keys.iter().map(known).collect::<Option<_>>()?;
         let table = &self.builder.tables[Table::Events as usize];
-        // Dropped events have no shape.
+        // Events that are dropped have no shape.
         let shape = if self.builder.skips_events { 0 } else { table.last_shape_if(&keys)? };
         let has_address = names.contains(&Key::Addr);
         let target = |name: Key| {

@@ -1,5 +1,6 @@
-//! Refuses other values in the place of a list: a report would treat such a value as an empty list, and print a zero for
-//! data that the file contains in an unknown form. All other unusual values are kept unchanged.
+//! Refuses values of other types where a list is expected. A report would treat such a value as an empty
+//! list, and would print a zero for data that the file does contain, albeit in an unknown form. All other
+//! unusual values are kept unchanged.
 
 use crate::pytorch::read::finish::whole::{Refusal, shape_error};
 use crate::pytorch::read::fold::rows::Table;
@@ -7,7 +8,7 @@ use crate::pytorch::read::fold::shapes::RecordTable;
 use memtrack_model::snapshot::Value;
 use memtrack_model::snapshot::pytorch::{Key, Records};
 
-/// A value in the place of a list.
+/// A value that takes the place of a list.
 #[derive(Debug)]
 pub(super) struct WrongValue {
     /// The position of the value, relative to the record that was checked.
@@ -86,7 +87,8 @@ fn check_frames(records: &Records, row: usize) -> Result<(), WrongValue> {
     }
 }
 
-/// Returns whether a value without a column is a valid list of frames: a stack, an empty list, or `None`.
+/// Returns whether a value without a column is a valid list of frames, i.e. a stack, an empty list, or
+/// `None`.
 fn are_frames(value: &Value) -> bool {
     match value {
         Value::None | Value::Stack(_) => true,

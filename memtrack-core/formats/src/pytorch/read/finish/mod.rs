@@ -1,4 +1,4 @@
-//! The last step: from the root value to the snapshot.
+//! The last step of reading, which turns the root value into the snapshot.
 
 pub(super) mod misplaced;
 pub(super) mod order;

@@ -1,11 +1,11 @@
-//! The order of events in the traces.
+//! Keeps track of the order of events in the traces.
 
-/// The rows of events in the table, in the order of the traces.
+/// The event rows in the table, in the order of the traces.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// The number of rows at the start that are in place, which is usually all of them.
+    /// The number of rows at the start that are in place. Usually, this is all of them.
     in_place: u32,
-    /// All rows in order, once one has arrived out of place; empty until then.
+    /// All rows in order, starting from when one arrives out of place. Empty until then.
     rows: Vec<u32>,
 }
 
@@ -27,7 +27,7 @@ impl Order {
         if self.rows.is_empty() { self.in_place as usize } else { self.rows.len() }
     }
 
-    /// Returns whether the order is that of the rows of a table with `length` rows.
+    /// Returns whether the order is the same as that of a table with `length` rows.
     pub(crate) fn is_order_of_table(&self, length: usize) -> bool {
         self.rows.is_empty() && self.in_place as usize == length
     }

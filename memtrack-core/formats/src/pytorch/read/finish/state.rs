@@ -1,15 +1,16 @@
-//! Computes the tables that every snapshot has (segments, live blocks, counts per device) from PyTorch's tables.
+//! Computes the tables that every snapshot has from PyTorch's tables. These are segments, live blocks, and
+//! counts per device.
 
 use memtrack_model::event::{DeviceId, EventFlags, ScopeId, StreamId};
 use memtrack_model::snapshot::pytorch::{Key, PyTorch};
 use memtrack_model::snapshot::{DeviceStatistics, LiveBlock, Segment, Snapshot};
 use std::collections::BTreeMap;
 
-/// Fills the tables of an otherwise complete snapshot.
+/// Fills these tables in a snapshot that is otherwise complete.
 pub(crate) fn fill(snapshot: &mut Snapshot) {
     let Some(pytorch) = snapshot.pytorch.take() else { return };
     let mut devices: BTreeMap<DeviceId, DeviceStatistics> = BTreeMap::new();
-    // The file contains no counts of allocations.
+    // The file does not contain allocation counts.
     let statistics = |device| DeviceStatistics { counted: false, ..DeviceStatistics::of(device) };
     for (ordinal, rows) in pytorch.traces.iter().enumerate() {
         let device = DeviceId(ordinal as u16);
@@ -64,7 +65,7 @@ pub(crate) fn fill(snapshot: &mut Snapshot) {
     snapshot.pytorch = Some(pytorch);
 }
 
-/// Returns the device of a segment; a segment without a device is on device 0.
+/// Returns the device of a segment. A segment without a device counts as being on device 0.
 fn device(pytorch: &PyTorch, segment: usize) -> DeviceId {
     if segment >= pytorch.device_segments {
         return DeviceId::HOST;

@@ -1,4 +1,5 @@
-//! Converts cells to [`Value`]s: data without a column is kept in its Python form, and shared as in the file.
+//! Converts cells to [`Value`]s. Data without a column is kept in its Python form, and shared in the same way
+//! as in the file.
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::read::fold::rows::{Table, TableBuilder};
@@ -9,11 +10,11 @@ use memtrack_model::snapshot::pytorch::{Key, event_value_at as value_at};
 use memtrack_model::snapshot::{FrameId, StringId, Value};
 use std::sync::Arc;
 
-/// The maximum number of levels of nested containers.
+/// The maximum nesting depth of containers.
 pub(crate) const MAX_DEPTH: u32 = 500;
 
 impl TableBuilder {
-    /// Converts a cell at the level `depth`.
+    /// Converts a cell at nesting level `depth`.
     pub(crate) fn value(
         &mut self,
         heap: &mut Heap,
@@ -77,7 +78,7 @@ impl TableBuilder {
             _ => heap.body(value).to_vec(),
         };
         if tag == cell::DICT {
-            // Frames may always be a tuple.
+            // A tuple is always allowed as the value of `frames`.
             let frames = Cell::new(cell::STR, Key::Frames.id().0.into());
             for [key, value] in items.as_chunks_mut::<2>().0 {
                 if *key == frames && value.tag() == cell::TUPLE && self.stack(heap, *value)?.is_some() {
@@ -104,7 +105,7 @@ impl TableBuilder {
         Ok(made)
     }
 
-    /// Converts an event that is not in a trace.
+    /// Converts an event that does not belong to a trace.
     fn event_as_value(&self, row: usize) -> Value {
         let records = &self.tables[Table::Events as usize].records;
         let keys = &records.shape_of(row).keys;

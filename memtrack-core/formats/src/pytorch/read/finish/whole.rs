@@ -1,5 +1,5 @@
-//! The last step of reading, from the root value to the snapshot. Events and frames are already in their tables; here
-//! lists become ranges of rows, segments and blocks become records, and the structure is checked.
+//! The last step of reading, which turns the root value into the snapshot. Events and frames are already in their
+//! tables. This step turns lists into ranges of rows, and segments and blocks into records, and checks the structure.
 
 use crate::LoadError;
 use crate::pickle::PickleErrorKind;
@@ -14,7 +14,7 @@ use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::pytorch::{Key, Part, PyTorch, Records};
 use memtrack_model::snapshot::{Clock, EventTable, FrameTable, Meta, Snapshot, StringId};
 
-/// The reason why a snapshot was refused at the last step.
+/// The reason why a snapshot was refused in the last step.
 pub(crate) enum Refusal {
     /// A value cannot be represented.
     Kind(PickleErrorKind),
@@ -28,7 +28,7 @@ impl From<PickleErrorKind> for Refusal {
     }
 }
 
-/// Makes the snapshot.
+/// Makes the snapshot from the root value.
 pub(crate) fn finish(heap: Heap, builder: TableBuilder, root: Cell) -> Result<Snapshot, Refusal> {
     let mut finish = Finisher { heap, builder, pytorch: PyTorch::default(), order: Order::default() };
     finish.root(root)?;
@@ -71,7 +71,7 @@ impl Finisher {
                 "one with `segments` or `device_traces`",
             ));
         }
-        // The rows of devices precede those of the host, whatever the order of the keys.
+        // Device rows precede host rows, regardless of the order of the keys.
         if let Some(segments) = segments {
             self.pytorch.segments_are_a_tuple = segments.tag() == cell::TUPLE;
             self.segments(segments, "segments")?;
@@ -112,7 +112,8 @@ impl Finisher {
         Ok(())
     }
 
-    /// Refuses a list of complete snapshots, such as those of all ranks: as a list of segments it would be an empty device.
+    /// Refuses a list of complete snapshots, such as those of all ranks. As a list of segments, it would be an empty
+    /// device.
     fn refuse_snapshots(&self, list: Cell) -> Result<(), Refusal> {
         let is_snapshot = |item: &Cell| {
             item.tag() == cell::DICT
@@ -142,7 +143,7 @@ impl Finisher {
         self.heap.containers[list.row()].tag() != cell::STACK && self.heap.body(list).iter().all(plain)
     }
 
-    /// Returns the list at `path`; a tuple is converted, because Python iterates over both.
+    /// Returns the list at `path`. A tuple is converted to a list, because Python can iterate over either.
     fn list(&mut self, list: Cell, path: &str) -> Result<Cell, Refusal> {
         match self.builder.as_list(&mut self.heap, list)? {
             Some(list) => Ok(list),
@@ -156,7 +157,7 @@ impl Finisher {
         self.items_of_list(list, path).map(<[Cell]>::to_vec)
     }
 
-    /// Returns the items of a list without a copy.
+    /// Returns the items of a list without copying them.
     fn items_of_list(&self, list: Cell, path: &str) -> Result<&[Cell], Refusal> {
         match self.heap.containers[list.row()].tag() {
             cell::STACK if self.heap.containers[list.row()].payload() != 0 => {
@@ -182,7 +183,7 @@ impl Finisher {
         Ok(())
     }
 
-    /// Sets the addresses of blocks that have none: each follows the previous block of the segment.
+    /// Sets the addresses of blocks that have none. Such a block starts where the previous block in the segment ends.
     fn fill_addresses(&mut self, segment: usize) {
         let [.., segments, blocks, _] = &mut self.builder.tables;
         let mut address = segments.records.number(segment, Key::Address);
@@ -214,10 +215,10 @@ impl Finisher {
     }
 
     fn trace(&mut self, list: Cell, path: &str) -> Result<(), Refusal> {
-        // By index: a copy of the list would be a tenth of the memory that loading takes.
+        // Iterate by index, because a copy of the list would take a tenth of the memory needed for loading.
         for index in 0..self.items_of_list(list, path)?.len() {
             let Some(&event) = self.heap.body(list).get(index) else { break };
-            // A dictionary with a single key, or in a text protocol, was not folded when it was filled.
+            // A dictionary that has only one key or comes from a text protocol was not folded when it was filled.
             self.builder.settle_event(&mut self.heap, event)?;
             let folded = if event.tag() == cell::DICT { self.heap.containers[event.row()] } else { event };
             if folded.tag() != cell::EVENT {
@@ -258,7 +259,7 @@ impl Finisher {
             std::mem::take(&mut self.builder.tables).map(|table| table.records);
         let mut table = std::mem::take(&mut self.builder.events);
         let mut pytorch = self.pytorch;
-        // Usually the rows are already in the order of the traces.
+        // The rows are usually in the order of the traces already.
         if self.order.is_order_of_table(table.len()) {
             pytorch.events = events;
         } else {
@@ -296,7 +297,7 @@ impl Finisher {
     }
 }
 
-/// Returns a clock with microseconds as ticks, which starts at the earliest event that has a time.
+/// Returns a clock that ticks in microseconds and starts at the earliest event with a time.
 fn clock(events: &EventTable, records: &Records) -> Clock {
     let timed = (0..events.len()).filter(|&row| records.has(row, Key::TimeUs));
     Clock::of_microseconds(timed.map(|row| events.ticks[row]).min().unwrap_or(0))

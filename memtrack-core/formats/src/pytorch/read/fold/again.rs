@@ -1,5 +1,5 @@
-//! Lists that occur in several places, which PyTorch's files do not have. Each occurrence is only a reference in the file,
-//! but takes as much memory as the list, so the number of repeated items is bounded.
+//! Handles lists that occur in several places, which PyTorch's own files do not have. Each occurrence is just a
+//! reference in the file but takes as much memory as the list, so the number of repeated items is limited.
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::read::fold::rows::{Table, TableBuilder};
@@ -7,7 +7,7 @@ use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
 use std::collections::{HashMap, HashSet};
 
-/// The maximum number of items in repeated lists.
+/// The maximum total number of items in repeated lists.
 const MAX_REPEATED_ITEMS: u64 = 1 << 20;
 
 fn check_repeated(items: u64, what: &'static str) -> Result<(), PickleErrorKind> {
@@ -18,7 +18,7 @@ fn check_repeated(items: u64, what: &'static str) -> Result<(), PickleErrorKind>
     }
 }
 
-/// The traces so far, and the number of events in repeated traces.
+/// The traces so far, and the number of events in traces that were repeated.
 #[derive(Default)]
 pub(crate) struct RepeatedTraces {
     seen: HashSet<Cell>,
@@ -26,7 +26,7 @@ pub(crate) struct RepeatedTraces {
 }
 
 impl RepeatedTraces {
-    /// Adds a trace of `items` events.
+    /// Adds a trace that has `items` events.
     pub(crate) fn add(&mut self, list: Cell, items: usize) -> Result<(), PickleErrorKind> {
         if !self.seen.insert(list) {
             self.items += items as u64;
@@ -35,15 +35,15 @@ impl RepeatedTraces {
     }
 }
 
-/// The lists to which tuples were converted.
+/// For each tuple that was converted, the resulting list.
 pub(crate) type TupleLists = HashMap<Cell, Cell, foldhash::fast::FixedState>;
 
-/// The rows of blocks, by the lists that contained them.
+/// The rows of blocks, keyed by the list that contained them.
 pub(crate) type BlockLists = HashMap<Cell, u64, foldhash::fast::FixedState>;
 
 impl TableBuilder {
-    /// Returns a list, or the list to which a tuple is converted, because Python iterates over both. A tuple that occurs in
-    /// several places becomes one list. `None` for other values.
+    /// Returns a list as it is, or converts a tuple to a list, because Python can iterate over either. A tuple that
+    /// occurs in several places becomes a single list. Returns `None` for other values.
     #[cold]
     pub(crate) fn as_list(&mut self, heap: &mut Heap, list: Cell) -> Result<Option<Cell>, PickleErrorKind> {
         match list.tag() {
@@ -60,8 +60,8 @@ impl TableBuilder {
         Ok(Some(made))
     }
 
-    /// Returns the rows of a segment's blocks, packed as the value of [`Key::Blocks`]; `None` when `list` is not a list of
-    /// blocks. The rows of a list that several segments share are stored once.
+    /// Returns the rows of a segment's blocks, packed as the value of [`Key::Blocks`], or `None` if `list` is not a
+    /// list of blocks. If several segments share a list, its rows are stored only once.
     pub(crate) fn blocks(&mut self, heap: &mut Heap, list: Cell) -> Result<Option<u64>, PickleErrorKind> {
         let Some(list) = self.as_list(heap, list)? else { return Ok(None) };
         if let Some(&packed) = self.block_lists.get(&list) {

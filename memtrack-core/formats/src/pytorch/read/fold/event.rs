@@ -1,4 +1,5 @@
-//! Folds an event: the data that every event has is stored in the snapshot's own columns, the rest in the records.
+//! Folds events. The data that every event has goes into the snapshot's own columns, and the rest into the
+//! records.
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::read::fold::numbers::{nearest, unsigned};

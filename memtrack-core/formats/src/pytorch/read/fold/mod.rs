@@ -1,4 +1,4 @@
-//! Folding: a dictionary becomes a row of a table as soon as it is complete.
+//! Folding, which turns a dictionary into a row of a table as soon as it is complete.
 
 pub(super) mod again;
 pub(super) mod event;

@@ -1,10 +1,11 @@
-//! The number that a column stores for a value: the value itself, or the nearest number.
+//! Determines the number that a column stores for a value, which is either the value itself or the nearest
+//! number.
 
 use crate::pytorch::read::machine::cell::{self, Cell};
 use crate::pytorch::read::machine::heap::Heap;
 use memtrack_model::snapshot::pytorch::Key;
 
-/// Returns the number, if a column can represent it exactly.
+/// Returns the number if a column can represent it exactly.
 #[inline]
 pub(crate) fn unsigned(heap: &Heap, value: Cell) -> Option<u64> {
     match value.tag() {
@@ -18,9 +19,10 @@ pub(crate) fn unsigned(heap: &Heap, value: Cell) -> Option<u64> {
 pub(crate) fn nearest(heap: &Heap, key: Key, value: Cell) -> Option<u64> {
     match value.tag() {
         cell::TRUE => Some(1),
-        // `as` drops the fraction, and maps negative numbers and NaN to 0.
+        // `as` drops the fraction and maps negative numbers and NaN to 0.
         cell::FLOAT => Some(heap.float_of(value) as u64),
-        // PyTorch's C++ writer and memtrack write addresses and handles as signed integers: only the bits matter.
+        // PyTorch's C++ writer and memtrack write addresses and handles as signed integers, so only the bits
+        // matter.
         cell::INT if is_handle(key) => Some(value.as_int() as u64),
         cell::WIDE if is_handle(key) => i64::try_from(heap.wide_of(value)).ok().map(|signed| signed as u64),
         _ => None,

@@ -1,6 +1,6 @@
-//! Folding: a dictionary becomes a row of a table as soon as it is complete. Its keys identify its kind: a dictionary with
-//! an `action` is an event, and one with a `filename` is a frame. Segments, blocks and annotations are few and are folded
-//! by [`crate::pytorch::read::finish::whole`].
+//! Folds a dictionary into a row of a table as soon as it is complete. The dictionary's keys identify its kind: one
+//! with an `action` is an event, and one with a `filename` is a frame. Segments, blocks and annotations are few in
+//! number and are folded by [`crate::pytorch::read::finish::whole`].
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::intern::StackInterner;
@@ -14,18 +14,18 @@ use memtrack_model::snapshot::pytorch::{ExactValue, Key, Kind};
 use memtrack_model::snapshot::{EventTable, FrameId, StringId, Value};
 use std::collections::HashMap;
 
-/// The maximum number of entries of an event or a frame.
+/// The maximum number of entries in an event or a frame.
 const MAX_ENTRIES: usize = 500;
 
-/// An event that is not kept.
+/// A placeholder for events that are not kept.
 pub(crate) const SKIPPED: Cell = Cell::new(cell::EVENT, 0);
 
 const fn bit(key: Key) -> u64 {
     1 << key as u8
 }
 
-/// Keys of segments, blocks, annotations and the root: a dictionary with one of these keys is neither an event nor a
-/// frame, whatever its other keys are.
+/// Keys of segments, blocks, annotations and the root. A dictionary that has one of these keys is neither an event nor
+/// a frame, no matter which other keys it has.
 const NOT_FOLDED: u64 = bit(Key::Blocks)
     | bit(Key::State)
     | bit(Key::TotalSize)
@@ -45,31 +45,33 @@ pub(crate) enum Table {
     Annotations,
 }
 
-/// The values of a record, until all of them are known: those with a column, and the others by position.
+/// The values of a record until all of them are known. Those that have a column are kept by key, and the others by
+/// position.
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
     columns: Vec<(Key, u64)>,
     odd: Vec<(u16, Value)>,
 }
 
-/// The tables while they grow.
+/// The tables while they are being filled.
 #[derive(Debug, Default)]
 pub(crate) struct TableBuilder {
     pub(crate) events: EventTable,
     pub(crate) tables: [RecordTable; 5],
     pub(crate) stacks: StackInterner,
-    /// Loose stacks: lists of frames that were not used yet, with separate ids. The ids in [`Self::stacks`] are assigned in
-    /// the order of use, so that equal snapshots have equal ids however they were written.
+    /// Loose stacks, which are lists of frames that have not been used yet. They have separate ids. The ids in
+    /// [`Self::stacks`] are assigned in order of use, so that equal snapshots have equal ids no matter how they were
+    /// written.
     pub(crate) loose: StackInterner,
-    /// The id of each loose stack in [`Self::stacks`]; `NONE` until the stack is used.
+    /// The id of each loose stack in [`Self::stacks`], or `NONE` until the stack is used.
     pub(crate) used_ids: Vec<StackId>,
-    /// The rows of frames, by their keys and values.
+    /// The rows of frames, keyed by the keys and values of the frames.
     pub(crate) frames: HashMap<Box<[Cell]>, u32, foldhash::fast::FixedState>,
-    /// The values to which containers were converted; `None` during the conversion.
+    /// The values to which containers were converted. `None` means that the conversion is in progress.
     pub(crate) converted: HashMap<Cell, Option<Value>, foldhash::fast::FixedState>,
     pub(crate) block_lists: BlockLists,
     pub(crate) tuple_lists: TupleLists,
-    /// The number of blocks in repeated lists.
+    /// The total number of blocks in repeated lists.
     pub(crate) repeated_blocks: u64,
     /// Whether the file is JSON, which has no tuples.
     pub(crate) lists_are_tuples: bool,
@@ -81,7 +83,8 @@ pub(crate) struct TableBuilder {
 }
 
 impl TableBuilder {
-    /// Folds a dictionary whose keys and values alternate in `items`; `None` when it is neither an event nor a frame.
+    /// Folds a dictionary, given as alternating keys and values in `items`. Returns `None` if it is neither an event
+    /// nor a frame.
     #[inline]
     pub(crate) fn dictionary(
         &mut self,
@@ -115,7 +118,7 @@ impl TableBuilder {
         Ok(None)
     }
 
-    /// Appends a dictionary to a table; returns its row.
+    /// Appends a dictionary to a table and returns its row.
     pub(crate) fn record(
         &mut self,
         table: Table,
@@ -138,7 +141,7 @@ impl TableBuilder {
         Ok(self.append_record(table, shape, &mut fields))
     }
 
-    /// Returns the number of the shape that a dictionary has; `None` when a key occurs twice.
+    /// Returns the number of a dictionary's shape, or `None` if a key occurs twice.
     pub(crate) fn shape(
         &mut self,
         table: Table,
@@ -158,7 +161,7 @@ impl TableBuilder {
         Ok(Some(self.tables[table as usize].add(items, keys)))
     }
 
-    /// Stores a value of a record: in its column if it fits, otherwise beside the record.
+    /// Stores a value of a record. It goes into its column if it fits, and beside the record otherwise.
     pub(crate) fn set(
         &mut self,
         table: Table,
@@ -199,7 +202,7 @@ impl TableBuilder {
         place: usize,
         [key, value]: [Cell; 2],
     ) -> Result<(), PickleErrorKind> {
-        // Python only iterates over tenants, so they may be a tuple.
+        // Python only iterates over the tenants, so a tuple is allowed here.
         let may_be_tuple = key == Cell::new(cell::STR, Key::History.id().0.into());
         let value = if may_be_tuple { self.as_list(heap, value)?.unwrap_or(value) } else { value };
         let value = self.value(heap, value, 0)?;
@@ -209,7 +212,8 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Appends a record to its table once all of its values are known: records inside the values were appended before.
+    /// Appends a record to its table once all of its values are known. Records inside the values have already been
+    /// appended.
     #[inline]
     pub(crate) fn append_record(&mut self, table: Table, shape: u32, fields: &mut Fields) -> usize {
         let records = &mut self.tables[table as usize].records;
@@ -225,7 +229,7 @@ impl TableBuilder {
         row
     }
 
-    /// Returns the number of a pool, which is a pair of integers: a tuple, or in JSON a list.
+    /// Returns the number of a pool. A pool is a pair of integers, i.e. a tuple, or a list in JSON.
     fn pool(&mut self, table: Table, heap: &Heap, value: Cell) -> Option<u64> {
         let pair = match value.tag() {
             cell::PAIR => value.as_pair(),
@@ -238,7 +242,7 @@ impl TableBuilder {
         self.tables[table as usize].records.pool_number(pair)
     }
 
-    /// Returns the bytes of memory in use.
+    /// Returns the number of bytes of memory in use.
     pub(crate) fn used_bytes(&self) -> u64 {
         let tables: u64 = self.tables.iter().map(|table| table.records.used_bytes()).sum();
         let indexes =

@@ -1,5 +1,5 @@
-//! Folds dictionaries that were filled piece by piece, and detects values that contain themselves: while the contents of a
-//! container are taken out, the container counts as being converted.
+//! Folds dictionaries that were filled piece by piece, and detects values that contain themselves. While the contents
+//! of a container are taken out, the container counts as being converted.
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::read::fold::rows::{SKIPPED, TableBuilder};
@@ -9,7 +9,7 @@ use memtrack_model::snapshot::Value;
 use memtrack_model::snapshot::pytorch::Key;
 
 impl TableBuilder {
-    /// Folds a dictionary that was filled piece by piece, if it is an event or a frame.
+    /// Folds a dictionary that was filled piece by piece, provided that it is an event or a frame.
     pub(crate) fn settle(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
         if value.tag() != cell::DICT || heap.containers[value.row()].tag() != cell::BODY {
             return Ok(());
@@ -25,7 +25,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Folds a dictionary that was filled piece by piece and is in the place of an event.
+    /// Folds a dictionary that was filled piece by piece and takes the place of an event.
     pub(crate) fn settle_event(&mut self, heap: &mut Heap, value: Cell) -> Result<(), PickleErrorKind> {
         let action = Cell::new(cell::STR, Key::Action.id().0.into());
         if value.tag() == cell::DICT && heap.body(value).iter().step_by(2).any(|&key| key == action) {
@@ -38,7 +38,8 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Ends the state in which a container's contents are taken out, and in which a reference to the container is a cycle.
+    /// Ends the state in which a container's contents are taken out. During that state, a reference to the container is
+    /// a cycle.
     pub(crate) fn restore(&mut self, container: Cell, before: Option<Option<Value>>) {
         match before {
             Some(before) => self.converted.insert(container, before),

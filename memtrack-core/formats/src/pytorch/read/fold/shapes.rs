@@ -1,11 +1,12 @@
-//! The shapes of dictionaries. Most dictionaries have the same keys as the previous one, so its shape is tried first.
+//! Shapes of dictionaries. Most dictionaries have the same keys as the previous one, so the previous shape is tried
+//! first.
 
 use crate::pytorch::read::machine::cell::Cell;
 use memtrack_model::snapshot::Value;
 use memtrack_model::snapshot::pytorch::{Records, Shape};
 use std::collections::{HashMap, HashSet};
 
-/// A table of records with an index of its shapes.
+/// A table of records and an index of its shapes.
 #[derive(Debug, Default)]
 pub(crate) struct RecordTable {
     pub(crate) records: Records,
@@ -17,7 +18,7 @@ pub(crate) struct RecordTable {
 }
 
 impl RecordTable {
-    /// Returns the shape of the previous dictionary, if this dictionary has the same, and none of the keys in `barred`.
+    /// Returns the shape of the previous dictionary if this one has the same shape and none of the keys in `barred`.
     #[inline]
     pub(crate) fn last_shape(&self, items: &[Cell], barred: u64) -> Option<u32> {
         let keys = self.keys.get(self.last)?;
@@ -26,12 +27,12 @@ impl RecordTable {
         (same && !self.records.shapes[self.last].has_any(barred)).then_some(self.last as u32)
     }
 
-    /// Returns the shape of the previous dictionary, if these are its keys.
+    /// Returns the shape of the previous dictionary if these are its keys.
     pub(crate) fn last_shape_if(&self, keys: &[Cell]) -> Option<u32> {
         (*self.keys.get(self.last)?.as_ref() == *keys).then_some(self.last as u32)
     }
 
-    /// Returns the shape of a dictionary whose keys and values alternate in `items`.
+    /// Returns the shape of a dictionary that is given as alternating keys and values in `items`.
     #[inline]
     pub(crate) fn find(&mut self, items: &[Cell]) -> Option<u32> {
         if let Some(shape) = self.last_shape(items, 0) {
@@ -43,7 +44,7 @@ impl RecordTable {
         Some(found)
     }
 
-    /// Adds a shape; `keys` are its keys as values.
+    /// Adds a shape. `keys` are its keys as values.
     pub(crate) fn add(&mut self, items: &[Cell], keys: Vec<Value>) -> u32 {
         let cells: Box<[Cell]> = items.iter().step_by(2).copied().collect();
         let number = self.records.shapes.len();
@@ -55,7 +56,7 @@ impl RecordTable {
     }
 }
 
-/// Removes repeated keys from a dictionary: as in Python, a key keeps its first position and its last value.
+/// Removes repeated keys from a dictionary. As in Python, a key keeps its first position and its last value.
 pub(crate) fn without_duplicates(items: &[Cell]) -> Vec<Cell> {
     let pairs = items.as_chunks::<2>().0;
     let mut seen = HashSet::with_capacity(pairs.len());

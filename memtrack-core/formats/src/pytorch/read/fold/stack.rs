@@ -1,4 +1,4 @@
-//! Folds frames, and the lists of frames that are stacks.
+//! Folds frames, and folds lists of frames into stacks.
 
 use crate::pickle::PickleErrorKind;
 use crate::pytorch::read::fold::rows::{Table, TableBuilder};
@@ -8,7 +8,7 @@ use memtrack_model::event::StackId;
 use memtrack_model::snapshot::FrameId;
 
 impl TableBuilder {
-    /// Folds a frame; equal frames have the same row.
+    /// Folds a frame. Equal frames share a row.
     pub(crate) fn frame(&mut self, heap: &mut Heap, items: &[Cell]) -> Result<Cell, PickleErrorKind> {
         let mut key = std::mem::take(&mut self.scratch_cells);
         key.clear();
@@ -25,7 +25,8 @@ impl TableBuilder {
         Ok(Cell::new(cell::FRAME, row.into()))
     }
 
-    /// Returns the stack of a list or tuple of frames; `None` for other values, and when an item is not a frame.
+    /// Returns the stack for a list or tuple of frames. Returns `None` for other values, or if an item is not
+    /// a frame.
     #[inline]
     pub(crate) fn stack(
         &mut self,
@@ -48,7 +49,7 @@ impl TableBuilder {
                 return Ok(Some(stack));
             }
             cell::UNSET => {
-                // From here on the list must stay empty.
+                // From now on, the list must stay empty.
                 heap.containers[list.row()] = Cell::new(cell::STACK, 0);
                 return Ok(Some(StackId::NONE));
             }
@@ -84,7 +85,7 @@ impl TableBuilder {
         Ok(stack)
     }
 
-    /// Returns the id of a loose stack that is used, in [`Self::stacks`].
+    /// Marks a loose stack as used, and returns its id in [`Self::stacks`].
     #[inline]
     pub(crate) fn use_loose_stack(&mut self, loose: StackId) -> StackId {
         if self.used_ids.len() <= loose.index() {

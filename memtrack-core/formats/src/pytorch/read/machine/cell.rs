@@ -1,9 +1,10 @@
-//! The value with which the reader works: eight bytes, so that the memo and the stack of a large file stay small. Numbers
-//! and short tuples are in the cell itself; other data is in the [`crate::pytorch::read::machine::heap::Heap`].
+//! The values that the reader works with. They take eight bytes each, so that the memo and the stack stay small even
+//! for large files. Numbers and short tuples are stored in the cell itself, and other data is in the
+//! [`crate::pytorch::read::machine::heap::Heap`].
 
 use memtrack_model::event::StackId;
 
-/// A value during reading: a tag and 56 bits.
+/// A value while a file is being read, consisting of a tag and 56 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Cell(u64);
 
@@ -12,27 +13,27 @@ macro_rules! tags {
 }
 
 tags! {
-    // No value: an unset memo slot, or a container that is still empty.
+    // No value, i.e. an unset memo slot or a container that is still empty.
     UNSET = 0,
     NONE = 1, FALSE = 2, TRUE = 3,
-    // Integers: in the cell, of more than 56 bits, of more than 128 bits.
+    // Integers that are in the cell, that have more than 56 bits, and that have more than 128 bits.
     INT = 4, WIDE = 5, BIG = 6,
     FLOAT = 7, STR = 8, BYTES = 9,
-    // A tuple of two integers below 2^28; any other tuple.
+    // A tuple of two integers below 2^28, and any other tuple.
     PAIR = 10, TUPLE = 11,
     LIST = 12, DICT = 13, SET = 14, FROZENSET = 15,
     // A class.
     GLOBAL = 16,
-    // The forms of lists and dictionaries that are not empty: contents on the heap, a stack, a frame, an event.
+    // The forms of lists and dictionaries that are not empty: contents on the heap, a stack, a frame, or an event.
     BODY = 17, STACK = 18, FRAME = 19, EVENT = 20,
-    // A dictionary or set that was still empty when it was converted to a value: it must stay empty.
+    // A dictionary or set that was still empty when it was converted to a value, so it must stay empty.
     EMPTY = 21,
 }
 
-/// The flag of a loose stack: its list was not used yet, and may still grow.
+/// The flag that marks a loose stack, whose list has not been used yet and may still grow.
 const LOOSE: u64 = 1 << 32;
 
-/// The number of bits of each integer of a `PAIR`.
+/// The number of bits for each integer of a `PAIR`.
 pub(crate) const PAIR_BITS: u32 = 28;
 const PAYLOAD: u64 = (1 << 56) - 1;
 
@@ -60,13 +61,13 @@ impl Cell {
         self.0 & PAYLOAD
     }
 
-    /// Returns the payload as a row of a table.
+    /// Returns the payload as a table row.
     #[inline]
     pub(crate) const fn row(self) -> usize {
         self.payload() as usize
     }
 
-    /// Returns the form of a list of frames that was not used yet.
+    /// Returns the form of a list of frames that has not been used yet.
     #[inline]
     pub(crate) const fn loose_stack(stack: StackId) -> Self {
         Self::new(STACK, stack.0 as u64 | LOOSE)
@@ -78,25 +79,25 @@ impl Cell {
         self.tag() == STACK && self.payload() & LOOSE != 0
     }
 
-    /// Returns the stack of a `STACK`.
+    /// Returns the stack that a `STACK` refers to.
     #[inline]
     pub(crate) const fn as_stack(self) -> StackId {
         StackId(self.payload() as u32)
     }
 
-    /// Converts an integer, if it fits.
+    /// Converts an integer if it fits.
     #[inline]
     pub(crate) const fn int(number: i64) -> Option<Self> {
         if number << 8 >> 8 == number { Some(Self::new(INT, number as u64 & PAYLOAD)) } else { None }
     }
 
-    /// Returns the number of an `INT`.
+    /// Returns the number in an `INT`.
     #[inline]
     pub(crate) const fn as_int(self) -> i64 {
         (self.0 << 8) as i64 >> 8
     }
 
-    /// Converts a tuple, if it consists of two small integers.
+    /// Converts a tuple if it consists of two small integers.
     #[inline]
     pub(crate) fn pair(first: Self, second: Self) -> Option<Self> {
         let small =
@@ -104,7 +105,7 @@ impl Cell {
         Some(Self::new(PAIR, small(first)? << PAIR_BITS | small(second)?))
     }
 
-    /// Returns the numbers of a `PAIR`.
+    /// Returns the numbers in a `PAIR`.
     pub(crate) const fn as_pair(self) -> (u64, u64) {
         (self.payload() >> PAIR_BITS, self.payload() & ((1 << PAIR_BITS) - 1))
     }

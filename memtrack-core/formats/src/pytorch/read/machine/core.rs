@@ -1,6 +1,6 @@
-//! The pickle machine for snapshots. It executes the same instructions as [`crate::pickle`], but keeps values in
-//! eight-byte cells and folds dictionaries into tables as soon as they are complete, so that reading a file takes less
-//! memory than the size of the file.
+//! The pickle machine for snapshots. It executes the same instructions as [`crate::pickle`], but it keeps values in
+//! eight-byte cells and folds dictionaries into tables as soon as they are complete. Reading a file therefore takes
+//! less memory than the file's size.
 
 use crate::pickle::PickleErrorKind;
 use crate::pickle::opcode as op;
@@ -22,9 +22,9 @@ pub(crate) struct Machine<'a> {
     pub(crate) heap: Heap,
     pub(crate) builder: TableBuilder,
     pub(crate) stack: Vec<Cell>,
-    /// The height of the stack at each mark.
+    /// The height that the stack had at each mark.
     pub(crate) marks: Vec<usize>,
-    /// The height of the stack at the innermost mark: values below it cannot be popped.
+    /// The height that the stack had at the innermost mark. Values below it cannot be popped.
     pub(crate) floor: usize,
     pub(crate) memo: Memo,
     pub(crate) runs: Runs,
@@ -57,7 +57,7 @@ impl<'a> Machine<'a> {
     /// Reads a pickle and returns its root.
     ///
     /// # Errors
-    /// Fails with the offset of the instruction that failed.
+    /// Fails with the error and the offset of the instruction that failed.
     pub(crate) fn run(
         &mut self,
         source: &mut Source<impl Read>,
@@ -99,7 +99,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Checks the cost of reading so far; `self.at` is the position.
+    /// Checks the cost of reading so far. `self.at` is the current position.
     #[cold]
     fn check_cost(&mut self) -> Result<()> {
         let used = self.heap.used_bytes()
@@ -110,7 +110,7 @@ impl<'a> Machine<'a> {
         self.watch.check(self.at, used)
     }
 
-    /// Returns the error when there is no value to pop.
+    /// Returns the error to report when there is no value to pop.
     #[cold]
     fn no_value_error(&self) -> PickleErrorKind {
         if self.marks.is_empty() { PickleErrorKind::StackUnderflow } else { PickleErrorKind::UnexpectedMark }
@@ -146,7 +146,7 @@ impl<'a> Machine<'a> {
         Ok(start)
     }
 
-    /// Returns the value below the index `start`, which must be a container of kind `tag`.
+    /// Returns the value below `start`, which must be a container with the tag `tag`.
     #[inline]
     fn container_below(&self, start: usize, tag: u8, name: &'static str) -> Result<Cell> {
         match start.checked_sub(1) {
@@ -162,7 +162,7 @@ impl<'a> Machine<'a> {
         value.ok_or(PickleErrorKind::UnsetMemo(slot))
     }
 
-    /// Stores a value in the next slot.
+    /// Stores a value in the next memo slot.
     #[inline]
     pub(crate) fn memoize(&mut self, value: Cell) {
         if self.memo.append(value) {
@@ -170,15 +170,15 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Clears the runs and stencils after a memo slot was set again: they may be wrong now.
+    /// Clears the runs and stencils. Called when a memo slot is set again, because they may now be wrong.
     #[cold]
     fn clear_fast_path(&mut self) {
         self.runs.clear();
         self.stencils.clear();
     }
 
-    /// Stores the top value in a memo slot that the file names. A writer needs at least two bytes to fill a slot,
-    /// so an index larger than the offset is refused.
+    /// Stores the top value in a memo slot given by the file. A writer needs at least two bytes to fill a slot, so an
+    /// index larger than the offset is refused.
     pub(crate) fn memoize_at(&mut self, slot: u64) -> Result<()> {
         let value = self.top()?;
         match usize::try_from(slot) {
@@ -204,7 +204,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Adds the keys and values from the index `start` on to the dictionary below them.
+    /// Adds the keys and values starting at `start` to the dictionary below them.
     #[inline]
     pub(crate) fn set_items(&mut self, start: usize) -> Result<()> {
         let dict = self.container_below(start, cell::DICT, "a dictionary")?;
@@ -213,7 +213,7 @@ impl<'a> Machine<'a> {
         let fresh = self.heap.containers[dict.row()] == Cell::UNSET;
         let folded = if fresh { self.builder.dictionary(&mut self.heap, items)? } else { None };
         match folded {
-            // A value inside the dictionary refers to it, and found it empty.
+            // A value inside the dictionary refers to the dictionary and found it empty.
             Some(_) if self.heap.containers[dict.row()] != Cell::UNSET => {
                 return Err(PickleErrorKind::Cyclic);
             }
@@ -224,7 +224,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Appends the values from the index `start` on to the list or set below them.
+    /// Appends the values starting at `start` to the list or set below them.
     #[inline]
     pub(crate) fn append(&mut self, start: usize, tag: u8) -> Result<()> {
         let name = if tag == cell::LIST { "a list" } else { "a set" };
@@ -238,7 +238,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Checks that keys and values alternate, and that Python can hash the keys.
+/// Checks that keys and values alternate and that Python can hash the keys.
 #[inline]
 pub(crate) fn check_pairs(items: &[Cell]) -> Result<()> {
     let (pairs, rest) = items.as_chunks::<2>();

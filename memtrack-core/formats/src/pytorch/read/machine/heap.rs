@@ -1,12 +1,12 @@
-//! The storage for values that do not fit into a [`Cell`]. For each list or dictionary there is a cell with its current
-//! form; when it is folded into a table, its contents are freed at once and reused.
+//! Storage for values that do not fit into a [`Cell`]. Each list or dictionary has a cell that holds its
+//! current form. When it is folded into a table, its contents are immediately freed and reused.
 
 use crate::pickle::PickleErrorKind;
 use crate::pickle::number::Integer;
 use crate::pytorch::StringInterner;
 use crate::pytorch::read::machine::cell::{self, Cell};
 
-/// The tables behind the cells.
+/// The tables that cells refer to.
 #[derive(Debug, Default)]
 pub(crate) struct Heap {
     pub(crate) strings: StringInterner,
@@ -16,15 +16,15 @@ pub(crate) struct Heap {
     bytes: Vec<Vec<u8>>,
     items: Vec<Cell>,
     tuples: Vec<(u64, u64)>,
-    /// The current forms of lists, dictionaries and sets; `UNSET` while empty.
+    /// The current forms of lists, dictionaries and sets, or `UNSET` while they are empty.
     pub(crate) containers: Vec<Cell>,
     bodies: Vec<Vec<Cell>>,
     free: Vec<u32>,
-    /// The size of the data that [`Self::used_bytes`] cannot compute from the tables.
+    /// The size of the data that [`Self::used_bytes`] cannot derive from the tables.
     counted_bytes: u64,
 }
 
-/// The maximum length of contents that are kept for reuse, in cells.
+/// The maximum length of the contents that are kept for reuse, in cells.
 const MAX_REUSED_CELLS: usize = 4096;
 
 impl Heap {
@@ -84,14 +84,14 @@ impl Heap {
         Cell::new(cell::TUPLE, self.tuples.len() as u64 - 1)
     }
 
-    /// Creates an empty container with this tag.
+    /// Creates an empty container with the given tag.
     #[inline]
     pub(crate) fn container(&mut self, tag: u8) -> Cell {
         self.containers.push(Cell::UNSET);
         Cell::new(tag, self.containers.len() as u64 - 1)
     }
 
-    /// Appends items to a list, a dictionary (whose keys and values alternate) or a set.
+    /// Appends items to a list, a set, or a dictionary. A dictionary's keys and values alternate.
     #[inline]
     pub(crate) fn extend(&mut self, container: Cell, items: &[Cell]) -> Result<(), PickleErrorKind> {
         let body = self.containers[container.row()];
@@ -112,14 +112,14 @@ impl Heap {
         Ok(())
     }
 
-    /// Returns the contents of a container; empty once it was folded.
+    /// Returns the contents of a container. They are empty once the container has been folded.
     #[inline]
     pub(crate) fn body(&self, container: Cell) -> &[Cell] {
         let body = self.containers[container.row()];
         if body.tag() == cell::BODY { &self.bodies[body.row()] } else { &[] }
     }
 
-    /// Takes the contents out of a container, until [`Self::fold`] or [`Self::put_back`] is called.
+    /// Takes the contents out of a container until [`Self::fold`] or [`Self::put_back`] is called.
     #[inline]
     pub(crate) fn take_body(&mut self, container: Cell) -> Vec<Cell> {
         let body = self.containers[container.row()];
@@ -133,7 +133,7 @@ impl Heap {
         }
     }
 
-    /// Replaces a container by `folded`; its contents `items`, which were taken out, are freed.
+    /// Replaces a container with `folded` and frees its contents `items`, which had been taken out.
     #[inline]
     pub(crate) fn fold(&mut self, container: Cell, folded: Cell, mut items: Vec<Cell>) {
         let body = std::mem::replace(&mut self.containers[container.row()], folded);
@@ -169,7 +169,7 @@ impl Heap {
         &self.bytes[cell.row()]
     }
 
-    /// Returns the bytes of memory in use, without unused capacity in contents.
+    /// Returns the number of bytes of memory in use, not counting unused capacity in contents.
     pub(crate) fn used_bytes(&self) -> u64 {
         let cells = self.items.capacity() + self.containers.capacity();
         let rest = self.bodies.capacity() * 24 + self.floats.capacity() * 8 + self.wides.capacity() * 16;

@@ -1,7 +1,7 @@
-//! Reads JSON as Python writes it, into the same cells as a pickle.
+//! Reads JSON of the kind that Python writes. The values go into the same cells as those of a pickle.
 //!
 //! **Why not a library?** Python's JSON has integers of any size, lone surrogates in escapes, and the words `NaN` and
-//! `Infinity`, and errors must contain the byte offset.
+//! `Infinity`. In addition, errors must contain the byte offset.
 
 use crate::pickle::source::Source;
 use crate::pickle::{PickleErrorKind, number, text};
@@ -15,7 +15,7 @@ use std::io::Read;
 
 type Result<T> = std::result::Result<T, PickleErrorKind>;
 
-/// The maximum length of a number, in bytes.
+/// The maximum length of a number in bytes.
 const MAX_NUMBER_BYTES: usize = 8192;
 
 /// A reader of JSON.
@@ -24,10 +24,10 @@ pub(crate) struct JsonReader<'a, R> {
     pub(crate) heap: Heap,
     pub(crate) builder: TableBuilder,
     watch: CostMonitor<'a>,
-    /// The next byte, if it was peeked.
+    /// The next byte, if it has been peeked at.
     next: Option<u8>,
     stack: Vec<Cell>,
-    /// The open objects (`true`) and arrays (`false`), with the height of the stack at their start.
+    /// The open objects (`true`) and arrays (`false`), each with the height of the stack at its start.
     open: Vec<(bool, usize)>,
     scratch: Vec<u8>,
 }
@@ -46,10 +46,10 @@ impl<'a, R: Read> JsonReader<'a, R> {
         }
     }
 
-    /// Reads a value, after which only white space may follow.
+    /// Reads a value, which may be followed only by whitespace.
     ///
     /// # Errors
-    /// Fails with the offset of the error.
+    /// Fails with the error and its offset.
     pub(crate) fn run(&mut self) -> std::result::Result<Cell, (u64, PickleErrorKind)> {
         self.document().map_err(|kind| (self.offset(), kind))
     }
@@ -67,7 +67,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
             if self.begin_value()? {
                 continue;
             }
-            // A value is on the stack. Closes the containers that end after it, until another value begins.
+            // There is now a value on the stack. Close the containers that end after it until another value starts.
             while let Some(&(object, start)) = self.open.last() {
                 self.skip_space()?;
                 match (self.next_byte()?, object) {
@@ -92,7 +92,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
         }
     }
 
-    /// Begins a value; returns `true` when it is a container that is not empty.
+    /// Starts a value. Returns `true` if it is a container that is not empty.
     fn begin_value(&mut self) -> Result<bool> {
         self.skip_space()?;
         let value = match self.peek()? {
@@ -129,8 +129,8 @@ impl<'a, R: Read> JsonReader<'a, R> {
         Ok(false)
     }
 
-    /// Checks from time to time the number of bytes read and the memory in use. Called after every value, because a list or
-    /// an object may contain any number of values before it ends.
+    /// Checks the number of bytes read and the memory in use from time to time. Must be called after every value,
+    /// because a list or an object may contain any number of values before it ends.
     #[inline]
     fn check_cost(&mut self) -> Result<()> {
         let offset = self.source.offset();
@@ -241,7 +241,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
             b'u' => self.code_unit()?,
             _ => return Err(PickleErrorKind::Malformed("escape in a string")),
         };
-        // A high surrogate and a low surrogate after it are one character; a lone surrogate is kept.
+        // A high surrogate followed by a low surrogate forms one character. A lone surrogate is kept.
         while (0xd800..0xdc00).contains(&unit) && self.peek()? == b'\\' {
             self.next = None;
             if self.peek()? != b'u' {
@@ -260,7 +260,7 @@ impl<'a, R: Read> JsonReader<'a, R> {
         text::push_code_point(bytes, unit)
     }
 
-    /// Reads a UTF-16 code unit of four hexadecimal digits.
+    /// Reads a UTF-16 code unit that consists of four hexadecimal digits.
     fn code_unit(&mut self) -> Result<u32> {
         let mut unit = 0;
         for _ in 0..4 {

@@ -1,4 +1,5 @@
-//! The readers of bytes: the pickle machine and the JSON reader, the cells that they produce, and the limits on their cost.
+//! The readers of bytes: the pickle machine and the JSON reader, along with the cells that they produce and
+//! the limits on their cost.
 
 pub(super) mod cell;
 pub(super) mod core;

@@ -1,4 +1,5 @@
-//! Reads the data after a token of the [`Machine`]: long integers, strings, lines; and names of classes.
+//! Reads the data that follows a token of the [`Machine`], i.e. long integers, strings and lines. Also
+//! resolves the names of classes.
 
 use crate::pickle::line::{self, LineValue};
 use crate::pickle::number::from_twos_complement;
@@ -10,7 +11,7 @@ use std::io::Read;
 
 type Result<T> = std::result::Result<T, PickleErrorKind>;
 
-/// The maximum length of an integer and of a line of the text protocols, in bytes.
+/// The maximum length in bytes of an integer, and of a line in the text protocols.
 pub(crate) const MAX_OPERAND_BYTES: u64 = 1 << 20;
 
 impl Machine<'_> {
@@ -43,7 +44,7 @@ impl Machine<'_> {
         Ok(self.heap.raw(bytes))
     }
 
-    /// Reads `length` bytes into the scratch buffer; fails when they exceed the memory limit.
+    /// Reads `length` bytes into the scratch buffer. Fails if they exceed the memory limit.
     fn read_scratch(&mut self, source: &mut Source<impl Read>, length: u64) -> Result<()> {
         let mut missing = length;
         while missing > 0 {
@@ -55,7 +56,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Reads a value of the text protocols, whose operand is a line.
+    /// Reads a value in the text protocols, where the operand is a line.
     pub(crate) fn text_line(&mut self, source: &mut Source<impl Read>, opcode: u8) -> Result<Cell> {
         Ok(match line::value(opcode, &source.line(MAX_OPERAND_BYTES)?)? {
             LineValue::Bool(truth) => Cell::bool(truth),
@@ -65,7 +66,7 @@ impl Machine<'_> {
         })
     }
 
-    /// Returns the class `module.name`, if it is a class of plain data.
+    /// Returns the class `module.name` if it is allowed in plain data.
     pub(crate) fn class(module: &[u8], name: &[u8]) -> Result<Cell> {
         match Global::find(module, name) {
             Some(Global::DefaultDict) => Ok(Cell::new(cell::GLOBAL, 0)),

@@ -1,4 +1,5 @@
-//! Executes the instructions that do not occur in events: text protocols, classes and others.
+//! Executes the instructions that do not occur in events, such as those for the text protocols and for
+//! classes.
 
 use crate::pickle::decode::RareToken;
 use crate::pickle::source::Source;
@@ -11,7 +12,7 @@ use std::io::Read;
 type Result<T> = std::result::Result<T, PickleErrorKind>;
 
 impl Machine<'_> {
-    /// Executes an instruction with a larger operand; `None` when it leaves no new value.
+    /// Executes an instruction with a larger operand. Returns `None` if it leaves no new value on the stack.
     pub(crate) fn execute_rare(
         &mut self,
         source: &mut Source<impl Read>,
@@ -33,7 +34,8 @@ impl Machine<'_> {
         }))
     }
 
-    /// Executes an instruction without an operand or with lines; `None` when it leaves no new value.
+    /// Executes an instruction that has no operand or is followed by lines. Returns `None` if it leaves no
+    /// new value on the stack.
     pub(crate) fn execute_plain(
         &mut self,
         source: &mut Source<impl Read>,
@@ -70,7 +72,7 @@ impl Machine<'_> {
         }))
     }
 
-    /// Executes an instruction that leaves no new value on the stack.
+    /// Executes an instruction that does not leave a new value on the stack.
     fn execute_effect(&mut self, source: &mut Source<impl Read>, opcode: u8) -> Result<()> {
         match opcode {
             op::POP if self.marks.last() == Some(&self.stack.len()) => self.pop_mark().map(|_| ()),
@@ -91,7 +93,8 @@ impl Machine<'_> {
             op::APPEND => {
                 self.top()?;
                 let start = self.stack.len() - 1;
-                // The text protocol fills dictionaries piece by piece; when they are appended to a list, they are complete.
+                // The text protocol fills dictionaries piece by piece. A dictionary is complete when it is
+                // appended to a list.
                 self.builder.settle(&mut self.heap, self.stack[start])?;
                 self.append(start, cell::LIST)
             }
@@ -110,7 +113,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Adds a key and its value; more keys may follow, so the dictionary is not folded yet.
+    /// Adds a key and its value. More keys may follow, so the dictionary is not folded yet.
     fn set_item(&mut self, start: usize) -> Result<()> {
         check_pairs(&self.stack[start..])?;
         match start.checked_sub(1).filter(|&below| below >= self.floor).map(|below| self.stack[below]) {
@@ -122,7 +125,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Makes a container of everything above the innermost mark.
+    /// Makes a container from all values above the innermost mark.
     fn container_from_mark(&mut self, opcode: u8) -> Result<Cell> {
         let start = self.pop_mark()?;
         let items = &self.stack[start..];
@@ -144,7 +147,7 @@ impl Machine<'_> {
         Ok(made)
     }
 
-    /// Executes the few supported calls, which make empty dictionaries.
+    /// Executes one of the few supported calls, all of which make empty dictionaries.
     fn reduce(&mut self) -> Result<Cell> {
         let (arguments, class) = (self.pop()?, self.pop()?);
         if class.tag() != cell::GLOBAL {

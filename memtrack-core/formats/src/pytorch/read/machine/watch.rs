@@ -1,22 +1,23 @@
-//! Monitors the cost of reading: progress reports, and the limits on input and memory.
+//! Monitors the cost of reading. Reports progress and enforces the limits on input and memory.
 
 use crate::pickle::PickleErrorKind;
 use std::cell::Cell as Counter;
 
-/// The interval between checks, in bytes of input.
+/// The interval between checks in bytes of input.
 const STEP_BYTES: u64 = 64 << 10;
-/// The memory that reading any file may use, in bytes.
+/// The number of bytes of memory that may be used for reading any file.
 const BASE_BYTES: u64 = 192 << 20;
-/// The additional bytes of memory for each byte of the file that was read, before decompression. Valid files take less
-/// than ten; compressed files more, by their compression ratio.
+/// The number of additional bytes of memory that may be used for each byte read from the file, before
+/// decompression. Valid files take fewer than ten. Compressed files take more, in proportion to their
+/// compression ratio.
 const BYTES_PER_BYTE: u64 = 64;
 
-/// The limits and progress of reading a file.
+/// The limits on reading a file and the progress so far.
 pub(crate) struct CostMonitor<'a> {
     next: u64,
-    /// The maximum size of the input, uncompressed.
+    /// The maximum uncompressed size of the input.
     max_input: u64,
-    /// The number of bytes of the file that were read so far, before decompression.
+    /// The number of bytes read from the file so far, before decompression.
     stored: &'a Counter<u64>,
     progress: &'a mut dyn FnMut(u64),
 }
@@ -26,16 +27,16 @@ impl<'a> CostMonitor<'a> {
         Self { next: STEP_BYTES, max_input, stored, progress }
     }
 
-    /// Returns whether it is time for a check.
+    /// Returns whether a check is due.
     #[inline]
     pub(crate) fn is_due(&self, offset: u64) -> bool {
         offset >= self.next
     }
 
-    /// Reports the progress and checks the limits.
+    /// Reports progress and checks the limits.
     ///
     /// # Errors
-    /// Fails when more input was read than the limits allow, or too much memory is used for it.
+    /// Fails if more input was read than the limits allow, or if too much memory is in use for it.
     pub(crate) fn check(&mut self, offset: u64, used_bytes: u64) -> Result<(), PickleErrorKind> {
         self.next = offset + STEP_BYTES;
         if offset > self.max_input {
