@@ -1,6 +1,6 @@
-//! The graph for Graphviz. The graph of a Python program is written exactly as
-//! `torch.utils.viz._cycles.to_dot` writes it, byte for byte; the graph of a Rust program shows the cycles as
-//! clusters and the suggested weak references as dashed lines.
+//! Writes the graph for Graphviz. The output for a Python program's graph is the same, byte for byte, as that of
+//! `torch.utils.viz._cycles.to_dot`. The output for a Rust program's graph shows the cycles as clusters and the
+//! suggested weak references as dashed lines.
 
 use crate::Findings;
 use crate::findings::Proof;
@@ -11,7 +11,7 @@ use std::io::{self, Write};
 /// Writes the graph.
 ///
 /// # Errors
-/// Returns the errors of `out`.
+/// Fails if writing to `out` fails.
 pub fn write(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
     match graph.origin {
         Origin::Python => as_pytorch(graph, out),
@@ -36,7 +36,7 @@ fn as_pytorch(graph: &Graph, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"}\n")
 }
 
-/// Appends a string as Python's `json.dumps` writes it: characters outside ASCII as UTF-16 in `\u` escapes.
+/// Appends a string as Python's `json.dumps` writes it, with non-ASCII characters as UTF-16 `\u` escapes.
 fn python_json(text: &str, out: &mut String) {
     use std::fmt::Write as _;
     out.push('"');
@@ -105,7 +105,8 @@ fn write_node(graph: &Graph, number: u32, indent: &str, out: &mut dyn Write) -> 
     writeln!(out, "{indent}{number} [label=\"{label}\"{color}{style}{tooltip}];")
 }
 
-/// Escapes a text for a quoted string: Graphviz interprets `\n`, `\"` and `\\`; other control characters are replaced.
+/// Escapes a text for a quoted string, in which Graphviz interprets `\n`, `\"` and `\\`. Other control characters are
+/// replaced.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
