@@ -98,7 +98,7 @@ pub struct Memory {
     pub node: u32,
     /// The device, such as `cuda:0` or `host`.
     pub device: TextId,
-    /// Identifies the storage on the device, either by its address or by a number. Two values may hold the same
+    /// The identity of the storage on the device, which is either its address or a number. Two values may hold the same
     /// storage.
     pub storage: u64,
     /// The size of the storage, if known.

@@ -7,7 +7,7 @@ use crate::graph::Graph;
 /// The component to which each node belongs.
 #[derive(Debug)]
 pub(crate) struct Components {
-    /// The number of each node's component, which is higher than the numbers of all components to which it leads.
+    /// Each node's component number, which is higher than those of all components to which the component leads.
     pub(crate) of_node: Vec<u32>,
     /// The number of components.
     pub(crate) count: u32,

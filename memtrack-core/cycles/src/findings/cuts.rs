@@ -13,7 +13,7 @@ const MAX_CUTS: usize = 8;
 /// The maximum number of fields that are tried, and of edges visited while trying them.
 const MAX_FIELDS_TRIED: usize = 32;
 const MAX_EDGES_VISITED: usize = 4_000_000;
-/// The maximum number of values from which a shortest closed path is sought.
+/// The maximum number of values from which to search for a shortest closed path.
 const MAX_STARTS: usize = 16;
 
 /// How easily a programmer can change a reference, easiest first.

@@ -473,8 +473,8 @@ impl Holders {
         Self { strong }
     }
 
-    /// Calls `each` with each of `nodes`, and with each node that would be dropped with them because its last pointer
-    /// would be gone. Other cycles stay.
+    /// Calls `each` for every node in `nodes`, and for every node that would be dropped with them because its last
+    /// pointer would be gone. Other cycles stay.
     fn freed_with(&self, graph: &Graph, nodes: &[u32], mut each: impl FnMut(u32)) {
         let mut freed: HashSet<u32> = nodes.iter().copied().collect();
         let mut gone = HashMap::<u32, u64>::new();

@@ -46,8 +46,8 @@ impl Storages {
     }
 }
 
-/// Sums up storages, counting each one once. It is created once per graph, because [`begin`](Self::begin) costs
-/// nothing.
+/// A sum over storages that counts each one once. It is created once per graph and reused, because
+/// [`begin`](Self::begin) costs nothing.
 #[derive(Debug)]
 pub(super) struct Sum<'a> {
     graph: &'a Graph,
