@@ -124,7 +124,8 @@ impl LifetimeBuilder<'_> {
         let address = self.snapshot.events.address[row];
         match self.snapshot.events.action[row] {
             Action::Alloc => {
-                // If no block is live there, the block was freed at an unknown time before the next event at its address.
+                // If no block is live there, the block was freed at an unknown time before the next event at its
+                // address.
                 let Some(number) = self.live.remove(&address) else { return NONE };
                 let weighed = self.snapshot.weighed_event(row);
                 let events = &self.snapshot.events;

@@ -107,8 +107,8 @@ mod tests {
 
     const DEVICE: DeviceId = DeviceId(0);
 
-    /// Returns a snapshot with three blocks: one from before the trace that is freed in the trace, one that is allocated
-    /// in the trace, and one without events.
+    /// Returns a snapshot with three blocks: one from before the trace that is freed in the trace, one that is
+    /// allocated in the trace, and one without events.
     fn snapshot() -> Snapshot {
         let mut snapshot = Snapshot::default();
         let event = |address, size_bytes, action| Event {
