@@ -84,7 +84,7 @@ fn for_graphviz(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::
         weak[edge as usize] = true;
     }
     for (edge, weak) in graph.edges.iter().zip(weak) {
-        let path = escaped(graph.text(edge.path));
+        let path = escape(graph.text(edge.path));
         let style = if weak { ", style=dashed, tooltip=\"make this weak\"" } else { "" };
         writeln!(out, "  {} -> {} [label=\"{path}\"{style}];", edge.from, edge.to)?;
     }
@@ -93,21 +93,21 @@ fn for_graphviz(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::
 
 fn write_node(graph: &Graph, number: u32, indent: &str, out: &mut dyn Write) -> io::Result<()> {
     let node = &graph.nodes[number as usize];
-    let mut label = escaped(graph.text(node.label));
+    let mut label = escape(graph.text(node.label));
     for memory in graph.memory_of(number) {
         let size = memory.size_bytes.map_or_else(|| "unknown size".into(), human_bytes);
-        label += &format!("\\n{size} on {}", escaped(graph.text(memory.device)));
+        label += &format!("\\n{size} on {}", escape(graph.text(memory.device)));
     }
     let color = if node.root { ", color=red" } else { "" };
     let style = if node.held == Reachability::Unreachable { "" } else { ", style=dotted" };
-    let tooltip = node.allocated.or(node.created).map(|text| escaped(graph.text(text)));
+    let tooltip = node.allocated.or(node.created).map(|text| escape(graph.text(text)));
     let tooltip = tooltip.map(|text| format!(", tooltip=\"{text}\"")).unwrap_or_default();
     writeln!(out, "{indent}{number} [label=\"{label}\"{color}{style}{tooltip}];")
 }
 
 /// Escapes a text for a quoted string, in which Graphviz interprets `\n`, `\"` and `\\`. Other control characters are
 /// replaced.
-fn escaped(text: &str) -> String {
+fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

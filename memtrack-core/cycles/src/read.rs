@@ -28,21 +28,21 @@ pub(crate) const VERSION: u64 = 1;
 
 /// Returns whether a file that starts with these bytes may be a graph.
 pub fn begins_like_graph(head: &[u8]) -> bool {
-    matches!(first(without_mark(head)), Some(b'[' | b'{'))
+    matches!(first_non_space(without_mark(head)), Some(b'[' | b'{'))
 }
 
 /// Returns whether a file that starts with these bytes (a few thousand) is a graph of references rather than some other
 /// JSON.
 pub fn is_graph(head: &[u8]) -> bool {
     let has = |key: &str| head.windows(key.len()).any(|window| window == key.as_bytes());
-    match first(without_mark(head)) {
+    match first_non_space(without_mark(head)) {
         Some(b'{') => has("\"memtrack_cycles\""),
         Some(b'[') => has("\"label\"") && (has("\"references\"") || has("\"root\"")),
         _ => false,
     }
 }
 
-fn first(bytes: &[u8]) -> Option<u8> {
+fn first_non_space(bytes: &[u8]) -> Option<u8> {
     bytes.iter().copied().find(|byte| !byte.is_ascii_whitespace())
 }
 
@@ -57,7 +57,7 @@ fn without_mark(bytes: &[u8]) -> &[u8] {
 /// Fails if the bytes are not JSON or are not a graph. The error says where the problem is.
 pub fn read(bytes: &[u8]) -> Result<Graph, ReadError> {
     let bytes = without_mark(bytes);
-    let first = first(bytes);
+    let first = first_non_space(bytes);
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let graph = match first {
         None => return Err(ReadError("the file is empty".into())),
@@ -100,7 +100,7 @@ fn describe(error: &serde_json::Error) -> String {
 }
 
 /// Converts a node or edge count to `u32`, failing if it does not fit.
-fn number<E: de::Error>(number: usize) -> Result<u32, E> {
+fn to_u32<E: de::Error>(number: usize) -> Result<u32, E> {
     u32::try_from(number)
         .ok()
         .filter(|&number| number < u32::MAX)
@@ -147,12 +147,12 @@ impl<'de> Visitor<'de> for PythonNodes {
 }
 
 fn add_python_node<E: de::Error>(graph: &mut Graph, node: &PythonNode<'_>) -> Result<(), E> {
-    let from = number(graph.nodes.len())?;
+    let from = to_u32(graph.nodes.len())?;
     for (path, to) in &node.references {
         let missing = || E::custom(format_args!("node {from} refers to node {to}, which no graph has"));
         let to = u32::try_from(*to).map_err(|_| missing())?;
         let path = graph.texts.intern(path);
-        number::<E>(graph.edges.len())?;
+        to_u32::<E>(graph.edges.len())?;
         graph.edges.push(Edge { from, to, path });
     }
     if node.root {
@@ -273,7 +273,7 @@ fn memtrack_graph<'de, D: Deserializer<'de>>(json: D) -> Result<Graph, D::Error>
     });
     graph.remarks = file.remarks;
     for node in &file.nodes {
-        let place = number(graph.nodes.len())?;
+        let place = to_u32(graph.nodes.len())?;
         let texts = &mut graph.texts;
         for memory in &node.memory {
             let device = texts.intern(&memory.device);
@@ -300,7 +300,7 @@ fn memtrack_graph<'de, D: Deserializer<'de>>(json: D) -> Result<Graph, D::Error>
         });
     }
     for edge in &file.edges {
-        number::<D::Error>(graph.edges.len())?;
+        to_u32::<D::Error>(graph.edges.len())?;
         let node = |number: u64| {
             let missing =
                 || D::Error::custom(format_args!("an edge names node {number}, which no graph has"));

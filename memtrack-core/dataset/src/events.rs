@@ -52,7 +52,7 @@ pub static EVENTS_WITH_LINES: Table = Table {
     },
 };
 
-/// The line in the user's code where an event's stack passes through it.
+/// The line in the user's code that an event's stack contains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventLine {
     /// The line, if it is known.

@@ -30,7 +30,7 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Returns a job's folder in a data set.
 pub(crate) fn job_folder(dataset: &Path, job: &str) -> PathBuf {
-    dataset.join(format!("job={}", escaped(job)))
+    dataset.join(format!("job={}", percent_encode(job)))
 }
 
 /// Returns a rank's folder in a data set, which is `job=…/rank=…`.
@@ -40,7 +40,7 @@ pub fn rank_folder(dataset: &Path, job: &str, rank: u64) -> PathBuf {
 
 /// Percent-encodes a name for use in a folder name, from which engines decode it. Every byte except ASCII letters,
 /// digits, `-`, `_` and `.` becomes `%` and two hexadecimal digits.
-fn escaped(name: &str) -> String {
+fn percent_encode(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for byte in name.bytes() {
         // Dots are safe, because the prefix `job=` ensures that no folder is named `.` or `..`.

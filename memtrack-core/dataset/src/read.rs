@@ -34,7 +34,7 @@ pub fn ranks(dataset: &Path) -> io::Result<Vec<RankFolder>> {
                 let why = format!("{}: a rank is a number", dataset.join(folder).display());
                 return Err(io::Error::new(ErrorKind::InvalidData, why));
             };
-            ranks.push(RankFolder { job: unescaped(&job), rank, folder });
+            ranks.push(RankFolder { job: percent_decode(&job), rank, folder });
         }
     }
     ranks.sort();
@@ -58,7 +58,7 @@ fn subfolders(folder: &Path, prefix: &str) -> io::Result<Vec<(PathBuf, String)>>
 }
 
 /// Decodes the percent-encoded name of a folder.
-fn unescaped(name: &str) -> String {
+fn percent_decode(name: &str) -> String {
     let digit = |place: usize| name.as_bytes().get(place).and_then(|&byte| char::from(byte).to_digit(16));
     let mut bytes = Vec::with_capacity(name.len());
     let mut place = 0;

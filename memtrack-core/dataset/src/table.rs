@@ -225,7 +225,7 @@ impl Cells {
 
     /// Creates a column of `rows` nulls.
     pub(crate) fn nulls(kind: Kind, rows: usize) -> Self {
-        Self { values: empty(kind), present: Some(vec![0; rows]) }
+        Self { values: empty_values(kind), present: Some(vec![0; rows]) }
     }
 
     /// Creates a nullable column of 64-bit values.
@@ -243,7 +243,7 @@ impl Cells {
     }
 }
 
-fn empty(kind: Kind) -> Values {
+fn empty_values(kind: Kind) -> Values {
     match kind {
         Kind::Int => Values::Int(Vec::new()),
         Kind::Long => Values::Long(Vec::new()),
@@ -343,10 +343,10 @@ pub(crate) struct Rows {
 
 impl Rows {
     pub(crate) fn of(table: &'static Table) -> Self {
-        let columns = table
-            .columns
-            .iter()
-            .map(|column| Cells { values: empty(column.kind), present: column.nullable.then(Vec::new) });
+        let columns = table.columns.iter().map(|column| Cells {
+            values: empty_values(column.kind),
+            present: column.nullable.then(Vec::new),
+        });
         Self { table, columns: columns.collect(), texts: HashMap::new(), rows: 0 }
     }
 

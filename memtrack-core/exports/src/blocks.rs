@@ -75,7 +75,7 @@ pub(crate) fn write(
             // first rows (DuckDB uses 20,480) would read a column that starts with whole numbers as integers, and
             // silently round the rest.
             let (size, blocks) = (lifetime.size_bytes.to_string(), format!("{:?}", lifetime.blocks));
-            let events = events.map(|(event, ns)| (number(event), number(ns)));
+            let events = events.map(|(event, ns)| (number_text(event), number_text(ns)));
             let [allocated, requested, completed] = &events;
             table.write_record([
                 &ordinal[..],
@@ -109,11 +109,11 @@ const fn bool_text(is_true: bool) -> &'static str {
     if is_true { "true" } else { "false" }
 }
 
-fn number(number: Option<u64>) -> String {
+fn number_text(number: Option<u64>) -> String {
     number.map(|number| number.to_string()).unwrap_or_default()
 }
 
-/// What is known about the origin of a block, as texts.
+/// The texts known about a block's origin.
 #[derive(Default)]
 struct OriginText {
     operator: String,

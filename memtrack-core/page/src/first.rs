@@ -118,8 +118,10 @@ fn group_sentence(place: usize, row: &TopRow, peak: i64) -> Sentence {
         let name = frame.file.as_deref().map(file_name);
         match (name, frame.line) {
             // PyTorch writes 0 for an unknown line, and `??` for an unknown file.
-            (Some(file), Some(line)) if line > 0 && file != "??" => Some(format!("{}:{line}", escaped(file))),
-            _ => Some(escaped(&frame.function)).filter(|query| !query.is_empty()),
+            (Some(file), Some(line)) if line > 0 && file != "??" => {
+                Some(format!("{}:{line}", escape_regex(file)))
+            }
+            _ => Some(escape_regex(&frame.function)).filter(|query| !query.is_empty()),
         }
     });
     Sentence {
@@ -143,7 +145,7 @@ fn plural(origin: String, blocks: u64) -> String {
 }
 
 /// Returns a regular expression that matches the text.
-fn escaped(text: &str) -> String {
+fn escape_regex(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         if "\\^$.|?*+()[]{}/".contains(character) {

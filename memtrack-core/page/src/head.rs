@@ -38,7 +38,7 @@ pub(crate) struct DeviceHead {
     pub(crate) categories: Vec<String>,
     /// Whether [`Self::categories`] were inferred because the file does not contain them.
     pub(crate) inferred: bool,
-    /// What the colours initially mean: `category` or `stack`.
+    /// The initial meaning of the colours, either `category` or `stack`.
     pub(crate) color: &'static str,
     pub(crate) capacity_bytes: Option<u64>,
     pub(crate) first: Vec<Sentence>,

@@ -279,7 +279,7 @@ impl Findings {
                 closed_path,
                 memory_node: to_memory.as_ref().map(|&(node, _)| node),
                 to_memory_steps: to_memory.as_ref().map_or(0, |(_, path)| path.len()),
-                to_memory: to_memory.map(|(_, path)| ends(path)).unwrap_or_default(),
+                to_memory: to_memory.map(|(_, path)| keep_ends(path)).unwrap_or_default(),
                 leaked,
                 exclusive: sum.freed(),
                 pinned,
@@ -324,7 +324,7 @@ impl Findings {
         sum.begin();
         (0..graph.nodes.len() as u32).filter(|&node| unreachable(node)).for_each(|node| sum.add(node));
         findings.unreachable_beside_cycles = sum.lost().without(findings.leaked);
-        findings.unexplained = unexplained(graph, &mut search, &mut sum);
+        findings.unexplained = group_unexplained(graph, &mut search, &mut sum);
         findings
     }
 
@@ -360,7 +360,7 @@ impl Findings {
 }
 
 /// Groups unexplained handles by where they were created.
-fn unexplained(graph: &Graph, search: &mut PathSearch<'_>, sum: &mut Sum<'_>) -> Vec<HandleGroup> {
+fn group_unexplained(graph: &Graph, search: &mut PathSearch<'_>, sum: &mut Sum<'_>) -> Vec<HandleGroup> {
     let mut places = HashMap::new();
     let mut sites: Vec<(HandleGroup, Vec<u32>)> = Vec::new();
     for (at, each) in graph.unexplained.iter().enumerate() {
@@ -432,7 +432,7 @@ fn proof_of(graph: &Graph, nodes: &[u32], weakly: &[bool]) -> Proof {
 }
 
 /// Removes the middle of a long path, because many cycles may have long paths that mostly coincide.
-fn ends(mut path: Vec<u32>) -> Vec<u32> {
+fn keep_ends(mut path: Vec<u32>) -> Vec<u32> {
     /// The maximum number of steps kept at each end.
     const MAX_KEPT: usize = 32;
     if path.len() > 2 * MAX_KEPT {

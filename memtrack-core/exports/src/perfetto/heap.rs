@@ -140,7 +140,7 @@ fn callstack_id(origin: usize) -> u64 {
     origin as u64 + 1
 }
 
-/// What identifies a frame in Perfetto.
+/// The values that identify a frame in Perfetto.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct FrameKey {
     name: u64,
