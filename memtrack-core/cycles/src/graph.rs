@@ -116,8 +116,8 @@ pub struct UnexplainedHandles {
     pub handles: u64,
     /// Where in the program they were created.
     pub site: String,
-    /// The root scope in which they were created, if there was one. It has ended since, unless the scan was of all
-    /// handles.
+    /// The root scope in which they were created, if there was one. That scope has ended since, unless the scan
+    /// included all handles.
     pub scope: Option<String>,
     /// The number of root scopes that have ended on the thread since the oldest of the handles was created.
     pub ended_roots: u64,

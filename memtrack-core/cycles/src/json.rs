@@ -88,7 +88,7 @@ pub struct CountsAnswer {
     pub cycles_without_device_memory: u64,
     /// Cycles that were not examined because there are too many.
     pub cycles_not_measured: u64,
-    /// All device memory that is unreachable.
+    /// All unreachable device memory to which a cycle leads.
     pub leaked: MemoryAnswer,
     /// Unreachable device memory to which no cycle leads.
     pub unreachable_beside_cycles: MemoryAnswer,
@@ -188,7 +188,7 @@ pub struct CutAnswer {
     pub leads_back: bool,
 }
 
-/// Unexplained handles to one value, which no known reference accounts for.
+/// Unexplained handles to one value. No known reference accounts for them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]

@@ -3,7 +3,7 @@
 //! findings, which are computed again when the file is read.
 //!
 //! Reading takes memory in proportion to the size of the file. The input is not trusted, so references to missing
-//! nodes, duplicate keys and numbers out of range are errors that say where in the file the problem is.
+//! nodes, duplicate keys and out-of-range numbers are errors that say where in the file the problem is.
 
 use crate::graph::{Edge, Graph, Memory, Node, Origin, Reachability, UnexplainedHandles};
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};

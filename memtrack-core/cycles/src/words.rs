@@ -6,7 +6,7 @@ use foldhash::{HashSet, HashSetExt};
 use memtrack_model::text::cut;
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 
-/// The maximum number of characters shown of a value's label on one line.
+/// The maximum number of characters of a value's label that are shown on one line.
 const MAX_LABEL_CHARACTERS: usize = 60;
 /// The maximum number of bytes of a text that are inspected.
 const MAX_INSPECTED_BYTES: usize = 4096;

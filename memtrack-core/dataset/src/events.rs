@@ -33,7 +33,7 @@ const COLUMNS: [Column; 17] = [
     Column::new("thread_id", Kind::Long).nullable(),
 ];
 
-/// The events, one in each row.
+/// The events, one per row.
 pub static EVENTS: Table = Table { name: "events", columns: &COLUMNS };
 
 /// The events table for a file that comes without tables of stacks. It has the columns of [`EVENTS`] and, for each

@@ -140,7 +140,7 @@ impl Table {
     }
 }
 
-/// A value for a row of a small table.
+/// A value in a row of a small table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Value<'a> {
     Null,

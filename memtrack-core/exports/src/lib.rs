@@ -6,7 +6,7 @@
 //! - `registry` has one row for each export, and `target` determines the format that a file name selects.
 //! - `usage` adds up blocks by origin, and `stacks` looks up the functions in their stacks, for `pprof`, `speedscope`
 //!   and `collapsed`. `blocks` writes CSV, and `parquet` writes the events.
-//! - `course` determines memory and scopes over time, for `perfetto` and `firefox`.
+//! - `course` tracks memory and scopes over time, for `perfetto` and `firefox`.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 

@@ -7,7 +7,7 @@ use memtrack_report::analysis::ownership::{Owner, Owners, Rules, short};
 use memtrack_report::analysis::trim::is_internal;
 use memtrack_symbols::Symbolizer;
 
-/// The functions at one key, which are the inlined functions followed by the function that contains them.
+/// The inlined functions at one key, followed by the function that contains them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct InlinedFrames {
     /// A return address, or the index of a frame.

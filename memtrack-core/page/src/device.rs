@@ -21,7 +21,7 @@ use memtrack_report::analysis::summary::{DeviceSummary, summary};
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
-/// The maximum number of categories that are distinguished, because a page has only one byte for a block's category.
+/// The maximum number of categories that are distinguished. A page has only one byte for a block's category.
 const MAX_CATEGORIES: usize = 250;
 /// The maximum number of streams, and of pools, that are distinguished.
 const MAX_STREAMS_AND_POOLS: usize = 60_000;
@@ -395,7 +395,7 @@ impl DeviceTables<'_> {
             let block_has_stack = action == Action::Alloc && of_event[event] != NONE;
             stacks.push(if block_has_stack { 0 } else { texts.stack(events.stack[row]) });
             let (address, bytes) = match action {
-                // An unknown number of free bytes is written as the largest number.
+                // An unknown number of free bytes is written as the largest possible number.
                 Action::Oom => {
                     (self.snapshot.oom_free_bytes(row).unwrap_or(u64::MAX), events.size_bytes[row])
                 }

@@ -1,4 +1,4 @@
-//! The head of a page, in the form in which its script reads it (see `viewer/README.md`).
+//! The head of a page, in the form that its script reads (see `viewer/README.md`).
 
 use crate::columns::Section;
 use serde::Serialize;
@@ -63,7 +63,7 @@ pub(crate) struct Sentence {
     pub(crate) show: Option<PageState>,
 }
 
-/// A state of the page: its view, the selected event and the search query.
+/// The state of the page: its view, the selected event and the search query.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct PageState {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 /// The segments and blocks of a device at the end of the trace, keyed by address.
 pub(crate) struct FinalRows {
-    /// For the address of each active block, its row and the number of bytes that are reserved for it.
+    /// The row of each active block and the number of bytes that are reserved for it, keyed by address.
     pub(crate) blocks: HashMap<u64, (usize, u64), foldhash::fast::RandomState>,
     /// The first address, size in bytes, and row of each segment, sorted by address.
     segments: Vec<(u64, u64, usize)>,

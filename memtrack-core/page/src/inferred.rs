@@ -7,7 +7,7 @@ use memtrack_model::event::Action;
 use memtrack_model::snapshot::{InferredCategories, Snapshot};
 use memtrack_model::units::{human_bytes, human_share};
 
-/// The categories of a device, in the form in which its columns contain them.
+/// The categories of a device, in the form that its columns use.
 #[derive(Default)]
 pub(crate) struct DeviceCategories {
     /// The names of the categories that occur.

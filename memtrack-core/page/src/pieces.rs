@@ -1,6 +1,7 @@
-//! Divides reserved memory into pieces. A piece is the memory that one event allocated from the driver, until it was
-//! returned. A segment is one piece, and an expandable segment has a piece for each part that was mapped at one time.
-//! Like blocks, pieces are found by starting with those that are reserved at the end and undoing the events.
+//! Divides reserved memory into pieces. A piece is memory that one event allocated from the driver and that stayed
+//! reserved until it was returned. A segment is one piece, but an expandable segment has a piece for each part that was
+//! mapped at one time. Like blocks, pieces are found by starting with those that are reserved at the end and undoing
+//! the events.
 
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::Snapshot;

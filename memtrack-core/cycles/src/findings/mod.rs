@@ -68,11 +68,11 @@ pub struct Cycle {
     pub nodes: Vec<u32>,
     /// A short closed path through one of its values, as indices into the graph's edges.
     pub closed_path: Vec<u32>,
-    /// The shortest path from a value of the cycle to device memory, which is empty if that value holds device memory
-    /// itself. Only the first and last steps of a long path are included; [`to_memory_steps`](Self::to_memory_steps) is
-    /// the total number of steps.
+    /// The shortest path from a value in the cycle to device memory. It is empty if that value holds device memory
+    /// itself. If the path is long, only its first and last steps are included;
+    /// [`to_memory_steps`](Self::to_memory_steps) is the total number of steps.
     pub to_memory: Vec<u32>,
-    /// The length of that path.
+    /// The total number of steps in that path.
     pub to_memory_steps: usize,
     /// The value with device memory at the end of that path.
     pub memory_node: Option<u32>,
@@ -175,7 +175,7 @@ struct Group {
 }
 
 impl Findings {
-    /// Finds the cycles and unexplained handles of a graph.
+    /// Finds the cycles and unexplained handles in a graph.
     pub fn of(graph: &Graph) -> Self {
         let components = Components::of(graph, |_| true);
         let members = components.members();

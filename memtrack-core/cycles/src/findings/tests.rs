@@ -1,4 +1,4 @@
-//! Tests the findings in small graphs, whose results were checked by hand.
+//! Tests of the findings in small graphs that were checked by hand.
 
 use super::*;
 use crate::graph::{Edge, Origin};

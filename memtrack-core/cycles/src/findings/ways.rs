@@ -16,7 +16,7 @@ pub(super) struct PathSearch<'a> {
     pub(super) steps: u64,
 }
 
-/// The marker that takes the place of the edge for a node at which a search started.
+/// The marker used in place of an edge for nodes at which a search started.
 const START: u32 = u32::MAX;
 
 impl<'a> PathSearch<'a> {

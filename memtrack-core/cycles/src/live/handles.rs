@@ -1,7 +1,8 @@
 //! Tracked handles, which are reference-counted pointers that are known individually, each with the place where it was
 //! created. After a scan, a handle is unaccounted for if it was not found in any visited value although the root scope
-//! in which it was created has ended. It was then forgotten (`mem::forget`, `Box::leak`), or it is in a growing static
-//! or somewhere else that a scan cannot see. Counts alone cannot distinguish such handles from handles in use.
+//! in which it was created has ended. Such a handle has been forgotten (`mem::forget`, `Box::leak`), or it is in a
+//! growing static or somewhere else that a scan cannot see. Counts alone cannot distinguish such handles from handles
+//! in use.
 
 use super::registry::{Register, RegisterDyn, SHARDS, shard_of_thread};
 use super::switch;
@@ -231,7 +232,7 @@ pub(super) fn current_ticks() -> u64 {
 pub(super) struct ForgottenHandles {
     /// The value's index in the scan's table.
     pub(super) place: u32,
-    /// The description of the handles, whose node number is not set yet.
+    /// The description of the handles, in which the node number is not set yet.
     pub(super) description: UnexplainedHandles,
 }
 

@@ -1,4 +1,4 @@
-//! Declared roots, which are statics and caches that, as the program declares, hold values on purpose.
+//! Declared roots: statics and caches that the program has declared to hold values on purpose.
 
 use memtrack_model::references::{References, Visitor};
 use memtrack_recorder::recorder::ForkCell;

@@ -19,8 +19,7 @@ pub struct RegisterOptions {
 }
 
 impl RegisterOptions {
-    /// Returns the default options, with which only the place where each value was registered is kept. This costs
-    /// nothing.
+    /// Returns the default options, which keep only the place where each value was registered. This costs nothing.
     pub const fn new() -> Self {
         Self { stacks: false }
     }

@@ -345,7 +345,7 @@ fn attach_ends(points: &mut [Point], corners: &[Point], sizes: &[(f64, f64)], li
 }
 
 /// Returns a curve through the points. If the points lead consistently to the right or to the left, as layers do, the
-/// curve does not turn back. Names are placed on it.
+/// curve does not turn back. Names are placed on the curve.
 fn smooth_path(points: &[Point]) -> String {
     let points: Vec<Point> = points
         .iter()

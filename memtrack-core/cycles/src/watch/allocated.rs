@@ -11,7 +11,7 @@ use memtrack_symbols::Symbolizer;
 /// The maximum number of buffers whose stacks are symbolized. Symbolizing reads debug information, which is slow.
 const MAX_BUFFERS: usize = 256;
 
-/// Adds to each value with device memory the place where the memory was allocated, with its scope and stack, if the
+/// Adds the place where the memory was allocated, with its scope and stack, to each value with device memory, if the
 /// program is monitored and the allocation was recorded. This reads debug information, which takes a few tenths of a
 /// second the first time.
 pub fn name_allocations(graph: &mut Graph) {

@@ -51,7 +51,7 @@ struct Watcher {
     reported: Mutex<ReportedKinds>,
 }
 
-/// Whether there may be a watcher, which is checked when a root scope ends. This remains set in a forked child, which
+/// Whether there may be a watcher. This is checked when a root scope ends, and it remains set in a forked child, which
 /// has no watchers.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
@@ -171,9 +171,9 @@ pub fn warn_device_cycles_with(options: WatchOptions) -> Watch {
     begin(&options, Box::new(move |observed| pages.warn(observed)))
 }
 
-/// Calls `callback` with the result of each scan that finds new cycles. The call is made on the thread that scanned,
-/// either at the end of a root scope, in [`check`], or on memtrack's own thread. The callback may do anything, and a
-/// panic in it is reported on stderr.
+/// Calls `callback` with the result of each scan that finds new cycles. The callback runs on the thread that scanned:
+/// at the end of a root scope, in [`check`], or on memtrack's own thread. It may do anything, and a panic in it is
+/// reported on stderr.
 ///
 /// This is the counterpart of `observe_tensor_cycles` in `torch.utils.viz._cycles`.
 ///

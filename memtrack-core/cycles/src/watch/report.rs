@@ -47,8 +47,8 @@ impl Report {
 }
 
 /// Formats the summary on one line, followed by each kind of cycle with a path around it, its certainty, the memory
-/// that it keeps, the references to make weak, and, if it was recorded, the place where that memory was allocated. If
-/// there are such places, formatting reads debug information.
+/// that it keeps, the references to make weak, and, if it was recorded, the place where that memory was allocated.
+/// Formatting such a place reads debug information.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let _inside = reentry::enter();

@@ -70,7 +70,7 @@ mod tests {
         let mut before = ReportedKinds::default();
         assert_eq!(report(&mut before, &cycles("A", 3)), 1);
         assert_eq!(report(&mut before, &(cycles("A", 3) + &cycles("B", 1))), 1);
-        // The type is the same, but the field is another.
+        // The type is the same, but the field differs.
         assert_eq!(report(&mut before, "A .other A\nA = 10"), 1);
     }
 

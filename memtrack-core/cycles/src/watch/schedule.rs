@@ -1,5 +1,5 @@
-//! The schedule of scans on a thread. It scans at the end of its root scopes, but never for more than a fiftieth of its
-//! time.
+//! The schedule of scans on a thread. The thread scans at the end of its root scopes, but never spends more than a
+//! fiftieth of its time on scans.
 
 use super::{WATCHED, notify};
 use crate::live::{Report, find, root_ended as handles_end};

@@ -60,7 +60,7 @@ impl WatchOptions {
 /// The maximum number of kinds that a message names.
 const MAX_KINDS_NAMED: usize = 8;
 
-/// The writer of the pages and of the messages about them.
+/// A writer of pages and of the messages about them.
 pub(super) struct Pages {
     options: WatchOptions,
     written: AtomicU32,

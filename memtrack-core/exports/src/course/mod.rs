@@ -1,5 +1,5 @@
-//! Determines memory over time, for formats with a time axis. This covers the times of events ([`Times`]), a device's
-//! bytes after each event ([`DeviceTimeline`]), and the running scopes and ranges ([`running`], [`ranges`]).
+//! Tracks memory over time, for formats with a time axis. This covers the times of events ([`Times`]), a device's bytes
+//! after each event ([`DeviceTimeline`]), and the running scopes and ranges ([`running`], [`ranges`]).
 
 pub(crate) mod ranges;
 pub(crate) mod running;
@@ -159,8 +159,8 @@ impl<'a> DeviceTimeline<'a> {
         Some((before, after.collect()))
     }
 
-    /// Returns the device's free bytes and their times in ticks, for every time that they were queried: in the driver
-    /// readings, and when memory ran out.
+    /// Returns the device's free bytes as of each time that they were queried, with that time in ticks. They were
+    /// queried in the driver readings, and when memory ran out.
     pub(crate) fn free(&self) -> Vec<(u64, u64)> {
         let readings = self.snapshot.driver.iter().filter(|reading| reading.device == self.device);
         let mut free: Vec<(u64, u64)> = readings.map(|reading| (reading.ticks, reading.free_bytes)).collect();

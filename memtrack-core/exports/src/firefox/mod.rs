@@ -197,7 +197,7 @@ impl<'a> Writer<'a> {
         about: &str,
         color: GraphColor,
     ) -> CounterHandle {
-        // The profiler draws counters of this category as memory.
+        // The profiler draws counters in this category as memory.
         let counter = self.profile.add_counter(process, name, "Memory", about);
         self.profile.set_counter_color(counter, color);
         counter
@@ -222,7 +222,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes the device's free bytes for every time that they were queried.
+    /// Writes the device's free bytes as of each time that they were queried.
     fn free(&mut self, timeline: &DeviceTimeline<'_>, process: ProcessHandle) {
         let free = timeline.free();
         if free.is_empty() {

@@ -16,7 +16,7 @@ pub(super) struct Profile {
     pub(super) counters: Vec<Counter>,
 }
 
-/// Data on the whole profile.
+/// Data about the whole profile.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[expect(dead_code, reason = "some fields are only read to show that they are there")]

@@ -58,7 +58,7 @@ pub(crate) struct Sample {
     pub(crate) label: Vec<Label>,
 }
 
-/// Additional data on a sample.
+/// Additional data about a sample.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct Label {
     #[prost(int64, tag = "1")]

@@ -60,7 +60,7 @@ fn encode(
 /// Returns the bytes of all cells, row by row, packed for the script. The highest values of all cells come first. If
 /// ranks share rows, they are followed by each cell's value that is furthest from the median. An empty cell is 0. Any
 /// other cell is 1 plus the difference from the previous cell in the row, with the sign in the lowest bit. Each number
-/// is a varint with seven bits per byte, the lowest first, in which all bytes but the last have the highest bit set.
+/// is a varint with seven bits per byte, lowest bits first, in which all bytes but the last have the highest bit set.
 pub(super) fn packed(heat: &HeatMap) -> String {
     // Writing to memory does not fail.
     STANDARD.encode(deflated(heat).unwrap_or_default())

@@ -79,7 +79,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     }
     legend(heat, has_differences, out);
     out.push_str("<div class=\"frame\"><nav class=\"y\" aria-label=\"Ranks\">");
-    // If there is no room for all names, show every n-th one, where n is a power of two, because machines mostly have
+    // If there is no room for all names, show every n-th one, where n is a power of two, because most machines have
     // such a number of ranks.
     let every = match TEXT_HEIGHT.div_ceil(height / rows) {
         1 => 1,

@@ -28,7 +28,7 @@ const SCRIPT_SHA256: &str = include_str!("page.sha256");
 const SENTENCE_BYTES: usize = 1000;
 /// The maximum number of bytes in a name.
 const NAME_BYTES: usize = 300;
-/// The maximum number of outliers for which the first lines of the page say since when they have been outliers.
+/// The maximum number of outliers for which the first lines of the page say when they became outliers.
 const MAX_SINCE_SENTENCES: usize = 3;
 /// The maximum number of unreadable files that are listed, each with the reason.
 const MAX_UNREADABLE: usize = 200;
@@ -143,7 +143,7 @@ impl Page<'_> {
         }
     }
 
-    /// Returns a sentence that says since when a rank has been an outlier.
+    /// Returns a sentence that says when a rank became an outlier.
     fn since_sentence(&self, history: &RankHistory, heat: &HeatMap) -> Option<String> {
         let words = history.description(&heat.columns)?;
         Some(format!("{} {words}.", capitalised(&self.ranks.label(history.rank))))

@@ -84,7 +84,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     }
 }
 
-/// Returns the measures in which a rank is an outlier, and since when it has been one.
+/// Returns the measures in which a rank is an outlier, and when it became one.
 fn odd_measures(heat: &HeatMap, rank: usize, odd: &[&Outlier]) -> String {
     let measures: Vec<String> =
         odd.iter().map(|one| format!("{} {}", one.measure.name(), signed_bytes(one.by()))).collect();

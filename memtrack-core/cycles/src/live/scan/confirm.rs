@@ -106,7 +106,8 @@ fn visit_all(table: &Table, places: &[u32], last: Option<&mut Confirmation>) -> 
         check.same = true;
         let visited = table.visit(place, &mut check);
         let same = check.same && check.expected.next().is_none();
-        // If a visit to a value panics, so does every other one. Only the pointers reported before the panic count.
+        // A value whose visit panics does so at every visit, and only the pointers that it reported before the panic
+        // count.
         if !same || (!visited && !table.has(place, super::table::INCOMPLETE)) {
             check.changed.push(place);
         }

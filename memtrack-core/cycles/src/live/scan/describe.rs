@@ -144,8 +144,8 @@ impl Sink for NodeBuilder<'_> {
 /// The maximum number of bytes ignored after a truncation before writing fails.
 const MAX_IGNORED: usize = 64 << 10;
 
-/// A writer that keeps a limited number of characters and ignores the rest. If the text does not end, writing fails, so
-/// that the output stops.
+/// A writer that keeps a limited number of characters and ignores the rest. Writing an endless text eventually fails,
+/// so that the output stops.
 struct ShortText<'a> {
     text: &'a mut String,
     /// The number of characters that may still be kept, including the truncation mark.

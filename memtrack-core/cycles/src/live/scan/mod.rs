@@ -1,6 +1,6 @@
 //! A scan of the running program. It visits the registered values, and all values that can be reached from them, while
-//! it holds a strong pointer to each ([`table`]). It then counts the pointers ([`garbage`]), visits the values that
-//! seem to be unreachable again ([`confirm`]), and describes the relevant values ([`select`], [`describe`]).
+//! it holds a strong pointer to each ([`table`]). It then counts the pointers ([`garbage`]), revisits the values that
+//! seem to be unreachable ([`confirm`]), and describes the relevant values ([`select`], [`describe`]).
 //!
 //! No lock is held while the program's code (its `References`, `Debug` and destructors) runs. That code is called
 //! inside [`reentry::enter`], except for destructors, because the memory that they free is the program's.

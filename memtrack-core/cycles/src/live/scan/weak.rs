@@ -4,8 +4,8 @@ use super::confirm::Confirmation;
 use super::table::Table;
 use foldhash::{HashMap, HashSet};
 
-/// Returns the number of weak pointers to each unreachable value from outside all unreachable values, for each value
-/// that has any.
+/// Returns, for each unreachable value that has any, the number of weak pointers to it from outside all unreachable
+/// values.
 ///
 /// A weak pointer in a value that can itself be reached through a weak pointer counts as outside as well.
 pub(super) fn outside(table: &Table, confirmed: &Confirmation) -> HashMap<u32, u64> {
