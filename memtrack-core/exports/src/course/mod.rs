@@ -159,8 +159,8 @@ impl<'a> DeviceTimeline<'a> {
         Some((before, after.collect()))
     }
 
-    /// Returns the device's free bytes as of each time that they were queried, with that time in ticks. They were
-    /// queried in the driver readings, and when memory ran out.
+    /// Returns the device's free bytes as of each time that they were queried, with that time in ticks. The sources are
+    /// the driver readings and the out-of-memory events.
     pub(crate) fn free(&self) -> Vec<(u64, u64)> {
         let readings = self.snapshot.driver.iter().filter(|reading| reading.device == self.device);
         let mut free: Vec<(u64, u64)> = readings.map(|reading| (reading.ticks, reading.free_bytes)).collect();
