@@ -1,6 +1,6 @@
-//! The graph for Graphviz. The graph of a Python program is written exactly as
-//! `torch.utils.viz._cycles.to_dot` writes it, byte for byte; the graph of a Rust program shows the cycles as
-//! clusters and the suggested weak references as dashed lines.
+//! Writes the graph for Graphviz. The output for a Python program's graph is the same, byte for byte, as that of
+//! `torch.utils.viz._cycles.to_dot`. The output for a Rust program's graph shows the cycles as clusters and the
+//! suggested weak references as dashed lines.
 
 use crate::Findings;
 use crate::findings::Proof;
@@ -11,7 +11,7 @@ use std::io::{self, Write};
 /// Writes the graph.
 ///
 /// # Errors
-/// Returns the errors of `out`.
+/// Fails if writing to `out` fails.
 pub fn write(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
     match graph.origin {
         Origin::Python => as_pytorch(graph, out),
@@ -36,7 +36,7 @@ fn as_pytorch(graph: &Graph, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"}\n")
 }
 
-/// Appends a string as Python's `json.dumps` writes it: characters outside ASCII as UTF-16 in `\u` escapes.
+/// Appends a string as Python's `json.dumps` writes it, with non-ASCII characters as UTF-16 `\u` escapes.
 fn python_json(text: &str, out: &mut String) {
     use std::fmt::Write as _;
     out.push('"');
@@ -84,7 +84,7 @@ fn for_graphviz(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::
         weak[edge as usize] = true;
     }
     for (edge, weak) in graph.edges.iter().zip(weak) {
-        let path = escaped(graph.text(edge.path));
+        let path = escape(graph.text(edge.path));
         let style = if weak { ", style=dashed, tooltip=\"make this weak\"" } else { "" };
         writeln!(out, "  {} -> {} [label=\"{path}\"{style}];", edge.from, edge.to)?;
     }
@@ -93,20 +93,21 @@ fn for_graphviz(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::
 
 fn write_node(graph: &Graph, number: u32, indent: &str, out: &mut dyn Write) -> io::Result<()> {
     let node = &graph.nodes[number as usize];
-    let mut label = escaped(graph.text(node.label));
+    let mut label = escape(graph.text(node.label));
     for memory in graph.memory_of(number) {
         let size = memory.size_bytes.map_or_else(|| "unknown size".into(), human_bytes);
-        label += &format!("\\n{size} on {}", escaped(graph.text(memory.device)));
+        label += &format!("\\n{size} on {}", escape(graph.text(memory.device)));
     }
     let color = if node.root { ", color=red" } else { "" };
     let style = if node.held == Reachability::Unreachable { "" } else { ", style=dotted" };
-    let tooltip = node.allocated.or(node.created).map(|text| escaped(graph.text(text)));
+    let tooltip = node.allocated.or(node.created).map(|text| escape(graph.text(text)));
     let tooltip = tooltip.map(|text| format!(", tooltip=\"{text}\"")).unwrap_or_default();
     writeln!(out, "{indent}{number} [label=\"{label}\"{color}{style}{tooltip}];")
 }
 
-/// Escapes a text for a quoted string: Graphviz interprets `\n`, `\"` and `\\`; other control characters are replaced.
-fn escaped(text: &str) -> String {
+/// Escapes a text for a quoted string, in which Graphviz interprets `\n`, `\"` and `\\`. Other control characters are
+/// replaced.
+fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

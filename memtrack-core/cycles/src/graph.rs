@@ -1,12 +1,12 @@
-//! The graph: values, the references between them, and the device memory that they hold.
+//! A graph of values, the references between them, and the device memory that they hold.
 
 use foldhash::HashMap;
 
-/// The index of a text in a graph; most labels occur many times.
+/// The index of an interned text. Texts are interned because most labels occur many times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TextId(pub u32);
 
-/// The distinct texts of a graph.
+/// The texts in a graph, each stored once.
 #[derive(Clone, Debug, Default)]
 pub struct Texts {
     texts: Vec<Box<str>>,
@@ -28,57 +28,57 @@ impl Texts {
         number
     }
 
-    /// Returns the text with an index that [`intern`](Self::intern) returned.
+    /// Returns the text at an index that [`intern`](Self::intern) returned.
     pub fn get(&self, text: TextId) -> &str {
         &self.texts[text.0 as usize]
     }
 }
 
-/// The source of a graph, which determines what is known about its values.
+/// Where a graph came from, which determines what is known about its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The garbage of Python's collector: nothing outside the graph refers to it.
+    /// Garbage found by Python's collector. Nothing outside the graph refers to it.
     Python,
-    /// A scan of a Rust program, which determines for each value whether it is held from outside.
+    /// A scan of a Rust program. The scan determines for each value whether it is held from outside.
     Rust,
 }
 
 /// Whether a value can still be reached, and what holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reachability {
-    /// Only unreachable values hold it: proved by counting.
+    /// Only unreachable values hold it, as proved by counting its pointers.
     Unreachable,
-    /// This many strong pointers that are in no value of the graph hold it. They may be anywhere, or may have been
-    /// forgotten.
+    /// It is held by this many strong pointers that are not in any value of the graph. They may be anywhere, or may
+    /// have been forgotten.
     Outside(u64),
-    /// A value that is held from outside, or reachable from such a value, holds it.
+    /// It is held by a value that is itself held from outside or reachable from such a value.
     Reachable,
 }
 
-/// A value.
+/// A value in the graph.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Node {
-    /// A description in one or more lines: its type, and a summary of its contents.
+    /// A description of one or more lines, with its type and a summary of its contents.
     pub label: TextId,
-    /// The place where its device memory was allocated, one frame per line.
+    /// Where its device memory was allocated, with one frame per line.
     pub allocated: Option<TextId>,
-    /// The place where it was registered: a line of the program, or a stack with one frame per line.
+    /// Where it was registered: a line of the program, or a stack with one frame per line.
     pub created: Option<TextId>,
     /// Whether it holds device memory directly.
     pub root: bool,
     /// What keeps it alive.
     pub held: Reachability,
-    /// The number of weak pointers to it from outside the unreachable values: the program can still reach the value
+    /// The number of weak pointers to it from outside the unreachable values. The program can still reach the value
     /// through them.
     pub weak_outside: u64,
-    /// The reason why not all of its references are known.
+    /// The reason, if any, that some of its references are unknown.
     pub incomplete: Option<TextId>,
-    /// Its position in the order of registration, if known: newer values have higher numbers.
+    /// Its position in registration order, if known. Newer values have higher numbers.
     pub serial: Option<u64>,
 }
 
-/// A strong pointer. (Weak pointers keep nothing alive and are in no graph.)
+/// A strong pointer. (Weak pointers keep nothing alive, so a graph does not contain them.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Edge {
@@ -86,7 +86,7 @@ pub struct Edge {
     pub from: u32,
     /// The value that it points to.
     pub to: u32,
-    /// The path from that value to the pointer: `.hooks[0]`.
+    /// The path from the containing value to the pointer, such as `.hooks[0]`.
     pub path: TextId,
 }
 
@@ -96,16 +96,17 @@ pub struct Edge {
 pub struct Memory {
     /// The value, as an index into [`Graph::nodes`].
     pub node: u32,
-    /// The device: `cuda:0`, or `host`.
+    /// The device, such as `cuda:0` or `host`.
     pub device: TextId,
-    /// The identity of the storage on the device: its address, or a number. Two values may hold the same storage.
+    /// The identity of the storage on the device, which is either its address or a number. Two values may hold the same
+    /// storage.
     pub storage: u64,
-    /// Its size, if known.
+    /// The size of the storage, if known.
     pub size_bytes: Option<u64>,
 }
 
-/// Tracked handles of one value, created at one place, that a scan did not find: forgotten, or stored where a
-/// scan cannot see them. They are never reported as a cycle or a leak.
+/// Tracked handles to one value, created at one place, that a scan did not find because they were forgotten or are
+/// stored where a scan cannot see them. They are never reported as a cycle or a leak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnexplainedHandles {
@@ -113,9 +114,10 @@ pub struct UnexplainedHandles {
     pub node: u32,
     /// The number of handles.
     pub handles: u64,
-    /// The place in the program where they were created.
+    /// Where in the program they were created.
     pub site: String,
-    /// The root scope in which they were created, which has ended since.
+    /// The root scope in which they were created, if there was one. That scope has ended since, unless the scan
+    /// included all handles.
     pub scope: Option<String>,
     /// The number of root scopes that have ended on the thread since the oldest of the handles was created.
     pub ended_roots: u64,
@@ -127,19 +129,20 @@ pub struct UnexplainedHandles {
 pub struct Graph {
     /// The source of the graph.
     pub origin: Origin,
-    /// The texts that all other fields refer to.
+    /// The texts that the other fields refer to.
     pub texts: Texts,
     /// The values.
     pub nodes: Vec<Node>,
-    /// The strong pointers, grouped by value, in the order of the nodes.
+    /// The strong pointers, grouped by the value that contains them, in node order.
     pub edges: Vec<Edge>,
-    /// The index in `edges` at which each node's edges begin, followed by the number of edges.
+    /// The index in `edges` at which each node's edges start, followed by the total number of edges.
     pub starts: Vec<u32>,
-    /// Device memory, in the order of the nodes.
+    /// The device memory that the values hold, in node order.
     pub memory: Vec<Memory>,
     /// Handles that the scan did not find in any value.
     pub unexplained: Vec<UnexplainedHandles>,
-    /// Remarks for the user on how the graph was obtained: `confirmed by 3 scans`; `1,000,000 values were left out`.
+    /// Remarks for the user about how the graph was obtained, such as `confirmed by 3 scans` or `1,000,000 values were
+    /// left out`.
     pub remarks: Vec<String>,
 }
 
@@ -158,8 +161,8 @@ impl Graph {
         }
     }
 
-    /// Sorts edges and memory, which may be in any order, into the order that the fields document. The order
-    /// of one node's edges among themselves is kept.
+    /// Sorts edges and memory, which may be in any order, into the order documented for the fields. The edges of each
+    /// node keep their relative order.
     pub fn sort(&mut self) {
         self.edges.sort_by_key(|edge| edge.from);
         self.memory.sort_by_key(|memory| memory.node);
@@ -174,12 +177,12 @@ impl Graph {
         }
     }
 
-    /// Returns the range in `edges` of a node's references.
+    /// Returns the range of a node's references in `edges`.
     pub fn edges_of(&self, node: u32) -> std::ops::Range<usize> {
         self.starts[node as usize] as usize..self.starts[node as usize + 1] as usize
     }
 
-    /// Returns the device memory of a node.
+    /// Returns the device memory that a node holds.
     pub fn memory_of(&self, node: u32) -> &[Memory] {
         let begin = self.memory.partition_point(|memory| memory.node < node);
         let count = self.memory[begin..].partition_point(|memory| memory.node == node);

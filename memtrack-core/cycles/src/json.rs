@@ -1,4 +1,5 @@
-//! The graph with its findings as JSON (the repository's docs/CYCLES.md), which [`read`](crate::read) reads.
+//! Writes the graph and its findings as JSON, which [`read`](crate::read) reads back. The repository's docs/CYCLES.md
+//! describes the format.
 
 use crate::findings::{Bytes, Cycle, Findings, Proof};
 use crate::graph::{Edge, Graph, Memory, Origin, Reachability};
@@ -10,7 +11,7 @@ use std::io::{self, Write};
 /// Writes the graph and its findings.
 ///
 /// # Errors
-/// Returns the errors of `out`.
+/// Fails if writing to `out` fails.
 pub fn write(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
     let mut json = serde_json::Serializer::new(&mut *out);
     let mut map = json.serialize_map(None)?;
@@ -27,17 +28,17 @@ pub fn write(graph: &Graph, findings: &Findings, out: &mut dyn Write) -> io::Res
     out.write_all(b"\n")
 }
 
-/// Writes the nodes in the form of PyTorch's `create_graph`.
+/// Writes the nodes in the format of PyTorch's `create_graph`.
 ///
 /// # Errors
-/// Returns the errors of `out`.
+/// Fails if writing to `out` fails.
 pub fn write_nodes(graph: &Graph, out: &mut dyn Write) -> io::Result<()> {
     let nodes = Each(|| (0..graph.nodes.len() as u32).map(|node| PytorchNodeJson { graph, node }));
     serde_json::to_writer_pretty(&mut *out, &nodes)?;
     out.write_all(b"\n")
 }
 
-/// Returns the findings alone, as `memtrack cycles --json` prints them.
+/// Returns only the findings, as `memtrack cycles --json` prints them.
 pub fn findings(graph: &Graph, findings: &Findings) -> CyclesAnswer {
     CyclesAnswer {
         origin: origin(graph),
@@ -56,19 +57,19 @@ pub fn findings(graph: &Graph, findings: &Findings) -> CyclesAnswer {
 pub struct CyclesAnswer {
     /// The origin of the graph: `python` or `rust`.
     pub origin: &'static str,
-    /// Remarks on how the graph was obtained, as sentences.
+    /// Remarks about how the graph was obtained, as sentences.
     pub remarks: Vec<String>,
-    /// Sums over the graph and the findings.
+    /// Totals for the graph and the findings.
     pub counts: CountsAnswer,
     /// Cycles from which device memory can be reached, proved ones first.
     pub findings: Vec<CycleAnswer>,
     /// Unexplained handles, grouped by the place where they were created.
     pub unexplained_sites: Vec<SiteAnswer>,
-    /// The same handles, one entry for each value.
+    /// The same handles, with one entry for each value.
     pub unexplained: Vec<UnexplainedAnswer>,
 }
 
-/// Sums over the graph and the findings.
+/// Totals for the graph and the findings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -77,7 +78,7 @@ pub struct CountsAnswer {
     pub nodes: usize,
     /// The number of references.
     pub edges: usize,
-    /// Values whose contents could only be partly visited.
+    /// Values whose contents could be visited only in part.
     pub incomplete: usize,
     /// Values that hold device memory directly.
     pub device_buffers: usize,
@@ -87,18 +88,18 @@ pub struct CountsAnswer {
     pub cycles_without_device_memory: u64,
     /// Cycles that were not examined because there are too many.
     pub cycles_not_measured: u64,
-    /// All device memory that is unreachable.
+    /// All unreachable device memory to which a cycle leads.
     pub leaked: MemoryAnswer,
     /// Unreachable device memory to which no cycle leads.
     pub unreachable_beside_cycles: MemoryAnswer,
 }
 
-/// Device memory, each storage once.
+/// Device memory, with each storage counted once.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct MemoryAnswer {
-    /// The bytes; null where a storage's size is not known.
+    /// The size in bytes, or null if the size of any storage is unknown.
     pub size_bytes: Option<u64>,
     /// The number of storages.
     pub storages: u64,
@@ -106,14 +107,14 @@ pub struct MemoryAnswer {
     pub storages_of_unknown_size: u64,
 }
 
-/// A cycle: values each of which leads to each of the others.
+/// A cycle, which is a set of values that all lead to each other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct CycleAnswer {
-    /// The certainty of the finding: `unreachable`, `unreachable_but_weak_handles` or `held_from_outside`.
+    /// How certain the finding is: `unreachable`, `unreachable_but_weak_handles` or `held_from_outside`.
     pub kind: &'static str,
-    /// The number of cycles with the same types and fields; this entry is the first of them.
+    /// The number of cycles with the same types and fields. This entry describes the first of them.
     pub instances: u64,
     /// Device memory that it leads to and that cannot be used from outside.
     pub leaked: MemoryAnswer,
@@ -121,11 +122,11 @@ pub struct CycleAnswer {
     pub exclusive: MemoryAnswer,
     /// Device memory that it leads to and that is also held from outside.
     pub pinned: MemoryAnswer,
-    /// Device memory that leaks with all instances together.
+    /// Device memory that all instances together leak.
     pub leaked_by_all_instances: MemoryAnswer,
-    /// Strong references from outside into the cycle.
+    /// The number of strong references into the cycle from outside.
     pub held_from_outside_by: u64,
-    /// Weak references from outside to its values.
+    /// The number of weak references to its values from outside.
     pub weak_handles: u64,
     /// Other cycles that lead to this one, as indices into the findings.
     pub behind: Vec<u32>,
@@ -137,22 +138,22 @@ pub struct CycleAnswer {
     pub memory_node: Option<u32>,
     /// References to make weak.
     pub make_weak: Vec<CutAnswer>,
-    /// Whether making these weak breaks all cycles of these values.
+    /// Whether making these weak breaks all cycles among these values.
     pub make_weak_is_enough: bool,
-    /// The values of the cycle.
+    /// The values in the cycle.
     pub nodes: Vec<u32>,
 }
 
-/// A path along references; only the beginning and the end of a long one.
+/// A path along references. Only the start and the end of a long path are included.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct WayAnswer {
-    /// The number of steps of the whole path.
+    /// The number of steps in the whole path.
     pub steps: usize,
     /// The first steps.
     pub first: Vec<StepAnswer>,
-    /// The last steps, where some between are left out.
+    /// The last steps, if some in the middle are left out.
     pub last: Vec<StepAnswer>,
 }
 
@@ -165,7 +166,7 @@ pub struct StepAnswer {
     pub from: u32,
     /// The label of that value.
     pub from_label: String,
-    /// The path from that value to the reference: `.hooks[0]`.
+    /// The path from that value to the reference, such as `.hooks[0]`.
     pub path: String,
     /// The value that it refers to.
     pub to: u32,
@@ -181,13 +182,13 @@ pub struct CutAnswer {
     /// The reference.
     #[serde(flatten)]
     pub step: StepAnswer,
-    /// Whether the values no longer form a cycle without it.
+    /// Whether removing this reference alone breaks the cycle.
     pub ends_the_cycle: bool,
     /// Whether it leads from a newer value to an older one.
     pub leads_back: bool,
 }
 
-/// Unexplained handles to one value: no known reference accounts for them.
+/// Unexplained handles to one value. No known reference accounts for them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -198,7 +199,7 @@ pub struct UnexplainedAnswer {
     pub label: String,
     /// The number of handles.
     pub handles: u64,
-    /// The place where they were created: `file:line:column`.
+    /// Where they were created, as `file:line:column`.
     pub site: String,
     /// The root scope that was open at that time.
     pub scope: Option<String>,
@@ -213,7 +214,7 @@ pub struct UnexplainedAnswer {
 pub struct SiteAnswer {
     /// The label of the first value.
     pub label: String,
-    /// The place where they were created: `file:line:column`.
+    /// Where they were created, as `file:line:column`.
     pub site: String,
     /// The root scope that was open at that time.
     pub scope: Option<String>,
@@ -307,7 +308,7 @@ fn step(graph: &Graph, edge: u32) -> StepAnswer {
     }
 }
 
-/// Converts a sum to its JSON form, with bytes only if the size of every storage is known.
+/// Converts a total to its JSON form, with bytes only if the size of every storage is known.
 fn bytes(bytes: Bytes) -> MemoryAnswer {
     MemoryAnswer {
         size_bytes: (bytes.unknown == 0).then_some(bytes.known_bytes),

@@ -1,10 +1,10 @@
-//! Selects the part of a graph that leads to device memory; the rest of the garbage is irrelevant. Keeps the same
-//! nodes as `create_graph` of `torch.utils.viz._cycles`.
+//! Selects the part of a graph that leads to device memory, because the rest of the garbage is irrelevant. It keeps the
+//! same nodes as `create_graph` from `torch.utils.viz._cycles`.
 
 use crate::graph::{Edge, Graph};
 use crate::referrers::Referrers;
 
-/// Returns for each node whether it holds device memory or leads to a node that does.
+/// Returns, for each node, whether it holds device memory or leads to a node that does.
 pub fn leads_to_memory(graph: &Graph) -> Vec<bool> {
     let referrers = Referrers::of(graph);
     let mut kept: Vec<bool> = graph.nodes.iter().map(|node| node.root).collect();
@@ -27,8 +27,8 @@ impl Graph {
         self.subgraph(&leads_to_memory(self))
     }
 
-    /// Returns the graph of the nodes for which `keep` is true, in the same order, with the edges between them
-    /// and their memory.
+    /// Returns the subgraph of the nodes for which `keep` is true, in the same order, with the edges between them and
+    /// the memory that they hold.
     #[must_use]
     pub fn subgraph(&self, keep: &[bool]) -> Graph {
         let mut places = vec![None; self.nodes.len()];

@@ -1,18 +1,20 @@
-//! Determines what keeps a device buffer alive: graphs of references between values, from programs in Rust and in
-//! Python; the cycles in these graphs, the memory that the cycles hold, and the references to make weak.
+//! Determines what keeps a device buffer alive. It builds graphs of the references between values in Rust and Python
+//! programs, finds the cycles in these graphs, measures the memory that the cycles hold, and suggests which references
+//! to make weak.
 //!
-//! [`Graph`] is the common type: a scan of the running program (`live`) and the reader of graph files ([`read`]) produce one, and
-//! [`Findings`] and every output (`dot`, `page`, `text`, `json`) consume one.
+//! [`Graph`] is the common type: a scan of the running program (`live`) and the reader of graph files ([`read`]) both
+//! produce one, and [`Findings`] and every output (`dot`, `page`, `text`, `json`) consume one.
 //!
 //! The modules:
 //!
-//! - `live`: the running program: registered values, tracked handles, declared roots, and `scan`, with one file per
-//!   step; `watch`: when scans run, and what is done with their results.
-//! - `graph`: the graph, which a scan and `read` produce; `json` and `dot` write it; `keep`: the part that leads to
-//!   device memory; `referrers`: the reversed edges.
-//! - `findings`: components, shortest paths, storages, and which field to make weak; `words` and `text`: the wording.
-//! - `picture`: boxes, layout and SVG; `page`: the findings as one HTML page. A test checks that `page.sha256`, the hash
-//!   in the page's content security policy, is that of the script.
+//! - `live` covers the running program: registered values, tracked handles, declared roots, and `scan`, which has one
+//!   file per step. `watch` decides when scans run and what is done with their results.
+//! - `graph` defines the graph that a scan and `read` produce and that `json` and `dot` write. `keep` selects the part
+//!   that leads to device memory, and `referrers` reverses the edges.
+//! - `findings` determines components, shortest paths, storages, and which field to make weak. `words` and `text` put
+//!   the findings into words.
+//! - `picture` lays out the boxes and draws them as SVG. `page` presents the findings as one HTML page. A test checks
+//!   that `page.sha256`, the hash in the page's content security policy, matches the script.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 

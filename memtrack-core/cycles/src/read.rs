@@ -1,9 +1,9 @@
-//! Reads graph files (the repository's docs/CYCLES.md): those that `memtrack export-script --cycles` and
-//! PyTorch's `create_graph` write (a list of nodes with their references), and those that memtrack itself
-//! writes (their findings are computed again).
+//! Reads graph files, which the repository's docs/CYCLES.md describes. `memtrack export-script --cycles` and PyTorch's
+//! `create_graph` write a list of nodes with their references. memtrack itself writes files that also contain its
+//! findings, which are computed again when the file is read.
 //!
-//! Reading takes memory in proportion to the file. The input is not trusted: references to missing nodes,
-//! duplicate keys and numbers out of range are errors that name the position in the file.
+//! Reading takes memory in proportion to the size of the file. The input is not trusted, so references to missing
+//! nodes, duplicate keys and out-of-range numbers are errors that say where in the file the problem is.
 
 use crate::graph::{Edge, Graph, Memory, Node, Origin, Reachability, UnexplainedHandles};
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
@@ -11,7 +11,7 @@ use serde::{Deserialize, de};
 use std::borrow::Cow;
 use std::fmt;
 
-/// The reason why a file is not a graph.
+/// The reason that a file could not be read as a graph.
 #[derive(Debug)]
 pub struct ReadError(String);
 
@@ -23,30 +23,30 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// The version of the files that memtrack writes.
+/// The format version of the files that memtrack writes.
 pub(crate) const VERSION: u64 = 1;
 
-/// Returns whether a file with these first bytes may be a graph.
+/// Returns whether a file that starts with these bytes may be a graph.
 pub fn begins_like_graph(head: &[u8]) -> bool {
-    matches!(first(without_mark(head)), Some(b'[' | b'{'))
+    matches!(first_non_space(without_mark(head)), Some(b'[' | b'{'))
 }
 
-/// Returns whether a file with these first bytes (a few thousand) is a graph of references and not some other
+/// Returns whether a file that starts with these bytes (a few thousand) is a graph of references rather than some other
 /// JSON.
 pub fn is_graph(head: &[u8]) -> bool {
     let has = |key: &str| head.windows(key.len()).any(|window| window == key.as_bytes());
-    match first(without_mark(head)) {
+    match first_non_space(without_mark(head)) {
         Some(b'{') => has("\"memtrack_cycles\""),
         Some(b'[') => has("\"label\"") && (has("\"references\"") || has("\"root\"")),
         _ => false,
     }
 }
 
-fn first(bytes: &[u8]) -> Option<u8> {
+fn first_non_space(bytes: &[u8]) -> Option<u8> {
     bytes.iter().copied().find(|byte| !byte.is_ascii_whitespace())
 }
 
-/// Strips the byte order mark that some editors put at the beginning of a file.
+/// Strips the byte order mark that some editors put at the start of a file.
 fn without_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
 }
@@ -54,10 +54,10 @@ fn without_mark(bytes: &[u8]) -> &[u8] {
 /// Reads a graph.
 ///
 /// # Errors
-/// Fails if the bytes are not JSON or not a graph; the error names the position.
+/// Fails if the bytes are not JSON or are not a graph. The error says where the problem is.
 pub fn read(bytes: &[u8]) -> Result<Graph, ReadError> {
     let bytes = without_mark(bytes);
-    let first = first(bytes);
+    let first = first_non_space(bytes);
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let graph = match first {
         None => return Err(ReadError("the file is empty".into())),
@@ -91,7 +91,7 @@ pub fn read(bytes: &[u8]) -> Result<Graph, ReadError> {
     Ok(graph)
 }
 
-/// Formats an error of `serde_json` for the user.
+/// Formats a `serde_json` error for the user.
 fn describe(error: &serde_json::Error) -> String {
     if error.is_eof() {
         return format!("the file ends too early, in line {}", error.line());
@@ -99,15 +99,15 @@ fn describe(error: &serde_json::Error) -> String {
     format!("this is not a graph of references: {error}")
 }
 
-/// Converts a number of nodes or edges to `u32`, if it fits.
-fn number<E: de::Error>(number: usize) -> Result<u32, E> {
+/// Converts a node or edge count to `u32`, failing if it does not fit.
+fn to_u32<E: de::Error>(number: usize) -> Result<u32, E> {
     u32::try_from(number)
         .ok()
         .filter(|&number| number < u32::MAX)
         .ok_or_else(|| E::custom("more than four billion nodes or edges"))
 }
 
-/// A node as written by Python programs.
+/// A node in the format that Python programs write.
 #[derive(Deserialize)]
 struct PythonNode<'a> {
     #[serde(borrow)]
@@ -118,10 +118,10 @@ struct PythonNode<'a> {
     root: bool,
     #[serde(borrow)]
     references: Vec<(Cow<'a, str>, u64)>,
-    /// The size of a root's storage; PyTorch's files do not contain it.
+    /// The size of a root's storage, which PyTorch's files do not contain.
     #[serde(default)]
     bytes: Option<u64>,
-    /// The number that distinguishes the storage from others.
+    /// A number that distinguishes the storage from others.
     #[serde(default)]
     storage: Option<u64>,
     #[serde(borrow, default)]
@@ -147,16 +147,16 @@ impl<'de> Visitor<'de> for PythonNodes {
 }
 
 fn add_python_node<E: de::Error>(graph: &mut Graph, node: &PythonNode<'_>) -> Result<(), E> {
-    let from = number(graph.nodes.len())?;
+    let from = to_u32(graph.nodes.len())?;
     for (path, to) in &node.references {
         let missing = || E::custom(format_args!("node {from} refers to node {to}, which no graph has"));
         let to = u32::try_from(*to).map_err(|_| missing())?;
         let path = graph.texts.intern(path);
-        number::<E>(graph.edges.len())?;
+        to_u32::<E>(graph.edges.len())?;
         graph.edges.push(Edge { from, to, path });
     }
     if node.root {
-        // Without a number, each tensor is assumed to have a separate storage.
+        // Without a number, assume that each tensor has a storage of its own.
         let storage = node.storage.unwrap_or(u64::from(from) | 1 << 63);
         let device = graph.texts.intern(node.device.as_deref().unwrap_or("device"));
         graph.memory.push(Memory { node: from, device, storage, size_bytes: node.bytes });
@@ -175,7 +175,8 @@ fn add_python_node<E: de::Error>(graph: &mut Graph, node: &PythonNode<'_>) -> Re
     Ok(())
 }
 
-/// A graph as memtrack writes it. The rest of the file, such as the findings, is derived from these fields.
+/// A graph in the format that memtrack writes. The rest of the file, such as the findings, is derived from these
+/// fields.
 #[derive(Deserialize)]
 struct MemtrackGraph<'a> {
     memtrack_cycles: u64,
@@ -215,7 +216,7 @@ struct MemtrackNode<'a> {
     memory: Vec<MemtrackMemory<'a>>,
 }
 
-/// [`Reachability`], without the number of pointers.
+/// [`Reachability`] without the number of pointers.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 enum MemtrackHeld {
@@ -272,7 +273,7 @@ fn memtrack_graph<'de, D: Deserializer<'de>>(json: D) -> Result<Graph, D::Error>
     });
     graph.remarks = file.remarks;
     for node in &file.nodes {
-        let place = number(graph.nodes.len())?;
+        let place = to_u32(graph.nodes.len())?;
         let texts = &mut graph.texts;
         for memory in &node.memory {
             let device = texts.intern(&memory.device);
@@ -299,7 +300,7 @@ fn memtrack_graph<'de, D: Deserializer<'de>>(json: D) -> Result<Graph, D::Error>
         });
     }
     for edge in &file.edges {
-        number::<D::Error>(graph.edges.len())?;
+        to_u32::<D::Error>(graph.edges.len())?;
         let node = |number: u64| {
             let missing =
                 || D::Error::custom(format_args!("an edge names node {number}, which no graph has"));

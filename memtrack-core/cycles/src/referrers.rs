@@ -1,4 +1,4 @@
-//! The referrers of each node: the edges in reverse.
+//! The referrers of each node, found by reversing the edges.
 
 use crate::graph::Graph;
 

@@ -1,11 +1,11 @@
-//! Graphs in a compact notation, for tests.
+//! A compact notation for the graphs used in tests.
 
 use crate::graph::{Edge, Graph, Memory, Node, Origin, Reachability};
 
-/// Parses a graph from lines: `A .next B` is a reference (values are created when they are first named, so
-/// values named earlier are older), `A = 10` device memory of ten bytes, `A = 10 @3` ten bytes in the storage 3,
-/// `A = ?` a storage of unknown size, `A held 2` two pointers from outside, `A used` a value that can be reached,
-/// `A weak 1` a weak pointer from outside.
+/// Parses a graph from lines. `A .next B` is a reference (values are created when they are first named, so values named
+/// earlier are older). `A = 10` gives `A` ten bytes of device memory, `A = 10 @3` gives it ten bytes in storage 3, and
+/// `A = ?` gives it a storage of unknown size. `A held 2` adds two pointers from outside, `A used` marks a value as
+/// reachable, and `A weak 1` adds a weak pointer from outside.
 pub(crate) fn graph(origin: Origin, lines: &str) -> Graph {
     let mut graph = Graph::new(origin);
     let mut names = Vec::<String>::new();
@@ -14,7 +14,7 @@ pub(crate) fn graph(origin: Origin, lines: &str) -> Graph {
             return at as u32;
         }
         names.push(name.to_owned());
-        // `Hook#2` is another value of the type `Hook`.
+        // `Hook#2` is another value of type `Hook`.
         let label = graph.texts.intern(name.split('#').next().unwrap_or(name));
         graph.nodes.push(Node {
             label,

@@ -1,5 +1,5 @@
-//! The findings as text: the summary first, then each cycle with the memory that it keeps and the references to
-//! make weak.
+//! Formats the findings as text: first the summary, and then each cycle with the memory that it keeps and the
+//! references to make weak.
 
 use crate::findings::{Cycle, Findings, Proof};
 use crate::graph::Graph;
@@ -10,7 +10,7 @@ use std::fmt::Write;
 /// The maximum number of stack frames printed for an allocation.
 const MAX_FRAMES: usize = 8;
 
-/// Formats the findings with at most `rows` cycles.
+/// Formats the findings, listing at most `rows` cycles.
 pub fn text(graph: &Graph, findings: &Findings, rows: usize) -> String {
     let mut out = format!("{}\n", words::summary(graph, findings));
     for remark in &graph.remarks {

@@ -1,4 +1,4 @@
-//! Sentences about findings, shared by the text, the page and the log.
+//! Sentences about the findings that the text, the page and the log all use.
 
 use crate::findings::{Bytes, Cut, Cycle, HandleGroup, Proof};
 use crate::graph::{Graph, Origin};
@@ -6,14 +6,14 @@ use foldhash::{HashSet, HashSetExt};
 use memtrack_model::text::cut;
 use memtrack_model::units::{counted, human_bytes, human_count, printable, shorten_middle};
 
-/// The maximum number of characters of a value's label in a line.
+/// The maximum number of characters of a value's label that are shown on one line.
 const MAX_LABEL_CHARACTERS: usize = 60;
 /// The maximum number of bytes of a text that are inspected.
 const MAX_INSPECTED_BYTES: usize = 4096;
-/// The maximum number of steps of a path that are shown at its beginning, and at its end.
+/// The maximum number of steps shown at each end of a path.
 const MAX_STEPS_SHOWN: usize = 8;
 
-/// Returns a value's label in one line: its type and its contents.
+/// Returns a value's label on one line, with its type and its contents.
 pub fn label(graph: &Graph, node: u32) -> String {
     let label = cut(graph.label(node), MAX_INSPECTED_BYTES);
     let line = match graph.origin {
@@ -27,7 +27,7 @@ pub fn label(graph: &Graph, node: u32) -> String {
     shorten_middle(&printable(&line), MAX_LABEL_CHARACTERS)
 }
 
-/// Returns a short label for a value in a list; for Rust, its type.
+/// Returns a short label for a value in a list. For a Rust value, this is its type.
 pub fn short_label(graph: &Graph, node: u32) -> String {
     match graph.origin {
         Origin::Python => label(graph, node),
@@ -38,7 +38,7 @@ pub fn short_label(graph: &Graph, node: u32) -> String {
     }
 }
 
-/// Returns the label of a reference in one line.
+/// Returns the label of a reference on one line.
 pub fn edge_label(graph: &Graph, edge: u32) -> String {
     shorten_middle(
         &printable(cut(graph.text(graph.edges[edge as usize].path), MAX_INSPECTED_BYTES)),
@@ -46,13 +46,13 @@ pub fn edge_label(graph: &Graph, edge: u32) -> String {
     )
 }
 
-/// Formats a path along references: `Trainer { name: "gpt" } .hooks[0] → Hook { layer: 0 } .owner → Trainer`.
-/// Each value shows its contents only once. In a long path, the steps in the middle are only counted.
+/// Formats a path along references: `Trainer { name: "gpt" } .hooks[0] → Hook { layer: 0 } .owner → Trainer`. Each
+/// value shows its contents only once. The steps in the middle of a long path are only counted.
 pub fn path_text(graph: &Graph, edges: &[u32]) -> String {
     long_path_text(graph, edges, edges.len())
 }
 
-/// Formats a path of `steps` steps, of which the first and the last are given.
+/// Formats a path of `steps` steps, of which `edges` need only contain the first and the last ones.
 pub fn long_path_text(graph: &Graph, edges: &[u32], steps: usize) -> String {
     let values = path_labels(graph, edges);
     let mut out = values.first().cloned().unwrap_or_default();
@@ -68,8 +68,8 @@ pub fn long_path_text(graph: &Graph, edges: &[u32], steps: usize) -> String {
     out
 }
 
-/// Returns the labels of the values along a path, from first to last: with contents at the first occurrence,
-/// without them later. Labels in the middle of a long path are empty.
+/// Returns the labels of the values along a path, from first to last. The contents of a value are included only where
+/// it first occurs. Labels in the middle of a long path are empty.
 pub(crate) fn path_labels(graph: &Graph, edges: &[u32]) -> Vec<String> {
     let nodes = edges.iter().take(1).map(|&first| graph.edges[first as usize].from);
     let nodes = nodes.chain(edges.iter().map(|&edge| graph.edges[edge as usize].to));
@@ -85,7 +85,7 @@ pub(crate) fn path_labels(graph: &Graph, edges: &[u32]) -> Vec<String> {
         .collect()
 }
 
-/// Describes the certainty that the values of a cycle can no longer be used.
+/// Describes how certain it is that the values in a cycle can no longer be used.
 pub fn proof(cycle: &Cycle) -> String {
     match cycle.proof {
         Proof::Proved => "held only by itself".into(),
@@ -99,7 +99,7 @@ pub fn proof(cycle: &Cycle) -> String {
     }
 }
 
-/// Formats an amount of device memory; where sizes are unknown, the number of buffers.
+/// Formats an amount of device memory, counting the buffers whose sizes are unknown.
 pub fn bytes(bytes: Bytes) -> String {
     let buffers = |count: u64| counted(count, "device buffer");
     match (bytes.storages, bytes.unknown) {
@@ -123,9 +123,9 @@ pub fn field(graph: &Graph, cut: &Cut) -> String {
     )
 }
 
-/// Returns one line for each reference to make weak; the first is the suggestion.
+/// Returns one line for each reference to make weak, starting with the suggested one.
 pub fn make_weak(graph: &Graph, cycle: &Cycle) -> Vec<String> {
-    // In Python, this is a `weakref`, or a `del` when the work is done.
+    // In Python, a reference is cut with a `weakref`, or with a `del` when the work is done.
     let what = match graph.origin {
         Origin::Rust => "make weak",
         Origin::Python => "cut",
@@ -148,7 +148,7 @@ pub fn make_weak(graph: &Graph, cycle: &Cycle) -> Vec<String> {
     lines
 }
 
-/// Describes unexplained handles, without the place where they were created: `12 handles to 12 values: Buffer`.
+/// Describes unexplained handles without saying where they were created: `12 handles to 12 values like Buffer`.
 pub fn handles(graph: &Graph, handles: &HandleGroup) -> String {
     let first = &graph.unexplained[handles.first];
     let value = label(graph, first.node);
@@ -182,7 +182,7 @@ pub fn other_cycles(cycle: &Cycle, number: impl Fn(u32) -> String) -> String {
     }
 }
 
-/// Formats a cycle as a warning: the memory that it keeps, and a path around it.
+/// Formats a cycle as a warning that gives the memory it keeps and a path around it.
 pub fn warning(graph: &Graph, cycle: &Cycle) -> String {
     let one = cycle.instances == 1;
     let sure = if cycle.proof == Proof::WeakHandles { " (weak handles exist)" } else { "" };
@@ -205,7 +205,7 @@ pub fn warning(graph: &Graph, cycle: &Cycle) -> String {
     )
 }
 
-/// Returns the summary in one line.
+/// Returns the summary on one line.
 pub fn summary(graph: &Graph, findings: &crate::Findings) -> String {
     let leaks = findings.leaks();
     let held = findings

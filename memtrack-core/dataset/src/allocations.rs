@@ -5,16 +5,16 @@ use memtrack_model::event::{Action, DeviceId};
 use memtrack_model::snapshot::Snapshot;
 use std::ops::Range;
 
-/// The allocations that are live at an event, by device and address.
+/// The allocations that are live at an event, keyed by device and address.
 #[derive(Default)]
 pub(crate) struct Allocations {
     live: HashMap<(DeviceId, u64), usize>,
 }
 
 impl Allocations {
-    /// Visits the events of `rows` and returns, for each that frees a block or requests its free, the row of the
-    /// block's allocation; `None` for other events, and where the allocation is not in the trace. The ranges of
-    /// successive calls must be contiguous.
+    /// Visits the events in `rows` and returns, for each event that frees a block or requests its free, the row of the
+    /// block's allocation. The result is `None` for other events, and if the allocation is not in the trace. The ranges
+    /// of successive calls must be contiguous.
     pub(crate) fn allocation_rows(&mut self, snapshot: &Snapshot, rows: Range<usize>) -> Vec<Option<i64>> {
         let events = &snapshot.events;
         rows.map(|row| {

@@ -61,7 +61,7 @@ pub static DEVICES: Table = Table {
     ],
 };
 
-/// The maximum memory that a device held in each of a number of equal intervals.
+/// The maximum memory that a device held in each of several equal intervals.
 pub static TIMELINE: Table = Table {
     name: "timeline",
     columns: &[
@@ -116,10 +116,11 @@ pub static OUT_OF_MEMORY: Table = Table {
     ],
 };
 
-/// The version of the tables: incremented when a column is removed or changes its meaning, but not when one is added.
+/// The version of the tables. It is incremented when a column is removed or changes its meaning, but not when a column
+/// is added.
 pub const DATASET_VERSION: u64 = 1;
 
-/// Returns both ends of the interval that contains the true value with 95 % confidence; for an exact number, both ends
+/// Returns both ends of the interval that contains the true value with 95 % confidence. For an exact number, both ends
 /// are the number itself.
 fn interval(bytes: u64, error: &Estimate) -> (u64, u64) {
     if error.is_exact() { (bytes, bytes) } else { (error.low.round() as u64, error.high.round() as u64) }
@@ -129,7 +130,7 @@ fn not_empty(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Returns the tables of a digest; `has_events` states whether the events table is written with its rows.
+/// Returns the tables for a digest. `has_events` states whether the events table is written with its rows.
 pub(crate) fn tables(digest: &RankDigest, has_events: bool) -> Vec<(&'static Table, Rows)> {
     let mut devices = Rows::of(&DEVICES);
     let mut timeline = Rows::of(&TIMELINE);

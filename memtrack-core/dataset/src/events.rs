@@ -2,7 +2,7 @@
 //! after another.
 //!
 //! **Why does `write_with_lines` fill a buffer first?** Parquet's writer requires an output that is `Send`, and locked
-//! standard output is not. After each group of rows, the buffer is copied to the output.
+//! standard output is not. The buffer is copied to the output after each group of rows.
 
 use crate::allocations::Allocations;
 use crate::table::{Cells, Column, Kind, ROWS_PER_GROUP, Table, TableWriter, Values};
@@ -33,11 +33,11 @@ const COLUMNS: [Column; 17] = [
     Column::new("thread_id", Kind::Long).nullable(),
 ];
 
-/// The events, one in each row.
+/// The events, one per row.
 pub static EVENTS: Table = Table { name: "events", columns: &COLUMNS };
 
-/// The events table for a file that comes without tables of stacks: the columns of [`EVENTS`], and for each event the
-/// line of the user's code in its stack and the function that this line called.
+/// The events table for a file that comes without tables of stacks. It has the columns of [`EVENTS`] and, for each
+/// event, the line in the user's code in its stack and the function that this line called.
 pub static EVENTS_WITH_LINES: Table = Table {
     name: "events",
     columns: &{
@@ -52,7 +52,7 @@ pub static EVENTS_WITH_LINES: Table = Table {
     },
 };
 
-/// The line in the user's code in an event's stack.
+/// The line in the user's code that an event's stack contains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventLine {
     /// The line, if it is known.
@@ -68,11 +68,11 @@ struct ScopeNames {
     operator: Option<ByteArray>,
 }
 
-/// The state for writing a snapshot's events.
+/// The state needed for writing a snapshot's events.
 struct Events<'a> {
     snapshot: &'a Snapshot,
     allocations: Allocations,
-    /// Indexed by scope id; the last entry stands for ids that the snapshot does not contain.
+    /// The names for each scope id. The last entry stands for ids that the snapshot does not contain.
     scopes: Vec<ScopeNames>,
     threads: Vec<Option<ByteArray>>,
     categories: Vec<ByteArray>,
@@ -194,7 +194,7 @@ impl<'a> Events<'a> {
                 each().map(|row| self.actions[table.action[row] as usize].clone()).collect(),
             )),
             Cells::longs(each().map(|row| allocated[row - begin])),
-            // Addresses are reinterpreted as signed: from 2^63 on they are negative, as in PyTorch's own files.
+            // Addresses are reinterpreted as signed, so they are negative from 2^63 on, as in PyTorch's own files.
             Cells::longs(each().map(|row| (!is_oom(row)).then_some(table.address[row] as i64))),
             Cells::without_nulls(Values::Long(
                 each().map(|row| i64::try_from(table.size_bytes[row]).unwrap_or(i64::MAX)).collect(),
@@ -227,8 +227,8 @@ impl<'a> Events<'a> {
     }
 }
 
-/// Returns the event's time in microseconds since the origin of the snapshot's times; none for an event of a PyTorch
-/// file that has no time.
+/// Returns the event's time in microseconds since the origin of the snapshot's times, or `None` for an event in a
+/// PyTorch file that has no time.
 fn time_us(snapshot: &Snapshot, row: usize) -> Option<i64> {
     snapshot.seconds_at(row).map(|seconds| (seconds * 1e6).round() as i64)
 }

@@ -1,14 +1,15 @@
-//! Snapshots as Parquet files: each rank of a job has a folder, and each table is a file in it. Engines that read
-//! Parquet (DuckDB, Spark, DataFusion, Trino) read a thousand such folders as one data set. docs/RANKS.md in the
-//! repository describes the tables.
+//! Writes snapshots as Parquet files. Each rank of a job has a folder, and each table is a file in that folder. Engines
+//! that read Parquet (DuckDB, Spark, DataFusion, Trino) can read a thousand such folders as one data set. docs/RANKS.md
+//! in the repository describes the tables.
 //!
-//! [`write_rank`] writes a rank; [`rank_contents`] returns what a rank's folder already contains. [`write_events`]
-//! writes only the events; [`ranks`] and [`check`] are for readers.
+//! [`write_rank`] writes a rank, and [`rank_contents`] returns what a rank's folder contains so far. [`write_events`]
+//! writes only the events. [`ranks`] and [`check`] are for readers.
 //!
 //! The modules:
 //!
-//! - `table`: how columns are declared and written; `digest`, `live`, `stacks`, `events`, `allocations`: the tables.
-//! - `place`: a rank's folder, which is replaced atomically; `read`: lists the ranks, and checks that a file is complete.
+//! - `table` declares and writes columns. `digest`, `live`, `stacks`, `events` and `allocations` contain the tables.
+//! - `place` manages a rank's folder, which is replaced atomically. `read` lists the ranks and checks that a file is
+//!   complete.
 
 mod allocations;
 mod digest;
@@ -36,7 +37,7 @@ use stacks::Stacks;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// All tables of a rank, in the order in which they are written: [`RUNS`], which identifies the rank, comes last.
+/// All tables of a rank, in the order in which they are written. [`RUNS`], which identifies the rank, comes last.
 pub static TABLES: [&Table; 10] =
     [&DEVICES, &TIMELINE, &GROUPS, &STEPS, &OUT_OF_MEMORY, &LIVE, &STACKS, &FRAMES, &EVENTS, &RUNS];
 
@@ -52,8 +53,8 @@ pub struct WrittenRank {
     pub size_bytes: u64,
 }
 
-/// The options of [`write_rank`]. By default, events are omitted, and only a rank that was made from the same file is
-/// replaced.
+/// The options for [`write_rank`]. By default, events are omitted, and an existing rank is replaced only if it was made
+/// from the same file.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct WriteOptions {
@@ -67,28 +68,29 @@ impl WriteOptions {
         Self::default()
     }
 
-    /// Sets whether the events table has rows; otherwise it is written empty.
+    /// Sets whether the events table has rows. Otherwise, it is written empty.
     pub fn events(mut self, events: bool) -> Self {
         self.events = events;
         self
     }
 
-    /// Sets whether existing contents of the rank's folder are replaced, whatever they are.
+    /// Sets whether any existing contents of the rank's folder are replaced, whatever they are.
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
         self
     }
 }
 
-/// Writes a rank of a job into the data set in folder `dataset`, which is created if it is missing: one file for each
-/// of [`TABLES`], in the folder [`rank_folder`]. The folder is replaced atomically, with all its earlier contents.
+/// Writes a rank of a job into the data set in folder `dataset`, which is created if it is missing. One file is written
+/// for each of [`TABLES`], in the folder [`rank_folder`]. That folder is replaced atomically, with all its earlier
+/// contents.
 ///
 /// `snapshot` must be [in chronological order](Snapshot::order_by_time), and `digest` must be its digest.
 ///
 /// # Errors
-/// Fails when the existing contents [must not be replaced](RankContents::refusal), even if another writer put them
-/// there meanwhile, and when a file cannot be written or the folder cannot be moved to its place. The earlier contents
-/// then remain unchanged.
+/// Fails if the existing contents [must not be replaced](RankContents::refusal), even if another writer put them there
+/// during the call, or if a file cannot be written or the folder cannot be moved to its place. In that case, the
+/// earlier contents remain unchanged.
 pub fn write_rank(
     dataset: &Path,
     job: &str,
@@ -124,12 +126,12 @@ pub fn write_rank(
 }
 
 /// Writes the events of some devices as one Parquet file, [`EVENTS_WITH_LINES`]. The file contains stacks only as
-/// numbers; `line` is called once for each stack and returns the line in the user's code.
+/// numbers. `line` is called once for each stack and returns the line in the user's code.
 ///
 /// `snapshot` must be [in chronological order](Snapshot::order_by_time).
 ///
 /// # Errors
-/// Fails when the output cannot be written.
+/// Fails if the output cannot be written.
 pub fn write_events(
     snapshot: &Snapshot,
     devices: &[DeviceId],

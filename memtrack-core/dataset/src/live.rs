@@ -22,7 +22,7 @@ pub static LIVE: Table = Table {
     ],
 };
 
-/// The bytes and the number of blocks of a stack, and whether any of the blocks was sampled.
+/// The total bytes and number of blocks of a stack, and whether any of the blocks was sampled.
 #[derive(Default)]
 struct StackTotals {
     bytes: u64,

@@ -1,17 +1,17 @@
-//! The location of a rank's files, and their atomic replacement: they are written into a hidden folder next to the
-//! rank's folder, and the two folders are then exchanged. A rank is complete or does not exist, even if the writer is
-//! killed; if two writers write the same rank, the files of the later one remain.
+//! Locates a rank's files and replaces them atomically. They are written into a hidden folder next to the rank's
+//! folder, and the two folders are then exchanged. A rank is either complete or does not exist, even if the writer is
+//! killed. If two writers write the same rank, the files of the later one remain.
 //!
 //! The hidden folder is `.rank=N.PID-COUNT.memtrack.tmp`. Engines that search for `rank=*` do not find it, and most
-//! engines that scan the whole data set skip names that begin with a dot. DuckDB's `**` does not, so the files have
+//! engines that scan the whole data set skip names that start with a dot. DuckDB's `**` does not, so the files have
 //! temporary names (`….parquet.tmp`) until all of them are complete.
 //!
-//! Writers on many machines share nothing but these folders. Whether a rank may be replaced is decided at the moment of
-//! the replacement: if a rank does not exist yet, only one writer can create it, and the others then find that rank.
+//! Writers on many machines share nothing but these folders. Whether a rank may be replaced is decided only when it is
+//! replaced. If a rank does not exist yet, only one writer can create it, and the others then find that rank.
 //!
-//! **Why a folder for each rank, and not a folder for each table?** A folder can be exchanged in one step (`renameat2`
-//! through rustix; two renames on other systems): if a writer is killed, the rank stays as it was, and all tables of a
-//! rank come from the same export. Engines read `job=*/rank=*/TABLE.parquet`.
+//! **Why a folder for each rank, and not a folder for each table?** A folder can be exchanged in one step (with
+//! `renameat2` through rustix, or with two renames on other systems). If a writer is killed, the rank therefore stays
+//! as it was, and all tables of a rank come from the same export. Engines read `job=*/rank=*/TABLE.parquet`.
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use std::fmt;
@@ -21,29 +21,29 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// The suffix of the names of folders that are being written.
+/// The suffix that folder names have while the folders are being written.
 const FOLDER_SUFFIX: &str = ".memtrack.tmp";
-/// The suffix of the file names in such a folder until all files are complete.
+/// The suffix that file names in such a folder have until all of the files are complete.
 const FILE_SUFFIX: &str = ".tmp";
 /// The age after which an unfinished folder counts as abandoned.
 const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Returns the folder of a job in a data set.
+/// Returns a job's folder in a data set.
 pub(crate) fn job_folder(dataset: &Path, job: &str) -> PathBuf {
-    dataset.join(format!("job={}", escaped(job)))
+    dataset.join(format!("job={}", percent_encode(job)))
 }
 
-/// Returns the folder of a rank in a data set: `job=…/rank=…`.
+/// Returns a rank's folder in a data set, which is `job=…/rank=…`.
 pub fn rank_folder(dataset: &Path, job: &str, rank: u64) -> PathBuf {
     job_folder(dataset, job).join(format!("rank={rank}"))
 }
 
-/// Percent-encodes a name for a folder, from which engines decode it: every byte except ASCII letters, digits, `-`, `_`
-/// and `.` becomes `%` and two hexadecimal digits.
-fn escaped(name: &str) -> String {
+/// Percent-encodes a name for use in a folder name, from which engines decode it. Every byte except ASCII letters,
+/// digits, `-`, `_` and `.` becomes `%` and two hexadecimal digits.
+fn percent_encode(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for byte in name.bytes() {
-        // Dots are safe: the prefix `job=` ensures that no folder is named `.` or `..`.
+        // Dots are safe, because the prefix `job=` ensures that no folder is named `.` or `..`.
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.') {
             text.push(byte.into());
         } else {
@@ -53,7 +53,7 @@ fn escaped(name: &str) -> String {
     text
 }
 
-/// What a rank's folder contains.
+/// The contents of a rank's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RankContents {
@@ -61,7 +61,7 @@ pub enum RankContents {
     Nothing,
     /// A complete rank.
     Rank {
-        /// The path of the file that the rank was made from.
+        /// The path of the file from which the rank was made.
         source: String,
     },
     /// Something else, or an incomplete rank, with the reason.
@@ -69,8 +69,8 @@ pub enum RankContents {
 }
 
 impl RankContents {
-    /// Returns the reason why a rank that is made from the file `source` may not replace these contents without
-    /// [`force`](crate::WriteOptions::force); none if it may.
+    /// Returns the reason that a rank made from the file `source` may not replace these contents without
+    /// [`force`](crate::WriteOptions::force), or `None` if it may.
     pub fn refusal(&self, source: &str) -> Option<String> {
         match self {
             Self::Nothing => None,
@@ -81,14 +81,14 @@ impl RankContents {
     }
 }
 
-/// Returns what the folder of a rank in a data set contains.
+/// Returns what a rank's folder in a data set contains.
 pub fn rank_contents(dataset: &Path, job: &str, rank: u64) -> RankContents {
     contents_of(&rank_folder(dataset, job, rank))
 }
 
 fn contents_of(folder: &Path) -> RankContents {
     let runs = folder.join(crate::RUNS.file_name());
-    // Where two folders cannot be exchanged atomically, a rank that is being replaced is missing for a moment.
+    // If two folders cannot be exchanged atomically, a rank that is being replaced is missing for a moment.
     for _ in 0..3 {
         if folder.symlink_metadata().is_err() {
             return RankContents::Nothing;
@@ -103,7 +103,8 @@ fn contents_of(folder: &Path) -> RankContents {
     RankContents::Other("it is not a complete rank: it has no runs.parquet".into())
 }
 
-/// Returns the contents of a folder with this `runs.parquet`: a rank with its source, or the reason why it is none.
+/// Returns the contents of a folder with this `runs.parquet`, which are a rank with its source or the reason that it is
+/// not a rank.
 fn source_of(runs: File) -> RankContents {
     match SerializedFileReader::new(runs) {
         Err(error) => RankContents::Other(format!(
@@ -120,11 +121,12 @@ fn source_of(runs: File) -> RankContents {
     }
 }
 
-/// The reason why a rank was not written.
+/// The reason that a rank was not written.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The rank's folder contains a rank from another file, or something else: [the reason](RankContents::refusal).
+    /// The rank's folder contains a rank from another file, or something else. The text is [the
+    /// reason](RankContents::refusal).
     Occupied(String),
     /// A file cannot be written, or the folder cannot be moved to its place.
     Io(io::Error),
@@ -154,7 +156,7 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// Creates the hidden folder, and removes abandoned ones of the same rank.
+    /// Creates the hidden folder, and removes abandoned ones for the same rank.
     pub(crate) fn begin(dataset: &Path, job: &str, rank: u64) -> io::Result<Self> {
         let target = rank_folder(dataset, job, rank);
         let parent = job_folder(dataset, job);
@@ -167,7 +169,7 @@ impl Staging {
             let folder = parent.join(format!("{hidden}{}-{count}{FOLDER_SUFFIX}", std::process::id()));
             match fs::create_dir(&folder) {
                 Ok(()) => return Ok(Self { folder, target }),
-                // A process on another machine has the same pid, or a process that died had it.
+                // A process on another machine has the same pid, or a process that has died had it.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -188,8 +190,8 @@ impl Staging {
         fs::read_dir(&self.folder)?.map(|entry| entry.map(|entry| entry.path())).collect()
     }
 
-    /// Moves the folder to its final place, unless `refused` returns a reason why the contents there must stay; returns
-    /// whether earlier contents were replaced.
+    /// Moves the folder to its final place, unless `refused` returns a reason that the contents there must stay.
+    /// Returns whether earlier contents were replaced.
     pub(crate) fn commit(
         self,
         refused: impl Fn(&RankContents) -> Option<String>,
@@ -198,8 +200,7 @@ impl Staging {
             // This removes only the last suffix.
             fs::rename(&file, file.with_extension(""))?;
         }
-        // A rename replaces an empty folder, and nothing else. Meanwhile another writer may create or remove the
-        // target.
+        // A rename replaces only an empty folder. Another writer may create or remove the target between these calls.
         for _ in 0..100 {
             if self.target.symlink_metadata().is_err() {
                 if fs::rename(&self.folder, &self.target).is_ok() {
@@ -211,7 +212,7 @@ impl Staging {
                 return Err(WriteError::Occupied(why));
             }
             if exchange(&self.folder, &self.target)? {
-                // The hidden folder now has the earlier contents, and is removed when `self` is dropped.
+                // The hidden folder now has the earlier contents, and it is removed when `self` is dropped.
                 return Ok(true);
             }
         }
@@ -226,8 +227,7 @@ impl Drop for Staging {
     }
 }
 
-/// Exchanges two folders or files, atomically where the system supports it. Returns false if one of them does not
-/// exist.
+/// Exchanges two folders or files, atomically if the system supports it. Returns false if one of them does not exist.
 fn exchange(new: &Path, old: &Path) -> io::Result<bool> {
     #[cfg(target_os = "linux")]
     {
@@ -236,7 +236,7 @@ fn exchange(new: &Path, old: &Path) -> io::Result<bool> {
         match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
             Ok(()) => return Ok(true),
             Err(Errno::NOENT) => return Ok(false),
-            // Not supported on this file system.
+            // This file system does not support the exchange.
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
             Err(error) => return Err(error.into()),
         }
@@ -260,7 +260,7 @@ fn remove(path: &Path) -> io::Result<()> {
     if path.symlink_metadata()?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
-/// Removes the folders of killed writers. Folders of active writers are younger than the limit.
+/// Removes folders left by killed writers. The folders of active writers are younger than the limit.
 fn remove_abandoned(parent: &Path, hidden: &str) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -291,7 +291,7 @@ mod tests {
         entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
     }
 
-    /// Accepts any contents for replacement.
+    /// Allows any contents to be replaced.
     fn accept_all(_: &RankContents) -> Option<String> {
         None
     }

@@ -1,4 +1,4 @@
-//! Reads a data set: lists its ranks, and checks whether a file is a complete table.
+//! Reads a data set, by listing its ranks and checking whether a file is a complete table.
 
 use crate::digest::DATASET_VERSION;
 use crate::table::Table;
@@ -15,15 +15,16 @@ pub struct RankFolder {
     pub job: String,
     /// The rank's number.
     pub rank: u64,
-    /// The rank's folder, relative to the data set's.
+    /// The rank's folder, relative to the data set's folder.
     pub folder: PathBuf,
 }
 
 /// Returns the ranks of the data set in folder `dataset`, found by their folder names and sorted by job and rank.
-/// Unfinished and abandoned folders of writers are skipped.
+/// Folders that writers have not finished or have abandoned are skipped.
 ///
 /// # Errors
-/// Fails when a folder cannot be read; [`ErrorKind::InvalidData`] when a folder is called `rank=…` without a number.
+/// Fails if a folder cannot be read, or with [`ErrorKind::InvalidData`] if a folder is called `rank=…` without a
+/// number.
 pub fn ranks(dataset: &Path) -> io::Result<Vec<RankFolder>> {
     let mut ranks = Vec::new();
     for (job_folder, job) in subfolders(dataset, "job=")? {
@@ -33,14 +34,14 @@ pub fn ranks(dataset: &Path) -> io::Result<Vec<RankFolder>> {
                 let why = format!("{}: a rank is a number", dataset.join(folder).display());
                 return Err(io::Error::new(ErrorKind::InvalidData, why));
             };
-            ranks.push(RankFolder { job: unescaped(&job), rank, folder });
+            ranks.push(RankFolder { job: percent_decode(&job), rank, folder });
         }
     }
     ranks.sort();
     Ok(ranks)
 }
 
-/// Returns the subfolders whose names begin with `prefix`, and the rest of each name.
+/// Returns the subfolders whose names start with `prefix`, and the rest of each name.
 fn subfolders(folder: &Path, prefix: &str) -> io::Result<Vec<(PathBuf, String)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -57,7 +58,7 @@ fn subfolders(folder: &Path, prefix: &str) -> io::Result<Vec<(PathBuf, String)>>
 }
 
 /// Decodes the percent-encoded name of a folder.
-fn unescaped(name: &str) -> String {
+fn percent_decode(name: &str) -> String {
     let digit = |place: usize| name.as_bytes().get(place).and_then(|&byte| char::from(byte).to_digit(16));
     let mut bytes = Vec::with_capacity(name.len());
     let mut place = 0;
@@ -76,11 +77,11 @@ fn unescaped(name: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns the number of rows of the file at `path` after checking that it is complete and has the columns of `table`.
+/// Returns the number of rows in the file at `path`, after checking that it is complete and has the columns of `table`.
 /// Only the metadata is read.
 ///
 /// # Errors
-/// Fails when the file cannot be read; [`ErrorKind::InvalidData`] when it is truncated or is not such a table.
+/// Fails if the file cannot be read, or with [`ErrorKind::InvalidData`] if it is truncated or is not such a table.
 pub fn check(path: &Path, table: &Table) -> io::Result<u64> {
     let wrong = |why: String| io::Error::new(ErrorKind::InvalidData, why);
     let reader = SerializedFileReader::new(File::open(path)?)
@@ -121,7 +122,7 @@ mod tests {
         for (job, rank) in folders {
             fs::create_dir_all(rank_folder(dataset.path(), job, rank)).unwrap();
         }
-        // Folders left by a killed writer, and unrelated ones.
+        // These are a folder left by a killed writer, and unrelated entries.
         fs::create_dir(dataset.path().join("job=b/.rank=1.4711-0.memtrack.tmp")).unwrap();
         fs::create_dir(dataset.path().join("other")).unwrap();
         fs::write(dataset.path().join("job=notes"), "").unwrap();

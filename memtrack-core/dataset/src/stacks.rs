@@ -1,4 +1,4 @@
-//! The tables of stacks and frames. A stack has a number that is unique within its rank, and a row for each frame, the
+//! The tables of stacks and frames. A stack has a number that is unique within its rank, and a row for each frame,
 //! innermost first, so that engines need no list types. In a recording, a return address has a row for each function
 //! that was inlined there.
 
@@ -10,7 +10,7 @@ use memtrack_model::{Frame, NameFrames};
 use std::io::{self, Write};
 use std::rc::Rc;
 
-/// The frames of stacks: one row for each frame of each stack.
+/// The frames of stacks, with one row for each frame of each stack.
 pub static STACKS: Table = Table {
     name: "stacks",
     columns: &[
@@ -20,7 +20,7 @@ pub static STACKS: Table = Table {
     ],
 };
 
-/// The distinct frames: function, file and line.
+/// The distinct frames, each with its function, file and line.
 pub static FRAMES: Table = Table {
     name: "frames",
     columns: &[
@@ -31,7 +31,7 @@ pub static FRAMES: Table = Table {
     ],
 };
 
-/// The stacks of a snapshot, and which of them the other tables refer to.
+/// The stacks in a snapshot, and which of them the other tables refer to.
 pub(crate) struct Stacks<'a> {
     snapshot: &'a Snapshot,
     used: Vec<bool>,

@@ -1,10 +1,10 @@
-//! A table as a Parquet file. The names, types and encodings of its columns are defined once, in a [`Table`]; rows are
-//! passed as columns of plain values, one group of rows at a time, so that a table never has to fit into memory.
+//! Writes a table as a Parquet file. The names, types and encodings of its columns are defined once, in a [`Table`].
+//! Rows are passed as columns of plain values, one group of rows at a time, so a table never has to fit into memory.
 //!
 //! **Why `parquet` without Arrow?** With `default-features = false` and `zstd`, it depends on 25 crates and on libzstd
-//! (C code, so a C compiler is needed; linking needs one anyway). `parquet` supports no other zstd implementation, such
-//! as `ruzstd`. Times and references to allocations are delta-encoded, and the other columns use dictionaries; in a
-//! generated snapshot with a million random allocations and frees, an event takes 5.7 bytes, including its stack
+//! (which is C code and so needs a C compiler, but so does linking). `parquet` supports no other zstd implementation,
+//! such as `ruzstd`. Times and references to allocations are delta-encoded, and the other columns use dictionaries. In
+//! a generated snapshot with a million random allocations and frees, an event takes 5.7 bytes, including its stack
 //! (docs/COSTS.md). Encodings that Spark 3 cannot read, such as byte-stream splits, are not used.
 
 use foldhash::{HashMap, HashMapExt};
@@ -18,25 +18,25 @@ use parquet::schema::types::{ColumnPath, Type};
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// The number of rows in a row group: the default of parquet's own writers.
+/// The number of rows in a row group, which is the default in parquet's own writers.
 pub(crate) const ROWS_PER_GROUP: usize = 1 << 20;
 
-/// The size at which a column continues without a dictionary. An address occurs once in the dictionary, and in two or
-/// more rows.
+/// The size at which a column stops using a dictionary. An address occurs once in the dictionary, and in two or more
+/// rows.
 const DICTIONARY_BYTES: usize = 8 << 20;
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A signed 32-bit integer: `INT`.
+    /// A signed 32-bit integer (`INT`).
     Int,
-    /// A signed 64-bit integer: `BIGINT`.
+    /// A signed 64-bit integer (`BIGINT`).
     Long,
-    /// A floating-point number: `DOUBLE`.
+    /// A floating-point number (`DOUBLE`).
     Double,
-    /// A boolean: `BOOLEAN`.
+    /// A boolean (`BOOLEAN`).
     Flag,
-    /// UTF-8 text: `STRING`.
+    /// UTF-8 text (`STRING`).
     Text,
 }
 
@@ -124,8 +124,8 @@ impl Table {
             .set_created_by(concat!("memtrack ", env!("CARGO_PKG_VERSION")).to_owned())
             .set_key_value_metadata(Some(facts.collect()))
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
-            // Statistics are written for row groups only: there are few pages, and their indexes would be a large part
-            // of a small file.
+            // Write statistics only for row groups, because there are few pages, and their indexes would be a large
+            // part of a small file.
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_offset_index_disabled(true)
             .set_dictionary_page_size_limit(DICTIONARY_BYTES)
@@ -140,7 +140,7 @@ impl Table {
     }
 }
 
-/// A value for a row of a small table.
+/// A value in a row of a small table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Value<'a> {
     Null,
@@ -175,7 +175,7 @@ impl<'a> From<Option<&'a str>> for Value<'a> {
 }
 
 impl From<u64> for Value<'_> {
-    /// Saturates: no size and no count comes near `i64::MAX`.
+    /// Saturates, which never happens in practice because no size or count comes near `i64::MAX`.
     fn from(value: u64) -> Self {
         Self::Number(i64::try_from(value).unwrap_or(i64::MAX))
     }
@@ -209,7 +209,7 @@ pub(crate) enum Values {
     Text(Vec<ByteArray>),
 }
 
-/// A column of one group of rows. If the column is nullable, `present` states for each row whether it has a value (1 or
+/// A column in one group of rows. If the column is nullable, `present` states for each row whether it has a value (1 or
 /// 0), and `values` contains only the values of those rows.
 #[derive(Debug)]
 pub(crate) struct Cells {
@@ -225,7 +225,7 @@ impl Cells {
 
     /// Creates a column of `rows` nulls.
     pub(crate) fn nulls(kind: Kind, rows: usize) -> Self {
-        Self { values: empty(kind), present: Some(vec![0; rows]) }
+        Self { values: empty_values(kind), present: Some(vec![0; rows]) }
     }
 
     /// Creates a nullable column of 64-bit values.
@@ -243,7 +243,7 @@ impl Cells {
     }
 }
 
-fn empty(kind: Kind) -> Values {
+fn empty_values(kind: Kind) -> Values {
     match kind {
         Kind::Int => Values::Int(Vec::new()),
         Kind::Long => Values::Long(Vec::new()),
@@ -260,7 +260,7 @@ pub(crate) struct TableWriter<W: Write + Send> {
 }
 
 impl<W: Write + Send> TableWriter<W> {
-    /// Begins the file; `facts` become its key-value metadata (`memtrack.KEY`).
+    /// Starts the file, with `facts` as its key-value metadata (`memtrack.KEY`).
     pub(crate) fn new(output: W, table: &'static Table, facts: &[(&str, String)]) -> io::Result<Self> {
         let schema = table.schema().map_err(into_io_error)?;
         let properties = table.properties(facts).map_err(into_io_error)?;
@@ -269,7 +269,7 @@ impl<W: Write + Send> TableWriter<W> {
         Ok(Self { table, writer })
     }
 
-    /// Writes a row group: all columns, in the order of the table, with the same number of rows.
+    /// Writes a row group, which consists of all columns in the table's order, each with the same number of rows.
     pub(crate) fn write_group(&mut self, columns: Vec<Cells>) -> io::Result<()> {
         debug_assert_eq!(columns.len(), self.table.columns.len());
         let mut group = self.writer.next_row_group().map_err(into_io_error)?;
@@ -322,7 +322,7 @@ fn write_column<W: Write + Send>(
     }
 }
 
-/// Converts a write error to the I/O error that parquet wraps.
+/// Converts a write error to the I/O error that parquet has wrapped.
 fn into_io_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(inner) => match inner.downcast::<io::Error>() {
@@ -343,17 +343,17 @@ pub(crate) struct Rows {
 
 impl Rows {
     pub(crate) fn of(table: &'static Table) -> Self {
-        let columns = table
-            .columns
-            .iter()
-            .map(|column| Cells { values: empty(column.kind), present: column.nullable.then(Vec::new) });
+        let columns = table.columns.iter().map(|column| Cells {
+            values: empty_values(column.kind),
+            present: column.nullable.then(Vec::new),
+        });
         Self { table, columns: columns.collect(), texts: HashMap::new(), rows: 0 }
     }
 
     /// Appends a row.
     ///
     /// # Panics
-    /// Panics when the values do not match the table's columns in number and type.
+    /// Panics if the values do not match the table's columns in number and type.
     pub(crate) fn push<const N: usize>(&mut self, row: [Value<'_>; N]) {
         assert_eq!(N, self.columns.len(), "{}", self.table.name);
         self.rows += 1;

@@ -1,7 +1,7 @@
-//! CSV: a row for each block, in order of allocation; blocks that are older than the trace are last. The names and the order
-//! of the columns never change; new columns are added at the end. Unknown values are empty.
+//! Writes CSV with a row for each block, in allocation order, except that blocks older than the trace come last. The
+//! names and the order of the columns never change, and new columns are added at the end. Unknown values are empty.
 //!
-//! **Why the crate csv?** Texts from programs may contain quotes and line feeds. (csv 1.4, MIT or Unlicense.)
+//! **Why the csv crate?** Texts from programs may contain quotes and line feeds. (csv 1.4, MIT or Unlicense.)
 
 use crate::ExportOptions;
 use memtrack_model::Snapshot;
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::rc::Rc;
 
-/// The columns. Events are numbered as in the device's trace, times are nanoseconds since the start of the recording
+/// The columns. Events are numbered as in the device's trace. Times are in nanoseconds since the start of the recording
 /// or, for a PyTorch snapshot, since its first event.
 pub(crate) const COLUMNS: [&str; 21] = [
     "device",
@@ -71,10 +71,11 @@ pub(crate) fn write(
             let category = lifetime.category(snapshot).unwrap_or_default();
             let address = format!("{:#x}", lifetime.address(snapshot));
             let stream = format!("{:#x}", lifetime.stream(snapshot).0);
-            // The number of blocks has a decimal point in every row: a reader that infers types from the first rows (DuckDB
-            // from 20,480) would read a column that begins with whole numbers as integers, and silently round the rest.
+            // The number of blocks has a decimal point in every row. Otherwise, a reader that infers types from the
+            // first rows (DuckDB uses 20,480) would read a column that starts with whole numbers as integers, and
+            // silently round the rest.
             let (size, blocks) = (lifetime.size_bytes.to_string(), format!("{:?}", lifetime.blocks));
-            let events = events.map(|(event, ns)| (number(event), number(ns)));
+            let events = events.map(|(event, ns)| (number_text(event), number_text(ns)));
             let [allocated, requested, completed] = &events;
             table.write_record([
                 &ordinal[..],
@@ -108,11 +109,11 @@ const fn bool_text(is_true: bool) -> &'static str {
     if is_true { "true" } else { "false" }
 }
 
-fn number(number: Option<u64>) -> String {
+fn number_text(number: Option<u64>) -> String {
     number.map(|number| number.to_string()).unwrap_or_default()
 }
 
-/// The known texts about the origin of a block.
+/// The texts known about a block's origin.
 #[derive(Default)]
 struct OriginText {
     operator: String,
@@ -122,7 +123,7 @@ struct OriginText {
     called: String,
 }
 
-/// A cache of origin texts by scope and stack.
+/// A cache of origin texts, keyed by scope and stack.
 struct OriginTexts<'a> {
     attributor: Attributor<'a>,
     owners: Owners<'a>,
@@ -148,7 +149,8 @@ impl OriginTexts<'_> {
             names.line = owned.mine.as_ref().map(short).unwrap_or_default();
             names.called = owned.called.as_ref().map(short).unwrap_or_default();
         }
-        // If only the free of a block is known, the lifetime has the scope of the free, not that of the allocation.
+        // If only the free of a block is known, the lifetime has the scope of the free rather than that of the
+        // allocation.
         if lifetime.known {
             let (operator, source) = self.attributor.operator(lifetime.scope, stack, symbols);
             if source != Source::Unattributed {
@@ -172,9 +174,9 @@ type EventTime = (Option<u64>, Option<u64>);
 
 /// The numbers of a device's events.
 struct Trace {
-    /// By row: the number of the event; 0 in rows of other devices.
+    /// For each row, the number of the event, or 0 if the row belongs to another device.
     numbers: Vec<u64>,
-    /// Row of a requested free → row of its completion.
+    /// A map from the row of a requested free to the row of its completion.
     completed: HashMap<usize, usize, foldhash::fast::RandomState>,
 }
 
@@ -199,7 +201,8 @@ impl Trace {
                 Action::Alloc => {
                     waiting.remove(&address);
                 }
-                // Events are numbered as in PyTorch's form, where a free is two events: a request and its completion.
+                // Events are numbered as in PyTorch's format, in which a free is two events: a request and its
+                // completion.
                 Action::Free => next += 1,
                 _ => {}
             }
@@ -208,7 +211,7 @@ impl Trace {
         trace
     }
 
-    /// Returns the events of a lifetime: the allocation, the request of the free, and the completion of the free.
+    /// Returns the events of a lifetime: the allocation, the free request, and the completion of the free.
     fn events(&self, snapshot: &Snapshot, lifetime: &Lifetime) -> [EventTime; 3] {
         let start = snapshot.clock.first.1;
         let event = |row: usize, later: u64| {

@@ -1,5 +1,5 @@
-//! Collapsed stacks for flame graph tools: `frame;frame;… bytes`, outermost function first. The lines are the same as those of
-//! `memtrack memory --at … --folded`.
+//! Writes collapsed stacks for flame graph tools, as `frame;frame;… bytes` with the outermost function first. The lines
+//! are the same as those that `memtrack memory --at … --folded` prints.
 
 use crate::ExportOptions;
 use memtrack_model::Snapshot;

@@ -1,5 +1,5 @@
-//! Snapshots for tests of exports with a time axis: PyTorch's snapshots, recordings with samples and scopes, and a handmade
-//! recording that covers every kind of event.
+//! Snapshots for testing exports with a time axis: PyTorch snapshots, recordings with samples and scopes, and a
+//! handmade recording that covers every kind of event.
 
 use memtrack_formats::SnapshotFiles;
 use memtrack_model::Snapshot;
@@ -30,7 +30,7 @@ pub(crate) fn snapshots() -> Vec<(&'static str, Snapshot)> {
 }
 
 /// Returns a recording of two threads with scopes, marks, an older block, a free without an allocation, an
-/// out-of-memory event and driver readings. A tick is a nanosecond; the recording began at 1 s.
+/// out-of-memory event and driver readings. A tick is a nanosecond, and the recording starts at 1 s.
 pub(crate) fn full_recording() -> Snapshot {
     const START: u64 = 1_000_000_000;
     let mut snapshot =
@@ -58,7 +58,7 @@ pub(crate) fn full_recording() -> Snapshot {
         snapshot.scopes.rows.push(Scope { parent: ScopeId(parent), kind, name: name.into() });
     }
     use Action::{Alloc, Free, Oom, SegmentAlloc};
-    // Time, thread, scope, action, address, size.
+    // The fields are time, thread, scope, action, address and size.
     let events = [
         (10, 1, 1, SegmentAlloc, 0x10_0000, 8192),
         (20, 1, 2, Alloc, 0x10_0000, 4096),
@@ -91,7 +91,7 @@ pub(crate) fn full_recording() -> Snapshot {
         flags: EventFlags::default(),
         pending_free: false,
     };
-    // The last block is not in the events.
+    // No event allocates the last block.
     snapshot.blocks = vec![block(0x10_1000, 1000, 30), block(0x10_0000, 2000, 60), block(0x80_0000, 500, 0)];
     snapshot.segments = vec![Segment {
         device: DeviceId(0),
@@ -114,7 +114,7 @@ pub(crate) fn full_recording() -> Snapshot {
     snapshot
 }
 
-/// The numbers in memtrack's reports about a device.
+/// The numbers that memtrack's reports give for a device.
 pub(crate) struct Expected {
     /// Requested bytes at the peak.
     pub(crate) peak: u64,
@@ -129,7 +129,7 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Returns the numbers from the ranking of all blocks.
+    /// Returns the numbers, taken from the ranking of all blocks.
     pub(crate) fn of(snapshot: &Snapshot, device: DeviceId) -> Self {
         use memtrack_report::analysis::moment::Moment;
         use memtrack_report::analysis::reserved::ReservedPeak;

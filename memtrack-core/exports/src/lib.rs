@@ -1,12 +1,12 @@
-//! Snapshots for other tools: profiles, flame graphs and tables. memtrack does not read these formats; those that it also
-//! reads are in `memtrack-formats`.
+//! Exports snapshots for other tools, as profiles, flame graphs and tables. memtrack does not read these formats. Those
+//! that it also reads are in `memtrack-formats`.
 //!
 //! The modules:
 //!
-//! - `registry`: one row for each export; `target`: the format that the name of a file selects.
-//! - `usage` adds up blocks by origin, and `stacks` looks up the functions of their stacks, for `pprof`, `speedscope` and
-//!   `collapsed`. `blocks` writes CSV, `parquet` writes the events.
-//! - `course`: memory and scopes over time, for `perfetto` and `firefox`.
+//! - `registry` has one row for each export, and `target` determines the format that a file name selects.
+//! - `usage` adds up blocks by origin, and `stacks` looks up the functions in their stacks, for `pprof`, `speedscope`
+//!   and `collapsed`. `blocks` writes CSV, and `parquet` writes the events.
+//! - `course` tracks memory and scopes over time, for `perfetto` and `firefox`.
 //!
 //! This package is part of `memtrack-core`, which re-exports the public API; depend on `memtrack-core` instead.
 

@@ -1,6 +1,6 @@
-//! Parquet: a row for each event, in the order of the recording. The columns are those of the event table in a data set
-//! (`memtrack-dataset`, the repository's docs/RANKS.md), and the line in the user's code for each stack, because the file
-//! comes without the other tables.
+//! Writes Parquet with a row for each event, in recording order. The columns are those of the events table in a data
+//! set (see `memtrack-dataset` and the repository's docs/RANKS.md). The line in the user's code for each stack is added
+//! because the file comes without the other tables.
 
 use crate::ExportOptions;
 use memtrack_model::Snapshot;
@@ -28,7 +28,7 @@ pub(crate) fn write(
     write_events(snapshot, &devices, &mut line, out)
 }
 
-/// Always fails: this build does not support Parquet.
+/// Always fails, because this build does not support Parquet.
 #[cfg(not(feature = "parquet"))]
 pub(crate) fn write(
     _: &Snapshot,

@@ -1,4 +1,5 @@
-//! One row for each export: its name, its content, and its writer. To add an export, add a file and a row.
+//! The list of exports, with one row for each: its name, its content, and its writer. To add an export, add a file and
+//! a row.
 
 use crate::{blocks, collapsed, firefox, parquet, perfetto, pprof, speedscope};
 use memtrack_formats::{Compression, write_compressed};
@@ -13,10 +14,10 @@ use std::io::{self, Write};
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ExportOptions {
-    /// The devices, each with the moment whose live memory is exported. Exports whose content does not depend on a moment
-    /// ([`Export::depends_on_moment`]) ignore the moment.
+    /// The devices, each with the moment whose live memory is exported. Exports whose content does not depend on a
+    /// moment ([`Export::depends_on_moment`]) ignore the moment.
     pub devices: Vec<(DeviceId, Moment)>,
-    /// The rules for the owners of code, for exports that distinguish the user's code from that of frameworks.
+    /// The code ownership rules, for exports that distinguish the user's code from framework code.
     pub rules: Rules,
 }
 
@@ -33,7 +34,7 @@ impl ExportOptions {
         Self { devices, ..self }
     }
 
-    /// Sets the rules for the owners of code.
+    /// Sets the code ownership rules.
     #[must_use]
     pub fn rules(self, rules: Rules) -> Self {
         Self { rules, ..self }
@@ -45,11 +46,11 @@ type WriteExport = fn(&Snapshot, &mut Symbolizer, &ExportOptions, &mut dyn Write
 /// The compression that a file format itself requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
-    /// None: `.gz` or `.zst` after the name compresses a file.
+    /// The format requires none, but `.gz` or `.zst` after the name compresses a file.
     None,
     /// Files are compressed with gzip.
     Gzip,
-    /// The content of files is compressed, inside the format.
+    /// The contents of files are compressed within the format.
     Internal,
 }
 
@@ -59,25 +60,25 @@ pub enum Packing {
 pub struct Export {
     /// The name of the format, in lower case.
     pub name: &'static str,
-    /// The suffixes of file names, the usual one first. A suffix may have several parts, such as `pb.gz`.
+    /// The suffixes of file names, starting with the usual one. A suffix may have several parts, such as `pb.gz`.
     pub suffixes: &'static [&'static str],
-    /// The content of files, and the tools that open them, in one line.
+    /// The contents of files and the tools that open them, on one line.
     pub about: &'static str,
     /// The compression that the format itself requires.
     pub packing: Packing,
     /// Whether the content depends on a moment.
     pub depends_on_moment: bool,
-    /// The feature of memtrack that the export needs and this build lacks, if any.
+    /// The memtrack feature that the export needs but this build lacks, if any.
     pub missing_feature: Option<&'static str>,
     pub(crate) write: WriteExport,
 }
 
 impl Export {
-    /// Writes a snapshot, compressed with `compression`, unless the format is compressed already. The events of the snapshot
+    /// Writes a snapshot, compressed with `compression` unless the format is already compressed. The snapshot's events
     /// must be in chronological order ([`Snapshot::order_by_time`]).
     ///
     /// # Errors
-    /// Fails when `output` cannot be written, a number is too large for the format, or this build has a [missing
+    /// Fails if `output` cannot be written, a number is too large for the format, or this build has a [missing
     /// feature](Self::missing_feature).
     pub fn write(
         &self,
@@ -92,7 +93,8 @@ impl Export {
     }
 }
 
-/// All exports, in the order in which messages list them. If several suffixes match a file name, the longest one counts.
+/// All exports, in the order in which messages list them. If several suffixes match a file name, the longest one
+/// counts.
 pub static EXPORTS: [Export; 7] = [
     Export {
         name: "pprof",

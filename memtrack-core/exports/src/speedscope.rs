@@ -1,5 +1,6 @@
-//! speedscope's own format: for each device, the memory in use at its peak and at the end, and all allocated memory.
-//! Stacks are not in chronological order: the most useful view is "left heavy", with the largest stacks first.
+//! Writes speedscope's own format. For each device, it contains the memory in use at the peak and at the end, and all
+//! allocated memory. Stacks are not in chronological order, because the most useful view is "left heavy", with the
+//! largest stacks first.
 
 use crate::ExportOptions;
 use crate::stacks::{ExportedStack, Stacks, file_of, line_of};
@@ -31,7 +32,7 @@ struct Shared {
     frames: Vec<FrameRow>,
 }
 
-/// A frame: a function and a line in it.
+/// A frame, given by a function and a line in it.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize)]
 struct FrameRow {
     name: String,
@@ -107,7 +108,7 @@ pub(crate) fn write(
     out.write_all(b"\n")
 }
 
-/// Creates a profile of the stacks with their bytes, the largest first; `None` if there are no bytes.
+/// Creates a profile of the stacks with their bytes, largest first, or returns `None` if there are no bytes.
 fn profile(
     title: &str,
     usage: &Usage,

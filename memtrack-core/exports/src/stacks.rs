@@ -1,5 +1,5 @@
-//! The functions of a stack in exports: without frames that only forward calls, by the rules of ownership, and beginning with
-//! the function that requested the memory, as in `memtrack top`.
+//! Determines which functions of a stack an export contains. As in `memtrack top`, the ownership rules remove frames
+//! that only forward calls, and the stack starts with the function that requested the memory.
 
 use memtrack_model::{Frame, Snapshot};
 use memtrack_report::analysis::origin::Origin;
@@ -7,25 +7,25 @@ use memtrack_report::analysis::ownership::{Owner, Owners, Rules, short};
 use memtrack_report::analysis::trim::is_internal;
 use memtrack_symbols::Symbolizer;
 
-/// The functions at one key: the inlined functions, then the function that contains them.
+/// The inlined functions at one key, followed by the function that contains them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct InlinedFrames {
     /// A return address, or the index of a frame.
     pub(crate) key: u64,
-    /// The functions, innermost first; at least one.
+    /// The functions, innermost first. There is at least one.
     pub(crate) frames: Vec<Frame>,
 }
 
-/// A stack, or the texts in place of one.
+/// A stack, or the texts that take its place.
 #[derive(Clone, Debug)]
 pub(crate) enum ExportedStack {
-    /// A stack: the functions at each key, innermost first. There is at least one key.
+    /// A stack, with the functions at each key, innermost first. There is at least one key.
     Stack(Vec<InlinedFrames>),
     /// The texts for blocks without a stack, innermost first.
     Unknown(Vec<String>),
 }
 
-/// Looks up the functions of stacks.
+/// A lookup of the functions in stacks.
 pub(crate) struct Stacks<'a> {
     snapshot: &'a Snapshot,
     owners: Owners<'a>,
@@ -36,7 +36,7 @@ impl<'a> Stacks<'a> {
         Self { snapshot, owners: Owners::new(rules) }
     }
 
-    /// Returns the stack, or the texts in place of one, for blocks of an origin.
+    /// Returns the stack, or the texts that take its place, for blocks with this origin.
     pub(crate) fn stack(&mut self, origin: Origin, symbols: &mut Symbolizer) -> ExportedStack {
         match (origin, origin.stack_placeholder()) {
             (Origin::Allocated(stack), _) => {
@@ -54,11 +54,11 @@ impl<'a> Stacks<'a> {
 
     fn visible_functions(&mut self, keys: &[u64], symbols: &mut Symbolizer) -> Vec<InlinedFrames> {
         let functions = self.owners.functions(keys, symbols);
-        // The innermost frames only forward an allocation; tools that rank functions by self bytes would attribute it to
-        // them.
+        // The innermost frames only forward an allocation. Tools that rank functions by self bytes would attribute it
+        // to them.
         let forwards = |(frame, owner): &(Frame, Owner)| *owner == Owner::Noise || is_internal(frame);
         let first = functions.iter().position(|function| !forwards(function));
-        // If all frames are like this, all are visible.
+        // If all frames are like this, all of them are visible.
         let is_visible =
             |index: usize, owner: Owner| first.is_none_or(|first| index >= first && owner != Owner::Noise);
         let mut functions = functions.into_iter().enumerate();
@@ -75,12 +75,12 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// Returns the file of a frame, if it is known. PyTorch writes `??` for an unknown file.
+/// Returns a frame's file, if it is known. PyTorch writes `??` for an unknown file.
 pub(crate) fn file_of(frame: &Frame) -> Option<&str> {
     frame.file.as_deref().filter(|file| !file.is_empty() && *file != "??")
 }
 
-/// Returns the line of a frame, if it is known.
+/// Returns a frame's line, if it is known.
 pub(crate) fn line_of(frame: &Frame) -> Option<u32> {
     frame.line.filter(|&line| line > 0)
 }

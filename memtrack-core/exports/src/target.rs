@@ -1,5 +1,5 @@
-//! The target of a file name: a format for snapshots, which memtrack can read, or an export. This module searches both
-//! lists, so that the accepted names and the messages about them agree.
+//! Determines the target that a file name selects: either a snapshot format, which memtrack can read, or an export.
+//! This module searches both lists, so that the accepted names and the messages about them agree.
 
 use crate::registry::{EXPORTS, Export, Packing};
 use memtrack_formats::{Compression, Format, split_compression};
@@ -15,7 +15,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Returns the name of the target: `json`, `pprof`.
+    /// Returns the name of the target, such as `json` or `pprof`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Snapshot(format) => format.suffix(),
@@ -23,7 +23,7 @@ impl Target {
         }
     }
 
-    /// Returns the usual suffix of file names with this compression, without the first dot: `json.gz`.
+    /// Returns the usual suffix for file names with this compression, without the first dot, such as `json.gz`.
     pub fn suffix(self, compression: Compression) -> String {
         match self {
             Self::Export(export) if export.packing != Packing::None => export.suffixes[0].to_owned(),
@@ -33,10 +33,10 @@ impl Target {
     }
 }
 
-/// Returns the target and the compression that the name of a file selects.
+/// Returns the target and the compression that a file name selects.
 ///
 /// # Errors
-/// Fails for other names; the message lists the possible suffixes.
+/// Fails if the name selects no target. The message lists the possible suffixes.
 pub fn target_of(path: &Path) -> Result<(Target, Compression), String> {
     let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
     target_of_name(&name)?.ok_or_else(|| {
@@ -44,12 +44,12 @@ pub fn target_of(path: &Path) -> Result<(Target, Compression), String> {
     })
 }
 
-/// Returns the target and the compression that a name in lower case selects; `None` if it selects no target.
+/// Returns the target and the compression that a lowercase name selects, or `None` if it selects no target.
 ///
 /// # Errors
-/// Fails when the target cannot be compressed like this; the message contains the reason.
+/// Fails if the target cannot be compressed in this way. The message contains the reason.
 fn target_of_name(name: &str) -> Result<Option<(Target, Compression)>, String> {
-    // `.pb.gz` is a suffix by itself, not that of a compressed `.pb` file.
+    // `.pb.gz` is a suffix of its own, not that of a compressed `.pb` file.
     if let Some(export) = export_by_suffix(name).filter(|export| export.packing == Packing::Gzip) {
         return Ok(Some((Target::Export(export), Compression::None)));
     }
@@ -70,10 +70,10 @@ fn target_of_name(name: &str) -> Result<Option<(Target, Compression)>, String> {
     Ok(Format::named(suffix).map(|format| (Target::Snapshot(format), compression)))
 }
 
-/// Returns the target with this name, and the compression after the name (`json`, `pprof`, `csv.zst`).
+/// Returns the target with this name, and the compression that follows the name (as in `json`, `pprof` or `csv.zst`).
 ///
 /// # Errors
-/// Fails for other names; the message lists the possible names.
+/// Fails for other names. The message lists the possible names.
 pub fn target_named(name: &str) -> Result<(Target, Compression), String> {
     let name = name.trim_start_matches('.').to_ascii_lowercase();
     let (plain, compression) = split_compression(&name);
@@ -84,7 +84,7 @@ pub fn target_named(name: &str) -> Result<(Target, Compression), String> {
         .ok_or_else(|| format!("use {}, followed by .gz or .zst to compress it", targets_listed()))
 }
 
-/// Formats the list of targets for a message: `pickle, json, …`.
+/// Formats the list of targets for a message, as `pickle, json, …`.
 pub fn targets_listed() -> String {
     let formats = Format::ALL.iter().rev().map(|format| format.suffix());
     join_with_or(formats.chain(EXPORTS.iter().map(|export| export.name)))
@@ -101,7 +101,7 @@ fn export_by_suffix(name: &str) -> Option<&'static Export> {
         .map(|(export, _)| export)
 }
 
-/// Formats the usual suffixes of file names for a message: `.pickle, .json, …`.
+/// Formats the usual suffixes of file names for a message, as `.pickle, .json, …`.
 fn suffixes_listed() -> String {
     let formats = Format::ALL.iter().rev().map(|format| format.suffix());
     let suffixes = formats.chain(EXPORTS.iter().map(|export| export.suffixes[0]));
@@ -134,7 +134,7 @@ mod tests {
             ("a.speedscope.json.gz", "speedscope", "speedscope.json.gz"),
             ("a.pb.gz", "pprof", "pb.gz"),
             ("a.pprof", "pprof", "pb.gz"),
-            // Not compressed twice.
+            // The file is not compressed twice.
             ("a.pprof.gz", "pprof", "pb.gz"),
             ("a.Collapsed.zst", "collapsed", "folded.zst"),
             ("a.csv.zst", "csv", "csv.zst"),

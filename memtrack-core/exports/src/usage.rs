@@ -1,5 +1,5 @@
-//! The memory that was allocated on a device, and that was in use at given moments, added up by origin: the content of
-//! profiles.
+//! Adds up, by origin, the memory that was allocated on a device and the memory that was in use at given moments. These
+//! totals are the contents of profiles.
 
 use memtrack_model::Snapshot;
 use memtrack_model::event::{DeviceId, ScopeId, StreamId};
@@ -32,7 +32,7 @@ impl Counts {
     }
 }
 
-/// The blocks of one group. Blocks that are older than the trace do not count as allocated.
+/// The blocks in one group. Blocks that are older than the trace do not count as allocated.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct UsageRow {
     pub(crate) group: Group,
@@ -41,7 +41,7 @@ pub(crate) struct UsageRow {
     pub(crate) in_use: Vec<Counts>,
 }
 
-/// A sum over all rows, and its error.
+/// A total over all rows, and its error.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Total {
     pub(crate) counts: Counts,
@@ -50,7 +50,7 @@ pub(crate) struct Total {
 }
 
 impl Total {
-    /// Formats the total as `6.37 GiB in 885 blocks`, with the errors if it is an estimate.
+    /// Formats the total as `6.37 GiB in 885 blocks`, and adds the errors if it is an estimate.
     pub(crate) fn to_text(self) -> String {
         let blocks = self.counts.blocks.round() as u64;
         let bytes = self.bytes_error.as_bytes(self.counts.bytes);
@@ -66,7 +66,7 @@ impl Total {
 /// The memory of one device.
 #[derive(Clone, Debug)]
 pub(crate) struct Usage {
-    /// The rows, in the order of the first blocks of their groups.
+    /// The rows, ordered by the first block in each group.
     pub(crate) rows: Vec<UsageRow>,
     pub(crate) allocated: Total,
     /// The totals for each of the moments.
@@ -74,8 +74,8 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Adds up the blocks of `device`, also for each of `moments`. Scopes and streams distinguish groups only if `by_labels` is
-    /// set.
+    /// Adds up the blocks of `device`, in total and for each of `moments`. Scopes and streams distinguish groups only
+    /// if `by_labels` is set.
     pub(crate) fn of(snapshot: &Snapshot, device: DeviceId, moments: &[Moment], by_labels: bool) -> Self {
         let lifetimes = lifetimes(snapshot, device);
         let precision = Precision::of(snapshot, device, &lifetimes);
@@ -89,7 +89,8 @@ impl Usage {
         let mut rows: Vec<UsageRow> = Vec::new();
         let mut sums = vec![TotalSums::default(); moments.len() + 1];
         for lifetime in &lifetimes {
-            // If only the free of a block is known, the lifetime has the scope of the free, not that of the allocation.
+            // If only the free of a block is known, the lifetime has the scope of the free rather than that of the
+            // allocation.
             let scope = if by_labels && lifetime.known { lifetime.scope } else { ScopeId::NONE };
             let stream = if by_labels { lifetime.stream(snapshot) } else { StreamId::default() };
             let group = Group { origin: origins.origin(lifetime), scope, stream };

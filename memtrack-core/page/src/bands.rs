@@ -1,4 +1,4 @@
-//! The scopes of a recording and the ranges of PyTorch's profiler, as intervals of events.
+//! Represents the scopes in a recording and the ranges of PyTorch's profiler as intervals of events.
 
 use crate::columns::Columns;
 use crate::head::Marker;
@@ -8,16 +8,17 @@ use memtrack_model::snapshot::pytorch::{Key, PyTorch};
 use memtrack_model::snapshot::{ScopeKind, Snapshot, StringId};
 use std::collections::HashMap;
 
-/// The kind of a band that is a range of the profiler.
+/// The kind of a band that is a profiler range.
 const PROFILER_KIND: u64 = 5;
 
-/// The maximum number of markers on a page; a training run has two for each step.
+/// The maximum number of markers on a page. A training run has two for each step.
 const MAX_MARKERS: usize = 10_000;
 
-/// The maximum number of nested scopes; of more, the innermost are kept. Deeper ranges of the profiler are omitted.
+/// The maximum number of nested scopes. If there are more, only the innermost are kept. Profiler ranges that are nested
+/// more deeply are omitted.
 const MAX_DEPTH: usize = 256;
 
-/// An interval of events in which a scope was open on a thread, or a range of the profiler lasted.
+/// An interval of events during which a scope was open on a thread, or during which a profiler range lasted.
 struct Band {
     from: u32,
     to: u32,
@@ -37,11 +38,11 @@ struct OpenScope {
 #[derive(Default)]
 struct OpenScopes {
     open: Vec<OpenScope>,
-    /// The last event of the thread.
+    /// The thread's last event so far.
     last: u32,
 }
 
-/// The bands of a device, whose events are `rows` of the snapshot, and its markers.
+/// The bands and markers of a device, whose events are `rows` of the snapshot.
 pub(crate) struct Bands {
     bands: Vec<Band>,
     pub(crate) markers: Vec<Marker>,
@@ -66,7 +67,7 @@ impl Bands {
         bands
     }
 
-    /// Enters `scope` on a thread: the scopes that the thread has left end with its last event.
+    /// Enters `scope` on a thread. The scopes that the thread has left end with its last event.
     fn enter(
         &mut self,
         snapshot: &Snapshot,
@@ -119,7 +120,7 @@ impl Bands {
         }
     }
 
-    /// Adds the profiler's ranges of `device`; their events are found by time.
+    /// Adds the profiler's ranges for `device`, whose events are found by time.
     pub(crate) fn annotate(
         &mut self,
         snapshot: &Snapshot,
@@ -153,12 +154,12 @@ impl Bands {
             match snapshot.strings.bytes(notes.text(row, Key::Stage)) {
                 b"START" if open.len() < MAX_DEPTH => open.push((name, time)),
                 b"END" => {
-                    // Ranges of several threads need not be nested.
+                    // Ranges from different threads need not be nested.
                     let Some(depth) = open.iter().rposition(|(known, _)| *known == name) else { continue };
                     let (_, begin) = open.remove(depth);
                     let from = times.partition_point(|&at| at < begin);
                     let to = times.partition_point(|&at| at <= time);
-                    // A range that contains no event has no place among events.
+                    // A range that contains no event has no place among the events.
                     if from < to {
                         let name = texts.string(name);
                         let (from, to) = (from as u32, to as u32 - 1);
@@ -185,7 +186,7 @@ impl Bands {
     }
 }
 
-/// Returns a scope and its ancestors, the outermost first.
+/// Returns a scope and its ancestors, outermost first.
 fn path(snapshot: &Snapshot, scope: ScopeId) -> Vec<ScopeId> {
     let rows = &snapshot.scopes.rows;
     let mut path = Vec::new();

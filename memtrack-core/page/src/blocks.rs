@@ -1,35 +1,37 @@
-//! Blocks as lifetimes: the events between which each block was live, and the event from which its free was pending.
+//! Determines the lifetimes of blocks: the events between which each block was live, and the event from which its free
+//! was pending.
 //!
 //! The blocks that are live at the end are known, so the events are undone from there, newest first, as PyTorch's
-//! viewer does. Then memory from before the recording, events that a ring dropped, and the different ways in which files
-//! record a free need no special rules: the state before an event is the state after it with the event undone.
+//! viewer does. As a result, memory from before the recording, events that a ring dropped, and the different ways in
+//! which files record a free need no special rules, because the state before an event is the state after it with the
+//! event undone.
 
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::Snapshot;
 use std::collections::HashMap;
 
-/// Only the block's free is in the trace; the stack is that of the free.
+/// Only the block's free is in the trace, so the stack is that of the free.
 pub(crate) const ONLY_FREED: u8 = 1;
 /// Neither the block's allocation nor its free is in the trace.
 pub(crate) const ONLY_AT_END: u8 = 2;
-/// The block's bytes are an estimate.
+/// The block's size is an estimate.
 pub(crate) const ESTIMATE: u8 = 4;
 
-/// The number of an event's block if it has none.
+/// The block number of an event that has no block.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// The lifetime of a block. Events are numbers in the device's trace.
+/// The lifetime of a block. Events are given by their numbers in the device's trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct BlockLifetime {
-    /// The event that allocated the block; none: before the first event.
+    /// The event that allocated the block, or `None` if it was allocated before the first event.
     pub(crate) start: Option<u32>,
-    /// The event that freed the block; none: it is live at the end.
+    /// The event that freed the block, or `None` if it is live at the end.
     pub(crate) end: Option<u32>,
-    /// Whether the block's free is pending at its end.
+    /// Whether the block's free is pending when its lifetime ends.
     pub(crate) ends_pending: bool,
     /// The event that requested the pending free.
     pub(crate) request: Option<u32>,
-    /// The block's bytes; for a sampled block, the bytes that it represents.
+    /// The block's size in bytes, or the number of bytes that a sampled block represents.
     pub(crate) bytes: u64,
     /// The block's first address.
     pub(crate) address: u64,
@@ -37,24 +39,24 @@ pub(crate) struct BlockLifetime {
     pub(crate) stack: StackId,
     /// The raw handle of the block's stream.
     pub(crate) stream: u64,
-    /// A set of `ONLY_FREED` and the other flags.
+    /// A combination of `ONLY_FREED` and the other flags.
     pub(crate) flags: u8,
     /// The block's row in [`Snapshot::blocks`], if it is live at the end.
     pub(crate) final_row: Option<u32>,
 }
 
 impl BlockLifetime {
-    /// Returns the event from which the block's free is pending; none: it is never pending.
+    /// Returns the event from which the block's free is pending, or `None` if it is never pending.
     pub(crate) fn pending_from(&self) -> Option<i64> {
         let start = self.start.map_or(-1, i64::from);
         self.ends_pending.then(|| self.request.map_or(start, i64::from))
     }
 }
 
-/// The blocks of a device in the order in which a picture stacks them, and the block of each event.
+/// A device's blocks in the order in which a picture stacks them, and the block of each event.
 pub(crate) struct BlockLifetimes {
     pub(crate) lifetimes: Vec<BlockLifetime>,
-    /// By event: the block that the event allocates or frees, or whose free it requests.
+    /// For each event, the block that it allocates or frees, or whose free it requests.
     pub(crate) of_event: Vec<u32>,
 }
 
@@ -86,7 +88,7 @@ pub(crate) fn lifetimes(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> 
     builder.in_order(started, of_event)
 }
 
-/// The lifetimes while events are undone.
+/// The lifetimes found so far while events are being undone.
 struct LifetimeBuilder<'a> {
     snapshot: &'a Snapshot,
     ended: Vec<BlockLifetime>,
@@ -122,7 +124,8 @@ impl LifetimeBuilder<'_> {
         let address = self.snapshot.events.address[row];
         match self.snapshot.events.action[row] {
             Action::Alloc => {
-                // If no block is live there, the block was freed at an unknown time before the next event at its address.
+                // If no block is live there, the block was freed at an unknown time before the next event at its
+                // address.
                 let Some(number) = self.live.remove(&address) else { return NONE };
                 let weighed = self.snapshot.weighed_event(row);
                 let events = &self.snapshot.events;
@@ -136,8 +139,8 @@ impl LifetimeBuilder<'_> {
                 number
             }
             action @ (Action::FreeCompleted | Action::Free) => {
-                // If a block is live at this address after the free, but its allocation is not in the trace, its lifetime
-                // begins here.
+                // If a block is live at this address after the free, but its allocation is not in the trace, its
+                // lifetime starts here.
                 let number = self.add_freed(event, row, action == Action::FreeCompleted);
                 if let Some(after) = self.live.insert(address, number) {
                     self.ended[after as usize].start = Some(event);
@@ -164,8 +167,8 @@ impl LifetimeBuilder<'_> {
         }
     }
 
-    /// Returns the lifetimes in the order in which the picture stacks them: blocks older than the trace first, and among
-    /// these the ones that live longest at the bottom, so that few blocks move when one is freed.
+    /// Returns the lifetimes in the order in which the picture stacks them. Blocks older than the trace come first, and
+    /// among these, the ones that live longest are at the bottom, so that few blocks move when one is freed.
     fn in_order(self, started: Vec<u32>, mut of_event: Vec<u32>) -> BlockLifetimes {
         let mut older: Vec<u32> = self.live.into_values().collect();
         let key = |&number: &u32| {
@@ -201,7 +204,7 @@ mod tests {
     fn snapshot(events: &[(Action, u64)], held: &BTreeMap<u64, bool>) -> (Snapshot, Vec<u32>) {
         let mut snapshot = Snapshot::default();
         for (place, &(action, address)) in events.iter().enumerate() {
-            // Sizes differ, so that a wrong pairing is detected.
+            // The sizes differ, so that a wrong pairing is detected.
             let size_bytes = 100 + place as u64;
             snapshot.events.push(&Event { action, address, size_bytes, ..Event::BLANK });
         }
@@ -223,8 +226,8 @@ mod tests {
         (snapshot, rows)
     }
 
-    /// Returns the live blocks before the first and after each event, with their pending frees, by undoing each event
-    /// from the end, as PyTorch's viewer does.
+    /// Returns the live blocks before the first event and after each event, and whether their frees are pending, by
+    /// undoing each event from the end as PyTorch's viewer does.
     fn undone(events: &[(Action, u64)], held: &BTreeMap<u64, bool>) -> Vec<BTreeMap<u64, bool>> {
         let mut live = held.clone();
         let mut states = vec![live.clone()];

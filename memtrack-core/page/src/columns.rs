@@ -1,11 +1,12 @@
-//! Columns of numbers and texts in a form that a browser decodes fast: see `viewer/README.md`, "Sections".
+//! Columns of numbers and texts in a form that a browser decodes quickly, as described under "Sections" in
+//! `viewer/README.md`.
 
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use serde::Serialize;
 use std::io::Write;
 
-/// The compression level of a section: a higher one takes twice the time to save a twentieth of the bytes.
+/// The compression level for sections. A higher level takes twice as long and saves only a twentieth of the bytes.
 const LEVEL: u32 = 4;
 
 /// The encoding of a column.
@@ -18,7 +19,7 @@ pub(crate) enum Code {
     Text,
 }
 
-/// A column, as the head describes it.
+/// The head's description of a column.
 #[derive(Debug, Serialize)]
 pub(crate) struct Column {
     name: &'static str,
@@ -26,7 +27,7 @@ pub(crate) struct Column {
     count: usize,
 }
 
-/// Columns one after another, uncompressed.
+/// Uncompressed columns, stored one after another.
 #[derive(Debug, Default)]
 pub(crate) struct Columns {
     columns: Vec<Column>,
@@ -41,13 +42,13 @@ impl Columns {
         self.columns.push(Column { name, code: Code::U8, count: self.bytes.len() - from });
     }
 
-    /// Appends a column of numbers, of which small ones take few bytes.
+    /// Appends a column of numbers, encoded so that small ones take few bytes.
     pub(crate) fn varint<T: Into<u64>>(&mut self, name: &'static str, values: impl IntoIterator<Item = T>) {
         let count = values.into_iter().map(|value| self.push(value.into())).count();
         self.columns.push(Column { name, code: Code::Varint, count });
     }
 
-    /// Appends a column of numbers as differences from the previous number, modulo 2^64.
+    /// Appends a column of numbers, encoded as differences from the previous number modulo 2^64.
     pub(crate) fn delta(&mut self, name: &'static str, values: impl IntoIterator<Item = u64>) {
         let mut before = 0u64;
         let mut next = |value: u64| {
@@ -88,11 +89,11 @@ impl Columns {
     }
 }
 
-/// Columns, compressed.
+/// Compressed columns.
 #[derive(Debug, Serialize)]
 pub(crate) struct Section {
     columns: Vec<Column>,
-    /// Uncompressed bytes.
+    /// The number of bytes before compression.
     bytes: usize,
     #[serde(skip)]
     packed: Vec<u8>,
@@ -116,7 +117,7 @@ mod tests {
         assert_eq!(columns.bytes.len(), 1 + 1 + 2 + 10);
         columns.bytes.clear();
         columns.delta("b", [u64::MAX, 0, 5, 3]);
-        // Steps of -1, 1, 5, -2.
+        // The steps are -1, 1, 5 and -2.
         assert_eq!(columns.bytes, [1, 2, 10, 3]);
         columns.bytes.clear();
         columns.text("c", &["", "é"]);

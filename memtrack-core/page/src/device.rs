@@ -1,4 +1,4 @@
-//! The tables of a snapshot's devices.
+//! Builds the tables for a snapshot's devices.
 
 use crate::bands::Bands;
 use crate::blocks::{BlockLifetime, BlockLifetimes, NONE, lifetimes};
@@ -21,19 +21,19 @@ use memtrack_report::analysis::summary::{DeviceSummary, summary};
 use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 
-/// The maximum number of categories that are distinguished: a page has one byte for the category of a block.
+/// The maximum number of categories that are distinguished. A page has only one byte for a block's category.
 const MAX_CATEGORIES: usize = 250;
 /// The maximum number of streams, and of pools, that are distinguished.
 const MAX_STREAMS_AND_POOLS: usize = 60_000;
 
-/// Creates the page of a whole snapshot.
+/// Creates the page for a whole snapshot.
 pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str, inferred: Option<&InferredCategories>) -> Page {
     let summaries = summary(snapshot, &mut Symbolizer::of(snapshot));
     let pytorch = snapshot.details();
     let mut texts = Texts::of(snapshot);
     let has_time = !snapshot.events.is_empty() && snapshot.has_times();
     let start_us = if has_time { snapshot.clock.first.0 } else { 0 };
-    // The section of texts comes first, but is complete only after all others.
+    // The section of texts comes first, but it is complete only after all the others.
     let mut unpacked = vec![Columns::default()];
     let mut devices = Vec::new();
     let mut ids = snapshot.device_ids();
@@ -43,7 +43,7 @@ pub(crate) fn page_of(snapshot: &PytorchSnapshot, name: &str, inferred: Option<&
     }
     // Devices with events come first.
     ids.sort_by_key(|id| (!rows.contains_key(id), snapshot.is_pinned(*id), snapshot.is_heap(*id), *id));
-    // Computed once: the ordinals of host memory require a pass over all events.
+    // Compute the ordinals only once, because those of host memory require a pass over all events.
     let ordinals = snapshot.ordinals();
     for id in ids {
         let rows = rows.remove(&id).unwrap_or_default();
@@ -106,7 +106,7 @@ struct NameTable<K> {
 }
 
 impl<K: std::hash::Hash + Eq> NameTable<K> {
-    /// Returns the index of a name; once there are `most` names, every new name is "others".
+    /// Returns the index of a name. Once there are `most` names, every new name is "others".
     fn index_of(&mut self, key: K, most: usize, name: impl FnOnce() -> String) -> u32 {
         let names = &mut self.names;
         if names.len() >= most && !self.known.contains_key(&key) {
@@ -142,7 +142,7 @@ struct DeviceTables<'a> {
 }
 
 impl DeviceTables<'_> {
-    /// Adds the device's sections, and returns its head; `None` if the device has no data.
+    /// Adds the device's sections and returns its head, or `None` if the device has no data.
     fn build(
         &self,
         summary: Option<&DeviceSummary>,
@@ -151,7 +151,7 @@ impl DeviceTables<'_> {
     ) -> Option<DeviceHead> {
         let is_heap = self.snapshot.is_heap(self.id);
         let BlockLifetimes { lifetimes, of_event } = lifetimes(self.snapshot, self.id, self.rows);
-        // A heap reserves nothing: its segments in PyTorch's form are its blocks.
+        // A heap reserves nothing. In PyTorch's format, its segments are its blocks.
         let pieces = if is_heap { Vec::new() } else { pieces(self.snapshot, self.id, self.rows) };
         if self.rows.is_empty() && lifetimes.is_empty() && pieces.is_empty() {
             return None;
@@ -225,7 +225,7 @@ impl DeviceTables<'_> {
         self.rows[event as usize] as usize
     }
 
-    /// Returns the section of blocks and, where the file has no categories, the inferred categories.
+    /// Returns the section of blocks and, if the file has no categories, the inferred categories.
     fn blocks(
         &self,
         lifetimes: &[BlockLifetime],
@@ -313,7 +313,8 @@ impl DeviceTables<'_> {
         (columns, inferred)
     }
 
-    /// Returns the number of the user's and the compiler's text for a block; 0: none.
+    /// Returns the number of the text that contains the user's and the compiler's notes on a block, or 0 if there is
+    /// none.
     fn note(&self, (metadata, context): (StringId, StringId), texts: &mut Texts<'_>) -> u32 {
         let mut lines = Vec::new();
         if metadata != StringId::EMPTY {
@@ -327,7 +328,7 @@ impl DeviceTables<'_> {
         texts.intern(&lines.join("\n"))
     }
 
-    /// Returns the stack in the forward pass of an allocation in the backward pass.
+    /// Returns the forward-pass stack of an allocation in the backward pass.
     fn forward_stack(&self, row: usize) -> Option<String> {
         let events = &self.pytorch.events;
         if !events.has(row, Key::ForwardFrames) {
@@ -394,7 +395,7 @@ impl DeviceTables<'_> {
             let block_has_stack = action == Action::Alloc && of_event[event] != NONE;
             stacks.push(if block_has_stack { 0 } else { texts.stack(events.stack[row]) });
             let (address, bytes) = match action {
-                // An unknown number of free bytes is written as the largest number.
+                // An unknown number of free bytes is written as the largest possible number.
                 Action::Oom => {
                     (self.snapshot.oom_free_bytes(row).unwrap_or(u64::MAX), events.size_bytes[row])
                 }
@@ -427,7 +428,7 @@ impl DeviceTables<'_> {
         columns
     }
 
-    /// Returns the number of the text of an action that memtrack has no name for.
+    /// Returns the number of the text for an action for which memtrack has no name.
     fn other_action(&self, row: usize, texts: &mut Texts<'_>) -> u32 {
         match self.snapshot.event_value(row, Key::Action) {
             Some(Value::Str(id)) => texts.string(id),
@@ -436,8 +437,8 @@ impl DeviceTables<'_> {
         }
     }
 
-    /// Returns for each event the address and size of the block or piece that starts, becomes pending or ends at the
-    /// event. `None` where several do, or none does.
+    /// Returns, for each event, the address and size of the block or piece that starts, becomes pending or ends at the
+    /// event, or `None` if several do or none does.
     fn sizes_by_event(&self, lifetimes: &[BlockLifetime], pieces: &[Piece]) -> Vec<Option<(u64, u64)>> {
         let mut sizes_by_event: Vec<(u8, (u64, u64))> = vec![(0, (0, 0)); self.rows.len()];
         let mut add = |event: Option<u32>, what: (u64, u64)| {
@@ -462,12 +463,12 @@ impl DeviceTables<'_> {
     }
 }
 
-/// Encodes the event at which a block or piece starts; -1 if it is older than the trace.
+/// Encodes the event at which a block or piece starts, or -1 if it is older than the trace.
 fn start_code(event: Option<u32>) -> u64 {
     event.map_or(u64::MAX, u64::from)
 }
 
-/// Encodes the number of events that a block or piece lives; 0 if it is live at the end.
+/// Encodes the number of events for which a block or piece lives, or 0 if it is live at the end.
 fn life_code(start: Option<u32>, end: Option<u32>) -> u64 {
     end.map_or(0, |end| (i64::from(end) - start.map_or(-1, i64::from)) as u64)
 }

@@ -1,5 +1,5 @@
-//! The part of a page that is visible before any click: the summary's sentences, each with the view of the page that
-//! shows its subject.
+//! The part of a page that is visible before any click. It consists of the summary's sentences, each with the view of
+//! the page that shows its subject.
 
 use crate::head::{PageState, Sentence};
 use memtrack_model::event::DeviceId;
@@ -33,7 +33,7 @@ pub(crate) fn sentences(
     let made_of_categories = summary.peak.categories_text();
     let mut sentences = Vec::new();
     let mut ooms = summary.ooms.iter();
-    // A line without a title continues the subject of the line before.
+    // A line without a title continues the subject of the previous line.
     let mut about = String::new();
     for (title, text) in summary.lines() {
         if !title.is_empty() {
@@ -59,7 +59,8 @@ pub(crate) fn sentences(
             _ => None,
         };
         let is_peak = title == "Peak";
-        // The line about the reserved peak needs a title of its own: the groups come between it and the line of the peak.
+        // The line about the reserved peak needs a title of its own, because the groups come between it and the line
+        // about the peak.
         let title = if about == "Peak" && title.is_empty() { MOST_RESERVED.to_owned() } else { title };
         sentences.push(Sentence { title, text, show });
         if is_peak {
@@ -81,7 +82,7 @@ pub(crate) fn sentences(
     most_important_first(sentences)
 }
 
-/// Moves the most important lines to the front; the summary itself begins with the present state.
+/// Moves the most important lines to the front, because the summary itself starts with the present state.
 pub(crate) fn most_important_first(sentences: Vec<Sentence>) -> Vec<Sentence> {
     let rank = |title: &str| match title {
         "Peak" => 0,
@@ -95,7 +96,7 @@ pub(crate) fn most_important_first(sentences: Vec<Sentence>) -> Vec<Sentence> {
     };
     let mut ranked: Vec<(u8, Sentence)> = Vec::with_capacity(sentences.len());
     for sentence in sentences {
-        // A sentence without a title continues the one before.
+        // A sentence without a title continues the previous one.
         let of = match (&*sentence.title, ranked.last()) {
             ("", Some((before, _))) => *before,
             (title, _) => rank(title),
@@ -117,8 +118,10 @@ fn group_sentence(place: usize, row: &TopRow, peak: i64) -> Sentence {
         let name = frame.file.as_deref().map(file_name);
         match (name, frame.line) {
             // PyTorch writes 0 for an unknown line, and `??` for an unknown file.
-            (Some(file), Some(line)) if line > 0 && file != "??" => Some(format!("{}:{line}", escaped(file))),
-            _ => Some(escaped(&frame.function)).filter(|query| !query.is_empty()),
+            (Some(file), Some(line)) if line > 0 && file != "??" => {
+                Some(format!("{}:{line}", escape_regex(file)))
+            }
+            _ => Some(escape_regex(&frame.function)).filter(|query| !query.is_empty()),
         }
     });
     Sentence {
@@ -142,7 +145,7 @@ fn plural(origin: String, blocks: u64) -> String {
 }
 
 /// Returns a regular expression that matches the text.
-fn escaped(text: &str) -> String {
+fn escape_regex(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         if "\\^$.|?*+()[]{}/".contains(character) {

@@ -1,4 +1,4 @@
-//! The head of a page, as its script reads it: see `viewer/README.md`.
+//! The head of a page, in the form that its script reads (see `viewer/README.md`).
 
 use crate::columns::Section;
 use serde::Serialize;
@@ -38,7 +38,7 @@ pub(crate) struct DeviceHead {
     pub(crate) categories: Vec<String>,
     /// Whether [`Self::categories`] were inferred because the file does not contain them.
     pub(crate) inferred: bool,
-    /// The initial meaning of colours: `category` or `stack`.
+    /// The initial meaning of the colours, either `category` or `stack`.
     pub(crate) color: &'static str,
     pub(crate) capacity_bytes: Option<u64>,
     pub(crate) first: Vec<Sentence>,
@@ -55,7 +55,7 @@ pub(crate) enum Kind {
     Pinned,
 }
 
-/// A sentence of the summary, and the view of the page that it links to.
+/// A sentence in the summary, and the view of the page to which it links.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Sentence {
     pub(crate) title: String,
@@ -63,7 +63,7 @@ pub(crate) struct Sentence {
     pub(crate) show: Option<PageState>,
 }
 
-/// A state of the page: its view, the selected event and the search query.
+/// The state of the page: its view, the selected event and the search query.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct PageState {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,7 +80,7 @@ pub(crate) struct Marker {
     pub(crate) name: &'static str,
 }
 
-/// The numbers of a device's tables.
+/// The section numbers of a device's tables.
 #[derive(Debug, Serialize)]
 pub(crate) struct Sections {
     pub(crate) blocks: usize,
@@ -89,7 +89,7 @@ pub(crate) struct Sections {
     pub(crate) bands: usize,
 }
 
-/// A head, with the fields that depend on how the page is written.
+/// A head, along with the fields that depend on how the page is written.
 #[derive(Serialize)]
 pub(crate) struct PageHead<'a> {
     #[serde(flatten)]

@@ -1,15 +1,15 @@
-//! A device's segments and blocks at its end, as the file contains them.
+//! A device's segments and blocks at the end of the trace, as the file contains them.
 
 use memtrack_model::event::DeviceId;
 use memtrack_model::snapshot::Snapshot;
 use memtrack_model::snapshot::pytorch::{Key, PyTorch};
 use std::collections::HashMap;
 
-/// The segments and blocks of a device at the end, by address.
+/// The segments and blocks of a device at the end of the trace, keyed by address.
 pub(crate) struct FinalRows {
-    /// By address: the row of an active block, and the bytes that are reserved for the block.
+    /// The row of each active block and the number of bytes that are reserved for it, keyed by address.
     pub(crate) blocks: HashMap<u64, (usize, u64), foldhash::fast::RandomState>,
-    /// The first address, bytes and row of each segment, by address.
+    /// The first address, size in bytes, and row of each segment, sorted by address.
     segments: Vec<(u64, u64, usize)>,
 }
 
@@ -33,8 +33,8 @@ impl FinalRows {
         rows
     }
 
-    /// Returns the pool of the segment that contains an address; `None` if the file does not contain such a segment or its
-    /// pool.
+    /// Returns the pool of the segment that contains an address, or `None` if the file does not contain such a segment
+    /// or its pool.
     pub(crate) fn pool(&self, pytorch: &PyTorch, address: u64) -> Option<(u64, u64)> {
         let after = self.segments.partition_point(|segment| segment.0 <= address);
         let &(first, bytes, row) = self.segments.get(after.checked_sub(1)?)?;

@@ -1,8 +1,8 @@
 //! Writes the HTML page around the tables.
 //!
-//! Names in a snapshot are untrusted. The page contains them only in JSON and compressed tables, which a browser treats as
-//! data, and the script shows them as text. The content security policy in the page's head forbids other scripts, and all
-//! requests except, when the page is served, those to its own server.
+//! Names in a snapshot are untrusted. The page contains them only in JSON and compressed tables, which a browser treats
+//! as data, and the script shows them as text. The content security policy in the page's head forbids other scripts and
+//! all requests, except that a served page may send requests to its own server.
 
 use crate::Page;
 use crate::head::PageHead;
@@ -12,7 +12,7 @@ use std::io::{self, Write};
 
 const SCRIPT: &str = include_str!("../viewer/dist/viewer.js");
 const STYLE: &str = include_str!("../viewer/dist/viewer.css");
-/// The script's hash in base64: the only script that the policy allows.
+/// The script's hash in base64. The policy allows only this script.
 const SCRIPT_SHA256: &str = include_str!("../viewer/dist/viewer.sha256");
 
 /// Writes a page with all its tables.
@@ -20,7 +20,7 @@ pub(crate) fn write(page: &Page, mut out: impl Write) -> io::Result<()> {
     begin(page, false, &mut out)?;
     for (number, section) in page.sections.iter().enumerate() {
         write!(out, "<script type=\"text/plain\" id=\"memtrack-section-{number}\">")?;
-        // In chunks, so that the base64 text is never in memory as a whole.
+        // Encode in chunks, so that the base64 text is never in memory as a whole.
         for piece in section.packed().chunks(3 << 14) {
             write!(out, "{}", Base64Display::new(piece, &STANDARD))?;
         }
@@ -56,7 +56,7 @@ fn begin(page: &Page, served: bool, out: &mut impl Write) -> io::Result<()> {
     )?;
     let head = PageHead { head: &page.head, served, sections: &page.sections };
     let json = serde_json::to_string(&head).map_err(io::Error::from)?;
-    // `</script` would end the element even inside quotes; in JSON, the escape is equivalent.
+    // `</script` would end the element even inside quotes. In JSON, the escape is equivalent.
     out.write_all(json.replace('<', "\\u003c").as_bytes())?;
     out.write_all(b"</script>\n")
 }

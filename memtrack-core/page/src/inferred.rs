@@ -1,4 +1,4 @@
-//! Inferred categories, for files that contain none: the categories of a device's blocks, and their sums at its peak.
+//! Inferred categories, for files that contain none. They are assigned to a device's blocks and summed up at its peak.
 
 use crate::blocks::{BlockLifetime, ESTIMATE};
 use crate::first::BY_CATEGORY;
@@ -7,12 +7,12 @@ use memtrack_model::event::Action;
 use memtrack_model::snapshot::{InferredCategories, Snapshot};
 use memtrack_model::units::{human_bytes, human_share};
 
-/// The categories of a device, as its columns contain them.
+/// The categories of a device, in the form that its columns use.
 #[derive(Default)]
 pub(crate) struct DeviceCategories {
     /// The names of the categories that occur.
     pub(crate) names: Vec<String>,
-    /// By block: 0 for no category, or else 1 + the category's index in [`Self::names`].
+    /// For each block, 0 if it has no category, or else 1 plus the category's index in [`Self::names`].
     pub(crate) by_lifetime: Vec<u32>,
 }
 
@@ -51,8 +51,8 @@ impl DeviceCategories {
         device
     }
 
-    /// Returns the sentence about the categories of the peak, if they cover more than half of the memory that is live
-    /// then. `events` is the number of the device's events.
+    /// Returns the sentence about the categories at the peak, if they cover more than half of the memory that is live
+    /// then. `events` is the number of events on the device.
     pub(crate) fn at_peak(&self, lifetimes: &[BlockLifetime], events: usize) -> Option<Sentence> {
         let mut changes = vec![0i128; events + 1];
         for life in lifetimes {
@@ -88,7 +88,7 @@ impl DeviceCategories {
             order.iter().map(|&place| part(&self.names[place - 1], bytes[place])).collect();
         parts.extend((bytes[0] > 0).then(|| part("no category", bytes[0])));
         let show = Some(PageState { view: Some("categories"), event: Some(peak), query: None });
-        // Sums of estimates would have to state their error.
+        // Totals of estimates would have to state their errors.
         let text = if lifetimes.iter().any(|life| life.flags & ESTIMATE != 0) {
             "inferred from stacks, scopes and the order of events; the file has no categories".to_owned()
         } else {
@@ -107,8 +107,8 @@ mod tests {
 
     const DEVICE: DeviceId = DeviceId(0);
 
-    /// Returns a snapshot with three blocks: one from before the trace that is freed in the trace, one that is allocated
-    /// in the trace, and one without events.
+    /// Returns a snapshot with three blocks: one from before the trace that is freed in the trace, one that is
+    /// allocated in the trace, and one without events.
     fn snapshot() -> Snapshot {
         let mut snapshot = Snapshot::default();
         let event = |address, size_bytes, action| Event {

@@ -1,17 +1,18 @@
-//! A snapshot as a page: one HTML file that shows what pytorch.org/memory_viz shows, offline. [`Page::of`] turns a snapshot
-//! into tables from which a browser can draw directly; `viewer/` has the browser's part, and `viewer/README.md` describes
-//! the interface between the two.
+//! Turns a snapshot into a page, which is one HTML file that shows offline what pytorch.org/memory_viz shows.
+//! [`Page::of`] turns a snapshot into tables from which a browser can draw directly. `viewer/` contains the browser's
+//! part, and `viewer/README.md` describes the interface between the two.
 //!
 //! The modules:
 //!
-//! - `blocks` and `pieces`: lifetimes of blocks and of reserved memory, by undoing the events from the end; `bands`: the
-//!   scopes and profiler ranges that were open.
-//! - `first`: the summary's sentences; `device`, with `held`, `settings` and `inferred`: a device's tables.
-//! - `texts`, `columns` and `head`: their encoding in the page; `html`: the page around them; `ranks`: the ranks of a job
-//!   as one page.
+//! - `blocks` and `pieces` determine the lifetimes of blocks and of reserved memory by undoing the events from the end.
+//!   `bands` determines the scopes and profiler ranges that were open.
+//! - `first` writes the summary's sentences. `device`, with `held`, `settings` and `inferred`, builds a device's
+//!   tables.
+//! - `texts`, `columns` and `head` encode these for the page, and `html` writes the page around them. `ranks` presents
+//!   the ranks of a job as one page.
 //!
-//! **Why not in memtrack-report?** The page uses its `summary`, and programs that only print tables need not compile the
-//! page.
+//! **Why not in memtrack-report?** The page uses that package's `summary`, and programs that only print tables need not
+//! compile the page.
 
 mod bands;
 mod blocks;
@@ -41,7 +42,8 @@ pub enum View {
     /// The live blocks over time, stacked.
     #[default]
     Timeline,
-    /// The live bytes over time by category: the purpose of memory, for snapshots that contain it ([`Page::has_categories`]).
+    /// The live bytes over time by category (the purpose of the memory), for snapshots that contain categories
+    /// ([`Page::has_categories`]).
     Categories,
     /// The live blocks over time, with an envelope for each private pool.
     Pools,
@@ -67,7 +69,7 @@ impl View {
         Self::Settings,
     ];
 
-    /// Returns the name of the view in lower case, as in a page's address.
+    /// Returns the view's name in lower case, as it appears in a page's address.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Timeline => "timeline",
@@ -89,16 +91,16 @@ pub struct Page {
 }
 
 impl Page {
-    /// Creates the page of a snapshot, titled `name`. A recording must first be converted to PyTorch's form
+    /// Creates a page for a snapshot, titled `name`. A recording must first be converted to PyTorch's format
     /// (`Snapshot::into_pytorch`), which names its stacks.
     ///
-    /// Takes time and memory in proportion to the number of events: about 100 bytes per event.
+    /// This takes time and memory in proportion to the number of events, with about 100 bytes per event.
     pub fn of(snapshot: &PytorchSnapshot, name: &str) -> Self {
         device::page_of(snapshot, name, None)
     }
 
-    /// Creates the page with inferred categories on devices for which the snapshot contains none. The page states that the
-    /// categories were inferred.
+    /// Creates a page with inferred categories for devices for which the snapshot contains none. The page states that
+    /// the categories were inferred.
     pub fn with_inferred(snapshot: &PytorchSnapshot, name: &str, categories: &InferredCategories) -> Self {
         device::page_of(snapshot, name, Some(categories))
     }
@@ -115,8 +117,8 @@ impl Page {
         self
     }
 
-    /// Returns the same page, initially without blocks that are freed again in the trace, as in PyTorch's `trace_plot
-    /// --filter_freed`.
+    /// Returns the same page, but initially without the blocks that are freed again in the trace, as with PyTorch's
+    /// `trace_plot --filter_freed`.
     #[must_use]
     pub fn without_freed(mut self) -> Self {
         self.head.kept = true;
@@ -126,21 +128,21 @@ impl Page {
     /// Writes the page as one self-contained HTML file.
     ///
     /// # Errors
-    /// Fails when `out` cannot be written to.
+    /// Fails if `out` cannot be written to.
     pub fn write(&self, out: impl Write) -> io::Result<()> {
         html::write(self, out)
     }
 
-    /// Writes the page without its tables, for a server: it requests them at `section/0`, `section/1` …, relative to
-    /// its own address, and the server answers with [`Self::section`].
+    /// Writes the page without its tables, for a server. The page requests them at `section/0`, `section/1` and so on,
+    /// relative to its own address, and the server answers with [`Self::section`].
     ///
     /// # Errors
-    /// Fails when `out` cannot be written to.
+    /// Fails if `out` cannot be written to.
     pub fn write_served(&self, out: impl Write) -> io::Result<()> {
         html::write_served(self, out)
     }
 
-    /// Returns a table of the page as raw deflate data, by its number; `None` when there is none.
+    /// Returns the page's table with this number as raw deflate data, or `None` if there is no such table.
     pub fn section(&self, number: usize) -> Option<&[u8]> {
         self.sections.get(number).map(Section::packed)
     }

@@ -1,24 +1,25 @@
-//! Reserved memory as pieces: a piece is the memory that one event allocated from the driver, until it was returned. A
-//! segment is one piece; an expandable segment has a piece for each part that was mapped at one time. Like blocks, pieces
-//! are found by undoing the events from the pieces that are reserved at the end.
+//! Divides reserved memory into pieces. A piece is memory that one event allocated from the driver and that stayed
+//! reserved until it was returned. A segment is one piece, but an expandable segment has a piece for each part that was
+//! mapped at one time. Like blocks, pieces are found by starting with those that are reserved at the end and undoing
+//! the events.
 
 use memtrack_model::event::{Action, DeviceId, StackId};
 use memtrack_model::snapshot::Snapshot;
 use std::collections::BTreeMap;
 
-/// The flag of a part of an expandable segment.
+/// The flag for a part of an expandable segment.
 pub(crate) const EXPANDABLE: u8 = 8;
 
 /// Memory that was reserved from one event to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Piece {
-    /// The event that allocated the piece; none: before the first event.
+    /// The event that allocated the piece, or `None` if it was allocated before the first event.
     pub(crate) start: Option<u32>,
-    /// The event that returned the piece; none: it is reserved at the end.
+    /// The event that returned the piece, or `None` if it is still reserved at the end.
     pub(crate) end: Option<u32>,
     /// The piece's first address.
     pub(crate) address: u64,
-    /// The piece's bytes.
+    /// The piece's size in bytes.
     pub(crate) bytes: u64,
     /// The stack that allocated the piece.
     pub(crate) stack: StackId,
@@ -30,7 +31,8 @@ pub(crate) struct Piece {
     pub(crate) final_row: Option<u32>,
 }
 
-/// Returns the pieces of `device`, in the order in which they were allocated. Its events are `rows` of the snapshot.
+/// Returns the pieces of `device`, in the order in which they were allocated. The device's events are `rows` of the
+/// snapshot.
 pub(crate) fn pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Vec<Piece> {
     let mut reserved = ReservedPieces::default();
     for (row, segment) in snapshot.segments.iter().enumerate().filter(|(_, row)| row.device == device) {
@@ -55,8 +57,7 @@ pub(crate) fn pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Vec
                 reserved.allocated(range, event, Some(events.stack[row]), expandable);
             }
             Action::SegmentFree | Action::SegmentUnmap => {
-                // A piece that is reserved there after the return was allocated again by an event that is not in the
-                // trace.
+                // If a piece is reserved there after the return, an event that is not in the trace allocated it again.
                 reserved.allocated(range, event, None, expandable);
                 reserved.insert(Piece {
                     start: None,
@@ -78,16 +79,16 @@ pub(crate) fn pieces(snapshot: &Snapshot, device: DeviceId, rows: &[u32]) -> Vec
 /// The pieces that are reserved at the current event, and those that were allocated after it.
 #[derive(Default)]
 struct ReservedPieces {
-    /// The pieces that are reserved at the current event, by first address; they do not overlap.
+    /// The pieces that are reserved at the current event, keyed by first address. They do not overlap.
     now: BTreeMap<u64, Piece>,
-    /// The pieces that were allocated after the current event, the latest first.
+    /// The pieces that were allocated after the current event, latest first.
     later: Vec<Piece>,
 }
 
 impl ReservedPieces {
     fn insert(&mut self, piece: Piece) {
         if piece.bytes > 0 {
-            // Segments in a file may overlap, although real segments cannot: the last one counts.
+            // Segments in a file may overlap, although real segments cannot. If they do, the last one counts.
             self.cut(piece.address, piece.bytes);
             self.now.insert(piece.address, piece);
         }
@@ -109,7 +110,7 @@ impl ReservedPieces {
         }
     }
 
-    /// Removes a range and returns the pieces in it; parts of pieces outside the range stay.
+    /// Removes a range and returns the pieces in it. Parts of pieces outside the range stay.
     fn cut(&mut self, address: u64, bytes: u64) -> Vec<Piece> {
         let end = address.saturating_add(bytes);
         let mut found = Vec::new();
@@ -135,8 +136,8 @@ impl ReservedPieces {
         found
     }
 
-    /// Returns the pieces in the order in which the picture stacks them: pieces older than the trace first, and among these
-    /// the ones that are reserved longest at the bottom.
+    /// Returns the pieces in the order in which the picture stacks them. Pieces older than the trace come first, and
+    /// among these, the ones that stay reserved longest are at the bottom.
     fn in_order(self) -> Vec<Piece> {
         let mut older: Vec<Piece> = self.now.into_values().collect();
         older.sort_by_key(|piece| (std::cmp::Reverse(piece.end.unwrap_or(u32::MAX)), piece.address));
@@ -196,7 +197,7 @@ mod tests {
             let (snapshot, rows) = snapshot(&events, &held);
             let pieces = pieces(&snapshot, DEVICE, &rows);
             prop_assert!(pieces.is_sorted_by_key(|piece| piece.start));
-            // The reserved bytes, undone backwards.
+            // The reserved bytes, found by undoing the events backwards.
             let mut bytes: BTreeSet<u64> = held.iter().flat_map(|&(at, size)| at..at + size).collect();
             for event in (-1..events.len() as i64).rev() {
                 let mut seen = BTreeSet::new();

@@ -7,13 +7,13 @@ use serde_json::json;
 /// The maximum depth of nested values in the settings.
 const MAX_DEPTH: usize = 32;
 
-/// Returns the settings in the file; null when the file contains none.
+/// Returns the settings in the file, or null if the file contains none.
 pub(crate) fn settings(snapshot: &Snapshot, pytorch: &PyTorch) -> serde_json::Value {
     let value = pytorch.root_value(Key::AllocatorSettings);
     value.map_or(serde_json::Value::Null, |value| without_memtrack(setting(snapshot, value, 0)))
 }
 
-/// Converts a setting to JSON; values that JSON cannot represent become text.
+/// Converts a setting to JSON. Values that JSON cannot represent become text.
 fn setting(snapshot: &Snapshot, value: &Value, depth: usize) -> serde_json::Value {
     let inner = |value: &Value| setting(snapshot, value, depth + 1);
     if depth > MAX_DEPTH {
@@ -44,7 +44,8 @@ fn setting(snapshot: &Snapshot, value: &Value, depth: usize) -> serde_json::Valu
     }
 }
 
-/// Removes the settings that memtrack adds to the files that it writes; null if there are no other settings.
+/// Removes the settings that memtrack adds to the files that it writes. The result is null if there are no other
+/// settings.
 fn without_memtrack(mut settings: serde_json::Value) -> serde_json::Value {
     match settings.as_object_mut().map(|entries| (entries.remove("memtrack").is_some(), entries.is_empty())) {
         Some((true, true)) => serde_json::Value::Null,

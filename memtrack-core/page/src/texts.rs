@@ -1,4 +1,4 @@
-//! The texts of a page: the strings, frames, stacks and scopes that are used, each once.
+//! The texts of a page, which are the strings, frames, stacks and scopes that it uses, each stored once.
 
 use crate::columns::Columns;
 use memtrack_model::Frame;
@@ -8,16 +8,16 @@ use memtrack_report::analysis::ownership::{Owners, Rules};
 use memtrack_report::analysis::trim::{is_allocator_entry, is_internal, is_plumbing};
 use std::collections::HashMap;
 
-/// The texts that were requested so far, in the order of their numbers.
+/// The texts requested so far, in the order of their numbers.
 pub(crate) struct Texts<'a> {
     snapshot: &'a Snapshot,
     strings: Vec<String>,
     by_text: HashMap<String, u32, foldhash::fast::RandomState>,
-    /// By string of the snapshot: its number on the page; 0: not requested yet, or the empty string.
+    /// For each string in the snapshot, its number on the page, or 0 if it is empty or has not been requested yet.
     of_string: Vec<u32>,
-    /// By frame of the snapshot: 1 + its number on the page; 0: not requested yet.
+    /// For each frame in the snapshot, 1 plus its number on the page, or 0 if it has not been requested yet.
     of_frame: Vec<u32>,
-    /// By stack of the snapshot: its number on the page; 0: not requested yet.
+    /// For each stack in the snapshot, its number on the page, or 0 if it has not been requested yet.
     of_stack: Vec<u32>,
     frames: Vec<FrameId>,
     stacks: Vec<StackId>,
@@ -38,7 +38,7 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// Returns the number of a string of the snapshot.
+    /// Returns the number of a string in the snapshot.
     pub(crate) fn string(&mut self, id: StringId) -> u32 {
         match self.of_string.get(id.index()) {
             None => 0,
@@ -62,7 +62,7 @@ impl<'a> Texts<'a> {
         number
     }
 
-    /// Returns the number of a stack of the snapshot; 0 for one without frames.
+    /// Returns the number of a stack in the snapshot, or 0 if the stack has no frames.
     pub(crate) fn stack(&mut self, id: StackId) -> u32 {
         let frames = self.snapshot.named.get(id);
         match self.of_stack.get(id.index()) {
@@ -77,7 +77,7 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// Returns the section of all requested texts, and of all scopes.
+    /// Returns the section with all requested texts and all scopes.
     pub(crate) fn columns(mut self) -> Columns {
         let mut stack_frames: Vec<u32> = Vec::new();
         for stack in std::mem::take(&mut self.stacks) {
@@ -115,8 +115,8 @@ impl<'a> Texts<'a> {
         columns
     }
 
-    /// Returns for each stack the number of its line in the user's code, or of the text that reports show instead; 0 for a
-    /// stack without frames.
+    /// Returns, for each stack, the number of the text for its line in the user's code, or of the text that reports
+    /// show instead. The number is 0 for a stack without frames.
     fn stack_lines(&mut self, frames: &[FrameId]) -> Vec<u32> {
         let with_line = |&frame: &FrameId| {
             let line = u32::try_from(self.snapshot.frames.line(frame)).ok().filter(|&line| line > 0);
@@ -140,7 +140,7 @@ impl<'a> Texts<'a> {
         Frame { function: strings.get(table.name(frame)).into_owned(), file: Some(file), ..Frame::default() }
     }
 
-    /// Returns for each stack how many frames, from the innermost on, only forward the allocation. Reports omit the same
+    /// Returns, for each stack, how many of its innermost frames only forward the allocation. Reports omit the same
     /// frames.
     fn skipped(&self, frames: &[FrameId]) -> Vec<u32> {
         let role = |frame: &FrameId| {

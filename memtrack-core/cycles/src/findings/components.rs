@@ -1,24 +1,23 @@
-//! Strongly connected components: sets of values in which each value leads to every other. Uses Tarjan's
-//! algorithm with an explicit stack, so that a chain of a million values needs no more of the thread's stack
-//! than a chain of ten.
+//! Finds strongly connected components, which are sets of values in which each value leads to every other. Tarjan's
+//! algorithm runs with an explicit stack, so that a chain of a million values needs no more of the thread's stack than
+//! a chain of ten.
 
 use crate::graph::Graph;
 
-/// The component of each node.
+/// The component to which each node belongs.
 #[derive(Debug)]
 pub(crate) struct Components {
-    /// The component of each node. A component's number is higher than those of all components that it leads
-    /// to.
+    /// Each node's component number, which is higher than those of all components to which the component leads.
     pub(crate) of_node: Vec<u32>,
     /// The number of components.
     pub(crate) count: u32,
 }
 
-/// A number that no node and no component has.
+/// A number that no node or component has.
 const NONE: u32 = u32::MAX;
 
 impl Components {
-    /// Returns the components of a graph, considering only edges for which `follow` returns true.
+    /// Finds the components of a graph, considering only the edges for which `follow` returns true.
     pub(crate) fn of(graph: &Graph, follow: impl Fn(usize) -> bool) -> Self {
         Self::among(
             graph.nodes.len(),
@@ -27,8 +26,8 @@ impl Components {
         )
     }
 
-    /// Returns the components of `count` nodes: `edges` returns the indices of a node's edges, `target` the
-    /// node that an edge leads to, if the edge counts.
+    /// Finds the components of `count` nodes. `edges` returns the indices of a node's edges, and `target` returns the
+    /// node to which an edge leads if that edge counts.
     pub(crate) fn among(
         count: usize,
         edges: impl Fn(u32) -> std::ops::Range<usize>,
@@ -82,7 +81,7 @@ impl Components {
         Self { of_node: of, count: components }
     }
 
-    /// Returns the nodes of each component, grouped by component.
+    /// Returns the nodes, grouped by component.
     pub(crate) fn members(&self) -> Members {
         let mut starts = vec![0; self.count as usize + 1];
         for &component in &self.of_node {
@@ -109,7 +108,7 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Returns the nodes of one component, in the order of the graph.
+    /// Returns the nodes of one component in graph order.
     pub(crate) fn of(&self, component: u32) -> &[u32] {
         &self.nodes[self.starts[component as usize] as usize..self.starts[component as usize + 1] as usize]
     }

@@ -1,5 +1,5 @@
-//! Chooses the references to make weak. Since a programmer changes the declaration of a field, all references in a cycle
-//! by the same field of the same type are changed together.
+//! Chooses the references to make weak. A programmer makes a reference weak by changing the declaration of a field, so
+//! all of a cycle's references through the same field of the same type change together.
 
 use super::Cut;
 use super::components::Components;
@@ -8,29 +8,29 @@ use crate::graph::{Edge, Graph, Origin};
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use std::cmp::Reverse;
 
-/// The maximum number of alternatives that are listed, and of fields that are changed together.
+/// The maximum number of alternatives that are listed, and of fields that change together.
 const MAX_CUTS: usize = 8;
-/// The maximum number of fields that are tried, and of edges visited to do so.
+/// The maximum number of fields that are tried, and of edges visited while trying them.
 const MAX_FIELDS_TRIED: usize = 32;
 const MAX_EDGES_VISITED: usize = 4_000_000;
-/// The maximum number of values from which a shortest closed path is searched.
+/// The maximum number of values from which to search for a shortest closed path.
 const MAX_STARTS: usize = 16;
 
 /// How easily a programmer can change a reference, easiest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ease {
-    /// Written by the programmer: an attribute, a captured variable, a local variable.
+    /// Written by the programmer, such as an attribute, a captured variable or a local variable.
     ByProgrammer,
-    /// Stored in a container, or a consequence of a call's form.
+    /// Stored in a container, or implied by the form of a call.
     InContainer,
-    /// Created by the language: a function's closure, an object's dictionary.
+    /// Created by the language, such as a function's closure or an object's dictionary.
     ByLanguage,
 }
 
-/// A field: the type that contains it, its path without indices, and the type that it refers to.
+/// A field, identified by the type that contains it, its path without indices, and the type to which it refers.
 pub(super) type Field = (Box<str>, Box<str>, Box<str>);
 
-/// Returns the field of an edge.
+/// Returns the field to which an edge belongs.
 pub(super) fn field_of(graph: &Graph, edge: usize) -> Field {
     let edge = &graph.edges[edge];
     (
@@ -40,7 +40,7 @@ pub(super) fn field_of(graph: &Graph, edge: usize) -> Field {
     )
 }
 
-/// Returns a node's type: the first line of a Rust value's label; the other lines are its contents.
+/// Returns a node's type. For a Rust value, this is the first line of its label; the other lines are its contents.
 pub(super) fn type_label(graph: &Graph, node: u32) -> &str {
     let label = graph.label(node);
     match graph.origin {
@@ -49,7 +49,7 @@ pub(super) fn type_label(graph: &Graph, node: u32) -> &str {
     }
 }
 
-/// Removes indices from a path: `.hooks[3]` is the same field as `.hooks[0]`.
+/// Removes the indices from a path, because `.hooks[3]` is the same field as `.hooks[0]`.
 fn without_indices(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     let mut depth = 0_u32;
@@ -85,8 +85,8 @@ impl<'a> Cycle<'a> {
         Self { graph, nodes, inside, places }
     }
 
-    /// Returns a short closed path in the cycle, the shortest through one of its first values, without the edges in `cut`;
-    /// `None` if there is none.
+    /// Returns a short closed path in the cycle that avoids the edges in `cut`, or `None` if there is none. It is the
+    /// shortest path through any of the few values that are tried.
     pub(super) fn closed_path(&self, search: &mut PathSearch<'_>, cut: &HashSet<usize>) -> Option<Vec<u32>> {
         let follow = |edge: usize| (self.inside)(edge) && !cut.contains(&edge);
         let turns = (MAX_EDGES_VISITED / 2 / self.nodes.len()).clamp(1, MAX_STARTS);
@@ -100,7 +100,8 @@ impl<'a> Cycle<'a> {
         Some(self.rotated(path))
     }
 
-    /// Rotates a closed path so that it begins at the oldest value, or else at the first one in the graph.
+    /// Rotates a closed path so that it starts at the oldest value, or at the first one in the graph if no ages are
+    /// known.
     fn rotated(&self, mut path: Vec<u32>) -> Vec<u32> {
         let age = |edge: u32| {
             let from = self.graph.edges[edge as usize].from;
@@ -111,7 +112,7 @@ impl<'a> Cycle<'a> {
         path
     }
 
-    /// Returns values that are still on a cycle without the edges in `cut`.
+    /// Returns some of the values that are still on a cycle after the edges in `cut` are removed.
     fn still_cyclic(&self, cut: &HashSet<usize>) -> Vec<u32> {
         let target = |edge: usize| {
             let counts = (self.inside)(edge) && !cut.contains(&edge);
@@ -131,8 +132,7 @@ impl<'a> Cycle<'a> {
             .collect()
     }
 
-    /// Returns the fields to make weak: alternatives of which one is enough, or fields that are needed
-    /// together.
+    /// Returns the fields to make weak: either alternatives of which any one is enough, or fields that are all needed.
     pub(super) fn cuts(&self, closed_path: &[u32], search: &mut PathSearch<'_>) -> (Vec<Cut>, bool) {
         let mut edges_by = HashMap::<Field, Vec<usize>>::new();
         for edge in
@@ -153,7 +153,7 @@ impl<'a> Cycle<'a> {
             .collect();
         if !ends.is_empty() {
             let ease = |cut: &Cut| self.ease(cut.edge);
-            // The closed path begins at the oldest value, so its last reference usually leads back to an owner.
+            // The closed path starts at the oldest value, so its last reference usually leads back to an owner.
             ends.reverse();
             ends.sort_by_key(|cut| (ease(cut), !cut.leads_back));
             if let Some(best) = ends.first().map(ease) {
@@ -163,7 +163,7 @@ impl<'a> Cycle<'a> {
             ends.truncate(MAX_CUTS);
             return (ends, true);
         }
-        // No single field is enough: add one field after another, as long as a closed path remains.
+        // No single field is enough, so add one field after another for as long as a closed path remains.
         cut.clear();
         let mut together = Vec::new();
         let mut path = Some(closed_path.to_vec());
@@ -180,7 +180,7 @@ impl<'a> Cycle<'a> {
         (together, path.is_none())
     }
 
-    /// Returns the distinct fields of a path, each with its first edge.
+    /// Returns the distinct fields along a path, each with its first edge.
     fn fields_of(&self, path: &[u32]) -> impl Iterator<Item = (Field, u32)> + use<> {
         let mut seen = HashSet::new();
         let fields: Vec<_> = path
@@ -202,12 +202,12 @@ impl<'a> Cycle<'a> {
             (_, path) if path == "?" || ["__", "f_", "tb_"].iter().any(|own| path.starts_with(own)) => {
                 Ease::ByLanguage
             }
-            // The items of a tuple cannot be changed.
+            // A tuple's items cannot be changed.
             (_, path) if path.starts_with('[') && self.graph.label(edge.from).starts_with('(') => {
                 Ease::ByLanguage
             }
-            // An attribute, a captured variable or a local variable; a dictionary's entries are often an
-            // object's attributes.
+            // An attribute, a captured variable or a local variable. A dictionary's entries are included because they
+            // are often an object's attributes.
             (_, path) if !path.starts_with('[') || path.starts_with("['") || path.starts_with("[\"") => {
                 Ease::ByProgrammer
             }
@@ -220,7 +220,7 @@ impl<'a> Cycle<'a> {
         let Edge { from, to, .. } = self.graph.edges[edge as usize];
         let leads_back = match (serial(from), serial(to)) {
             (Some(from), Some(to)) => from > to,
-            // Owners are registered; the values that they own are found through them.
+            // Owners are registered, and the values that they own are found through them.
             (None, Some(_)) => true,
             _ => false,
         };

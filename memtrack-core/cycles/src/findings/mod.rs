@@ -1,4 +1,4 @@
-//! The findings of a graph: its cycles, worst first, with the memory that each holds and the references to make weak.
+//! Finds the cycles in a graph, worst first, with the memory that each holds and the references to make weak.
 
 pub(crate) mod components;
 mod cuts;
@@ -16,15 +16,16 @@ use std::hash::BuildHasher;
 use storages::{Storages, Sum};
 use ways::PathSearch;
 
-/// The certainty that the values of a cycle can no longer be used.
+/// How certain it is that the values in a cycle can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Proof {
-    /// Nothing outside refers to them: proved by counting. Their memory is lost until the program ends.
+    /// Nothing outside refers to them, as proved by counting their pointers. Their memory is lost until the program
+    /// ends.
     Proved,
-    /// Held only by each other, but weak handles exist through which the program may still reach them.
+    /// They are held only by each other, but there are weak handles through which the program may still reach them.
     WeakHandles,
-    /// Still held from outside: not yet a leak, but the cycle will keep its memory when the outside references are
-    /// dropped.
+    /// They are still held from outside. This is not yet a leak, but the cycle will keep its memory once the outside
+    /// references are dropped.
     HeldOutside,
 }
 
@@ -32,7 +33,7 @@ pub enum Proof {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Bytes {
-    /// The sum of the known sizes, each storage counted once.
+    /// The total of the known sizes, with each storage counted once.
     pub known_bytes: u64,
     /// The number of storages.
     pub storages: u64,
@@ -40,66 +41,66 @@ pub struct Bytes {
     pub unknown: u64,
 }
 
-/// A reference that breaks a cycle if it is made weak. This is a suggestion: only the program's author knows
-/// which of two values owns the other.
+/// A reference that breaks a cycle if it is made weak. This is only a suggestion, because only the program's author
+/// knows which of two values owns the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cut {
     /// The edge, as an index into the graph's edges.
     pub edge: u32,
-    /// Whether the values of the cycle no longer form a cycle without this reference.
+    /// Whether removing this reference alone breaks the cycle.
     pub ends_it: bool,
-    /// Whether it leads from a newer value to an older one, as references back to a parent or an owner do,
-    /// or from an unregistered value to a registered one.
+    /// Whether it leads from a newer value to an older one, as a reference back to a parent or an owner does, or from
+    /// an unregistered value to a registered one.
     pub leads_back: bool,
 }
 
-/// A cycle: a set of values in which each value leads to every other.
+/// A cycle, which is a set of values that all lead to each other.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Cycle {
-    /// The certainty that the cycle is unreachable.
+    /// How certain it is that the cycle is unreachable.
     pub proof: Proof,
-    /// The number of cycles with the same types and fields. This is the first of them, and all its numbers
-    /// except [`all_leaked`](Self::all_leaked) describe this cycle alone.
+    /// The number of cycles with the same types and fields. All the other fields describe only the first of these
+    /// cycles, except [`all_leaked`](Self::all_leaked).
     pub instances: u64,
-    /// Its values.
+    /// The values in the cycle.
     pub nodes: Vec<u32>,
     /// A short closed path through one of its values, as indices into the graph's edges.
     pub closed_path: Vec<u32>,
-    /// The shortest path from a value of the cycle to device memory; empty if that value holds device memory itself.
-    /// For a long path, only the first and the last steps; [`to_memory_steps`](Self::to_memory_steps) is
-    /// the total number of steps.
+    /// The shortest path from a value in the cycle to device memory. It is empty if that value holds device memory
+    /// itself. If the path is long, only its first and last steps are included;
+    /// [`to_memory_steps`](Self::to_memory_steps) is the total number of steps.
     pub to_memory: Vec<u32>,
-    /// The length of that path.
+    /// The total number of steps in that path.
     pub to_memory_steps: usize,
     /// The value with device memory at the end of that path.
     pub memory_node: Option<u32>,
-    /// Device memory that the cycle leads to and that cannot be used from outside: it stays allocated until the cycle is
-    /// broken.
+    /// Device memory that the cycle leads to and that cannot be used from outside. It stays allocated until the cycle
+    /// is broken.
     pub leaked: Bytes,
     /// The part of [`leaked`](Self::leaked) that would be freed if only this cycle were gone.
     pub exclusive: Bytes,
-    /// Device memory that the cycle leads to and that is also held from outside: it will stay allocated when the outside
-    /// references are dropped.
+    /// Device memory that the cycle leads to and that is also held from outside. It will stay allocated after the
+    /// outside references are dropped.
     pub pinned: Bytes,
-    /// Device memory leaked by all instances together, each storage counted once.
+    /// Device memory leaked by all instances together, with each storage counted once.
     pub all_leaked: Bytes,
     /// The number of strong pointers into the cycle from outside (for [`Proof::HeldOutside`]).
     pub outside_pointers: u64,
     /// The number of weak pointers to its values from outside.
     pub weak_outside: u64,
-    /// Other cycles that lead to this one, as indices into [`Findings::cycles`]: they must be broken too.
+    /// Other cycles that lead to this one, as indices into [`Findings::cycles`]. They must be broken too.
     pub held_by_cycles: Vec<u32>,
-    /// The references to make weak: if the first one [breaks the cycle](Cut::ends_it), so does each of the others, and
-    /// one of them is enough; otherwise all are needed.
+    /// The references to make weak. If the first one [breaks the cycle](Cut::ends_it), so does each of the others, and
+    /// any one of them is enough. Otherwise, all of them are needed.
     pub cuts: Vec<Cut>,
-    /// Whether no cycle remains without these references; false if more cuts would be needed than are listed.
+    /// Whether no cycle remains without these references. This is false if more cuts would be needed than are listed.
     pub cuts_are_enough: bool,
 }
 
 impl Cycle {
-    /// Returns the suggestion: the best of the cuts, or all if one is not enough.
+    /// Returns the suggested cuts: only the best one, or all of them if one is not enough.
     pub fn suggested_cuts(&self) -> &[Cut] {
         match self.cuts.first() {
             Some(cut) if cut.ends_it => &self.cuts[..1],
@@ -107,7 +108,7 @@ impl Cycle {
         }
     }
 
-    /// Returns all references of the cycle that the suggestion makes weak, including further references by the same
+    /// Returns all references in the cycle that the suggestion makes weak, including other references through the same
     /// fields, as indices into the graph's edges.
     pub fn edges_to_make_weak(&self, graph: &Graph) -> Vec<u32> {
         let fields: HashSet<Field> =
@@ -121,8 +122,9 @@ impl Cycle {
     }
 }
 
-/// Handles to values of one type, created at one place, that the scan did not find: forgotten, or stored where a
-/// scan cannot see them, such as in a growing static. Not a cycle, and not necessarily a leak.
+/// Handles to values of one type, created at one place, that the scan did not find because they were forgotten or are
+/// stored where a scan cannot see them, such as in a growing static. Such handles are not a cycle, and not necessarily
+/// a leak.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HandleGroup {
@@ -135,36 +137,37 @@ pub struct HandleGroup {
     pub values: u64,
     /// The number of root scopes that have ended since the oldest of the handles was created.
     pub ended_roots: u64,
-    /// Device memory that they lead to, each storage counted once.
+    /// Device memory that they lead to, with each storage counted once.
     pub held: Bytes,
 }
 
-/// All findings of a graph.
+/// Everything found in a graph.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Findings {
-    /// Cycles from which device memory can be reached: proved ones first, then by bytes, largest first.
+    /// Cycles from which device memory can be reached, ordered by proof (proved ones first) and then by bytes (largest
+    /// first).
     pub cycles: Vec<Cycle>,
-    /// All unreachable device memory, each storage counted once.
+    /// All unreachable device memory to which a cycle leads, with each storage counted once.
     pub leaked: Bytes,
-    /// Unreachable device memory to which no cycle leads: garbage referenced by other garbage.
+    /// Unreachable device memory to which no cycle leads. It is garbage that other garbage refers to.
     pub unreachable_beside_cycles: Bytes,
-    /// Handles that the scan did not find, grouped by the place where they were created: most device memory
+    /// Handles that the scan did not find, grouped by where they were created. Those with the most device memory come
     /// first.
     pub unexplained: Vec<HandleGroup>,
-    /// The number of cycles that lead to no device memory; these are not listed.
+    /// The number of cycles that lead to no device memory. These are not listed.
     pub without_memory: u64,
     /// The number of cycles that were not measured because there are too many.
     pub not_measured: u64,
 }
 
-/// The maximum number of edges that are followed to measure all cycles together. Without this limit, a graph of many
-/// cycles that lead to each other would take time proportional to the square of its size.
+/// The maximum number of edges followed to measure all cycles together. Without this limit, a graph of many cycles that
+/// lead to each other would take time proportional to the square of its size.
 const MAX_STEPS: u64 = 200_000_000;
-/// The maximum number of other cycles that are listed as leading to a cycle.
+/// The maximum number of other cycles listed as leading to a cycle.
 const MAX_BEHIND: usize = 16;
 
-/// Cycles of the same types and fields.
+/// Cycles with the same types and fields.
 struct Group {
     proof: Proof,
     /// Their components; the first one is reported.
@@ -172,7 +175,7 @@ struct Group {
 }
 
 impl Findings {
-    /// Finds the cycles and unexplained handles of a graph.
+    /// Finds the cycles and unexplained handles in a graph.
     pub fn of(graph: &Graph) -> Self {
         let components = Components::of(graph, |_| true);
         let members = components.members();
@@ -185,7 +188,7 @@ impl Findings {
         let mut search = PathSearch::new(graph);
         let weakly = weakly_reached(graph, &mut search);
 
-        // Sources first: they hold the most.
+        // Start with the sources, because they hold the most.
         let mut places = HashMap::new();
         let mut groups = Vec::<Group>::new();
         for number in cyclic().filter(leads_on).collect::<Vec<_>>().into_iter().rev() {
@@ -276,7 +279,7 @@ impl Findings {
                 closed_path,
                 memory_node: to_memory.as_ref().map(|&(node, _)| node),
                 to_memory_steps: to_memory.as_ref().map_or(0, |(_, path)| path.len()),
-                to_memory: to_memory.map(|(_, path)| ends(path)).unwrap_or_default(),
+                to_memory: to_memory.map(|(_, path)| keep_ends(path)).unwrap_or_default(),
                 leaked,
                 exclusive: sum.freed(),
                 pinned,
@@ -288,7 +291,7 @@ impl Findings {
                 cuts_are_enough,
             });
         }
-        // Until all cycles are in order, `held_by_cycles` contains indices from before the sort.
+        // Until all cycles are sorted, `held_by_cycles` contains indices from before the sort.
         findings.cycles.sort_by_key(|cycle| {
             let bytes = cycle.all_leaked.plus(cycle.pinned);
             (
@@ -321,11 +324,12 @@ impl Findings {
         sum.begin();
         (0..graph.nodes.len() as u32).filter(|&node| unreachable(node)).for_each(|node| sum.add(node));
         findings.unreachable_beside_cycles = sum.lost().without(findings.leaked);
-        findings.unexplained = unexplained(graph, &mut search, &mut sum);
+        findings.unexplained = group_unexplained(graph, &mut search, &mut sum);
         findings
     }
 
-    /// Finds the cycles in `part`, the part of a graph that leads to device memory, and counts the other cycles of `whole`.
+    /// Finds the cycles in `part`, the part of a graph that leads to device memory, and counts the other cycles in
+    /// `whole`.
     pub fn of_subgraph(part: &Graph, whole: &Graph) -> Self {
         let cycles = |graph| {
             let components = Components::of(graph, |_| true);
@@ -338,7 +342,7 @@ impl Findings {
         Self { without_memory: findings.without_memory + without_memory as u64, ..findings }
     }
 
-    /// Returns a hash of the types and fields of a cycle, which is equal for cycles of the same kind in any graph.
+    /// Returns a hash of a cycle's types and fields. It is the same for all cycles of one kind, in any graph.
     pub fn kind_of(&self, graph: &Graph, cycle: &Cycle) -> u64 {
         let members: HashSet<u32> = cycle.nodes.iter().copied().collect();
         let edges = cycle.nodes.iter().flat_map(|&node| graph.edges_of(node));
@@ -348,15 +352,15 @@ impl Findings {
         foldhash::fast::FixedState::default().hash_one(&fields)
     }
 
-    /// Returns the number of cycles that nothing outside holds, including all instances.
+    /// Returns the number of cycles that nothing outside holds, counting every instance.
     pub fn leaks(&self) -> u64 {
         let lost = self.cycles.iter().filter(|cycle| cycle.proof != Proof::HeldOutside);
         lost.map(|cycle| cycle.instances).sum()
     }
 }
 
-/// Groups unexplained handles by the place where they were created.
-fn unexplained(graph: &Graph, search: &mut PathSearch<'_>, sum: &mut Sum<'_>) -> Vec<HandleGroup> {
+/// Groups unexplained handles by where they were created.
+fn group_unexplained(graph: &Graph, search: &mut PathSearch<'_>, sum: &mut Sum<'_>) -> Vec<HandleGroup> {
     let mut places = HashMap::new();
     let mut sites: Vec<(HandleGroup, Vec<u32>)> = Vec::new();
     for (at, each) in graph.unexplained.iter().enumerate() {
@@ -390,19 +394,19 @@ fn unexplained(graph: &Graph, search: &mut PathSearch<'_>, sum: &mut Sum<'_>) ->
     sites
 }
 
-/// Returns for each component whether it is a cycle.
+/// Returns, for each component, whether it is a cycle.
 fn is_cycle(graph: &Graph, components: &Components) -> Vec<bool> {
     let mut is_cycle = vec![false; components.count as usize];
     for edge in &graph.edges {
         let from = components.of_node[edge.from as usize];
-        // A component of one node is a cycle if the node has an edge to itself; a larger component always is a cycle.
+        // A component of one node is a cycle if the node has an edge to itself; a larger component always is one.
         is_cycle[from as usize] |= from == components.of_node[edge.to as usize];
     }
     is_cycle
 }
 
-/// Returns for each node whether it can be reached from a value with weak pointers outside: upgrading such a pointer
-/// makes the node usable.
+/// Returns, for each node, whether it can be reached from a value with weak pointers from outside. Upgrading such a
+/// pointer makes the node usable.
 fn weakly_reached(graph: &Graph, search: &mut PathSearch<'_>) -> Vec<bool> {
     let mut reached = vec![false; graph.nodes.len()];
     let starts = (0..graph.nodes.len() as u32).filter(|&node| graph.nodes[node as usize].weak_outside > 0);
@@ -427,8 +431,8 @@ fn proof_of(graph: &Graph, nodes: &[u32], weakly: &[bool]) -> Proof {
     }
 }
 
-/// Removes the middle of a long path: many cycles may have long paths that mostly coincide.
-fn ends(mut path: Vec<u32>) -> Vec<u32> {
+/// Removes the middle of a long path, because many cycles may have long paths that mostly coincide.
+fn keep_ends(mut path: Vec<u32>) -> Vec<u32> {
     /// The maximum number of steps kept at each end.
     const MAX_KEPT: usize = 32;
     if path.len() > 2 * MAX_KEPT {
@@ -438,7 +442,7 @@ fn ends(mut path: Vec<u32>) -> Vec<u32> {
     path
 }
 
-/// Returns for each component the number of strong pointers into it from reachable values.
+/// Returns, for each component, the number of strong pointers into it from reachable values or from outside the graph.
 fn held_from_outside(graph: &Graph, components: &Components) -> Vec<u64> {
     let component = |node: u32| components.of_node[node as usize] as usize;
     let mut held = vec![0; components.count as usize];
@@ -469,8 +473,8 @@ impl Holders {
         Self { strong }
     }
 
-    /// Calls `each` with `nodes` and with the nodes that would be dropped together with them, because their last pointer
-    /// would be gone. Other cycles stay.
+    /// Calls `each` for every node in `nodes`, and for every node that would be dropped with them because its last
+    /// pointer would be gone. Other cycles stay.
     fn freed_with(&self, graph: &Graph, nodes: &[u32], mut each: impl FnMut(u32)) {
         let mut freed: HashSet<u32> = nodes.iter().copied().collect();
         let mut gone = HashMap::<u32, u64>::new();

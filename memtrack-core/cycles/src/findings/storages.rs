@@ -1,13 +1,13 @@
-//! Device memory, each storage counted once, however many values hold it.
+//! Adds up device memory, counting each storage once, however many values hold it.
 
 use super::Bytes;
 use crate::graph::{Graph, Reachability};
 use foldhash::{HashMap, HashMapExt};
 
-/// The storages of a graph.
+/// The storages in a graph.
 #[derive(Debug)]
 pub(super) struct Storages {
-    /// The storage of each entry of the graph's memory.
+    /// The storage of each entry in the graph's memory.
     of_entry: Vec<u32>,
     storages: Vec<Storage>,
 }
@@ -46,12 +46,13 @@ impl Storages {
     }
 }
 
-/// Sums up storages, each counted once. Created once per graph: [`begin`](Self::begin) costs nothing.
+/// A sum over storages that counts each one once. It is created once per graph and reused, because
+/// [`begin`](Self::begin) costs nothing.
 #[derive(Debug)]
 pub(super) struct Sum<'a> {
     graph: &'a Graph,
     storages: &'a Storages,
-    /// For each storage, the number of the last sum that it was part of, and the number of its holders in that sum.
+    /// For each storage, the number of the last sum that included it, and the number of its holders in that sum.
     seen: Vec<(u32, u32)>,
     sum: u32,
     lost: Bytes,
@@ -79,7 +80,7 @@ impl<'a> Sum<'a> {
         (self.lost, self.live, self.freed) = Default::default();
     }
 
-    /// Adds the memory of a node; a node may be added only once.
+    /// Adds a node's memory. A node may be added only once.
     pub(super) fn add(&mut self, node: u32) {
         let begin = self.graph.memory.partition_point(|memory| memory.node < node);
         let own = self.graph.memory[begin..].iter().take_while(|memory| memory.node == node);

@@ -1,4 +1,4 @@
-//! Findings in small graphs that are checked by hand.
+//! Tests of the findings in small graphs that were checked by hand.
 
 use super::*;
 use crate::graph::{Edge, Origin};
@@ -200,7 +200,7 @@ fn a_large_ring_takes_no_stack_and_little_time() {
     assert!(words::path_text(&graph, &cycle.closed_path).len() < 1000);
 }
 
-/// Determines by brute force for each node whether it is on a cycle.
+/// Determines by brute force whether each node is on a cycle.
 fn cyclic_by_trial(graph: &Graph) -> Vec<bool> {
     let count = graph.nodes.len();
     let mut reaches = vec![vec![false; count]; count];

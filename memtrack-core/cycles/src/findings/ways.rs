@@ -3,19 +3,20 @@
 use crate::graph::Graph;
 use std::collections::VecDeque;
 
-/// A breadth-first search for paths in a graph. Created once per graph: each search costs only its own steps.
+/// A breadth-first search for paths in a graph. It is created once per graph, so that each search costs only its own
+/// steps.
 #[derive(Debug)]
 pub(super) struct PathSearch<'a> {
     graph: &'a Graph,
-    /// For each node, the number of the last search that reached it, and the edge by which it did.
+    /// For each node, the number of the last search that reached it and the edge through which it did.
     reached: Vec<(u32, u32)>,
     search: u32,
     left: VecDeque<u32>,
-    /// The number of edges visited, in all searches.
+    /// The number of edges visited in all searches.
     pub(super) steps: u64,
 }
 
-/// The marker, in place of an edge, of a node at which a search began.
+/// The marker used in place of an edge for nodes at which a search started.
 const START: u32 = u32::MAX;
 
 impl<'a> PathSearch<'a> {
@@ -60,7 +61,7 @@ impl<'a> PathSearch<'a> {
         }
     }
 
-    /// Returns the edges by which the last search reached `node`, from its start.
+    /// Returns the edges along which the last search reached `node`, from its starting node.
     fn path_to(&self, mut node: u32) -> Vec<u32> {
         let mut edges = Vec::new();
         while let (_, edge) = self.reached[node as usize]
@@ -89,8 +90,7 @@ impl<'a> PathSearch<'a> {
         end.map(|end| (end, self.path_to(end)))
     }
 
-    /// Returns a shortest closed path that begins and ends at `node`, along the edges for which `follow`
-    /// returns true.
+    /// Returns a shortest closed path that starts and ends at `node`, along the edges for which `follow` returns true.
     pub(super) fn closed_path(&mut self, node: u32, follow: impl Fn(usize) -> bool) -> Option<Vec<u32>> {
         let graph = self.graph;
         let back = |from: u32| {

@@ -1,7 +1,7 @@
 //! A list of weak pointers. A value dies without notice, and a weak pointer to it keeps its memory block allocated. The
-//! list is therefore pruned whenever its length has doubled, so that it never has more than twice as many entries as
-//! were alive when it was last pruned, plus [`MIN_SCAN`], and the amortized cost of adding an entry does not depend on
-//! the length.
+//! list is therefore pruned whenever its length has doubled. It never has more than twice as many entries as were alive
+//! when it was last pruned, plus [`MIN_SCAN`], and the amortized cost of adding an entry does not depend on the length
+//! of the list.
 
 use memtrack_recorder::{internal_bytes, recorder, reentry};
 
@@ -12,8 +12,8 @@ pub(super) const MIN_SCAN: usize = 256;
 pub(super) trait WeakEntry {
     /// Returns whether the value is gone.
     fn is_dead(&self) -> bool;
-    /// Drops the entry; the program's memory is freed as the program's, outside [`reentry::enter`]. The caller has called
-    /// [`reentry::enter`].
+    /// Drops the entry. The program's memory is freed as the program's, outside [`reentry::enter`]. The caller must
+    /// have called [`reentry::enter`].
     fn drop_entry(self);
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Entries<E: WeakEntry> {
     entries: Vec<E>,
     /// The number of entries at which the list is pruned.
     scan_at: usize,
-    /// The process in which the list's memory was last accounted for, and the accounted bytes.
+    /// The process in which the list's memory was last accounted for, and the number of bytes that were accounted for.
     accounted: (u32, usize),
 }
 
@@ -50,7 +50,7 @@ impl<E: WeakEntry> Entries<E> {
         self.account();
     }
 
-    /// Drops dead entries. The caller has called [`reentry::enter`].
+    /// Drops dead entries. The caller must have called [`reentry::enter`].
     #[cold]
     pub(super) fn prune(&mut self) {
         self.entries.extract_if(.., |entry| entry.is_dead()).for_each(WeakEntry::drop_entry);
@@ -61,12 +61,12 @@ impl<E: WeakEntry> Entries<E> {
         self.account();
     }
 
-    /// Takes all entries out temporarily; the caller must pass them to [`Self::restore`].
+    /// Takes all entries out temporarily. The caller must pass them to [`Self::restore`].
     pub(super) fn take(&mut self) -> Vec<E> {
         std::mem::take(&mut self.entries)
     }
 
-    /// Puts back the taken entries, from which the caller has removed dead ones; entries that were added in the meantime
+    /// Puts back the taken entries, from which the caller has removed the dead ones. Entries that were added since then
     /// stay.
     pub(super) fn restore(&mut self, mut taken: Vec<E>) {
         taken.append(&mut self.entries);
@@ -75,7 +75,7 @@ impl<E: WeakEntry> Entries<E> {
         self.account();
     }
 
-    /// Drops all entries. The caller has called [`reentry::enter`].
+    /// Drops all entries. The caller must have called [`reentry::enter`].
     pub(super) fn clear(&mut self) {
         std::mem::take(&mut self.entries).into_iter().for_each(WeakEntry::drop_entry);
         self.scan_at = MIN_SCAN;
@@ -90,7 +90,7 @@ impl<E: WeakEntry> Entries<E> {
     /// Accounts for the list's memory as memtrack's own.
     fn account(&mut self) {
         let now = (recorder::generation(), self.entries.capacity() * size_of::<E>());
-        // The child of a fork does not inherit its parent's accounting.
+        // A forked child does not inherit its parent's accounting.
         if self.accounted.0 == now.0 {
             internal_bytes::subtract(self.accounted.1);
         }

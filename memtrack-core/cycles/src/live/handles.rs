@@ -1,7 +1,8 @@
-//! Tracked handles: reference-counted pointers that are known individually, with the place where each was created. After a
-//! scan, a handle is unaccounted for if it was found in no visited value although the root scope in which it was created
-//! has ended: it was forgotten (`mem::forget`, `Box::leak`), or is in a growing static or where a scan cannot see it.
-//! Counts alone cannot distinguish such handles from handles in use.
+//! Tracked handles, which are reference-counted pointers that are known individually, each with the place where it was
+//! created. After a scan, a handle is unaccounted for if it was not found in any visited value although the root scope
+//! in which it was created has ended. Such a handle has been forgotten (`mem::forget`, `Box::leak`), or it is in a
+//! growing static or somewhere else that a scan cannot see. Counts alone cannot distinguish such handles from handles
+//! in use.
 
 use super::registry::{Register, RegisterDyn, SHARDS, shard_of_thread};
 use super::switch;
@@ -17,15 +18,15 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The maximum number of tracked handles in each list, of which a thread has one: some 25 MB.
+/// The maximum number of tracked handles in each list, which take some 25 MB. A thread uses one list.
 const MAX_HANDLES: usize = 1 << 18;
 
-/// An `Rc` or `Arc` that a scan can distinguish from other pointers to the same value: if it is forgotten, the scan
+/// An `Rc` or `Arc` that a scan can distinguish from other pointers to the same value. If it is forgotten, the scan
 /// reports where it was created.
 ///
-/// While registration is off, creating and dropping a handle costs a load and a branch more than the pointer alone;
-/// otherwise some 100 ns and 100 bytes. A handle that is created while registration is off, or beyond 262,144 in a
-/// thread, behaves like the pointer alone.
+/// While registration is off, creating and dropping a handle costs a load and a branch more than the pointer alone
+/// would. Otherwise, it costs some 100 ns and 100 bytes. A handle that is created while registration is off, or after a
+/// thread already has 262,144 handles, behaves like the pointer alone.
 ///
 /// ```
 /// # use memtrack_cycles::Tracked;
@@ -37,7 +38,7 @@ const MAX_HANDLES: usize = 1 << 18;
 /// ```
 pub struct Tracked<P: Counted> {
     pointer: P,
-    /// The handle's number; 0 if it is not tracked.
+    /// The handle's number, or 0 if it is not tracked.
     number: u64,
 }
 
@@ -51,8 +52,7 @@ impl<P: Register> Tracked<P> {
 }
 
 impl<P: RegisterDyn> Tracked<P> {
-    /// Like [`new`](Self::new), for a value whose size is not known at compile time, such as
-    /// `Rc<dyn Layer>`.
+    /// Like [`new`](Self::new), but for a value whose size is not known at compile time, such as `Rc<dyn Layer>`.
     #[track_caller]
     pub fn new_dyn(pointer: P) -> Self {
         super::register_dyn(&pointer);
@@ -66,7 +66,7 @@ impl<P: Counted> Tracked<P> {
         Self { pointer, number }
     }
 
-    /// Returns the pointer. A copy of it is not tracked.
+    /// Returns the pointer. Clones of it are not tracked.
     pub fn pointer(this: &Self) -> &P {
         &this.pointer
     }
@@ -108,19 +108,19 @@ impl<P: Counted + fmt::Debug> fmt::Debug for Tracked<P> {
     }
 }
 
-/// A handle that was created and not yet dropped.
+/// A handle that has been created and not yet dropped.
 #[derive(Clone)]
 struct Handle {
     address: usize,
     site: &'static Location<'static>,
     scope: Option<&'static ScopeNode>,
     made_at: u64,
-    /// The number of root scopes of its thread that had ended when it was created.
+    /// The number of root scopes on its thread that had ended when it was created.
     ended_roots: u64,
     thread: Arc<ThreadRoots>,
 }
 
-/// Handles, by their numbers.
+/// A map of handles, keyed by their numbers.
 #[derive(Default)]
 struct Handles {
     handles: HashMap<u64, Handle>,
@@ -129,7 +129,7 @@ struct Handles {
     untracked: u64,
 }
 
-/// A list on separate cache lines.
+/// A list of handles that shares no cache line with other lists.
 #[repr(align(128))]
 struct Shard(Mutex<Handles>);
 
@@ -139,8 +139,8 @@ impl Shard {
     }
 }
 
-/// The lists of handles. The child of a fork does not use its parent's lists: the numbers of the parent's handles
-/// do not apply to it.
+/// The lists of handles. A forked child does not use its parent's lists, because the numbers of the parent's handles do
+/// not apply to it.
 static HANDLES: ForkCell<Box<[Shard]>> =
     ForkCell::new(|| (0..SHARDS).map(|_| Shard(Mutex::default())).collect());
 
@@ -148,11 +148,11 @@ static HANDLES: ForkCell<Box<[Shard]>> =
 #[derive(Default)]
 struct ThreadRoots {
     ended: AtomicU64,
-    /// Whether the thread has ended, and all its scopes with it.
+    /// Whether the thread has ended, and with it all its scopes.
     gone: AtomicBool,
 }
 
-/// The counter of the current thread's ended root scopes, until the thread ends.
+/// The current thread's counter of ended root scopes, which is marked as gone when the thread ends.
 struct CurrentThread(Arc<ThreadRoots>);
 
 impl CurrentThread {
@@ -174,19 +174,19 @@ thread_local! {
     static THREAD: CurrentThread = CurrentThread::new();
 }
 
-/// Records that a root scope of this thread has ended. Watchers call it whenever one ends.
+/// Records that a root scope on this thread has ended. Watchers call this whenever one ends.
 pub fn root_ended() {
     if switch::is_on() {
         let _ = THREAD.try_with(|thread| thread.0.ended.fetch_add(1, Ordering::Relaxed));
     }
 }
 
-/// The number of low bits of a handle's number, which identify its list.
+/// The number of low bits in a handle's number that identify its list.
 const SHARD_BITS: u32 = SHARDS.trailing_zeros();
-/// The number of high bits of a handle's number, which identify the process.
+/// The number of high bits in a handle's number that identify the process.
 const PROCESS_BITS: u32 = 8;
 
-/// Returns the high bits of the numbers of handles from this process.
+/// Returns the high bits that this process puts in the numbers of its handles.
 fn process() -> u64 {
     u64::from(generation()) << (u64::BITS - PROCESS_BITS)
 }
@@ -223,22 +223,22 @@ fn untrack(number: u64) {
     drop(gone);
 }
 
-/// Returns the current time in ticks, to distinguish handles that were created before a scan from later ones.
+/// Returns the current time in ticks, for distinguishing handles that were created before a scan from later ones.
 pub(super) fn current_ticks() -> u64 {
     ticks()
 }
 
-/// Handles to one value that the scan did not find.
+/// Handles to one value, none of which the scan found.
 pub(super) struct ForgottenHandles {
     /// The value's index in the scan's table.
     pub(super) place: u32,
-    /// The description of the handles; its node number is not set yet.
+    /// The description of the handles, in which the node number is not set yet.
     pub(super) description: UnexplainedHandles,
 }
 
 /// Returns the handles that were created before the time `before`, that a scan has not `seen`, and whose root scope has
-/// ended (with `all`: or not), grouped by value and place of creation; largest groups first. `place_of` returns the
-/// index of the visited value at an address.
+/// ended. If `all` is true, their root scope need not have ended. The handles are grouped by value and by where they
+/// were created, with the largest groups first. `place_of` returns the index of the visited value at an address.
 pub(super) fn forgotten(
     seen: &[u64],
     before: u64,

@@ -1,9 +1,9 @@
-//! The registry of values: weak pointers, each with the place of its registration. Each thread has its own
-//! list of `Rc`s. For `Arc`s there are [`SHARDS`] lists, and each thread adds to one of them; threads use different
-//! lists as long as there are no more threads than lists.
+//! The registry of values, which consists of weak pointers, each with the place of its registration. Each thread has
+//! its own list of `Rc`s. For `Arc`s, there are [`SHARDS`] lists, and each thread adds to one of them. Threads use
+//! different lists as long as there are no more threads than lists.
 //!
-//! Registering a value, or freeing a dead entry, may run code of the program; no lock is held while it runs. A value that
-//! is registered while its thread's thread-local variables are being dropped is ignored.
+//! Registering a value, or freeing a dead entry, may run the program's code. No lock is held while that code runs. A
+//! value that is registered while its thread's thread-local variables are being dropped is ignored.
 
 use super::entries::{Entries, WeakEntry};
 use super::switch;
@@ -22,14 +22,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The number of lists of shared values.
 pub(super) const SHARDS: usize = 64;
 
-/// The information that was recorded when a value was registered.
+/// The information recorded when a value was registered.
 #[derive(Clone, Copy)]
 pub(super) struct Registration {
     /// The place of the registration.
     pub(super) site: &'static Location<'static>,
-    /// The time of the registration, in ticks: newer values have higher numbers.
+    /// The time of the registration, in ticks. Newer values have higher numbers.
     pub(super) serial: u64,
-    /// The innermost scope that was open.
+    /// The innermost scope that was open at the time.
     pub(super) scope: Option<&'static ScopeNode>,
     /// The stack, if stacks are kept.
     pub(super) stack: StackId,
@@ -60,7 +60,7 @@ impl<W: WeakEntry> WeakEntry for Entry<W> {
     }
 }
 
-/// A list on separate cache lines, so that threads with different lists do not contend.
+/// A list that shares no cache line with other lists, so that threads with different lists do not contend.
 #[repr(align(128))]
 struct Shard(Mutex<Entries<Entry<SharedWeak>>>);
 
@@ -70,14 +70,14 @@ impl Shard {
     }
 }
 
-/// The lists of shared values. The child of a fork does not use its parent's lists: another thread may have held a
+/// The lists of shared values. A forked child does not use its parent's lists, because another thread may have held a
 /// lock.
 static SHARED: ForkCell<Box<[Shard]>> =
     ForkCell::new(|| (0..SHARDS).map(|_| Shard(Mutex::new(Entries::new()))).collect());
 
 thread_local! {
     static LOCAL: RefCell<Entries<Entry<LocalWeak>>> = const { RefCell::new(Entries::new()) };
-    /// The index of the thread's list of shared values, plus one; 0 before a list is assigned.
+    /// The index of the thread's list of shared values, plus one, or 0 before a list is assigned.
     static SHARD: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -95,14 +95,14 @@ pub(super) fn shard_of_thread() -> usize {
     }
 }
 
-/// A counted pointer to a value that can be registered: an `Rc`, or an `Arc` whose value threads may share.
-/// (An `Arc` of a value that threads may not share is found through a registered value that refers to it.)
+/// A counted pointer to a value that can be registered: an `Rc`, or an `Arc` whose value threads may share. (An `Arc`
+/// whose value threads may not share is found through a registered value that refers to it.)
 pub trait Register: Counted {
     #[doc(hidden)]
     fn register_at(&self, site: &'static Location<'static>);
 }
 
-/// A counted pointer to a value whose size is not known at compile time: `Rc<dyn Layer>`.
+/// A counted pointer to a value whose size is not known at compile time, such as `Rc<dyn Layer>`.
 pub trait RegisterDyn: Counted {
     #[doc(hidden)]
     fn register_dyn_at(&self, site: &'static Location<'static>);
@@ -134,13 +134,13 @@ impl<T: References + Send + Sync + ?Sized + 'static> RegisterDyn for Arc<T> {
     }
 }
 
-/// Makes this value a starting point of scans, whatever refers to it. It suffices to register one value
-/// of each cycle, such as the one with the device memory.
+/// Makes this value a starting point for scans, whatever refers to it. It suffices to register one value in each cycle,
+/// such as the one with the device memory.
 ///
-/// While registration is [off](crate::enable), this costs a load and a branch; otherwise some 16 ns, or 31 ns for
-/// an `Arc`, and 56 bytes. The value is not kept alive, but its memory block stays allocated until a later
-/// registration or a scan finds that the value is dead. In each thread, there are never more such blocks than twice the
-/// number of values that were alive, plus 256.
+/// While registration is [off](crate::enable), this costs a load and a branch. Otherwise, it costs some 16 ns (31 ns
+/// for an `Arc`) and 56 bytes. The value is not kept alive, but its memory block stays allocated until a later
+/// registration or a scan finds that the value is dead. A thread never has more such blocks than twice the number of
+/// values that were alive, plus 256.
 ///
 /// ```
 /// # use memtrack_cycles as cycles;
@@ -157,8 +157,8 @@ pub fn register(pointer: &impl Register) {
     }
 }
 
-/// Like [`register`], for a value whose size is not known at compile time, such as `Rc<dyn
-/// Layer>`. This allocates an additional box.
+/// Like [`register`], but for a value whose size is not known at compile time, such as `Rc<dyn Layer>`. This allocates
+/// an additional box.
 #[inline]
 #[track_caller]
 pub fn register_dyn(pointer: &impl RegisterDyn) {
@@ -172,7 +172,8 @@ fn add_local(weak: impl FnOnce() -> LocalWeak, site: &'static Location<'static>)
         return;
     }
     let registration = Registration::here(site);
-    // Failures are ignored: the thread is ending, or the program's allocator registers a value while memtrack allocates.
+    // Failures are ignored, because either the thread is ending or the program's allocator registers a value while
+    // memtrack allocates.
     let _ = LOCAL.try_with(|local| {
         if let Ok(mut local) = local.try_borrow_mut() {
             local.push(Entry { weak: weak(), registration });
@@ -201,10 +202,10 @@ pub(super) fn clear() {
     }
 }
 
-/// Calls `visit` with a strong pointer to each registered value that is alive, those of this thread and those that threads
-/// share, in any order. Drops dead entries. The caller has called [`reentry::enter`].
+/// Calls `visit` with a strong pointer to each registered value that is alive, both those of this thread and those that
+/// threads share, in any order. Dead entries are dropped. The caller must have called [`reentry::enter`].
 pub(super) fn upgrade_all(mut visit: impl FnMut(Box<dyn Counted>, Registration)) {
-    /// A guard that puts the entries back, also after a panic.
+    /// A guard that puts the entries back, even after a panic.
     struct Restore<E: WeakEntry, F: FnMut(Vec<E>)>(Vec<E>, F);
     impl<E: WeakEntry, F: FnMut(Vec<E>)> Drop for Restore<E, F> {
         fn drop(&mut self) {
@@ -242,7 +243,7 @@ fn visit_alive<W: WeakEntry>(
     entries.extract_if(.., dead).for_each(WeakEntry::drop_entry);
 }
 
-/// Returns the numbers of entries of this thread and of all shared lists.
+/// Returns the number of entries in this thread's list, and the number in all shared lists.
 #[cfg(test)]
 pub(super) fn entry_counts() -> (usize, usize) {
     let shared = SHARED.get().iter().map(|shard| shard.lock().len()).sum();

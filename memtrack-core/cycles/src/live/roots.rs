@@ -1,11 +1,11 @@
-//! Declared roots: statics and caches of which the program declares that they hold values on purpose.
+//! Declared roots: statics and caches that the program has declared to hold values on purpose.
 
 use memtrack_model::references::{References, Visitor};
 use memtrack_recorder::recorder::ForkCell;
 use memtrack_recorder::reentry;
 use std::sync::{Mutex, PoisonError};
 
-/// The maximum number of roots; further roots are ignored.
+/// The maximum number of roots. Further roots are ignored.
 pub(super) const MAX_ROOTS: usize = 4096;
 
 /// A declared root.
@@ -30,8 +30,9 @@ impl Root {
 
 static ROOTS: ForkCell<Mutex<Vec<Root>>> = ForkCell::new(Mutex::default);
 
-/// Declares that a static holds its values on purpose, so that the handles in it are accounted for. A second declaration
-/// with the same name replaces the first; at most 4,096 names are kept. The child of a fork must declare its roots itself.
+/// Declares that a static holds its values on purpose, so that the handles in it are accounted for. A second
+/// declaration with the same name replaces the first, and at most 4,096 names are kept. A forked child must declare its
+/// own roots.
 ///
 /// ```
 /// # use memtrack_cycles as cycles;

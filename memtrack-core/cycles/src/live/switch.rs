@@ -1,4 +1,4 @@
-//! The switch for registering values: off until a watch begins. While it is off, a registration costs one
+//! The switch for registering values, which is off until a watch starts. While it is off, a registration costs one
 //! relaxed load and a branch.
 
 use memtrack_recorder::recorder::{generation, watch_forks};
@@ -9,36 +9,36 @@ const ON: u8 = 1;
 const STACKS: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(0);
-/// The process that enabled registration: in the child of a fork, registration is off until the child enables it.
+/// The process that enabled registration. In a forked child, registration is off until the child enables it.
 static ENABLED_IN: AtomicU32 = AtomicU32::new(0);
 
-/// The options of registration: the information that is kept for registered values.
+/// The options for registration, which determine what information is kept for registered values.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RegisterOptions {
     stacks: bool,
 }
 
 impl RegisterOptions {
-    /// Keeps only the place in the program where each value was registered, which costs nothing.
+    /// Returns the default options, which keep only the place where each value was registered. This costs nothing.
     pub const fn new() -> Self {
         Self { stacks: false }
     }
 
-    /// Sets whether the stack of each registration is kept too. Costs some 45 ns each if the stack was seen before,
-    /// and the memory of the recorder's table of stacks.
+    /// Sets whether the stack of each registration is kept too. Each stack costs some 45 ns if it was seen before, and
+    /// memory in the recorder's table of stacks.
     #[must_use]
     pub const fn stacks(self, stacks: bool) -> Self {
         Self { stacks }
     }
 }
 
-/// Turns on registration: from now on, values are registered with the place of registration. Earlier values are not
-/// registered, but are found through registered values that refer to them.
+/// Turns on registration: from now on, values are registered, each with the place of its registration. Earlier values
+/// are not registered, but they are found through registered values that refer to them.
 pub fn enable() {
     enable_with(RegisterOptions::new());
 }
 
-/// Like [`enable`], with options, which replace those of an earlier call.
+/// Like [`enable`], but with options, which replace those of any earlier call.
 pub fn enable_with(options: RegisterOptions) {
     watch_forks();
     if options.stacks {
@@ -48,14 +48,14 @@ pub fn enable_with(options: RegisterOptions) {
     STATE.store(ON | if options.stacks { STACKS } else { 0 }, Ordering::Release);
 }
 
-/// Turns off registration, and drops the registrations of shared values and of this thread; another
-/// thread's registrations are dropped when that thread ends.
+/// Turns off registration and drops the registrations of shared values and of this thread. Another thread's
+/// registrations are dropped when that thread ends.
 pub fn disable() {
     STATE.store(0, Ordering::Release);
     super::registry::clear();
 }
 
-/// Returns whether values are registered: one relaxed load.
+/// Returns whether values are registered. This costs one relaxed load.
 #[inline(always)]
 pub(super) fn is_on() -> bool {
     STATE.load(Ordering::Relaxed) != 0

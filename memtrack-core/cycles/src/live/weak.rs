@@ -1,5 +1,5 @@
-//! The registry's weak pointers. A pointer to a sized value becomes a trait object of [`References`]; a pointer to an
-//! unsized value needs a box.
+//! The registry's weak pointers. A pointer to a sized value becomes a [`References`] trait object, while a pointer to
+//! an unsized value needs a box.
 
 use super::entries::WeakEntry;
 use memtrack_model::references::{Counted, References};
@@ -13,7 +13,8 @@ pub(super) trait WeakPointer {
     fn is_alive(&self) -> bool;
     /// Returns a strong pointer, if the value is alive.
     fn upgrade(&self) -> Option<Box<dyn Counted>>;
-    /// Drops the pointer as the program's, because that may free the value's memory block, and the box as memtrack's.
+    /// Drops the pointer as the program's, because that may free the value's memory block, and drops the box as
+    /// memtrack's.
     fn drop_boxed(self: Box<Self>);
 }
 
@@ -85,7 +86,7 @@ weak_entry!(LocalWeak);
 weak_entry!(SharedWeak);
 
 impl LocalWeak {
-    /// Creates a pointer to a value of a known size.
+    /// Creates a pointer to a value of known size.
     #[inline]
     pub(super) fn plain<T: References + 'static>(pointer: &Rc<T>) -> Self {
         let weak: rc::Weak<T> = Rc::downgrade(pointer);
@@ -100,7 +101,7 @@ impl LocalWeak {
 }
 
 impl SharedWeak {
-    /// Creates a pointer to a value of a known size.
+    /// Creates a pointer to a value of known size.
     #[inline]
     pub(super) fn plain<T: References + Send + Sync + 'static>(pointer: &Arc<T>) -> Self {
         let weak: sync::Weak<T> = Arc::downgrade(pointer);

@@ -1,4 +1,4 @@
-//! The findings as text: a table of facts for each cycle.
+//! Writes the text of the findings, with a table of facts for each cycle.
 
 use crate::findings::{Cycle, Findings, Proof};
 use crate::graph::Graph;
@@ -8,12 +8,12 @@ use memtrack_model::escape::{escaped, line};
 use memtrack_model::units::{counted, human_count};
 use std::fmt::Write;
 
-/// The maximum number of bytes of a stack, and of any other text.
+/// The maximum length of a stack, and of any other text, in bytes.
 const MAX_STACK_BYTES: usize = 6000;
 const MAX_TEXT_BYTES: usize = 4000;
-/// The maximum number of listed references to make weak, if all of them are needed.
+/// The maximum number of references to make weak that are listed if all of them are needed.
 const MAX_CUTS: usize = 12;
-/// The maximum number of listed references to make weak, if one of them is enough.
+/// The maximum number of references to make weak that are listed if one of them is enough.
 const MAX_ALTERNATIVES: usize = 3;
 
 pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out: &mut String) {
@@ -36,7 +36,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out
     }
 }
 
-/// Returns `text`, as a link to the value in the picture if the value is drawn.
+/// Returns `text`, linked to the value in the picture if the value is drawn.
 fn value_link(node: Option<u32>, drawn: &DrawnValues, text: &str) -> String {
     match node.filter(|&node| drawn.has(node)) {
         Some(node) => format!("<a href=\"#n{node}\">{text}</a>"),
@@ -152,8 +152,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &DrawnValues,
     out.push_str("</tbody></table></li>\n");
 }
 
-/// Formats a path with its values as links to the picture; the steps in the middle of a long one are only
-/// counted.
+/// Formats a path whose values link to the picture. The steps in the middle of a long path are only counted.
 fn path_html(graph: &Graph, edges: &[u32], steps: usize, drawn: &DrawnValues) -> String {
     const SHOWN: usize = 8;
     let values = words::path_labels(graph, edges);

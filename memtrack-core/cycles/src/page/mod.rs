@@ -1,9 +1,9 @@
-//! The findings as one HTML page that needs no network: the findings, the picture, and a table of the values.
+//! Writes one HTML page that needs no network, with the findings, the picture, and a table of the values.
 //!
-//! The page is readable without scripts; the script only moves the picture and repeats the contents of the
-//! table in a pane. So the page contains only the data that it shows, and the script interprets no text.
-//! Labels are untrusted: they are escaped here, the script copies elements unchanged, and the content security policy
-//! in the page's head allows only this script and no URL.
+//! The page is readable without scripts, because the script only moves the picture and repeats the contents of the
+//! table in a pane. The page therefore contains only the data that it shows, and the script interprets no text. Labels
+//! are untrusted: they are escaped here, the script copies elements unchanged, and the content security policy in the
+//! page's head allows only this script and no URL.
 
 mod findings;
 mod values;
@@ -19,14 +19,14 @@ use std::fmt::Write;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// The script's SHA-256 hash in base64: the content security policy allows only this script.
+/// The script's SHA-256 hash in base64. The content security policy allows only this script.
 const SCRIPT_SHA256: &str = include_str!("page.sha256");
-/// The maximum number of bytes of a title and of a remark, and the maximum number of remarks.
+/// The maximum lengths of a title and of a remark in bytes, and the maximum number of remarks.
 const MAX_TITLE_BYTES: usize = 300;
 const MAX_REMARK_BYTES: usize = 1000;
 const MAX_REMARKS: usize = 50;
 
-/// Returns the page. `title` names the source of the graph: a file or a program.
+/// Returns the page. `title` names the file or program from which the graph came.
 pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
     let drawn = DrawnValues::of(graph, findings);
     let picture = Picture::new(graph, findings, &drawn);

@@ -1,5 +1,5 @@
-//! The table of the drawn values: the description of each value and all known facts about it. The script shows the
-//! table's rows beside the picture.
+//! Writes the table of drawn values, with the description of each value and all known facts about it. The script shows
+//! the table's rows beside the picture.
 
 use crate::findings::Findings;
 use crate::graph::{Graph, Origin, Reachability};
@@ -11,11 +11,11 @@ use memtrack_model::escape::{escaped, line};
 use memtrack_model::units::{counted, human_bytes, human_count};
 use std::fmt::Write;
 
-/// The maximum number of bytes of a label, of a stack, and of a reference's name.
+/// The maximum length, in bytes, of a label, of a stack, and of a reference's name.
 const MAX_LABEL_BYTES: usize = 2000;
 const MAX_STACK_BYTES: usize = 6000;
 const MAX_NAME_BYTES: usize = 200;
-/// The maximum number of listed references from a value, references to it, and storages.
+/// The maximum number of references from a value, of references to it, and of storages that are listed.
 const MAX_LISTED: usize = 24;
 
 pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out: &mut String) {

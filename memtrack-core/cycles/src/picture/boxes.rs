@@ -1,28 +1,28 @@
-//! The text in the boxes and at the lines of a picture, and its size.
+//! The text in the boxes of a picture and beside its lines, and the size of that text.
 
 use crate::graph::{Graph, Origin};
 use memtrack_model::text::cut;
 use memtrack_model::units::{counted, human_bytes, printable, shorten_middle};
 
-/// The maximum number of lines of a label, and of characters in a line.
+/// The maximum number of lines in a label, and of characters in a line.
 const MAX_LABEL_LINES: usize = 3;
 const MAX_LABEL_CHARACTERS: usize = 34;
-/// The maximum number of references that are named at a line, and of characters of a name.
+/// The maximum number of references that are named beside a line, and of characters in a name.
 const MAX_NAMES: usize = 3;
 const MAX_NAME_CHARACTERS: usize = 24;
 /// The maximum number of bytes of a text that are inspected.
 const MAX_INSPECTED_BYTES: usize = 2048;
 
-/// The width of a character in pixels: the characters of any font that a browser may choose are at most this wide.
+/// The width of a character in pixels. Characters are at most this wide in any font that a browser may choose.
 const CHARACTER_WIDTH: f64 = 7.4;
 const SMALL_CHARACTER_WIDTH: f64 = 6.7;
-/// The distance between lines.
+/// The distance between lines of text.
 pub(super) const LINE: f64 = 16.0;
 pub(super) const SMALL_LINE: f64 = 14.0;
 /// The space around a box's text.
 pub(super) const PADDING: f64 = 9.0;
 
-/// The lines in a box: those of the label, and one for its device memory.
+/// The lines of text in a box: those of the label, and one for its device memory.
 pub(super) struct BoxText {
     pub label: Vec<String>,
     pub memory: Option<String>,
@@ -48,7 +48,7 @@ pub(super) fn box_text(graph: &Graph, node: u32) -> BoxText {
     BoxText { label, memory: graph.nodes[node as usize].root.then(|| memory(graph, node)) }
 }
 
-/// Returns the verb of the suggestion for a reference: in Python, there are other ways than making it weak.
+/// Returns the verb for the change suggested for a reference. In Python, there are other ways than making it weak.
 pub(crate) fn weak_verb(graph: &Graph) -> &'static str {
     match graph.origin {
         Origin::Rust => "make weak",
@@ -56,7 +56,7 @@ pub(crate) fn weak_verb(graph: &Graph) -> &'static str {
     }
 }
 
-/// Formats a value's device memory: `1.50 GiB on cuda:0`.
+/// Formats a value's device memory, such as `1.50 GiB on cuda:0`.
 pub(crate) fn memory(graph: &Graph, node: u32) -> String {
     let memory = graph.memory_of(node);
     let known: Vec<u64> = memory.iter().filter_map(|memory| memory.size_bytes).collect();
@@ -79,7 +79,7 @@ pub(crate) fn memory(graph: &Graph, node: u32) -> String {
     }
 }
 
-/// Returns the names of a line's references, one per text line, followed by the number of further references.
+/// Returns the names of a line's references, one per line of text, followed by the number of further references.
 pub(super) fn names(
     graph: &Graph,
     line: &super::DrawnEdge,
@@ -108,13 +108,13 @@ pub(super) fn size(text: &BoxText) -> (f64, f64) {
     (width.ceil(), lines.count() as f64 * LINE + 2.0 * PADDING - 4.0)
 }
 
-/// Returns the size of the text at a line.
+/// Returns the size of the text beside a line.
 pub(super) fn names_size(names: &[(String, bool)]) -> (f64, f64) {
     let widest = names.iter().map(|(name, _)| columns(name)).max().unwrap_or(0);
     ((widest as f64 * SMALL_CHARACTER_WIDTH + 8.0).ceil(), names.len() as f64 * SMALL_LINE + 2.0)
 }
 
-/// Returns the width of a text in Latin letters: letters of other scripts may be twice as wide.
+/// Returns the width of a text, measured in Latin letters. Letters of other scripts may be twice as wide.
 fn columns(text: &str) -> usize {
     text.chars().map(|c| if c < '\u{1100}' || ('\u{2000}'..'\u{2e80}').contains(&c) { 1 } else { 2 }).sum()
 }

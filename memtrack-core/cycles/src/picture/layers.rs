@@ -1,15 +1,15 @@
-//! Assigns layers to the values of a graph with cycles: a value's layer is its distance from the left along references,
+//! Assigns layers to the values in a graph with cycles. A value's layer is its distance from the left along references,
 //! ignoring references that lead back.
 
-/// Returns the layer of each node. `edges` are pairs of node indices; which edges count as leading back depends on
-/// the order of the nodes.
+/// Returns the layer of each node. `edges` contains pairs of node indices. The order of the nodes determines which
+/// edges count as leading back.
 pub(super) fn layers(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut out = vec![Vec::new(); nodes];
     for &(from, to) in edges.iter().filter(|(from, to)| from != to) {
         out[from].push(to);
     }
-    // A depth-first search without recursion. In the reverse order of leaving the nodes, every edge leads
-    // forward, except edges to a node that is being visited.
+    // This is a depth-first search without recursion. In the reverse of the order in which the nodes are left, every
+    // edge leads forward, except edges to a node that is still being visited.
     #[derive(Clone, Copy, PartialEq)]
     enum State {
         New,

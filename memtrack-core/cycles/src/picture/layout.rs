@@ -1,28 +1,27 @@
-//! The positions of boxes and lines in a picture: layers from left to right, as Graphviz lays out PyTorch's
-//! graphs.
+//! Positions the boxes and lines of a picture in layers from left to right, the way Graphviz lays out PyTorch's graphs.
 //!
-//! A library (dagre) positions the boxes, the lines and the text at the lines. Its time grows with the square of
-//! the total number of layers that the lines cross, and its stack with the length of a chain; so each
-//! connected part is laid out separately, only lines that cross few layers take part, and the library runs on a thread
-//! with a large enough stack. The other lines are drawn straight across, behind the boxes. If the library fails, the
-//! boxes are placed in columns.
+//! A library (dagre) positions the boxes, the lines and the text beside the lines. The time that it takes grows with
+//! the square of the total number of layers that the lines cross, and the stack that it needs grows with the length of
+//! a chain. Each connected part is therefore laid out separately, only lines that cross few layers take part, and the
+//! library runs on a thread with a large enough stack. The other lines are drawn straight across, behind the boxes. If
+//! the library fails, the boxes are placed in columns.
 //!
 //! **Why dagre?** Five libraries were tested on graphs of 10 to 2,000 values with cycles, references from a value to
-//! itself and parallel ones (seconds in release for 300 and 2,000 values, on a shared machine; overlapping boxes count as
-//! failures):
+//! itself, and parallel references. The times are in seconds, for 300 and 2,000 values in release mode on a shared
+//! machine. Overlapping boxes count as failures.
 //!
 //! - dagre 0.1.2 (Apache-2.0; needs `log`, `serde`, `serde_json`; does not compile without its default features): 0.43
-//!   and 5.2. None of 8,000 small random graphs failed, the result is the same each time, and there is space for names.
-//! - dugong 0.4.2 (MIT or Apache-2.0): 0.17 and 9.1, as reliable; but it turns on `preserve_order` of `serde_json` in the
-//!   whole program that embeds it, and its newer releases need Rust 1.95.
+//!   and 5.2. None of 8,000 small random graphs failed, the result is the same each time, and there is room for names.
+//! - dugong 0.4.2 (MIT or Apache-2.0): 0.17 and 9.1, and just as reliable, but it turns on the `preserve_order` feature
+//!   of `serde_json` in the whole program that embeds it, and its newer releases need Rust 1.95.
 //! - dagre-dgl-rs 0.1.1 (MIT; needs `petgraph` and `indexmap`): 0.32 and 6.6.
-//! - rust-sugiyama 0.4 (MIT): panics at a reference from a value to itself, overlaps boxes even without such references,
-//!   and has a known endless loop (its issue 25).
+//! - rust-sugiyama 0.4 (MIT): panics on a reference from a value to itself, overlaps boxes even without such
+//!   references, and has a known endless loop (its issue 25).
 //! - layout-rs 0.1.3 (MIT): had not finished 300 values after 8 seconds.
 //!
-//! In all of these libraries the time is quadratic in the number of times that lines cross layers (600 random references
-//! among 300 values: 6.4 s, or not finished after 8 s), and dagre recurses along chains (2,000 values overflow
-//! 512 KiB of stack).
+//! All of these libraries take time quadratic in the number of times that lines cross layers (with 600 random
+//! references among 300 values, they took 6.4 s or had not finished after 8 s), and dagre recurses along chains (2,000
+//! values overflow 512 KiB of stack).
 
 use super::layers::layers;
 use dagre::graph::{Graph, GraphOptions};
@@ -32,9 +31,9 @@ use std::collections::HashMap;
 
 /// The maximum number of layers that the lines positioned by the library may cross in total.
 const MAX_CROSSED: usize = 1200;
-/// The stack of the layout thread. A chain of as many boxes as are drawn takes less than a quarter of it.
+/// The stack size of the layout thread. The longest chain of boxes that is drawn takes less than a quarter of it.
 const LAYOUT_STACK_BYTES: usize = 8 << 20;
-/// The distances, in pixels, between boxes of a layer, between lines, and between layers.
+/// The distances, in pixels, between boxes in a layer, between lines, and between layers.
 const BETWEEN_BOXES: f64 = 26.0;
 const BETWEEN_LINES: f64 = 14.0;
 const BETWEEN_LAYERS: f64 = 22.0;
@@ -55,7 +54,7 @@ pub(super) struct Point {
 pub(super) struct BoxLine {
     pub from: usize,
     pub to: usize,
-    /// The size of the text at the line.
+    /// The size of the text beside the line.
     pub width: f64,
     pub height: f64,
 }
@@ -67,13 +66,13 @@ pub(super) struct Layout {
     pub boxes: Vec<Point>,
     /// Each line's points, from the edge of its first box to the edge of its second.
     pub lines: Vec<Vec<Point>>,
-    /// The middle of the text at each line.
+    /// The middle of the text beside each line.
     pub names: Vec<Point>,
     pub width: f64,
     pub height: f64,
 }
 
-/// Positions boxes of these sizes. The result depends only on the arguments.
+/// Positions boxes of the given sizes. The result depends only on the arguments.
 pub(super) fn layout(sizes: &[(f64, f64)], lines: &[BoxLine]) -> Layout {
     let parts = parts(sizes.len(), lines);
     let work: Vec<Part> = parts.iter().map(|boxes| Part::of(boxes, sizes, lines)).collect();
@@ -115,11 +114,11 @@ fn parts(boxes: usize, lines: &[BoxLine]) -> Vec<Vec<usize>> {
     parts
 }
 
-/// Connected boxes with their lines.
+/// Connected boxes and their lines.
 struct Part {
     boxes: Vec<usize>,
     sizes: Vec<(f64, f64)>,
-    /// The lines, each with its index among all lines, and with its boxes as indices into this part.
+    /// The lines, each with its index among all lines and with its boxes given as indices into this part.
     lines: Vec<(usize, BoxLine)>,
     /// Whether the library positions each line.
     is_placed: Vec<bool>,
@@ -127,8 +126,8 @@ struct Part {
     layers: Vec<usize>,
 }
 
-/// The positions of the boxes (their upper left corners) and of the lines that the library has positioned,
-/// with the middle of the text at each.
+/// The positions of the boxes (their upper left corners) and of the lines that the library has positioned, with the
+/// middle of the text beside each.
 #[derive(Clone, Debug)]
 struct PlacedPart {
     boxes: Vec<Point>,
@@ -149,7 +148,7 @@ impl Part {
         let pairs: Vec<(usize, usize)> = lines.iter().map(|(_, line)| (line.from, line.to)).collect();
         let layers = layers(boxes.len(), &pairs);
         let crossed = |&(from, to): &(usize, usize)| layers[from].abs_diff(layers[to]).max(1);
-        // Short lines first.
+        // Short lines come first.
         let mut order: Vec<usize> = (0..pairs.len()).collect();
         order.sort_by_key(|&at| crossed(&pairs[at]));
         let mut is_placed = vec![false; pairs.len()];
@@ -195,8 +194,8 @@ impl Part {
             nodesep: BETWEEN_BOXES,
             edgesep: BETWEEN_LINES,
             ranksep: BETWEEN_LAYERS,
-            // Depth first, the library's default, draws a cycle in reading order; but if everything leads to
-            // everything, it makes a long row.
+            // The library's default, depth first, draws a cycle in reading order. But if everything leads to
+            // everything, it makes one long row.
             acyclicer: (placed().count() > self.sizes.len() * 3 / 2 && self.sizes.len() > 40)
                 .then_some(Acyclicer::Greedy),
             ..LayoutOptions::default()
@@ -217,7 +216,8 @@ impl Part {
         Some(PlacedPart { boxes, lines: lines.collect::<Option<_>>()? })
     }
 
-    /// Returns whether a picture can be drawn with these positions: everything has a position, and no boxes overlap.
+    /// Returns whether a picture can be drawn with these positions, which is the case if everything has a position and
+    /// no boxes overlap.
     fn is_sound(&self, placed: &PlacedPart) -> bool {
         let is_number = |point: &Point| point.x.is_finite() && point.y.is_finite();
         let lies_on = |a: usize, b: usize| {
@@ -304,7 +304,7 @@ fn pack(sizes: &[(f64, f64)], lines: &[BoxLine], parts: &[Part], placed: Vec<Pla
     layout
 }
 
-/// Returns the corners of the rectangle around a part.
+/// Returns the upper left and lower right corners of the rectangle around a part.
 fn extent(part: &Part, placed: &PlacedPart) -> (Point, Point) {
     let mut low = Point { x: f64::MAX, y: f64::MAX };
     let mut high = Point { x: f64::MIN, y: f64::MIN };
@@ -323,7 +323,7 @@ fn extent(part: &Part, placed: &PlacedPart) -> (Point, Point) {
     (low, high)
 }
 
-/// Returns a direct line if it leads to the right; a line that leads back passes below the boxes.
+/// Returns a direct line if it leads to the right, or a line that passes below the boxes if it leads back.
 fn direct_line(
     (from, from_size): (Point, (f64, f64)),
     (to, to_size): (Point, (f64, f64)),
@@ -339,7 +339,7 @@ fn direct_line(
         let low = begin.y.max(end.y) + 60.0;
         (begin, Point { y: low, ..begin }, Point { y: low, ..end }, end)
     };
-    // Points of a Bézier curve.
+    // The points lie on a Bézier curve.
     let at = |t: f64| {
         let mix = |a: f64, b: f64, c: f64, d: f64| {
             let s = 1.0 - t;

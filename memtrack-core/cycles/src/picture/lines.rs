@@ -1,11 +1,12 @@
-//! The lines of a picture: all references from one value to another are drawn as one line.
+//! The lines in a picture. All references from one value to another are drawn as one line.
 
 use super::select::DrawnValues;
 use crate::findings::Findings;
 use crate::graph::Graph;
 use foldhash::{HashMap, HashMapExt, HashSet};
 
-/// The maximum number of lines in a picture. The others are counted; lines of cycles are left out last.
+/// The maximum number of lines in a picture. The others are only counted. Lines that belong to cycles are the last to
+/// be left out.
 pub(crate) const MAX_LINES: usize = 900;
 
 /// References from one drawn value to another, or to itself.
@@ -14,9 +15,9 @@ pub(crate) struct DrawnEdge {
     /// Indices into the graph's nodes.
     pub from: u32,
     pub to: u32,
-    /// Indices into the graph's edges; at least one.
+    /// Indices into the graph's edges. There is at least one.
     pub edges: Vec<u32>,
-    /// The cycle that the line is a part of, as an index into the findings.
+    /// The cycle to which the line belongs, as an index into the findings.
     pub cycle: Option<u32>,
     /// Whether one of its references should become weak.
     pub cut: bool,
@@ -24,8 +25,8 @@ pub(crate) struct DrawnEdge {
     pub shown: bool,
 }
 
-/// Returns the lines between drawn values, lines of the worst cycles first, and the number of references that
-/// are in no line.
+/// Returns the lines between drawn values, with the lines of the worst cycles first, and the number of references that
+/// no line represents.
 pub(crate) fn lines(graph: &Graph, findings: &Findings, drawn: &DrawnValues) -> (Vec<DrawnEdge>, u64) {
     let cycle_of = cycle_of(findings, drawn);
     let cuts = suggested(graph, findings);
@@ -63,13 +64,13 @@ pub(crate) fn lines(graph: &Graph, findings: &Findings, drawn: &DrawnValues) -> 
     (lines, left_out)
 }
 
-/// Returns the references of the cycles that are suggested to become weak.
+/// Returns the references that the suggestions for the cycles make weak.
 pub(crate) fn suggested(graph: &Graph, findings: &Findings) -> HashSet<u32> {
     let cycles = findings.cycles.iter().take(super::MAX_CYCLES);
     cycles.flat_map(|cycle| cycle.edges_to_make_weak(graph)).collect()
 }
 
-/// Returns the cycle of each drawn value that is a part of one.
+/// Returns the cycle of each drawn value that is part of one.
 pub(crate) fn cycle_of(findings: &Findings, drawn: &DrawnValues) -> HashMap<u32, u32> {
     let mut cycle_of = HashMap::new();
     for (cycle, number) in findings.cycles.iter().take(super::MAX_CYCLES).zip(0..) {

@@ -1,4 +1,4 @@
-//! The graph as a picture: the choice of values that are drawn, their positions, and their appearance.
+//! Draws the graph as a picture. The modules choose the values that are drawn, their positions, and their appearance.
 
 mod boxes;
 mod layers;

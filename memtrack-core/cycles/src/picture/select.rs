@@ -1,4 +1,4 @@
-//! Selects the values that are drawn and listed, if a graph has too many.
+//! Selects the values to draw and to list if a graph has too many.
 
 use crate::findings::{Cycle, Findings};
 use crate::graph::Graph;
@@ -9,25 +9,25 @@ use std::collections::VecDeque;
 /// The maximum number of values in a picture. The layout library takes a third of a second for this many; a larger
 /// graph is better read as a table or by a program.
 pub(crate) const MAX_NODES: usize = 300;
-/// The maximum number of cycles that are described. Cycles of the same types and fields count as one.
+/// The maximum number of cycles that are described. Cycles with the same types and fields count as one.
 pub(crate) const MAX_CYCLES: usize = 100;
-/// The maximum number of values of a cycle, and of its path to device memory, that are added before the next
-/// cycle's.
+/// The maximum number of values from a cycle, and from its path to device memory, that are added before those of the
+/// next cycle.
 const CYCLE_SHARE: usize = 48;
 
-/// The values of a picture, the worst cycle's first.
+/// The values in a picture, starting with those of the worst cycle.
 pub(crate) struct DrawnValues {
     /// Indices into the graph's nodes.
     pub nodes: Vec<u32>,
     /// The index in `nodes` of each drawn value.
     pub places: HashMap<u32, u32>,
-    /// The number of values of the graph that are not drawn.
+    /// The number of values in the graph that are not drawn.
     pub left_out: u64,
 }
 
 impl DrawnValues {
-    /// Selects first the worst cycles with their paths to device memory, then the other values of these cycles, then the
-    /// values that refer to any of these or that any of these refer to, and then everything else.
+    /// First selects the worst cycles with their paths to device memory, then the other values of these cycles, then
+    /// the values that refer to any of these or that any of these refer to, and then everything else.
     pub fn of(graph: &Graph, findings: &Findings) -> Self {
         let mut drawn = Self { nodes: Vec::new(), places: HashMap::new(), left_out: 0 };
         let cycles = &findings.cycles[..findings.cycles.len().min(MAX_CYCLES)];
@@ -35,7 +35,7 @@ impl DrawnValues {
             values_on_path(graph, cycle, &cycle.closed_path)
                 .take(CYCLE_SHARE)
                 .for_each(|node| drawn.add(node));
-            // Both ends of a long path are more informative than its middle.
+            // The two ends of a long path are more informative than its middle.
             let steps = cycle.to_memory.len();
             let (head, tail) = (
                 steps.min(CYCLE_SHARE / 2),
@@ -82,7 +82,7 @@ impl DrawnValues {
         }
     }
 
-    /// Adds values breadth first, along references and in the reverse direction.
+    /// Adds values breadth-first, following references in both directions.
     fn add_neighbours(&mut self, graph: &Graph) {
         if self.is_full() || self.nodes.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The picture as SVG: a file, or a part of a page whose script and style use the picture's classes.
+//! Writes the picture as SVG, either as a file or as part of a page whose script and style use the picture's classes.
 
 use super::boxes::{self, BoxText, LINE, PADDING, SMALL_LINE};
 use super::layout::{BoxLine, Layout, Point, layout};
@@ -12,19 +12,19 @@ use memtrack_model::units::counted;
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("picture.css");
-/// The number of tints; each cycle gets one.
+/// The number of tints. Each cycle gets one.
 const TINTS: u32 = 6;
 /// The space around everything.
 const MARGIN: f64 = 16.0;
 /// The room above a box for a reference from a value to itself.
 const LOOP_ROOM: f64 = 34.0;
-/// The distance that a cycle's tint extends beyond its boxes.
+/// How far a cycle's tint extends beyond its boxes.
 const HULL_MARGIN: f64 = 9.0;
-/// The maximum number of bytes and lines of a tooltip.
+/// The maximum number of bytes and of lines in a tooltip.
 const MAX_TIP_BYTES: usize = 1500;
 const MAX_TIP_LINES: usize = 14;
 
-/// Returns the picture as a file.
+/// Returns the picture as the contents of an SVG file.
 pub fn svg(graph: &Graph, findings: &Findings) -> String {
     Picture::new(graph, findings, &DrawnValues::of(graph, findings)).svg(false)
 }
@@ -45,7 +45,7 @@ pub(crate) struct Picture<'a> {
     /// The upper left corners of the boxes, without the room for loops.
     corners: Vec<Point>,
     layout: Layout,
-    /// The number of references between drawn values that are in no line.
+    /// The number of references between drawn values that no line represents.
     pub lines_left_out: u64,
     cycles: Vec<(u32, Vec<usize>)>,
 }
@@ -56,7 +56,7 @@ impl<'a> Picture<'a> {
         let (loops, mut lines): (Vec<DrawnEdge>, Vec<DrawnEdge>) =
             all.into_iter().partition(|line| line.from == line.to);
         let place = |node: u32| drawn.places[&node] as usize;
-        // The library begins the columns of each part at the first line's value, so the worst cycle's line should be
+        // The library starts the columns of each part at the first line's value, so the worst cycle's line should come
         // first.
         lines.sort_by_key(|line| (place(line.from), !line.shown, place(line.to)));
         let suggested = suggested(graph, findings);
@@ -114,8 +114,8 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// Returns the picture. On a page its values and references are links to the table of values, where the
-    /// script finds their descriptions.
+    /// Returns the picture. On a page, its values and references are links to the table of values, where the script
+    /// finds their descriptions.
     pub fn svg(&self, on_page: bool) -> String {
         let (width, height) =
             ((self.layout.width + 2.0 * MARGIN).ceil(), (self.layout.height + 2.0 * MARGIN).ceil());
@@ -169,7 +169,7 @@ impl<'a> Picture<'a> {
         out
     }
 
-    /// Appends the shapes behind a cycle's values and the references between them.
+    /// Appends the shapes behind each cycle's values and the references between them.
     fn hulls(&self, out: &mut String) {
         out.push_str("<g class=\"hulls\">\n");
         for (cycle, boxes) in &self.cycles {
@@ -317,7 +317,8 @@ impl<'a> Picture<'a> {
         let _ = writeln!(out, "{close}");
     }
 
-    /// Returns the tooltip: the whole label, and where the value's memory was allocated or the value was registered.
+    /// Returns the tooltip, which contains the whole label and says where the value's memory was allocated or the value
+    /// was registered.
     fn tooltip(&self, node: u32) -> String {
         let of = &self.graph.nodes[node as usize];
         let mut tip = String::from(memtrack_model::text::cut(self.graph.label(node), MAX_TIP_BYTES));
@@ -331,7 +332,7 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// Moves the ends of a line to its boxes: the line was positioned for boxes with room for loops above them.
+/// Moves the ends of a line to its boxes, because the line was positioned for boxes with room for loops above them.
 fn attach_ends(points: &mut [Point], corners: &[Point], sizes: &[(f64, f64)], line: &BoxLine) {
     let last = points.len() - 1;
     for (end, at) in [(0, line.from), (last, line.to)] {
@@ -343,8 +344,8 @@ fn attach_ends(points: &mut [Point], corners: &[Point], sizes: &[(f64, f64)], li
     }
 }
 
-/// Returns a curve through the points. Where the points lead consistently to the right or to the left, as layers do, the
-/// curve does not turn back. Names are placed on it.
+/// Returns a curve through the points. If the points lead consistently to the right or to the left, as layers do, the
+/// curve does not turn back. Names are placed on the curve.
 fn smooth_path(points: &[Point]) -> String {
     let points: Vec<Point> = points
         .iter()
@@ -363,7 +364,7 @@ fn smooth_path(points: &[Point]) -> String {
         return out;
     }
     let rises: Vec<f64> = points.windows(2).map(rise).collect();
-    // Horizontal where the direction changes; nowhere steeper than the adjacent sections allow.
+    // The curve is horizontal where the direction changes, and nowhere steeper than the adjacent sections allow.
     let inner = rises.windows(2).map(|pair| match pair[0] * pair[1] > 0.0 {
         true => 2.0 * pair[0] * pair[1] / (pair[0] + pair[1]),
         false => 0.0,

@@ -1,4 +1,4 @@
-//! The places where the device memory of a graph was allocated, according to the recorder.
+//! Determines where the device memory in a graph was allocated, according to the recorder.
 
 use crate::graph::Graph;
 use memtrack_model::Frame;
@@ -8,12 +8,12 @@ use memtrack_recorder::reentry;
 use memtrack_recorder::stack::modules::loaded_modules;
 use memtrack_symbols::Symbolizer;
 
-/// The maximum number of buffers whose stacks are symbolized. That reads debug information, which is slow.
+/// The maximum number of buffers whose stacks are symbolized. Symbolizing reads debug information, which is slow.
 const MAX_BUFFERS: usize = 256;
 
-/// Adds to each value with device memory the place where the memory was allocated, its scope and stack, if the program
-/// is monitored and the allocation was recorded. Reads debug information, which takes a few tenths of a second the
-/// first time.
+/// Adds the place where the memory was allocated, with its scope and stack, to each value with device memory, if the
+/// program is monitored and the allocation was recorded. This reads debug information, which takes a few tenths of a
+/// second the first time.
 pub fn name_allocations(graph: &mut Graph) {
     let _inside = reentry::enter();
     let mut symbols = None;
@@ -50,7 +50,7 @@ fn device_id(text: &str) -> Option<DeviceId> {
 fn describe(allocated: &Allocated, symbols: &mut Symbolizer) -> String {
     let place = &allocated.place;
     let scope = place.operator_name().unwrap_or_else(|| place.prefix());
-    // Outside modules, an operator's name begins with an empty module name.
+    // Outside modules, an operator's name starts with an empty module name.
     let scope = scope.trim_start_matches('.');
     let mut lines: Vec<String> = Vec::new();
     if !scope.is_empty() {
@@ -60,8 +60,8 @@ fn describe(allocated: &Allocated, symbols: &mut Symbolizer) -> String {
     lines.join("\n")
 }
 
-/// Returns the program's part of a stack, one line per frame, without the frames of the allocator at the inner end and
-/// those of the runtime at the outer end.
+/// Returns the program's part of a stack, with one line per frame and without the allocator's frames at the inner end
+/// and the runtime's frames at the outer end.
 pub(crate) fn frames_of(stack: &[u64], symbols: &mut Symbolizer) -> Vec<String> {
     /// The maximum number of frames.
     const MAX_FRAMES: usize = 24;
@@ -79,7 +79,7 @@ pub(crate) fn frames_of(stack: &[u64], symbols: &mut Symbolizer) -> Vec<String> 
 fn is_plumbing(function: &str) -> bool {
     let name = function.trim_start_matches('<');
     let krate = name.split("::").next().unwrap_or_default();
-    // Compared by their whole names: a program's own crate may also be called `memtrack_…`.
+    // Compare whole names, because a program's own crate may also be called `memtrack_…`.
     let is_memtrack = krate
         .strip_prefix("memtrack_")
         .is_some_and(|part| ["allocator", "core", "cuda", "recorder"].contains(&part));

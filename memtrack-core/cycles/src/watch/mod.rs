@@ -1,7 +1,7 @@
-//! Watches a running program for cycles that keep device memory alive. The values of a thread are scanned at the end of
-//! each of its root scopes, and the values that threads share every few seconds as well.
+//! Watches a running program for cycles that keep device memory alive. A thread's values are scanned at the end of each
+//! of its root scopes, and the values that threads share are also scanned every few seconds.
 //!
-//! Watching is off by default. It takes at most a fiftieth of a thread's time: after a scan that takes a time `t`, the
+//! Watching is off by default. It takes at most a fiftieth of a thread's time: after a scan that takes time `t`, the
 //! thread does not scan again for `50 t`.
 
 mod allocated;
@@ -35,8 +35,8 @@ pub struct Observation<'a> {
     pub report: &'a Report,
     /// The findings in the report's graph.
     pub findings: &'a Findings,
-    /// The indices in [`Findings::cycles`] of the cycles that are new to this observer: no cycle of the same
-    /// types and fields was found before, or there are ten times as many now.
+    /// The indices in [`Findings::cycles`] of the cycles that are new to this observer. A cycle is new if no cycle with
+    /// the same types and fields was found before, or if there are ten times as many now.
     pub new: &'a [usize],
 }
 
@@ -45,17 +45,17 @@ type Observe = dyn Fn(&Observation<'_>) + Send + Sync;
 /// An observer of cycles.
 struct Watcher {
     number: u64,
-    /// The interval at which it requests scans of shared values; `None` if it requests none.
+    /// The interval at which it requests scans of shared values, or `None` if it requests none.
     interval: Option<Duration>,
     observe: Box<Observe>,
     reported: Mutex<ReportedKinds>,
 }
 
-/// Whether there may be a watcher; checked when a root scope ends. Still set in the child of a fork, which has no
-/// watchers.
+/// Whether there may be a watcher. This is checked when a root scope ends, and it remains set in a forked child, which
+/// has no watchers.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// The lock that is held while a watch begins or ends, so that these changes do not interleave.
+/// The lock that is held while a watch starts or stops, so that these changes do not interleave.
 static CHANGES: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
 
 fn changes() -> MutexGuard<'static, ()> {
@@ -76,30 +76,30 @@ fn watchers() -> MutexGuard<'static, Watchers> {
     WATCHERS.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the shortest interval at which a watcher requests scans of shared values.
+/// Returns the shortest interval at which any watcher requests scans of shared values.
 fn shortest_interval() -> Option<Duration> {
     watchers().list.iter().filter_map(|watcher| watcher.interval).min()
 }
 
-/// Turns on registration: from now on, values are registered with the place of registration. Earlier values are not
-/// registered, but are found through registered values that refer to them. Beginning a watch does this too.
+/// Turns on registration: from now on, values are registered, each with the place of its registration. Earlier values
+/// are not registered, but they are found through registered values that refer to them. Starting a watch does this too.
 ///
-/// It applies to the whole process, and calls are not counted. Root scopes (`#[track_memory(root)]`) are
-/// tracked from now on, even while nothing is monitored: a tracked handle is only reported when the root
-/// scope in which it was created has ended.
+/// This applies to the whole process, and calls are not counted. Root scopes (`#[track_memory(root)]`) are tracked from
+/// now on, even while nothing is monitored, because a tracked handle is reported only after the root scope in which it
+/// was created has ended.
 pub fn enable() {
     enable_with(RegisterOptions::new());
 }
 
-/// Like [`enable`], with options, which replace those of an earlier call.
+/// Like [`enable`], but with options, which replace those of any earlier call.
 pub fn enable_with(options: RegisterOptions) {
     let _changes = changes();
     live::enable_with(options);
     track_root_scopes();
 }
 
-/// Turns off registration, and drops the registrations of shared values and of this thread; another
-/// thread's registrations are dropped when that thread ends. Watchers receive nothing until [`enable`] is called again.
+/// Turns off registration and drops the registrations of shared values and of this thread. Another thread's
+/// registrations are dropped when that thread ends. Watchers receive nothing until [`enable`] is called again.
 pub fn disable() {
     let _changes = changes();
     scope::keep_enabled(false);
@@ -111,14 +111,15 @@ fn track_root_scopes() {
     scope::keep_enabled(true);
 }
 
-/// A handle to a watch, as [`warn_device_cycles`] and [`observe_cycles`] return it. Dropping the handle does not end the watch.
+/// A handle to a watch, returned by [`warn_device_cycles`] and [`observe_cycles`]. Dropping the handle does not stop
+/// the watch.
 #[derive(Debug)]
 pub struct Watch {
     number: u64,
 }
 
 impl Watch {
-    /// Ends the watch. When the last watch ends, values are no longer registered, unless they were registered before
+    /// Stops the watch. When the last watch stops, values are no longer registered, unless registration was on before
     /// the first watch.
     pub fn stop(self) {
         let changes = changes();
@@ -128,7 +129,7 @@ impl Watch {
             let gone = place.map(|place| watchers.list.remove(place));
             (gone, watchers.list.is_empty(), watchers.was_off)
         };
-        // A child of a fork has inherited the handle, but no watcher.
+        // A forked child has inherited the handle, but no watcher.
         if gone.is_some() && is_last {
             WATCHED.store(false, Ordering::Relaxed);
             if was_off {
@@ -145,13 +146,13 @@ impl Watch {
 /// Prints a warning on stderr, once for each kind of cycle that keeps device memory alive, and writes a page
 /// about the cycle. The message contains the page's path. memtrack does not delete the page.
 ///
-/// Values must be registered ([`register`](crate::register)) after this is called. The values of a thread are
-/// scanned when one of its root scopes ends (`#[track_memory(root)]`), shared values also every ten seconds.
-/// Call [`check`] if neither happens in the program.
+/// Values must be registered ([`register`](crate::register)) after this is called. A thread's values are scanned when
+/// one of its root scopes (`#[track_memory(root)]`) ends, and shared values are also scanned every ten seconds. Call
+/// [`check`] if neither happens in the program.
 ///
-/// This is the counterpart of `warn_tensor_cycles` of `torch.utils.viz._cycles`, which observes Python's
-/// collector. Cycles of reference-counted pointers are never collected: the memory that they hold is kept until the
-/// program ends.
+/// This is the counterpart of `warn_tensor_cycles` in `torch.utils.viz._cycles`, which observes Python's collector.
+/// Cycles of reference-counted pointers are never collected, so the memory that they hold is kept until the program
+/// ends.
 ///
 /// ```
 /// # use memtrack_cycles as cycles;
@@ -164,17 +165,17 @@ pub fn warn_device_cycles() -> Watch {
     warn_device_cycles_with(WatchOptions::new())
 }
 
-/// Like [`warn_device_cycles`], with other options.
+/// Like [`warn_device_cycles`], but with the given options.
 pub fn warn_device_cycles_with(options: WatchOptions) -> Watch {
     let pages = Pages::new(options.clone());
     begin(&options, Box::new(move |observed| pages.warn(observed)))
 }
 
-/// Calls `callback` with the result of each scan that found new cycles, on the thread that scanned: at the
-/// end of a root scope, in [`check`], or on memtrack's own thread. The callback may do anything; a panic in it
-/// is reported on stderr.
+/// Calls `callback` with the result of each scan that finds new cycles. The callback runs on the thread that scanned:
+/// at the end of a root scope, in [`check`], or on memtrack's own thread. It may do anything, and a panic in it is
+/// reported on stderr.
 ///
-/// This is the counterpart of `observe_tensor_cycles` of `torch.utils.viz._cycles`.
+/// This is the counterpart of `observe_tensor_cycles` in `torch.utils.viz._cycles`.
 ///
 /// ```
 /// # use memtrack_cycles as cycles;
@@ -212,8 +213,8 @@ fn begin(options: &WatchOptions, observe: Box<Observe>) -> Watch {
     Watch { number }
 }
 
-/// Scans now, regardless of the time since the last scan, and notifies the watchers. Returns the number of
-/// kinds of cycles that were new to at least one watcher; 0 without watchers.
+/// Scans now, regardless of the time since the last scan, and notifies the watchers. Returns the number of kinds of
+/// cycles that were new to at least one watcher, which is 0 if there are no watchers.
 pub fn check() -> usize {
     schedule::scan_now()
 }

@@ -1,4 +1,4 @@
-//! Operations on the [`Report`] of a scan: print it, assert that it is empty, write a page.
+//! Operations on the [`Report`] of a scan: analyzing and printing it, and writing it as a graph file or a page.
 
 use super::name_allocations;
 use crate::live::Report;
@@ -10,7 +10,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The maximum number of cycles of different kinds that are printed.
+/// The maximum number of kinds of cycles that are printed.
 const MAX_ROWS: usize = 20;
 
 impl Report {
@@ -20,11 +20,11 @@ impl Report {
         Findings::of(&self.graph)
     }
 
-    /// Writes the graph with its findings as a file for `memtrack cycles`, replacing an existing file.
+    /// Writes the graph and its findings to a file for `memtrack cycles`, replacing any existing file.
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be written. An existing file is then left unchanged.
+    /// Fails if the file cannot be written. In that case, an existing file is left unchanged.
     pub fn save_graph(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let _inside = reentry::enter();
         let graph = with_named_allocations(&self.graph);
@@ -33,12 +33,12 @@ impl Report {
         file.commit()
     }
 
-    /// Writes the findings as a page for the browser: one file that needs no network, and that shows where the device
-    /// memory was allocated. An existing file is replaced.
+    /// Writes the findings as a page for the browser, replacing any existing file. The page is one file that needs no
+    /// network, and it shows where the device memory was allocated.
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be written. An existing file is then left unchanged.
+    /// Fails if the file cannot be written. In that case, an existing file is left unchanged.
     pub fn save_page(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let _inside = reentry::enter();
         let graph = with_named_allocations(&self.graph);
@@ -46,9 +46,9 @@ impl Report {
     }
 }
 
-/// Formats the summary in a line, followed by each kind of cycle: a path around it, its certainty, the memory that it
-/// keeps, the references to make weak, and, if it was recorded, the place where that memory was allocated. In the last
-/// case, formatting reads debug information.
+/// Formats the summary on one line, followed by each kind of cycle with a path around it, its certainty, the memory
+/// that it keeps, the references to make weak, and, if it was recorded, the place where that memory was allocated.
+/// Formatting such a place reads debug information.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let _inside = reentry::enter();

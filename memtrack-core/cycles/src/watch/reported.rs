@@ -1,10 +1,11 @@
-//! The cycles that a watcher was already notified of: each kind is reported once, and again when there are ten times as many.
+//! The cycles of which a watcher has been notified. Each kind is reported once, and again when there are ten times as
+//! many.
 
 use crate::findings::{Findings, Proof};
 use crate::graph::Graph;
 use foldhash::HashMap;
 
-/// The maximum number of kinds that are remembered. Further kinds are not reported: a user who has not fixed a
+/// The maximum number of kinds that are remembered. Further kinds are not reported, because a user who has not fixed a
 /// thousand kinds will not fix one more.
 const MAX_KINDS: usize = 1000;
 
@@ -45,7 +46,7 @@ mod tests {
     use crate::graph::Origin;
     use crate::testing::graph;
 
-    /// Returns the notation of this many cycles of one value each, with this name.
+    /// Returns the notation for `count` cycles of one value each, with this name.
     fn cycles(name: &str, count: usize) -> String {
         (0..count).map(|at| format!("{name}#{at} .own {name}#{at}\n{name}#{at} = 10\n")).collect()
     }
@@ -69,7 +70,7 @@ mod tests {
         let mut before = ReportedKinds::default();
         assert_eq!(report(&mut before, &cycles("A", 3)), 1);
         assert_eq!(report(&mut before, &(cycles("A", 3) + &cycles("B", 1))), 1);
-        // The same type, by another field.
+        // The type is the same, but the field differs.
         assert_eq!(report(&mut before, "A .other A\nA = 10"), 1);
     }
 

@@ -1,5 +1,5 @@
-//! The schedule of scans on a thread: at the end of its root scopes, but never for more than a fiftieth of
-//! its time.
+//! The schedule of scans on a thread. The thread scans at the end of its root scopes, but never spends more than a
+//! fiftieth of its time on scans.
 
 use super::{WATCHED, notify};
 use crate::live::{Report, find, root_ended as handles_end};
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 const PAUSE_FACTOR: u32 = 50;
 
 thread_local! {
-    /// The time before which the thread does not scan again. It has no destructor, so it is readable while
-    /// the thread ends.
+    /// The time before which the thread does not scan again. It has no destructor, so it can be read while the thread
+    /// is ending.
     static NOT_BEFORE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Handles the end of a root scope of this thread.
+/// Handles the end of a root scope on this thread.
 pub(super) fn root_ended() {
-    // Scans exclude handles whose scope has not ended, so this is recorded even if the program has no watcher and only
-    // calls scans itself.
+    // Scans exclude handles whose scope has not ended, so the end is recorded even if the program has no watcher and
+    // only runs scans itself.
     handles_end();
     if !WATCHED.load(Ordering::Relaxed) || super::watchers().list.is_empty() {
         return;
@@ -34,13 +34,13 @@ pub(super) fn root_ended() {
         .set(begin.elapsed().checked_mul(PAUSE_FACTOR).and_then(|pause| Instant::now().checked_add(pause)));
 }
 
-/// Scans now. Returns the number of kinds of cycles that were new to at least one watcher.
+/// Scans now, and returns the number of kinds of cycles that were new to at least one watcher.
 pub(super) fn scan_now() -> usize {
-    // Until the callbacks run, the memory of the report counts as memtrack's own.
+    // Until the callbacks run, the report's memory counts as memtrack's own.
     let _inside = reentry::enter();
     match find() {
         Ok(mut report) => notify_if_any(&mut report),
-        // Registration is off (as in the child of a fork), or another thread is scanning.
+        // Registration is off (as in a forked child), or another thread is scanning.
         Err(_) => 0,
     }
 }
@@ -49,7 +49,7 @@ fn notify_if_any(report: &mut Report) -> usize {
     if report.graph.nodes.is_empty() { 0 } else { notify(report) }
 }
 
-/// Returns the pause of a thread that scans at intervals, after a scan that took this long.
+/// Returns how long a thread that scans at intervals should pause after a scan that took this long.
 pub(super) fn pause_after(took: Duration, interval: Duration) -> Duration {
     interval.max(took.saturating_mul(PAUSE_FACTOR))
 }

@@ -1,4 +1,4 @@
-//! The thread that scans the values that threads share, every few seconds while there is a watcher.
+//! The thread that scans shared values every few seconds while there is a watcher.
 
 use super::{schedule, shortest_interval};
 use memtrack_recorder::message;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 /// Whether the thread is running in this process.
 static RUNNING: ForkCell<AtomicBool> = ForkCell::new(|| AtomicBool::new(false));
-/// The interval at which the thread checks whether there are still watchers, and which scan interval they request.
+/// How often the thread checks whether there are still watchers and which scan interval they request.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Starts the thread that scans shared values, unless it is running or no watcher requests such scans.
+/// Starts the thread that scans shared values, unless it is already running or no watcher requests such scans.
 pub(super) fn begin() {
     let runs = RUNNING.get();
     if shortest_interval().is_none() || runs.swap(true, Ordering::AcqRel) {
@@ -25,7 +25,7 @@ pub(super) fn begin() {
         loop {
             scan_while(wanted);
             runs.store(false, Ordering::Release);
-            // A watch that began just now found this thread running and started no other.
+            // A watch that started just now found this thread running, so it did not start another one.
             if wanted().is_none() || runs.swap(true, Ordering::AcqRel) {
                 return;
             }
@@ -43,7 +43,7 @@ pub(super) fn begin() {
     }
 }
 
-/// Scans at the requested interval, as long as one is requested.
+/// Scans at the requested interval for as long as one is requested.
 fn scan_while(wanted: impl Fn() -> Option<Duration>) {
     let (mut last, mut took) = (Instant::now(), Duration::ZERO);
     while let Some(interval) = wanted() {

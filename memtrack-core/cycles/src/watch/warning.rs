@@ -1,4 +1,4 @@
-//! The warning about new cycles: a message on stderr, and a page.
+//! The warning about new cycles, which consists of a message on stderr and a page.
 
 use super::Observation;
 use super::report::write_page;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// The options of a watch: the scan interval, and the folder for pages.
+/// The options for a watch, such as the scan interval and the folder for pages.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
     folder: Option<PathBuf>,
@@ -24,8 +24,9 @@ impl Default for WatchOptions {
 }
 
 impl WatchOptions {
-    /// Returns the defaults: at most twenty pages, in the folder for temporary files (always `/tmp` in a
-    /// program with elevated privileges, such as a setuid program), and scans of shared values every ten seconds.
+    /// Returns the default options. At most twenty pages are written to the folder for temporary files (always `/tmp`
+    /// in a program with elevated privileges, such as a setuid program), and shared values are scanned every ten
+    /// seconds.
     pub const fn new() -> Self {
         Self { folder: None, interval: Duration::from_secs(10), pages: 20 }
     }
@@ -36,15 +37,15 @@ impl WatchOptions {
         Self { folder: Some(folder.into()), ..self }
     }
 
-    /// Sets the interval between scans of shared values; with [`Duration::MAX`], they are scanned only at the
-    /// ends of root scopes. The shortest interval of all watchers applies.
+    /// Sets the interval between scans of shared values. With [`Duration::MAX`], they are scanned only when root scopes
+    /// end. The shortest interval of any watcher applies.
     #[must_use]
     pub const fn shared_every(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
     }
 
-    /// Sets the maximum number of pages; further cycles are only reported on stderr.
+    /// Sets the maximum number of pages. Further cycles are reported only on stderr.
     #[must_use]
     pub const fn pages(mut self, pages: u32) -> Self {
         self.pages = pages;
@@ -59,7 +60,7 @@ impl WatchOptions {
 /// The maximum number of kinds that a message names.
 const MAX_KINDS_NAMED: usize = 8;
 
-/// Writes pages and prints messages about them.
+/// A writer of pages and of the messages about them.
 pub(super) struct Pages {
     options: WatchOptions,
     written: AtomicU32,
@@ -70,7 +71,7 @@ impl Pages {
         Self { options, written: AtomicU32::new(0) }
     }
 
-    /// Prints a message about the new cycles, and writes a page about them unless there are enough pages.
+    /// Prints a message about the new cycles, and writes a page about them unless there are already enough pages.
     pub(super) fn warn(&self, observed: &Observation<'_>) {
         let _inside = reentry::enter();
         let (graph, findings) = (&observed.report.graph, observed.findings);

@@ -1,5 +1,5 @@
-//! Memory over time, for formats with a time axis: the times of events ([`Times`]), the bytes of a device after each event
-//! ([`DeviceTimeline`]), and the running scopes and ranges ([`running`], [`ranges`]).
+//! Tracks memory over time, for formats with a time axis. This covers the times of events ([`Times`]), a device's bytes
+//! after each event ([`DeviceTimeline`]), and the running scopes and ranges ([`running`], [`ranges`]).
 
 pub(crate) mod ranges;
 pub(crate) mod running;
@@ -14,12 +14,12 @@ use memtrack_report::analysis::peak::Peak;
 use memtrack_report::analysis::reserved::{has_reserved_bytes, reserved_over_time};
 use std::collections::{BTreeMap, HashMap};
 
-/// The times of events, in nanoseconds since the oldest moment of the snapshot.
+/// The times of events, in nanoseconds since the oldest moment in the snapshot.
 pub(crate) struct Times<'a> {
     snapshot: &'a Snapshot,
     /// The oldest moment, in nanoseconds since the Unix epoch.
     pub(crate) start_ns: u64,
-    /// Whether all events have a time. If not, the number of an event, in microseconds, is used as its time.
+    /// Whether all events have a time. If not, an event's number is used as its time, in microseconds.
     pub(crate) known: bool,
 }
 
@@ -37,7 +37,7 @@ impl<'a> Times<'a> {
         let oldest_range = oldest_range.filter(|_| known);
         let oldest = [oldest_event, oldest_mark, readings, oldest_range].into_iter().flatten().min();
         let oldest = oldest.map(|ticks| snapshot.clock.time_ns(ticks));
-        // A recording begins before its first event.
+        // A recording starts before its first event.
         let begins = (snapshot.pytorch.is_none() || oldest.is_none()).then_some(snapshot.clock.first.1);
         Self { snapshot, start_ns: oldest.into_iter().chain(begins).min().unwrap_or(0), known }
     }
@@ -54,7 +54,7 @@ impl<'a> Times<'a> {
     }
 }
 
-/// A clock for one list of events that never goes back; in PyTorch's traces, times may go back a little.
+/// A clock for one list of events that never goes back, because times in PyTorch's traces may go back a little.
 #[derive(Default)]
 pub(crate) struct MonotonicClock(u64);
 
@@ -88,7 +88,7 @@ pub(crate) struct DeviceTimeline<'a> {
 }
 
 impl<'a> DeviceTimeline<'a> {
-    /// Creates the timeline of `device`; `None` if the snapshot has no data on it.
+    /// Creates the timeline for `device`, or returns `None` if the snapshot has no data on it.
     pub(crate) fn of(snapshot: &'a Snapshot, device: DeviceId) -> Option<Self> {
         let rows: Vec<u32> = snapshot.events.rows_of(device).map(|row| row as u32).collect();
         let lifetimes = lifetimes(snapshot, device);
@@ -124,7 +124,7 @@ impl<'a> DeviceTimeline<'a> {
         self.rows.iter().map(|&row| row as usize)
     }
 
-    /// Returns the live requested bytes: before the first event, and after each row that changed them. Their maximum is
+    /// Returns the live requested bytes before the first event, and after each row that changed them. Their maximum is
     /// [`Self::peak`].
     pub(crate) fn live(&self) -> (u64, Vec<(usize, u64)>) {
         let index_of = |row: usize| self.rows.binary_search(&(row as u32)).ok();
@@ -149,7 +149,7 @@ impl<'a> DeviceTimeline<'a> {
         (before, after.collect())
     }
 
-    /// Returns the reserved bytes in the same form; `None` if no memory was reserved, or the file does not contain
+    /// Returns the reserved bytes in the same form, or `None` if no memory was reserved or the file does not contain
     /// segments.
     pub(crate) fn reserved(&self) -> Option<(u64, Vec<(usize, u64)>)> {
         if !has_reserved_bytes(self.snapshot, self.device) {
@@ -159,8 +159,8 @@ impl<'a> DeviceTimeline<'a> {
         Some((before, after.collect()))
     }
 
-    /// Returns the free bytes of the device with their times, in ticks, whenever they were queried: in the readings of the
-    /// driver, and when memory ran out.
+    /// Returns the device's free bytes as of each time that they were queried, with that time in ticks. The sources are
+    /// the driver readings and the out-of-memory events.
     pub(crate) fn free(&self) -> Vec<(u64, u64)> {
         let readings = self.snapshot.driver.iter().filter(|reading| reading.device == self.device);
         let mut free: Vec<(u64, u64)> = readings.map(|reading| (reading.ticks, reading.free_bytes)).collect();
@@ -179,7 +179,7 @@ impl<'a> DeviceTimeline<'a> {
         self.rows().filter(|&row| self.snapshot.events.action[row] == Action::Oom)
     }
 
-    /// Returns a description of the numbers of [`Self::live`].
+    /// Returns a description of the numbers that [`Self::live`] returns.
     pub(crate) fn live_description(&self) -> &'static str {
         match self.estimated {
             true => {
@@ -189,7 +189,7 @@ impl<'a> DeviceTimeline<'a> {
         }
     }
 
-    /// Returns the name of the device, with a note if the numbers are estimates.
+    /// Returns the device's name, with a note if the numbers are estimates.
     pub(crate) fn heading(&self) -> String {
         if self.estimated { format!("{} (estimates)", self.name) } else { self.name.clone() }
     }
@@ -201,11 +201,11 @@ pub(crate) struct MarkSeries<'a> {
     pub(crate) name: &'a str,
     /// The thread.
     pub(crate) thread: ThreadId,
-    /// The times of the marks, in order. Two successive ones enclose an interval of the program, such as a step.
+    /// The times of the marks, in order. Two successive marks enclose an interval in the program, such as a step.
     pub(crate) ns: Vec<u64>,
 }
 
-/// Returns all marks of the program, by name and thread.
+/// Returns all of the program's marks, grouped by name and thread.
 pub(crate) fn mark_series<'a>(snapshot: &'a Snapshot, times: &Times<'_>) -> Vec<MarkSeries<'a>> {
     let mut all: BTreeMap<(u32, ThreadId), Vec<u64>> = BTreeMap::new();
     for mark in &snapshot.marks.rows {

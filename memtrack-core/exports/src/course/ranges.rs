@@ -1,5 +1,5 @@
-//! The ranges of PyTorch's profiler. Ranges of several threads may overlap without being nested, so they are distributed over
-//! the smallest number of tracks on which all are nested.
+//! The ranges of PyTorch's profiler. Ranges from different threads may overlap without being nested, so they are
+//! distributed over the smallest number of tracks on which all of them are nested.
 
 use super::Times;
 use memtrack_model::Snapshot;
@@ -8,10 +8,10 @@ use memtrack_model::snapshot::StringId;
 use memtrack_model::snapshot::pytorch::Key;
 use std::collections::BTreeMap;
 
-/// The maximum number of ranges that are open at once; further ranges are omitted, as on memtrack's HTML page.
+/// The maximum number of ranges that may be open at once. Further ranges are omitted, as on memtrack's HTML page.
 const MAX_OPEN: usize = 256;
 
-/// A range of the profiler.
+/// A profiler range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     /// The name of the range.
@@ -22,15 +22,16 @@ pub(crate) struct Range {
     pub(crate) to_ns: u64,
 }
 
-/// Ranges of which any two are disjoint or nested, ordered by start; an outer range comes before an inner one.
+/// Ranges, any two of which are either disjoint or nested. They are ordered by start, and an outer range comes before
+/// an inner one.
 pub(crate) struct Track {
-    /// The device; `None` for ranges without a device.
+    /// The device, or `None` for ranges without a device.
     pub(crate) device: Option<DeviceId>,
     /// The ranges.
     pub(crate) ranges: Vec<Range>,
 }
 
-/// Returns the tracks of the ranges of these devices and of those without a device.
+/// Returns the tracks for the ranges of these devices, and for ranges without a device.
 pub(crate) fn tracks(snapshot: &Snapshot, times: &Times<'_>, devices: &[DeviceId]) -> Vec<Track> {
     let mut all: Vec<Track> = Vec::new();
     for (device, mut ranges) in by_device(snapshot, times) {
@@ -60,7 +61,7 @@ pub(crate) fn tracks(snapshot: &Snapshot, times: &Times<'_>, devices: &[DeviceId
     all
 }
 
-/// Returns the ranges that have a start and an end, by device.
+/// Returns the ranges that have a start and an end, grouped by device.
 fn by_device(snapshot: &Snapshot, times: &Times<'_>) -> BTreeMap<Option<DeviceId>, Vec<Range>> {
     let mut by_device: BTreeMap<Option<DeviceId>, Vec<Range>> = BTreeMap::new();
     let Some(pytorch) = snapshot.pytorch.as_deref().filter(|_| times.known) else { return by_device };

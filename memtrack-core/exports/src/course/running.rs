@@ -1,5 +1,5 @@
-//! The running scopes of each thread, as nested intervals. Only events have scopes, so the interval of a scope is from the first
-//! to the last event that its thread recorded in it.
+//! The running scopes of each thread, as nested intervals. Only events have scopes, so a scope's interval goes from the
+//! first to the last event that its thread recorded in it.
 
 use super::{MonotonicClock, Times};
 use memtrack_model::Snapshot;
@@ -7,19 +7,20 @@ use memtrack_model::event::{DeviceId, ScopeId, ThreadId};
 use memtrack_model::snapshot::ScopeKind;
 use std::collections::HashMap;
 
-/// The maximum depth of nested scopes; of a deeper path, only the innermost scopes are kept.
+/// The maximum depth of nested scopes. If a path is deeper, only the innermost scopes are kept.
 const MAX_DEPTH: usize = 256;
 
-/// A lane of nested intervals: a thread, or the trace of a device in PyTorch's form, which has no threads.
+/// A lane of nested intervals. It is a thread or, in PyTorch's format, which has no threads, the trace of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Lane {
-    /// A thread of a recording.
+    /// A thread in a recording.
     Thread(ThreadId),
     /// The trace of a device.
     Trace(DeviceId),
 }
 
-/// The start or end of a scope. Those of one lane are in chronological order, and an inner scope ends before an outer one.
+/// The start or end of a scope. In each lane, these are in chronological order, and an inner scope ends before an outer
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ScopeEvent {
     /// A scope is entered.
@@ -28,7 +29,7 @@ pub(crate) enum ScopeEvent {
     End { lane: Lane, scope: ScopeId, from_ns: u64, ns: u64 },
 }
 
-/// The state of a lane while the events are visited.
+/// The state of a lane while the events are being visited.
 #[derive(Default)]
 struct LaneState {
     open: Vec<(ScopeId, u64)>,
@@ -36,8 +37,8 @@ struct LaneState {
     last_ns: u64,
 }
 
-/// Calls `visit` for all starts and ends of scopes: in a recording those of all threads, in PyTorch's form those of
-/// `devices`.
+/// Calls `visit` for all starts and ends of scopes. In a recording, these are the scopes of all threads, and in
+/// PyTorch's format, those of `devices`.
 pub(crate) fn scopes<E>(
     snapshot: &Snapshot,
     times: &Times<'_>,
@@ -89,7 +90,7 @@ fn close<E>(
     Ok(())
 }
 
-/// Returns the path of a scope: the enclosing scopes and the scope itself, the outermost first.
+/// Returns the path of a scope, which consists of the enclosing scopes and the scope itself, outermost first.
 fn path(snapshot: &Snapshot, scope: ScopeId) -> Vec<ScopeId> {
     let rows = &snapshot.scopes.rows;
     let mut path = Vec::new();
@@ -102,7 +103,7 @@ fn path(snapshot: &Snapshot, scope: ScopeId) -> Vec<ScopeId> {
     path
 }
 
-/// Returns the name of a kind of scope, in one word.
+/// Returns a one-word name for a kind of scope.
 pub(crate) const fn kind_name(kind: ScopeKind) -> &'static str {
     match kind {
         ScopeKind::Operator => "operator",

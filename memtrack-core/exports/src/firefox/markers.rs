@@ -5,12 +5,12 @@ use fxprof_processed_profile::{
     StaticSchemaMarkerField, StringHandle,
 };
 
-/// All views of the profiler that show markers.
+/// All of the profiler's views that show markers.
 const ALL_LOCATIONS: MarkerLocations = MarkerLocations::MARKER_CHART
     .union(MarkerLocations::MARKER_TABLE)
     .union(MarkerLocations::TIMELINE_OVERVIEW);
 
-/// An interval: a scope, or a range of PyTorch's profiler.
+/// An interval, which is a scope or a range of PyTorch's profiler.
 #[derive(Clone, Debug)]
 pub(super) struct IntervalMarker {
     /// The name.
@@ -53,7 +53,7 @@ impl StaticSchemaMarker for IntervalMarker {
     }
 }
 
-/// A moment: memory ran out, or the program marked it.
+/// A moment at which memory ran out or that the program marked.
 #[derive(Clone, Debug)]
 pub(super) struct MomentMarker {
     /// The name.

@@ -1,10 +1,10 @@
-//! A profile for the Firefox Profiler (`profiler.firefox.com`). Each device is a process: its main thread has all
-//! allocations and frees with their bytes and stacks, and counters show its memory. The profiler shows the allocations of a
-//! process on one thread, and the memory of a process as its tracks, so devices in one process could not be distinguished.
-//! The program is a separate process, whose threads show the running scopes.
+//! Writes a profile for the Firefox Profiler (`profiler.firefox.com`). Each device is a process, whose main thread has
+//! all allocations and frees with their bytes and stacks, and whose counters show the device's memory. The profiler
+//! shows a process's allocations on one thread and its memory as tracks, so several devices in one process could not be
+//! distinguished. The program is a separate process, whose threads show the running scopes.
 //!
-//! **Why fxprof-processed-profile?** The profiler's format changes with its version, and its authors' crate follows it
-//! (0.8, MIT or Apache-2.0; `debugid`, `uuid`, `bitflags`, `rustc-hash`).
+//! **Why fxprof-processed-profile?** The profiler's format changes with its version, and its authors' crate follows
+//! these changes. (Version 0.8, MIT or Apache-2.0; it needs `debugid`, `uuid`, `bitflags` and `rustc-hash`.)
 
 mod markers;
 #[cfg(test)]
@@ -30,16 +30,16 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
 
-/// The bytes of the output buffer.
+/// The size of the output buffer in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// If a counter does not change for longer than this, in nanoseconds, its value is repeated just before the next change: the
-/// profiler connects values by straight lines, and the line must be horizontal until the change.
+/// If a counter does not change for longer than this, in nanoseconds, its value is repeated just before the next
+/// change, because the profiler connects values with straight lines, and the line must be horizontal until the change.
 const MAX_GAP_NS: u64 = 1_000_000;
 
-/// The first of the unique addresses for blocks that are older than the trace. The profiler finds the allocation for a free by
-/// the address, and the real addresses of older blocks may be those of other blocks too. The unique addresses are above all
-/// memory, and JavaScript's numbers represent them exactly.
+/// The first of the unique addresses for blocks that are older than the trace. The profiler uses the address to find
+/// the allocation for a free, and other blocks may have had the real addresses of the older blocks too. The unique
+/// addresses lie above all memory, and JavaScript's numbers represent them exactly.
 const FIRST_OLDER_ADDRESS: u64 = 1 << 52;
 
 /// Writes the requested devices of the snapshot.
@@ -70,11 +70,11 @@ struct Writer<'a> {
     snapshot: &'a Snapshot,
     times: &'a Times<'a>,
     profile: Profile,
-    /// The process of the program; created when there is data for it.
+    /// The program's process, which is created when there is data for it.
     program: Option<ProcessHandle>,
-    /// The threads of the program, by name.
+    /// The program's threads, keyed by name.
     threads: HashMap<String, ThreadHandle>,
-    /// The category of all frames.
+    /// The category for all frames.
     allocations: CategoryHandle,
     scopes: CategoryHandle,
     memory: CategoryHandle,
@@ -82,7 +82,7 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn new(snapshot: &'a Snapshot, times: &'a Times<'a>) -> Self {
-        // The format has no other field for remarks on the whole profile.
+        // The format has no other field for remarks about the whole profile.
         let product = format!("{} — {}", program_name(snapshot), remarks(snapshot, times).join("; "));
         let start_ns = if times.known { times.start_ns } else { 0 };
         let start = ReferenceTimestamp::from_millis_since_unix_epoch(start_ns as f64 / 1e6);
@@ -96,7 +96,7 @@ impl<'a> Writer<'a> {
         Self { snapshot, times, profile, program: None, threads, allocations, scopes, memory }
     }
 
-    /// Writes a device: its allocations, its counters, and its out-of-memory events.
+    /// Writes a device's allocations, counters, and out-of-memory events.
     fn device(&mut self, timeline: &DeviceTimeline<'_>, stacks: &mut Stacks<'_>, symbols: &mut Symbolizer) {
         let process = self.profile.add_process(&timeline.heading(), self.snapshot.meta.pid, at(0));
         let thread = self.profile.add_thread(process, self.snapshot.meta.pid, at(0), true);
@@ -128,8 +128,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes the allocation and the free of every block. Blocks that were live before the first event are allocated at the
-    /// beginning. A sample has the bytes that it represents. Blocks of zero bytes are omitted.
+    /// Writes the allocation and the free of every block. Blocks that were live before the first event are allocated at
+    /// the start. A sampled block has the number of bytes that it represents. Blocks of zero bytes are omitted.
     fn allocations(
         &mut self,
         timeline: &DeviceTimeline<'_>,
@@ -152,7 +152,7 @@ impl<'a> Writer<'a> {
             profile.add_allocation_sample(thread, at(ns), stack, address, sign * bytes);
         };
         let lifetimes = &timeline.lifetimes;
-        // Lifetimes are in order of allocation, except those of blocks that are older than the trace.
+        // Lifetimes are in allocation order, except for those of blocks that are older than the trace.
         let mut started = (0..lifetimes.len()).filter(|&at| lifetimes[at].from.is_some()).peekable();
         let mut ended: Vec<u32> =
             (0..lifetimes.len() as u32).filter(|&at| lifetimes[at as usize].to.is_some()).collect();
@@ -164,7 +164,7 @@ impl<'a> Writer<'a> {
         let mut clock = MonotonicClock::default();
         for row in timeline.rows() {
             let ns = clock.at(self.times.ns(snapshot.events.ticks[row]));
-            // Frees come first, because memory that is allocated again was freed before.
+            // Frees come first, because memory that is allocated again must have been freed before.
             while let Some(index) = ended.next_if(|&index| lifetimes[index].to <= Some(row)) {
                 add(&mut self.profile, ns, index, -1);
             }
@@ -174,7 +174,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Returns the handle of a stack. Frames are labels that include the line, for which the format has no other field.
+    /// Returns the handle of a stack. Frames are labels that include the line, because the format has no other field
+    /// for it.
     fn stack(&mut self, thread: ThreadHandle, stack: &ExportedStack) -> Option<StackHandle> {
         let names: Vec<String> = match stack {
             ExportedStack::Stack(keys) => keys.iter().flat_map(|key| key.frames.iter().map(short)).collect(),
@@ -196,13 +197,13 @@ impl<'a> Writer<'a> {
         about: &str,
         color: GraphColor,
     ) -> CounterHandle {
-        // The profiler draws counters of this category as memory.
+        // The profiler draws counters in this category as memory.
         let counter = self.profile.add_counter(process, name, "Memory", about);
         self.profile.set_counter_color(counter, color);
         counter
     }
 
-    /// Writes the values of a counter: before the first event, and after each row that changed it.
+    /// Writes a counter's values before the first event, and after each row that changed it.
     fn count(&mut self, counter: CounterHandle, before: u64, after: Vec<(usize, u64)>) {
         let mut clock = MonotonicClock::default();
         let mut last = (0, before);
@@ -221,7 +222,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes the free bytes of the device, whenever they were queried.
+    /// Writes the device's free bytes as of each time that they were queried.
     fn free(&mut self, timeline: &DeviceTimeline<'_>, process: ProcessHandle) {
         let free = timeline.free();
         if free.is_empty() {
@@ -238,7 +239,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Returns the thread of the program with this name, which is created if necessary.
+    /// Returns the program's thread with this name, creating it if necessary.
     fn thread(&mut self, name: &str, os_id: u64) -> ThreadHandle {
         if let Some(&known) = self.threads.get(name) {
             return known;
@@ -304,7 +305,8 @@ impl<'a> Writer<'a> {
         self.profile.add_marker(thread, timing, IntervalMarker { name, kind, category: self.scopes });
     }
 
-    /// Writes the marks of the program, and the interval from each mark to the next of the same name: a step, a request.
+    /// Writes the program's marks, and the interval from each mark to the next one with the same name, such as a step
+    /// or a request.
     fn marks(&mut self) {
         for series in mark_series(self.snapshot, self.times) {
             let lane = lane_name(self.snapshot, Lane::Thread(series.thread));
@@ -328,7 +330,7 @@ fn at(ns: u64) -> Timestamp {
     Timestamp::from_nanos_since_reference(ns)
 }
 
-/// Returns the difference of two numbers, exact up to 2^53, like all numbers of JavaScript.
+/// Returns the difference between two numbers, which is exact up to 2^53, like all numbers in JavaScript.
 fn difference(from: u64, to: u64) -> f64 {
     (i128::from(to) - i128::from(from)) as f64
 }

@@ -1,5 +1,5 @@
-//! For tests: the Firefox Profiler's processed profile format, version 55, as documented by its types, with exactly the fields
-//! that memtrack writes.
+//! The Firefox Profiler's processed profile format, version 55, as documented by its types, for use in tests. It has
+//! exactly the fields that memtrack writes.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub(super) struct Profile {
     pub(super) counters: Vec<Counter>,
 }
 
-/// Data on the whole profile.
+/// Data about the whole profile.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[expect(dead_code, reason = "some fields are only read to show that they are there")]
@@ -50,7 +50,7 @@ pub(super) struct Category {
     pub(super) subcategories: Vec<String>,
 }
 
-/// How a type of marker is displayed.
+/// The way in which a type of marker is displayed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[expect(dead_code, reason = "some fields are only read to show that they are there")]
@@ -91,7 +91,7 @@ pub(super) struct Thread {
     show_markers_in_timeline: bool,
 }
 
-/// The table of frames: each is a function and a position in it.
+/// The table of frames, each of which is a function and a position in it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[expect(dead_code, reason = "some fields are only read to show that they are there")]
@@ -126,7 +126,7 @@ pub(super) struct Functions {
     column_number: Vec<Option<u32>>,
 }
 
-/// The table of markers: intervals and moments.
+/// The table of markers, which are intervals and moments.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Markers {
@@ -135,12 +135,12 @@ pub(super) struct Markers {
     pub(super) data: Vec<Payload>,
     pub(super) end_time: Vec<Option<f64>>,
     pub(super) name: Vec<usize>,
-    /// 0: a moment, 1: an interval.
+    /// 0 for a moment, 1 for an interval.
     pub(super) phase: Vec<u8>,
     pub(super) start_time: Vec<Option<f64>>,
 }
 
-/// The data of a marker in addition to its name. Texts are indices into the table of strings.
+/// The data of a marker in addition to its name. Texts are indices into the string table.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, tag = "type")]
 pub(super) enum Payload {
@@ -158,7 +158,7 @@ pub(super) enum Payload {
     },
 }
 
-/// Samples over time; memtrack writes none.
+/// Samples over time, of which memtrack writes none.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[expect(dead_code, reason = "some fields are only read to show that they are there")]
@@ -185,7 +185,7 @@ pub(super) struct Allocations {
     pub(super) length: usize,
 }
 
-/// The table of stacks, a tree: each is a frame and the stack of the caller.
+/// The table of stacks, which is a tree. Each stack is a frame and the caller's stack.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stacks {
@@ -207,7 +207,7 @@ pub(super) struct Counter {
     pub(super) color: String,
 }
 
-/// The values of a counter: each is the growth and the number of operations since the previous one.
+/// The values of a counter, each of which is the growth and the number of operations since the previous one.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Counts {

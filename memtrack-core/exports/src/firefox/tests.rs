@@ -17,7 +17,7 @@ fn read(snapshot: &Snapshot) -> Profile {
     profile
 }
 
-/// Checks that all columns of a table have one length, and that all references are valid.
+/// Checks that all columns of each table have the same length, and that all references are valid.
 fn check_tables(profile: &Profile, thread: &Thread) {
     let categories = &profile.meta.categories;
     let (frames, functions, stacks) = (&thread.frame_table, &thread.func_table, &thread.stack_table);
@@ -114,7 +114,8 @@ fn counters_and_allocations_agree_with_reports() {
             let requested = numbers(counter(&profile, thread, "requested").unwrap());
             let highest = |numbers: &[(f64, f64)]| numbers.iter().map(|number| number.1 as u64).max();
             if timeline.estimated {
-                // If small blocks were sampled, the series is an estimate, but reports use the recorder's exact count.
+                // If small blocks were sampled, the series is an estimate, whereas reports use the recorder's exact
+                // count.
                 assert!(highest(&requested).is_some(), "{what}");
                 continue;
             }
@@ -127,7 +128,8 @@ fn counters_and_allocations_agree_with_reports() {
                 assert!(timeline.lifetimes.is_empty(), "{what}");
                 continue;
             };
-            // The profiler finds retained memory in the same way: it pairs each free with the allocation at its address.
+            // The profiler finds retained memory in the same way, by pairing each free with the allocation at its
+            // address.
             let mut live: HashMap<u64, i64> = HashMap::new();
             let (mut allocated, mut sum, mut highest) = (0, 0, 0);
             for (&weight, &address) in allocations.weight.iter().zip(&allocations.memory_address) {

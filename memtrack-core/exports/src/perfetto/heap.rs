@@ -1,6 +1,6 @@
-//! The allocations of a device as a heap profile: dumps with the allocations and frees of each stack, before the first event,
-//! at the peak and at the end. Each heap has a separate packet sequence, because Perfetto assigns all numbers of a sequence to
-//! one heap.
+//! Writes a device's allocations as a heap profile. Its dumps contain the allocations and frees of each stack before
+//! the first event, at the peak and at the end. Each heap has its own packet sequence, because Perfetto assigns all
+//! numbers in a sequence to one heap.
 
 use super::messages::*;
 use super::trace::Trace;
@@ -14,7 +14,7 @@ use memtrack_symbols::Symbolizer;
 use std::collections::HashMap;
 use std::io;
 
-/// The maximum number of stacks in one packet: packets should be small, because readers buffer a whole packet.
+/// The maximum number of stacks in one packet. Packets should be small, because readers buffer a whole packet.
 const STACKS_PER_PACKET: usize = 512;
 
 /// Writes the heap dumps of a device.
@@ -73,8 +73,8 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Returns the rows after which to write dumps: `None` (before the first event) if blocks were live then, the peak, and the
-/// end.
+/// Returns the rows after which to write dumps. These are `None` (before the first event) if blocks were live then, the
+/// peak, and the end.
 fn moments(timeline: &DeviceTimeline<'_>) -> Vec<Option<usize>> {
     let has_older = timeline.lifetimes.iter().any(|lifetime| lifetime.from.is_none());
     let mut moments = Vec::new();
@@ -86,7 +86,7 @@ fn moments(timeline: &DeviceTimeline<'_>) -> Vec<Option<usize>> {
     moments
 }
 
-/// Returns the mean number of bytes between samples; 1 if all blocks were recorded.
+/// Returns the mean number of bytes between samples, or 1 if all blocks were recorded.
 fn interval(snapshot: &Snapshot, timeline: &DeviceTimeline<'_>) -> u64 {
     if !timeline.estimated {
         return 1;
@@ -116,13 +116,13 @@ impl Sums {
     }
 }
 
-/// Returns the sums of all origins after `row`, or before the first event if that is `None`. All dumps have all origins, so
-/// that they can be compared.
+/// Returns the totals for all origins after `row`, or before the first event if `row` is `None`. Every dump has all
+/// origins, so that dumps can be compared.
 fn sums_after(timeline: &DeviceTimeline<'_>, row: Option<usize>) -> Vec<Sums> {
     let mut sums = vec![Sums::default(); timeline.origins.len()];
     for (lifetime, &origin) in timeline.lifetimes.iter().zip(&timeline.origin_of) {
         let sums = &mut sums[origin as usize];
-        // `None < Some(0)`: blocks that were live from the start come before every row.
+        // Since `None < Some(0)`, blocks that were live from the start come before every row.
         if lifetime.from <= row {
             sums.allocated_bytes = sums.allocated_bytes.saturating_add(lifetime.bytes);
             sums.allocated += lifetime.blocks;
@@ -135,12 +135,12 @@ fn sums_after(timeline: &DeviceTimeline<'_>, row: Option<usize>) -> Vec<Sums> {
     sums
 }
 
-/// Returns the ID of the stack of an origin; 0 would mean no stack.
+/// Returns the ID of an origin's stack. An ID of 0 would mean no stack.
 fn callstack_id(origin: usize) -> u64 {
     origin as u64 + 1
 }
 
-/// The identity of a frame in Perfetto.
+/// The values that identify a frame in Perfetto.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct FrameKey {
     name: u64,
@@ -154,7 +154,7 @@ struct FrameKey {
 struct InternedStacks<'a> {
     snapshot: &'a Snapshot,
     sequence: u32,
-    /// Sorted by start address.
+    /// The loaded binaries, sorted by start address.
     modules: Vec<&'a Module>,
     names: HashMap<String, u64>,
     sources: HashMap<String, u64>,
@@ -181,7 +181,7 @@ impl<'a> InternedStacks<'a> {
         }
     }
 
-    /// Writes the next stacks, with their new frames and strings.
+    /// Writes the next stacks, along with any new frames and strings.
     fn write(
         &mut self,
         trace: &mut Trace<'_>,
@@ -219,7 +219,8 @@ impl<'a> InternedStacks<'a> {
         })
     }
 
-    /// Returns the ID of a frame. `key` is the return address in a recording; `None` for a text in place of a stack.
+    /// Returns the ID of a frame. `key` is the return address in a recording, or `None` for a text that takes the place
+    /// of a stack.
     fn frame(&mut self, key: Option<u64>, frame: &NamedFrame, fresh: &mut InternedData) -> u64 {
         let address = key.filter(|_| self.snapshot.pytorch.is_none());
         let module = address.and_then(|address| Some((address, self.module(address)?)));
@@ -229,13 +230,14 @@ impl<'a> InternedStacks<'a> {
                 let mapping = self.mapping((path, module.start), Some(module), fresh);
                 (mapping, address.saturating_sub(1).wrapping_sub(module.bias))
             }
-            // The file of a script is used in place of the binary.
+            // A script's file takes the place of the binary.
             None => {
                 let path = file_of(frame).unwrap_or_default().to_owned();
                 (self.mapping((path, 0), None, fresh), 0)
             }
         };
-        // The name includes the line, because Perfetto identifies frames by address and name, and scripts have no addresses.
+        // The name includes the line, because Perfetto identifies frames by address and name, but scripts have no
+        // addresses.
         let name = if key.is_some() { short(frame) } else { frame.function.clone() };
         let frame_key = FrameKey {
             name: intern(&mut self.names, &name, &mut fresh.function_names),
@@ -273,7 +275,7 @@ impl<'a> InternedStacks<'a> {
         let iid = self.mappings.len() as u64 + 1;
         let build_id = module.and_then(|module| bytes_of_hex(&module.build_id));
         if let Some(bytes) = &build_id {
-            // Each mapping has a separate build ID, which gets the ID of the mapping.
+            // Each mapping has a build ID of its own, which gets the mapping's ID.
             fresh.build_ids.push(InternedString { iid: Some(iid), str: Some(bytes.clone()) });
         }
         fresh.mappings.push(Mapping {
@@ -299,7 +301,7 @@ fn intern(known: &mut HashMap<String, u64>, text: &str, fresh: &mut Vec<Interned
     iid
 }
 
-/// Decodes hexadecimal digits; `None` if the text is empty or contains other characters.
+/// Decodes hexadecimal digits. Returns `None` if the text is empty or contains other characters.
 fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
     if text.is_empty() || !text.len().is_multiple_of(2) || !text.is_ascii() {
         return None;

@@ -1,10 +1,10 @@
-//! The part of Perfetto's trace format that memtrack writes, with the names and field numbers of its public
-//! definitions (`protos/perfetto/trace/`). `tests/tools/perfetto_trace.py` reads the result with Perfetto's own
-//! definitions, and fails on a field that they do not have.
+//! The part of Perfetto's trace format that memtrack writes, with the names and field numbers of its public definitions
+//! (`protos/perfetto/trace/`). `tests/tools/perfetto_trace.py` reads the result with Perfetto's own definitions, and
+//! fails if they lack one of the fields.
 
 use prost::Message;
 
-/// A packet of a trace; a file is a sequence of packets.
+/// A packet in a trace. A file is a sequence of packets.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TracePacket {
     #[prost(uint64, optional, tag = "8")]
@@ -32,9 +32,9 @@ pub(crate) enum Data {
     TrackDescriptor(TrackDescriptor),
 }
 
-/// `TracePacket.SequenceFlags`: earlier interned entries are no longer valid.
+/// The flag in `TracePacket.SequenceFlags` for packets after which earlier interned entries are no longer valid.
 pub(crate) const INCREMENTAL_STATE_CLEARED: u32 = 1;
-/// `TracePacket.SequenceFlags`: the packet refers to earlier interned entries.
+/// The flag in `TracePacket.SequenceFlags` for packets that refer to earlier interned entries.
 pub(crate) const NEEDS_INCREMENTAL_STATE: u32 = 2;
 
 /// The readings of several clocks at one moment.
@@ -53,14 +53,14 @@ pub(crate) struct Clock {
     pub(crate) timestamp: Option<u64>,
 }
 
-/// `BuiltinClock`: nanoseconds since the Unix epoch.
+/// The `BuiltinClock` that counts nanoseconds since the Unix epoch.
 pub(crate) const REALTIME: u32 = 1;
-/// `BuiltinClock`: the clock of heap dumps.
+/// The `BuiltinClock` for heap dumps.
 pub(crate) const MONOTONIC_COARSE: u32 = 4;
-/// `BuiltinClock`: the clock of all packets' timestamps.
+/// The `BuiltinClock` for the timestamps of all packets.
 pub(crate) const BOOTTIME: u32 = 6;
 
-/// A track: a row in Perfetto's timeline.
+/// A track, which is a row in Perfetto's timeline.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TrackDescriptor {
     #[prost(uint64, optional, tag = "1")]
@@ -81,7 +81,7 @@ pub(crate) struct TrackDescriptor {
     pub(crate) description: Option<String>,
 }
 
-/// `TrackDescriptor.ChildTracksOrdering`: by `sibling_order_rank`.
+/// The `TrackDescriptor.ChildTracksOrdering` that orders tracks by `sibling_order_rank`.
 pub(crate) const ORDER_EXPLICIT: i32 = 3;
 
 /// A process.
@@ -102,7 +102,7 @@ pub(crate) struct CounterDescriptor {
     pub(crate) unit: Option<i32>,
 }
 
-/// `CounterDescriptor.Unit`: bytes.
+/// The `CounterDescriptor.Unit` for bytes.
 pub(crate) const UNIT_SIZE_BYTES: i32 = 3;
 
 /// An event on a track.
@@ -122,13 +122,13 @@ pub(crate) struct TrackEvent {
     pub(crate) counter_value: Option<i64>,
 }
 
-/// `TrackEvent.Type`: a slice begins.
+/// The `TrackEvent.Type` for the start of a slice.
 pub(crate) const SLICE_BEGIN: i32 = 1;
-/// `TrackEvent.Type`: the innermost slice of the track ends.
+/// The `TrackEvent.Type` for the end of a track's innermost slice.
 pub(crate) const SLICE_END: i32 = 2;
-/// `TrackEvent.Type`: a moment.
+/// The `TrackEvent.Type` for a moment.
 pub(crate) const INSTANT: i32 = 3;
-/// `TrackEvent.Type`: a value of a counter.
+/// The `TrackEvent.Type` for a counter value.
 pub(crate) const COUNTER: i32 = 4;
 
 /// A detail of an event.
@@ -140,7 +140,7 @@ pub(crate) struct DebugAnnotation {
     pub(crate) uint_value: Option<u64>,
 }
 
-/// Interned entries, which later packets of the sequence refer to by ID.
+/// Interned entries, to which later packets in the sequence refer by ID.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct InternedData {
     #[prost(message, repeated, tag = "1")]
@@ -181,7 +181,7 @@ pub(crate) struct InternedString {
     pub(crate) str: Option<Vec<u8>>,
 }
 
-/// A frame: a function and a position in it.
+/// A frame, given by a function and a position in it.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Frame {
     #[prost(uint64, optional, tag = "1")]
@@ -213,7 +213,7 @@ pub(crate) struct Mapping {
     pub(crate) path_string_ids: Vec<u64>,
 }
 
-/// A stack, the outermost frame first.
+/// A stack, outermost frame first.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Callstack {
     #[prost(uint64, optional, tag = "1")]
@@ -222,7 +222,7 @@ pub(crate) struct Callstack {
     pub(crate) frame_ids: Vec<u64>,
 }
 
-/// A dump of heaps, or a part of one.
+/// A heap dump, or a part of one.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ProfilePacket {
     #[prost(message, repeated, tag = "5")]
@@ -233,7 +233,7 @@ pub(crate) struct ProfilePacket {
     pub(crate) index: Option<u64>,
 }
 
-/// The allocations and frees on one heap up to a moment, by stack.
+/// The allocations and frees on one heap up to a given moment, by stack.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ProcessHeapSamples {
     #[prost(uint64, optional, tag = "1")]
@@ -248,7 +248,7 @@ pub(crate) struct ProcessHeapSamples {
     pub(crate) sampling_interval_bytes: Option<u64>,
 }
 
-/// The allocations and frees of one stack, since the beginning and not since the last dump.
+/// The allocations and frees of one stack since the start, rather than since the last dump.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct HeapSample {
     #[prost(uint64, optional, tag = "1")]

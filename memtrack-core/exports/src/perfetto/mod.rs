@@ -1,6 +1,6 @@
-//! A Perfetto trace (`ui.perfetto.dev`): counters of each device, running scopes as slices, out-of-memory events and marks of
-//! the program as instants, and the allocations of each device as a heap profile. All data is written; counters are not
-//! thinned out.
+//! Writes a Perfetto trace (`ui.perfetto.dev`) with counters for each device, running scopes as slices, out-of-memory
+//! events and the program's marks as instants, and each device's allocations as a heap profile. All data is written, so
+//! counters are not thinned out.
 
 mod heap;
 mod messages;
@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
 use trace::{Events, Trace};
 
-/// The bytes of the output buffer.
+/// The size of the output buffer in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Writes the requested devices of the snapshot.
@@ -53,16 +53,16 @@ struct Writer<'a> {
     snapshot: &'a Snapshot,
     times: &'a Times<'a>,
     trace: Trace<'a>,
-    /// The packet sequence of track descriptions.
+    /// The packet sequence for track descriptions.
     descriptions: u32,
     process: u64,
     pid: u32,
-    /// The number of tracks of the process so far.
+    /// The number of tracks that the process has so far.
     track_count: i32,
 }
 
 impl<'a> Writer<'a> {
-    /// Begins a trace: writes the clocks and the process.
+    /// Starts a trace by writing the clocks and the process.
     fn begin(snapshot: &'a Snapshot, times: &'a Times<'a>, mut trace: Trace<'a>) -> io::Result<Self> {
         let descriptions = trace.sequence();
         let clock = |clock_id, timestamp| Clock { clock_id: Some(clock_id), timestamp: Some(timestamp) };
@@ -76,7 +76,7 @@ impl<'a> Writer<'a> {
             data: Some(Data::ClockSnapshot(ClockSnapshot { clocks })),
             ..TracePacket::default()
         })?;
-        // A process must have an ID; 0 is the idle process.
+        // A process must have an ID, and 0 is the idle process.
         let pid = snapshot.meta.pid.clamp(1, i32::MAX as u32);
         let process = ProcessDescriptor {
             pid: Some(pid as i32),
@@ -92,7 +92,7 @@ impl<'a> Writer<'a> {
         Ok(Self { snapshot, times, trace, descriptions, process, pid, track_count: 0 })
     }
 
-    /// Writes a track of the process, below the existing ones.
+    /// Writes a track for the process, below the existing ones.
     fn track(&mut self, name: String, counter: bool, about: Option<&str>) -> io::Result<u64> {
         self.track_count += 1;
         let track = TrackDescriptor {
@@ -106,7 +106,7 @@ impl<'a> Writer<'a> {
         self.trace.track(self.descriptions, track)
     }
 
-    /// Writes the counters of a device, and its out-of-memory events.
+    /// Writes a device's counters and its out-of-memory events.
     fn device(&mut self, timeline: &DeviceTimeline<'_>) -> io::Result<()> {
         let heading = timeline.heading();
         let (before, live) = timeline.live();
@@ -129,7 +129,7 @@ impl<'a> Writer<'a> {
         self.oom_events(timeline)
     }
 
-    /// Writes a counter: its value before the first event, and after each row that changed it.
+    /// Writes a counter, with its values before the first event and after each row that changed it.
     fn counter(
         &mut self,
         name: String,
@@ -174,7 +174,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes the running scopes, on one track for each thread.
+    /// Writes the running scopes, with one track for each thread.
     fn scopes(&mut self, devices: &[DeviceId]) -> io::Result<()> {
         let (snapshot, times) = (self.snapshot, self.times);
         let mut events = Events::new(&mut self.trace);
@@ -228,7 +228,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes the marks of the program, and a slice from each mark to the next of the same name: a step, a request.
+    /// Writes the program's marks, and a slice from each mark to the next one with the same name, such as a step or a
+    /// request.
     fn marks(&mut self) -> io::Result<()> {
         for series in mark_series(self.snapshot, self.times) {
             let name = match series.thread.is_none() {

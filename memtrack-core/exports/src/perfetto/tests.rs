@@ -1,5 +1,5 @@
-//! Tests that read the written trace and compare it with memtrack's reports. `tests/tools/perfetto_trace.py` does the same
-//! with Perfetto's own definitions.
+//! Tests that read the written trace and compare it with memtrack's reports. `tests/tools/perfetto_trace.py` does the
+//! same with Perfetto's own definitions.
 
 use super::*;
 use crate::fixtures::{Expected, full_recording, snapshots};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 struct ParsedTrace {
     tracks: BTreeMap<u64, TrackDescriptor>,
     counters: BTreeMap<String, Vec<(u64, i64)>>,
-    /// Track, depth, name, begin and end of each slice.
+    /// The track, depth, name, start and end of each slice.
     slices: Vec<(String, usize, String, u64, u64)>,
     instants: Vec<(String, String, u64)>,
     dumps: BTreeMap<String, Vec<(u64, Vec<HeapSample>)>>,
@@ -107,7 +107,8 @@ fn counters_and_heaps_agree_with_reports() {
             let requested = &read.counters[&format!("{heading}: requested")];
             let highest = requested.iter().map(|(_, bytes)| *bytes as u64).max();
             if timeline.estimated {
-                // If small blocks were sampled, the series is an estimate, but reports use the recorder's exact count.
+                // If small blocks were sampled, the series is an estimate, whereas reports use the recorder's exact
+                // count.
                 assert!(highest.is_some(), "{file}, {heading}");
                 continue;
             }
@@ -125,7 +126,7 @@ fn counters_and_heaps_agree_with_reports() {
                 assert_eq!(expected.peak, 0, "{file}, {heading}");
                 continue;
             };
-            // If the numbers of blocks are estimates, that of each stack is rounded separately.
+            // If the numbers of blocks are estimates, each stack's number is rounded separately.
             let tolerance = if timeline.estimated { timeline.origins.len() as u64 } else { 0 };
             let is_close = |(bytes, blocks): (u64, u64), expected: (u64, u64)| {
                 bytes == expected.0 && blocks.abs_diff(expected.1) <= tolerance

@@ -1,4 +1,4 @@
-//! A writer of trace files: packets, tracks, and the names that the events of a sequence refer to.
+//! Writes trace files, which consist of packets, tracks, and the names to which the events in a sequence refer.
 
 use super::messages::*;
 use prost::Message;
@@ -22,7 +22,7 @@ impl<'a> Trace<'a> {
         Self { out, buffer: Vec::new(), sequences: 0, tracks: 0 }
     }
 
-    /// Begins a new packet sequence and returns its ID.
+    /// Starts a new packet sequence and returns its ID.
     pub(crate) fn sequence(&mut self) -> u32 {
         self.sequences += 1;
         self.sequences
@@ -70,7 +70,7 @@ impl Events {
         self.write(trace, ns, event, None)
     }
 
-    /// Writes the end of the innermost slice of a track.
+    /// Writes the end of a track's innermost slice.
     pub(crate) fn end(&mut self, trace: &mut Trace<'_>, track: u64, ns: u64) -> io::Result<()> {
         let event = TrackEvent { track_uuid: Some(track), r#type: Some(SLICE_END), ..TrackEvent::default() };
         self.write(trace, ns, event, None)

@@ -1,9 +1,9 @@
-//! The messages of pprof's `profile.proto`, with their public field numbers. Texts are indices into the table of strings,
-//! whose first string is empty. IDs begin at 1; 0 means none.
+//! The messages of pprof's `profile.proto`, with their public field numbers. Texts are indices into the string table,
+//! whose first string is empty. IDs start at 1, and 0 means none.
 //!
-//! **Why prost with handwritten messages?** pprof's schema has only seven messages. This way no build needs `protoc`, nor a
-//! crate of generated code whose releases follow no upstream. prost 0.14 (Apache-2.0) needs `bytes`, its derive `itertools` and
-//! `anyhow`; only the command compiles it (feature `exports`).
+//! **Why prost with handwritten messages?** pprof's schema has only seven messages. This way, no build needs `protoc`,
+//! or a crate of generated code whose releases follow no upstream. prost 0.14 (Apache-2.0) needs `bytes`, and its
+//! derive macro needs `itertools` and `anyhow`. Only the command compiles it (feature `exports`).
 
 use prost::Message;
 
@@ -37,7 +37,7 @@ pub(crate) struct Profile {
     pub(crate) default_sample_type: i64,
 }
 
-/// The kind of a value, and its unit.
+/// The kind and unit of a value.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct ValueType {
     #[prost(int64, tag = "1")]
@@ -58,7 +58,7 @@ pub(crate) struct Sample {
     pub(crate) label: Vec<Label>,
 }
 
-/// Additional data on a sample.
+/// Additional data about a sample.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct Label {
     #[prost(int64, tag = "1")]
@@ -99,12 +99,12 @@ pub(crate) struct Location {
     pub(crate) mapping_id: u64,
     #[prost(uint64, tag = "3")]
     pub(crate) address: u64,
-    /// The functions at this position, the innermost inlined one first; empty if they have no names.
+    /// The functions at this position, with the innermost inlined one first. The list is empty if they have no names.
     #[prost(message, repeated, tag = "4")]
     pub(crate) line: Vec<Line>,
 }
 
-/// A line of a function.
+/// A line in a function.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct Line {
     #[prost(uint64, tag = "1")]

@@ -1,8 +1,9 @@
-//! pprof's `profile.proto`, compressed with gzip: blocks and bytes that were allocated and that are in use, by stack. One file
-//! has all devices; the labels of a sample contain the device, stream, operator, module and phase.
+//! Writes pprof's `profile.proto`, compressed with gzip. It contains the blocks and bytes that were allocated and those
+//! that are in use, by stack. One file covers all devices, and the labels of a sample contain the device, stream,
+//! operator, module and phase.
 //!
 //! If small blocks were sampled, the values include all blocks that the samples represent, and comments contain the
-//! error of the totals.
+//! errors of the totals.
 
 mod messages;
 mod tables;
@@ -24,7 +25,7 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 use tables::Tables;
 
-/// The sample types: the values of a sample, in order, with their units. Tools show the last one by default.
+/// The sample types, which are the values of a sample, in order, with their units. Tools show the last one by default.
 const SAMPLE_TYPES: [(&str, &str); 4] = [
     ("alloc_objects", "count"),
     ("alloc_space", "bytes"),
@@ -52,8 +53,8 @@ fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOption
         .iter()
         .map(|&(device, moment)| (device, moment, Usage::of(snapshot, device, &[moment], true)))
         .collect();
-    // The functions of all stacks are looked up before the first location is created, because the missing binaries are known
-    // only then.
+    // The functions of all stacks are looked up before the first location is created, because only then is it known
+    // which binaries are missing.
     let mut stacks = Stacks::new(snapshot, &options.rules);
     let exported: Vec<Vec<ExportedStack>> = usages
         .iter()
@@ -111,8 +112,8 @@ fn profile(snapshot: &Snapshot, symbols: &mut Symbolizer, options: &ExportOption
     profile
 }
 
-/// A rounder for numbers of blocks, which have fractions if blocks were sampled: the rounding error of each stack is carried
-/// over to the next, so that the total is right.
+/// A rounder for numbers of blocks, which have fractions if blocks were sampled. The rounding error of each stack is
+/// carried over to the next, so that the total is right.
 #[derive(Default)]
 struct CarriedRounding {
     blocks: f64,
@@ -120,7 +121,7 @@ struct CarriedRounding {
 }
 
 impl CarriedRounding {
-    /// Returns the blocks, rounded, and the bytes of one stack.
+    /// Returns one stack's rounded number of blocks, and its bytes.
     fn values(&mut self, counts: Counts) -> [i64; 2] {
         self.blocks += counts.blocks;
         let blocks = self.blocks.round() as i64 - self.emitted;
@@ -139,7 +140,8 @@ fn add_times(profile: &mut Profile, snapshot: &Snapshot) {
     profile.duration_nanos = i64::try_from(end - start).unwrap_or(0);
 }
 
-/// Sets the mean number of bytes between samples: 1 if every block was recorded; omitted if the number changed while recording.
+/// Sets the mean number of bytes between samples, which is 1 if every block was recorded. It is left unset if the
+/// number changed during recording.
 fn add_period(profile: &mut Profile, snapshot: &Snapshot, tables: &mut Tables) {
     let period = match snapshot.meta.sample_mean_bytes {
         mean if mean > 0 => mean,

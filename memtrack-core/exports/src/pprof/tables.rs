@@ -6,7 +6,7 @@ use memtrack_model::Frame;
 use memtrack_model::snapshot::Module;
 use std::collections::{HashMap, HashSet};
 
-/// The tables of a profile while it is built.
+/// The tables of a profile that is being built.
 pub(crate) struct Tables {
     pub(crate) strings: Vec<String>,
     string_rows: HashMap<String, i64, foldhash::fast::RandomState>,
@@ -15,14 +15,16 @@ pub(crate) struct Tables {
     pub(crate) locations: Vec<Location>,
     location_ids: HashMap<InlinedFrames, u64, foldhash::fast::RandomState>,
     pub(crate) mappings: Vec<Mapping>,
-    /// The loaded binaries, sorted by start address, each with a flag that is set if the binary is missing; its functions have
-    /// no names then. Empty for PyTorch's files, in which the keys of frames are not addresses.
+    /// The loaded binaries, sorted by start address, each with a flag that is set if the binary is missing and its
+    /// functions therefore have no names. This is empty for PyTorch's files, in which the keys of frames are not
+    /// addresses.
     modules: Vec<(Module, bool)>,
     mapping_ids: HashMap<usize, u64>,
 }
 
 impl Tables {
-    /// Creates the tables for stacks in `modules`, of which those in `missing` (path and start address) are missing.
+    /// Creates the tables for stacks in `modules`, some of which are missing, as listed in `missing` by path and start
+    /// address.
     pub(crate) fn new(modules: &[Module], missing: &HashSet<(String, u64)>) -> Self {
         let is_missing = |module: &Module| missing.contains(&(module.path.clone(), module.start));
         let mut modules: Vec<_> = modules.iter().map(|module| (module.clone(), is_missing(module))).collect();
@@ -51,18 +53,18 @@ impl Tables {
         row
     }
 
-    /// Returns the ID of the location for the functions of one key.
+    /// Returns the ID of the location for the functions at one key.
     pub(crate) fn location(&mut self, functions: &InlinedFrames) -> u64 {
         if let Some(&id) = self.location_ids.get(functions) {
             return id;
         }
-        // A return address may already be in the next function; the call is before it.
+        // A return address may lie in the next function, but the call comes before it.
         let call = functions.key.saturating_sub(1);
         let module = self.modules.partition_point(|(module, _)| module.start <= call).checked_sub(1);
         let module = module.filter(|&row| call < self.modules[row].0.end);
         let mapping_id = module.map_or(0, |row| self.mapping(row));
         let is_unnamed = module.is_some_and(|row| self.modules[row].1);
-        // A key outside all binaries is not an address: PyTorch's files number their frames.
+        // A key outside all binaries is not an address, because PyTorch's files number their frames.
         let address = if module.is_some() { call } else { 0 };
         let line = if is_unnamed {
             Vec::new()
@@ -74,7 +76,7 @@ impl Tables {
         id
     }
 
-    /// Returns the ID of the location for a text in place of a function.
+    /// Returns the ID of the location for a text that takes the place of a function.
     pub(crate) fn text(&mut self, text: &str) -> u64 {
         let frame = Frame { function: text.to_owned(), ..Frame::default() };
         let functions = InlinedFrames { key: 0, frames: vec![frame] };
@@ -98,7 +100,7 @@ impl Tables {
         let next = self.functions.len() as u64 + 1;
         let id = *self.function_ids.entry((name, file)).or_insert(next);
         if id == next {
-            // There is no `system_name`, so that tools do not demangle the name: they would treat `<module>` as a C++
+            // There is no `system_name`, so that tools do not demangle the name. They would treat `<module>` as a C++
             // template.
             self.functions.push(Function { id, name, filename: file });
         }

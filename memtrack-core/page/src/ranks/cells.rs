@@ -1,4 +1,5 @@
-//! The cells of a heat map: as pixels of images, and as the exact numbers of bytes that the script shows.
+//! Encodes the cells of a heat map, both as the pixels of images and as the exact numbers of bytes that the script
+//! shows.
 
 use super::colours::{self, Colour, EMPTY};
 use base64::Engine as _;
@@ -8,16 +9,16 @@ use flate2::write::DeflateEncoder;
 use memtrack_report::analysis::ranks::heat::{HeatCell, HeatMap};
 use std::io::{self, Write};
 
-/// The largest integer that JavaScript represents exactly; larger numbers of bytes are replaced by this.
+/// The largest integer that JavaScript represents exactly. Larger numbers of bytes are replaced with this one.
 const MAX_EXACT: u64 = (1 << 53) - 1;
 
-/// Returns the image of live bytes, as a `data:` address.
+/// Returns the image of live bytes, as a `data:` URL.
 pub(super) fn bytes_image(heat: &HeatMap) -> String {
     let place = |_, cell: HeatCell| colours::bytes_index(cell.most, heat.most);
     image(heat, &colours::bytes_palette(), place)
 }
 
-/// Returns the image of differences from the median, as a `data:` address.
+/// Returns the image of differences from the median, as a `data:` URL.
 pub(super) fn difference_image(heat: &HeatMap) -> String {
     let place = |column: usize, cell: HeatCell| {
         let median = heat.distributions[column].map_or(0, |known| known.median);
@@ -26,12 +27,12 @@ pub(super) fn difference_image(heat: &HeatMap) -> String {
     image(heat, &colours::difference_palette(), place)
 }
 
-/// Returns an image with a pixel for each cell, as a `data:` address.
+/// Returns an image with a pixel for each cell, as a `data:` URL.
 fn image(heat: &HeatMap, palette: &[Colour], place: impl Fn(usize, HeatCell) -> u8) -> String {
     let pixel = |(column, cell): (usize, &Option<HeatCell>)| cell.map_or(EMPTY, |cell| place(column, cell));
     let pixels: Vec<u8> = heat.rows.iter().flat_map(|row| row.cells.iter().enumerate().map(pixel)).collect();
     let mut file = Vec::new();
-    // Writing to memory fails only if the size does not match the number of pixels, which it does.
+    // Writing to memory fails only if the size does not match the number of pixels, and here it does match.
     let _ = encode(&pixels, heat.columns.count(), heat.rows.len(), palette, &mut file);
     format!("data:image/png;base64,{}", STANDARD.encode(file))
 }
@@ -51,15 +52,15 @@ fn encode(
     );
     encoder.set_trns(palette.iter().map(|colour| colour[3]).collect::<Vec<u8>>());
     encoder.set_compression(png::Compression::High);
-    // The values are indices into a palette: differences between them do not compress better.
+    // The values are indices into a palette, so the differences between them would not compress any better.
     encoder.set_filter(png::Filter::NoFilter);
     encoder.write_header()?.write_image_data(pixels)
 }
 
-/// Returns the bytes of all cells, row by row, packed for the script: the highest value of each cell and, where ranks
-/// share rows, then the value of each cell that is furthest from the median. An empty cell is 0; other cells are 1 plus
-/// the difference from the cell before in the row, with the sign in the lowest bit. Each number is a varint: seven bits per
-/// byte, the lowest first; all bytes but the last have the highest bit set.
+/// Returns the bytes of all cells, row by row, packed for the script. The highest values of all cells come first. If
+/// ranks share rows, they are followed by each cell's value that is furthest from the median. An empty cell is 0. Any
+/// other cell is 1 plus the difference from the previous cell in the row, with the sign in the lowest bit. Each number
+/// is a varint with seven bits per byte, lowest bits first, in which all bytes but the last have the highest bit set.
 pub(super) fn packed(heat: &HeatMap) -> String {
     // Writing to memory does not fail.
     STANDARD.encode(deflated(heat).unwrap_or_default())

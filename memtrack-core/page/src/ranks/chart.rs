@@ -1,5 +1,5 @@
-//! The chart of the odd ranks against the others, over the same columns as the heat map below: odd ranks are lines, and the
-//! others are a band from their least to their most bytes, with the median in it.
+//! The chart that compares the outliers with the other ranks, over the same columns as the heat map below. Outliers are
+//! drawn as lines, and the others as a band from their least to their most bytes, with the median in it.
 
 use super::{NAME_BYTES, Page, tint};
 use memtrack_model::escape::line;
@@ -7,7 +7,7 @@ use memtrack_model::units::human_bytes;
 use memtrack_report::analysis::ranks::heat::HeatMap;
 use std::fmt::Write;
 
-/// The maximum number of odd ranks that are drawn.
+/// The maximum number of outliers that are drawn.
 pub(super) const MOST_LINES: usize = 4;
 /// The height of the drawing, in units of its view box.
 const HEIGHT: f64 = 1000.0;
@@ -15,7 +15,7 @@ const HEIGHT: f64 = 1000.0;
 const HEADROOM: f64 = 1.06;
 /// The maximum number of grid lines above the line at 0.
 const MAX_GRID_LINES: u64 = 3;
-/// The minimum distance between two names at the right, in percent of the height.
+/// The minimum distance between two names on the right, as a percentage of the height.
 const MIN_DISTANCE: f64 = 9.0;
 
 pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut String) {
@@ -73,7 +73,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     let medians: Vec<Option<u64>> =
         heat.distributions.iter().map(|known| known.map(|known| known.median)).collect();
     let _ = write!(out, "<path class=\"median\" d=\"{}\"/>", step_path(&medians, y));
-    // The first rank is the most important one: its line is drawn last, on top of the others.
+    // The first rank is the most important one, so its line is drawn last, on top of the others.
     for (place, history) in lines.iter().enumerate().rev() {
         let _ =
             write!(out, "<path class=\"odd tint-{}\" d=\"{}\"/>", tint(place), step_path(&history.bytes, y));
@@ -101,7 +101,7 @@ pub(super) fn axis(heat: &HeatMap, out: &mut String) {
     out.push_str("<div class=\"x\" aria-hidden=\"true\">");
     for (at, text) in heat.columns.axis_labels(MOST_LABELS) {
         let at = 100.0 * at / columns;
-        // A label that begins at the right end would not fit.
+        // A label that starts at the right end would not fit.
         if at <= 99.0 {
             let _ = write!(out, "<span style=\"left:{at:.2}%\">{text}</span>");
         }
@@ -109,7 +109,7 @@ pub(super) fn axis(heat: &HeatMap, out: &mut String) {
     out.push_str("</div>");
 }
 
-/// Returns round numbers of bytes up to `most`: 0, and the multiples of a power of two.
+/// Returns round numbers of bytes up to `most`, which are 0 and the multiples of a power of two.
 fn grid_lines(most: u64) -> Vec<u64> {
     let mut every = 1u64;
     while most / every > MAX_GRID_LINES {
@@ -168,7 +168,7 @@ fn area_path(least: &[Option<u64>], most: &[Option<u64>], y: impl Fn(u64) -> f64
     path
 }
 
-/// Moves the positions of names down until the names do not overlap.
+/// Moves the positions of names down until the names no longer overlap.
 fn without_overlaps(places: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..places.len()).collect();
     order.sort_by(|&a, &b| places[a].total_cmp(&places[b]));

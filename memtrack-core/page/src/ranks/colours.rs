@@ -1,22 +1,22 @@
-//! The colours of a heat map, as palettes of images. Bytes go from dark to light, with steadily rising brightness.
-//! Differences from the median are orange above it and blue below it, which red-green colour-blind readers can
-//! distinguish too; values equal to the median are transparent, so that they fit both a light and a dark page.
+//! The colours of a heat map, as image palettes. The colours for bytes go from dark to light, with steadily rising
+//! brightness. Differences from the median are orange above it and blue below it, which red-green colour-blind readers
+//! can distinguish too. Values equal to the median are transparent, so that they fit both a light and a dark page.
 
 /// Red, green, blue, and opacity.
 pub(super) type Colour = [u8; 4];
 
 /// The index of a cell without memory.
 pub(super) const EMPTY: u8 = 0;
-/// The index of a cell on the median.
+/// The index of a cell at the median.
 const EQUAL: u8 = 1;
-/// The number of shades of each of the four kinds of difference.
+/// The number of shades for each of the four kinds of difference.
 const SHADES: u8 = 63;
-/// The opacity of usual differences, which are paler than odd ones.
+/// The opacity of usual differences, which are paler than those of outliers.
 const USUAL_OPACITY: f64 = 0.35;
-/// The exponent with which opacity grows with the difference, so that small differences are visible too.
+/// The exponent that makes the opacity grow with the difference so that small differences are visible too.
 const OPACITY_EXPONENT: f64 = 0.6;
 
-/// The scale of colours for bytes, from 0 to the maximum.
+/// The colour scale for bytes, from 0 to the maximum.
 const BYTES: [[u8; 3]; 7] = [
     [22, 20, 52],
     [58, 34, 112],
@@ -32,12 +32,13 @@ const LESS: [u8; 3] = [28, 116, 214];
 /// The colour of a cell without memory, for light and dark pages.
 pub(super) const GREY: Colour = [128, 128, 128, 90];
 
-/// Returns the index of `bytes` in [`bytes_palette`]; `most` is the maximum of all cells.
+/// Returns the index of `bytes` in [`bytes_palette`]. `most` is the maximum over all cells.
 pub(super) fn bytes_index(bytes: u64, most: u64) -> u8 {
     1 + (254.0 * share(bytes, most)).round() as u8
 }
 
-/// Returns the index of `bytes` in [`difference_palette`]; `furthest` is the largest difference of all cells from their median.
+/// Returns the index of `bytes` in [`difference_palette`]. `furthest` is the largest difference between any cell and
+/// its median.
 pub(super) fn difference_index(bytes: u64, median: u64, furthest: u64, is_odd: bool) -> u8 {
     if bytes == median {
         return EQUAL;
@@ -51,7 +52,7 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { (part as f64 / whole as f64).min(1.0) }
 }
 
-/// Returns the palette of bytes.
+/// Returns the palette for bytes.
 pub(super) fn bytes_palette() -> Vec<Colour> {
     let between = |at: f64| {
         let at = at * (BYTES.len() - 1) as f64;
@@ -65,7 +66,7 @@ pub(super) fn bytes_palette() -> Vec<Colour> {
     std::iter::once(GREY).chain((0..255).map(|at| between(f64::from(at) / 254.0))).collect()
 }
 
-/// Returns the palette of differences.
+/// Returns the palette for differences.
 pub(super) fn difference_palette() -> Vec<Colour> {
     let mut palette = vec![GREY, [MORE[0], MORE[1], MORE[2], 0]];
     for (colour, strong) in [(MORE, 1.0), (LESS, 1.0), (MORE, USUAL_OPACITY), (LESS, USUAL_OPACITY)] {
@@ -77,8 +78,8 @@ pub(super) fn difference_palette() -> Vec<Colour> {
     palette
 }
 
-/// Returns evenly spaced colours of a scale, for its legend: for bytes, from 0 to the maximum; for differences, from the
-/// furthest below the median to the furthest above it.
+/// Returns evenly spaced colours from a scale, for its legend. For bytes, they go from 0 to the maximum, and for
+/// differences, from the furthest below the median to the furthest above it.
 pub(super) fn scale(palette: &[Colour], is_difference: bool) -> Vec<Colour> {
     const STOPS: u8 = 8;
     if !is_difference {

@@ -1,10 +1,11 @@
-//! The heat map: a row for each rank, a column for each step or time. It has two layers, one of which is visible:
-//! differences from the median, if there are at least three ranks, and the bytes themselves.
+//! The heat map, with a row for each rank and a column for each step or time. It has two layers, of which one is
+//! visible at a time: differences from the median, if there are at least three ranks, and the bytes themselves.
 //!
-//! **Why images?** As an image, half a million cells are one element that a browser scales; as SVG rectangles, they would
-//! make the page too slow to open. The images have a palette and are in `data:` addresses; the exact bytes are in
-//! packed data for the script. The crate `png` (MIT or Apache-2.0) writes the images; the command needs it anyway for figures,
-//! and a program that only writes pages of snapshots does not compile it (feature `ranks`).
+//! **Why images?** As an image, half a million cells are one element that a browser scales. As SVG rectangles, they
+//! would make the page too slow to open. The images have a palette and are embedded as `data:` URLs, and the exact
+//! bytes are in packed data for the script. The `png` crate (MIT or Apache-2.0) writes the images. The command needs
+//! this crate for figures anyway, and a program that only writes pages for snapshots does not compile it (feature
+//! `ranks`).
 
 use super::cells::{bytes_image, difference_image, packed};
 use super::colours::{GREY, bytes_palette, css, difference_palette, scale};
@@ -16,16 +17,16 @@ use memtrack_report::analysis::ranks::rule::LEAST_RANKS;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// The height of a map in pixels, unless its rows would be higher than [`MAX_ROW_HEIGHT`] or lower than a pixel.
+/// The height of a map in pixels, unless its rows would be taller than [`MAX_ROW_HEIGHT`] or shorter than a pixel.
 const HEIGHT: usize = 512;
 /// The maximum height of a row in pixels.
 const MAX_ROW_HEIGHT: usize = 28;
-/// The maximum number of columns that have at least a pixel each in the narrowest window.
+/// The maximum number of columns that each get at least one pixel in the narrowest window.
 const NARROW_COLUMNS: usize = 240;
 /// The height of a line of text in pixels.
 const TEXT_HEIGHT: usize = 14;
 
-/// The data of a map for the script.
+/// A map's data for the script.
 #[derive(Serialize)]
 struct Head<'a> {
     /// The names of the columns.
@@ -78,8 +79,8 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     }
     legend(heat, has_differences, out);
     out.push_str("<div class=\"frame\"><nav class=\"y\" aria-label=\"Ranks\">");
-    // Where there is no space for all names, every n-th is shown, for a power of two: machines mostly have such a number
-    // of ranks.
+    // If there is no room for all names, show every n-th one, where n is a power of two, because most machines have
+    // such a number of ranks.
     let every = match TEXT_HEIGHT.div_ceil(height / rows) {
         1 => 1,
         _ => (3 * TEXT_HEIGHT).div_ceil(height / rows).next_power_of_two(),
@@ -119,13 +120,13 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     );
 }
 
-/// Returns the height of a map of `rows` rows: each row is at least a pixel high, so that none is omitted.
+/// Returns the height of a map with `rows` rows. Each row is at least one pixel tall, so that none is omitted.
 fn height(rows: usize) -> usize {
     let rows = rows.max(1);
     rows * (HEIGHT / rows).clamp(1, MAX_ROW_HEIGHT)
 }
 
-/// Returns the middle of a row, in percent from the top.
+/// Returns the middle of a row, as a percentage from the top.
 fn middle(row: usize, rows: usize) -> f64 {
     100.0 * (row as f64 + 0.5) / rows as f64
 }
@@ -151,7 +152,7 @@ fn alternative_text(page: &Page<'_>, heat: &HeatMap) -> String {
     escaped(&format!("{odd} The table below has the numbers."), NAME_BYTES)
 }
 
-/// Writes the legend of the colours.
+/// Writes the legend for the colours.
 fn legend(heat: &HeatMap, has_differences: bool, out: &mut String) {
     let gradient = |stops: Vec<[u8; 4]>| stops.into_iter().map(css).collect::<Vec<_>>().join(",");
     let empty = heat.rows.iter().any(|row| row.cells.iter().any(Option::is_none));
@@ -179,8 +180,8 @@ fn legend(heat: &HeatMap, has_differences: bool, out: &mut String) {
     );
 }
 
-/// Writes the names of the odd ranks beside their rows, the ranks furthest from the median first; where a name would
-/// overlap another, only a mark is written.
+/// Writes the names of the outliers beside their rows, starting with the ranks furthest from the median. If a name
+/// would overlap another, only a mark is written.
 fn side(page: &Page<'_>, number: usize, heat: &HeatMap, height: usize, out: &mut String) {
     let memory = &page.ranks.memories[number];
     out.push_str("<nav class=\"side\" aria-label=\"Odd ranks\">");
@@ -217,7 +218,7 @@ fn json(page: &Page<'_>, number: usize, heat: &HeatMap, off: bool) -> String {
         folded: heat.is_folded(),
         off,
     };
-    // All keys are strings, so this does not fail. `</script` would end the element even inside quotes; in JSON, the
+    // All keys are strings, so this does not fail. `</script` would end the element even inside quotes. In JSON, the
     // escapes are equivalent.
     serde_json::to_string(&head)
         .unwrap_or_default()

@@ -1,9 +1,9 @@
-//! The ranks of a job as one self-contained HTML page: the answer, the odd ranks against the others, a heat
-//! map of all ranks over time, the reasons why the odd ones are odd, and a table.
+//! Presents the ranks of a job as one self-contained HTML page. It contains the answer, a chart of the outliers against
+//! the other ranks, a heat map of all ranks over time, the reasons why the outliers differ, and a table.
 //!
-//! Everything except the bytes of single cells is visible without scripts. Names from files are untrusted: they are
-//! escaped in the page and encoded as JSON in the script's data, and the content security policy in the page's head allows
-//! only this script and no requests.
+//! Everything except the bytes of individual cells is visible without scripts. Names from files are untrusted: they are
+//! escaped in the page and encoded as JSON in the script's data, and the content security policy in the page's head
+//! allows only this script and no requests.
 
 mod cells;
 mod chart;
@@ -22,23 +22,23 @@ use std::fmt::Write;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// The script's hash in base64: the only script that the policy allows.
+/// The script's hash in base64. The policy allows only this script.
 const SCRIPT_SHA256: &str = include_str!("page.sha256");
-/// The maximum number of bytes of a sentence.
+/// The maximum number of bytes in a sentence.
 const SENTENCE_BYTES: usize = 1000;
-/// The maximum number of bytes of a name.
+/// The maximum number of bytes in a name.
 const NAME_BYTES: usize = 300;
-/// The maximum number of odd ranks for which the first lines of the page state since when they are odd.
+/// The maximum number of outliers for which the first lines of the page say when they became outliers.
 const MAX_SINCE_SENTENCES: usize = 3;
-/// The maximum number of unreadable files that are listed with the reason.
+/// The maximum number of unreadable files that are listed, each with the reason.
 const MAX_UNREADABLE: usize = 200;
-/// The maximum number of kinds of memory that are shown; a rank has one for each device, and two for host memory.
+/// The maximum number of kinds of memory that are shown. A rank has one for each device, and two for host memory.
 const MAX_MEMORIES: usize = 32;
 /// The number of rows that every map may have, however many kinds of memory there are.
 const MIN_ROWS: usize = 64;
 
-/// Returns the page of `ranks`. `links` contains for each of [`Ranks::ranks`] the address of the rank's own page, if there
-/// is one, relative to this page. The page has a few megabytes at most, however many ranks there are.
+/// Returns the page for `ranks`. For each of [`Ranks::ranks`], `links` contains the address of the rank's own page, if
+/// there is one, relative to this page. The page has at most a few megabytes, however many ranks there are.
 pub fn html(ranks: &Ranks, links: &[Option<String>]) -> String {
     let shown = ranks.memories.len().clamp(1, MAX_MEMORIES);
     let limit = (table::MOST_LISTED / shown).max(table::LEAST_LISTED);
@@ -84,7 +84,7 @@ pub fn html(ranks: &Ranks, links: &[Option<String>]) -> String {
 struct Page<'a> {
     ranks: &'a Ranks,
     links: &'a [Option<String>],
-    /// The table of each kind of memory.
+    /// The table for each kind of memory.
     tables: Vec<RankNumbers>,
     /// The ranks in each table.
     listed: Vec<HashSet<usize>>,
@@ -108,7 +108,7 @@ impl Page<'_> {
         out.push_str("</section>\n");
     }
 
-    /// Returns the maximum number of rows of a map, so that the page stays small and rows can be distinguished.
+    /// Returns the maximum number of rows in a map, which keeps the page small and the rows distinguishable.
     fn rows(&self, memory: &RanksMemory) -> usize {
         let most = (MOST_ROWS / self.ranks.memories.len().max(1)).max(MIN_ROWS);
         // In shared rows, each cell has two numbers.
@@ -143,13 +143,13 @@ impl Page<'_> {
         }
     }
 
-    /// Returns a sentence about the moment since when a rank is odd.
+    /// Returns a sentence that says when a rank became an outlier.
     fn since_sentence(&self, history: &RankHistory, heat: &HeatMap) -> Option<String> {
         let words = history.description(&heat.columns)?;
         Some(format!("{} {words}.", capitalised(&self.ranks.label(history.rank))))
     }
 
-    /// Writes the groups that explain the odd ranks.
+    /// Writes the groups that explain the outliers.
     fn explanations(&self, memory: &RanksMemory, out: &mut String) {
         let explained = self.ranks.explained(memory);
         for (place, outlier) in explained.iter().take(table::MOST_EXPLAINED).enumerate() {
@@ -165,7 +165,7 @@ impl Page<'_> {
         }
     }
 
-    /// Writes the data that the files lack, and the files that could not be read.
+    /// Lists the data that the files lack, and the files that could not be read.
     fn incomplete(&self, out: &mut String) {
         for gap in self.ranks.gaps() {
             let _ = writeln!(out, "<p class=\"doubt\">{}</p>", escaped(&gap, SENTENCE_BYTES));
@@ -187,7 +187,8 @@ impl Page<'_> {
         out.push_str("</ul>\n</section>\n");
     }
 
-    /// Returns the short name of a rank: its number, or else its file's name without folders, shortened.
+    /// Returns the short name of a rank, which is its number or, if it has none, its file's name without folders,
+    /// shortened.
     fn short_name(&self, rank: usize) -> String {
         let digest = &self.ranks.ranks[rank];
         match digest.name.rank {
@@ -199,8 +200,8 @@ impl Page<'_> {
         }
     }
 
-    /// Returns the element of a rank's name with these attributes: a link to the rank's own page, or else to its row in
-    /// the table, or else plain text.
+    /// Returns an element for a rank's name with these attributes. The element is a link to the rank's own page, or
+    /// else to its row in the table, or else plain text.
     fn name_element(&self, memory: usize, rank: usize, attributes: &str, name: &str) -> String {
         let link = match self.links.get(rank).and_then(Option::as_ref) {
             Some(link) => Some(escaped(link, usize::MAX)),
@@ -214,7 +215,7 @@ impl Page<'_> {
     }
 }
 
-/// Returns the number of an odd rank's tint: the first few ranks have a tint each, all others share one.
+/// Returns the number of an outlier's tint. The first few outliers have a tint each, and all others share one.
 fn tint(place: usize) -> usize {
     place.min(chart::MOST_LINES)
 }

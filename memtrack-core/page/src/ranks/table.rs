@@ -1,4 +1,4 @@
-//! The table of the ranks, and the groups that explain the odd ranks.
+//! The table of the ranks, and the groups that explain the outliers.
 
 use super::{NAME_BYTES, Page, SENTENCE_BYTES};
 use memtrack_model::escape::{escaped, line};
@@ -7,7 +7,7 @@ use memtrack_report::analysis::ranks::heat::HeatMap;
 use memtrack_report::analysis::ranks::{Outlier, Ranks, signed_bytes};
 use std::fmt::Write;
 
-/// The maximum number of odd ranks that are explained.
+/// The maximum number of outliers that are explained.
 pub(super) const MOST_EXPLAINED: usize = 24;
 /// The maximum number of groups in one explanation.
 const MAX_GROUPS: usize = 8;
@@ -16,7 +16,7 @@ pub(super) const MOST_LISTED: usize = 4096;
 /// The number of ranks that each table may list, however many tables there are.
 pub(super) const LEAST_LISTED: usize = 128;
 
-/// Writes the explanation of an odd rank.
+/// Writes the explanation of an outlier.
 pub(super) fn write_explanation(ranks: &Ranks, outlier: &Outlier, open: &str, out: &mut String) {
     let _ = write!(
         out,
@@ -42,7 +42,7 @@ pub(super) fn write_explanation(ranks: &Ranks, outlier: &Outlier, open: &str, ou
     out.push_str("</details>\n");
 }
 
-/// Writes the table of one kind of memory.
+/// Writes the table for one kind of memory.
 pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut String) {
     let (ranks, memory) = (page.ranks, &page.ranks.memories[number]);
     let numbers = &page.tables[number];
@@ -84,7 +84,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     }
 }
 
-/// Returns the measures in which a rank is odd, and since when it is odd.
+/// Returns the measures in which a rank is an outlier, and when it became one.
 fn odd_measures(heat: &HeatMap, rank: usize, odd: &[&Outlier]) -> String {
     let measures: Vec<String> =
         odd.iter().map(|one| format!("{} {}", one.measure.name(), signed_bytes(one.by()))).collect();

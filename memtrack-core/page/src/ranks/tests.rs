@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 /// A text that, unless escaped, would end any element, attribute or section around it.
 const HOSTILE: &str = "</script></title></style><script>alert(1)</script>]]>--><img/src=x/onerror=alert(1)>\"'`\0\u{7}\u{1b}\u{202e}\u{ffff}&lt;";
 
-/// Creates a rank that allocates `mib[step]` MiB in each step and frees them again.
+/// Creates a rank that allocates `mib[step]` MiB in each step and frees the memory again.
 fn digest(file: &str, mib: &[u64]) -> RankDigest {
     let mut snapshot =
         Snapshot { clock: Clock { first: (0, 7_000), last: (1_000_000, 1_007_000) }, ..Snapshot::default() };
@@ -39,7 +39,7 @@ fn digest(file: &str, mib: &[u64]) -> RankDigest {
     RankDigest::of(&snapshot, &mut symbols, Path::new(file), true, &DigestOptions::new().bins(MOST_COLUMNS))
 }
 
-/// Creates `count` ranks with six steps each; the rank `growing` grows.
+/// Creates `count` ranks with six steps each, in which the memory of rank `growing` grows.
 fn ranks(count: usize, growing: usize) -> Ranks {
     let one = |rank: usize| {
         let mib: Vec<u64> = (0..6).map(|step| 100 + if rank == growing { 10 * step } else { 0 }).collect();
@@ -61,7 +61,7 @@ struct Parsed {
     text: String,
 }
 
-/// Parses a page, and checks that nothing in it could run or use the network, for any names.
+/// Parses a page, and checks that nothing in it could run or use the network, whatever the names are.
 #[track_caller]
 fn parsed(document: &str) -> Parsed {
     let mut document = document.to_owned();
@@ -139,7 +139,7 @@ fn the_answer_comes_first_with_the_moment_of_the_change() {
     assert!(parsed.text.contains(answer), "{}", parsed.text);
     assert!(page.find("class=\"answer\"").unwrap() < page.find("<figure").unwrap());
     assert_eq!((parsed.elements["img"], parsed.elements["svg"]), (2, 1));
-    // Eight ranks and the head of the table.
+    // The table has a row for each of the eight ranks.
     assert!(page.matches("<tr id=\"m0-r").count() == 8 && page.contains("<tr id=\"m0-r5\" class=\"odd\">"));
     assert!(
         parsed.text.contains("peak +50.0 MiB; holds more than the others since step 1"),
@@ -155,7 +155,7 @@ fn a_rank_with_a_page_links_to_it_wherever_it_is_named() {
         (0..4).map(|rank| (rank != 2).then(|| format!("own/a%20{rank}.html"))).collect();
     let parsed = parsed(&html(&ranks, &links));
     let times = |link: &str| parsed.links.iter().filter(|one| *one == link).count();
-    // Each rank is named beside its row and in the table; the odd rank also at its line and beside the map.
+    // Each rank is named beside its row and in the table. The outlier is also named at its line and beside the map.
     assert_eq!((times("own/a%200.html"), times("own/a%203.html")), (2, 4));
     assert_eq!(times("#m0-r2"), 1);
 }
@@ -174,7 +174,7 @@ fn names_are_never_markup() {
     let ranks = Ranks::of(digests, By::Line, vec![(HOSTILE.into(), HOSTILE.into())]).unwrap();
     assert!(ranks.has_outliers());
     let page = html(&ranks, &[Some(HOSTILE.into()), None, None, None]);
-    // The style, the script, and the data of one map.
+    // These end the script and the data of one map.
     assert_eq!(page.matches("</script").count(), 2);
     let parsed = parsed(&page);
     assert!(parsed.elements["script"] == 2 && parsed.text.contains("alert(1)"), "it is shown as what it is");
@@ -182,7 +182,7 @@ fn names_are_never_markup() {
 
 #[test]
 fn any_number_of_ranks_makes_a_page_of_a_few_megabytes() {
-    // Random data cannot be packed: the worst case.
+    // Random data cannot be packed, so this is the worst case.
     let mut state = 1u64;
     let mut noise = move || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,14 +1,14 @@
-//! Visits the values that seem to be unreachable several more times: a thread that moves a pointer from one
+//! Visits the values that seem to be unreachable several more times, because a thread that moves a pointer from one
 //! value to another during a scan may make the scan count that pointer twice.
 //!
-//! Unreachable values do not change: they have the same pointers and the same counts at each visit. A reachable
-//! value is mistaken for an unreachable one only if every visit is deceived in the same way: each pointer
-//! is seen equally often, in the same places, and each count, read before, during and after the visits, is the
-//! same, while the pointer through which the other thread reaches the values is never counted. The order of the visits
-//! is random each time, and it decides whether a pointer that moves between two values is seen in both or in
-//! neither, so that each visit detects the change with a probability of at least one half, whatever the
-//! threads do. If threads share the values, there are at least [`MIN_VISITS`] such visits, and at most
-//! [`MAX_VISITS`]. Values of a single thread need only one visit: nothing moves in the meantime.
+//! Unreachable values do not change: each visit sees the same pointers and the same counts. A reachable value is
+//! mistaken for an unreachable one only if every visit is deceived in the same way. Each pointer must be seen equally
+//! often and in the same places, and each count must be the same before, during and after the visits, while the pointer
+//! through which the other thread reaches the values is never counted. The values are visited in a different random
+//! order each time, and the order decides whether a pointer that moves between two values is seen in both or in
+//! neither. Each visit therefore detects the change with a probability of at least one half, whatever the threads do.
+//! If threads share the values, there are at least [`MIN_VISITS`] such visits, and at most [`MAX_VISITS`]. Values that
+//! belong to a single thread need only one visit, because nothing moves during the scan.
 
 use super::garbage::{self, DuplicateDetector};
 use super::table::{HELD, SHARED, Table};
@@ -30,14 +30,14 @@ const MAX_ITEMS: usize = 8 << 20;
 pub(super) struct Confirmation {
     /// The number of visits to each value, including the first.
     pub(super) visits: u32,
-    /// The weak pointers in unreachable values, each as the value that contains it and its target.
+    /// The weak pointers in unreachable values, each given by the value that contains it and by its target.
     pub(super) weak: Vec<(u32, u32)>,
-    /// The weak counts of unreachable values, where they are not 0.
+    /// The weak counts of unreachable values, except those that are 0.
     pub(super) weak_counts: HashMap<u32, usize>,
     pub(super) remarks: Vec<String>,
 }
 
-/// Marks values as held that only seemed to be unreachable.
+/// Marks values that only seemed to be unreachable as held.
 pub(super) fn confirm(table: &mut Table) -> Confirmation {
     let mut unreachable = garbage::unreachable(table);
     let mut confirmed =
@@ -56,7 +56,7 @@ pub(super) fn confirm(table: &mut Table) -> Confirmation {
         }
         if shared {
             random.shuffle(&mut unreachable);
-            // Lets other threads run, even on a single processor.
+            // Let other threads run, even on a single processor.
             match confirmed.visits % 4 {
                 0 => std::thread::sleep(Duration::from_micros(20 + random.next() % 64)),
                 _ => std::thread::yield_now(),
@@ -85,7 +85,7 @@ pub(super) fn confirm(table: &mut Table) -> Confirmation {
     confirmed
 }
 
-/// Visits the values once. Returns the values that have changed.
+/// Visits the values once, and returns those that have changed.
 fn visit_all(table: &Table, places: &[u32], last: Option<&mut Confirmation>) -> Vec<u32> {
     let differs = |&place: &u32| table.strong_now(place) != table.strong[place as usize];
     let mut changed: Vec<u32> = places.iter().copied().filter(differs).collect();
@@ -106,7 +106,8 @@ fn visit_all(table: &Table, places: &[u32], last: Option<&mut Confirmation>) -> 
         check.same = true;
         let visited = table.visit(place, &mut check);
         let same = check.same && check.expected.next().is_none();
-        // A value whose visit panics does so each time; only the pointers that it reported before the panic count.
+        // A value whose visit panics does so at every visit, and only the pointers that it reported before the panic
+        // count.
         if !same || (!visited && !table.has(place, super::table::INCOMPLETE)) {
             check.changed.push(place);
         }
@@ -131,7 +132,7 @@ struct RevisitCheck<'a> {
     expected: std::slice::Iter<'a, u32>,
     same: bool,
     changed: Vec<u32>,
-    /// During the last visit: the detector of pointers that are reported twice, and the result.
+    /// The detector of pointers that are reported twice, and the result. They are present only during the last visit.
     last: Option<(DuplicateDetector, &'a mut Confirmation)>,
     twice_by: Vec<&'static str>,
 }
@@ -151,7 +152,8 @@ impl Sink for RevisitCheck<'_> {
         } else if self.table.flags[expected as usize] & (HELD | SHARED) == SHARED
             && target.strong_count() != self.table.strong[expected as usize] + 1
         {
-            // The count was read while the pointer was in its place: the thread that put it there holds another pointer.
+            // The count was read while the pointer was in its place, so the thread that put it there holds another
+            // pointer.
             self.changed.push(expected);
         }
         if let Some((twice, _)) = &mut self.last {
@@ -178,7 +180,7 @@ impl Sink for RevisitCheck<'_> {
     fn show(&mut self, _: &Path, _: &dyn fmt::Debug) {}
 }
 
-/// A generator of random numbers that other threads cannot anticipate.
+/// A random number generator whose output other threads cannot anticipate.
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! Builds the graph of the reported values. They are visited once more, now with paths and labels.
+//! Builds the graph of the reported values. They are visited once more, this time with paths and labels.
 
 use super::super::registry;
 use super::table::{HELD, Table};
@@ -9,11 +9,11 @@ use memtrack_model::references::{Counted, DeviceMemory, Path, Sink};
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The maximum number of characters of a field that are shown, and of fields.
+/// The maximum number of characters shown of a field, and of fields shown.
 const MAX_SHOWN: usize = 40;
 const MAX_FIELDS: usize = 4;
 
-/// Builds the graph. Also returns the index in the table of each of its values.
+/// Builds the graph. Also returns the index of each of its values in the table.
 pub(super) fn describe(
     table: &Table,
     keep: &[bool],
@@ -133,7 +133,7 @@ impl Sink for NodeBuilder<'_> {
         let name = path.strip_prefix('.').unwrap_or(&path);
         let _ = write!(self.shown, "{name}: ");
         let mut rest = ShortText { text: &mut self.shown, left: MAX_SHOWN + 1, ignored: 0 };
-        // A panic ends only the output of this field.
+        // A panic ends only this field's output.
         let shown = catch_unwind(AssertUnwindSafe(|| write!(rest, "{value:?}")));
         if shown.is_err() {
             self.shown.push('…');
@@ -141,14 +141,14 @@ impl Sink for NodeBuilder<'_> {
     }
 }
 
-/// The maximum number of bytes after a truncation that are ignored before writing fails.
+/// The maximum number of bytes ignored after a truncation before writing fails.
 const MAX_IGNORED: usize = 64 << 10;
 
-/// A writer that keeps a limited number of characters and ignores the rest. It fails for a text that does not end, which
-/// stops the writing.
+/// A writer that keeps a limited number of characters and ignores the rest. Writing an endless text eventually fails,
+/// so that the output stops.
 struct ShortText<'a> {
     text: &'a mut String,
-    /// The number of characters left, including the truncation mark.
+    /// The number of characters that may still be kept, including the truncation mark.
     left: usize,
     ignored: usize,
 }
@@ -163,7 +163,7 @@ impl Write for ShortText<'_> {
             }
             self.left = self.left.saturating_sub(1);
         }
-        // Some implementations of `Debug` panic when writing fails, so only endless output fails.
+        // Some `Debug` implementations panic when writing fails, so only endless output fails.
         self.ignored += if self.left == 0 { text.len() } else { 0 };
         if self.ignored > MAX_IGNORED { Err(fmt::Error) } else { Ok(()) }
     }
@@ -177,7 +177,7 @@ fn device(texts: &mut Texts, device: DeviceId) -> TextId {
     }
 }
 
-/// Formats the place where a value was registered: the scope, if there was one, and the line.
+/// Formats where a value was registered, as the scope (if there was one) and the line.
 fn created(registration: &registry::Registration) -> String {
     let scope = registration.scope.map(|node| {
         let place = node.place();
@@ -189,7 +189,7 @@ fn created(registration: &registry::Registration) -> String {
     }
 }
 
-/// Removes the paths from a type: `Mutex<Layer<f32>>`.
+/// Removes the paths from the name of a type, giving `Mutex<Layer<f32>>` for example.
 fn short_type(name: &str) -> String {
     let mut short = String::with_capacity(name.len());
     let mut segment = 0;

@@ -1,25 +1,25 @@
-//! Determines the unreachable values: the strong pointers found in other values are subtracted
-//! from each value's count. A value with a remainder is held from outside, and so is everything that it leads
-//! to. All other values are held only by each other.
+//! Determines the unreachable values by subtracting the strong pointers found in other values from each value's count.
+//! A value with a remainder is held from outside, and so is everything that it leads to. All other values are held only
+//! by each other.
 
 use super::table::{HELD, INCOMPLETE, MEMORY, SHARED, Table};
 use foldhash::{HashMap, HashSet};
 use memtrack_model::references::{Counted, DeviceMemory, Path, Sink};
 use std::fmt;
 
-/// The maximum number of values with too many reported pointers whose types are named.
+/// The maximum number of values whose types are named because too many pointers to them were reported.
 const MAX_TYPES_NAMED: usize = 1000;
 
-/// Returns the number of strong pointers to each value that are in no other value; negative if more were
-/// reported than exist.
+/// Returns, for each value, the number of strong pointers to it that are in no other value. This number is negative if
+/// more pointers were reported than exist.
 pub(super) fn outside(table: &Table) -> Vec<i64> {
     let mut outside: Vec<i64> = table.strong.iter().map(|&strong| strong as i64).collect();
     table.targets.iter().for_each(|&target| outside[target as usize] -= 1);
     outside
 }
 
-/// Marks the values that are held from outside. Values that only the scan still holds, because the program
-/// has dropped them in the meantime, are marked too: they are dropped at the end of the scan.
+/// Marks the values that are held from outside. Values that the program has dropped during the scan are marked too.
+/// Only the scan still holds them, and they are dropped when it ends.
 pub(super) fn mark_held(table: &mut Table, outside: &[i64]) {
     let is_held = |&place: &u32| outside[place as usize] != 0 || table.strong[place as usize] == 0;
     let held: Vec<u32> = (0..table.len() as u32).filter(is_held).collect();
@@ -53,7 +53,7 @@ pub(super) fn unreachable(table: &Table) -> Vec<u32> {
     (0..table.len() as u32).filter(|&place| !table.has(place, HELD)).collect()
 }
 
-/// Formats remarks on values to which more pointers were reported than exist. Such values count as held.
+/// Formats remarks about values to which more pointers were reported than exist. Such values count as held.
 pub(super) fn too_many_reported(table: &Table, outside: &[i64]) -> Vec<String> {
     let over: HashSet<u32> =
         (0..table.len() as u32).filter(|&place| outside[place as usize] < 0).take(MAX_TYPES_NAMED).collect();
@@ -90,18 +90,18 @@ pub(super) fn too_many_reported(table: &Table, outside: &[i64]) -> Vec<String> {
     remarks
 }
 
-/// Formats a remark on a type that reports a pointer twice.
+/// Formats a remark about a type that reports a pointer twice.
 pub(super) fn reports_twice(name: &str) -> String {
     format!("`{name}` reports a strong pointer more than once: see its implementation of `References`.")
 }
 
-/// Detects, by their locations, pointers that are reported twice: no two pointers have the same location, except for
-/// copies on the stack that are dropped after they were reported.
+/// A detector of pointers that are reported twice, which it recognizes by their locations. No two pointers have the
+/// same location, except for copies on the stack that are dropped after being reported.
 pub(super) struct DuplicateDetector {
     /// An address on the stack beyond the frames of all callees.
     top: usize,
     seen: HashMap<usize, usize>,
-    /// The addresses of the targets of repeatedly reported pointers, once for each repetition.
+    /// The addresses to which repeatedly reported pointers point, once for each repetition.
     pub(super) targets: Vec<usize>,
 }
 
@@ -112,7 +112,7 @@ impl DuplicateDetector {
         Self::with_capacity(0)
     }
 
-    /// Like [`new`](Self::new), with room for this many pointers.
+    /// Like [`new`](Self::new), but with room for this many pointers.
     #[inline(always)]
     pub(super) fn with_capacity(pointers: usize) -> Self {
         let here = 0_u8;
@@ -155,7 +155,8 @@ impl Sink for DuplicateDetector {
     fn show(&mut self, _: &Path, _: &dyn fmt::Debug) {}
 }
 
-/// Returns the number of values with `flag`: values with device memory, or with parts that were not visited.
+/// Returns the number of values with `flag`, which is the flag either for device memory or for parts that were not
+/// visited.
 pub(super) fn count(table: &Table, flag: u8) -> u64 {
     debug_assert!(flag == MEMORY || flag == INCOMPLETE);
     table.flags.iter().filter(|&&flags| flags & flag != 0).count() as u64

@@ -1,10 +1,9 @@
-//! A scan of the running program. The registered values, and all values that can be reached from them, are visited
-//! while the scan holds a strong pointer to each ([`table`]); pointers are counted ([`garbage`]), values that
-//! seem to be unreachable are visited again ([`confirm`]), and the relevant values are described
-//! ([`select`], [`describe`]).
+//! A scan of the running program. It visits the registered values, and all values that can be reached from them, while
+//! it holds a strong pointer to each ([`table`]). It then counts the pointers ([`garbage`]), revisits the values that
+//! seem to be unreachable ([`confirm`]), and describes the relevant values ([`select`], [`describe`]).
 //!
-//! The program's code (its `References`, `Debug` and destructors) runs while no lock is held. It is called inside
-//! [`reentry::enter`], except for destructors: the memory that they free is the program's.
+//! No lock is held while the program's code (its `References`, `Debug` and destructors) runs. That code is called
+//! inside [`reentry::enter`], except for destructors, because the memory that they free is the program's.
 
 mod confirm;
 mod describe;
@@ -32,7 +31,7 @@ use table::{HELD, INCOMPLETE, MEMORY, Table};
 /// pointer 4.
 const DEFAULT_MAX_VALUES: usize = 10_000_000;
 
-/// The options of a scan; [`find`] is a scan with the defaults.
+/// The options for a scan. [`find`] scans with the defaults.
 #[derive(Clone, Debug)]
 pub struct Scan {
     live_cycles: bool,
@@ -47,7 +46,7 @@ impl Default for Scan {
     }
 }
 
-/// Finds device memory that unreachable values keep alive: [`Scan::find`] with default options.
+/// Finds device memory that unreachable values keep alive. This is [`Scan::find`] with the default options.
 ///
 /// # Errors
 ///
@@ -63,7 +62,7 @@ impl Scan {
     }
 
     /// Sets whether the graph also contains cycles that are held from outside, with the device memory that they lead
-    /// to. They are not leaks yet: they become leaks when the outside references are dropped.
+    /// to. They are not leaks yet, but they become leaks when the outside references are dropped.
     #[must_use]
     pub const fn live_cycles(self, live_cycles: bool) -> Self {
         Self { live_cycles, ..self }
@@ -75,14 +74,14 @@ impl Scan {
         Self { everything, ..self }
     }
 
-    /// Sets whether tracked handles also count as unaccounted for if the root scope in which they were created
-    /// has not ended, or if there was none. This includes handles in local variables.
+    /// Sets whether the scan also reports unaccounted-for tracked handles whose root scope has not ended, or that were
+    /// created in no root scope. This includes handles in local variables.
     #[must_use]
     pub const fn all_handles(self, all_handles: bool) -> Self {
         Self { all_handles, ..self }
     }
 
-    /// Sets the maximum number of visited values: 10 million by default. Pointers to further values are only
+    /// Sets the maximum number of visited values, which is 10 million by default. Pointers to further values are only
     /// counted.
     #[must_use]
     pub const fn max_values(self, max_values: usize) -> Self {
@@ -92,13 +91,14 @@ impl Scan {
     /// Scans the values that this thread has registered, those that threads share, and all values that can be
     /// reached from them.
     ///
-    /// While it runs, a scan has a strong pointer to each value, and between scans the registry has a weak pointer:
-    /// `Rc::get_mut` and `Arc::try_unwrap` fail during that time. If the program drops its last pointer
-    /// to a value during the scan, the value is dropped here, on this thread. A scan never waits: it skips values that
-    /// are locked or borrowed for writing.
+    /// While it runs, a scan holds a strong pointer to each value, so `Rc::get_mut` and `Arc::try_unwrap` fail. Between
+    /// scans, the registry holds a weak pointer to each registered value, so `Rc::get_mut` still fails. If the program
+    /// drops its last pointer to a value during the scan, the value is dropped here, on this thread. A scan never
+    /// waits: it skips values that are locked or borrowed for writing.
     ///
-    /// It takes 20 to 30 ns for each value and pointer up to a million of them, and up to 250 ns if they do not fit into
-    /// the processor's caches. Values shared between threads that seem unreachable are visited 8 to 32 times.
+    /// A scan takes 20 to 30 ns for each value and pointer if there are up to a million of them, and up to 250 ns if
+    /// they do not fit into the processor's caches. Values that threads share and that seem unreachable are visited 8
+    /// to 32 times.
     ///
     /// # Errors
     ///
@@ -189,25 +189,26 @@ pub struct Report {
     pub pointers: u64,
     /// The number of values that hold device memory directly.
     pub with_memory: u64,
-    /// The number of values with a part that was not visited, because it was locked or is opaque. Values that
-    /// this part refers to count as held.
+    /// The number of values with a part that was not visited because it was locked or opaque. Values to which this part
+    /// refers count as held.
     pub incomplete: u64,
-    /// The number of unreachable values, whether they lead to device memory or not.
+    /// The number of unreachable values, whether or not they lead to device memory.
     pub unreachable: u64,
-    /// The number of values that seemed to be unreachable until they were visited again: threads were changing them.
+    /// The number of values that seemed to be unreachable until they were visited again, because threads were changing
+    /// them.
     pub changed_meanwhile: u64,
     /// The number of times that the unreachable values were visited, with the same result each time.
     pub visits: u32,
     /// The duration of the scan.
     pub took: Duration,
-    /// The stacks of registrations, by node.
+    /// The stacks of the registrations, each with the index of its node.
     stacks: Vec<(u32, StackId)>,
 }
 
 impl Report {
-    /// Adds to each value the stack of its registration, if [stacks are
-    /// kept](super::RegisterOptions::stacks): one frame per line, below the place. Reads debug information,
-    /// which takes a few tenths of a second the first time.
+    /// Adds to each value the stack of its registration, if [stacks are kept](super::RegisterOptions::stacks). The
+    /// stack has one frame per line, below the place. This reads debug information, which takes a few tenths of a
+    /// second the first time.
     pub fn name_stacks(&mut self) {
         let _inside = reentry::enter();
         if self.stacks.is_empty() {
@@ -225,13 +226,13 @@ impl Report {
     }
 }
 
-/// The reason why a scan was not possible.
+/// The reason that a scan was not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotScanned {
-    /// Registration is off: [`enable`](crate::enable) was not called, or not in this child of a fork.
+    /// Registration is off, because [`enable`](crate::enable) was not called, or not in this forked child.
     Off,
-    /// Another scan is running, on another thread or as a caller of this one.
+    /// Another scan is running, either on another thread or further up this thread's call stack.
     Busy,
 }
 
@@ -246,7 +247,7 @@ impl fmt::Display for NotScanned {
 
 impl std::error::Error for NotScanned {}
 
-/// A guard that makes this the only scan of the process: the pointers of another scan would be mistaken for the
+/// A guard that makes this the only scan in the process, because another scan's pointers would be mistaken for the
 /// program's.
 struct ScanGuard(&'static AtomicBool);
 

@@ -6,7 +6,7 @@ use super::table::{HELD, MEMORY, Table};
 use crate::findings::components::Components;
 use std::collections::VecDeque;
 
-/// Returns for each value whether it is reported.
+/// Returns, for each value, whether it is reported.
 pub(super) fn select(
     table: &Table,
     unreachable: &[u32],
@@ -49,7 +49,7 @@ pub(super) fn select(
     keep
 }
 
-/// Keeps the wanted values from which device memory can be reached through wanted values.
+/// Keeps the wanted values from which device memory can be reached through wanted values only.
 fn keep_leading_to_memory(table: &Table, wanted: &[bool], keep: &mut [bool]) {
     // The referrers of all values, as one list sorted by the values that they refer to.
     let mut starts = vec![0_u32; table.len() + 1];
@@ -81,7 +81,7 @@ fn keep_leading_to_memory(table: &Table, wanted: &[bool], keep: &mut [bool]) {
     }
 }
 
-/// Returns a value and a shortest path from it to device memory, if there is one.
+/// Returns the values on a shortest path from a value to device memory, or only the value itself if there is no path.
 pub(super) fn path_to_memory(table: &Table, place: u32) -> Vec<u32> {
     let mut come_from = foldhash::HashMap::default();
     come_from.insert(place, place);
@@ -106,7 +106,7 @@ pub(super) fn path_to_memory(table: &Table, place: u32) -> Vec<u32> {
     vec![place]
 }
 
-/// Returns for each value whether it is on a cycle.
+/// Returns, for each value, whether it is on a cycle.
 fn on_cycles(table: &Table) -> Vec<bool> {
     let pointers =
         |place: u32| table.starts[place as usize] as usize..table.starts[place as usize + 1] as usize;

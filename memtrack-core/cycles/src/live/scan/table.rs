@@ -1,6 +1,6 @@
-//! The visited values: each once, regardless of the number of references to it, with a strong pointer of the
-//! scan, so that no value is dropped and no address is reused while the scan runs. Values waiting to be visited are
-//! in the same list, so visits do not recurse.
+//! The table of visited values. Each value is in the table once, regardless of the number of references to it, and the
+//! scan holds a strong pointer to it, so that no value is dropped and no address is reused while the scan runs. Values
+//! waiting to be visited are in the same list, so visits do not recurse.
 
 use super::super::registry::{self, Registration};
 use super::super::roots::{self, Root};
@@ -21,7 +21,7 @@ pub(super) const HELD: u8 = 8;
 
 /// The object through which a value is visited.
 enum Holder {
-    /// A pointer of the scan.
+    /// A pointer that the scan holds.
     Value(Box<dyn Counted>),
     /// A declared root, which is never dropped.
     Root(Root),
@@ -30,7 +30,7 @@ enum Holder {
 /// Information about a registered value.
 pub(super) struct RegisteredValue {
     pub(super) registration: Registration,
-    /// The number of the registry's weak pointers to it.
+    /// The number of weak pointers to it in the registry.
     pub(super) weak: usize,
 }
 
@@ -43,9 +43,9 @@ pub(super) struct Table {
     pub(super) registered: HashMap<u32, RegisteredValue>,
     /// The targets of the strong pointers, grouped by the value that contains them.
     pub(super) targets: Vec<u32>,
-    /// The index in `targets` at which each value's targets begin, followed by the number of targets.
+    /// The index in `targets` at which each value's targets start, followed by the total number of targets.
     pub(super) starts: Vec<u32>,
-    /// The number of strong pointers to each value other than the scan's.
+    /// The number of strong pointers to each value, not counting the scan's.
     pub(super) strong: Vec<usize>,
     /// The numbers of the tracked handles that were seen.
     pub(super) handles: Vec<u64>,
@@ -143,7 +143,7 @@ impl Table {
         self.holders.len()
     }
 
-    /// Returns the number of values, without declared roots.
+    /// Returns the number of values, not counting declared roots.
     pub(super) fn values(&self) -> u64 {
         self.holders.iter().filter(|holder| matches!(holder, Holder::Value(_))).count() as u64
     }
@@ -157,17 +157,17 @@ impl Table {
         &self.targets[self.starts[place as usize] as usize..self.starts[place as usize + 1] as usize]
     }
 
-    /// Returns the index of a value.
+    /// Returns the index of the value at an address, if the table contains it.
     pub(super) fn place_of(&self, address: usize) -> Option<u32> {
         self.places.get(&address).copied()
     }
 
-    /// Returns the address of a value; 0 for a root.
+    /// Returns the address of a value, or 0 for a root.
     pub(super) fn address(&self, place: u32) -> usize {
         self.addresses[place as usize]
     }
 
-    /// Returns the current number of strong pointers to a value other than the scan's.
+    /// Returns the current number of strong pointers to a value, not counting the scan's.
     pub(super) fn strong_now(&self, place: u32) -> usize {
         match &self.holders[place as usize] {
             Holder::Value(value) => value.strong_count().saturating_sub(1),
@@ -175,7 +175,7 @@ impl Table {
         }
     }
 
-    /// Returns the current number of weak pointers to a value other than the registry's.
+    /// Returns the current number of weak pointers to a value, not counting the registry's.
     pub(super) fn weak_now(&self, place: u32) -> usize {
         match &self.holders[place as usize] {
             Holder::Value(value) => {
@@ -198,14 +198,14 @@ impl Table {
         matches!(self.holders[place as usize], Holder::Root(_))
     }
 
-    /// Visits a value again; returns false if the visit panicked.
+    /// Visits a value again. Returns false if the visit panicked.
     pub(super) fn visit(&self, place: u32, sink: &mut dyn Sink) -> bool {
         visit_holder(&self.holders[place as usize], sink)
     }
 
-    /// Drops the scan's pointers, in the order in which the values were found: in a chain that the program
-    /// has dropped in the meantime, each value's destructor finds the next value still held, so that they do not recurse.
-    /// Destructors are the program's code.
+    /// Drops the scan's pointers in the order in which the values were found. If the program has dropped a chain of
+    /// values during the scan, each value's destructor then finds the next value still held, so the destructors do not
+    /// recurse. Destructors are the program's code.
     pub(super) fn drop_pointers(self) {
         let Self { holders, .. } = self;
         drop_pointers(holders.into_iter().filter_map(|holder| match holder {
@@ -218,7 +218,7 @@ impl Table {
 /// Drops pointers. If a pointer is the last one to its value, the value is dropped outside [`reentry::enter`].
 fn drop_pointers(pointers: impl IntoIterator<Item = Box<dyn Counted>>) {
     for pointer in pointers {
-        // A panic of the destructor is ignored: the value can no longer be used.
+        // A panic in the destructor is ignored, because the value can no longer be used.
         let _ = catch_unwind(AssertUnwindSafe(|| pointer.drop_with(|drop_it| reentry::outside(drop_it))));
     }
 }
@@ -232,7 +232,7 @@ fn visit_holder(holder: &Holder, sink: &mut dyn Sink) -> bool {
     catch_unwind(visit).is_ok()
 }
 
-/// The sink of the first visit to a value.
+/// The sink for the first visit to a value.
 struct FirstVisit<'a> {
     table: &'a mut Table,
     flags: u8,

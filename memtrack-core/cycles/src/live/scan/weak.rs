@@ -1,11 +1,11 @@
-//! Weak pointers to unreachable values: the program may still reach such a value by upgrading one.
+//! Counts weak pointers to unreachable values, because the program may still reach such a value by upgrading one.
 
 use super::confirm::Confirmation;
 use super::table::Table;
 use foldhash::{HashMap, HashSet};
 
-/// Returns for each unreachable value the number of weak pointers to it from outside all unreachable values, if there
-/// are any.
+/// Returns, for each unreachable value that has any, the number of weak pointers to it from outside all unreachable
+/// values.
 ///
 /// A weak pointer in a value that can itself be reached through a weak pointer counts as outside as well.
 pub(super) fn outside(table: &Table, confirmed: &Confirmation) -> HashMap<u32, u64> {

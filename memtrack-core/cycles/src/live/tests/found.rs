@@ -1,4 +1,4 @@
-//! Tests of the values that a scan finds.
+//! Tests of which values a scan finds.
 
 use super::*;
 
@@ -228,7 +228,7 @@ fn each_of_a_million_values_is_visited_once() {
     register(last.as_ref().expect("many"));
     let report = scan();
     assert_eq!((report.values, report.pointers), (MANY, MANY - 1));
-    // Dropped one after another, the newest first: dropping such a chain from its head would need a deep stack.
+    // Drop them one after another, newest first, because dropping such a chain from its head would need a deep stack.
     drop(last);
     while kept.pop().is_some() {}
 }

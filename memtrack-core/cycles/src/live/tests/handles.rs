@@ -6,7 +6,8 @@ use crate::graph::UnexplainedHandles;
 use memtrack_recorder::{scope, switch};
 use std::sync::Arc;
 
-/// Runs `action` in a root scope, and sends the notification that the recorder's observer would send at its end.
+/// Runs `action` in a root scope, and sends the notification that the recorder's observer would send when the scope
+/// ends.
 fn in_root<R>(name: &str, action: impl FnOnce() -> R) -> R {
     struct Off;
     impl Drop for Off {

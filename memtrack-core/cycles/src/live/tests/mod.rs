@@ -1,5 +1,5 @@
-//! Scans of small programs. Each test has its own thread, and so its own registry of `Rc`s; all scans see the
-//! shared values, so tests run one at a time ([`begin_test`]).
+//! Tests that scan small programs. Each test has its own thread, and so its own registry of `Rc`s, but all scans see
+//! the shared values, so tests run one at a time ([`begin_test`]).
 
 mod found;
 mod handles;
@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Begins a test in which nothing is registered yet, and during which no other test scans.
+/// Starts a test in which nothing is registered yet, and during which no other test scans.
 fn begin_test() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,7 +39,7 @@ fn buffer(address: u64) -> DeviceMemory {
     DeviceMemory { device: DeviceId(0), address, size_bytes: 1024 }
 }
 
-/// A value that only one thread uses, with a name, changeable references, and optionally device memory.
+/// A value that only one thread uses, with a name, references that can be changed, and optional device memory.
 struct Layer {
     name: &'static str,
     next: RefCell<Vec<Rc<Layer>>>,
@@ -89,7 +89,7 @@ fn unreachable(graph: &Graph) -> Vec<String> {
         .collect()
 }
 
-/// Returns each edge as `from.path -> to`, by names.
+/// Returns each edge as `from.path -> to`, using the names of the nodes.
 fn edges(graph: &Graph) -> Vec<String> {
     let name = |node: u32| graph.label(node).split('"').nth(1).unwrap_or("?").to_owned();
     let mut edges: Vec<String> = graph

@@ -1,4 +1,5 @@
-//! Unusual values: values that report too many pointers, opaque, panicking and unsized ones, and destructors that scan.
+//! Tests with unusual values: ones that report too many pointers, opaque, panicking and unsized ones, and destructors
+//! that scan.
 
 use super::super::{NotScanned, find, register_dyn};
 use super::*;
@@ -52,7 +53,7 @@ fn a_pointer_that_is_reported_twice_is_no_finding_while_the_value_is_held() {
 #[test]
 fn a_remark_is_made_on_a_reported_pointer_of_another_value() {
     let _guard = begin_test();
-    // Reports also the pointers in the values that it points to, which it does not hold itself.
+    // Also reports the pointers in the values to which it points, although it does not hold those pointers itself.
     let looks_behind: fn(&Custom, &mut Visitor<'_>) = |custom, to| {
         to.field("next", &custom.next);
         custom.next.borrow().iter().for_each(|next| to.field("behind", &next.next));
@@ -155,7 +156,7 @@ fn weak_pointers_outside_are_counted_and_those_inside_are_not() {
         |report: &Report| -> Vec<u64> { report.graph.nodes.iter().map(|node| node.weak_outside).collect() };
     let report = scan();
     assert_eq!(report.unreachable, 2);
-    // `b` can be reached through the pointer from outside, and with it `b`'s weak pointer to `a`.
+    // `b` can be reached through the pointer from outside, and so can `b`'s weak pointer to `a`.
     assert_eq!(weak(&report), [1, 1]);
     drop(outside);
     assert_eq!(weak(&scan()), [0, 0]);
@@ -291,7 +292,7 @@ fn a_scan_leaves_counts_and_memory_as_they_were() {
     assert!(!memtrack_recorder::reentry::is_inside());
 }
 
-/// An implementation of `Sink` may panic; the visitor's counts must survive that.
+/// An implementation of `Sink` may panic, and the visitor's counts must survive that.
 #[test]
 fn a_visit_that_panics_does_not_stop_the_next() {
     struct Panics;
@@ -316,7 +317,7 @@ fn a_visit_that_panics_does_not_stop_the_next() {
     assert_eq!(scan().unreachable, 1);
 }
 
-/// A value whose `Debug` panics: always, or when writing fails.
+/// A value whose `Debug` implementation panics, either always or when writing fails.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Unshowable(u64);
 

@@ -120,7 +120,7 @@ fn a_second_scan_leaves_a_running_one_alone() {
     assert_eq!(scan().values, 0);
 }
 
-/// A function that a stack names.
+/// A function whose name appears in a stack.
 #[inline(never)]
 fn makes_a_leaking_layer() {
     let layer = Layer::new("a", Some(1));

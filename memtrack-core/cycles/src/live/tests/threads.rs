@@ -1,4 +1,4 @@
-//! Values that threads share, and threads that change them while they are visited.
+//! Tests with values that threads share, and with threads that change the values while they are visited.
 
 use super::*;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn only_what_leaked_is_found_while(threads: usize, work: impl Fn(usize) + Sync) 
     let leak_every = for_so_long / 50;
     let done = AtomicBool::new(false);
     let (mut scans, mut deceived) = (0_u32, 0_u32);
-    /// Sets the flag also when the test fails.
+    /// A guard that sets the flag even if the test fails.
     struct Done<'a>(&'a AtomicBool);
     impl Drop for Done<'_> {
         fn drop(&mut self) {
@@ -64,7 +64,7 @@ fn only_what_leaked_is_found_while(threads: usize, work: impl Fn(usize) + Sync) 
         }
         let leaking = scope.spawn(|| {
             let mut leaked = 0_u64;
-            // Runs at least once, however late the thread is scheduled.
+            // Run at least once, however late the thread is scheduled.
             loop {
                 let (a, b) = (Part::new("leaked"), Part::new("leaked"));
                 a.push(Arc::clone(&b));
@@ -203,7 +203,7 @@ fn values_that_are_made_and_dropped_meanwhile_are_no_cycles() {
         let (a, b) = (Part::new("dropped"), Part::new("dropped"));
         a.push(Arc::clone(&b));
         b.push(Arc::clone(&a));
-        // The cycle is broken explicitly: for a moment, only the scan may hold the values.
+        // The cycle is broken explicitly, so for a moment only the scan may hold the values.
         let theirs = std::mem::take(&mut *a.slots.lock().expect("not poisoned"));
         drop(b);
         drop(theirs);
