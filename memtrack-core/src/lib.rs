@@ -408,7 +408,7 @@ pub mod cycles {
 }
 
 /// Analyses of a snapshot: the memory live at the peak, its allocations, its phases, a device's contents at the end,
-/// and leaks. With the feature `compare`, there are also limits and the differences between two snapshots.
+/// and leaks. The feature `compare` adds limits and the differences between two snapshots.
 #[cfg(feature = "report")]
 pub mod analysis {
     pub use memtrack_model::units;
@@ -420,7 +420,7 @@ pub mod analysis {
 #[doc(inline)]
 pub use memtrack_exports as exports;
 
-/// For the `memtrack` command.
+/// Items that the `memtrack` command uses.
 #[cfg(feature = "formats")]
 #[doc(hidden)]
 pub use memtrack_file::{

@@ -128,7 +128,7 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// |---|---|
 /// | `#[references(opaque)]` | is reported as not inspected; its fields may have any types. Unions and packed structs need it |
 /// | `#[references(bound = "…")]` | has these bounds instead of the derived ones |
-/// | `#[references(crate = path)]` | finds memtrack-core at this path, for crates that re-export it |
+/// | `#[references(crate = path)]` | uses memtrack-core from this path, for crates that re-export it |
 ///
 /// # Generic types
 ///

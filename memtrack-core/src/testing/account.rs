@@ -126,7 +126,7 @@ impl FinishedTest {
 
 /// The result of a test's second run.
 pub(super) enum SecondRun {
-    /// The run ended like the first one.
+    /// The run ended in the same way as the first one.
     Ended(FinishedTest),
     /// The run ended differently, so the memory that it left cannot be compared. The value says how it ended.
     EndedDifferently(&'static str),

@@ -63,14 +63,14 @@ impl Limits {
         Self::default()
     }
 
-    /// Limits the bytes that may be live at once.
+    /// Limits the number of bytes that may be live at once.
     pub fn peak(mut self, bytes: u64) -> Self {
         self.all.peak_bytes = Some(bytes);
         self
     }
 
-    /// Limits the bytes that may be left when the test ends, which is memory that the test allocated and that was not
-    /// freed. The test's return value is still live at that point, so it counts.
+    /// Limits the number of bytes that may be left when the test ends, that is, bytes that the test allocated and that
+    /// were not freed. The test's return value is still live at that point, so it counts.
     ///
     /// Memory that lives until the program or the thread ends is not counted. This is memory that a
     /// [`LazyLock`](std::sync::LazyLock), a [`OnceLock`](std::sync::OnceLock), a [`Once`](std::sync::Once) or a

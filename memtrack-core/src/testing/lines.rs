@@ -140,8 +140,8 @@ mod with_symbols {
             shown.into_iter().take(MAX_FRAMES).chain(tail).collect()
         }
 
-        /// Returns whether the `blocks` that a stack allocated and that are still live are not leaks, either because
-        /// they were created once or because the stack matches one of these globs.
+        /// Returns whether a stack's `blocks` that are still live are expected rather than leaked, either because they
+        /// were created once or because the stack matches one of these globs.
         pub(in crate::testing) fn is_expected(
             &mut self,
             stack: StackId,

@@ -2,8 +2,8 @@
 //! a summary needs. Names are assembled when the data is read, not when an operator ends. However long the program
 //! runs, memory is limited to that of the kept records plus one chunk.
 //!
-//! **What is kept?** By default, the newest 262,144 operators are kept (`Options::tracker_entries`). Of the older
-//! operators, only the peaks are kept, and the 1,000 operators with the largest growth, because a summary ranks those.
+//! **What is kept?** By default, the newest 262,144 operators are kept (`Options::tracker_entries`). Of the older ones,
+//! only the peaks and the 1,000 operators with the largest growth are kept; a summary ranks the latter.
 
 use super::Mark;
 use memtrack_model::snapshot::ScopeKind;
@@ -248,7 +248,7 @@ impl Series {
             stats.memories_reserved.push(sample(levels.reserved));
         }
         stats.op_index = kept as u64;
-        // A marker of a folded operator has no position among the kept records.
+        // A marker whose operator was folded has no position among the kept records.
         let shifted =
             markers.iter().filter_map(|&(name, at)| Some((name.to_owned(), at.checked_sub(self.folded)?)));
         stats.markers = shifted.collect();

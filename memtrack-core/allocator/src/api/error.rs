@@ -12,7 +12,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum AllocatorError {
-    /// There is not enough memory, even after the whole cache was released.
+    /// There is not enough memory, even after releasing the whole cache.
     OutOfMemory(Box<OutOfMemoryError>),
     /// The request was rejected before a segment was requested from the device, because of
     /// `throw_on_cudamalloc_oom`.

@@ -7,7 +7,7 @@ use std::fmt::Write;
 #[derive(Clone, Copy)]
 struct Scale {
     units: &'static [&'static str],
-    /// The ratio of one unit to the next.
+    /// The size of the next unit in terms of the current one.
     divisor: i64,
     /// A number is divided while it is at least `keep` times the divisor.
     keep: i64,

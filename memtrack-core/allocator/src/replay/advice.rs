@@ -17,7 +17,7 @@ const MIN_GAIN: f64 = 0.01;
 pub(super) struct Advice {
     /// The settings to use, or `None` if there is nothing to recommend.
     pub(super) recommended: Option<String>,
-    /// The recommendation, or the reason why there is none, in one line.
+    /// The recommendation, or the reason there is none, as a single line.
     pub(super) text: String,
 }
 
@@ -30,7 +30,7 @@ impl Advice {
     }
 }
 
-/// Returns the reason why no settings can be recommended at all.
+/// Returns the reason no settings can be recommended at all, if there is one.
 fn refusal(report: &ReplayReport, best: &ReplayRow) -> Option<String> {
     let requests = report.requests;
     if let Some(failed) = report.fails_at(&best.outcome) {

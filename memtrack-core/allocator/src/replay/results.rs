@@ -17,7 +17,7 @@ pub struct ReplayRow {
     pub recorded: bool,
 }
 
-/// The replays of one device's requests under several settings, the best settings first.
+/// The replays of one device's requests under several settings, best settings first.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReplayReport {
@@ -45,7 +45,7 @@ pub struct ReplayReport {
     pub rows: Vec<ReplayRow>,
 }
 
-/// The replays of one device's requests under several settings, the best settings first.
+/// The replays of one device's requests under several settings, best settings first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -69,7 +69,7 @@ pub struct ReplayAnswer {
     pub driver_calls: bool,
     /// The recommended settings; null if none are recommended.
     pub recommended: Option<String>,
-    /// The recommendation, or the reason why there is none, as a sentence.
+    /// The recommendation, or the reason there is none, as a sentence.
     pub advice: Option<String>,
     /// The results, one for each of the settings.
     pub settings: Vec<SettingsAnswer>,

@@ -36,13 +36,13 @@ pub struct Outcome {
     /// The number of requests that failed, including requests that are too large for any device. Most programs would
     /// not have continued after the first failure, so later failures mean little.
     pub failed_requests: u64,
-    /// The number of the first request that failed, counted from 0, where the blocks that were live before the trace
-    /// are the first requests; null if no request failed. [`ReplayReport`](super::ReplayReport) counts only the
+    /// The number of the first request that failed, counted from 0; null if no request failed. Blocks that were live
+    /// before the trace count as the first requests, whereas [`ReplayReport`](super::ReplayReport) counts only the
     /// requests in the trace.
     pub first_oom: Option<usize>,
     /// The number of allocations from the device, which are slow.
     pub num_device_alloc: i64,
-    /// The number of frees to the device.
+    /// The number of releases to the device.
     pub num_device_free: i64,
     /// The number of bytes reserved at the end of the replay.
     #[serde(rename = "at_end_reserved_bytes")]

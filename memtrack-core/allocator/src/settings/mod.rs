@@ -27,7 +27,7 @@ use crate::settings::sizes::LARGE_BUFFER;
 pub struct AllocatorOptions {
     /// Blocks of this size or more are never split; `u64::MAX` means no limit.
     pub max_split_size: u64,
-    /// The maximum excess of an unsplit block over the requested size.
+    /// The maximum number of bytes by which an unsplit block may exceed the requested size.
     pub max_non_split_rounding: u64,
     /// The share of the limit above which old cached blocks are released; 0 means that they never are.
     pub garbage_collection_threshold: f64,
@@ -96,7 +96,7 @@ impl AllocatorBackend {
     }
 }
 
-/// All options, including those that the algorithm does not use, and the settings string that was applied last.
+/// All options, including those that the algorithm does not use, and the last applied settings string.
 ///
 /// ```
 /// use memtrack_core::allocator::Settings;

@@ -6,7 +6,7 @@ use crate::settings::AllocatorOptions;
 pub const MIN_BLOCK: u64 = 512;
 /// The size of the largest block in the small pool.
 pub const SMALL_LIMIT: u64 = 1 << 20;
-/// The size of the small pool's segments, and of the pages of its expandable ranges.
+/// The size of segments in the small pool, and of pages in its expandable ranges.
 pub const SMALL_BUFFER: u64 = 2 << 20;
 /// The default size of the large pool's segments for requests below [`MIN_LARGE`].
 pub const LARGE_BUFFER: u64 = 20 << 20;

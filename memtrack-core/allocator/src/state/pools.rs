@@ -1,5 +1,5 @@
-//! Pools of free blocks. There is one pool for small blocks and one for large blocks, both by default and for
-//! each private pool.
+//! Pools of free blocks. There are two default pools, one for small and one for large blocks, and two such pools
+//! for each private pool.
 
 use crate::settings::sizes::{SMALL_BUFFER, SMALL_LIMIT};
 use crate::state::block::{Block, BlockId, Blocks};

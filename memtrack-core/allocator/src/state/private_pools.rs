@@ -76,7 +76,7 @@ pub(crate) struct PrivatePools {
 }
 
 impl PrivatePools {
-    /// Returns the pair of pools for a request by the calling thread for a stream, or 0 for the default pools.
+    /// Returns the pair of pools for the calling thread's requests on a stream, or 0 for the default pools.
     #[inline]
     pub(crate) fn routed_pair(&self, stream: StreamId) -> u32 {
         if self.routes.is_empty() {

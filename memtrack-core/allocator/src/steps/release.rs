@@ -87,8 +87,8 @@ impl<M: DeviceMemory> Device<M> {
         Ok(released >= wanted)
     }
 
-    /// Waits for all events and releases all cached blocks that can be released. These are the blocks of the default
-    /// pools, unless a graph is being captured, and of private pools without users. With `only`, releases just that
+    /// Waits for all events and releases all cached blocks that can be released: the blocks of the default pools
+    /// (unless a graph is being captured) and those of private pools without users. With `only`, releases just that
     /// private pool, provided that it has no users.
     pub(crate) fn release_cached(
         &mut self,

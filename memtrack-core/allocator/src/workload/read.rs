@@ -41,7 +41,7 @@ const MAX_HINTS: usize = 10;
 pub enum WorkloadError {
     /// The file cannot be read.
     Io(io::Error),
-    /// A line, counted from 1, is not a valid operation.
+    /// A line is not a valid operation. Contains the line's number, counted from 1, and the reason.
     Line(u64, String),
     /// The initial settings are invalid.
     Settings(SettingsError),

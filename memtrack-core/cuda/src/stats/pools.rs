@@ -46,7 +46,7 @@ pub fn pool_statistics(device: u32) -> Result<PoolStatistics, GpuError> {
     })
 }
 
-/// Resets both peaks of a CUDA device's current pool to the current bytes.
+/// Resets both peaks of a CUDA device's current pool to the current numbers of bytes.
 ///
 /// # Errors
 /// The same as for [`pool_statistics`].
