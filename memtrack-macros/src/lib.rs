@@ -4,8 +4,8 @@
 //!
 //! The modules:
 //!
-//! - `#[track_memory]`: `args`, `target` (the annotated item), `function`, `impl_block`, `call` (arguments that may hold
-//!   tensors), `tail` (returned futures).
+//! - `#[track_memory]`: `args`, `target` (the annotated item), `function`, `impl_block`, `call` (arguments that may
+//!   have tensors), `tail` (returned futures).
 //! - `references`: the derive, with `attributes` and `bounds` for type parameters; `limits`: `#[limits]`.
 
 mod args;
@@ -79,7 +79,7 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// | `#[references(opaque)]` | may hold counted pointers, but memtrack cannot inspect it, as with a boxed closure. Reports say that it was not inspected |
 /// | `#[references(tensors)]` | is a framework's tensor (`memtrack_core::operators::ReportTensors`), or several of them. Only its device memory is reported |
 /// | `#[references(with = path)]` | is visited by this `fn(&FieldType, &mut Visitor<'_>)`, for types from other crates |
-/// | `#[references(show)]` | is printed with [`Debug`](std::fmt::Debug) in reports to distinguish values of the type. It may be a name or an id, for example. It is also visited, unless `skip` is given too |
+/// | `#[references(show)]` | is printed with [`Debug`](std::fmt::Debug) in reports to distinguish values of the type (for example, a name or an id). It is also visited, unless `skip` is given too |
 /// | `#[references(rename = "…")]` | has another name in reports |
 ///
 /// At most one of the first four may be given.

@@ -297,8 +297,8 @@ pub(super) static TRACKERS: ForkCell<RwLock<Vec<Arc<Run>>>> = ForkCell::new(|| R
 /// The observer of scopes for all trackers.
 pub(super) struct Observer;
 
-/// Changes the list of trackers. Memory is allocated and freed while the list is not locked, because threads wait for the lock
-/// when operators end.
+/// Changes the list of trackers. Memory is allocated and freed while the list is unlocked, because threads wait for the
+/// lock when operators end.
 pub(super) fn change_trackers(change: impl FnOnce(&mut Vec<Arc<Run>>)) {
     let mut list = Vec::new();
     let mut trackers = loop {

@@ -103,7 +103,8 @@ struct FoldedGrowth {
 }
 
 impl Series {
-    /// Creates an empty series that keeps at least `keep` records; `previous_bytes` were allocated before the first operator.
+    /// Creates an empty series that keeps at least `keep` records. `previous_bytes` were allocated before the first
+    /// operator.
     pub(super) fn new(keep: u64, previous_bytes: i64) -> Self {
         let none = Levels { allocated: i64::MIN, active: i64::MIN, reserved: i64::MIN };
         let keep = usize::try_from(keep).unwrap_or(usize::MAX).max(1);
@@ -180,7 +181,8 @@ impl Series {
         self.chunks.resize_with(chunks, || Vec::with_capacity(CHUNK_RECORDS));
     }
 
-    /// Copies the series into `copy`, which must be empty, without allocating memory. Returns false if `copy` is too small.
+    /// Copies the series into `copy`, which must be empty, without allocating memory. Returns `false` if `copy` is too
+    /// small.
     pub(super) fn copy_into(&self, copy: &mut Self) -> bool {
         if copy.chunks.len() < self.chunks.len() {
             return false;

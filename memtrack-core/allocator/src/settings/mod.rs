@@ -1,5 +1,5 @@
-//! The allocator's options, as in PyTorch: the values ([`AllocatorOptions`]), the parser of settings strings (`grammar`),
-//! and its errors ([`SettingsError`]).
+//! The allocator's options, as in PyTorch: the values ([`AllocatorOptions`]), the parser of settings strings
+//! (`grammar`), and their errors ([`SettingsError`]).
 //!
 //! **Which options have no effect?** Options for locks, CUDA graphs and pinned memory are only parsed and reported.
 

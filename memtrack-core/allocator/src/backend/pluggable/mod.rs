@@ -67,8 +67,8 @@ impl fmt::Debug for Pluggable {
 }
 
 impl Pluggable {
-    /// Loads a library and looks up two functions: `void* alloc(ssize_t size, int device, cudaStream_t
-    /// stream)` and `void free(void* ptr, ssize_t size, int device, cudaStream_t stream)`.
+    /// Loads a library and looks up two functions in it: `void* alloc(ssize_t size, int device, cudaStream_t stream)`
+    /// and `void free(void* ptr, ssize_t size, int device, cudaStream_t stream)`.
     ///
     /// # Safety
     /// The library's initialisers run. The two functions must have these types, must be callable from any thread, and
@@ -128,8 +128,8 @@ impl Pluggable {
         Ok(())
     }
 
-    /// Makes [`Backend::set_per_process_memory_fraction`] call the library's `void fraction(double fraction,
-    /// int device)`.
+    /// Makes [`Backend::set_per_process_memory_fraction`] call the library's
+    /// `void fraction(double fraction, int device)`.
     ///
     /// # Safety
     /// The function must have this type.
@@ -155,8 +155,7 @@ impl Pluggable {
         Ok(())
     }
 
-    /// Makes [`Backend::record_stream`] call the library's `void record_stream(void* ptr, cudaStream_t
-    /// stream)`.
+    /// Makes [`Backend::record_stream`] call the library's `void record_stream(void* ptr, cudaStream_t stream)`.
     ///
     /// # Safety
     /// The function must have this type.
