@@ -2,9 +2,9 @@
 //!
 //! `cargo bench -p memtrack-core --features cycles --bench cycles`
 //!
-//! Times are the thread's processor time. Registrations are measured per value, off and on, for values that stay live and
-//! for values that are dropped immediately; scans with 10 thousand to a million values, live and unreachable, most of
-//! which have ten pointers each.
+//! Times are the thread's processor time. Registrations are measured per value, with memtrack both off and on, for
+//! values that stay live and for values that are dropped immediately. Scans are measured with 10 thousand to a million
+//! values, both live and unreachable, most of which have ten pointers each.
 
 #![allow(unsafe_code, reason = "the clock of the thread")]
 
@@ -15,10 +15,10 @@ use std::hint::black_box;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-/// Samples of each time, of which the fastest and the median are printed.
+/// The number of samples of each time. The fastest and the median are printed.
 const RUNS: usize = 7;
 
-/// Returns this thread's processor time so far, in seconds.
+/// Returns the processor time that this thread has used so far, in seconds.
 fn now() -> f64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the out-pointer is a local variable; the clock always exists.
@@ -34,31 +34,31 @@ fn timed(mut run: impl FnMut() -> f64) -> (f64, f64) {
     (seconds[0], seconds[RUNS / 2])
 }
 
-/// A value that only one thread uses.
+/// A value that is used by only one thread.
 #[derive(Default)]
-struct Local {
-    next: RefCell<Vec<Rc<Local>>>,
+struct LocalNode {
+    next: RefCell<Vec<Rc<LocalNode>>>,
 }
 
-impl References for Local {
+impl References for LocalNode {
     fn references(&self, to: &mut Visitor<'_>) {
         to.field("next", &self.next);
     }
 }
 
-/// A value that threads share.
+/// A value that is shared between threads.
 #[derive(Default)]
-struct Shared {
-    next: Mutex<Vec<Arc<Shared>>>,
+struct SharedNode {
+    next: Mutex<Vec<Arc<SharedNode>>>,
 }
 
-impl References for Shared {
+impl References for SharedNode {
     fn references(&self, to: &mut Visitor<'_>) {
         to.field("next", &self.next);
     }
 }
 
-/// Prints the time of `each` per value, for values that exist before and after.
+/// Prints the time that `each` takes per value, for values that exist before and after the call.
 fn per_value<T>(name: &str, options: RegisterOptions, make: impl Fn() -> T, each: impl Fn(&T)) {
     const VALUES: usize = 200_000;
     let (fastest, median) = timed(|| {
@@ -72,7 +72,7 @@ fn per_value<T>(name: &str, options: RegisterOptions, make: impl Fn() -> T, each
     println!("{name}: {:.1} ns (median {:.1} ns)", fastest * 1e9, median * 1e9);
 }
 
-/// Prints the time of `run`, which creates a value and drops it.
+/// Prints the time that `run` takes to create a value and drop it.
 fn per_life(name: &str, on: bool, run: impl Fn()) {
     const VALUES: usize = 1_000_000;
     let (fastest, median) = timed(|| {
@@ -89,12 +89,17 @@ fn per_life(name: &str, on: bool, run: impl Fn()) {
 
 fn registrations() {
     let (plain, stacks) = (RegisterOptions::new(), RegisterOptions::new().stacks(true));
-    per_value("register an Rc", plain, || Rc::new(Local::default()), |value| register(black_box(value)));
-    per_value("register an Arc", plain, || Arc::new(Shared::default()), |value| register(black_box(value)));
+    per_value("register an Rc", plain, || Rc::new(LocalNode::default()), |value| register(black_box(value)));
+    per_value(
+        "register an Arc",
+        plain,
+        || Arc::new(SharedNode::default()),
+        |value| register(black_box(value)),
+    );
     per_value(
         "register an Rc, with its stack",
         stacks,
-        || Rc::new(Local::default()),
+        || Rc::new(LocalNode::default()),
         |value| {
             register(black_box(value));
         },
@@ -108,24 +113,24 @@ fn registrations() {
         });
         println!("{name}: {:.2} ns", fastest * 1e9);
     };
-    let value = Rc::new(Local::default());
+    let value = Rc::new(LocalNode::default());
     off("register an Rc, off", &|| register(black_box(&value)));
-    per_life("an Rc's life", false, || drop(black_box(Rc::new(Local::default()))));
+    per_life("an Rc's life", false, || drop(black_box(Rc::new(LocalNode::default()))));
     per_life("an Rc's life, registered", true, || {
-        let value = Rc::new(Local::default());
+        let value = Rc::new(LocalNode::default());
         register(&value);
         drop(black_box(value));
     });
     per_life("an Arc's life, registered", true, || {
-        let value = Arc::new(Shared::default());
+        let value = Arc::new(SharedNode::default());
         register(&value);
         drop(black_box(value));
     });
-    let value = Arc::new(Shared::default());
+    let value = Arc::new(SharedNode::default());
     per_life("a tracked handle's life", true, || drop(black_box(Tracked::new(Arc::clone(&value)))));
 }
 
-/// Scans `values`, each with `pointers` to others.
+/// Defines a function that scans `values` values, each with `pointers` pointers to others.
 macro_rules! scans {
     ($name:literal, $pointer:ident, $value:ident, $change:expr) => {
         fn $pointer(values: usize, pointers: usize, live: bool) {
@@ -137,7 +142,7 @@ macro_rules! scans {
             all.iter().for_each(register);
             for (number, value) in all.iter().enumerate() {
                 for pointer in 0..pointers {
-                    // Scattered, so that successive look-ups are seldom near each other.
+                    // Scatter the targets, so that successive look-ups are seldom near each other.
                     let to = &all[(number * 7919 + pointer * 104_729 + 1) % values];
                     change(value, &|next| next.push(std_pointer::$pointer::clone(to)));
                 }
@@ -164,7 +169,7 @@ macro_rules! scans {
                 median * 1e3,
                 fastest * 1e9 / (values * (1 + pointers)) as f64,
             );
-            // Frees the cycles: takes all pointers out first, so that no destructor drops another value.
+            // Free the cycles. Take all pointers out first, so that no destructor drops another value.
             let pointers = RefCell::new(Vec::new());
             for value in weak.iter().filter_map(|weak| weak.upgrade()) {
                 change(&value, &|next| pointers.borrow_mut().push(std::mem::take(next)));
@@ -181,8 +186,8 @@ mod std_pointer {
 #[allow(non_snake_case, reason = "named after the pointers")]
 mod scan {
     use super::*;
-    scans!("Rc", Rc, Local, |value, change| change(&mut value.next.borrow_mut()));
-    scans!("Arc", Arc, Shared, |value, change| change(&mut value.next.lock().expect("no thread panics")));
+    scans!("Rc", Rc, LocalNode, |value, change| change(&mut value.next.borrow_mut()));
+    scans!("Arc", Arc, SharedNode, |value, change| change(&mut value.next.lock().expect("no thread panics")));
     pub fn all() {
         for (values, pointers) in [(10_000, 10), (100_000, 10), (1_000_000, 10), (1_000_000, 1)] {
             Rc(values, pointers, true);

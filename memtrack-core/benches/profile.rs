@@ -1,8 +1,9 @@
-//! The processor time of analysing an operator trace, without the time to read it:
+//! The processor time needed to analyse an operator trace, not counting the time to read it:
 //!
 //! `cargo bench -p memtrack-core --features profile --bench profile -- [TRACE...]`
 //!
-//! Measures the given traces, and generated training runs with more and more steps, which show how the time grows.
+//! Measures the given traces, as well as generated training runs with more and more steps, which show how the time
+//! grows.
 
 use memtrack_core::profile::analysis::analyse;
 use memtrack_core::profile::export::CoalescedTimeline;
@@ -11,10 +12,10 @@ use memtrack_core::profile::optrace::{Mode, ReadTrace, read};
 use std::fmt::Write;
 use std::fs::File;
 
-/// Samples of each time, of which the fastest and the median are printed.
+/// The number of samples of each time. The fastest and the median are printed.
 const RUNS: usize = 11;
 
-/// Returns this thread's processor time so far, in seconds.
+/// Returns the processor time that this thread has used so far, in seconds.
 fn processor_seconds() -> f64 {
     let text =
         std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux with scheduler statistics");
@@ -22,8 +23,8 @@ fn processor_seconds() -> f64 {
     nanoseconds.expect("nanoseconds on the processor") / 1e9
 }
 
-/// Returns the fastest and the median of `samples`, in seconds per run. The clock has a resolution of some ms, so a sample
-/// consists of many runs.
+/// Returns the fastest and the median of `samples` samples, in seconds per run. The clock has a resolution of a few
+/// milliseconds, so a sample consists of many runs.
 fn timed<T>(mut run: impl FnMut() -> T, samples: usize) -> (f64, f64) {
     // The first run also obtains memory from the system, so samples sized by its time would be too short for the clock.
     std::hint::black_box(run());
@@ -64,7 +65,8 @@ fn report(name: &str, content: &[u8], runs: usize) {
     );
 }
 
-/// Generates a training run of a chain of layers: per layer and step eight operators and six allocations.
+/// Generates a training run for a chain of layers. In each step, a layer has four operators, three allocations and
+/// three frees.
 fn training(steps: u64) -> String {
     const LAYERS: u64 = 16;
     let mut text = String::from(

@@ -1,8 +1,9 @@
-//! The time and memory of loading a snapshot into the model: medians over a few loads in one process.
+//! The time and memory needed to load a snapshot into the model, as medians over a few loads in one process.
 //!
-//! `cargo bench -p memtrack-core --bench snapshot_load -- FILE`, to compare with CPython's `pickle.load` of the same file.
-//! With `--once`, loads once and prints the processor seconds and the elapsed seconds of the load alone, without starting
-//! the process and without dropping the result; memtrack-cli/benches/snapshot_speed.py measures the same for CPython.
+//! Run `cargo bench -p memtrack-core --bench snapshot_load -- FILE` to compare with CPython's `pickle.load` of the same
+//! file. With `--once`, it loads the file once and prints the processor seconds and the elapsed seconds of the load
+//! alone, not counting the time to start the process or to drop the result; memtrack-cli/benches/snapshot_speed.py
+//! measures the same for CPython.
 
 use memtrack_core::snapshot::Snapshot;
 use memtrack_core::snapshot::SnapshotFiles;
@@ -11,7 +12,8 @@ use std::time::Instant;
 
 const LOADS: usize = 5;
 
-/// Returns this thread's processor time so far, user and system. Loading uses no other thread.
+/// Returns the processor time that this thread has used so far, in both user and system mode. Loading uses no other
+/// thread.
 fn processor_seconds() -> f64 {
     let text =
         std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux with scheduler statistics");

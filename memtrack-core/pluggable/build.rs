@@ -1,5 +1,5 @@
-//! Links the library so that it is never unloaded: its recorder's threads and handlers continue to run, and
-//! memory that it allocated stays in use.
+//! Links the library so that it is never unloaded, because its recorder's threads and handlers keep running
+//! and memory that it allocated stays in use.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -13,27 +13,28 @@ use memtrack_formats::{SnapshotFiles, format_of};
 #[cfg(feature = "formats")]
 use memtrack_symbols::Symbolizer;
 
-/// The writer of dumps, in the format that the file name selects.
+/// The writer for dumps, which uses the format selected by the file name.
 #[cfg(feature = "formats")]
 pub(crate) const DUMPER: session::Dumper = session::Dumper {
     accepts: |path| format_of(path).map(|_| ()),
     write: |snapshot, path| snapshot.save_as(path, &mut Symbolizer::of(snapshot)),
 };
 
-/// Writes everything recorded so far to `path`, replacing an existing file, while recording continues: the
-/// counterpart of `torch.cuda.memory._dump_snapshot` in PyTorch. The suffix selects the format: `.pickle`
-/// opens in pytorch.org/memory_viz and loads in Python, `.json` has the same content as text, `.memtrack`
-/// keeps everything; `.gz` or `.zst` after it compresses the file. Without the feature `formats`, only
-/// `.memtrack` is available.
+/// Writes everything recorded so far to `path` while recording continues, replacing any existing file. This is the
+/// counterpart of `torch.cuda.memory._dump_snapshot` in PyTorch. The suffix selects the format: `.pickle` can be opened
+/// in pytorch.org/memory_viz and loaded in Python, `.json` has the same content as text, and `.memtrack` keeps
+/// everything. An additional `.gz` or `.zst` compresses the file. Without the feature `formats`, only `.memtrack` is
+/// available.
 ///
-/// With [`Options::report_on_oom`](crate::recorder::Options::report_on_oom) it first prints the holders of memory to stderr.
+/// With [`Options::report_on_oom`](crate::recorder::Options::report_on_oom), this function first prints the holders of
+/// memory to stderr.
 ///
-/// `.pickle` and `.json` contain the names of functions, and reading the debug information for them takes some time and
+/// `.pickle` and `.json` files contain function names, and reading the debug information for them takes some time and
 /// memory. The functions in the stacks of a `.memtrack` file are looked up later, by its reader.
 ///
 /// # Errors
-/// Fails when nothing is monitored, the suffix is unknown, or the file cannot be written. The error contains the file's
-/// name.
+/// Fails when nothing is being monitored, the suffix is unknown, or the file cannot be written. The error contains the
+/// file's name.
 pub fn dump_snapshot(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref();
     let _inside = reentry::enter();
@@ -48,22 +49,22 @@ pub fn dump_snapshot(path: impl AsRef<Path>) -> io::Result<()> {
     })
 }
 
-/// Draws the current contents of each segment as a flame graph (SVG), replacing an existing file: blocks by
-/// their stacks, with rounding and free memory shown separately. The counterpart of
+/// Draws the current contents of each segment as a flame graph (SVG), replacing any existing file. Blocks are shown by
+/// their stacks, and rounding and free memory separately. This is the counterpart of
 /// `torch.cuda.memory._save_segment_usage` in PyTorch.
 ///
 /// # Errors
-/// Fails when nothing is monitored, or the file cannot be written. The error contains the file's name.
+/// Fails when nothing is being monitored or the file cannot be written. The error contains the file's name.
 #[cfg(feature = "plot")]
 pub fn save_segment_usage(path: impl AsRef<Path>) -> io::Result<()> {
     save_usage_of(Grouping::Segment, path.as_ref())
 }
 
-/// Does the same as [`save_segment_usage`], with all segments of a stream merged. The counterpart of
-/// `torch.cuda.memory._save_memory_usage` in PyTorch.
+/// Draws the same flame graph as [`save_segment_usage`], but with all segments of a stream merged. This is the
+/// counterpart of `torch.cuda.memory._save_memory_usage` in PyTorch.
 ///
 /// # Errors
-/// Fails when nothing is monitored, or the file cannot be written. The error contains the file's name.
+/// Fails when nothing is being monitored or the file cannot be written. The error contains the file's name.
 #[cfg(feature = "plot")]
 pub fn save_memory_usage(path: impl AsRef<Path>) -> io::Result<()> {
     save_usage_of(Grouping::Stream, path.as_ref())
@@ -74,7 +75,7 @@ fn save_usage_of(grouping: Grouping, path: &Path) -> io::Result<()> {
     let _inside = reentry::enter();
     session::with_file_name(path, || {
         let mut snapshot = running_snapshot()?;
-        // The segments suffice, and looking up the functions in the stacks of events would take long.
+        // The segments are sufficient here, and looking up the functions in the events' stacks would take a long time.
         snapshot.events = Default::default();
         let converted = snapshot.as_pytorch(&mut Symbolizer::of(&snapshot));
         save_usage(&converted, grouping, path)

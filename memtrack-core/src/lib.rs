@@ -1,9 +1,9 @@
-//! Where did my memory go? memtrack-core records the allocations of a Rust program, on the host heap and on any device
-//! whose allocator reports to it, each with its stack and its operator, and shows the holders of memory.
+//! Where did my memory go? memtrack-core records a Rust program's allocations, on the host heap and on any device whose
+//! allocator reports to it. Each is recorded with its stack and its operator, and reports show what holds the memory.
 //!
 //! # For a program
 //!
-//! Three lines: the allocator, start, stop.
+//! It takes three lines: the allocator, start and stop.
 //!
 //! ```
 //! #[global_allocator]
@@ -20,8 +20,8 @@
 //! ```
 //!
 //! [`Recording::top`] ranks operators, modules, stacks or phases; [`Recording::save`] writes a `.memtrack` file for the
-//! `memtrack` command; [`Recording::tracker`] holds the operator series of PyTorch's `MemoryTracker` and saves it as
-//! the pickle that PyTorch reads. [`recorder::Options`] sets the parameters and the destination of a recording:
+//! `memtrack` command; [`Recording::tracker`] holds the operator series of PyTorch's `MemoryTracker` and can save it as
+//! the pickle that PyTorch reads. [`recorder::Options`] sets the parameters of a recording and where it is written:
 //!
 //! ```
 //! use memtrack_core::recorder::Options;
@@ -36,10 +36,10 @@
 //!
 //! # While it runs, and when memory runs out
 //!
-//! [`dump_snapshot`] writes the recording so far, at any time: `.pickle` is a snapshot that
-//! pytorch.org/memory_viz and Python open, `.memtrack` keeps everything. `save_segment_usage` and
-//! `save_memory_usage` (feature `plot`) draw the contents of segments. When an allocator reports that memory ran out, the
-//! recorder writes a dump if [`Options::dump_on_oom`](recorder::Options::dump_on_oom) names a file, and calls the
+//! [`dump_snapshot`] writes what has been recorded so far, at any time. A `.pickle` file is a snapshot that
+//! pytorch.org/memory_viz and Python can open; a `.memtrack` file keeps everything. `save_segment_usage` and
+//! `save_memory_usage` (feature `plot`) draw the contents of segments. When an allocator reports that memory ran out,
+//! the recorder writes a dump if [`Options::dump_on_oom`](recorder::Options::dump_on_oom) names a file, and calls the
 //! program's own observers ([`attach_out_of_memory_observer`]).
 //!
 //! ```
@@ -57,8 +57,8 @@
 //! # For a library or a model
 //!
 //! [`#[track_memory]`](track_memory) on a function makes it an operator; `(module)`, `(root)`, `(backward)` and
-//! `(optimizer)` make it part of the path. Where an attribute cannot be placed, use the guards of [`scope`]. While
-//! nothing is monitored, both cost a load and a branch; without the feature `record` they cost nothing.
+//! `(optimizer)` make it part of the path. Where an attribute cannot be placed, use the guards in [`scope`]. While
+//! nothing is being monitored, both cost a load and a branch; without the feature `record`, they cost nothing.
 //!
 //! ```
 //! use memtrack_core::{scope, track_memory};
@@ -89,16 +89,16 @@
 //! # model(&[Attention], &[1.0]);
 //! ```
 //!
-//! Allocations outside all scopes are named from their stacks: candle, burn, tch, cudarc and others are known, and
-//! [`Recording::with_pattern`] adds your own.
+//! Allocations outside all scopes are named after functions in their stacks. candle, burn, tch, cudarc and others are
+//! known, and [`Recording::with_pattern`] adds patterns of your own.
 //!
 //! # What memory is for
 //!
-//! Parameters, optimizer state, activations, gradients: with
-//! [`Options::operators`](recorder::Options::operators) the recording includes the operators that ran with
-//! their tensors, and reports show the purpose of memory. `#[track_memory]` reads the arguments and results
-//! whose types implement [`ReportTensors`](operators::ReportTensors); the program states facts that only it
-//! knows with the functions of [`operators`].
+//! Memory may hold parameters, optimizer state, activations or gradients. With
+//! [`Options::operators`](recorder::Options::operators), the recording includes the operators that ran and their
+//! tensors, and reports show what memory is for. `#[track_memory]` reads the arguments and results whose types
+//! implement [`ReportTensors`](operators::ReportTensors). Facts that only the program knows are declared with the
+//! functions in [`operators`].
 //!
 //! ```
 //! use memtrack_core::event::DeviceId;
@@ -135,12 +135,12 @@
 //!
 //! # What keeps this buffer alive?
 //!
-//! Cycles of [`Rc`](std::rc::Rc) or [`Arc`](std::sync::Arc) are never collected: the device memory that they
-//! hold is not freed until the program ends. With the feature `cycles`, memtrack finds such cycles, proves that
-//! nothing else holds them, and prints the memory that each keeps and the reference to make weak. Types declare
-//! their references with [`#[derive(References)]`](derive@References), the program registers values where it
-//! creates them, and `cycles::find` searches; `cycles::warn_device_cycles` makes a running program search at
-//! the end of each root scope. The repository's docs/CYCLES.md describes the findings and their limits.
+//! Cycles of [`Rc`](std::rc::Rc) or [`Arc`](std::sync::Arc) are never collected, so the device memory that they hold is
+//! not freed until the program ends. With the feature `cycles`, memtrack finds such cycles, proves that nothing else
+//! holds them, and prints how much memory each one keeps alive and which reference to make weak. Types declare their
+//! references with [`#[derive(References)]`](derive@References), the program registers values where it creates them,
+//! and `cycles::find` searches for cycles. With `cycles::warn_device_cycles`, a running program searches at the end of
+//! each root scope. The repository's docs/CYCLES.md describes the findings and their limits.
 //!
 #![cfg_attr(feature = "cycles", doc = "```")]
 #![cfg_attr(not(feature = "cycles"), doc = "```ignore")]
@@ -181,28 +181,28 @@
 //!
 //! # For CUDA
 //!
-//! With the feature `cuda`, every allocation of the CUDA driver is recorded with its stack, scope, stream and
-//! device, from any source: candle, burn, cudarc or a C library. The program needs no other change: linking
-//! memtrack puts a hook between it and the driver (module `cuda`). Models that have `tracing` spans, such as
-//! candle's, need no annotations either (feature `tracing`). To record a program that does not link memtrack,
-//! start it with `memtrack run -- PROGRAM`.
+//! With the feature `cuda`, every allocation made through the CUDA driver is recorded with its stack, scope, stream and
+//! device, whether it comes from candle, burn, cudarc or a C library. The program needs no other change, because
+//! linking memtrack puts a hook between it and the driver (module `cuda`). Models that have `tracing` spans, such as
+//! candle's, need no annotations either (feature `tracing`). To record a program that does not link memtrack, start it
+//! with `memtrack run -- PROGRAM`.
 //!
 //! # For an allocator
 //!
-//! A pool, an arena or a device allocator reports with [`recorder::record_alloc`], [`recorder::record_free`] and
-//! related functions, for any device and stream. It reports requests that it cannot satisfy with
+//! A pool, an arena or a device allocator reports its events with [`recorder::record_alloc`], [`recorder::record_free`]
+//! and related functions, for any device and stream. Requests that it cannot satisfy are reported with
 //! [`recorder::record_oom`].
 //!
 //! # What is exact and what is estimated
 //!
 //! Every block is recorded while that takes less than 3 % of a thread's processor time
-//! ([`Options::budget`](recorder::Options::budget)). A thread for which it would take more samples its host
-//! blocks below 64 KiB, at a rate that follows its load. Samples are weighted so that totals are unbiased, and
-//! reports show the error of their numbers: `1.3 GiB ± 4 %`, or `< 40.0 MiB` if the error is more than half of
-//! the number. Both hold with 95 % confidence. Numbers without an error are exact. The sums in
-//! [`snapshot::DeviceStatistics`] and those of scopes ([`snapshot::ScopeSums`]) are always exact. So in
-//! rankings by operator, module and phase, only the bytes live at the peak are estimates in rows that depend on
-//! scopes alone. [`Options::exact`](recorder::Options::exact) records every block, at any cost, and
+//! ([`Options::budget`](recorder::Options::budget)). A thread for which it would take more samples its host blocks
+//! below 64 KiB instead, at a rate that depends on its load. Samples are weighted so that totals are unbiased, and
+//! reports show the error of their numbers: `1.3 GiB ± 4 %`, or `< 40.0 MiB` if the error is more than half of the
+//! number. Both hold with 95 % confidence. Numbers without an error are exact. The sums in
+//! [`snapshot::DeviceStatistics`] and those of scopes ([`snapshot::ScopeSums`]) are always exact. In rankings by
+//! operator, module and phase, this means that only the bytes live at the peak are estimates in rows that depend on
+//! scopes alone. [`Options::exact`](recorder::Options::exact) records every block at any cost, and
 //! [`Options::sample`](recorder::Options::sample) samples at a fixed rate.
 //!
 //! # What it costs
@@ -211,11 +211,11 @@
 //! |---|---|
 //! | feature `record` off | nothing: the same machine code |
 //! | nothing monitored | under 1 ns per allocation, free or scope |
-//! | monitored, default | aims at 3 % of the time for events, by its own measurement; 42 ns per operator |
+//! | monitored, default | aims to spend 3 % of the time on events, by its own measurement; 42 ns per operator |
 //! | an event with its stack of 46 frames | 79 ns with frame pointers, 129 ns without |
 //!
-//! An event takes 48 bytes, and the newest 1,048,576 per device are kept. The repository's docs/COSTS.md describes how and on
-//! which machine this was measured.
+//! An event takes 48 bytes, and the newest 1,048,576 events per device are kept. The repository's docs/COSTS.md
+//! describes how these numbers were measured and on which machine.
 //!
 //! # What it does not record
 //!
@@ -224,39 +224,39 @@
 //!
 //! # Features
 //!
-//! A library that only annotates depends on memtrack-core with `default-features = false`: its attributes and scopes then do
-//! nothing until a program enables `record`.
+//! A library that only annotates depends on memtrack-core with `default-features = false`. Its attributes and scopes
+//! then do nothing until a program enables `record`.
 //!
-//! - `record` (default): the recorder, the allocator, stacks; recordings as `.memtrack` files. Without it every call of
-//!   the recording API compiles and does nothing, except tests with [limits](testing), which do not compile: a limit that
-//!   is never checked would be worse than none. Features that need `record` enable it.
-//! - `report` (default): rankings, summaries, the tracker, symbol names; enables `formats`.
+//! - `record` (default): the recorder, the allocator and stacks, and recordings as `.memtrack` files. Without it, every
+//!   call to the recording API compiles and does nothing, except for tests with [limits](testing), which do not
+//!   compile, because a limit that is never checked would be worse than none. Features that need `record` enable it.
+//! - `report` (default): rankings, summaries, the tracker and symbol names; enables `formats`.
 //! - `formats` (enabled by `report`): reads, writes and converts PyTorch's snapshots and `.memtrack` files.
 //! - `allocator`: PyTorch's caching allocator.
 //! - `cuda`: the hook for the CUDA driver (Linux with glibc).
 //! - `tracing`: scopes from the spans of the `tracing` crate.
-//! - `compare`: the changes between two files, limits for CI gates, the ranks of a job
+//! - `compare`: the changes between two files, limits for CI gates, and the ranks of a job
 //!   (`analysis::{diff, limits, ranks}`).
 //! - `plot`: the tracker's figures as SVG and HTML, and flame graphs of the segments' contents.
-//! - `dataset`: snapshots as Parquet files, a folder for each rank of a job, for DuckDB, Spark and other engines.
-//! - `page`: a recording or snapshot as one HTML page for the browser (`Recording::save_page`).
-//! - `ranks-page`: the ranks of a job as one HTML page (`page::ranks::html`).
-//! - `exports`: files for other tools: profiles, flame graphs, tables.
-//! - `categories`: the purpose of the blocks in a recording, from the operators that ran.
-//! - `profile`: the purpose of memory over time, also for operator traces of other programs: the timeline,
-//!   memory module by module, and advice on lowering the peak.
-//! - `cycles`: cycles of counted pointers that keep device memory alive.
+//! - `dataset`: snapshots as Parquet files, with a folder for each rank of a job, for DuckDB, Spark and other engines.
+//! - `page`: a recording or snapshot as a single HTML page for the browser (`Recording::save_page`).
+//! - `ranks-page`: the ranks of a job as a single HTML page (`page::ranks::html`).
+//! - `exports`: files for other tools: profiles, flame graphs and tables.
+//! - `categories`: what the blocks in a recording are for, based on the operators that ran.
+//! - `profile`: what memory is for over time, also for operator traces from other programs: the timeline, memory by
+//!   module, and advice on lowering the peak.
+//! - `cycles`: cycles of reference-counted pointers that keep device memory alive.
 //! - `scrub`: snapshots with pseudonyms instead of names, so that files can be shared ([`scrub::Scrub`]).
-//! - `cuda-stats`: reports of the CUDA driver and NVML about devices, pools and processes.
+//! - `cuda-stats`: reports from the CUDA driver and NVML about devices, pools and processes.
 //!
 //! # The modules, for contributors
 //!
-//! - `monitor`, `recording`, `dump`, `who_holds`: start and stop, the finished recording, and files and reports while
-//!   recording continues; `plain`: a monitor without reports.
-//! - `off`, `off_cycles`: the same functions in a build without the recorder, or without `cycles`.
+//! - `monitor`, `recording`, `dump`, `who_holds`: starting and stopping, the finished recording, and files and reports
+//!   while recording continues; `plain`: a monitor without reports.
+//! - `off`, `off_cycles`: the same functions in builds without the recorder or without `cycles`.
 //! - `tracker` (`live` starts and stops, `run` records into a bounded `series`), `tracing`, `testing` (tests with
 //!   limits).
-//! - `recorder`, `scope`, `operators`, `snapshot`, and the other re-exports: the packages in `memtrack-core/`;
+//! - `recorder`, `scope`, `operators`, `snapshot` and the other re-exports come from the packages in `memtrack-core/`;
 //!   `fuzz/` has the fuzzers.
 
 #[cfg(feature = "record")]
@@ -282,7 +282,7 @@ mod who_holds;
 #[cfg(all(test, feature = "record"))]
 mod with_scopes;
 
-/// The types of the JSON output of the `memtrack` command.
+/// The types of the `memtrack` command's JSON output.
 #[cfg(feature = "formats")]
 pub use memtrack_model::answer;
 pub use memtrack_model::event;
@@ -327,7 +327,7 @@ pub use memtrack_allocator as allocator;
 pub use memtrack_cuda as cuda;
 #[cfg(feature = "dataset")]
 pub use memtrack_dataset as dataset;
-/// The reader of Python's pickles, for memtrack's tests and fuzzers.
+/// The reader for Python's pickles, used by memtrack's tests and fuzzers.
 #[cfg(feature = "formats")]
 #[doc(hidden)]
 pub use memtrack_formats::pickle as __pickle;
@@ -346,12 +346,12 @@ pub use memtrack_recorder::bench_internals;
 #[cfg(feature = "record")]
 #[doc(hidden)]
 pub use memtrack_recorder::message::print_as as __print_as;
-/// For the `memtrack` command: the width of a report.
+/// The width of a report, for the `memtrack` command.
 #[cfg(feature = "record")]
 #[doc(hidden)]
 pub use memtrack_recorder::terminal::width as __report_width;
 
-/// The host heap: its allocator, and the memory that memtrack itself uses.
+/// The host heap: its allocator, and how much memory memtrack itself uses.
 pub mod host {
     #[cfg(feature = "record")]
     pub use memtrack_recorder::host::{TrackingAllocator, own_bytes, own_heap_bytes};
@@ -369,16 +369,16 @@ pub mod scope;
 
 pub mod snapshot;
 
-/// Stacks: return addresses and the functions at them. A program records raw addresses and the list of its loaded binaries
-/// (`modules`, feature `record`, Linux); the reader of the recording, later or on another machine, turns them into
-/// functions and lines with `symbols`, and never uses a binary other than the recorded one.
+/// Stacks: return addresses and the functions at them. A program records raw addresses and the list of its loaded
+/// binaries (`modules`, feature `record`, Linux). Whoever reads the recording, possibly later or on another machine,
+/// turns them into functions and lines with `symbols`, which never uses a binary other than the recorded one.
 pub mod stack {
     #[cfg(all(feature = "record", target_os = "linux"))]
     pub use memtrack_recorder::stack::modules;
     #[cfg(feature = "formats")]
     pub use memtrack_symbols::{build_id, names};
 
-    /// Converts return addresses to functions and lines.
+    /// Conversion of return addresses to functions and lines.
     pub mod symbols {
         pub use memtrack_model::{Frame, NameFrames};
         #[cfg(feature = "formats")]
@@ -386,17 +386,17 @@ pub mod stack {
     }
 }
 
-/// The references of a value: [`References`], which `#[derive(References)]` implements, and the
+/// A value's references: [`References`], which `#[derive(References)]` implements, and the
 /// [`Visitor`](references::Visitor) that collects them.
 pub mod references {
     pub use memtrack_macros::References;
     pub use memtrack_model::references::*;
 }
 
-/// Finds out why a device buffer is kept alive: graphs of values and their references, the cycles in these graphs, the
-/// memory that the cycles hold, and the reference to make weak.
+/// Tools for finding out why a device buffer is kept alive: graphs of values and their references, the cycles in these
+/// graphs, the memory that the cycles hold, and the reference to make weak.
 ///
-/// Without the feature `cycles`, this module contains only the functions that libraries call, which do nothing then.
+/// Without the feature `cycles`, this module contains only the functions that libraries call, and they do nothing.
 pub mod cycles {
     pub use crate::References;
     #[cfg(not(feature = "cycles"))]
@@ -407,20 +407,20 @@ pub mod cycles {
     pub use memtrack_model::references::{Capturing, DeviceMemory, Visitor};
 }
 
-/// Analyses of a snapshot: the memory live at the peak, its allocations, its phases, the contents of a device
-/// at the end, leaks; with the feature `compare` also limits, and differences between two snapshots.
+/// Analyses of a snapshot: the memory live at the peak, its allocations, its phases, a device's contents at the end,
+/// and leaks. The feature `compare` adds limits and the differences between two snapshots.
 #[cfg(feature = "report")]
 pub mod analysis {
     pub use memtrack_model::units;
     pub use memtrack_report::analysis::*;
 }
 
-/// A snapshot for other tools: pprof, flame graphs, tables.
+/// Snapshots in the formats of other tools: pprof, flame graphs and tables.
 #[cfg(feature = "exports")]
 #[doc(inline)]
 pub use memtrack_exports as exports;
 
-/// For the `memtrack` command.
+/// Items that the `memtrack` command uses.
 #[cfg(feature = "formats")]
 #[doc(hidden)]
 pub use memtrack_file::{
@@ -431,7 +431,7 @@ pub use memtrack_file::{
 #[doc(hidden)]
 pub use memtrack_model::run_protocol as __run_protocol;
 
-/// The items that the expansion of `#[track_memory]` calls. Not a public API: it changes without notice.
+/// The items that the expansion of `#[track_memory]` uses. This is not a public API and may change without notice.
 #[doc(hidden)]
 pub mod __private {
     #[cfg(not(feature = "record"))]
@@ -448,17 +448,17 @@ pub mod __private {
     #[cfg(feature = "record")]
     pub use memtrack_recorder::operators::Side;
 
-    /// A value that may or may not have tensors: `(&Read(&value)).add_to(…)` resolves to [`ReadTensors`] if its
-    /// type implements [`ReportTensors`](crate::operators::ReportTensors), and otherwise to [`ReadNothing`],
-    /// which is one reference further away.
+    /// A value that may or may not have tensors. `(&Read(&value)).add_to(…)` resolves to [`ReadTensors`] if the value's
+    /// type implements [`ReportTensors`](crate::operators::ReportTensors), and otherwise to [`ReadNothing`], which is
+    /// one reference further away.
     #[cfg(feature = "record")]
     #[derive(Debug)]
     pub struct Read<'a, T: ?Sized>(pub &'a T);
 
-    /// Implemented for [`Read`] of types that have tensors.
+    /// Implemented for the [`Read`] of a type that has tensors.
     #[cfg(feature = "record")]
     pub trait ReadTensors<M> {
-        /// Adds the tensors of the value to `side`.
+        /// Adds the value's tensors to `side`.
         fn add_to(&self, side: &mut Side);
     }
 
@@ -469,7 +469,7 @@ pub mod __private {
         }
     }
 
-    /// Implemented for [`Read`] of all other types.
+    /// Implemented for the [`Read`] of any other type.
     #[cfg(feature = "record")]
     pub trait ReadNothing {
         /// Adds nothing.
@@ -479,13 +479,14 @@ pub mod __private {
     #[cfg(feature = "record")]
     impl<T: ?Sized> ReadNothing for &Read<'_, T> {}
 
-    /// Returns a value of the output type of an annotated async function, for type inference; never called.
+    /// Returns a value of an annotated async function's output type. It is used only for type inference and never
+    /// called.
     pub fn output<T>() -> T {
         unreachable!("the branch is never taken")
     }
 }
 
-/// The body of an annotated async function, in a future that carries its scope.
+/// The body of an annotated async function, as a future that carries its scope.
 #[cfg(feature = "record")]
 #[doc(hidden)]
 #[macro_export]
@@ -495,8 +496,8 @@ macro_rules! __memtrack_async_scope {
     };
 }
 
-/// The body of an annotated async function. Without the recorder it is not wrapped, because even a wrapper that does nothing
-/// would store the parameters twice.
+/// The body of an annotated async function. Without the recorder, it is not wrapped, because even a wrapper that does
+/// nothing would store the parameters twice.
 #[cfg(not(feature = "record"))]
 #[doc(hidden)]
 #[macro_export]
@@ -514,8 +515,8 @@ macro_rules! __memtrack_limited {
     ($($call:tt)*) => { $($call)* };
 }
 
-/// A test with limits in a build without the recorder: a limit that is never checked would be worse than
-/// none.
+/// A test with limits in a build without the recorder. It does not compile, because a limit that is never checked would
+/// be worse than none.
 #[cfg(not(feature = "record"))]
 #[doc(hidden)]
 #[macro_export]
@@ -528,8 +529,9 @@ macro_rules! __memtrack_limited {
     };
 }
 
-/// The body of an annotated function in its scope. If operators are recorded, the tensors of the arguments and of the result
-/// are recorded: the result at the end of the body, but not one that `return` or `?` returns early.
+/// The body of an annotated function, which runs in its scope. If operators are recorded, so are the tensors of the
+/// arguments and the result. The result is read at the end of the body, so one that `return` or `?` returns early is
+/// not recorded.
 #[cfg(feature = "record")]
 #[doc(hidden)]
 #[macro_export]
@@ -563,7 +565,8 @@ macro_rules! __memtrack_call {
     }};
 }
 
-/// The body of an annotated function in its scope. Without the recorder, no arguments or results are recorded.
+/// The body of an annotated function, which runs in its scope. Without the recorder, no arguments or results are
+/// recorded.
 #[cfg(not(feature = "record"))]
 #[doc(hidden)]
 #[macro_export]

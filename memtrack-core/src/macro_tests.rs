@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 type PathAndOperator = (String, Option<&'static str>);
 
-/// Returns the path and the operator of the thread's scope.
+/// Returns the path and the operator of the thread's current scope.
 fn current_scope() -> PathAndOperator {
     let place = current().place();
     (place.prefix(), place.operator)

@@ -1,4 +1,4 @@
-//! The entry points for programs: start and stop monitoring.
+//! The entry points for programs: starting and stopping monitoring.
 
 use crate::Recording;
 use memtrack_model::Snapshot;
@@ -15,22 +15,22 @@ use crate::plain::Monitor;
 #[cfg(feature = "report")]
 use crate::tracker::MemoryTracker as Monitor;
 
-/// The monitors that [`start_monitor`] and [`start_monitor_with`] started, the newest last.
+/// The monitors started by [`start_monitor`] and [`start_monitor_with`], newest last.
 static MONITORS: ForkCell<Mutex<Vec<Monitor>>> = ForkCell::new(|| Mutex::new(Vec::new()));
 
-/// Starts monitoring with the default options. Monitors nest: each [`stop`] ends the newest one.
+/// Starts monitoring with the default options. Monitors can be nested; each [`stop`] ends the newest one.
 ///
-/// Prints a warning on stderr, once, when the program has no source of events.
+/// Prints a warning on stderr, once, if the program has no source of events.
 pub fn start_monitor() {
     let started = start_monitor_with(&Options::default());
     debug_assert!(started.is_ok(), "without a file nothing can fail");
 }
 
-/// Starts monitoring. Monitors nest, and the options of the outermost one apply.
+/// Starts monitoring. Monitors can be nested, in which case the options of the outermost one apply.
 ///
 /// # Errors
-/// Fails when the output file cannot be created, or the suffix of [`Options::dump_on_oom`] is not that of a known format.
-/// Nothing is monitored then.
+/// Fails when the output file cannot be created or the suffix of [`Options::dump_on_oom`] does not belong to a known
+/// format. Nothing is monitored in that case.
 pub fn start_monitor_with(options: &Options) -> io::Result<()> {
     let mut monitor = Monitor::new();
     monitor.start_monitor_with(options)?;
@@ -39,15 +39,15 @@ pub fn start_monitor_with(options: &Options) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends the newest monitor and returns its recording. The end of the outermost monitor ends recording and writes the file
-/// that its options name; if that fails, a message is printed on stderr.
+/// Ends the newest monitor and returns its recording. Ending the outermost monitor ends the recording and writes the
+/// file that its options name; if that fails, a message is printed on stderr.
 ///
-/// Returns an empty recording when nothing is monitored.
+/// Returns an empty recording if nothing is being monitored.
 pub fn stop() -> Recording {
     let _inside = reentry::enter();
     let newest = MONITORS.get().lock().unwrap_or_else(PoisonError::into_inner).pop();
     let mut monitor = newest.unwrap_or_else(Monitor::inherited);
-    // While an outer monitor continues, the returned value may be dropped in its recording.
+    // If an outer monitor is still recording, the returned value may be dropped during its recording.
     let stopped = host::allocate_for_program(|| monitor.stop_session());
     let (snapshot, written) = stopped.unwrap_or((Snapshot::default(), Ok(())));
     if let Err(error) = written {
@@ -56,28 +56,28 @@ pub fn stop() -> Recording {
     Recording::of(snapshot, monitor)
 }
 
-/// Returns everything recorded so far, while recording continues; `None` when nothing is monitored. The
-/// snapshot shows the state at one exact moment, and threads continue to record while it is taken.
+/// Returns everything recorded so far while recording continues, or `None` if nothing is being monitored. The snapshot
+/// shows the state at one exact point in time, and threads keep recording while it is taken.
 ///
-/// The tables of the snapshot count as memory of memtrack and are not recorded, whichever threads drop them. A clone counts
-/// as memory of the program.
+/// The snapshot's tables count as memtrack's own memory and are not recorded, regardless of which threads drop them. A
+/// clone counts as the program's memory.
 pub fn snapshot() -> Option<Snapshot> {
     host::allocate_for_program(session::snapshot)
 }
 
-/// Begins a session, or joins the running one. Returns whether the caller became a monitor of the session.
+/// Starts a session or joins the running one. Returns whether the caller became a monitor of the session.
 pub(crate) fn begin(options: &Options) -> io::Result<bool> {
     #[cfg(feature = "formats")]
     session::set_dumper(crate::dump::DUMPER);
     #[cfg(feature = "report")]
     report_hook::set_formatter(crate::who_holds::format_report);
-    // Under `memtrack run`, the session of that command is the first.
+    // Under `memtrack run`, that command's session comes first.
     #[cfg(feature = "cuda")]
     memtrack_cuda::begin_if_requested();
     session::start(options)
 }
 
-/// Prints a warning, once, if the host heap is to be recorded but the program does not declare the allocator.
+/// Prints a warning, once, if the host heap should be recorded but the program does not declare the allocator.
 pub(crate) fn warn_without_source() {
     static WARNED: Once = Once::new();
     #[cfg(feature = "cuda")]
@@ -86,7 +86,7 @@ pub(crate) fn warn_without_source() {
     let seen = "CUDA memory and what allocators report by memtrack_core::recorder";
     #[cfg(not(feature = "cuda"))]
     let seen = "what allocators report by memtrack_core::recorder";
-    // The options of the first monitor in the session apply, not those of a monitor that joined.
+    // The options of the session's first monitor apply, not those of a monitor that joined later.
     if switch::is_on(switch::HOST) && !host::is_installed() {
         WARNED.call_once(|| {
             message::print(format_args!(

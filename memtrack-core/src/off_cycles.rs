@@ -1,5 +1,5 @@
-//! The part of `cycles` that libraries call, in a build without the feature `cycles`: every call compiles and does nothing.
-//! Programs that search for cycles enable the feature.
+//! The part of `cycles` that libraries call, in builds without the feature `cycles`. Every call compiles and does
+//! nothing. Programs that search for cycles enable the feature.
 
 use memtrack_model::references::{Counted, References, Visitor};
 use std::fmt;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// A reference-counted pointer that can be registered.
 pub trait Register: Counted {}
 
-/// A reference-counted pointer to an unsized value that can be registered: `Rc<dyn Layer>`.
+/// A reference-counted pointer to an unsized value that can be registered, such as `Rc<dyn Layer>`.
 pub trait RegisterDyn: Counted {}
 
 impl<T: References + 'static> Register for Rc<T> {}
@@ -30,7 +30,7 @@ pub fn register_dyn(_pointer: &impl RegisterDyn) {}
 #[inline(always)]
 pub fn declare_root<T: References + Sync>(_name: &'static str, _value: &'static T) {}
 
-/// A handle to a value; without the feature `cycles` it contains only the pointer.
+/// A handle to a value. Without the feature `cycles`, it contains only the pointer.
 #[derive(Clone)]
 pub struct Tracked<P: Counted>(P);
 

@@ -1,4 +1,4 @@
-//! The monitor of a build without reports: it only starts and stops, and records no series of operators.
+//! The monitor in builds without reports. It only starts and stops, and records no series of operators.
 
 use memtrack_model::Snapshot;
 use memtrack_recorder::message;
@@ -17,8 +17,8 @@ impl Monitor {
         Self { running: false }
     }
 
-    /// Creates a monitor that stops the session that a forked child continues. In any other process, the monitor is not
-    /// running.
+    /// Creates a monitor that can stop the session that a forked child inherited. In any other process, the monitor is
+    /// not running.
     pub(crate) fn inherited() -> Self {
         Self { running: generation() > 0 }
     }

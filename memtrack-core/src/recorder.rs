@@ -1,5 +1,5 @@
-//! The recorder: receives events from any thread, and keeps the newest events, the live blocks, and exact sums. Allocators
-//! report to it with the functions in this module, and so do the host heap's allocator and the CUDA hook.
+//! The recorder, which receives events from any thread and keeps the newest events, the live blocks and exact sums.
+//! Allocators report to it with the functions in this module, and so do the host heap's allocator and the CUDA hook.
 //!
 //! ```
 //! use memtrack_core::event::{DeviceId, StreamId};
@@ -14,8 +14,9 @@
 //! assert_eq!(recording.snapshot().events.rows_of(device).count(), 3);
 //! ```
 //!
-//! While nothing is monitored, a call costs only a load and a branch. Report a free **before** the memory is released, and an
-//! allocation **after** the memory was obtained, because another thread may get the same address in between.
+//! While nothing is being monitored, a call costs only a load and a branch. Report a free **before** the memory is
+//! released, and an allocation **after** the memory was obtained. Otherwise another thread may get the same address
+//! between the two.
 
 pub use memtrack_model::options::{Context, Enabled, Options, UnknownOption, parse_actions};
 pub use memtrack_recorder::recorder::{

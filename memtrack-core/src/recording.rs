@@ -1,4 +1,4 @@
-//! The finished recording of a monitor.
+//! A monitor's finished recording.
 
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
@@ -27,14 +27,14 @@ use crate::plain::Monitor;
 #[cfg(all(feature = "record", feature = "report"))]
 use crate::tracker::MemoryTracker as Monitor;
 
-/// The recording of one monitor: events, live blocks, and the tracker's series.
+/// A monitor's recording: events, live blocks and the tracker's series.
 ///
-/// Numbers that come from sampled blocks are estimates and are shown with their error (`1.3 GiB ± 4 %`) or as
-/// a limit (`< 40.0 MiB`). Printing a recording shows the largest holders of memory at its peak, and the top
-/// operators and the phases of each device; if neither scopes nor a framework name operators, the top lines
-/// of the program's own code. Its width is `COLUMNS`, else the width of the terminal of standard output, else
-/// 120 characters, and long names are shortened; [`Self::top`] has them in full. Without the feature
-/// `report`, it shows the allocated memory of each device.
+/// Numbers that come from sampled blocks are estimates. They are shown with their error (`1.3 GiB ± 4 %`) or as an
+/// upper limit (`< 40.0 MiB`). Printing a recording shows the largest holders of memory at its peak, and the top
+/// operators and the phases of each device. If neither scopes nor a framework name operators, it shows the top lines of
+/// the program's own code instead. Its width is `COLUMNS`, or else the width of the terminal on standard output, or
+/// else 120 characters. Long names are shortened; [`Self::top`] has them in full. Without the feature `report`,
+/// printing shows only the allocated memory of each device.
 #[derive(Default)]
 pub struct Recording {
     #[cfg(feature = "report")]
@@ -58,7 +58,7 @@ impl Recording {
         }
     }
 
-    /// Returns the operators' series and markers.
+    /// Returns the tracker, which has the operators' series and markers.
     #[cfg(feature = "report")]
     pub fn tracker(&self) -> &MemoryTracker {
         #[cfg(feature = "record")]
@@ -71,8 +71,8 @@ impl Recording {
         &self.snapshot
     }
 
-    /// Writes the recording as a `.memtrack` file, replacing an existing file. Without the feature `record`
-    /// it writes nothing.
+    /// Writes the recording as a `.memtrack` file, replacing any existing file. Without the feature `record`, it writes
+    /// nothing.
     ///
     /// # Errors
     /// Fails when the file cannot be written. The error contains the file's name.
@@ -93,9 +93,8 @@ impl Recording {
 
 #[cfg(feature = "page")]
 impl Recording {
-    /// Writes the recording as one HTML page for the browser, replacing an existing file: the allocated
-    /// memory over time, the allocator's events, flame graphs. The page is self-contained and needs no
-    /// network.
+    /// Writes the recording as a single HTML page for the browser, replacing any existing file. It shows the allocated
+    /// memory over time, the allocator's events and flame graphs. The page is self-contained and needs no network.
     ///
     /// Looks up symbols, which takes a moment the first time.
     ///
@@ -134,18 +133,17 @@ impl Recording {
 
 #[cfg(feature = "categories")]
 impl Recording {
-    /// Returns the operators that ran with their tensors, and the memory that was allocated and freed
-    /// meanwhile; `None` if operators were not recorded
-    /// ([`Options::operators`](memtrack_model::options::Options::operators)). `profile::analysis` determines
-    /// the purpose of the memory.
+    /// Returns the operators that ran, with their tensors, and the memory that was allocated and freed in the same
+    /// period; `None` if operators were not recorded
+    /// ([`Options::operators`](memtrack_model::options::Options::operators)). `profile::analysis` determines what the
+    /// memory is for.
     pub fn operator_trace(&self) -> Option<memtrack_model::optrace::OperatorTrace> {
         memtrack_profile::recorded::operator_trace(&self.snapshot).map(|recorded| recorded.trace)
     }
 
-    /// Writes the [operator trace](Self::operator_trace) as a file that `memtrack categories`, `memtrack
-    /// timeline` and other tools read (the repository's docs/FILES.md describes it), replacing an existing
-    /// file. The file is compressed if its name ends in `.gz` or `.zst`. For a recording without operators, the trace has none
-    /// either.
+    /// Writes the [operator trace](Self::operator_trace) to a file that `memtrack categories`, `memtrack timeline` and
+    /// other tools can read (the repository's docs/FILES.md describes it), replacing any existing file. The file is
+    /// compressed if its name ends in `.gz` or `.zst`. If the recording has no operators, the trace has none either.
     ///
     /// # Errors
     /// Fails when the file cannot be written. The error contains the file's name.
@@ -167,33 +165,33 @@ impl Recording {
 
 #[cfg(feature = "report")]
 impl Recording {
-    /// Determines the purpose of memory, once, if the recording has operators and this build has the feature `categories`.
+    /// Determines what memory is for, once, if the recording has operators and this build has the feature `categories`.
     fn find_categories(&self) {
         #[cfg(feature = "categories")]
         memtrack_profile::recorded::categories(&self.snapshot);
     }
 
-    /// Adds a pattern for your own operators: an allocation outside all scopes is attributed to a function in its stack that
-    /// matches `glob`, such as `my_crate::ops::*`. These patterns are tried before the built-in ones.
+    /// Adds a pattern for your own operators. An allocation outside all scopes is attributed to a function in its stack
+    /// that matches `glob`, such as `my_crate::ops::*`. These patterns are tried before the built-in ones.
     #[must_use]
     pub fn with_pattern(mut self, glob: &str) -> Self {
         self.patterns = self.patterns.clone().with(glob);
         self
     }
 
-    /// Returns the `rows` largest operators, modules, stacks or phases of the first device (an accelerator if
-    /// one reported, else the host heap). Looks up symbols, which takes a moment the first time.
+    /// Returns the `rows` largest operators, modules, stacks or phases on the first device (an accelerator if one
+    /// reported, otherwise the host heap). Looks up symbols, which takes a moment the first time.
     pub fn top(&self, by: By, rows: usize) -> TopReport {
         self.top_of(self.first_device(), by, rows)
     }
 
-    /// Does the same as [`Self::top`], for one device.
+    /// Returns the same as [`Self::top`], but for a given device.
     pub fn top_of(&self, device: DeviceId, by: By, rows: usize) -> TopReport {
         self.ranked(device, None, by, rows)
     }
 
-    /// Returns the holders of the memory that was live at a moment, the largest first. Each row also has its age and
-    /// its growth, which distinguish leaks from memory that is meant to stay. For the first device, as in
+    /// Returns the holders of the memory that was live at a given moment, largest first. Each row also has its age and
+    /// its growth, which distinguish leaks from memory that is meant to stay. The result is for the first device, as in
     /// [`Self::top`].
     ///
     /// ```
@@ -209,8 +207,8 @@ impl Recording {
         self.top_at_of(self.first_device(), at, by, rows)
     }
 
-    /// Does the same as [`Self::top_at`], for one device. [`Moment::last_oom`] and [`Moment::event`] return other moments of
-    /// the device.
+    /// Returns the same as [`Self::top_at`], but for a given device. [`Moment::last_oom`] and [`Moment::event`] return
+    /// other moments on the device.
     pub fn top_at_of(&self, device: DeviceId, at: Moment, by: By, rows: usize) -> TopReport {
         self.ranked(device, Some(at), by, rows)
     }
@@ -219,7 +217,7 @@ impl Recording {
         self.ranked_as(device, at, Some(by), rows)
     }
 
-    /// Ranks by `by`, or if that is `None`, by the key that suits the recording.
+    /// Ranks by `by`, or by the key that suits the recording if `by` is `None`.
     fn ranked_as(&self, device: DeviceId, at: Option<Moment>, by: Option<By>, rows: usize) -> TopReport {
         let top = || {
             self.find_categories();
@@ -233,8 +231,8 @@ impl Recording {
         top()
     }
 
-    /// Finds leaks: groups of allocations that grew steadily during the recording and were never freed, on
-    /// all devices. Looks up symbols, which takes a moment the first time.
+    /// Finds leaks on all devices: groups of allocations that grew steadily during the recording and were never freed.
+    /// Looks up symbols, which takes a moment the first time.
     ///
     /// # Errors
     /// Fails when the options request intervals ([`LeakOptions::per`]) that the recording does not have.
@@ -248,14 +246,14 @@ impl Recording {
         find_leaks()
     }
 
-    /// Returns the allocations of each phase, and the phase of the peak, for the first device.
+    /// Returns each phase's allocations, and the phase of the peak, for the first device.
     pub fn phases(&self) -> PhaseReport {
         phases(&self.snapshot, self.first_device())
     }
 
-    /// Returns the largest holders of memory when it last ran out, or else at the peak: lines of your own
-    /// code, cache, memory that memtrack did not see, growth, and the first thing to do. It describes one
-    /// device, an accelerator if one reported. `None` if nothing was recorded.
+    /// Returns the largest holders of memory when it last ran out, or at the peak if it never did: lines of your own
+    /// code, the cache, memory that memtrack did not see, growth, and the first thing to do. The result describes one
+    /// device, which is an accelerator if one reported. Returns `None` if nothing was recorded.
     ///
     /// Looks up symbols, which takes a moment the first time.
     pub fn who_holds(&self) -> Option<WhoHolds> {
@@ -268,7 +266,8 @@ impl Recording {
         find()
     }
 
-    /// Returns the first device, which is an accelerator if there is one: IDs are sorted, and that of the host is the largest.
+    /// Returns the first device. It is an accelerator if there is one, because IDs are sorted and the host has the
+    /// largest.
     fn first_device(&self) -> DeviceId {
         self.snapshot.device_ids().first().copied().unwrap_or(DeviceId::HOST)
     }
@@ -277,7 +276,7 @@ impl Recording {
 /// Returns the maximum width of a printed recording, in characters.
 #[cfg(feature = "report")]
 fn width() -> Option<usize> {
-    // Nothing is recorded without the recorder.
+    // Without the recorder nothing is recorded, so no width is needed.
     #[cfg(feature = "record")]
     return Some(memtrack_recorder::terminal::width());
     #[cfg(not(feature = "record"))]
@@ -333,8 +332,8 @@ impl fmt::Debug for Recording {
 
 #[cfg(feature = "record")]
 impl Drop for Recording {
-    /// Drops the snapshot without recording: its tables were not recorded when they were allocated, so their frees must not be
-    /// recorded either.
+    /// Drops the snapshot without recording its frees. Its tables were not recorded when they were allocated, so their
+    /// frees must not be recorded either.
     fn drop(&mut self) {
         let _inside = reentry::enter();
         self.snapshot = Snapshot::default();

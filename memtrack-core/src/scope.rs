@@ -1,7 +1,7 @@
-//! Scopes: the operator, module and phase that every event is attributed to. Programs enter scopes
-//! with `#[track_memory]` or, if an attribute cannot be placed, with the guards of this module; the recorder
-//! writes the ID of the current scope into each event. The previous scope is always restored when a guard is dropped, and a
-//! future carries its scope between threads.
+//! Scopes: the operator, module and phase to which every event is attributed. Programs enter scopes with
+//! `#[track_memory]` or, where an attribute cannot be placed, with the guards in this module; the recorder writes the
+//! ID of the current scope into each event. The previous scope is always restored when a guard is dropped, and a future
+//! carries its scope between threads.
 //!
 //! ```
 //! use memtrack_core::scope;
@@ -16,14 +16,15 @@
 //! forward(&["encoder", "decoder"]);
 //! ```
 //!
-//! **Cost.** While nothing is monitored, entering is one relaxed load and a branch. Otherwise, entering an
-//! annotated function costs a lookup in a small per-thread cache, and a guard with a name at run time costs hashing the name.
-//! memtrack keeps the name of every scope permanently, so name scopes after code, not after data.
+//! **Cost.** While nothing is being monitored, entering a scope is one relaxed load and a branch. Otherwise, entering
+//! an annotated function costs a lookup in a small per-thread cache, and creating a guard with a name known only at run
+//! time costs hashing the name. memtrack keeps the name of every scope permanently, so name scopes after code, not
+//! after data.
 //!
-//! **Limits.** About 61,000 scopes and 32,768 names are kept, with at most 4 MiB of names; beyond that, scopes
-//! are merged into one scope "(other)" of their kind inside the enclosing scope. If scopes are nested more
-//! than 128 deep, the innermost one is kept, and an operator that calls itself is one scope. A recording
-//! contains the number of times that scopes were merged like this.
+//! **Limits.** About 61,000 scopes and 32,768 names are kept, with at most 4 MiB of names. Beyond that, scopes are
+//! merged into one scope "(other)" of their kind inside the enclosing scope. If scopes are nested more than 128 deep,
+//! the innermost one is kept, and an operator that calls itself is one scope. A recording contains the number of times
+//! that scopes were merged in this way.
 
 #[doc(inline)]
 pub use memtrack_recorder::scope::{

@@ -1,12 +1,12 @@
-//! The model: the content of a recording or a snapshot, as column tables with interned rows. The recorder and all readers
-//! produce a [`Snapshot`], and all reports and writers take one.
+//! The model: the contents of a recording or a snapshot, as column tables with interned rows. The recorder and all
+//! readers produce a [`Snapshot`], and all reports and writers take one.
 
 #[cfg(feature = "formats")]
 pub use memtrack_formats::{Format, Loaded, SnapshotFiles};
 #[doc(inline)]
 pub use memtrack_model::snapshot::*;
 
-/// PyTorch's snapshots: the data that `torch.cuda.memory._snapshot()` returns, in tables and without loss.
+/// PyTorch snapshots: the data that `torch.cuda.memory._snapshot()` returns, stored in tables without loss.
 pub mod pytorch {
     #[cfg(feature = "formats")]
     pub use memtrack_formats::pickle::PickleError;
@@ -20,8 +20,8 @@ pub mod pytorch {
     pub use memtrack_model::snapshot::pytorch::*;
 }
 
-/// The recording file, `.memtrack`. `RecordingWriter` writes it while the program runs, and `load_from` reads it, completely or
-/// up to the point where it was truncated.
+/// The recording file, `.memtrack`. `RecordingWriter` writes it while the program runs. `load_from` reads it, either
+/// completely or up to the point where it was truncated.
 ///
 /// ```
 /// use memtrack_core::event::StackId;

@@ -1,5 +1,5 @@
-//! Scopes from the spans of [`tracing`](https://docs.rs/tracing): candle's models and many services already have spans;
-//! one line makes them scopes for memory.
+//! Scopes from the spans of [`tracing`](https://docs.rs/tracing). candle's models and many services already have spans,
+//! and one line turns them into scopes for memory.
 //!
 //! ```
 //! use tracing_subscriber::prelude::*;
@@ -14,8 +14,8 @@
 //! });
 //! ```
 //!
-//! Spans that a global filter disables do not become scopes either; note that the spans of candle's models have the level
-//! `TRACE`. An `EnvFilter` that is attached only to another layer (`with_filter`) does not affect this layer.
+//! Spans that a global filter disables do not become scopes either. Note that the spans in candle's models have the
+//! level `TRACE`. An `EnvFilter` that is attached only to another layer (`with_filter`) does not affect this layer.
 
 use memtrack_model::snapshot::ScopeKind;
 use memtrack_recorder::scope::{self, Guard};
@@ -28,8 +28,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 type KindOf = fn(&Metadata<'_>) -> Option<ScopeKind>;
 
-/// A layer that enters a scope whenever a span is entered, on the same thread. The span of a future is entered for each poll,
-/// and so is the scope.
+/// A layer that enters a scope on the same thread whenever a span is entered. A future's span is entered for each poll,
+/// and so is its scope.
 #[derive(Clone, Copy, Debug)]
 pub struct ScopeLayer {
     kind_of: KindOf,
@@ -47,8 +47,8 @@ impl ScopeLayer {
         Self::with_kinds(|_| Some(ScopeKind::Module))
     }
 
-    /// Creates a layer that turns each span into the kind of scope that `kind_of` returns. Spans for which it returns `None` do
-    /// not become scopes.
+    /// Creates a layer that turns each span into the kind of scope that `kind_of` returns. Spans for which it returns
+    /// `None` do not become scopes.
     pub fn with_kinds(kind_of: KindOf) -> Self {
         Self { kind_of }
     }
@@ -57,9 +57,10 @@ impl ScopeLayer {
 /// A span that a thread has entered.
 struct EnteredSpan {
     span: Id,
-    /// Whether the span was exited before spans inside it: tracing allows spans to be exited in any order.
+    /// Whether the span has been exited while spans inside it are still open. tracing allows spans to be exited in any
+    /// order.
     exited: bool,
-    /// The guard of the scope, which is dropped when the span and all spans inside it were exited.
+    /// The scope's guard, which is dropped once the span and all spans inside it have been exited.
     _guard: Guard,
 }
 
@@ -78,7 +79,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ScopeLayer {
             ScopeKind::Backward => scope::backward_named(metadata.name()),
             ScopeKind::Optimizer => scope::optimizer_named(metadata.name()),
         };
-        // A thread that is ending no longer has the list; then the scope ends immediately.
+        // A thread that is ending no longer has the list, in which case the scope ends immediately.
         let _ = ENTERED.try_with(|entered| {
             entered.borrow_mut().push(EnteredSpan { span: id.clone(), exited: false, _guard: guard });
         });

@@ -1,4 +1,4 @@
-//! The current holders of memory, as a paragraph for the log of a program.
+//! The current holders of memory, as a paragraph for a program's log.
 
 use memtrack_model::Snapshot;
 use memtrack_model::event::DeviceId;
@@ -12,12 +12,12 @@ pub(crate) fn format_report(snapshot: &Snapshot, context: ReportContext<'_>) -> 
     log_text(snapshot, context.refused.copied(), context.since, SYMBOL_TIME)
 }
 
-/// Returns the current holders of memory on `device`, or with `None` on the accelerator that holds the most,
-/// or on the host's heap if there is none: the lines of your own code that hold the most, the cache, memory
-/// that memtrack does not see, growth, and the first thing to do. `None` when nothing is monitored, or
-/// nothing was recorded on the device.
+/// Returns the current holders of memory on `device`. With `None`, it uses the accelerator that holds the most, or the
+/// host's heap if there is none. The result lists the lines of your own code that hold the most, the cache, memory that
+/// memtrack does not see, growth, and the first thing to do. Returns `None` if nothing is being monitored or nothing
+/// was recorded on the device.
 ///
-/// Its `Display` text is a paragraph for the log of the program:
+/// Its `Display` text is a paragraph for the program's log:
 ///
 /// ```
 /// use memtrack_core::event::{DeviceId, StreamId};
@@ -39,8 +39,8 @@ pub(crate) fn format_report(snapshot: &Snapshot, context: ReportContext<'_>) -> 
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// The function takes a snapshot, and spends at most half a second on looking up functions, beginning with those that hold the
-/// most memory.
+/// This function takes a snapshot and spends at most half a second looking up functions, starting with those that hold
+/// the most memory.
 pub fn who_holds(device: Option<DeviceId>) -> Option<WhoHolds> {
     let snapshot = crate::snapshot()?;
     reentry::clone_for_program(|| {

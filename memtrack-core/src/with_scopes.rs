@@ -1,11 +1,11 @@
-//! For unit tests: enables scopes for one test at a time.
+//! Enables scopes in unit tests, for one test at a time.
 
 use memtrack_recorder::switch;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static SWITCH: Mutex<()> = Mutex::new(());
 
-/// Runs `test` with scopes enabled, while no other such test runs.
+/// Runs `test` with scopes enabled, while no other such test is running.
 pub(crate) fn with_scopes<R>(test: impl FnOnce() -> R) -> R {
     struct DisableOnDrop<'a>(#[expect(dead_code, reason = "held")] MutexGuard<'a, ()>);
     impl Drop for DisableOnDrop<'_> {

@@ -1,5 +1,5 @@
-//! The arguments of `#[track_memory(…)]`: a form, a name, a path, or `skip`. [`Args`] contains the arguments as
-//! written. Each mistake is a compile error that points to the wrong word.
+//! The arguments of `#[track_memory(…)]`: a form, a name, a path or `skip`. [`Args`] contains the arguments as written.
+//! Each mistake leads to a compile error that points to the offending word.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -32,8 +32,8 @@ impl Form {
         }
     }
 
-    /// Returns whether the arguments and the result are recorded as tensors. Those of modules are not: the operators
-    /// inside them are recorded.
+    /// Returns whether the arguments and the result are recorded as tensors. Those of modules are not, because the
+    /// operators inside them are recorded instead.
     pub(crate) fn records_tensors(self) -> bool {
         !self.is_named_after_type()
     }
@@ -72,14 +72,14 @@ impl Args {
         self.form.unwrap_or(Form::Operator)
     }
 
-    /// Returns the path of memtrack-core. If none was given, errors about the default path point to `span`.
+    /// Returns the path to memtrack-core. If none was given, errors about the default path point to `span`.
     pub(crate) fn krate(&self, span: Span) -> TokenStream {
         let default = || quote_spanned!(span=> ::memtrack_core);
         self.krate.as_ref().map_or_else(default, ToTokens::to_token_stream)
     }
 
-    /// Returns the arguments of a function in an impl block: `own`, the function's, with the block's `crate` unless the
-    /// function gives one.
+    /// Returns the arguments of a function in an impl block. These are the function's `own` arguments, with the block's
+    /// `crate` unless the function gives one.
     pub(crate) fn overridden_by(&self, own: Self) -> Self {
         Self { krate: own.krate.or_else(|| self.krate.clone()), ..own }
     }

@@ -1,6 +1,6 @@
-//! Selects the arguments and the result of a function that may contain tensors; the expansion passes them to
-//! memtrack-core. A macro sees only names and types as written, so it excludes types that certainly contain no tensors,
-//! and the compiler resolves the rest.
+//! Selects a function's arguments and result that may contain tensors; the expansion passes them to memtrack-core. A
+//! macro sees only names and types as written, so it excludes types that certainly contain no tensors and leaves the
+//! rest to the compiler.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::{ToTokens, quote};
@@ -17,7 +17,7 @@ pub(crate) fn inputs(signature: &Signature) -> Vec<TokenStream> {
             _ => None,
         },
     };
-    // Arguments with attributes may be compiled only for some platforms, so they are skipped.
+    // Arguments with attributes may be compiled only on some platforms, so they are skipped.
     let has_attributes = |argument: &FnArg| match argument {
         FnArg::Receiver(receiver) => !receiver.attrs.is_empty(),
         FnArg::Typed(argument) => !argument.attrs.is_empty(),
@@ -25,7 +25,7 @@ pub(crate) fn inputs(signature: &Signature) -> Vec<TokenStream> {
     signature.inputs.iter().filter(|argument| !has_attributes(argument)).filter_map(name).collect()
 }
 
-/// Returns the type of the result, if it may contain tensors and can be written in the body.
+/// Returns the type of the result if it may contain tensors and can be written in the body.
 pub(crate) fn output(signature: &Signature) -> Option<TokenStream> {
     match &signature.output {
         ReturnType::Type(_, ty) if may_have_tensors(ty) && !has_word(ty.to_token_stream(), "impl") => {

@@ -1,9 +1,9 @@
-//! The attribute on one function. A guard is declared before the body, so that `?`, `return`, panics,
-//! `#[track_caller]` and borrowed returns work as before; an async body is wrapped in a future that carries
-//! its scope. The body's tokens are passed through unparsed and keep their spans.
+//! The attribute on a single function. A guard is declared before the body, so that `?`, `return`, panics,
+//! `#[track_caller]` and borrowed return values work as before; an async body is wrapped in a future that carries its
+//! scope. The body's tokens are passed through unparsed and keep their spans.
 //!
 //! **Why is the body not wrapped in a closure to read its result?** A closure would add a frame to stacks, so the body
-//! becomes the value of a `let` instead. The price: values of an early `return` are not read.
+//! becomes the value of a `let` instead. The price is that the value of an early `return` is not read.
 
 use crate::args::Args;
 use crate::call;
@@ -71,7 +71,7 @@ impl From<&ImplItemFn> for Function {
 }
 
 impl Function {
-    /// Expands the function with its scope. `in_impl` states whether the attribute is on the surrounding impl block.
+    /// Expands the function with its scope. `in_impl` says whether the attribute is on the surrounding impl block.
     pub(crate) fn expand(self, args: &Args, in_impl: bool) -> Result<TokenStream> {
         if let Some(constness) = &self.signature.constness {
             let advice = if in_impl { " (leave it out with `#[track_memory(skip)]`)" } else { "" };
@@ -92,7 +92,7 @@ impl Function {
         Ok(self.with_body(&body))
     }
 
-    /// Returns the same function with another body.
+    /// Returns the same function with a different body.
     pub(crate) fn with_body(self, body: &TokenStream) -> TokenStream {
         let Self { outer, visibility, defaultness, signature, inner, braces, .. } = self;
         // The group keeps the span of the user's braces, so that compile errors about the function point to the user's
@@ -102,7 +102,7 @@ impl Function {
         quote!(#(#outer)* #visibility #defaultness #signature #block)
     }
 
-    /// Returns the body with a guard before it, or as an argument of memtrack-core's macro if there may be tensors to
+    /// Returns the body preceded by a guard, or as an argument to memtrack-core's macro if there may be tensors to
     /// read.
     fn sync_body(&self, scope: &Scope<'_>) -> TokenStream {
         let (inputs, output) = match scope.args.form().records_tensors() {
@@ -120,10 +120,10 @@ impl Function {
         quote!(#krate::__private::call! { [#enter] [#(#inputs)*] [#output] #block })
     }
 
-    /// Returns the body as a future that carries its scope. An unreachable `return` fixes the output type of the block,
-    /// so that `?`, coercions and error messages are the same as in the original function.
+    /// Returns the body as a future that carries its scope. An unreachable `return` fixes the block's output type, so
+    /// that `?`, coercions and error messages are the same as in the original function.
     fn async_body(&self, scope: &Scope<'_>) -> TokenStream {
-        // Errors about the output type point to the type, or to the function's name if no type is written.
+        // Errors about the output type should point to the type, or to the function's name if no type is written.
         let place = match &self.signature.output {
             ReturnType::Default => self.signature.ident.span(),
             ReturnType::Type(_, ty) => ty.span(),
@@ -136,7 +136,7 @@ impl Function {
         let mut block = Group::new(Delimiter::Brace, quote!(#output #body));
         block.set_span(self.braces);
         let keywords = quote_spanned!(self.braces=> async move);
-        // Only memtrack-core knows whether it was built with the recorder; if not, its macro omits the wrapper.
+        // Only memtrack-core knows whether it was built with the recorder. If it was not, its macro omits the wrapper.
         let (krate, enter) = (&scope.krate, scope.enter_future());
         quote!(#krate::__private::async_scope!([#enter] [#keywords] #block))
     }
@@ -162,8 +162,8 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Returns an expression for the scope's static `Site`, in a block of its own, so that the static's name is not
-    /// visible in the body.
+    /// Returns an expression for the scope's static `Site`. It is in a block of its own, so that the static's name is
+    /// not visible in the body.
     fn site(&self) -> TokenStream {
         let Self { krate, name, .. } = self;
         let form = self.args.form();
@@ -179,9 +179,9 @@ impl<'a> Scope<'a> {
         if self.is_named_after_type { quote!(#site.enter_as::<Self>()) } else { quote!(#site.enter()) }
     }
 
-    /// Returns the path of the method that wraps a future in the scope; the future follows in parentheses.
+    /// Returns the path of the method that wraps a future in the scope. The future follows in parentheses.
     fn enter_future(&self) -> TokenStream {
-        // The block is in parentheses, because it may be at the start of a statement.
+        // Put the block in parentheses, because it may be at the start of a statement.
         let site = self.site();
         if self.is_named_after_type { quote!((#site).future_as::<Self, _>) } else { quote!((#site).future) }
     }
@@ -192,9 +192,9 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// Returns the output type of an async function as it can be written in its body; `None` if it cannot (`!`).
+/// Returns an async function's output type in a form that can be written in its body, or `None` if there is none (`!`).
 pub(crate) fn output_type(signature: &Signature) -> Option<TokenStream> {
-    /// Replaces `impl Trait`, which cannot be written in the body, by `_`.
+    /// Replaces `impl Trait`, which cannot be written in the body, with `_`.
     struct InferImplTrait;
     impl VisitMut for InferImplTrait {
         fn visit_type_mut(&mut self, ty: &mut Type) {

@@ -1,5 +1,5 @@
-//! The attribute on an impl block: every function in the block is expanded with the block's arguments, unless the
-//! function's own `#[track_memory(…)]` overrides them. Constants, types and macro calls stay as they are.
+//! The attribute on an impl block. Every function in the block is expanded with the block's arguments, unless the
+//! function's own `#[track_memory(…)]` overrides them. Constants, types and macro calls are left as they are.
 
 use crate::args::Args;
 use crate::function::Function;
@@ -7,8 +7,8 @@ use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::{Attribute, ImplItem, ImplItemFn, ItemImpl, Meta, Result};
 
-/// Expands the functions of the block. An invalid function is left unchanged next to its compile error, and the others
-/// are expanded.
+/// Expands the functions in the block. An invalid function is left unchanged next to its compile error, while the
+/// others are expanded.
 pub(crate) fn expand(args: &Args, mut block: ItemImpl) -> TokenStream {
     for item in &mut block.items {
         if let ImplItem::Fn(function) = item {
@@ -31,7 +31,7 @@ fn expand_function(args: &Args, function: &mut ImplItemFn) -> Result<TokenStream
     Function::from(&*function).expand(&args, true)
 }
 
-/// Removes and returns the function's own `#[track_memory]`, whatever path it is written with.
+/// Removes and returns the function's own `#[track_memory]`, regardless of the path it is written with.
 fn take_attribute(attributes: &mut Vec<Attribute>) -> Result<Option<Args>> {
     let is_track_memory = |attribute: &Attribute| {
         attribute.path().segments.last().is_some_and(|segment| segment.ident == "track_memory")

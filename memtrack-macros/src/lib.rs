@@ -1,11 +1,11 @@
-//! The `#[track_memory]` attribute, `#[derive(References)]`, and `#[limits]` for tests. Use them through memtrack-core:
-//! the expansions call hidden functions of that crate, which may change without notice. Incorrect use is a compile
-//! error that lists the supported arguments.
+//! The `#[track_memory]` attribute, `#[derive(References)]`, and `#[limits]` for tests. Use them through memtrack-core,
+//! because the expansions call hidden functions of that crate, which may change without notice. Incorrect use is a
+//! compile error that lists the supported arguments.
 //!
 //! The modules:
 //!
-//! - `#[track_memory]`: `args`, `target` (the annotated item), `function`, `impl_block`, `call` (arguments that may hold
-//!   tensors), `tail` (returned futures).
+//! - `#[track_memory]`: `args`, `target` (the annotated item), `function`, `impl_block`, `call` (arguments that may
+//!   have tensors), `tail` (returned futures).
 //! - `references`: the derive, with `attributes` and `bounds` for type parameters; `limits`: `#[limits]`.
 
 mod args;
@@ -31,8 +31,8 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
     limits::expand(args.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Implements the trait `References`, which reports the references in a value to memtrack, field by field. With them
-/// memtrack finds the cycles of [`Rc`](std::rc::Rc) and [`Arc`](std::sync::Arc) that keep device memory alive.
+/// Implements the trait `References`, which reports the references in a value to memtrack, field by field. memtrack
+/// uses them to find the cycles of [`Rc`](std::rc::Rc) and [`Arc`](std::sync::Arc) that keep device memory alive.
 ///
 /// ```
 /// use memtrack_core::References;
@@ -64,10 +64,10 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// The type of every field must implement the trait: types of the standard library do, and your own types can derive
+/// The type of every field must implement the trait. Types in the standard library do, and your own types can derive
 /// it. A strong pointer is an edge to its target; a [`Weak`](std::rc::Weak) one is not. Values that a value owns
-/// ([`Box`], [`Vec`], maps, cells, locks) are part of it. memtrack does not wait for a lock that is held elsewhere, but
-/// reports it as not inspected, like everything whose contents cannot be read: a channel, a thread, a
+/// ([`Box`], [`Vec`], maps, cells, locks) are part of it. memtrack does not wait for a lock that is held elsewhere. It
+/// reports the lock as not inspected, like everything whose contents cannot be read: a channel, a thread, or a
 /// [`Cell`](std::cell::Cell) of a pointer. The targets of pointers in such a value count as held from outside, which
 /// may hide a cycle but never reports a false one.
 ///
@@ -76,13 +76,13 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// | attribute | the field |
 /// |---|---|
 /// | `#[references(skip)]` | holds no counted pointer, so it is left out |
-/// | `#[references(opaque)]` | may hold counted pointers, but memtrack cannot inspect it, as with a boxed closure: reports state that it was not inspected |
-/// | `#[references(tensors)]` | is a framework's tensor (`memtrack_core::operators::ReportTensors`), or several: only its device memory is reported |
-/// | `#[references(with = path)]` | is visited by this `fn(&FieldType, &mut Visitor<'_>)`: for types of other crates |
-/// | `#[references(show)]` | is printed with [`Debug`](std::fmt::Debug) in reports, to distinguish values of the type: a name, an id. It is also visited, unless `skip` is given too |
+/// | `#[references(opaque)]` | may hold counted pointers, but memtrack cannot inspect it, as with a boxed closure. Reports say that it was not inspected |
+/// | `#[references(tensors)]` | is a framework's tensor (`memtrack_core::operators::ReportTensors`), or several of them. Only its device memory is reported |
+/// | `#[references(with = path)]` | is visited by this `fn(&FieldType, &mut Visitor<'_>)`, for types from other crates |
+/// | `#[references(show)]` | is printed with [`Debug`](std::fmt::Debug) in reports to distinguish values of the type (for example, a name or an id). It is also visited, unless `skip` is given too |
 /// | `#[references(rename = "…")]` | has another name in reports |
 ///
-/// At most one of the first four can be given.
+/// At most one of the first four may be given.
 ///
 /// ```
 /// use memtrack_core::references::{References, Visitor};
@@ -112,7 +112,8 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// memtrack can inspect a closure whose captured values are stored next to it: `memtrack_core::references::Capturing`.
+/// memtrack can inspect a closure whose captured values are stored next to it. See
+/// `memtrack_core::references::Capturing`.
 ///
 /// # On a variant
 ///
@@ -126,18 +127,18 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// | attribute | the type |
 /// |---|---|
 /// | `#[references(opaque)]` | is reported as not inspected; its fields may have any types. Unions and packed structs need it |
-/// | `#[references(bound = "…")]` | has these bounds in place of the derived ones |
-/// | `#[references(crate = path)]` | finds memtrack-core at this path, for crates that re-export it |
+/// | `#[references(bound = "…")]` | has these bounds instead of the derived ones |
+/// | `#[references(crate = path)]` | uses memtrack-core from this path, for crates that re-export it |
 ///
 /// # Generic types
 ///
 /// If a field's type depends on a type parameter, the implementation requires that the *field's type* implements the
-/// trait, and requires nothing of the parameter itself: with `weight: Param<Tensor<B>>`, the backend `B` may be any
-/// marker type. For a field that contains the derived type itself (`next: Option<Rc<Node<T>>>`), the type parameters in
-/// the field's type must implement the trait, and behind a counted pointer they must also be `'static`. If the derive
-/// cannot see that a generic type contains itself, the compiler recurses and reports "error E0275: overflow evaluating
-/// the requirement". This happens with two generic types that contain *each other*, and with a type alias. A `bound` on
-/// one of them avoids it:
+/// trait, and requires nothing of the parameter itself. With `weight: Param<Tensor<B>>`, for example, the backend `B`
+/// may be any marker type. For a field that contains the derived type itself (`next: Option<Rc<Node<T>>>`), the type
+/// parameters in the field's type must implement the trait, and behind a counted pointer they must also be `'static`.
+/// If the derive cannot see that a generic type contains itself, the compiler recurses and reports "error E0275:
+/// overflow evaluating the requirement". This happens with two generic types that contain *each other*, and with type
+/// aliases. A `bound` on one of the types avoids the error:
 ///
 /// ```
 /// use memtrack_core::References;
@@ -156,17 +157,17 @@ pub fn limits(args: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// The target of a counted pointer must be `'static`, which a type with a lifetime parameter is not. Such a type may be
+/// The target of a counted pointer must be `'static`, which a type with a lifetime parameter is not. Such a type can be
 /// used for values that are owned.
 ///
 /// # Errors
 ///
-/// A field of a type that does not implement the trait, a union or an unknown attribute is a compile error that
-/// points to the cause and suggests what to write instead. In a map, the keys also need
-/// [`Debug`](std::fmt::Debug), because they are part of the path.
+/// A field whose type does not implement the trait, a union, or an unknown attribute is a compile error that points to
+/// the cause and suggests what to write instead. In a map, the keys also need [`Debug`](std::fmt::Debug), because they
+/// are part of the path.
 ///
-/// The expansion contains no `unsafe`. It is the same if memtrack-core was built without its feature `record`, as for a
-/// library that only annotates, but is then never called.
+/// The expansion contains no `unsafe` code. If memtrack-core was built without its feature `record`, as for a library
+/// that only annotates, the expansion is the same but is never called.
 #[proc_macro_derive(References, attributes(references))]
 pub fn derive_references(item: TokenStream) -> TokenStream {
     references::expand(item.into()).into()

@@ -1,5 +1,5 @@
 //! `#[limits(…)]`: parses the arguments and expands the test. The test's body becomes a closure or a future that
-//! memtrack-core runs, so that `?` and `return` end only the body.
+//! memtrack-core runs, so that `?` and `return` leave only the body.
 
 use crate::args::{duplicate_error, parse_crate_path, parse_equals};
 use crate::function::{Function, output_type};
@@ -22,7 +22,7 @@ enum Call {
 }
 
 impl Call {
-    /// Returns the tokens of the call; `new` is the expression that creates nested limits. Its path depends on the
+    /// Returns the tokens of the call. `new` is the expression that creates nested limits. Its path depends on the
     /// attribute's `crate` argument.
     fn to_tokens_with(&self, new: &TokenStream) -> TokenStream {
         match self {
@@ -40,7 +40,7 @@ impl Call {
 struct Limits {
     /// The calls that set the limits, in the order given.
     calls: Vec<Call>,
-    /// The argument names that were given.
+    /// The names of the arguments that were given.
     given: Vec<String>,
     krate: Option<Path>,
     /// Whether any of the arguments sets a limit.
@@ -117,7 +117,7 @@ impl Parse for Limits {
     }
 }
 
-/// Parses a number of bytes: a string with a unit, or an expression.
+/// Parses a number of bytes, which is either a string with a unit or an expression.
 fn parse_bytes(word: &Ident, input: ParseStream) -> Result<TokenStream> {
     let expected = format!("`{word}` takes bytes: `{word} = \"64 MiB\"` or `{word} = 64 << 20`");
     parse_equals(word, input, &expected)?;
@@ -174,11 +174,11 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> Result<TokenStream
     let new = quote!(#krate::testing::Limits::new());
     let calls = limits.calls.iter().map(|call| call.to_tokens_with(&new));
     let limits = quote!(#new #(#calls)*);
-    let body = body(&function, &krate, &limits);
+    let body = expand_body(&function, &krate, &limits);
     Ok(function.with_body(&body))
 }
 
-fn body(function: &Function, krate: &TokenStream, limits: &TokenStream) -> TokenStream {
+fn expand_body(function: &Function, krate: &TokenStream, limits: &TokenStream) -> TokenStream {
     let signature = &function.signature;
     let name = signature.ident.unraw().to_string();
     let name = quote!(::core::concat!(::core::module_path!(), "::", #name));

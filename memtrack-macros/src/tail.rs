@@ -1,12 +1,12 @@
-//! Finds the future that a function returns without being `async` itself: a body that ends in an `async`
-//! block, or in `Box::pin` of one, as `async-trait` writes them. Works on tokens, so that bodies need not be
-//! parsed.
+//! Finds the future that a function returns without being `async` itself. The body of such a function ends in an
+//! `async` block, or in a `Box::pin` of one, as `async-trait` generates it. This works on tokens, so that bodies need
+//! not be parsed.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::quote;
 
-/// Returns the body with `map` applied to the `async` block at its end; `None` if the body does not end in an `async`
-/// block.
+/// Returns the body with `map` applied to the `async` block at its end, or `None` if the body does not end in an
+/// `async` block.
 pub(crate) fn map_future_at_end(
     body: &TokenStream,
     map: impl FnOnce(&TokenStream) -> TokenStream,
@@ -24,8 +24,7 @@ pub(crate) fn map_future_at_end(
     Some(quote!(#(#tokens)* #mapped))
 }
 
-/// Returns the start of the `async { … }` or `async move { … }` that is the last expression of these
-/// statements.
+/// Returns the start of the `async { … }` or `async move { … }` block that is the last expression in these statements.
 fn async_block_at_end(tokens: &[TokenTree]) -> Option<usize> {
     let (last, before) = tokens.split_last()?;
     if !is_group(last, Delimiter::Brace) {
@@ -43,7 +42,7 @@ fn async_block_at_end(tokens: &[TokenTree]) -> Option<usize> {
     is_statement.then_some(statements.len())
 }
 
-/// Returns the argument of the `Box::pin(async …)` at the end of these statements.
+/// Returns the argument of the `Box::pin(async …)` call at the end of these statements.
 fn boxed_async_block(tokens: &[TokenTree]) -> Option<&Group> {
     let [.., boxed, TokenTree::Punct(colon), TokenTree::Punct(_), pin, TokenTree::Group(argument)] = tokens
     else {

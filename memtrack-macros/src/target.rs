@@ -1,5 +1,5 @@
-//! Selects the expansion for the annotated item. Functions and impl blocks are expanded; any other item is left
-//! unchanged, next to a compile error that names its kind, so that one mistake leads to one error only.
+//! Selects the expansion for the annotated item. Functions and impl blocks are expanded. Any other item is left
+//! unchanged next to a compile error that names its kind, so that one mistake leads to only one error.
 
 use crate::args::Args;
 use crate::function::Function;
@@ -25,7 +25,7 @@ fn try_expand(args: TokenStream, item: TokenStream) -> Result<TokenStream> {
             "`skip` leaves a function out of an annotated impl block; here there is none to leave it out of",
         ));
     }
-    let keyword = keyword.parse2(item.clone())?;
+    let keyword = parse_keyword.parse2(item.clone())?;
     match keyword.to_string().as_str() {
         "fn" => syn::parse2::<Function>(item)?.expand(&args, false),
         "impl" => Ok(impl_block::expand(&args, syn::parse2(item)?)),
@@ -33,8 +33,8 @@ fn try_expand(args: TokenStream, item: TokenStream) -> Result<TokenStream> {
     }
 }
 
-/// Returns the keyword that determines the kind of an item.
-fn keyword(input: ParseStream) -> Result<Ident> {
+/// Returns the keyword that determines an item's kind.
+fn parse_keyword(input: ParseStream) -> Result<Ident> {
     input.call(Attribute::parse_outer)?;
     input.parse::<Visibility>()?;
     loop {
@@ -44,7 +44,7 @@ fn keyword(input: ParseStream) -> Result<Ident> {
         let word = input.call(Ident::parse_any)?;
         let is_qualifier = match word.to_string().as_str() {
             "default" | "async" | "unsafe" | "safe" => true,
-            // In a constant, a name follows `const`; in a `const fn`, another keyword does.
+            // In a constant, `const` is followed by a name; in a `const fn`, by another keyword.
             "const" => {
                 input.peek(Token![fn])
                     || input.peek(Token![async])

@@ -1,4 +1,4 @@
-//! PyTorch's caching allocator for device memory, as a library that makes the same decisions for every block, with the
+//! PyTorch's caching allocator for device memory, as a library. It makes the same decision for every block, with the
 //! same statistics, history and messages.
 //!
 //! ```
@@ -18,32 +18,33 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **How it works.** Memory is allocated from the device in segments, which are split into blocks. The size of a request
-//! is rounded (`sizes`), the best-fitting free block of the request's stream and pool is chosen (`free_blocks`), and the
-//! rest of that block is split off (`malloc`). A freed block merges with its free neighbours (`free`); if other streams
-//! use the block, that happens once they are done (`events`). When the device has no more memory, cached segments are
-//! released in a fixed order (`release`) before the request fails (`oom`). With expandable segments, memory is mapped page
-//! by page into reserved address space (`expandable`). Private pools keep their memory separate (`private_pools`).
+//! **How it works.** Memory is allocated from the device in segments, which are split into blocks. The size of a
+//! request is rounded up (`sizes`), the best-fitting free block of the request's stream and pool is chosen
+//! (`free_blocks`), and the rest of that block is split off (`malloc`). A freed block merges with its free neighbours
+//! (`free`); if other streams use the block, this happens once they are done with it (`events`). When the device has no
+//! more memory, cached segments are released in a fixed order (`release`) before the request fails (`oom`). With
+//! expandable segments, memory is mapped page by page into reserved address space (`expandable`). Private pools keep
+//! their memory separate (`private_pools`).
 //!
-//! The device itself is a [`DeviceMemory`]: [`SimulatedMemory`] needs no GPU; `CudaMemory` (feature
-//! `cuda-stats`) is a CUDA device. PyTorch's other allocators have the same functions, through [`Backend`].
+//! The device itself is a [`DeviceMemory`]: [`SimulatedMemory`] needs no GPU, and `CudaMemory` (feature `cuda-stats`)
+//! is a CUDA device. PyTorch's other allocators provide the same functions through [`Backend`].
 //!
-//! **Not available from `torch.cuda.memory`**: the statistics of pinned host memory (`host_memory_stats`), which is
-//! not allocated here; `caching_allocator_enable` (call [`DeviceMemory::allocate`] instead); the deprecated names
-//! (`memory_cached` and `reset_max_*`); `change_current_allocator` (choose a [`Backend`] at the start instead).
+//! **What is missing from `torch.cuda.memory`?** Statistics on pinned host memory (`host_memory_stats`), because no
+//! such memory is allocated here; `caching_allocator_enable` (call [`DeviceMemory::allocate`] instead); the deprecated
+//! names (`memory_cached` and `reset_max_*`); and `change_current_allocator` (choose a [`Backend`] at startup instead).
 //!
-//! **Where it differs from PyTorch.** PyTorch's actual behaviour is the reference (`tests/pytorch`), except for two bugs.
-//! If `max_split_size_mb` is lowered at run time, PyTorch releases segments that still have live blocks, which fails in
-//! the driver or corrupts the heap; here such segments stay. If the address range of a released private pool is unmapped
-//! in more pieces than it was mapped in, an assertion fails in PyTorch; here the request continues.
+//! **Where does it differ from PyTorch?** PyTorch's actual behaviour is the reference (`tests/pytorch`), except for two
+//! bugs. If `max_split_size_mb` is lowered at run time, PyTorch releases segments that still have live blocks, which
+//! fails in the driver or corrupts the heap; here such segments are kept. If the address range of a released private
+//! pool is unmapped in more pieces than it was mapped in, an assertion fails in PyTorch; here the request continues.
 //!
 //! The modules:
 //!
-//! - `api`: the interface for programs; `backend`: `torch.cuda.memory`'s functions as a trait, and its
+//! - `api`: the interface for programs; `backend`: the functions of `torch.cuda.memory` as a trait, and its
 //!   implementations.
-//! - `state`: the memory of a device; `steps`: the steps of a request; `memory`: the sources of memory;
+//! - `state`: the memory of a device; `steps`: the steps of a request; `memory`: where the memory comes from;
 //!   `settings`: the option strings.
-//! - `replay`: replays recorded requests under other settings; `workload`: the operations of `memtrack simulate`.
+//! - `replay`: replays recorded requests under other settings; `workload`: the operations for `memtrack simulate`.
 
 mod api;
 mod backend;

@@ -1,8 +1,8 @@
-//! The cost of the caching allocator on a simulated device, whose calls cost next to nothing: an alloc/free pair that the
-//! cache serves, with and without history, and the growth of the cost with the number of cached blocks.
+//! The cost of the caching allocator on a simulated device, whose calls cost next to nothing: alloc/free pairs that are
+//! served from the cache, with and without history, and how the cost grows with the number of cached blocks.
 //!
-//! `cargo bench -p memtrack-core --bench allocator`, and again with `RUSTFLAGS="-C force-frame-pointers=yes"`. Prints
-//! medians of batches in processor time; asserts nothing.
+//! Run `cargo bench -p memtrack-core --bench allocator`, and again with `RUSTFLAGS="-C force-frame-pointers=yes"`.
+//! Prints medians of batches in processor time; asserts nothing.
 
 use memtrack_core::allocator::replay::{Requests, replay};
 use memtrack_core::allocator::workload::{Operation, Workload, record};
@@ -18,11 +18,11 @@ const BATCHES: usize = 31;
 const CALLS: usize = 20_000;
 const DEVICE: DeviceId = DeviceId(0);
 const STREAM: StreamId = StreamId(0);
-/// The nested calls around a measured event, so that stacks are as deep as in PyTorch's measurement: 21 return addresses, of
-/// which the innermost one or two are in the allocator.
+/// The number of nested calls around a measured event. It makes stacks as deep as in PyTorch's measurement, with 21
+/// return addresses, of which the innermost one or two are in the allocator.
 const DEPTH: usize = 11;
 
-/// The processor time of this thread, which other work on the machine hardly affects.
+/// The processor time of this thread, which is hardly affected by other work on the machine.
 struct CpuTime(Duration);
 
 impl CpuTime {
@@ -42,23 +42,23 @@ impl CpuTime {
 fn main() {
     println!("a pair of alloc and free from the cache, one thread                     ns/pair");
     for (name, size) in [("512 B, split and merged", 512), ("30 MiB, a whole segment", 30 << 20)] {
-        let allocator = fresh();
-        warm(&allocator, size);
+        let allocator = new_allocator();
+        warm_up(&allocator, size);
         println!("  {name:<66} {:>9.1}", median(|| pairs(&allocator, size)));
     }
-    let allocator = fresh();
+    let allocator = new_allocator();
     println!("  {:<66} {:>9.1}", "1 to 512 KiB, 64 blocks live", median(|| mixed(&allocator)));
 
     println!("\nthe same with history, per event (a pair is three)                      ns/event");
     for (name, context) in
         [("without stacks", Context::None), ("with stacks of allocations and frees", Context::All)]
     {
-        let allocator = fresh();
-        warm(&allocator, 512);
+        let allocator = new_allocator();
+        warm_up(&allocator, 512);
         allocator.record_memory_history(Some(&HistoryOptions::new().context(context).max_entries(100_000)));
-        let cost = median(|| deep(DEPTH, &mut || pairs(&allocator, 512)) / 3.0);
+        let cost = median(|| call_at_depth(DEPTH, &mut || pairs(&allocator, 512)) / 3.0);
         let name = if context == Context::All {
-            let caller = deep(DEPTH, &mut || return_addresses() as f64);
+            let caller = call_at_depth(DEPTH, &mut || return_addresses() as f64);
             format!("{name}, {} frames of {caller} calls", frames(&allocator))
         } else {
             name.to_owned()
@@ -76,7 +76,7 @@ fn main() {
     }
 }
 
-/// Replays steps of a training loop as 1 M events: activations that live for a while, and short-lived temporaries.
+/// Replays the steps of a training loop as 1 M events: activations that live for a while, and short-lived temporaries.
 fn replay_of_a_million_events() {
     let mut workload =
         Workload::read(&br#"{"op":"config","total_bytes":1099511627776}"#[..], u64::MAX).expect("a workload");
@@ -114,14 +114,14 @@ fn replay_of_a_million_events() {
     }
 }
 
-/// Returns the number of frames of the newest event's stack, including inlined ones.
+/// Returns the number of frames in the newest event's stack, including inlined ones.
 fn frames(allocator: &CachingAllocator<SimulatedMemory>) -> usize {
     let snapshot = allocator.snapshot();
     let newest = snapshot.events.stack.last().expect("an event");
     snapshot.named.get(*newest).len()
 }
 
-/// Returns the number of return addresses on the caller's stack, without inlined frames.
+/// Returns the number of return addresses on the caller's stack, not counting inlined frames.
 #[inline(never)]
 fn return_addresses() -> usize {
     let mut count = 0;
@@ -129,11 +129,11 @@ fn return_addresses() -> usize {
         count += 1;
         true
     });
-    // Excludes the frames of `backtrace` and of this function.
+    // Exclude the frames of `backtrace` and of this function.
     count - 3
 }
 
-fn fresh() -> CachingAllocator<SimulatedMemory> {
+fn new_allocator() -> CachingAllocator<SimulatedMemory> {
     CachingAllocator::simulated(1, 1 << 50, &Settings::default()).expect("a simulated device")
 }
 
@@ -145,7 +145,7 @@ fn free(allocator: &CachingAllocator<SimulatedMemory>, address: u64) {
     allocator.caching_allocator_delete(address).expect("a live block");
 }
 
-fn warm(allocator: &CachingAllocator<SimulatedMemory>, size: u64) {
+fn warm_up(allocator: &CachingAllocator<SimulatedMemory>, size: u64) {
     let block = alloc(allocator, size);
     free(allocator, block);
 }
@@ -175,7 +175,7 @@ fn mixed(allocator: &CachingAllocator<SimulatedMemory>) -> f64 {
 
 /// Creates an allocator with `blocks` free blocks of different sizes, each between two live ones.
 fn fragmented(blocks: usize) -> CachingAllocator<SimulatedMemory> {
-    let allocator = fresh();
+    let allocator = new_allocator();
     let sizes = (0..blocks as u64).map(|i| 512 * (1 + i * 7919 % 1800));
     let holes: Vec<u64> = sizes
         .map(|size| {
@@ -188,7 +188,7 @@ fn fragmented(blocks: usize) -> CachingAllocator<SimulatedMemory> {
     allocator
 }
 
-/// Measures alloc/free pairs of all cached sizes.
+/// Measures alloc/free pairs that cover all cached sizes.
 fn spread(allocator: &CachingAllocator<SimulatedMemory>) -> f64 {
     let mut state = 1u64;
     let start = CpuTime::now();
@@ -200,11 +200,11 @@ fn spread(allocator: &CachingAllocator<SimulatedMemory>) -> f64 {
 }
 
 #[inline(never)]
-fn deep(depth: usize, leaf: &mut dyn FnMut() -> f64) -> f64 {
+fn call_at_depth(depth: usize, leaf: &mut dyn FnMut() -> f64) -> f64 {
     if depth == 0 {
         return leaf();
     }
-    black_box(deep(depth - 1, leaf))
+    black_box(call_at_depth(depth - 1, leaf))
 }
 
 fn median(mut batch: impl FnMut() -> f64) -> f64 {

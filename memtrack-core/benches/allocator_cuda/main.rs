@@ -1,9 +1,9 @@
-//! An alloc/free pair that the caching allocator serves from its cache, compared with a pair in cudarc, which calls the
-//! driver's pool each time. The two alternate in one run.
+//! Compares an alloc/free pair that the caching allocator serves from its cache with one in cudarc, which calls the
+//! driver's pool each time. The two alternate within one run.
 //!
-//! `cargo bench -p memtrack-core --features cuda-stats --bench allocator_cuda`. Uses the machine's driver if there is one,
-//! otherwise the mock driver, whose pool only counts: a real pool costs more. Prints medians of batches in processor time;
-//! asserts nothing.
+//! Run `cargo bench -p memtrack-core --features cuda-stats --bench allocator_cuda`. It uses the machine's driver if
+//! there is one, and otherwise the mock driver, whose pool only counts; a real pool costs more. Prints medians of
+//! batches in processor time; asserts nothing.
 #![allow(unsafe_code)]
 
 use cudarc::driver::{CudaContext, CudaStream};
@@ -17,7 +17,7 @@ use std::time::Duration;
 const BATCHES: usize = 41;
 const CALLS: usize = 10_000;
 
-/// Returns the processor time of this thread, which other work on the machine hardly affects.
+/// Returns the processor time of this thread, which is hardly affected by other work on the machine.
 fn cpu_time() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the out-pointer is a local variable; the clock always exists.
@@ -25,9 +25,10 @@ fn cpu_time() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Opens the machine's driver, or the mock that cargo built next to this program, and returns its name. Never closes it.
+/// Opens the machine's driver, or the mock that cargo built next to this program, and returns its name. The library is
+/// never closed.
 fn open_driver() -> &'static str {
-    // SAFETY: every CUDA program runs the initialization code of a driver; the mock has none.
+    // SAFETY: every CUDA program runs a driver's initialization code; the mock has none.
     let open = |path: &std::path::Path| unsafe { Library::new(path) };
     let real = open("libcuda.so.1".as_ref());
     let name = if real.is_ok() { "the machine's driver" } else { "the mock driver" };
@@ -36,7 +37,7 @@ fn open_driver() -> &'static str {
         let mock = program.with_file_name("libmemtrack_mock_cuda.so");
         open(&mock).expect("the mock is beside this program, where cargo puts it")
     });
-    // If the library were closed, cudarc could not find the mock by its name.
+    // If the library were closed, cudarc could not find the mock by name.
     std::mem::forget(library);
     name
 }

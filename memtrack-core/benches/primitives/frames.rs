@@ -1,5 +1,5 @@
-//! The measured stacks: about forty fixed frames, then one to ten that change from call to call, through sixteen functions
-//! with frames of different sizes.
+//! The measured stacks: about forty fixed frames, followed by one to ten that change from call to call. They go through
+//! sixteen functions with frames of different sizes.
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::operators::{Dtype, ReportTensors, TensorInfo, TensorReader};
@@ -38,7 +38,8 @@ fn step(depth: usize, path: u64, leaf: &mut dyn FnMut(usize)) -> usize {
     STEPS[(path & 15) as usize](depth - 1, path.rotate_right(4), leaf)
 }
 
-/// Calls `leaf` under stacks that share their outer frames: the inner part is different each time. Returns the number of calls.
+/// Calls `leaf` under stacks that share their outer frames but have a different inner part each time. Returns the
+/// number of calls.
 pub fn varying(leaf: &mut dyn FnMut(usize)) -> usize {
     static SEED: AtomicU64 = AtomicU64::new(0x1234_5678_9abc_def0);
     let seed = SEED.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
@@ -58,12 +59,12 @@ pub fn varying(leaf: &mut dyn FnMut(usize)) -> usize {
 }
 
 fn fixed(depth: usize, inner: &mut dyn FnMut(usize), seed: u64) {
-    // The same functions every time: these frames stay the same, only the inner ones change.
+    // These are the same functions every time, so only the inner frames change.
     let mut run = |_| inner(seed as usize);
     step(depth, 0x0fed_cba9_8765_4321, &mut run);
 }
 
-/// Returns the average number of frames of a stack, counted by the platform's unwinder.
+/// Returns the average number of frames per stack, as counted by the platform's unwinder.
 pub fn average() -> f64 {
     let (mut frames, mut stacks) = (0, 0);
     varying(&mut |_| {
@@ -78,7 +79,7 @@ pub fn average() -> f64 {
 
 thread_local!(static PINNED: Cell<usize> = const { Cell::new(0) });
 
-/// Returns the processor that the calling thread is pinned to.
+/// Returns the processor to which the calling thread is pinned.
 pub fn pinned() -> usize {
     PINNED.get()
 }
@@ -99,21 +100,21 @@ pub fn pin(processor: usize) {
 #[allow(unsafe_code)]
 #[inline(always)]
 pub fn alloc_free(allocator: &impl GlobalAlloc, layout: Layout) {
-    // SAFETY: the layout is not empty, and the block is freed with it.
+    // SAFETY: the layout is not empty, and the block is freed with the same layout.
     unsafe {
         let block = allocator.alloc(layout);
         allocator.dealloc(black_box(block), layout);
     }
 }
 
-/// Does nothing, annotated as an operator.
+/// Does nothing, but is annotated as an operator.
 #[track_memory]
 #[inline(always)]
 pub fn operator(i: usize) -> usize {
     black_box(i)
 }
 
-/// A four-dimensional tensor with non-contiguous strides, which takes the largest record.
+/// A four-dimensional tensor with non-contiguous strides, which needs the largest record.
 pub struct Tensor {
     id: u64,
     sizes: [usize; 4],

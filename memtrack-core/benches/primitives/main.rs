@@ -1,8 +1,9 @@
-//! The cost of each primitive of the hot path, on one and on two pinned threads, as ratios in one run.
+//! The cost of each primitive of the hot path, on one pinned thread, on two, and on one per processor (at most 64), as
+//! ratios within one run.
 //!
-//! `cargo bench -p memtrack-core --features bench-internals --bench primitives`, and again with
-//! `RUSTFLAGS="-C force-frame-pointers=yes"`. Prints medians over batches that alternate, so that noise on the machine
-//! affects all primitives equally; asserts nothing.
+//! Run `cargo bench -p memtrack-core --features bench-internals --bench primitives`, and again with
+//! `RUSTFLAGS="-C force-frame-pointers=yes"`. Prints medians over batches of alternating primitives, so that noise on
+//! the machine affects all primitives equally; asserts nothing.
 
 mod frames;
 
@@ -23,7 +24,7 @@ static ALLOCATOR: TrackingAllocator = TrackingAllocator::system();
 const BATCHES: usize = 41;
 const CALLS: usize = 3_000;
 
-/// The row of the calls that build the stack, whose cost is subtracted from all other rows.
+/// The row for the calls that build the stack. Their cost is subtracted from all other rows.
 const CALLS_ALONE: &str = "the calls alone";
 
 const FRAME_POINTERS: &str = "frame pointers";
@@ -31,7 +32,7 @@ const EVENT: &str = "whole event, each with a different stack";
 const EVENT_ONE_REGION: &str = "… all threads' blocks in 2 MiB";
 const EVENT_FREED_ELSEWHERE: &str = "… blocks freed by another thread";
 
-/// A primitive: its name, and a function that runs one batch of it and returns ns per call.
+/// A primitive: its name, and a function that runs one batch of it and returns the time per call in ns.
 type Primitive = (&'static str, fn(&mut Captures) -> f64);
 
 const CAPTURES: &[Primitive] = &[
@@ -50,7 +51,7 @@ const CAPTURES: &[Primitive] = &[
     }),
 ];
 
-/// The primitives that are measured while memtrack records.
+/// Primitives that are measured while memtrack is recording.
 const EVENTS: &[Primitive] = &[
     (EVENT, |_| events()),
     (EVENT_ONE_REGION, |_| events_in_one_region()),
@@ -59,7 +60,7 @@ const EVENTS: &[Primitive] = &[
 
 /// The maximum number of threads.
 const MAX_THREADS: usize = 64;
-/// The number of threads of the current run.
+/// The number of threads in the current run.
 static THREADS: AtomicUsize = AtomicUsize::new(1);
 
 fn main() {
@@ -111,7 +112,7 @@ fn capture(captures: &mut Captures, method: CaptureMethod) -> f64 {
     })
 }
 
-/// Measures an alloc and a free of blocks that live for 64 allocations; ns per event.
+/// Measures the allocation and free of blocks that live for 64 allocations, in ns per event.
 fn events() -> f64 {
     let mut address = (thread_number() + 1) << 40;
     let (device, stream) = (DeviceId(0), StreamId(0));
@@ -122,7 +123,8 @@ fn events() -> f64 {
     }) / 2.0
 }
 
-/// Measures the same as [`events`], with all threads' blocks interleaved in one range of 2 MiB, as in a shared pool.
+/// Measures the same as [`events`], but with the blocks of all threads interleaved in one range of 2 MiB, as in a
+/// shared pool.
 fn events_in_one_region() -> f64 {
     const REGION: u64 = 2 << 20;
     let mut number = 0;
@@ -137,7 +139,7 @@ fn events_in_one_region() -> f64 {
     }) / 2.0
 }
 
-/// Measures the same as [`events`], with each thread freeing the blocks of the next one.
+/// Measures the same as [`events`], but with each thread freeing the blocks of the next one.
 fn events_freed_elsewhere() -> f64 {
     #[repr(align(128))]
     struct Count(AtomicU64);
@@ -162,7 +164,7 @@ fn events_freed_elsewhere() -> f64 {
     per_pair * CALLS as f64 / f64::from(events.max(1))
 }
 
-/// Runs the primitives alternately on `threads` pinned threads; returns the median of each over all threads.
+/// Runs the primitives alternately on `threads` pinned threads and returns the median of each over all threads.
 fn run(threads: usize, primitives: &'static [Primitive]) -> Vec<(&'static str, f64)> {
     THREADS.store(threads, Ordering::Relaxed);
     let barrier = Barrier::new(threads);
@@ -199,7 +201,7 @@ fn print(threads: usize, rows: &[(&str, f64)]) {
         "\n{threads} thread(s), {:.1} frames on average              ns  times cheaper",
         frames::average()
     );
-    // Without frame pointers in the build there is no chain to walk, so its cost has no meaning.
+    // Without frame pointers in the build, there is no chain to walk, so the cost has no meaning.
     let chain = Captures::chosen() == CaptureMethod::FramePointers;
     let is_printed = |name: &str| name != CALLS_ALONE && (chain || name != FRAME_POINTERS);
     for (name, ns) in rows.iter().filter(|(name, _)| is_printed(name)) {
@@ -209,7 +211,7 @@ fn print(threads: usize, rows: &[(&str, f64)]) {
     }
 }
 
-/// A single call: its name, and a function that runs one batch of it and returns ns per call.
+/// A single call: its name, and a function that runs one batch of it and returns the time per call in ns.
 type Call = (&'static str, Box<dyn FnMut() -> f64>);
 
 /// Prints the cost of memtrack's calls while it is off, and of the cheap ones while it is on.
@@ -225,8 +227,8 @@ fn small_calls() {
     let rows: &mut [Call] = &mut [
         ("alloc+free 64 B, bare", Box::new(move || per_call(CALLS, |_| frames::alloc_free(&System, layout)))),
         ("alloc+free 64 B, tracked, off", Box::new(tracked)),
-        ("alloc+free 64 B, tracked, only counted", Box::new(move || counted(tracked))),
-        ("alloc+free 64 B, tracked, default sampling", Box::new(move || monitored(tracked))),
+        ("alloc+free 64 B, tracked, only counted", Box::new(move || run_counted(tracked))),
+        ("alloc+free 64 B, tracked, default sampling", Box::new(move || run_monitored(tracked))),
         (
             "an empty call",
             Box::new(|| {
@@ -247,10 +249,10 @@ fn small_calls() {
         ("scope by attribute, off", Box::new(attribute)),
         ("a function of four tensors, not annotated", Box::new(|| four_tensors_by(frames::plain_tensors))),
         ("… annotated, off", Box::new(four_tensors)),
-        ("scope by attribute, on, with the tracker", Box::new(move || monitored(attribute))),
-        ("scope by guard, on, with the tracker", Box::new(|| monitored(guard))),
-        ("scope by guard, which allocates, on", Box::new(move || monitored(guard_that_allocates))),
-        ("four tensors, on, without operators", Box::new(|| monitored(four_tensors))),
+        ("scope by attribute, on, with the tracker", Box::new(move || run_monitored(attribute))),
+        ("scope by guard, on, with the tracker", Box::new(|| run_monitored(guard))),
+        ("scope by guard, which allocates, on", Box::new(move || run_monitored(guard_that_allocates))),
+        ("four tensors, on, without operators", Box::new(|| run_monitored(four_tensors))),
         ("four tensors, on, operators recorded", Box::new(operators_recorded)),
         ("a span of `tracing` with its registry", Box::new(span)),
     ];
@@ -282,7 +284,7 @@ fn guard_that_allocates() -> f64 {
     })
 }
 
-/// Measures a call with three input tensors and one output. The operator log stays below its limit.
+/// Measures a call with three input tensors and one output tensor. The operator log stays below its limit.
 fn four_tensors() -> f64 {
     four_tensors_by(frames::tensors)
 }
@@ -316,7 +318,7 @@ fn span() -> f64 {
 }
 
 /// Runs a batch with a sampling interval so large that hardly any block is sampled.
-fn counted(batch: impl FnOnce() -> f64) -> f64 {
+fn run_counted(batch: impl FnOnce() -> f64) -> f64 {
     let options = Options::new().sample(64 << 10, 1 << 20);
     memtrack_core::start_monitor_with(&options).expect("no file is written");
     let result = batch();
@@ -324,7 +326,7 @@ fn counted(batch: impl FnOnce() -> f64) -> f64 {
     result
 }
 
-fn monitored(batch: impl FnOnce() -> f64) -> f64 {
+fn run_monitored(batch: impl FnOnce() -> f64) -> f64 {
     memtrack_core::start_monitor();
     let result = batch();
     drop(memtrack_core::stop());

@@ -1,5 +1,5 @@
-//! Functions that PyTorch's pluggable allocator interface lacks: statistics, history and snapshots, to be called
-//! through `ctypes`.
+//! Functions for statistics, history and snapshots, which PyTorch's pluggable allocator interface lacks. They are
+//! meant to be called through `ctypes`.
 
 use crate::{device, with_allocator};
 use memtrack_core::allocator::{Backend, HistoryOptions};
@@ -8,8 +8,8 @@ use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Starts to record every event with its stack, and keeps the newest `max_entries` per device (all if negative). 0
-/// stops recording. Returns 0, or 1 if there is no allocator.
+/// Starts recording every event with its stack, keeping the newest `max_entries` events per device (all of them if
+/// negative); 0 stops recording. Returns 0, or 1 if there is no allocator.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_record_memory_history(max_entries: i64) -> c_int {
     let options = HistoryOptions::new().max_entries(usize::try_from(max_entries).unwrap_or(usize::MAX));
@@ -20,21 +20,21 @@ pub extern "C" fn memtrack_record_memory_history(max_entries: i64) -> c_int {
     c_int::from(recorded.is_none())
 }
 
-/// Writes a snapshot to a file with the suffix `.pickle`, which pytorch.org/memory_viz opens too, `.json` or
-/// `.memtrack`. Returns 0, or 1 on failure, with the reason on standard error.
+/// Writes a snapshot to a file with the suffix `.pickle`, which pytorch.org/memory_viz can also open, `.json` or
+/// `.memtrack`. Returns 0, or 1 on failure, in which case the reason is printed on standard error.
 ///
 /// # Safety
-/// `path` must be a zero-terminated string.
+/// `path` must point to a zero-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memtrack_dump_snapshot(path: *const c_char) -> c_int {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     let path = unsafe { CStr::from_ptr(path) };
     let path = Path::new(OsStr::from_bytes(path.to_bytes()));
     c_int::from(with_allocator("dump_snapshot", |allocator| allocator.dump_snapshot(path)).is_none())
 }
 
-/// Writes `torch.cuda.memory_stats` of a device as JSON, followed by a zero byte, into `buffer`, truncated to `size`
-/// bytes. Returns the length of the whole text including the zero byte; 0 if there are no statistics.
+/// Writes `torch.cuda.memory_stats` for a device as JSON, followed by a zero byte, into `buffer`, truncated to
+/// `size` bytes. Returns the length of the whole text including the zero byte, or 0 if there are no statistics.
 ///
 /// # Safety
 /// `buffer` must have room for `size` bytes, or `size` must be 0.
@@ -48,7 +48,8 @@ pub unsafe extern "C" fn memtrack_memory_stats(ordinal: c_int, buffer: *mut c_ch
     text.push(0);
     if size > 0 {
         let part = text.len().min(size);
-        // SAFETY: the caller's buffer has room for `size` bytes, and the text has as many.
+        // SAFETY: the caller's buffer has room for `size` bytes, and `part` exceeds neither `size` nor the length of
+        // the text.
         unsafe {
             std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), part);
             buffer.add(part - 1).write(0);

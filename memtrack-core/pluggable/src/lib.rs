@@ -21,15 +21,15 @@
 //! torch.cuda.memory.change_current_allocator(allocator)  # before any CUDA memory is used
 //! ```
 //!
-//! PyTorch provides no statistics and no snapshots for such an allocator; `memtrack_memory_stats`,
-//! `memtrack_record_memory_history` and `memtrack_dump_snapshot` do (`extensions`).
+//! PyTorch provides neither statistics nor snapshots for such an allocator, so `memtrack_memory_stats`,
+//! `memtrack_record_memory_history` and `memtrack_dump_snapshot` provide them (`extensions`).
 //!
-//! Options come from `PYTORCH_CUDA_ALLOC_CONF`, as in PyTorch. The interface cannot return errors: where PyTorch's own
-//! allocator would raise one, the message goes to standard error and the result is null.
+//! Options come from `PYTORCH_CUDA_ALLOC_CONF`, as in PyTorch. The interface cannot return errors. Where PyTorch's own
+//! allocator would raise one, the message is printed on standard error and the result is null.
 //!
-//! **Which requests go to the pool after `memtrack_begin_allocate_to_pool`?** All requests of the calling thread:
-//! PyTorch selects streams with a C++ function object, which only C++ can call. The rules of PyTorch's graph captures
-//! apply to every such pool.
+//! **Which requests go to the pool after `memtrack_begin_allocate_to_pool`?** All requests made by the calling thread,
+//! because PyTorch selects streams with a C++ function object that only C++ can call. The rules of PyTorch's graph
+//! captures apply to every such pool.
 #![allow(unsafe_code)]
 
 mod extensions;
@@ -44,7 +44,7 @@ use std::thread;
 
 type Allocator = CachingAllocator<CudaMemory>;
 
-/// PyTorch's `MempoolId_t`, a pair of integers that is passed by value.
+/// PyTorch's `MempoolId_t`: a pair of integers that is passed by value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct MempoolId {
@@ -58,8 +58,8 @@ fn report_error(what: &str, error: &dyn Display) {
     memtrack_core::__print_as("memtrack allocator", format_args!("{what}: {error}"));
 }
 
-/// Returns the allocator of all devices, created at the first call; `None` if its creation failed, which is reported
-/// once.
+/// Returns the allocator for all devices, which is created by the first call, or `None` if it could not be created.
+/// The failure is reported once.
 fn allocator() -> Option<&'static Allocator> {
     static ALLOCATOR: OnceLock<Option<Allocator>> = OnceLock::new();
     let create = || {
@@ -72,7 +72,8 @@ fn allocator() -> Option<&'static Allocator> {
     ALLOCATOR.get_or_init(create).as_ref()
 }
 
-/// Converts a device number. PyTorch passes no negative numbers; one would map to a device that does not exist.
+/// Converts a device number. PyTorch passes no negative numbers, but a negative one would map to a device that does
+/// not exist.
 fn device(ordinal: c_int) -> DeviceId {
     DeviceId(u16::try_from(ordinal).unwrap_or(u16::MAX))
 }
@@ -81,22 +82,22 @@ fn stream(handle: *mut c_void) -> StreamId {
     StreamId(handle as u64)
 }
 
-/// Calls `action` with the allocator, and reports an error to standard error.
+/// Calls `action` with the allocator and reports any error on standard error.
 fn with_allocator<T, E: Display>(what: &str, action: impl FnOnce(&Allocator) -> Result<T, E>) -> Option<T> {
     action(allocator()?).map_err(|error| report_error(what, &error)).ok()
 }
 
-/// PyTorch's `alloc_fn`: allocates memory for use on a stream; returns null for 0 bytes, and if memory ran out.
+/// PyTorch's `alloc_fn`: allocates memory for use on a stream. Returns null for 0 bytes or if memory ran out.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_malloc(size: isize, ordinal: c_int, queue: *mut c_void) -> *mut c_void {
-    // A negative size becomes a huge unsigned one, as in PyTorch, and exceeds the memory of any device.
+    // As in PyTorch, a negative size becomes a huge unsigned one and exceeds the memory of any device.
     let allocate = |allocator: &Allocator| {
         allocator.caching_allocator_alloc(size as u64, device(ordinal), stream(queue))
     };
     with_allocator("malloc", allocate).map_or(ptr::null_mut(), |address| address as *mut c_void)
 }
 
-/// PyTorch's `free_fn`. Only the address is used: the allocator knows the block's size, device and stream.
+/// PyTorch's `free_fn`. Only the address is used, because the allocator knows the block's size, device and stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_free(memory: *mut c_void, _size: isize, _device: c_int, _stream: *mut c_void) {
     let _ = with_allocator("free", |allocator| allocator.caching_allocator_delete(memory as u64));
@@ -125,8 +126,8 @@ pub extern "C" fn memtrack_memory_fraction(fraction: f64, ordinal: c_int) {
     });
 }
 
-/// PyTorch's `base_alloc_fn`: returns the address of the segment that contains an address, and writes the segment's
-/// size to `size`; null if the address is not from this allocator.
+/// PyTorch's `base_alloc_fn`: returns the address of the segment that contains an address and writes the segment's
+/// size to `size`. Returns null if the address is not from this allocator.
 ///
 /// # Safety
 /// `size` must be null or point to a `size_t`.
@@ -135,7 +136,7 @@ pub unsafe extern "C" fn memtrack_base_alloc(memory: *mut c_void, size: *mut usi
     let found = with_allocator("base_alloc", |allocator| allocator.base_allocation(memory as u64));
     let Some((base, bytes)) = found else { return ptr::null_mut() };
     if !size.is_null() {
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { size.write(bytes as usize) };
     }
     base as *mut c_void
@@ -150,10 +151,10 @@ pub extern "C" fn memtrack_record_stream(memory: *mut c_void, queue: *mut c_void
 }
 
 /// PyTorch's `begin_allocate_to_pool` function: from now on, the calling thread's requests go to a private pool, under
-/// the rules of graph captures.
+/// the rules for graph captures.
 ///
 /// PyTorch also passes a C++ function object that selects streams. Its layout is private to the C++ library, so it is
-/// ignored, and all requests of the thread go to the pool.
+/// ignored, and all of the thread's requests go to the pool.
 #[unsafe(no_mangle)]
 pub extern "C" fn memtrack_begin_allocate_to_pool(ordinal: c_int, pool: MempoolId, _filter: *const c_void) {
     let here = thread::current().id();

@@ -1,4 +1,4 @@
-//! The recording API of a build without the recorder: every call compiles and does nothing.
+//! The recording API in builds without the recorder, where every call compiles and does nothing.
 
 mod allocator;
 mod monitor;

@@ -1,4 +1,4 @@
-//! The monitors of a build without the recorder, which record nothing.
+//! The monitors in builds without the recorder, which record nothing.
 
 use crate::Recording;
 use memtrack_model::Snapshot;
@@ -6,10 +6,10 @@ use memtrack_model::options::Options;
 use std::io;
 use std::path::Path;
 
-/// Starts monitoring; without the recorder it does nothing.
+/// Starts monitoring. Does nothing without the recorder.
 pub fn start_monitor() {}
 
-/// Starts monitoring; without the recorder it does nothing, and no file is created.
+/// Starts monitoring. Without the recorder, this does nothing and creates no file.
 ///
 /// # Errors
 /// Never fails.
@@ -17,21 +17,21 @@ pub fn start_monitor_with(_options: &Options) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends a monitor; without the recorder the recording is empty.
+/// Ends a monitor. Without the recorder, the recording is empty.
 pub fn stop() -> Recording {
     Recording::default()
 }
 
-/// Marks a moment; without the recorder it does nothing.
+/// Marks a point in time. Does nothing without the recorder.
 #[inline(always)]
 pub fn mark(_name: &str) {}
 
-/// Returns everything recorded so far; without the recorder `None`.
+/// Returns everything recorded so far, which is `None` without the recorder.
 pub fn snapshot() -> Option<Snapshot> {
     None
 }
 
-/// Writes the recording so far; without the recorder nothing is written.
+/// Writes what has been recorded so far. Without the recorder, nothing is written.
 ///
 /// # Errors
 /// Never fails.
@@ -39,7 +39,7 @@ pub fn dump_snapshot(_path: impl AsRef<Path>) -> io::Result<()> {
     Ok(())
 }
 
-/// Draws the current contents of each segment; without the recorder nothing is written.
+/// Draws the current contents of each segment. Without the recorder, nothing is written.
 ///
 /// # Errors
 /// Never fails.
@@ -48,7 +48,7 @@ pub fn save_segment_usage(_path: impl AsRef<Path>) -> io::Result<()> {
     Ok(())
 }
 
-/// Draws the current contents of each stream's segments; without the recorder nothing is written.
+/// Draws the current contents of each stream's segments. Without the recorder, nothing is written.
 ///
 /// # Errors
 /// Never fails.
@@ -57,7 +57,7 @@ pub fn save_memory_usage(_path: impl AsRef<Path>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the current holders of memory; `None` without the recorder.
+/// Returns the current holders of memory, or `None` without the recorder.
 #[cfg(feature = "report")]
 pub fn who_holds(
     _device: Option<memtrack_model::event::DeviceId>,

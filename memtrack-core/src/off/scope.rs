@@ -1,5 +1,6 @@
-//! The scopes of a build without the recorder: the same names, without effect. Guards are zero-sized and do not implement
-//! `Drop`, sites are empty, and scoped futures only forward to the inner future, so the compiler removes all of them.
+//! Scopes in builds without the recorder, which have the same names but no effect. Guards are zero-sized and do not
+//! implement `Drop`, sites are empty, and scoped futures only forward to the inner future, so the compiler removes all
+//! of them.
 
 pub use memtrack_model::ScopePosition;
 use memtrack_model::event::ScopeId;
@@ -11,25 +12,26 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A guard that restores the previous scope when it is dropped; without the recorder it does nothing.
+/// A guard that restores the previous scope when it is dropped. Does nothing without the recorder.
 #[derive(Debug)]
 #[must_use = "the scope ends when the guard is dropped: bind it to a name such as `_scope`"]
 pub struct Guard {
-    /// The guard is not `Send`, as with the recorder, so that a program that builds without the recorder also builds with it.
+    /// Makes the guard `!Send`, as it is with the recorder, so that a program that builds without the recorder also
+    /// builds with it.
     not_send: PhantomData<*const ()>,
 }
 
-/// A scope that can be carried to another thread or task; empty without the recorder.
+/// A scope that can be carried to another thread or task. It is empty without the recorder.
 #[derive(Clone, Copy, Debug)]
 pub struct ScopeHandle;
 
-/// An annotated function; empty without the recorder. For `__private`.
+/// An annotated function, for `__private`. It is empty without the recorder.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Site;
 
 pin_project! {
-    /// A future that runs in a scope; without the recorder it is just the inner future.
+    /// A future that runs in a scope. Without the recorder, it is just the inner future.
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct ScopedFuture<F> {
@@ -38,7 +40,7 @@ pin_project! {
     }
 }
 
-/// Returns the scope of this thread, to be carried to another thread or task.
+/// Returns this thread's scope, to be carried to another thread or task.
 #[inline(always)]
 pub const fn current() -> ScopeHandle {
     ScopeHandle
@@ -62,7 +64,7 @@ impl ScopeHandle {
         ScopeId::NONE
     }
 
-    /// Returns the position of the scope: modules, phase and operator.
+    /// Returns the scope's position: its modules, phase and operator.
     pub fn place(self) -> ScopePosition<'static> {
         ScopePosition::default()
     }
@@ -114,49 +116,49 @@ impl<F: Future> Future for ScopedFuture<F> {
     }
 }
 
-/// Enters an operator; without the recorder it does nothing.
+/// Enters an operator. Does nothing without the recorder.
 #[inline(always)]
 pub fn operator(name: &str) -> Guard {
     enter(ScopeKind::Operator, name)
 }
 
-/// Enters a module; without the recorder it does nothing.
+/// Enters a module. Does nothing without the recorder.
 #[inline(always)]
 pub fn module(name: &str) -> Guard {
     enter(ScopeKind::Module, name)
 }
 
-/// Enters the outermost module; without the recorder it does nothing.
+/// Enters the outermost module. Does nothing without the recorder.
 #[inline(always)]
 pub fn root(name: &str) -> Guard {
     enter(ScopeKind::Root, name)
 }
 
-/// Enters the backward pass; without the recorder it does nothing.
+/// Enters the backward pass. Does nothing without the recorder.
 #[inline(always)]
 pub fn backward() -> Guard {
     enter(ScopeKind::Backward, "backward")
 }
 
-/// Enters the backward pass under a given name; without the recorder it does nothing.
+/// Enters the backward pass under a given name. Does nothing without the recorder.
 #[inline(always)]
 pub fn backward_named(name: &str) -> Guard {
     enter(ScopeKind::Backward, name)
 }
 
-/// Enters the optimizer step; without the recorder it does nothing.
+/// Enters the optimizer step. Does nothing without the recorder.
 #[inline(always)]
 pub fn optimizer() -> Guard {
     enter(ScopeKind::Optimizer, "optimizer")
 }
 
-/// Enters the optimizer step under a given name; without the recorder it does nothing.
+/// Enters the optimizer step under a given name. Does nothing without the recorder.
 #[inline(always)]
 pub fn optimizer_named(name: &str) -> Guard {
     enter(ScopeKind::Optimizer, name)
 }
 
-/// Runs `future`; without the recorder it carries no scope.
+/// Runs `future`. Without the recorder, it carries no scope.
 #[inline(always)]
 pub fn future<F: Future>(
     _kind: ScopeKind,

@@ -1,4 +1,4 @@
-//! The tracker of a build without the recorder: it records nothing, but loads and displays saved data as usual.
+//! The tracker in builds without the recorder. It records nothing, but loads and displays saved data as usual.
 
 use crate::tracker::{Mark, StatsError, Summary, TrackerStats};
 use memtrack_model::event::DeviceId;
@@ -6,29 +6,29 @@ use memtrack_model::options::Options;
 use std::io;
 use std::path::Path;
 
-/// The series of operators; without the recorder it is empty, unless it was loaded from a file.
+/// The series of operators. Without the recorder, it is empty unless it was loaded from a file.
 #[derive(Debug, Default)]
 pub struct MemoryTracker {
     loaded: Option<TrackerStats>,
 }
 
 impl MemoryTracker {
-    /// Creates a tracker; without the recorder it records nothing.
+    /// Creates a tracker. Without the recorder, it records nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Creates a tracker of one device; without the recorder it records nothing.
+    /// Creates a tracker for one device. Without the recorder, it records nothing.
     pub fn on(_device: DeviceId) -> Self {
         Self::default()
     }
 
-    /// Drops the tracker's data; without the recorder it does nothing else.
+    /// Drops the tracker's data. Without the recorder, this does nothing else.
     pub fn start_monitor(&mut self) {
         self.loaded = None;
     }
 
-    /// Drops the tracker's data; without the recorder it does nothing else, and no file is created.
+    /// Drops the tracker's data. Without the recorder, this does nothing else and creates no file.
     ///
     /// # Errors
     /// Never fails.
@@ -37,11 +37,11 @@ impl MemoryTracker {
         Ok(())
     }
 
-    /// Ends recording; without the recorder nothing was recorded.
+    /// Ends recording. Without the recorder, nothing was recorded.
     pub fn stop(&mut self) {}
 
-    /// Returns the operators with the largest growth; without the recorder there are none, unless the tracker was loaded from a
-    /// file.
+    /// Returns the operators with the largest growth. Without the recorder there are none, unless the tracker was
+    /// loaded from a file.
     ///
     /// # Errors
     /// Fails when the tracker was loaded and has no records.
@@ -55,7 +55,7 @@ impl MemoryTracker {
     /// Writes four figures, as with the recorder.
     ///
     /// # Errors
-    /// Fails when the suffix is neither `.html` nor `.svg`, there are no records, or a file cannot be
+    /// Fails when the suffix is neither `.html` nor `.svg`, when there are no records, or when a file cannot be
     /// written.
     #[cfg(feature = "plot")]
     pub fn show_traces(
@@ -65,8 +65,8 @@ impl MemoryTracker {
         memtrack_report::tracker::figures::write_figures(&self.stats(), path)
     }
 
-    /// Writes the data as the pickle that PyTorch's `MemoryTracker.load` reads. An existing file is replaced. Without the
-    /// recorder nothing is written, unless the tracker was loaded from a file.
+    /// Writes the data as the pickle that PyTorch's `MemoryTracker.load` reads. An existing file is replaced. Without
+    /// the recorder, nothing is written unless the tracker was loaded from a file.
     ///
     /// # Errors
     /// Fails when the file cannot be written.
@@ -74,7 +74,7 @@ impl MemoryTracker {
         self.loaded.as_ref().map_or(Ok(()), |stats| stats.save_stats(path))
     }
 
-    /// Reads a file that PyTorch's or memtrack's `save_stats` wrote. Nothing in the file is executed.
+    /// Reads a file written by PyTorch's or memtrack's `save_stats`. Nothing in the file is executed.
     ///
     /// # Errors
     /// Fails when the file cannot be read or was not written by `save_stats`.
@@ -82,12 +82,12 @@ impl MemoryTracker {
         Ok(Self { loaded: Some(TrackerStats::load(path)?) })
     }
 
-    /// Returns the data; without the recorder it is empty, unless the tracker was loaded from a file.
+    /// Returns the data. Without the recorder, it is empty unless the tracker was loaded from a file.
     pub fn stats(&self) -> TrackerStats {
         self.loaded.clone().unwrap_or_default()
     }
 
-    /// Returns the markers of all iterations; without the recorder there are none.
+    /// Returns the markers of all iterations. Without the recorder, there are none.
     pub fn marks(&self) -> Vec<Mark> {
         Vec::new()
     }

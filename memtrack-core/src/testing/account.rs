@@ -1,4 +1,4 @@
-//! The account of a test's memory, from the beginning of the test to its verdict.
+//! The account of a test's memory, from the start of the test to its verdict.
 
 use super::verdict::{ExceededLimits, Leaks, LimitCheck};
 use memtrack_recorder::accounts::{self, Account, Books, Unattributed};
@@ -7,11 +7,11 @@ use memtrack_recorder::scope::ScopeHandle;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The maximum time to wait for ending threads to free their memory before it counts as a leak: long enough for the threads
-/// to be scheduled on a busy machine. Only a test that would fail waits.
+/// The maximum time to wait for ending threads to free their memory before it counts as a leak. This is long enough for
+/// the threads to be scheduled on a busy machine. Only a test that would otherwise fail waits.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// The message for a test that limits the host heap while allocations on the heap are not recorded.
+/// The message for a test that limits the host heap although allocations on the heap are not recorded.
 pub(super) const NO_ALLOCATOR: &str =
     "the host's heap is limited, and memtrack does not see it. Add to the program of the \
     tests (tests/NAME.rs, or src/lib.rs under #[cfg(test)]):
@@ -26,10 +26,10 @@ pub(super) struct RunningTest {
 }
 
 impl RunningTest {
-    /// Begins a test and opens an account for it.
+    /// Starts a test and opens an account for it.
     ///
     /// # Panics
-    /// Panics when the test cannot be observed, or if it `needs_the_heap` and the heap is not recorded.
+    /// Panics if the test cannot be observed, or if it `needs_the_heap` and the heap is not recorded.
     #[track_caller]
     pub(super) fn begin(name: impl FnOnce() -> String, needs_the_heap: bool) -> Self {
         let name = {
@@ -51,7 +51,7 @@ impl RunningTest {
         self.account.scope()
     }
 
-    /// Ends the test without a verdict: returns its accounts, and whether the heap was recorded.
+    /// Ends the test without a verdict and returns its accounts, and whether the heap was recorded.
     pub(super) fn end(self) -> (Books, bool) {
         self.account.end();
         let is_heap_tracked = accounts::is_heap_tracked();
@@ -62,11 +62,11 @@ impl RunningTest {
         (books, is_heap_tracked)
     }
 
-    /// Ends the test. Afterwards its account records only frees of its memory.
+    /// Ends the test. After that, its account records only frees of its memory.
     pub(super) fn finish(self, check: &LimitCheck<'_>) -> FinishedTest {
         let Self { name, account } = self;
         account.end();
-        // Allocations of other threads are read now, before the wait for late frees.
+        // Read the allocations of other threads now, before waiting for late frees.
         let unattributed = account.unattributed();
         let ended = Instant::now();
         let leaks = || {
@@ -81,7 +81,7 @@ impl RunningTest {
     }
 }
 
-/// A test whose body has ended. Its account stays open, to record frees of its memory during a second run.
+/// A test whose body has ended. Its account stays open to record frees of its memory during a second run.
 pub(super) struct FinishedTest {
     name: String,
     account: Account,
@@ -90,13 +90,13 @@ pub(super) struct FinishedTest {
 }
 
 impl FinishedTest {
-    /// Returns whether the test left more memory than allowed, not counting allocations that their stacks identify as one-time.
-    /// Only a second run can distinguish the rest from leaks.
+    /// Returns whether the test left more memory than allowed, not counting allocations whose stacks identify them as
+    /// one-time allocations. Only a second run can distinguish the rest from leaks.
     pub(super) fn leaks(&self, check: &LimitCheck<'_>) -> bool {
         reentry::clone_for_program(|| check.leaks(&self.books))
     }
 
-    /// Begins a second run of the same test; `None` if it cannot be observed.
+    /// Starts a second run of the same test, or returns `None` if it cannot be observed.
     pub(super) fn begin_second_run(&self) -> Option<RunningTest> {
         let account = Account::open().ok()?;
         let _inside = reentry::enter();
@@ -124,10 +124,10 @@ impl FinishedTest {
     }
 }
 
-/// The result of the second run of a test.
+/// The result of a test's second run.
 pub(super) enum SecondRun {
-    /// The run ended like the first one.
+    /// The run ended in the same way as the first one.
     Ended(FinishedTest),
-    /// The run ended differently, so the memory that it left cannot be compared. Contains how it ended.
+    /// The run ended differently, so the memory that it left cannot be compared. The value says how it ended.
     EndedDifferently(&'static str),
 }

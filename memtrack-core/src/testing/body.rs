@@ -1,8 +1,8 @@
-//! The body of a test with limits: closures that run once, and closures that can run again.
+//! The body of a test with limits: closures that run once and closures that can run again.
 
 /// The body of a test.
 pub trait Body {
-    /// The result of the body.
+    /// The body's result.
     type Output;
     /// Whether the body can run more than once.
     const IS_REPEATABLE: bool;
@@ -13,9 +13,9 @@ pub trait Body {
 
 /// The body of an async test.
 pub trait AsyncBody {
-    /// The result of the body.
+    /// The body's result.
     type Output;
-    /// The future of the body.
+    /// The body's future.
     type Future: Future<Output = Self::Output>;
     /// Whether the body can run more than once.
     const IS_REPEATABLE: bool;
@@ -48,7 +48,7 @@ impl<R: Future, F: Fn() -> R> AsyncBody for Repeatable<F> {
     }
 }
 
-/// A body that consumes its arguments, and can run only once.
+/// A body that consumes its arguments and can therefore run only once.
 #[derive(Debug)]
 pub struct Once<F>(Option<F>);
 

@@ -1,4 +1,4 @@
-//! The functions that the expansion of `#[limits]` calls. Not a public API: it changes without notice.
+//! The functions that the expansion of `#[limits]` calls. This is not a public API and may change without notice.
 
 use super::Limits;
 
@@ -36,13 +36,13 @@ pub async fn run_test_async_panicking(limits: Limits, name: &str, body: impl Asy
     limits.run_async_panicking(strip_crate(name), body).await;
 }
 
-/// Returns the path of a test without the crate, as libtest prints it.
+/// Returns a test's path without the crate, as libtest prints it.
 fn strip_crate(path: &str) -> &str {
     path.split_once("::").map_or(path, |(_, inside)| inside)
 }
 
-/// The result of a test: `(&Outcome(&value)).failed()` resolves to [`ResultOutcome`] for a `Result`, and to
-/// [`OtherOutcome`] for any other type, which is one reference further away.
+/// The result of a test. `(&Outcome(&value)).failed()` resolves to [`ResultOutcome`] for a `Result`. For any
+/// other type, it resolves to [`OtherOutcome`], which is one reference further away.
 #[derive(Debug)]
 pub struct Outcome<'a, R>(pub &'a R);
 
@@ -60,7 +60,7 @@ impl<T, E> ResultOutcome for Outcome<'_, Result<T, E>> {
 
 /// Implemented for the [`Outcome`] of any other type.
 pub trait OtherOutcome {
-    /// Returns false: only a `Result` can fail.
+    /// Returns false, because only a `Result` can fail.
     fn failed(&self) -> bool {
         false
     }

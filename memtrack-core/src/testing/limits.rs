@@ -1,4 +1,4 @@
-//! The limits of a test's memory, and running a test under them.
+//! The limits on a test's memory, and running a test under them.
 
 use super::account::{FinishedTest, RunningTest, SecondRun};
 use super::body::{AsyncBody, Body};
@@ -30,7 +30,7 @@ impl DeviceLimits {
     }
 }
 
-/// The limits of a test's memory.
+/// Limits on a test's memory.
 ///
 /// ```
 /// use memtrack_core::testing::Limits;
@@ -44,8 +44,9 @@ impl DeviceLimits {
 /// assert_eq!(sum, 332_833_500);
 /// ```
 ///
-/// A limit applies to the host's heap and to each device separately: `peak(1 << 30)` allows a gibibyte on the heap, and a
-/// gibibyte on each GPU. [`host`](Self::host) sets separate limits for the heap, [`devices`](Self::devices) for devices.
+/// A limit applies to the host's heap and to each device separately: `peak(1 << 30)` allows a gibibyte on the heap and
+/// a gibibyte on each GPU. [`host`](Self::host) sets separate limits for the heap, and [`devices`](Self::devices) for
+/// devices.
 #[derive(Clone, Debug, Default)]
 #[must_use = "limits hold for what is run with them: `run`, `run_async`"]
 pub struct Limits {
@@ -57,26 +58,26 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Creates limits, none of them set.
+    /// Creates limits with none of them set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Limits the bytes that may be live at once.
+    /// Limits the number of bytes that may be live at once.
     pub fn peak(mut self, bytes: u64) -> Self {
         self.all.peak_bytes = Some(bytes);
         self
     }
 
-    /// Limits the bytes that may be left when the test ends: memory that the test allocated and that was not freed. The return
-    /// value of the test is still live then, and counts.
+    /// Limits the number of bytes that may be left when the test ends, that is, bytes that the test allocated and that
+    /// were not freed. The test's return value is still live at that point, so it counts.
     ///
-    /// Memory that lives until the program or the thread ends is not counted: allocations of a
-    /// [`LazyLock`](std::sync::LazyLock), a [`OnceLock`](std::sync::OnceLock), a [`Once`](std::sync::Once) or
-    /// a thread-local at its first use. If a test with [`#[limits]`](crate::testing::limits) leaves more memory than allowed, it
-    /// runs a second time, and memory that only the first run left is not counted either ([`run_once`](Self::run_once) omits
-    /// the second run). The closure of [`run`](Self::run) and the future
-    /// of [`run_async`](Self::run_async) run once.
+    /// Memory that lives until the program or the thread ends is not counted. This is memory that a
+    /// [`LazyLock`](std::sync::LazyLock), a [`OnceLock`](std::sync::OnceLock), a [`Once`](std::sync::Once) or a
+    /// thread-local allocates at its first use. If a test with [`#[limits]`](crate::testing::limits) leaves more memory
+    /// than allowed, it runs a second time, and memory that only the first run left is not counted either.
+    /// ([`run_once`](Self::run_once) prevents the second run.) The closure passed to [`run`](Self::run) and the future
+    /// passed to [`run_async`](Self::run_async) run only once.
     pub fn leaks(mut self, bytes: u64) -> Self {
         self.all.leaked_bytes = Some(bytes);
         self
@@ -95,38 +96,38 @@ impl Limits {
         self
     }
 
-    /// Sets separate limits for each device, and for pinned host memory. Those that are set in `limits` override the general
-    /// ones.
+    /// Sets separate limits for each device and for pinned host memory. Those that are set in `limits` override the
+    /// general ones.
     pub fn devices(mut self, limits: Self) -> Self {
         self.devices = limits.all;
         self.ignored.extend(limits.ignored);
         self
     }
 
-    /// Excludes memory from leaks if a function or a file in its stack matches `glob`; for caches that are filled on purpose.
-    /// Globs are those of the command's `--mine`: `my_crate::cache::*`, `src/cache.rs`. Peak and count are not affected. This
-    /// needs the feature `report`.
+    /// Excludes memory from leaks if a function or a file in its stack matches `glob`. This is for caches that are
+    /// filled on purpose. Globs have the form of those for the command's `--mine`: `my_crate::cache::*`,
+    /// `src/cache.rs`. The peak and the count are not affected. Requires the feature `report`.
     pub fn ignore_leaks(mut self, glob: impl Into<String>) -> Self {
         self.ignored.push(glob.into());
         self
     }
 
-    /// Prevents the second run that distinguishes one-time allocations from leaks: for tests that cannot run
-    /// twice, because they change something outside the process.
+    /// Prevents the second run that distinguishes one-time allocations from leaks. This is for tests that cannot run
+    /// twice because they change something outside the process.
     pub fn run_once(mut self) -> Self {
         self.runs_once = true;
         self
     }
 
-    /// Runs `test` under the limits, and returns its result.
+    /// Runs `test` under the limits and returns its result.
     ///
-    /// Memory counts if it is allocated during the test on this thread, or on threads and in tasks that enter the test's
-    /// [`scope::current`](crate::scope::current).
+    /// Memory counts if it is allocated during the test on this thread, or on threads and in tasks that enter the
+    /// test's [`scope::current`](crate::scope::current).
     ///
     /// # Panics
-    /// Panics when a limit is exceeded; the message names the holders of the memory. Panics when the host's
-    /// heap is limited and the program has no [`TrackingAllocator`](crate::TrackingAllocator). Panics when
-    /// `test` panics; then the limits are not checked.
+    /// Panics if a limit is exceeded; the message names the holders of the memory. Also panics if the host's heap is
+    /// limited but the program has no [`TrackingAllocator`](crate::TrackingAllocator), or if `test` panics, in which
+    /// case the limits are not checked.
     #[track_caller]
     pub fn run<R>(self, test: impl FnOnce() -> R) -> R {
         let location = Location::caller();
@@ -141,10 +142,10 @@ impl Limits {
 
     /// Runs `test` under the limits, on any thread that polls it, and returns its result.
     ///
-    /// Tasks that the test spawns count if their futures are wrapped: `scope::current().future(…)`.
+    /// Tasks that the test spawns count if their futures are wrapped with `scope::current().future(…)`.
     ///
     /// # Panics
-    /// Panics as [`run`](Self::run) does.
+    /// Panics in the same cases as [`run`](Self::run).
     #[track_caller]
     pub fn run_async<R>(self, test: impl Future<Output = R>) -> impl Future<Output = R> {
         let location = Location::caller();
@@ -156,7 +157,7 @@ impl Limits {
         }
     }
 
-    /// Runs the test function `name`. If it has `failed`, its limits are not checked.
+    /// Runs the test function `name`. If it has `failed`, the limits are not checked.
     #[track_caller]
     pub(crate) fn run_as<R>(
         self,
@@ -177,7 +178,7 @@ impl Limits {
         value
     }
 
-    /// Does the same as [`Self::run_as`], for an async test.
+    /// Runs an async test function like [`Self::run_as`].
     pub(crate) async fn run_async_as<R>(
         self,
         name: &str,
@@ -194,8 +195,8 @@ impl Limits {
         value
     }
 
-    /// Runs a test that should panic. If it panics but exceeded a limit, this function returns without a panic, so that the
-    /// test fails.
+    /// Runs a test that should panic. If it panics but has exceeded a limit, this function returns without panicking,
+    /// so that the test fails.
     #[track_caller]
     pub(crate) fn run_panicking(self, name: &str, mut body: impl Body<Output = ()>) {
         let running = RunningTest::begin(|| name.to_owned(), self.limits_host());
@@ -208,7 +209,7 @@ impl Limits {
         self.verdict(finished, second).fail_or_panic(result.err());
     }
 
-    /// Does the same as [`Self::run_panicking`], for an async test.
+    /// Runs an async test that should panic, like [`Self::run_panicking`].
     pub(crate) async fn run_async_panicking(self, name: &str, mut body: impl AsyncBody<Output = ()>) {
         let running = RunningTest::begin(|| name.to_owned(), self.limits_host());
         let result = catch_panic(running.scope().future(body.run())).await;
@@ -226,7 +227,7 @@ impl Limits {
         Failure(finished.check(&LimitCheck { limits: self }, second))
     }
 
-    /// Begins a second run if the first run left memory that only a second run can distinguish from leaks.
+    /// Starts a second run if the first run left memory that only a second run can distinguish from leaks.
     fn begin_second_run(&self, finished: &FinishedTest, is_repeatable: bool) -> Option<RunningTest> {
         let is_needed = is_repeatable && !self.runs_once && finished.leaks(&LimitCheck { limits: self });
         if is_needed { finished.begin_second_run() } else { None }
@@ -284,7 +285,7 @@ impl Limits {
     }
 }
 
-/// Runs a future to its end and drops it, catching a panic.
+/// Runs a future to completion and drops it, catching any panic.
 async fn catch_panic<R>(future: impl Future<Output = R>) -> thread::Result<R> {
     let mut future = Box::pin(future);
     std::future::poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
@@ -294,7 +295,7 @@ async fn catch_panic<R>(future: impl Future<Output = R>) -> thread::Result<R> {
     .await
 }
 
-/// The failure of a test, if the test exceeded its limits.
+/// A test's failure, if the test exceeded its limits.
 struct Failure(Option<ExceededLimits>);
 
 impl Failure {
@@ -305,8 +306,8 @@ impl Failure {
         }
     }
 
-    /// Continues the panic of a test that should panic, unless a limit was exceeded. In that case it prints the message and
-    /// returns, and libtest reports that the test did not panic.
+    /// Continues the panic of a test that should panic, unless a limit was exceeded. In that case, prints the message
+    /// and returns, and libtest reports that the test did not panic.
     fn fail_or_panic(self, panic: Option<Box<dyn Any + Send>>) {
         match (self.0, panic) {
             (Some(exceeded), Some(_)) => {

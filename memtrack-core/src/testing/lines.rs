@@ -1,4 +1,4 @@
-//! Stacks as text: for each stack, the line in the user's code, and the functions between that line and the test.
+//! Stacks as text: the line in the user's code for each stack, and the functions between that line and the test.
 
 use memtrack_model::event::StackId;
 use memtrack_recorder::accounts::Amount;
@@ -8,19 +8,19 @@ pub(super) use with_symbols::Names;
 #[cfg(not(feature = "report"))]
 pub(super) use without_symbols::Names;
 
-/// The maximum number of functions that are printed for a stack.
+/// The maximum number of functions printed per stack.
 #[cfg(feature = "report")]
 const MAX_FRAMES: usize = 6;
 
-/// A line of code, and its allocations.
+/// A line of code and its allocations.
 pub(super) struct AllocatingLine {
     pub(super) name: String,
     pub(super) amount: Amount,
-    /// The stack of the largest allocations of the line, innermost first.
+    /// The stack of the line's largest allocations, innermost function first.
     pub(super) stack: Vec<String>,
 }
 
-/// Groups the allocations of stacks by line, and sorts the lines by bytes or by the number of blocks, the largest first.
+/// Groups the allocations of stacks by line and sorts the lines by bytes or by the number of blocks, largest first.
 pub(super) fn by_line(
     amounts: &[(StackId, Amount)],
     by_count: bool,
@@ -42,7 +42,7 @@ pub(super) fn by_line(
         line.amount.bytes += amount.bytes;
         line.amount.blocks += amount.blocks;
     }
-    // The sums of lines may be in another order than the stacks; the sort is stable.
+    // The sums per line may be in a different order than the stacks. The sort is stable.
     lines.sort_by_key(|(line, _)| std::cmp::Reverse(rank(line.amount)));
     let with_stack =
         |(line, stack): (AllocatingLine, StackId)| AllocatingLine { stack: names.stack(stack), ..line };
@@ -62,7 +62,7 @@ mod with_symbols {
     use std::collections::HashMap;
     use std::rc::Rc;
 
-    /// Functions that create a value once, which lives until the program or the thread ends.
+    /// Functions that create a value once, which then lives until the program or the thread ends.
     const ONE_TIME_INITIALIZERS: [&str; 10] = [
         "std::sync::lazy_lock::",
         "std::sync::once_lock::",
@@ -75,13 +75,13 @@ mod with_symbols {
         "lazy_static::",
         "parking_lot_core::parking_lot::",
     ];
-    /// The one-time initializers of cells that may also be fields, not only statics. Values that one line puts into several
+    /// The one-time initializers of cells that may be fields as well as statics. Values that one line puts into several
     /// cells are leaks like any others.
     const CELLS: [&str; 2] = ["std::sync::once_lock::", "once_cell::"];
     /// Types in `once_cell` that are hardly ever fields.
     const LAZY_TYPES: [&str; 2] = ["once_cell::sync::Lazy", "once_cell::unsync::Lazy"];
 
-    /// Looks up the functions and lines of stacks.
+    /// A lookup of the functions and lines in stacks.
     pub(in crate::testing) struct Names {
         symbols: Symbolizer,
         rules: Rules,
@@ -103,7 +103,8 @@ mod with_symbols {
             Rc::clone(self.stacks.entry(stack).or_insert_with(frames))
         }
 
-        /// Returns the line in the user's code in a stack: as a key, and with the called function for display.
+        /// Returns the line in the user's code for a stack: once as a key, and once with the called function for
+        /// display.
         pub(in crate::testing) fn line(&mut self, stack: StackId) -> (String, String) {
             if stack.is_none() {
                 let text = "no stack was kept: there are too many different ones".to_owned();
@@ -115,16 +116,17 @@ mod with_symbols {
             (trimmed(owned.line()), trimmed(owned.to_string()))
         }
 
-        /// Returns the user's functions between the allocation and the test, innermost first; if there are none, all functions
-        /// that are not noise.
+        /// Returns the user's functions between the allocation and the test, innermost first. If there are none,
+        /// returns all functions that are not noise.
         pub(in crate::testing) fn stack(&mut self, stack: StackId) -> Vec<String> {
             let frames = self.frames(stack);
-            // Frames of the program's allocator, including those of memtrack, are omitted.
+            // Omit the frames of the program's allocator, including those of memtrack.
             let entry = frames.iter().rposition(|frame| is_allocator_entry(&frame.function));
             let inside = frames[entry.map_or(0, |entry| entry + 1)..].iter();
-            let inside = inside.take_while(|frame| !plain(frame).starts_with("memtrack_core::testing::"));
+            let inside = inside
+                .take_while(|frame| !path_without_generics(frame).starts_with("memtrack_core::testing::"));
             // An inlined closure may have no name.
-            let named = inside.filter(|frame| !plain(frame).is_empty());
+            let named = inside.filter(|frame| !path_without_generics(frame).is_empty());
             let with_owners: Vec<_> = named.map(|frame| (frame, self.rules.judge(frame).owner)).collect();
             let has_user_code = with_owners.iter().any(|(_, owner)| *owner == Owner::Mine);
             let is_shown = |owner| if has_user_code { owner == Owner::Mine } else { owner != Owner::Noise };
@@ -138,8 +140,8 @@ mod with_symbols {
             shown.into_iter().take(MAX_FRAMES).chain(tail).collect()
         }
 
-        /// Returns whether `blocks` that a stack allocated and that are still live are no leaks: because they were created once,
-        /// or because the stack matches one of these globs.
+        /// Returns whether a stack's `blocks` that are still live are expected rather than leaked, either because they
+        /// were created once or because the stack matches one of these globs.
         pub(in crate::testing) fn is_expected(
             &mut self,
             stack: StackId,
@@ -155,7 +157,7 @@ mod with_symbols {
             {
                 return true;
             }
-            let paths: Vec<String> = frames.iter().map(plain).collect();
+            let paths: Vec<String> = frames.iter().map(path_without_generics).collect();
             let has = |prefixes: &[&str]| {
                 paths.iter().any(|path| prefixes.iter().any(|prefix| path.starts_with(prefix)))
             };
@@ -163,8 +165,8 @@ mod with_symbols {
         }
     }
 
-    /// Returns a function's path without generics.
-    fn plain(frame: &Frame) -> String {
+    /// Returns the path of a frame's function without generics.
+    fn path_without_generics(frame: &Frame) -> String {
         plain_path(&frame.function)
     }
 }
@@ -174,7 +176,7 @@ mod without_symbols {
     use memtrack_model::event::StackId;
     use memtrack_recorder::accounts;
 
-    /// Formats stacks as addresses, without the feature `report`.
+    /// A substitute in builds without the feature `report`, which formats stacks as addresses.
     pub(in crate::testing) struct Names;
 
     impl Names {

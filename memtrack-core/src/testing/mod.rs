@@ -1,5 +1,5 @@
-//! Limits on the memory of a test: on the peak, on leaks and on the number of allocations. A test that
-//! exceeds one fails and prints the lines of code that held the memory, with their stacks.
+//! Limits on a test's memory: on its peak, its leaks and its number of allocations. A test that exceeds a limit fails
+//! and prints the lines of code that held the memory, with their stacks.
 //!
 //! ```
 //! // The test program declares the allocator, once: tests/NAME.rs, or src/lib.rs under #[cfg(test)].
@@ -23,8 +23,8 @@
 //! # assert_eq!(numbers.len(), 3);
 //! ```
 //!
-//! Numbers are exact, even while other tests run: a block counts for the test in whose scope it was
-//! allocated, whichever thread frees it. At first, only the thread of a test is in the scope of the test. Other threads and
+//! Numbers are exact, even while other tests run. A block counts towards the test in whose scope it was allocated,
+//! regardless of which thread frees it. At first, only the test's own thread is in the test's scope. Other threads and
 //! tasks enter it like any [`scope`](crate::scope):
 //!
 //! ```
@@ -43,11 +43,11 @@
 //! assert!(used.host().peak_bytes >= 1 << 20);
 //! ```
 //!
-//! `scope.future(task)` does the same for each poll of a task. Memory that threads allocate outside the scopes of all tests
-//! does not count for any test; a failing test prints how much it was, and on which threads.
+//! `scope.future(task)` does the same for each poll of a task. Memory that threads allocate outside the scopes of all
+//! tests does not count towards any test; a failing test prints how much of it there was and on which threads.
 //!
-//! The repository's docs/TESTING.md has the details: the definition of a leak, devices, async tests, tests
-//! that should panic, and the cost.
+//! The repository's docs/TESTING.md has the details: what counts as a leak, devices, async tests, tests that should
+//! panic, and the cost.
 
 #[cfg(feature = "record")]
 mod account;

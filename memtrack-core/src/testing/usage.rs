@@ -1,4 +1,4 @@
-//! The memory usage of a part of a program, for tests that do their own comparisons.
+//! The memory usage of a part of a program, for tests that make their own comparisons.
 
 use super::account::{NO_ALLOCATOR, RunningTest};
 use memtrack_model::event::DeviceId;
@@ -10,15 +10,16 @@ use std::panic::Location;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceUsage {
-    /// The maximum bytes that were live at once.
+    /// The maximum number of bytes that were live at once.
     pub peak_bytes: u64,
     /// The number of blocks at the peak.
     pub peak_blocks: u64,
-    /// The total bytes that were allocated.
+    /// The total number of bytes allocated.
     pub allocated_bytes: u64,
-    /// The total number of blocks that were allocated; a `realloc` counts as one.
+    /// The total number of blocks allocated. A `realloc` counts as one.
     pub count: u64,
-    /// Bytes that had not been freed at the end, including memory that statics allocated at their first use.
+    /// The number of bytes that had not been freed at the end, including memory that statics allocated at
+    /// their first use.
     pub left_bytes: u64,
     /// The number of blocks that had not been freed at the end.
     pub left_blocks: u64,
@@ -35,15 +36,15 @@ impl Usage {
     /// Returns the usage of the host's heap.
     ///
     /// # Panics
-    /// Panics when the program has no [`TrackingAllocator`](crate::TrackingAllocator).
+    /// Panics if the program has no [`TrackingAllocator`](crate::TrackingAllocator).
     #[track_caller]
     pub fn host(&self) -> DeviceUsage {
         assert!(self.is_heap_tracked, "{NO_ALLOCATOR}");
         self.device(DeviceId::HOST)
     }
 
-    /// Returns the usage of a device that reports to [`recorder`](crate::recorder); all zero if nothing was
-    /// allocated on it.
+    /// Returns the usage of a device that reports to [`recorder`](crate::recorder). All numbers are zero if
+    /// nothing was allocated on it.
     pub fn device(&self, device: DeviceId) -> DeviceUsage {
         self.devices
             .iter()
@@ -51,13 +52,13 @@ impl Usage {
             .map_or_else(DeviceUsage::default, |(_, usage)| *usage)
     }
 
-    /// Returns the usage of all devices with allocations; the host's heap is the last.
+    /// Returns the usage of all devices that have allocations. The host's heap comes last.
     pub fn devices(&self) -> &[(DeviceId, DeviceUsage)] {
         &self.devices
     }
 }
 
-// The table of a clone counts as memory of memtrack, so that an enclosing test does not count it.
+// A clone's table counts as memtrack's memory, so that an enclosing test does not count it.
 
 impl Clone for Usage {
     fn clone(&self) -> Self {
@@ -73,7 +74,7 @@ impl Drop for Usage {
     }
 }
 
-/// Runs `work`, and returns its result and its memory usage. Counts the same memory as
+/// Runs `work` and returns its result and its memory usage. The same memory counts as in
 /// [`Limits::run`](super::Limits::run).
 ///
 /// ```
@@ -86,7 +87,7 @@ impl Drop for Usage {
 /// ```
 ///
 /// # Panics
-/// Panics when `work` panics, or 1,024 tests are already being observed.
+/// Panics if `work` panics or 1,024 tests are already being observed.
 #[track_caller]
 pub fn measure<R>(work: impl FnOnce() -> R) -> (R, Usage) {
     let location = Location::caller();

@@ -1,4 +1,4 @@
-//! The verdict on a test's memory usage, and the message if it exceeds a limit.
+//! The verdict on a test's memory usage, and the message if the test exceeds a limit.
 
 use super::limits::Limits;
 use super::lines::{self, AllocatingLine, Names};
@@ -9,33 +9,33 @@ use std::collections::HashSet;
 use std::fmt;
 use std::fmt::Write as _;
 
-/// The maximum number of lines of code that are listed.
+/// The maximum number of lines of code to list.
 const MAX_LINES: usize = 8;
-/// The maximum number of lines whose stack is printed.
+/// The maximum number of lines for which the stack is printed.
 const MAX_STACKS: usize = 3;
 
-/// Checks a test against its limits.
+/// A check of a test against its limits.
 pub(super) struct LimitCheck<'a> {
     pub(super) limits: &'a Limits,
 }
 
-/// The runs of a test that show which memory it leaks.
+/// The runs of a test, which show what memory it leaks.
 #[derive(Clone, Copy)]
 pub(super) enum Leaks<'a> {
     /// The test ran once.
     Once,
-    /// The test ran twice, and the second run ended differently: contains how.
+    /// The test ran twice, but the second run ended differently. The value says how.
     NotComparable(&'a str),
     /// The test ran twice.
     Twice {
-        /// The accounts of the first run, after the frees of the second run.
+        /// The accounts of the first run, after the second run's frees.
         later: &'a Books,
         /// The accounts of the second run.
         second: &'a Books,
     },
 }
 
-/// The exceeded limits of a test, as text.
+/// The limits that a test exceeded, as text.
 #[derive(Clone, Debug)]
 pub(super) struct ExceededLimits(String);
 
@@ -46,14 +46,16 @@ impl fmt::Display for ExceededLimits {
 }
 
 impl LimitCheck<'_> {
-    /// Returns whether more memory is left than allowed, including one-time allocations: stacks are not looked up.
+    /// Returns whether more memory is left than allowed, including one-time allocations, because stacks are not looked
+    /// up here.
     pub(super) fn leaks_too_much(&self, left: &[(DeviceId, Amount)]) -> bool {
         let too_much =
             |(device, left): &(DeviceId, Amount)| exceeds(left.bytes, self.limits.of(*device).leaked_bytes);
         left.iter().any(too_much)
     }
 
-    /// Returns whether more memory is left than allowed, excluding one-time allocations, which their stacks identify.
+    /// Returns whether more memory is left than allowed, excluding one-time allocations, which are identified by their
+    /// stacks.
     pub(super) fn leaks(&self, books: &Books) -> bool {
         let mut names = None;
         books.devices().into_iter().any(|(device, books)| {
@@ -65,7 +67,7 @@ impl LimitCheck<'_> {
         })
     }
 
-    /// Returns the remaining memory by stack: first one-time and ignored allocations, then all others.
+    /// Returns the remaining memory by stack: first the one-time and ignored allocations, then all others.
     fn left(&self, books: &DeviceBooks, names: &mut Names) -> (Vec<Stack>, Vec<Stack>) {
         let left = books.stacks().map(|row| (row.stack, row.left)).filter(|(_, left)| left.blocks > 0);
         left.partition(|(stack, left)| names.is_expected(*stack, left.blocks, &self.limits.ignored))
@@ -143,8 +145,8 @@ impl LimitCheck<'_> {
         }
     }
 
-    /// Appends a message on leaks, if they exceed the limit. For a test that ran twice, leaks are the memory that the second run
-    /// added.
+    /// Appends a message about leaks if they exceed the limit. For a test that ran twice, its leaks are the memory that
+    /// the second run added.
     fn check_leaks(
         &self,
         device: DeviceId,
@@ -171,8 +173,8 @@ impl LimitCheck<'_> {
                 let freed = books.left().bytes.saturating_sub(later.left().bytes);
                 leaked = self.left(second, names).1;
                 leaked_bytes = sum(&leaked).bytes.saturating_sub(freed);
-                // Memory that only the first run left is allowed, wherever it was allocated. Lines are compared instead of
-                // stacks, because memtrack's own frames differ in the two runs.
+                // Memory that only the first run left is allowed, wherever it was allocated. Compare lines rather than
+                // stacks, because memtrack's own frames differ between the two runs.
                 let leaking: HashSet<_> = leaked.iter().map(|&(stack, _)| names.line(stack)).collect();
                 let left = later.stacks().map(|row| (row.stack, row.left)).filter(|(_, of)| of.blocks > 0);
                 expected = left.filter(|&(stack, _)| !leaking.contains(&names.line(stack))).collect();
@@ -244,7 +246,7 @@ fn line(text: &mut String, line: fmt::Arguments<'_>) {
     let _ = writeln!(text, "{line}");
 }
 
-/// Appends the lines of code, the largest first, with the stack of the first few.
+/// Appends the lines of code, largest first, and the stacks of the first few.
 fn append_lines(text: &mut String, lines: &[AllocatingLine], by_count: bool) {
     let amount = |amount: Amount| match by_count {
         true => (human_count(amount.blocks), human_bytes(amount.bytes)),

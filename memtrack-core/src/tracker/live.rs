@@ -1,8 +1,8 @@
-//! The tracker of a running program: after every operator it reads the counters of one device, and at the beginning and the
-//! end of the root module it sets markers. [`MemoryTracker`] is PyTorch's `MemoryTracker`, driven by memtrack's scopes.
+//! The tracker of a running program. It reads one device's counters after every operator and sets markers at the start
+//! and the end of the root module. [`MemoryTracker`] is PyTorch's `MemoryTracker`, driven by memtrack's scopes.
 //!
-//! **Why is a backward or optimizer scope one entry?** With candle or burn, the code inside cannot be annotated. PyTorch's
-//! series contain the operators inside instead.
+//! **Why is a backward or optimizer scope a single entry?** With candle or burn, the code inside it cannot be
+//! annotated. PyTorch's series contain the operators inside it instead.
 
 use super::run::{Observer, Run, State, change_trackers};
 use super::{Mark, StatsError, Summary, TrackerStats};
@@ -15,17 +15,17 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// PyTorch's `MemoryTracker` for Rust: the counters of one device after every operator, in order, with the markers
+/// PyTorch's `MemoryTracker` for Rust: one device's counters after every operator, in order, with the markers
 /// `fw_start` and `fw_bw_boundary` of the root module.
 ///
-/// The semantics are those of PyTorch 2.15 with its known defects fixed: the module path is restored when a
-/// module ends, and the markers of all iterations are kept ([`Self::marks`]; the file contains the newest, as
-/// PyTorch's does). Values are in MiB. For the host heap, allocated and active are both the bytes allocated
-/// since monitoring began minus those freed (below zero if older memory was freed), and reserved is the resident set of the
-/// process, read at most about 2.4 ms earlier. A `backward` or `optimizer` scope is recorded like an operator when it ends,
-/// because with most frameworks the code inside cannot be annotated. A long run keeps the newest operators
-/// ([`Options::tracker_entries`]), and of older ones only the data that [`Self::summary`] needs. An operator that ends in a
-/// panic is not recorded, just as PyTorch's hooks would not run.
+/// The semantics are those of PyTorch 2.15 with its known defects fixed: the module path is restored when a module
+/// ends, and the markers of all iterations are kept ([`Self::marks`]; like PyTorch's, the file contains only the
+/// newest). Values are in MiB. For the host heap, allocated and active are both the bytes allocated since monitoring
+/// started minus those freed (below zero if older memory was freed), and reserved is the process's resident set, read
+/// at most about 2.4 ms earlier. A `backward` or `optimizer` scope is recorded like an operator when it ends, because
+/// with most frameworks the code inside it cannot be annotated. A long run keeps the newest operators
+/// ([`Options::tracker_entries`]), and of the older ones only the data that [`Self::summary`] needs. An operator that
+/// ends in a panic is not recorded, just as PyTorch's hooks would not run.
 ///
 /// ```
 /// use memtrack_core::{scope, tracker::MemoryTracker};
@@ -43,10 +43,10 @@ use std::sync::{Arc, Mutex};
 /// ```
 #[derive(Debug)]
 pub struct MemoryTracker {
-    /// The run; `None` only while the tracker is dropped.
+    /// The run; `None` only while the tracker is being dropped.
     run: Option<Arc<Run>>,
     running: bool,
-    /// Whether the data was loaded from a file; then the summary is the one that PyTorch prints.
+    /// Whether the data was loaded from a file, in which case the summary is the one that PyTorch prints.
     loaded: bool,
 }
 
@@ -57,12 +57,12 @@ impl Default for MemoryTracker {
 }
 
 impl MemoryTracker {
-    /// Creates a tracker of the first accelerator that reports memory, or of the host heap if none does.
+    /// Creates a tracker for the first accelerator that reports memory, or for the host heap if none does.
     pub fn new() -> Self {
         Self::with_device(None)
     }
 
-    /// Creates a tracker of one device.
+    /// Creates a tracker for one device.
     pub fn on(device: DeviceId) -> Self {
         Self::with_device(Some(device))
     }
@@ -77,27 +77,27 @@ impl MemoryTracker {
         self.run.as_ref().expect("the run is present until the tracker is dropped")
     }
 
-    /// Creates a tracker that stops the session that a forked child continues. In any other process, the tracker is not
-    /// running.
+    /// Creates a tracker that can stop the session that a forked child inherited. In any other process, the tracker is
+    /// not running.
     pub(crate) fn inherited() -> Self {
         let mut tracker = Self::new();
         tracker.running = generation() > 0;
         tracker
     }
 
-    /// Drops the tracker's data and starts recording, together with all other monitors. If the tracker is already running, this
-    /// only prints a message on stderr (PyTorch raises an assertion error).
+    /// Drops the tracker's data and starts recording, alongside any other monitors. If the tracker is already running,
+    /// this only prints a message on stderr (PyTorch raises an assertion error).
     pub fn start_monitor(&mut self) {
         let started = self.start_monitor_with(&Options::default());
         debug_assert!(started.is_ok(), "without a file nothing can fail");
     }
 
-    /// Does the same as [`Self::start_monitor`], with options. They apply only if no other monitor is running: otherwise those of
-    /// the first monitor remain in effect.
+    /// Starts recording like [`Self::start_monitor`], but with options. They apply only if no other monitor is running;
+    /// otherwise, those of the first monitor remain in effect.
     ///
     /// # Errors
-    /// Fails when the output file cannot be created, or the suffix of [`Options::dump_on_oom`] is not that of a known format. The
-    /// tracker is not running then.
+    /// Fails when the output file cannot be created or the suffix of [`Options::dump_on_oom`] does not belong to a
+    /// known format. The tracker is not running in that case.
     pub fn start_monitor_with(&mut self, options: &Options) -> io::Result<()> {
         if self.running {
             message::print("this tracker is already running; start_monitor changes nothing");
@@ -108,10 +108,10 @@ impl MemoryTracker {
         let inside = reentry::enter();
         let start_sums = session::sums_at_start();
         let mut state = State::since(start_sums, options.tracker_entries);
-        // The earlier data is dropped while no lock is held.
+        // Drop the earlier data while no lock is held.
         std::mem::swap(&mut *self.run().state(), &mut state);
         drop(state);
-        // This call creates the reader of the resident set now, and not when an operator ends.
+        // Create the reader for the resident set now rather than when an operator ends.
         host::recent_resident_bytes();
         self.run().set_baseline();
         self.loaded = false;
@@ -125,7 +125,7 @@ impl MemoryTracker {
         Ok(())
     }
 
-    /// Stops recording and keeps the data. If this was the last monitor, the recording of the session is written.
+    /// Stops recording and keeps the data. If this was the last monitor, the session's recording is written.
     pub fn stop(&mut self) {
         if let Some(snapshot) = self.end() {
             self.find_peak(&snapshot);
@@ -134,8 +134,8 @@ impl MemoryTracker {
         }
     }
 
-    /// Stops recording and returns the recorded snapshot, if this tracker was running. A failure to write the recording is
-    /// printed.
+    /// Stops recording and returns the recorded snapshot if this tracker was running. If the recording cannot be
+    /// written, prints a message.
     fn end(&mut self) -> Option<memtrack_model::snapshot::Snapshot> {
         let (snapshot, written) = self.stop_session()?;
         if let Err(error) = written {
@@ -144,14 +144,14 @@ impl MemoryTracker {
         Some(snapshot)
     }
 
-    /// Finds the peak, which may lie between two operators, in the recorded snapshot. Later calls do nothing.
+    /// Finds the peak in the recorded snapshot. It may lie between two operators. Later calls do nothing.
     pub(crate) fn find_peak(&self, snapshot: &memtrack_model::snapshot::Snapshot) {
         let _inside = reentry::enter();
         self.run().find_peak(snapshot);
     }
 
-    /// Stops recording and returns the snapshot of the session, and whether the recording was written; `None` if the tracker is
-    /// not running.
+    /// Stops recording and returns the session's snapshot and whether the recording was written, or `None` if the
+    /// tracker is not running.
     pub(crate) fn stop_session(&mut self) -> Option<(memtrack_model::snapshot::Snapshot, io::Result<()>)> {
         if !std::mem::take(&mut self.running) {
             return None;
@@ -161,8 +161,8 @@ impl MemoryTracker {
         Some(session::stop())
     }
 
-    /// Returns the operators with the largest growth. The summary of a loaded tracker is exactly that of PyTorch, which uses the
-    /// first record only as a baseline; that of a recorded tracker also lists the first record.
+    /// Returns the operators with the largest growth. The summary of a loaded tracker is exactly PyTorch's, which uses
+    /// the first record only as a baseline; that of a recorded tracker also lists the first record.
     ///
     /// # Errors
     /// Fails when the tracker was loaded and has no records.
@@ -171,11 +171,13 @@ impl MemoryTracker {
         if self.loaded { stats.summary(top) } else { stats.summary_since(top, baseline_mib) }
     }
 
-    /// Writes four figures with markers (allocated, active and reserved, together and separately): `F.html` is one page,
-    /// `F.svg` becomes `F-{all,allocated,active,reserved}.svg`. Existing files are replaced. Returns the paths written.
+    /// Writes four figures with markers: allocated, active and reserved memory, both together and separately. `F.html`
+    /// is a single page, while `F.svg` becomes `F-{all,allocated,active,reserved}.svg`. Existing files are replaced.
+    /// Returns the paths written.
     ///
     /// # Errors
-    /// Fails when the suffix is neither `.html` nor `.svg`, there are no records, or a file cannot be written.
+    /// Fails when the suffix is neither `.html` nor `.svg`, when there are no records, or when a file cannot be
+    /// written.
     #[cfg(feature = "plot")]
     pub fn show_traces(
         &self,
@@ -192,7 +194,7 @@ impl MemoryTracker {
         self.stats().save_stats(path)
     }
 
-    /// Reads a file that PyTorch's or memtrack's `save_stats` wrote. Nothing in the file is executed.
+    /// Reads a file written by PyTorch's or memtrack's `save_stats`. Nothing in the file is executed.
     ///
     /// # Errors
     /// Fails when the file cannot be read or was not written by `save_stats`.
@@ -213,7 +215,7 @@ impl MemoryTracker {
         stats
     }
 
-    /// Returns the markers of all iterations, in order: the newest 65,536.
+    /// Returns the newest 65,536 markers of all iterations, in order.
     pub fn marks(&self) -> Vec<Mark> {
         self.run().marks()
     }

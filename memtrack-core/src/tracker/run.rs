@@ -1,6 +1,6 @@
-//! The run of a tracker, driven by scopes. Every thread reports the ends of operators, and the beginnings and ends of the root
-//! module, to the [`Observer`], which records them for each running tracker. [`MemoryTracker`](super::MemoryTracker) owns a
-//! run and reads it.
+//! A tracker's run, driven by scopes. Every thread reports the ends of operators and the starts and ends of the root
+//! module to the [`Observer`], which records them for each running tracker. [`MemoryTracker`](super::MemoryTracker)
+//! owns a run and reads it.
 
 use super::series::{self, Levels, Series, mib, move_into_larger};
 use super::{AllocatedPeak, Mark, ReachedPeak, TrackerStats};
@@ -15,44 +15,44 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// The maximum number of markers that are kept, the newest ones: 2 MiB.
+/// The maximum number of markers to keep (2 MiB). The newest ones are kept.
 const MAX_MARKS: usize = 1 << 16;
 
 /// The number of different marker names.
 const MARKER_NAME_COUNT: usize = 2;
 
-/// The run of a tracker, shared with the observer while it records.
+/// A tracker's run. It is shared with the observer while it records.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) device: Option<DeviceId>,
     pub(super) state: Mutex<State>,
 }
 
-/// The data of a run.
+/// A run's data.
 pub(super) struct State {
     /// The device, once it is known.
     device: Option<DeviceId>,
-    /// The data, if it was loaded from a file; a recorded run has a series instead.
+    /// The data, if it was loaded from a file. A recorded run has a series instead.
     pub(super) loaded: Option<TrackerStats>,
     series: Series,
-    /// The sums of each device when the session began; values are relative to them.
+    /// Each device's sums when the session started. Values are relative to them.
     start_sums: Vec<Sums>,
-    /// The allocated bytes when this tracker started.
+    /// The number of bytes allocated when this tracker started.
     baseline_bytes: i64,
-    /// The number of operators that ran, by the ID of their name.
+    /// The number of operators that have run, by the ID of their name.
     counts: Vec<u64>,
     marks: VecDeque<Mark>,
-    /// The newest marker of each name.
+    /// The newest marker with each name.
     markers: Vec<(&'static str, u64)>,
     iterations: u64,
-    /// The start of this tracker, by the recorder's clock.
+    /// The time at which this tracker started, by the recorder's clock.
     start_ticks: u64,
-    /// The result of the search for the peak; `None` before the search.
+    /// The result of the search for the peak, or `None` before the search.
     peak: Option<Option<AllocatedPeak>>,
 }
 
 impl Default for State {
-    /// Creates the state of a run that does not record.
+    /// Creates the state of a run that is not recording.
     fn default() -> Self {
         Self::since(Vec::new(), 1)
     }
@@ -80,8 +80,8 @@ impl Run {
         }
     }
 
-    /// Records an operator, if that needs no memory other than `spare`; otherwise returns the number of chunks of the series.
-    /// Afterwards, `spare` contains the memory to be freed.
+    /// Records an operator if that needs no memory other than `spare`; otherwise, returns the number of chunks in the
+    /// series. Afterwards, `spare` contains the memory to be freed.
     fn operator_finished(&self, node: &'static ScopeNode, spare: &mut SpareMemory) -> Result<(), usize> {
         let name = node.name_id() as usize;
         let mut state = self.state();
@@ -107,7 +107,7 @@ impl Run {
         Ok(())
     }
 
-    /// Records an operator that needs memory, which is allocated while no lock is held.
+    /// Records an operator that needs memory, allocating it while no lock is held.
     #[cold]
     fn operator_finished_slow(&self, node: &'static ScopeNode, mut chunks: usize) {
         loop {
@@ -146,17 +146,18 @@ impl Run {
         drop(spare);
     }
 
-    /// Copies the recorded or loaded data. Names are assembled later from the copy, when no thread waits for the lock.
+    /// Copies the recorded or loaded data. Names are assembled from the copy later, when no thread is waiting for the
+    /// lock.
     pub(super) fn copy(&self) -> RunCopy {
         let mut series = Series::new(1, 0);
         let mut markers = Vec::with_capacity(MARKER_NAME_COUNT);
-        // These are read before `markers`, so none of them is newer than the newest of `markers`.
+        // Read these before `markers`, so that none of them is newer than the newest of `markers`.
         let marks = self.marks();
         loop {
             let state = self.state();
             if state.series.copy_into(&mut series) {
                 markers.extend_from_slice(&state.markers);
-                // A loaded run does not record.
+                // A loaded run does not record, so no operator waits while its data is cloned.
                 let peak = state.peak.clone().flatten();
                 return RunCopy { loaded: state.loaded.clone(), series, markers, marks, peak };
             }
@@ -166,7 +167,7 @@ impl Run {
         }
     }
 
-    /// Finds the peak of the tracker's device in the recorded snapshot, unless this was done before.
+    /// Finds the peak of the tracker's device in the recorded snapshot, unless this has already been done.
     pub(super) fn find_peak(&self, snapshot: &Snapshot) {
         let (device, start_ticks) = {
             let state = self.state();
@@ -175,7 +176,7 @@ impl Run {
                 _ => return,
             }
         };
-        // A peak from before this tracker started does not count.
+        // Ignore a peak from before this tracker started.
         let peak = ReachedPeak::of(snapshot, device).filter(|peak| peak.ticks >= start_ticks);
         let copy = self.copy();
         let peak = peak.map(|peak| copy.series.locate_peak(&peak));
@@ -233,17 +234,17 @@ impl State {
         }
     }
 
-    /// Returns whether recording an operator whose name has the ID `name` needs no memory other than `spare`.
+    /// Returns whether an operator whose name has the ID `name` can be recorded with no memory other than `spare`.
     fn fits(&self, name: usize, spare: &SpareMemory) -> bool {
         name < self.counts.len().max(spare.counts.len()) && self.series.fits(&spare.series)
     }
 
-    /// Returns the allocated MiB when this tracker started.
+    /// Returns the number of MiB allocated when this tracker started.
     pub(super) fn baseline_mib(&self) -> f64 {
         mib(self.baseline_bytes)
     }
 
-    /// Returns the first accelerator that has reported events since the session began.
+    /// Returns the first accelerator that has reported events since the session started.
     fn first_accelerator(&self) -> Option<DeviceId> {
         (1..DEVICE_SLOTS)
             .filter(|&slot| device_of(slot).is_accelerator())
@@ -251,8 +252,8 @@ impl State {
             .map(device_of)
     }
 
-    /// Returns the allocated, active and reserved bytes of a device, relative to the start of the session, and their time in
-    /// ticks.
+    /// Returns a device's allocated, active and reserved bytes relative to the start of the session, and the time of
+    /// these values in ticks.
     fn levels(&self, device: DeviceId) -> (Levels, u64) {
         let Some(slot) = slot_of(device) else {
             return (Levels { allocated: 0, active: 0, reserved: 0 }, ticks());
@@ -270,7 +271,7 @@ impl State {
     }
 }
 
-/// A copy of the data of a run.
+/// A copy of a run's data.
 pub(super) struct RunCopy {
     loaded: Option<TrackerStats>,
     series: Series,
@@ -280,7 +281,7 @@ pub(super) struct RunCopy {
 }
 
 impl RunCopy {
-    /// Returns the data, with the names of operators.
+    /// Returns the data with the names of operators.
     pub(super) fn stats(&self) -> TrackerStats {
         self.loaded.clone().unwrap_or_else(|| {
             let mut stats = self.series.stats(&self.markers, &self.marks);
@@ -293,11 +294,11 @@ impl RunCopy {
 /// The running trackers.
 pub(super) static TRACKERS: ForkCell<RwLock<Vec<Arc<Run>>>> = ForkCell::new(|| RwLock::new(Vec::new()));
 
-/// The observer of scopes, for all trackers.
+/// The observer of scopes for all trackers.
 pub(super) struct Observer;
 
-/// Changes the list of trackers. Memory is allocated and freed while the list is not locked, because threads wait for the lock
-/// when operators end.
+/// Changes the list of trackers. Memory is allocated and freed while the list is unlocked, because threads wait for the
+/// lock when operators end.
 pub(super) fn change_trackers(change: impl FnOnce(&mut Vec<Arc<Run>>)) {
     let mut list = Vec::new();
     let mut trackers = loop {
@@ -327,8 +328,8 @@ impl Observer {
 
 impl ScopeObserver for Observer {
     fn operator_finished(&self, node: &'static ScopeNode) {
-        /// The maximum number of trackers whose recording is deferred until the list is unlocked, because they need memory.
-        /// There is usually only one tracker.
+        /// The maximum number of trackers whose recording is deferred until the list is unlocked, because it needs
+        /// memory. There is usually only one tracker.
         const MAX_DEFERRED: usize = 4;
         let _inside = reentry::enter();
         let mut deferred: [Option<(Arc<Run>, usize)>; MAX_DEFERRED] = [const { None }; MAX_DEFERRED];

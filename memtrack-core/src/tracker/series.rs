@@ -1,9 +1,9 @@
-//! The data of a running tracker: a record of 48 bytes for each of the newest operators, and the data on older ones that a
-//! summary needs. Names are assembled when the data is read, not when an operator ends. However long the program runs, memory
-//! is limited to that of the kept records and one more chunk.
+//! The data of a running tracker: a 48-byte record for each of the newest operators, and the data about older ones that
+//! a summary needs. Names are assembled when the data is read, not when an operator ends. However long the program
+//! runs, memory is limited to that of the kept records plus one chunk.
 //!
-//! **What is kept?** By default the newest 262,144 operators (`Options::tracker_entries`). Of older operators, the peaks are
-//! kept, and the 1,000 operators with the largest growth, which a summary ranks.
+//! **What is kept?** By default, the newest 262,144 operators are kept (`Options::tracker_entries`). Of the older ones,
+//! only the peaks and the 1,000 operators with the largest growth are kept; a summary ranks the latter.
 
 use super::Mark;
 use memtrack_model::snapshot::ScopeKind;
@@ -14,11 +14,11 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// The bytes of a MiB, the tracker's unit.
+/// The number of bytes in a MiB, the tracker's unit.
 const MIB: f64 = 1_048_576.0;
-/// The number of records in a chunk; records are folded one chunk at a time.
+/// The number of records in a chunk. Records are folded one chunk at a time.
 const CHUNK_RECORDS: usize = 4096;
-/// The maximum number of folded operators that are kept with their names: those with the largest growth.
+/// The maximum number of folded operators kept with their names. These are the ones with the largest growth.
 const MAX_FOLDED_NAMES: usize = 1000;
 
 /// The allocated, active and reserved bytes after an operator.
@@ -36,14 +36,14 @@ struct Record {
     /// The number of earlier operators with the same name.
     count: u64,
     levels: Levels,
-    /// The time at which the operator ended, in ticks of the recorder's clock, to locate the peak.
+    /// The time at which the operator ended, in ticks of the recorder's clock. It is used to locate the peak.
     ticks: u64,
 }
 
 /// The records of one run.
 pub(super) struct Series {
     chunks: VecDeque<Vec<Record>>,
-    /// The memory of the chunks.
+    /// The memory that the chunks take up.
     chunk_memory: InternalMemory,
     /// The minimum number of records to keep.
     keep: usize,
@@ -51,15 +51,15 @@ pub(super) struct Series {
     folded: u64,
     /// The time at which the last folded operator ended.
     folded_ticks: u64,
-    /// The bytes allocated after the last folded operator, or before the first operator.
+    /// The number of bytes allocated after the last folded operator, or before the first operator.
     previous_bytes: i64,
     /// The maximum of each counter after folded operators.
     peaks: Levels,
-    /// The largest growths of folded operators: a heap with the smallest of them on top, which is replaced first.
+    /// The largest growths of folded operators, in a heap with the smallest one on top, because that is replaced first.
     growths: BinaryHeap<Reverse<FoldedGrowth>>,
 }
 
-/// Preallocated memory for a record, allocated while no thread waits for the run.
+/// Memory for a record, preallocated while no thread is waiting for the run.
 #[derive(Default)]
 pub(super) struct SpareMemory {
     chunk: Option<Vec<Record>>,
@@ -76,7 +76,7 @@ impl SpareMemory {
     }
 }
 
-/// A number of bytes that count as memory of memtrack until this is dropped.
+/// A number of bytes that count as memtrack's memory until this value is dropped.
 struct InternalMemory(usize);
 
 impl InternalMemory {
@@ -92,7 +92,8 @@ impl Drop for InternalMemory {
     }
 }
 
-/// The growth of memory during a folded operator. In the ordering, the earlier of two operators with equal growth is larger.
+/// The growth of memory during a folded operator. Of two operators with equal growth, the earlier one is ordered as the
+/// larger.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct FoldedGrowth {
     bytes: i64,
@@ -102,7 +103,8 @@ struct FoldedGrowth {
 }
 
 impl Series {
-    /// Creates an empty series that keeps at least `keep` records; `previous_bytes` were allocated before the first operator.
+    /// Creates an empty series that keeps at least `keep` records. `previous_bytes` were allocated before the first
+    /// operator.
     pub(super) fn new(keep: u64, previous_bytes: i64) -> Self {
         let none = Levels { allocated: i64::MIN, active: i64::MIN, reserved: i64::MIN };
         let keep = usize::try_from(keep).unwrap_or(usize::MAX).max(1);
@@ -118,7 +120,7 @@ impl Series {
         }
     }
 
-    /// Sets the bytes allocated before the first operator, when they become known.
+    /// Sets the number of bytes allocated before the first operator, once it is known.
     pub(super) fn set_previous(&mut self, bytes: i64) {
         self.previous_bytes = bytes;
     }
@@ -128,7 +130,7 @@ impl Series {
         self.chunks.len()
     }
 
-    /// Returns whether the series has enough records without the oldest chunk, which is then reused.
+    /// Returns whether the series has enough records without its oldest chunk, in which case that chunk is reused.
     fn is_full(&self) -> bool {
         self.chunks.len().saturating_sub(1).saturating_mul(CHUNK_RECORDS) >= self.keep
     }
@@ -137,7 +139,7 @@ impl Series {
         self.chunks.back().is_none_or(|last| last.len() == CHUNK_RECORDS)
     }
 
-    /// Returns whether one more record needs no memory other than `spare`.
+    /// Returns whether one more record can be added with no memory other than `spare`.
     pub(super) fn fits(&self, spare: &SpareMemory) -> bool {
         let list = self.chunks.capacity().max(spare.list.capacity());
         !self.needs_chunk() || self.is_full() || spare.chunk.is_some() && self.chunks.len() < list
@@ -166,7 +168,7 @@ impl Series {
         spare.chunk.take().unwrap_or_default()
     }
 
-    /// Folds the records of the oldest chunk and returns the empty chunk.
+    /// Folds the records in the oldest chunk and returns the emptied chunk.
     fn fold_oldest(&mut self) -> Vec<Record> {
         let mut oldest = self.chunks.pop_front().unwrap_or_default();
         oldest.iter().for_each(|record| self.fold(record));
@@ -179,7 +181,8 @@ impl Series {
         self.chunks.resize_with(chunks, || Vec::with_capacity(CHUNK_RECORDS));
     }
 
-    /// Copies the series into `copy`, which must be empty, without allocating memory. Returns false if `copy` is too small.
+    /// Copies the series into `copy`, which must be empty, without allocating memory. Returns `false` if `copy` is too
+    /// small.
     pub(super) fn copy_into(&self, copy: &mut Self) -> bool {
         if copy.chunks.len() < self.chunks.len() {
             return false;
@@ -214,7 +217,7 @@ impl Series {
         self.folded + self.chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>()
     }
 
-    /// Returns a peak with its position among the kept records.
+    /// Returns a peak along with its position among the kept records.
     pub(super) fn locate_peak(&self, peak: &ReachedPeak) -> AllocatedPeak {
         let (least, most) = (peak.least_bytes / MIB, peak.most_bytes / MIB);
         if self.folded > 0 && peak.ticks <= self.folded_ticks {
@@ -230,8 +233,8 @@ impl Series {
         AllocatedPeak::new(least, most, Some(index as u64), around.is_some())
     }
 
-    /// Returns the records with their names. `markers` contain the index of the operator that followed, counted from the first
-    /// operator of the run; `marks` also contain the markers of earlier iterations.
+    /// Returns the records with their names. For each marker, `markers` contains the index of the operator that
+    /// followed it, counted from the run's first operator; `marks` also contains the markers of earlier iterations.
     pub(super) fn stats(&self, markers: &[(&'static str, u64)], marks: &[Mark]) -> TrackerStats {
         let mut names = Names::default();
         let kept = self.chunks.iter().map(Vec::len).sum();
@@ -247,7 +250,7 @@ impl Series {
             stats.memories_reserved.push(sample(levels.reserved));
         }
         stats.op_index = kept as u64;
-        // A marker of a folded operator has no position among the kept records.
+        // A marker whose operator was folded has no position among the kept records.
         let shifted =
             markers.iter().filter_map(|&(name, at)| Some((name.to_owned(), at.checked_sub(self.folded)?)));
         stats.markers = shifted.collect();
@@ -284,8 +287,8 @@ impl Series {
     }
 }
 
-/// Moves the contents of `list` into the memory of `spare`, if that is larger. Afterwards, `spare` contains the memory to be
-/// freed.
+/// Moves the contents of `list` into the memory of `spare` if that is larger. Afterwards, `spare` contains the memory
+/// to be freed.
 pub(super) fn move_into_larger<T>(list: &mut VecDeque<T>, spare: &mut VecDeque<T>) {
     if spare.capacity() > list.capacity() {
         std::mem::swap(list, spare);
@@ -303,13 +306,14 @@ pub(super) fn mib(bytes: i64) -> f64 {
 struct Names(HashMap<u32, String>);
 
 impl Names {
-    /// Returns the name that `MemoryTracker` gives to an operator that ran `count` times before.
+    /// Returns the name that `MemoryTracker` gives to an operator that has already run `count` times.
     fn of(&mut self, node: &'static ScopeNode, count: u64) -> Arc<str> {
         let name = self.0.entry(node.id.0).or_insert_with(|| {
             let place = node.place();
             match node.kind {
                 ScopeKind::Operator => place.operator_name().unwrap_or_default(),
-                // A whole backward pass or optimizer step: if the code inside is not annotated, this is the only record.
+                // This is a whole backward pass or optimizer step. If the code inside it is not annotated, this is the
+                // only record.
                 _ => format!("{}.{}", place.prefix(), node.name()),
             }
         });
@@ -333,7 +337,8 @@ mod tests {
         with_scopes(|| ScopeNode::child(None, ScopeKind::Operator, name))
     }
 
-    /// Creates a series of `operators`, after each of which as many MiB are allocated as `level` returns for its index.
+    /// Creates a series of `operators` operators. `level` returns the number of MiB allocated after the operator with a
+    /// given index.
     fn run(keep: u64, operators: u64, level: impl Fn(u64) -> i64) -> Series {
         let mut series = Series::new(keep, 0);
         let node = node("series");

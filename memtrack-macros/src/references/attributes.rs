@@ -1,5 +1,5 @@
-//! Parses `#[references(…)]` on a type, a variant and a field. Each mistake is a compile error that points to the wrong
-//! word.
+//! Parses `#[references(…)]` on a type, a variant or a field. Each mistake leads to a compile error that points to the
+//! offending word.
 
 use crate::args::{duplicate_error, expect_no_value, parse_crate_path, parse_equals};
 use proc_macro2::{Ident, Span, TokenStream};
@@ -23,12 +23,12 @@ pub(super) struct TypeArgs {
 }
 
 impl TypeArgs {
-    /// Parses the attributes. Returns the arguments up to the first invalid one, and its error.
+    /// Parses the attributes. Returns the arguments up to the first invalid one, and the error for that one.
     pub(super) fn parse(attributes: &[Attribute]) -> (Self, Option<Error>) {
         let mut args = Self::default();
         let wrong = parse_each(attributes, ON_TYPES, |word, input| {
             match word.to_string().as_str() {
-                "opaque" => flag(&mut args.opaque, word, input)?,
+                "opaque" => set_flag(&mut args.opaque, word, input)?,
                 "bound" => {
                     let bound = parse_bound(word, input)?;
                     check_first(args.bound.replace(bound).is_none(), word)?;
@@ -37,14 +37,14 @@ impl TypeArgs {
                     let krate = parse_crate_path(word, input)?;
                     check_first(args.krate.replace(krate).is_none(), word)?;
                 }
-                text => return Err(unknown(word, text, ON_TYPES)),
+                text => return Err(unknown_argument_error(word, text, ON_TYPES)),
             }
             Ok(())
         });
         (args, wrong.err())
     }
 
-    /// Returns the path of memtrack-core. If none was given, errors about the default path point to `span`.
+    /// Returns the path to memtrack-core. If none was given, errors about the default path point to `span`.
     pub(super) fn krate(&self, span: Span) -> TokenStream {
         let default = || quote_spanned!(span=> ::memtrack_core);
         self.krate.as_ref().map_or_else(default, ToTokens::to_token_stream)
@@ -63,9 +63,9 @@ impl VariantArgs {
         let mut args = Self::default();
         parse_each(attributes, ON_VARIANTS, |word, input| {
             match word.to_string().as_str() {
-                "skip" => flag(&mut args.skip, word, input)?,
-                "opaque" => flag(&mut args.opaque, word, input)?,
-                text => return Err(unknown(word, text, ON_VARIANTS)),
+                "skip" => set_flag(&mut args.skip, word, input)?,
+                "opaque" => set_flag(&mut args.opaque, word, input)?,
+                text => return Err(unknown_argument_error(word, text, ON_VARIANTS)),
             }
             if args.skip && args.opaque {
                 let message = "a variant is either left out (`skip`) or reported as not inspected (`opaque`)";
@@ -77,7 +77,7 @@ impl VariantArgs {
     }
 }
 
-/// How the value of a field is inspected.
+/// How a field's value is inspected.
 #[derive(Default)]
 pub(super) enum Inspection {
     #[default]
@@ -103,7 +103,7 @@ impl FieldArgs {
         let mut inspection_word: Option<Ident> = None;
         parse_each(attributes, ON_FIELDS, |word, input| {
             args.inspection = match word.to_string().as_str() {
-                "show" => return flag(&mut args.show, word, input),
+                "show" => return set_flag(&mut args.show, word, input),
                 "rename" => {
                     let name = parse_name(word, input)?;
                     return check_first(args.rename.replace(name).is_none(), word);
@@ -112,7 +112,7 @@ impl FieldArgs {
                 "opaque" => Inspection::Opaque,
                 "tensors" => Inspection::Tensors,
                 "with" => Inspection::With(parse_function(word, input)?),
-                text => return Err(unknown(word, text, ON_FIELDS)),
+                text => return Err(unknown_argument_error(word, text, ON_FIELDS)),
             };
             if let Some(first) = inspection_word.replace(word.clone()) {
                 return Err(if first == *word {
@@ -176,7 +176,7 @@ fn parse_each(
     Ok(())
 }
 
-fn flag(flag: &mut bool, word: &Ident, input: ParseStream) -> Result<()> {
+fn set_flag(flag: &mut bool, word: &Ident, input: ParseStream) -> Result<()> {
     check_first(!std::mem::replace(flag, true), word)?;
     reject_value(word, input)
 }
@@ -189,7 +189,7 @@ fn check_first(is_first: bool, word: &Ident) -> Result<()> {
     if is_first { Ok(()) } else { Err(duplicate_error(word)) }
 }
 
-fn unknown(word: &Ident, text: &str, supported: &str) -> Error {
+fn unknown_argument_error(word: &Ident, text: &str, supported: &str) -> Error {
     Error::new(word.span(), format!("unknown argument `{text}`: {supported}"))
 }
 

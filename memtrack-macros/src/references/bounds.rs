@@ -1,14 +1,14 @@
-//! The bounds of the derived implementation. The types of fields that depend on a type parameter must implement the
-//! trait, but not the parameters themselves: a `Param<Tensor<B>>` requires nothing of its backend `B`. Only for a field
-//! whose type contains the derived type itself, the bounds are on the parameters: a bound on the field's type would
-//! make the compiler recurse without end.
+//! The bounds of the derived implementation. Field types that depend on a type parameter must implement the trait, but
+//! the parameters themselves need not: a `Param<Tensor<B>>` requires nothing of its backend `B`. Only if a field's type
+//! contains the derived type itself are the bounds on the parameters instead, because a bound on the field's type would
+//! make the compiler recurse endlessly.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Generics, Path, PathArguments, Type, WherePredicate, parse_quote};
 
-/// Containers that own their contents, which need not be `'static`.
+/// Containers that own their contents. The contents need not be `'static`.
 const OWNING_CONTAINERS: [&str; 14] = [
     "Box",
     "Option",
@@ -26,7 +26,7 @@ const OWNING_CONTAINERS: [&str; 14] = [
     "OnceLock",
 ];
 
-/// Adds the bounds to `generics`, the generics of the type `name`; `visited` are the types of its visited fields.
+/// Adds the bounds to `generics`, the generics of the type `name`. `visited` contains the types of its visited fields.
 pub(super) fn add(generics: &mut Generics, name: &Ident, visited: &[Type], trait_path: &TokenStream) {
     let parameters: Vec<Ident> = generics.type_params().map(|parameter| parameter.ident.clone()).collect();
     let mut bounds: Vec<WherePredicate> = Vec::new();
@@ -44,7 +44,7 @@ pub(super) fn add(generics: &mut Generics, name: &Ident, visited: &[Type], trait
                 || parameters.contains(word)
                 || OWNING_CONTAINERS.iter().any(|owning| word == owning)
         };
-        // Some other type, such as a counted pointer, which requires that its target is `'static`.
+        // This is some other type, such as a counted pointer, which requires its target to be `'static`.
         let is_behind_pointer = mentions(tokens, &|word| !is_known(word));
         for parameter in &parameters {
             if mentions(rest.clone(), &|word| word == parameter) {
@@ -68,7 +68,7 @@ pub(super) fn add(generics: &mut Generics, name: &Ident, visited: &[Type], trait
 }
 
 /// Returns the type with the generic arguments removed from each occurrence of the derived type `name` (`Node<T>`
-/// becomes `Node`); `None` if the derived type does not occur.
+/// becomes `Node`), or `None` if the derived type does not occur.
 fn without_own_arguments(ty: &Type, name: &Ident) -> Option<TokenStream> {
     struct StripArguments<'a> {
         name: &'a Ident,

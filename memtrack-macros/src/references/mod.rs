@@ -1,6 +1,6 @@
-//! `#[derive(References)]`: each field of a struct, or of an enum's variants, is passed to the visitor under its name.
-//! A mistake is a compile error that points to the wrong word; the expansion then still contains an implementation, so
-//! that one mistake leads to one error only.
+//! `#[derive(References)]`: passes each field of a struct, or of an enum's variants, to the visitor under its name. A
+//! mistake leads to a compile error that points to the offending word. The expansion then still contains an
+//! implementation, so that one mistake leads to only one error.
 
 mod attributes;
 mod bounds;
@@ -50,7 +50,7 @@ struct FieldVisit {
 }
 
 impl Expansion {
-    /// Returns the implementation for a type that reports state as not inspected.
+    /// Returns the implementation for a type that reports its state as not inspected.
     fn opaque() -> Self {
         let to = visitor_ident();
         Self { body: quote!(#to.opaque("not inspected");), visited: Vec::new(), only_visited: false }
@@ -151,7 +151,7 @@ impl Expansion {
         Ok((pattern, reported.iter().map(|field| field.statements.clone()).collect()))
     }
 
-    /// Returns the binding and the statements for a field; none if the field is skipped.
+    /// Returns the binding and the statements for a field, or `None` if the field is skipped.
     fn field(
         &mut self,
         member: Member,
@@ -178,12 +178,12 @@ impl Expansion {
         };
         let in_step = |statement: TokenStream| quote!(#to.step(|| #step, |#to| #statement););
         let mut statements = match &own.inspection {
-            // A function pointer captures nothing. It is skipped here, because function pointers that take references
-            // do not implement the trait.
+            // A function pointer captures nothing. Skip it here, because function pointers that take references do not
+            // implement the trait.
             Inspection::Visit if is_function_pointer(ty) => TokenStream::new(),
             Inspection::Visit => {
                 self.visited.push(ty.clone());
-                // The type is written out, so that a compile error underlines all of it.
+                // Write out the type, so that a compile error underlines all of it.
                 match &variant {
                     None => quote_spanned!(place=> #to.field::<#ty>(#name, #binding);),
                     Some(variant) => quote_spanned!(place=> #to.variant::<#ty>(#variant, #name, #binding);),
@@ -229,7 +229,7 @@ impl Expansion {
         }
     }
 
-    /// Returns the method `never_refers`, which identifies types without references, such as a struct of numbers.
+    /// Returns the method `never_refers`, which identifies types that have no references, such as a struct of numbers.
     fn never_refers(&self, item: &DeriveInput, types: &TokenStream) -> Option<TokenStream> {
         let visited = &self.visited;
         let is_itself = |word: &Ident| *word == item.ident || word == "Self";
@@ -248,7 +248,7 @@ impl Expansion {
     }
 }
 
-/// Returns the identifier of the visitor in the expansion.
+/// Returns the identifier for the visitor in the expansion.
 fn visitor_ident() -> Ident {
     Ident::new("to", Span::mixed_site())
 }
@@ -279,7 +279,7 @@ fn reject_packed(attributes: &[Attribute]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the span of the first `#[references(…)]`.
+/// Returns the span of the first `#[references(…)]` attribute.
 fn attribute_span(attributes: &[Attribute]) -> Option<Span> {
     attributes.iter().map(Attribute::path).find(|path| path.is_ident("references")).map(Spanned::span)
 }

@@ -1,4 +1,4 @@
-//! The allocator of all devices: locks and public methods.
+//! The caching allocator for all devices: its locks and public methods.
 
 use crate::api::error::AllocatorError;
 use crate::api::free_memory_callbacks::FreeMemoryCallbacks;
@@ -18,14 +18,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A callback for failed allocations.
 pub(crate) type Observer = Arc<dyn Fn(&OutOfMemoryError) + Send + Sync>;
 
-/// PyTorch's caching allocator for the devices of a process. Clones share one allocator.
+/// PyTorch's caching allocator for all devices of a process. Clones share one allocator.
 ///
-/// Each device has a lock, which is held while memory of the device is allocated or freed.
+/// Each device has its own lock, which is held while the device's memory is allocated or freed.
 pub struct CachingAllocator<M: DeviceMemory> {
-    pub(crate) shared: Arc<Shared<M>>,
+    pub(crate) shared: Arc<SharedState<M>>,
 }
 
-pub(crate) struct Shared<M: DeviceMemory> {
+pub(crate) struct SharedState<M: DeviceMemory> {
     devices: Box<[Mutex<Device<M>>]>,
     settings: Mutex<Settings>,
     observers: Mutex<Vec<Observer>>,
@@ -50,31 +50,31 @@ impl<M: DeviceMemory> fmt::Debug for CachingAllocator<M> {
     }
 }
 
-/// Locks a mutex even if it is poisoned: the code below never panics in the middle of a change, so the state is
-/// consistent.
+/// Locks a mutex even if it is poisoned. The code below never panics in the middle of a change, so the state is
+/// always consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl CachingAllocator<SimulatedMemory> {
-    /// Creates an allocator over `devices` simulated devices with `total` bytes each.
+    /// Creates an allocator over `devices` simulated devices of `total` bytes each.
     ///
     /// # Errors
     /// Never fails for a simulated device.
     ///
     /// # Panics
-    /// Panics when there are more than 63 devices.
+    /// Panics if there are more than 63 devices.
     pub fn simulated(devices: u16, total: u64, settings: &Settings) -> Result<Self, AllocatorError> {
         Self::new((0..devices).map(|device| SimulatedMemory::new(device, total)), settings)
     }
 }
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// Creates an allocator over the memory of devices; the first item of `memories` is device 0.
+    /// Creates an allocator over the memory of several devices; the first item of `memories` is device 0.
     ///
     /// # Errors
-    /// Fails when the total memory of a device cannot be queried, or the settings request another backend (use
-    /// `cuda_backend`).
+    /// Fails when a device's total memory cannot be queried, or when the settings request another backend (use
+    /// `cuda_backend` for that).
     pub fn new(memories: impl IntoIterator<Item = M>, settings: &Settings) -> Result<Self, AllocatorError> {
         if settings.backend() != AllocatorBackend::Native {
             let text = "backend:cudaMallocAsync is no caching allocator; allocator::cuda_backend makes the one that is \
@@ -87,7 +87,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
             .map(|(ordinal, memory)| Device::new(DeviceId(ordinal as u16), memory, settings).map(Mutex::new))
             .collect();
         Ok(Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedState {
                 devices: devices?,
                 settings: Mutex::new(settings.clone()),
                 observers: Mutex::default(),
@@ -125,19 +125,19 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         lock(&self.shared.observers)
     }
 
-    /// Allocates a block of at least `size` bytes for work on `stream`. For 0 bytes it allocates nothing and
-    /// returns the address 0, which may be passed to [`Self::free`].
+    /// Allocates a block of at least `size` bytes for work on `stream`. A request for 0 bytes allocates nothing
+    /// and returns the address 0, which may be passed to [`Self::free`].
     ///
-    /// A stream is identified only by its handle here. The stream must live as long as the allocator has cached
-    /// or allocated memory for it, or has recorded a use on it: otherwise the driver may reuse the handle for
-    /// another stream, which would then receive memory that work of the destroyed stream still uses.
-    /// (`DeviceBuffer` ensures this itself.) If the driver detects that a stream was destroyed, the allocator
-    /// waits for the whole device.
+    /// The allocator identifies a stream only by its handle. The stream must stay alive for as long as the
+    /// allocator has allocated or cached memory for it, or has recorded a use on it. Otherwise the driver may give
+    /// the same handle to another stream, which would then receive memory that the destroyed stream's work still
+    /// uses. (`DeviceBuffer` ensures this itself.) If the driver detects that a stream was destroyed, the
+    /// allocator waits for the whole device.
     ///
     /// # Errors
-    /// [`AllocatorError::OutOfMemory`] when there is not enough memory, even after the cache was released;
-    /// [`AllocatorError::OomRejection`] when the settings reject the request; observers were called in both cases.
-    /// [`AllocatorError::TooLarge`] for 1 EiB and more.
+    /// [`AllocatorError::OutOfMemory`] when there is not enough memory, even after releasing the cache;
+    /// [`AllocatorError::OomRejection`] when the settings reject the request. Observers are called in both cases.
+    /// [`AllocatorError::TooLarge`] for requests of 1 EiB or more.
     #[inline]
     pub fn allocate(
         &self,
@@ -169,18 +169,18 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         if reports {
             caller::report_oom(error);
         }
-        // An observer may attach another observer or take a snapshot, so no lock is held.
+        // Hold no lock here, because an observer may attach another observer or take a snapshot.
         let observers = self.observers().clone();
         for observer in observers {
             observer(error);
         }
     }
 
-    /// Frees a block. If other streams use the block ([`Self::record_stream`]), its memory becomes free when
-    /// those streams are done.
+    /// Frees a block. If other streams use the block ([`Self::record_stream`]), its memory becomes free once those
+    /// streams are done with it.
     ///
     /// # Errors
-    /// [`AllocatorError::InvalidPointer`] when no allocated block begins at `address`.
+    /// [`AllocatorError::InvalidPointer`] when no allocated block starts at `address`.
     #[inline]
     pub fn free(&self, address: u64) -> Result<(), AllocatorError> {
         if address == 0 {
@@ -196,27 +196,27 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         Err(AllocatorError::InvalidPointer(address))
     }
 
-    /// Records that `stream` uses the block at `address` too: when the block is freed, its memory is not
-    /// reused before the work queued on `stream` at that time is done. An address that is not from this
-    /// allocator is ignored, as in PyTorch.
+    /// Records that `stream` also uses the block at `address`. Once the block is freed, its memory is not reused
+    /// until the work queued on `stream` at that time is done. An address that is not from this allocator is
+    /// ignored, as in PyTorch.
     pub fn record_stream(&self, address: u64, stream: StreamId) {
-        // The search ends at the device that allocated the block.
+        // Stop at the device that allocated the block.
         let _ = address != 0 && self.devices().any(|mut device| device.record_stream(address, stream));
     }
 
-    /// Returns PyTorch's text about the processes that use the device, which the text identifies by its NVML
-    /// index. If NVML is missing, the text states so.
+    /// Returns PyTorch's text about the processes that use the device, in which the device is identified by its
+    /// NVML index. If NVML is missing, the text says so.
     ///
     /// # Errors
-    /// Fails when there is no such device, or NVML fails.
+    /// Fails when there is no such device or NVML fails.
     pub fn list_gpu_processes(&self, device: DeviceId) -> Result<String, AllocatorError> {
         Ok(self.device(device)?.memory.list_gpu_processes(device)?)
     }
 
-    /// Changes settings at run time, by PyTorch's rules: see [`Settings::apply`](crate::Settings::apply).
+    /// Changes settings at run time according to PyTorch's rules; see [`Settings::apply`](crate::Settings::apply).
     ///
     /// # Errors
-    /// Fails when the string is invalid. The settings before the error then apply: see
+    /// Fails when the string is invalid. Settings that precede the error may still take effect; see
     /// [`Settings::apply`](crate::Settings::apply).
     pub fn set_allocator_settings(&self, text: &str) -> Result<(), AllocatorError> {
         let mut settings = self.settings();
@@ -232,8 +232,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         self.settings().report()
     }
 
-    /// Attaches an observer that is called each time memory runs out, after all observers that were attached
-    /// before. No lock is held during the call, so the observer may take a snapshot.
+    /// Attaches an observer that is called each time memory runs out, after all observers attached earlier. No
+    /// lock is held during the call, so the observer may take a snapshot.
     pub fn attach_out_of_memory_observer(
         &self,
         observer: impl Fn(&OutOfMemoryError) + Send + Sync + 'static,

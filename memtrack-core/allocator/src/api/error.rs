@@ -1,4 +1,4 @@
-//! The errors of an allocator, with PyTorch's text where PyTorch has the same error.
+//! Allocator errors, with PyTorch's text where PyTorch has the same error.
 
 use crate::api::oom_rejection::OomRejection;
 use crate::memory::device_memory::DeviceError;
@@ -8,17 +8,18 @@ use crate::steps::oom::OutOfMemoryError;
 use memtrack_model::snapshot::pytorch::MempoolId;
 use std::fmt;
 
-/// An error of the allocator, whose state is unchanged, except for memory that a failed allocation released.
+/// An allocator error. The allocator's state is unchanged, except that a failed allocation may have released memory.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum AllocatorError {
-    /// There is not enough memory, even after the whole cache was released.
+    /// There is not enough memory, even after releasing the whole cache.
     OutOfMemory(Box<OutOfMemoryError>),
-    /// The request was rejected before a segment was requested from the device: `throw_on_cudamalloc_oom`.
+    /// The request was rejected before a segment was requested from the device, because of
+    /// `throw_on_cudamalloc_oom`.
     OomRejection(OomRejection),
     /// The request is 1 EiB or more.
     TooLarge,
-    /// No allocated block begins at the address: the block was freed already, or is from another allocator.
+    /// No allocated block starts at the address: the block was already freed, or it is from another allocator.
     InvalidPointer(u64),
     /// There is no such device.
     InvalidDevice {
@@ -27,29 +28,29 @@ pub enum AllocatorError {
         /// The number of devices.
         devices: usize,
     },
-    /// A fraction of memory must be from 0 to 1.
+    /// The memory fraction is not between 0 and 1.
     InvalidFraction(f64),
     /// The settings string is invalid.
     Settings(SettingsError),
-    /// The pool was released; live blocks remain, but no more memory is allocated in the pool.
+    /// The pool was released. Its live blocks remain, but no more memory is allocated in it.
     PoolReleased(MempoolId),
-    /// A route to the pool exists already.
+    /// A route to the pool already exists.
     AlreadyRouted(MempoolId),
     /// There is no route to the pool.
     NotRouted(MempoolId),
-    /// The backend does not support the call; PyTorch's message.
+    /// The backend does not support the call. The text is PyTorch's message.
     Unsupported(String),
-    /// The device failed in another way.
+    /// The device failed for another reason.
     Device(DeviceError),
 }
 
 impl AllocatorError {
-    /// Returns whether a request failed for lack of memory or because of a limit.
+    /// Returns whether a request failed because memory ran out or a limit was exceeded.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::OutOfMemory(_) | Self::OomRejection(_) | Self::TooLarge)
     }
 
-    /// Returns the name of the Python exception that PyTorch raises in this case.
+    /// Returns the name of the Python exception that PyTorch raises for this error.
     pub fn kind(&self) -> &'static str {
         match self {
             _ if self.is_out_of_memory() => "OutOfMemoryError",

@@ -1,4 +1,4 @@
-//! Callbacks with which clients release spare memory, called before new memory is allocated from the device.
+//! Callbacks that let clients release spare memory before new memory is allocated from the device.
 
 use crate::api::caching::{CachingAllocator, lock};
 use crate::api::error::AllocatorError;
@@ -11,10 +11,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A callback that frees memory, and returns whether it freed any.
+/// A callback that frees memory and returns whether it freed any.
 type Callback = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// The callbacks of an allocator.
+/// An allocator's callbacks.
 #[derive(Default)]
 pub(crate) struct FreeMemoryCallbacks {
     has_callbacks: AtomicBool,
@@ -28,12 +28,14 @@ impl fmt::Debug for FreeMemoryCallbacks {
 }
 
 thread_local! {
-    /// Whether the callbacks are running on this thread, whose allocations then call no callbacks.
+    /// Whether the callbacks are running on this thread. If they are, the thread's own allocations do not
+    /// call them again.
     static IN_CALLBACKS: Cell<bool> = const { Cell::new(false) };
 }
 
 impl FreeMemoryCallbacks {
-    /// Returns whether callbacks have to be called: there are some, and they are not running on this thread.
+    /// Returns whether the callbacks need to be called: at least one exists, and they are not already running
+    /// on this thread.
     #[inline]
     pub(crate) fn should_call(&self) -> bool {
         self.has_callbacks.load(Ordering::Relaxed) && !IN_CALLBACKS.get()
@@ -58,10 +60,10 @@ impl FreeMemoryCallbacks {
 
 impl<M: DeviceMemory> CachingAllocator<M> {
     /// Adds a callback that is called to free memory whenever the cache has no block for a request, before
-    /// memory is allocated from the device: a client with a cache of its own can empty that. The allocator's
-    /// cache is then searched again. The callback returns whether it freed something, as in PyTorch, but the
-    /// result is not used here. No lock is held during the call; all callbacks are called, in the order they
-    /// were added. This is PyTorch's `FreeMemoryCallback`.
+    /// memory is allocated from the device. A client with its own cache can empty that cache in the callback.
+    /// The allocator then searches its own cache again. As in PyTorch, the callback returns whether it freed
+    /// anything, but the result is not used here. All callbacks are called in the order in which they were
+    /// added, and no lock is held during the calls. This is PyTorch's `FreeMemoryCallback`.
     pub fn add_free_memory_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         let callbacks = &self.shared.free_memory_callbacks;
         lock(&callbacks.callbacks).push(Arc::new(callback));
@@ -83,7 +85,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         }
         let id = device.id;
         drop(device);
-        // The caller searches the cache again in any case: another thread may have freed something.
+        // The caller searches the cache again in any case, because another thread may have freed memory.
         self.shared.free_memory_callbacks.call_all();
         self.device(id)
     }

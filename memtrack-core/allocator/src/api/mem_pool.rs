@@ -1,4 +1,4 @@
-//! `torch.cuda.MemPool`: memory separate from the default pool.
+//! `torch.cuda.MemPool`: memory that is kept separate from the default pool.
 
 use crate::api::caching::CachingAllocator;
 use crate::api::error::AllocatorError;
@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 
-/// The options of a pool.
+/// Options for a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemPoolOptions {
-    /// Requests for the default pool may be served from this pool before the whole cache is released.
+    /// Whether requests for the default pool may be served from this pool before the whole cache is released.
     pub use_on_oom: bool,
-    /// Blocks are never split: each allocation occupies a whole segment.
+    /// Whether blocks are never split, so that each allocation occupies a whole segment.
     pub no_split: bool,
 }
 
@@ -46,7 +46,7 @@ impl MemPoolOptions {
     }
 }
 
-/// A private pool. Dropping the pool releases its free memory at once; live blocks stay valid.
+/// A private pool. Dropping it releases its free memory at once; live blocks stay valid.
 #[derive(Debug)]
 pub struct MemPool<M: DeviceMemory> {
     allocator: CachingAllocator<M>,
@@ -54,14 +54,14 @@ pub struct MemPool<M: DeviceMemory> {
     id: MempoolId,
 }
 
-/// A guard that routes requests on a device to a pool, for the thread that created the guard, until it is dropped.
+/// A guard that routes the creating thread's requests on a device to a pool until the guard is dropped.
 #[derive(Debug)]
 #[must_use = "the route ends when the guard is dropped: bind it to a name such as `_route`"]
 pub struct PoolRoute<M: DeviceMemory> {
     allocator: CachingAllocator<M>,
     device: DeviceId,
     id: MempoolId,
-    /// Makes the guard not `Send`: it must be dropped on the thread that created it.
+    /// Makes the guard `!Send`, because it must be dropped on the thread that created it.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -86,9 +86,9 @@ impl<M: DeviceMemory> CachingAllocator<M> {
 }
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// Creates a pool whose segments are allocated by `source`, like `MemPool(allocator=…)`. The caching
-    /// allocator still manages the pool's allocated and cached blocks and records its events; expandable
-    /// segments are not used in such a pool.
+    /// Creates a pool whose segments are allocated by `source`, like `MemPool(allocator=…)`. The caching allocator
+    /// still manages the pool's allocated and cached blocks and records its events. Such a pool does not use
+    /// expandable segments.
     ///
     /// # Errors
     /// Fails when there is no such device.
@@ -110,7 +110,7 @@ impl<M: DeviceMemory> MemPool<M> {
         self.id
     }
 
-    /// Returns the pool's segments on all devices with their blocks, in the form of
+    /// Returns the pool's segments on all devices with their blocks, in the same form as
     /// [`CachingAllocator::memory_snapshot`]. This is `MemPool.snapshot()`.
     pub fn snapshot(&self) -> Vec<SegmentInfo> {
         let mut segments = self.allocator.memory_snapshot();
@@ -118,7 +118,7 @@ impl<M: DeviceMemory> MemPool<M> {
         segments
     }
 
-    /// Returns the device that the pool was created for.
+    /// Returns the device for which the pool was created.
     pub fn device(&self) -> DeviceId {
         self.device
     }
@@ -128,11 +128,12 @@ impl<M: DeviceMemory> MemPool<M> {
         self.allocator.device(self.device).map_or(0, |device| device.pool_users(self.id))
     }
 
-    /// Routes the calling thread's requests on `device` to this pool until the result is dropped. Routes nest;
-    /// the newest applies.
+    /// Routes the calling thread's requests on `device` to this pool until the returned guard is dropped. Routes
+    /// can be nested; the newest applies.
     ///
     /// # Errors
-    /// Fails when there is no such device, or on that device a route to this pool exists or the pool was released.
+    /// Fails when there is no such device, or when the device already has a route to this pool or the pool was
+    /// released.
     pub fn use_on(&self, device: DeviceId) -> Result<PoolRoute<M>, AllocatorError> {
         self.allocator
             .device(device)?
@@ -140,11 +141,11 @@ impl<M: DeviceMemory> MemPool<M> {
         Ok(PoolRoute { allocator: self.allocator.clone(), device, id: self.id, _not_send: PhantomData })
     }
 
-    /// Routes requests like [`Self::use_on`], on the device that the pool was created for. This is
-    /// `torch.cuda.use_mem_pool`.
+    /// Routes the calling thread's requests to this pool, like [`Self::use_on`], on the device for which the pool
+    /// was created. This is `torch.cuda.use_mem_pool`.
     ///
     /// # Errors
-    /// Fails when a route to this pool exists.
+    /// Fails when a route to this pool already exists.
     pub fn use_mem_pool(&self) -> Result<PoolRoute<M>, AllocatorError> {
         self.use_on(self.device)
     }
@@ -153,7 +154,7 @@ impl<M: DeviceMemory> MemPool<M> {
 impl<M: DeviceMemory> Drop for PoolRoute<M> {
     fn drop(&mut self) {
         if let Ok(mut device) = self.allocator.device(self.device) {
-            // `use_on` began the route and the use, so ending them cannot fail.
+            // `use_on` added both the route and the user, so removing them cannot fail.
             let _ = device.end_allocate_to_pool(self.id);
             let _ = device.release_pool(self.id);
         }
@@ -168,7 +169,7 @@ impl<M: DeviceMemory> Drop for MemPool<M> {
         }
         for mut device in self.allocator.devices() {
             let context = Caller::of_free(&device.history);
-            // If the device fails, the memory stays allocated; the error cannot be reported.
+            // If the device fails, the memory stays allocated, because the error cannot be reported.
             let _ = device.release_cached(Some(self.id), context);
         }
     }

@@ -1,4 +1,4 @@
-//! The public interface: the allocator with the functions of `torch.cuda.memory`, pools and messages.
+//! The public interface: the allocator with the functions of `torch.cuda.memory`, its pools and its messages.
 
 pub(crate) mod caching;
 pub(crate) mod error;

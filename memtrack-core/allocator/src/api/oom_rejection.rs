@@ -1,4 +1,4 @@
-//! Requests that are rejected before a segment is requested from the device: `throw_on_cudamalloc_oom`.
+//! Rejection of requests before a segment is requested from the device (`throw_on_cudamalloc_oom`).
 
 use crate::api::caching::{CachingAllocator, lock};
 use crate::api::error::AllocatorError;
@@ -9,20 +9,20 @@ use memtrack_model::event::{DeviceId, StreamId};
 use std::sync::Arc;
 
 /// A request that was rejected because a new segment for it would have exceeded the share of the device's memory
-/// in the setting `per_process_memory_fraction`. As in PyTorch, no event is recorded for a rejection, neither in
-/// histories nor by memtrack's recorder.
+/// set by `per_process_memory_fraction`. As in PyTorch, no event is recorded for a rejection, either in
+/// histories or by memtrack's recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OomRejection {
     /// The device.
     pub device: DeviceId,
-    /// The stream of the request.
+    /// The stream that the request was for.
     pub stream: StreamId,
-    /// The requested bytes.
+    /// The number of bytes requested.
     pub requested_bytes: u64,
-    /// The bytes that the allocator had reserved from the device.
+    /// The number of bytes that the allocator had reserved from the device.
     pub reserved_bytes: u64,
-    /// The total bytes of the device.
+    /// The device's total memory in bytes.
     pub device_total_bytes: u64,
 }
 
@@ -30,13 +30,13 @@ pub struct OomRejection {
 pub(crate) type RejectionObserver = Arc<dyn Fn(&OomRejection) + Send + Sync>;
 
 impl<M: DeviceMemory> Device<M> {
-    /// Rejects a request if a segment for it would exceed `per_process_memory_fraction`; the limit of
+    /// Rejects a request if a segment for it would exceed `per_process_memory_fraction`. The limit set by
     /// `set_per_process_memory_fraction` is checked elsewhere.
     pub(crate) fn reject_preemptively(&mut self, request: &Request) -> Result<(), AllocatorError> {
         if !self.options.throw_on_cudamalloc_oom {
             return Ok(());
         }
-        // Truncated as in PyTorch, which rounds the other limit.
+        // Truncate here, as PyTorch does, although it rounds the other limit.
         let allowed = (self.options.per_process_memory_fraction * self.total_memory as f64) as u64;
         if self.reserved.saturating_add(request.segment) <= allowed {
             return Ok(());
@@ -53,8 +53,8 @@ impl<M: DeviceMemory> Device<M> {
 }
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// Attaches an observer that is called each time a request is rejected because of
-    /// `throw_on_cudamalloc_oom`. No lock is held during the call.
+    /// Attaches an observer that is called each time `throw_on_cudamalloc_oom` causes a request to be rejected.
+    /// No lock is held during the call.
     pub fn attach_oom_rejection_observer(&self, observer: impl Fn(&OomRejection) + Send + Sync + 'static) {
         lock(&self.shared.rejection_observers).push(Arc::new(observer));
     }

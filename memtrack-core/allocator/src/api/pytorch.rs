@@ -1,4 +1,4 @@
-//! Converts the caching allocator's state to PyTorch's snapshots, with the same keys in the same order.
+//! Conversion of the caching allocator's state to PyTorch snapshots, with the same keys in the same order.
 
 use crate::{AllocatorSettings, TraceEntry};
 use memtrack_formats::pytorch::StringInterner;
@@ -8,7 +8,7 @@ use memtrack_model::snapshot::Value;
 use memtrack_model::snapshot::pytorch::{PytorchSnapshot, SegmentInfo};
 use memtrack_model::{NameFrames, Snapshot};
 
-/// The state of an allocator at one moment.
+/// An allocator's state at one point in time.
 pub(crate) struct AllocatorState {
     /// The segments of all devices.
     pub(crate) segments: Vec<SegmentInfo>,

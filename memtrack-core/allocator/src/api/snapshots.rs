@@ -1,5 +1,4 @@
-//! The history and the snapshots of an allocator: its recorded events, and its state in the form of PyTorch's
-//! snapshots.
+//! An allocator's history and snapshots: its recorded events, and its state in the form of PyTorch snapshots.
 
 use crate::api::caching::CachingAllocator;
 use crate::api::error::AllocatorError;
@@ -16,8 +15,8 @@ use std::io;
 use std::path::Path;
 
 impl<M: DeviceMemory> CachingAllocator<M> {
-    /// Starts recording events, and keeps those that were recorded before; `None` stops recording and discards
-    /// the recorded events. Blocks keep the stacks they have.
+    /// Starts recording events, keeping any that were recorded before; `None` stops recording and discards the
+    /// recorded events. Blocks keep their stacks.
     pub fn record_memory_history(&self, options: Option<&HistoryOptions>) {
         Caller::prepare(options);
         for mut device in self.devices() {
@@ -25,7 +24,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         }
     }
 
-    /// Returns the events of a device, oldest first.
+    /// Returns a device's events, oldest first.
     ///
     /// # Errors
     /// Fails when there is no such device.
@@ -33,7 +32,7 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         Ok(self.device(device)?.history.entries())
     }
 
-    /// Removes the events of a device from its history and returns them, oldest first.
+    /// Removes a device's events from its history and returns them, oldest first.
     ///
     /// # Errors
     /// Fails when there is no such device.
@@ -41,8 +40,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         Ok(self.device(device)?.history.drain())
     }
 
-    /// Returns the segments of all devices with their blocks, sorted by device and address. Adds a `snapshot`
-    /// event to each history.
+    /// Returns the segments of all devices with their blocks, sorted by device and address. Also adds a
+    /// `snapshot` event to each history.
     pub fn memory_snapshot(&self) -> Vec<SegmentInfo> {
         let mut all = Vec::new();
         for mut device in self.devices() {
@@ -55,8 +54,8 @@ impl<M: DeviceMemory> CachingAllocator<M> {
         all
     }
 
-    /// Returns the whole state, like `torch.cuda.memory._snapshot`: the events of each device's history, the
-    /// segments, and the settings.
+    /// Returns the whole state, like `torch.cuda.memory._snapshot`: the events in each device's history, the
+    /// segments and the settings.
     pub fn snapshot(&self) -> PytorchSnapshot {
         let state = self.state();
         let mut symbols = Symbolizer::new(&state.names.modules);
@@ -75,15 +74,15 @@ impl<M: DeviceMemory> CachingAllocator<M> {
     /// is replaced.
     ///
     /// # Errors
-    /// Fails when the file cannot be written, or its suffix is not one of `.pickle`, `.json` and `.memtrack`.
+    /// Fails when the file cannot be written or its suffix is not `.pickle`, `.json` or `.memtrack`.
     pub fn dump_snapshot(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let state = self.state();
         let mut symbols = Symbolizer::new(&state.names.modules);
         state.into_snapshot(&mut symbols).save_as(path, &mut symbols)
     }
 
-    /// Sets whether memtrack's recorder, while it is on, receives this allocator's events. The default is
-    /// `true`.
+    /// Sets whether this allocator's events are reported to memtrack's recorder while the recorder is on. The
+    /// default is `true`.
     pub fn report_to_recorder(&self, reports: bool) {
         for mut device in self.devices() {
             device.reports = reports;

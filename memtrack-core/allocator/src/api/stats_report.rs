@@ -1,15 +1,15 @@
-//! Statistics in the form of PyTorch's dictionaries: nested, and flat with dotted keys.
+//! Statistics in the form of PyTorch's dictionaries: either nested, or flat with dotted keys.
 
 use crate::state::stats::{DeviceStats, Stat, StatArray};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Returns the four numbers of a statistic with their names, sorted by name.
+/// Returns a statistic's four numbers with their names, sorted by name.
 fn numbers(stat: &Stat) -> [(&'static str, i64); 4] {
     [("allocated", stat.allocated), ("current", stat.current), ("freed", stat.freed), ("peak", stat.peak)]
 }
 
-/// Returns the three statistics of an array with their names, sorted by name.
+/// Returns an array's three statistics with their names, sorted by name.
 fn kinds(array: &StatArray) -> [(&'static str, &Stat); 3] {
     [("all", &array.all), ("large_pool", &array.large_pool), ("small_pool", &array.small_pool)]
 }
@@ -33,7 +33,7 @@ fn nested_array(array: &StatArray) -> Value {
 }
 
 impl DeviceStats {
-    /// Returns the dictionary of `torch.cuda.memory_stats`: every number under a dotted key, sorted by key.
+    /// Returns the dictionary of `torch.cuda.memory_stats`, with every number under a dotted key, sorted by key.
     pub fn flat(&self) -> BTreeMap<String, i64> {
         let mut flat = BTreeMap::new();
         for (name, array) in self.arrays() {

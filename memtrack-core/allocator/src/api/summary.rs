@@ -1,15 +1,15 @@
-//! `torch.cuda.memory_summary`: the statistics as PyTorch's table, character for character.
+//! `torch.cuda.memory_summary`: the statistics as a table that matches PyTorch's character for character.
 
 use crate::state::stats::{DeviceStats, Stat, StatArray};
 use std::fmt::Write;
 
-/// The format of the numbers in a row.
+/// The number format of a row.
 #[derive(Clone, Copy)]
 struct Scale {
     units: &'static [&'static str],
-    /// The ratio of one unit to the next.
+    /// The size of the next unit in terms of the current one.
     divisor: i64,
-    /// A number is divided while it is at least the divisor times `keep`.
+    /// A number is divided while it is at least `keep` times the divisor.
     keep: i64,
     /// The width of a number.
     width: usize,
@@ -36,37 +36,37 @@ fn columns(stat: &Stat) -> [i64; 4] {
     [stat.current, stat.peak, stat.allocated, stat.freed]
 }
 
-fn rule(text: &mut String, letter: &str) {
+fn push_rule(text: &mut String, letter: &str) {
     let _ = writeln!(text, "|{}|", letter.repeat(75));
 }
 
-fn row(text: &mut String, label: &str, stat: &Stat, reference: &Stat, scale: Scale) {
+fn push_row(text: &mut String, label: &str, stat: &Stat, reference: &Stat, scale: Scale) {
     let numbers = columns(stat).into_iter().zip(columns(reference));
     let cells: Vec<String> = numbers.map(|(value, reference)| scale.cell(value, reference)).collect();
     let _ = writeln!(text, "| {label:<21} | {} |", cells.join(" | "));
 }
 
-fn group(text: &mut String, label: &str, array: &StatArray, scale: Scale, abbreviated: bool) {
-    rule(text, "-");
-    row(text, label, &array.all, &array.all, scale);
+fn push_group(text: &mut String, label: &str, array: &StatArray, scale: Scale, abbreviated: bool) {
+    push_rule(text, "-");
+    push_row(text, label, &array.all, &array.all, scale);
     if !abbreviated {
-        row(text, "      from large pool", &array.large_pool, &array.all, scale);
-        row(text, "      from small pool", &array.small_pool, &array.all, scale);
+        push_row(text, "      from large pool", &array.large_pool, &array.all, scale);
+        push_row(text, "      from small pool", &array.small_pool, &array.all, scale);
     }
 }
 
-/// Formats a device's statistics as a table; `abbreviated` leaves out the rows of the small and the large pool.
+/// Formats a device's statistics as a table; `abbreviated` omits the rows for the small and large pools.
 pub fn memory_summary(stats: &DeviceStats, device: u16, abbreviated: bool) -> String {
     let mut text = String::with_capacity(4096);
-    rule(&mut text, "=");
+    push_rule(&mut text, "=");
     let _ = writeln!(text, "|{:18}PyTorch CUDA memory summary, device ID {device:<17} |", "");
-    rule(&mut text, "-");
+    push_rule(&mut text, "-");
     let _ = writeln!(
         text,
         "|{:12}CUDA OOMs: {:<12} | {:7}cudaMalloc retries: {:<8}  |",
         "", stats.num_ooms, "", stats.num_alloc_retries
     );
-    rule(&mut text, "=");
+    push_rule(&mut text, "=");
     text += "|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |\n";
     for (label, array, scale) in [
         ("Allocated memory", &stats.allocated_bytes, BYTES),
@@ -79,15 +79,15 @@ pub fn memory_summary(stats: &DeviceStats, device: u16, abbreviated: bool) -> St
         ("GPU reserved segments", &stats.segment, COUNTS),
         ("Non-releasable allocs", &stats.inactive_split, COUNTS),
     ] {
-        group(&mut text, label, array, scale, abbreviated);
+        push_group(&mut text, label, array, scale, abbreviated);
     }
     for (label, stat) in [
         ("Oversize allocations", &stats.oversize_allocations),
         ("Oversize GPU segments", &stats.oversize_segments),
     ] {
-        rule(&mut text, "-");
-        row(&mut text, label, stat, stat, COUNTS);
+        push_rule(&mut text, "-");
+        push_row(&mut text, label, stat, stat, COUNTS);
     }
-    rule(&mut text, "=");
+    push_rule(&mut text, "=");
     text
 }

@@ -1,11 +1,10 @@
-//! The backends, which is PyTorch's name for the allocators that programs may choose between. [`Backend`] is the
-//! common interface; `native` is the caching allocator of this package, `malloc_async` uses the driver's pool,
-//! and `pluggable` loads an allocator from a shared library. Calls that a backend does not support fail with
-//! PyTorch's messages.
+//! The backends, as PyTorch calls the allocators that a program can choose from. [`Backend`] is the common interface;
+//! `native` is this package's caching allocator, `malloc_async` uses the driver's pool, and `pluggable` loads an
+//! allocator from a shared library. Calls that a backend does not support fail with PyTorch's messages.
 //!
-//! **Why a trait and not a type?** So that a program can choose at run time. The caching allocator supports all calls, so
-//! it has four of them also as inherent methods that cannot fail (`record_stream`, `record_memory_history`, `snapshot`,
-//! `attach_out_of_memory_observer`).
+//! **Why a trait and not a type?** It lets a program choose the backend at run time. The caching allocator supports
+//! every call, so it also has four of them as inherent methods that cannot fail (`record_stream`,
+//! `record_memory_history`, `snapshot`, `attach_out_of_memory_observer`).
 
 #[cfg(feature = "cuda-stats")]
 mod malloc_async;
@@ -32,10 +31,10 @@ use std::fmt;
 /// A callback for failed allocations.
 pub type OomObserver = Box<dyn Fn(&OutOfMemoryError) + Send + Sync>;
 
-/// An allocator behind `torch.cuda.memory`'s functions. All sizes are in bytes.
+/// An allocator that provides the functions of `torch.cuda.memory`. All sizes are in bytes.
 ///
-/// Every method fails if there is no such device or the driver fails, and with [`AllocatorError::Unsupported`] if the
-/// backend does not support the call at all.
+/// Every method fails if there is no such device or the driver fails, and returns [`AllocatorError::Unsupported`] if
+/// the backend does not support the call at all.
 pub trait Backend: fmt::Debug + Send + Sync {
     /// Returns PyTorch's name for the backend.
     fn get_allocator_backend(&self) -> &'static str;
@@ -54,13 +53,13 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Frees memory. The address 0 is ignored.
     ///
     /// # Errors
-    /// Fails when the address was not allocated, or was freed already.
+    /// Fails when the address was never allocated or has already been freed.
     fn caching_allocator_delete(&self, address: u64) -> Result<(), AllocatorError>;
 
-    /// Records that `stream` uses the memory at `address` too.
+    /// Records that `stream` also uses the memory at `address`.
     ///
     /// # Errors
-    /// Fails when the address is unknown, for backends that check it.
+    /// Fails when the address is unknown, if the backend checks it.
     fn record_stream(&self, address: u64, stream: StreamId) -> Result<(), AllocatorError>;
 
     /// Releases cached memory to the devices.
@@ -69,10 +68,10 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Fails when a device fails.
     fn empty_cache(&self) -> Result<(), AllocatorError>;
 
-    /// Limits the share of the device's memory that may be used.
+    /// Limits memory use to a share of the device's memory.
     ///
     /// # Errors
-    /// Fails when `fraction` is not from 0 to 1.
+    /// Fails when `fraction` is not between 0 and 1.
     fn set_per_process_memory_fraction(&self, fraction: f64, device: DeviceId) -> Result<(), AllocatorError>;
 
     /// Returns the share of the device's memory that may be used.
@@ -81,7 +80,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// See [`Backend`].
     fn get_per_process_memory_fraction(&self, device: DeviceId) -> Result<f64, AllocatorError>;
 
-    /// Returns all statistics of a device; values that the backend does not count are 0.
+    /// Returns all statistics of a device; values that the backend does not track are 0.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -123,7 +122,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// See [`Backend`].
     fn attach_out_of_memory_observer(&self, observer: OomObserver) -> Result<(), AllocatorError>;
 
-    /// Returns the statistics under dotted keys, sorted.
+    /// Returns the statistics under dotted keys, sorted by key.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -139,7 +138,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.statistics(device)?.nested())
     }
 
-    /// Returns the bytes that are allocated now.
+    /// Returns the number of bytes currently allocated.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -147,7 +146,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.statistics(device)?.allocated_bytes.all.current as u64)
     }
 
-    /// Returns the maximum bytes that were allocated.
+    /// Returns the peak number of allocated bytes.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -155,7 +154,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.statistics(device)?.allocated_bytes.all.peak as u64)
     }
 
-    /// Returns the bytes reserved from the device now.
+    /// Returns the number of bytes currently reserved from the device.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -163,7 +162,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.statistics(device)?.reserved_bytes.all.current as u64)
     }
 
-    /// Returns the maximum bytes that were reserved from the device.
+    /// Returns the peak number of bytes reserved from the device.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -171,7 +170,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(self.statistics(device)?.reserved_bytes.all.peak as u64)
     }
 
-    /// Formats the statistics as PyTorch's table; `abbreviated` leaves out the rows of the small and the large pool.
+    /// Formats the statistics as PyTorch's table; `abbreviated` omits the rows for the small and large pools.
     ///
     /// # Errors
     /// See [`Backend`].
@@ -180,11 +179,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     }
 }
 
-/// Creates the backend that the settings select, `backend:native` or `backend:cudaMallocAsync`, over all CUDA
-/// devices that this process may use.
+/// Creates the backend that the settings select, `backend:native` or `backend:cudaMallocAsync`, for all CUDA devices
+/// that this process may use.
 ///
 /// # Errors
-/// Fails when there is no CUDA driver, or the driver fails.
+/// Fails when there is no CUDA driver or the driver fails.
 #[cfg(feature = "cuda-stats")]
 pub fn cuda_backend(settings: &super::Settings) -> Result<Box<dyn Backend>, AllocatorError> {
     use super::{AllocatorBackend, CachingAllocator, CudaMemory};
@@ -194,7 +193,7 @@ pub fn cuda_backend(settings: &super::Settings) -> Result<Box<dyn Backend>, Allo
     })
 }
 
-/// Checks that the fraction is from 0 to 1, and returns it.
+/// Checks that the fraction is between 0 and 1 and returns it.
 fn checked_fraction(fraction: f64) -> Result<f64, AllocatorError> {
     if (0.0..=1.0).contains(&fraction) {
         Ok(fraction)

@@ -1,4 +1,4 @@
-//! Implements [`Backend`] for the caching allocator.
+//! Implementation of [`Backend`] for the caching allocator.
 
 use super::{Backend, OomObserver, checked_fraction};
 use crate::state::caller::Caller;
@@ -29,7 +29,7 @@ impl<M: DeviceMemory> Backend for CachingAllocator<M> {
         Ok(())
     }
 
-    /// Releases all cached memory to the devices, except in segments with live blocks.
+    /// Releases all cached memory to the devices, except for segments that contain live blocks.
     fn empty_cache(&self) -> Result<(), AllocatorError> {
         for mut device in self.devices() {
             let context = Caller::of_free(&device.history);

@@ -1,7 +1,7 @@
-//! A device's primary context, and driver calls in that context, for all code that allocates on the device.
+//! A device's primary context and driver calls made in it, for all code that allocates on the device.
 //!
-//! **Why the relaxed capture mode?** Like PyTorch: in the default mode, calls for memory and events would break a capture
-//! on the calling thread.
+//! **Why the relaxed capture mode?** PyTorch uses it too. In the default mode, memory and event calls would break a
+//! capture on the calling thread.
 #![allow(unsafe_code)]
 
 use crate::memory::device_memory::DeviceError;
@@ -11,7 +11,7 @@ use memtrack_cuda::{GpuError, start_driver};
 use std::ffi::c_int;
 use std::ptr;
 
-/// A reference to a device's primary context, which keeps the context alive.
+/// A reference to a device's primary context that keeps the context alive.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) ordinal: u16,
@@ -31,8 +31,8 @@ pub(crate) fn check(call: &str, code: CUresult) -> Result<(), DeviceError> {
     if code == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failed(call, code)) }
 }
 
-/// Returns whether a call failed because its stream is invalid or destroyed. The driver does not always detect that,
-/// which is why a stream must live for as long as memory belongs to it.
+/// Returns whether a call failed because its stream is invalid or was destroyed. The driver does not always detect
+/// this, so a stream must live for as long as memory belongs to it.
 pub(crate) fn is_invalid_stream(code: CUresult) -> bool {
     code == CUresult::CUDA_ERROR_INVALID_HANDLE
 }
@@ -42,27 +42,27 @@ pub(crate) fn with_context<R>(
     context: usize,
     action: impl FnOnce() -> Result<R, DeviceError>,
 ) -> Result<R, DeviceError> {
-    // SAFETY: a `Context` keeps the driver's context alive, and outlives every use of the memory.
+    // SAFETY: a `Context` keeps the driver's context alive and outlives every use of the memory.
     check("cuCtxPushCurrent", unsafe { sys::cuCtxPushCurrent_v2(context as sys::CUcontext) })?;
     let result = action();
     let mut popped = ptr::null_mut();
-    // SAFETY: removes the context that was pushed above.
+    // SAFETY: pops the context that was pushed above.
     check("cuCtxPopCurrent", unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) })?;
     result
 }
 
-/// Runs an action in the relaxed capture mode, as PyTorch's allocator does: in other modes the driver does not allow
-/// the action on a thread that captures a graph.
+/// Runs an action in the relaxed capture mode, as PyTorch's allocator does. In the other modes, the driver does not
+/// allow the action on a thread that is capturing a graph.
 pub(crate) fn in_relaxed_capture_mode<R>(
     action: impl FnOnce() -> Result<R, DeviceError>,
 ) -> Result<R, DeviceError> {
     let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-    // SAFETY: the parameter is a local variable; afterwards it contains the thread's former mode.
+    // SAFETY: the parameter is a local variable; the call replaces its value with the thread's previous mode.
     check("cuThreadExchangeStreamCaptureMode", unsafe {
         sys::cuThreadExchangeStreamCaptureMode(&raw mut mode)
     })?;
     let result = action();
-    // SAFETY: restores the former mode.
+    // SAFETY: restores the previous mode.
     let restored = unsafe { sys::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
     check("cuThreadExchangeStreamCaptureMode", restored).and(result)
 }
@@ -86,11 +86,11 @@ impl Context {
 
     /// Returns the location of this device's memory.
     pub(crate) fn location(&self) -> sys::CUmemLocation {
-        // SAFETY: all fields are integers, or enumerations with a value 0.
+        // SAFETY: all fields are integers, or enumerations that have a value of 0.
         let mut location: sys::CUmemLocation = unsafe { std::mem::zeroed() };
         location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-        // SAFETY: in every version of CUDA the device's number is an `int` right after the type; some versions have it in a
-        // union, where it cannot be accessed by name.
+        // SAFETY: in every version of CUDA, the device's number is an `int` right after the type. In some versions it
+        // is in a union, where it cannot be accessed by name.
         unsafe { (&raw mut location).cast::<c_int>().add(1).write(self.device) };
         location
     }
@@ -98,14 +98,13 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: `of` retained the context, and it is not used from here on. At the end of the process the driver may be
-        // unloaded, which is an error that is ignored.
+        // SAFETY: `of` retained the context, and it is not used after this point. At the end of the process the driver
+        // may already be unloaded; the resulting error is ignored.
         let _ = unsafe { result::primary_ctx::release(self.device) };
     }
 }
 
-/// Returns the number of devices that this process may use. Initialises the driver, and looks up the `needed`
-/// functions.
+/// Returns the number of devices that this process may use. Initialises the driver and looks up the `needed` functions.
 pub(crate) fn device_count(needed: &[&'static str]) -> Result<u16, GpuError> {
     start_driver(needed)?;
     let count = result::device::get_count()

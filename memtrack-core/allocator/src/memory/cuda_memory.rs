@@ -1,6 +1,6 @@
-//! A CUDA device through the driver: allocations for segments, mapped pages for expandable segments, events for
-//! memory that other streams use. All calls use the device's primary context, as in PyTorch and cudarc, whatever
-//! context is current on the calling thread.
+//! A CUDA device accessed through the driver: allocations for segments, mapped pages for expandable segments, and
+//! events for memory that other streams use. As in PyTorch and cudarc, all calls use the device's primary context,
+//! regardless of which context is current on the calling thread.
 #![allow(unsafe_code)]
 
 use crate::memory::cuda_context::{
@@ -38,10 +38,10 @@ const REQUIRED_FUNCTIONS: &[&str] = &[
     "cuMemSetAccess",
 ];
 
-/// The highest of the handles that stand for default streams.
+/// The highest handle that stands for a default stream.
 const LAST_DEFAULT_STREAM: u64 = 2;
 
-/// The memory of one CUDA device. Dropping this frees memory that is still allocated.
+/// The memory of one CUDA device. Dropping it frees any memory that is still allocated.
 #[derive(Debug)]
 pub struct CudaMemory {
     context: Context,
@@ -50,10 +50,10 @@ pub struct CudaMemory {
     streams: Mutex<HashMap<u64, Arc<CudaStream>>>,
 }
 
-/// The resources that have to be released.
+/// Resources that have to be released.
 #[derive(Debug, Default)]
 struct Resources {
-    /// Segments, by address; the value is unused.
+    /// The segments, by address. The value is unused.
     segments: HashMap<u64, ()>,
     /// The sizes of reserved address ranges, by address.
     ranges: HashMap<u64, u64>,
@@ -61,7 +61,7 @@ struct Resources {
     pages: HashMap<u64, (u64, u64)>,
 }
 
-/// An event of the driver.
+/// A driver event.
 #[derive(Debug)]
 pub struct CudaEvent {
     handle: usize,
@@ -69,8 +69,8 @@ pub struct CudaEvent {
 }
 
 impl CudaMemory {
-    /// Opens the memory of the device with the ordinal that it has in this process. Initialises the driver, and
-    /// the device's primary context if necessary.
+    /// Opens the memory of the device that has this ordinal in this process. Initialises the driver, and the device's
+    /// primary context if necessary.
     ///
     /// # Errors
     /// Fails when there is no such device or no driver, or the driver is too old or fails.
@@ -82,7 +82,7 @@ impl CudaMemory {
         })
     }
 
-    /// Opens the memory of every device that this process may use, by ordinal.
+    /// Opens the memory of every device that this process may use, in order of their ordinals.
     ///
     /// # Errors
     /// The same as for [`Self::new`].
@@ -98,31 +98,31 @@ impl CudaMemory {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a stream is retained, or need not be, because default streams are never destroyed.
+    /// Returns whether a stream is retained or does not need to be, because default streams are never destroyed.
     pub(crate) fn retains_stream(&self, stream: &CudaStream) -> bool {
         let handle = stream.cu_stream() as u64;
         handle <= LAST_DEFAULT_STREAM || self.streams().contains_key(&handle)
     }
 
-    /// Retains a stream, so that it is not destroyed before [`Self::release_stream`].
+    /// Retains a stream, so that it is not destroyed before [`Self::release_stream`] is called.
     pub(crate) fn retain_stream(&self, stream: &Arc<CudaStream>) {
         self.streams().insert(stream.cu_stream() as u64, Arc::clone(stream));
     }
 
-    /// Returns the retained streams that have no other references.
+    /// Returns the retained streams to which no other references exist.
     pub(crate) fn unused_streams(&self) -> Vec<StreamId> {
         let streams = self.streams();
         let unused = streams.iter().filter(|(_, stream)| Arc::strong_count(stream) == 1);
         unused.map(|(&handle, _)| StreamId(handle)).collect()
     }
 
-    /// Releases a retained stream, which destroys it unless there are other references.
+    /// Releases a retained stream, which destroys it unless other references exist.
     pub(crate) fn release_stream(&self, stream: StreamId) {
         let ended = self.streams().remove(&stream.0);
         drop(ended);
     }
 
-    /// Returns whether all work of a stream is done.
+    /// Returns whether all work on a stream is done.
     pub(crate) fn is_stream_done(&self, stream: StreamId) -> bool {
         let query = || {
             // SAFETY: the stream is retained.
@@ -143,7 +143,7 @@ impl CudaMemory {
 
     /// Maps one page of device memory at an address.
     fn map_page(&self, address: u64, page: u64) -> Result<(), DeviceError> {
-        // SAFETY: all fields are integers, pointers, or enumerations with a value 0.
+        // SAFETY: all fields are integers, pointers, or enumerations that have a value of 0.
         let mut properties: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
         properties.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         properties.location = self.context.location();
@@ -156,7 +156,7 @@ impl CudaMemory {
         let mapped = check("cuMemMap", unsafe { sys::cuMemMap(address, page as usize, 0, handle, 0) });
         let result = mapped.and_then(|()| {
             let mut access: sys::CUmemAccessDesc =
-                // SAFETY: all fields are integers, or enumerations with a value 0.
+                // SAFETY: all fields are integers, or enumerations that have a value of 0.
                 unsafe { std::mem::zeroed() };
             access.location = self.context.location();
             access.flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -180,7 +180,7 @@ impl CudaMemory {
         }
     }
 
-    /// Unmaps the pages of a range; it continues after a failure, and returns the first one.
+    /// Unmaps the pages in a range. Continues after a failure and returns the first error.
     fn unmap_pages(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError> {
         let mut result = Ok(());
         for at in (address..address + size).step_by(page as usize) {
@@ -211,7 +211,7 @@ impl DeviceMemory for CudaMemory {
         if self.resources().segments.remove(&address).is_none() {
             return Err(DeviceError::Failed(format!("no segment begins at {address:#x}")));
         }
-        // SAFETY: the driver allocated the segment, and it was not freed yet.
+        // SAFETY: the driver allocated the segment, which has not been freed yet.
         self.with_context(|| check("cuMemFree", unsafe { sys::cuMemFree_v2(address) }))
     }
 
@@ -230,8 +230,8 @@ impl DeviceMemory for CudaMemory {
             // SAFETY: the event was created above; the client guarantees that the stream belongs to this device.
             let recorded = unsafe { sys::cuEventRecord(handle, stream.0 as sys::CUstream) };
             if is_invalid_stream(recorded) {
-                // Work queued on a destroyed stream continues, so this waits for the whole device; the event,
-                // which is not recorded, then counts as done.
+                // Work queued on a destroyed stream continues, so wait for the whole device. The event was not
+                // recorded, so it counts as done after that.
                 return self.wait_for_all().map(|()| event);
             }
             check("cuEventRecord", recorded).map(|()| event)
@@ -258,7 +258,7 @@ impl DeviceMemory for CudaMemory {
         self.with_context(|| {
             // SAFETY: the client guarantees that the stream belongs to this device.
             let waited = unsafe { sys::cuStreamSynchronize(stream.0 as sys::CUstream) };
-            // Work queued on a destroyed stream continues.
+            // Work queued on a destroyed stream continues, so wait for the whole device in that case.
             if is_invalid_stream(waited) { self.wait_for_all() } else { check("cuStreamSynchronize", waited) }
         })
     }
@@ -278,7 +278,7 @@ impl DeviceMemory for CudaMemory {
         self.with_context(|| {
             for at in (address..address + size).step_by(page as usize) {
                 if let Err(error) = self.map_page(at, page) {
-                    // Either the whole range is mapped or nothing; only the first failure is reported.
+                    // Map either the whole range or nothing. Only the first failure is reported.
                     let _ = self.unmap_pages(address, at - address, page);
                     return Err(error);
                 }
@@ -294,7 +294,7 @@ impl DeviceMemory for CudaMemory {
     fn unreserve(&self, address: u64, size: u64) -> Result<(), DeviceError> {
         self.resources().ranges.remove(&address);
         self.with_context(|| {
-            // SAFETY: the range was reserved with this size, and its pages were unmapped.
+            // SAFETY: the range was reserved with this size, and its pages have been unmapped.
             check("cuMemAddressFree", unsafe { sys::cuMemAddressFree(address, size as usize) })
         })
     }
@@ -319,10 +319,10 @@ impl DeviceMemory for CudaMemory {
 impl Drop for CudaMemory {
     fn drop(&mut self) {
         let resources = std::mem::take(&mut *self.resources());
-        // A failure cannot be reported here, and at the end of the process the driver may be unloaded.
+        // Failures cannot be reported here, and the driver may already be unloaded at the end of the process.
         let _ = self.with_context(|| {
-            // SAFETY: this object allocated all these resources and did not release them; no other code can refer
-            // to them any more.
+            // SAFETY: this object allocated all of these resources and has not released them, and no other code can
+            // still refer to them.
             unsafe {
                 for address in resources.segments.into_keys() {
                     let _ = sys::cuMemFree_v2(address);
@@ -347,8 +347,8 @@ impl Drop for CudaMemory {
 impl Drop for CudaEvent {
     fn drop(&mut self) {
         let _ = with_context(self.context, || {
-            // SAFETY: `record_event` created the event. The driver keeps what it needs of an event that is not done
-            // yet.
+            // SAFETY: `record_event` created the event. If the event is not done yet, the driver keeps the parts of it
+            // that it still needs.
             check("cuEventDestroy", unsafe { sys::cuEventDestroy_v2(self.handle as sys::CUevent) })
         });
     }

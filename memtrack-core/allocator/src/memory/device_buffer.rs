@@ -1,5 +1,5 @@
-//! Typed device memory from the caching allocator, for code that uses cudarc: a buffer can be the source and
-//! destination of copies and an argument of kernels. Dropping a buffer returns its memory to the cache.
+//! Typed device memory from the caching allocator, for code that uses cudarc. A buffer can be the source or
+//! destination of a copy and an argument to a kernel. Dropping a buffer returns its memory to the cache.
 #![allow(unsafe_code)]
 
 use crate::api::caching::CachingAllocator;
@@ -15,7 +15,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// The reason why a buffer could not be created or copied.
+/// The reason a buffer could not be created or copied.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum BufferError {
@@ -29,7 +29,7 @@ impl fmt::Display for BufferError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Allocator(error) => error.fmt(f),
-            // cudarc's message would query the driver, and panic if the driver is unloaded.
+            // cudarc's own message would query the driver, and would panic if the driver is unloaded.
             Self::Driver(error) => write!(f, "the CUDA driver failed: {:?}", error.0),
         }
     }
@@ -51,11 +51,11 @@ impl From<cudarc::driver::DriverError> for BufferError {
 
 /// `length` values of `T` on a device, for work on one stream.
 ///
-/// Work on the buffer's stream needs no synchronisation: it runs in order, and after the buffer is dropped,
-/// its memory is reused only for work on that stream, which lives as long as the allocator has memory for it.
-/// A copy queued on another stream first waits for the buffer's stream, and the call returns when the copy is
-/// done. The caller must order kernels that are launched on another stream; [`Self::record_stream`] then
-/// keeps the memory until that stream is done.
+/// Work on the buffer's stream needs no synchronisation. It runs in order, and after the buffer is dropped, its
+/// memory is reused only for work on that stream, which is kept alive for as long as the allocator has memory
+/// for it. A copy queued on another stream first waits for the buffer's stream, and the call returns when the
+/// copy is done. Kernels launched on another stream must be ordered by the caller; [`Self::record_stream`] then
+/// keeps the memory until that stream is done with it.
 pub struct DeviceBuffer<T> {
     allocator: CachingAllocator<CudaMemory>,
     stream: Arc<CudaStream>,
@@ -91,7 +91,7 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
         Ok(Self { allocator, stream, address, length, values: PhantomData })
     }
 
-    /// Allocates memory for `length` zeros.
+    /// Allocates a buffer of `length` zeros.
     ///
     /// # Errors
     /// Fails when there is not enough memory, or the driver fails.
@@ -103,7 +103,7 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
     where
         T: ValidAsZeroBits,
     {
-        // SAFETY: the memory is written next.
+        // SAFETY: the memory is written below.
         let mut buffer = unsafe { Self::uninit(allocator, stream, length)? };
         if length > 0 {
             stream.memset_zeros(&mut buffer)?;
@@ -111,7 +111,7 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// Creates a buffer with a copy of `values`.
+    /// Creates a buffer that contains a copy of `values`.
     ///
     /// # Errors
     /// Fails when there is not enough memory, or the driver fails.
@@ -120,7 +120,7 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
         stream: &Arc<CudaStream>,
         values: &[T],
     ) -> Result<Self, BufferError> {
-        // SAFETY: the memory is written next.
+        // SAFETY: the memory is written below.
         let mut buffer = unsafe { Self::uninit(allocator, stream, values.len())? };
         if !values.is_empty() {
             stream.memcpy_htod(values, &mut buffer)?;
@@ -128,7 +128,7 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// Copies the buffer to host memory, and waits until the copy is done.
+    /// Copies the buffer to host memory and waits until the copy is done.
     ///
     /// # Errors
     /// Fails when the driver fails.
@@ -146,10 +146,10 @@ impl<T: DeviceRepr> DeviceBuffer<T> {
 }
 
 impl<T> DeviceBuffer<T> {
-    /// Records that `stream` uses the buffer too: after the buffer is dropped, its memory is not reused before
+    /// Records that `stream` also uses the buffer. After the buffer is dropped, its memory is not reused until
     /// the work queued on `stream` is done.
     pub fn record_stream(&self, stream: &Arc<CudaStream>) {
-        // The device that allocated the buffer exists.
+        // This cannot fail, because the device that allocated the buffer exists.
         let _ = self.allocator.retain_stream(DeviceId(self.stream.context().ordinal() as u16), stream);
         self.allocator.record_stream(self.address, StreamId(stream.cu_stream() as u64));
     }
@@ -159,13 +159,13 @@ impl<T> DeviceBuffer<T> {
         self.address
     }
 
-    /// Makes `stream` wait for the work queued on the buffer's stream. The use on `stream` ends when the result
-    /// is dropped.
+    /// Returns the buffer's address, after making `stream` wait for the work queued on the buffer's stream. The
+    /// use on `stream` ends when the returned guard is dropped.
     fn ordered_pointer<'a>(&'a self, stream: &'a CudaStream) -> (CUdeviceptr, SyncOnDrop<'a>) {
         if stream.cu_stream() == self.stream.cu_stream() {
             return (self.address, SyncOnDrop::Sync(None));
         }
-        // cudarc returns this error from its next call, as for its own slices.
+        // cudarc returns this error from its next call, as it does for its own slices.
         stream.context().record_err(stream.join(&self.stream));
         (self.address, SyncOnDrop::sync_stream(stream))
     }
@@ -173,8 +173,7 @@ impl<T> DeviceBuffer<T> {
 
 impl<T> Drop for DeviceBuffer<T> {
     fn drop(&mut self) {
-        // The block belongs to this buffer, so this fails only if the driver fails, and the error cannot be
-        // reported.
+        // The block belongs to this buffer, so this fails only if the driver fails, and that error cannot be reported.
         let _ = self.allocator.free(self.address);
     }
 }
@@ -201,7 +200,7 @@ impl<T> DevicePtrMut<T> for DeviceBuffer<T> {
     }
 }
 
-// SAFETY: the pushed pointer points to the buffer's address, which lives as long as the arguments.
+// SAFETY: the pushed pointer points to the buffer's address, which lives as long as the arguments do.
 unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b DeviceBuffer<T>> for LaunchArgs<'a> {
     #[inline(always)]
     fn arg(&mut self, buffer: &'b DeviceBuffer<T>) -> &mut Self {
@@ -209,7 +208,7 @@ unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b DeviceBuffer<T>> for LaunchArgs<'a>
     }
 }
 
-// SAFETY: the pushed pointer points to the buffer's address, which lives as long as the arguments.
+// SAFETY: the pushed pointer points to the buffer's address, which lives as long as the arguments do.
 unsafe impl<'a, 'b: 'a, T> PushKernelArg<&'b mut DeviceBuffer<T>> for LaunchArgs<'a> {
     #[inline(always)]
     fn arg(&mut self, buffer: &'b mut DeviceBuffer<T>) -> &mut Self {

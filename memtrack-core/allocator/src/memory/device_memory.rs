@@ -4,13 +4,13 @@ use memtrack_model::event::{DeviceId, StreamId};
 use memtrack_model::{DeviceProcess, MemoryInfo};
 use std::fmt;
 
-/// The reason why a call to a device failed.
+/// The reason a call to a device failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// The device does not have enough memory left. The allocator then releases its cache and tries again.
     OutOfMemory,
-    /// Any other failure; the driver's message.
+    /// Any other failure, with the driver's message.
     Failed(String),
 }
 
@@ -25,9 +25,9 @@ impl fmt::Display for DeviceError {
 
 impl std::error::Error for DeviceError {}
 
-/// The memory of one device. [`SimulatedMemory`](crate::SimulatedMemory) has only addresses, no memory.
+/// The memory of one device. [`SimulatedMemory`](crate::SimulatedMemory) has addresses but no memory.
 ///
-/// The allocator calls these methods while it holds the device's lock. Addresses of different devices must differ.
+/// The allocator calls these methods while it holds the device's lock. Different devices must have different addresses.
 pub trait DeviceMemory: Send + 'static {
     /// A point in a stream's work. Dropping an event releases it.
     type Event: Send;
@@ -44,13 +44,13 @@ pub trait DeviceMemory: Send + 'static {
     /// Fails when the driver fails.
     fn release(&self, address: u64) -> Result<(), DeviceError>;
 
-    /// Returns the total and the free memory.
+    /// Returns the free and the total memory.
     ///
     /// # Errors
     /// Fails when the driver fails.
     fn memory_info(&self) -> Result<MemoryInfo, DeviceError>;
 
-    /// Records an event after the work that is queued on a stream now.
+    /// Records an event after the work currently queued on a stream.
     ///
     /// # Errors
     /// Fails when the driver fails.
@@ -68,25 +68,25 @@ pub trait DeviceMemory: Send + 'static {
     /// Fails when that work has failed.
     fn wait(&self, event: &Self::Event) -> Result<(), DeviceError>;
 
-    /// Waits until all work of a stream is done. Called before the stream's pages are unmapped.
+    /// Waits until all work on a stream is done. Called before the stream's pages are unmapped.
     ///
     /// # Errors
     /// Fails when that work has failed.
     fn wait_for_stream(&self, stream: StreamId) -> Result<(), DeviceError>;
 
-    /// Reserves address space without memory.
+    /// Reserves address space that is not backed by memory.
     ///
     /// # Errors
-    /// Fails when there is no address space left, or the device does not support this.
+    /// Fails when there is no address space left or the device does not support reservations.
     fn reserve(&self, size: u64) -> Result<u64, DeviceError>;
 
-    /// Maps `size` bytes of memory at `address`, in pages of `page` bytes each; on failure nothing is mapped.
+    /// Maps `size` bytes of memory at `address`, in pages of `page` bytes each. On failure, nothing is mapped.
     ///
     /// # Errors
     /// [`DeviceError::OutOfMemory`] when there is not enough memory left.
     fn map(&self, address: u64, size: u64, page: u64) -> Result<(), DeviceError>;
 
-    /// Unmaps the memory of `size` bytes at `address`.
+    /// Unmaps the `size` bytes of memory at `address`.
     ///
     /// # Errors
     /// Fails when the driver fails.
@@ -98,12 +98,12 @@ pub trait DeviceMemory: Send + 'static {
     /// Fails when the driver fails.
     fn unreserve(&self, address: u64, size: u64) -> Result<(), DeviceError>;
 
-    /// Returns the processes that use the device, for messages; empty if unknown.
+    /// Returns the processes that use the device, for messages. The list is empty if they are unknown.
     fn processes(&self) -> Vec<DeviceProcess> {
         Vec::new()
     }
 
-    /// Returns the text of `torch.cuda.list_gpu_processes` for this device; `device` is its id in the allocator.
+    /// Returns the text of `torch.cuda.list_gpu_processes` for this device. `device` is its id in the allocator.
     ///
     /// # Errors
     /// Fails when the driver fails.
@@ -121,13 +121,13 @@ pub trait DeviceMemory: Send + 'static {
         Ok(lines.join("\n"))
     }
 
-    /// Returns whether memtrack's driver hook records segments, so that the allocator need not report them.
+    /// Returns whether memtrack's driver hook records segments, in which case the allocator need not report them.
     fn segments_are_recorded(&self) -> bool {
         false
     }
 
-    /// Returns the key by which PyTorch's hash tables order streams: the handle, as for streams that PyTorch
-    /// did not create. The key only affects the order of events that complete together.
+    /// Returns the key by which PyTorch's hash tables order streams. This is the handle, as for streams that
+    /// PyTorch did not create. The key affects only the order of events that complete together.
     fn stream_number(&self, stream: StreamId) -> u64 {
         stream.0
     }

@@ -1,11 +1,11 @@
-//! Retains streams for as long as memory belongs to them. Cached memory still belongs to its stream after the
-//! last buffer is dropped: the allocator waits for the stream's handle before it unmaps the pages, and a new
-//! stream with the same handle would receive the memory while work of the destroyed stream still uses it. So
-//! the allocator holds a reference to each stream of a buffer. When a buffer is created on a new stream, idle
-//! streams without other references are released together with their memory.
+//! Keeps streams alive for as long as memory belongs to them. Cached memory still belongs to its stream after the last
+//! buffer is dropped. The allocator waits for the stream's handle before it unmaps the pages, and a new stream with the
+//! same handle would receive the memory while the destroyed stream's work still uses it. The allocator therefore holds
+//! a reference to the stream of each buffer. When a buffer is created on a new stream, idle streams that have no other
+//! references are released along with their memory.
 //!
-//! **What if a client passes a handle instead of the object?** Then the client must keep the stream alive; if the driver
-//! detects that the stream was destroyed, the allocator waits for the whole device.
+//! **What if a client passes a handle instead of the stream object?** Then the client must keep the stream alive. If
+//! the driver detects that the stream was destroyed, the allocator waits for the whole device.
 
 use crate::api::caching::CachingAllocator;
 use crate::api::error::AllocatorError;
@@ -19,7 +19,7 @@ use memtrack_model::snapshot::pytorch::PoolKind;
 use std::sync::Arc;
 
 impl CachingAllocator<CudaMemory> {
-    /// Retains a stream for as long as memory of the device belongs to the stream, or is used on it.
+    /// Retains a stream for as long as memory on the device belongs to it or is used on it.
     ///
     /// # Errors
     /// Fails when there is no such device.
@@ -38,8 +38,8 @@ impl CachingAllocator<CudaMemory> {
 }
 
 impl Device<CudaMemory> {
-    /// Releases the idle streams without other references, with their cached memory. A stream whose memory cannot
-    /// be released stays retained.
+    /// Releases idle streams that have no other references, along with their cached memory. A stream whose memory
+    /// cannot be released stays retained.
     fn release_idle_streams(&mut self) {
         if self.private.is_capturing() {
             return;
@@ -63,7 +63,7 @@ impl Device<CudaMemory> {
         }
     }
 
-    /// Returns whether memory belongs to a stream, or is used on it.
+    /// Returns whether any memory belongs to a stream or is used on it.
     fn has_memory_of(&self, stream: StreamId) -> bool {
         self.blocks.iter().any(|(_, block)| {
             let is_used =

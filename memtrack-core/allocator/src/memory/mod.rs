@@ -1,4 +1,4 @@
-//! The devices that memory comes from: a simulated device, and CUDA devices.
+//! The devices that memory comes from: a simulated device and CUDA devices.
 
 #[cfg(feature = "cuda-stats")]
 pub(crate) mod cuda_context;

@@ -1,5 +1,5 @@
-//! A simulated device, which is only an address space with a capacity: the allocator runs on it without a GPU,
-//! and recorded requests can be replayed on it under other settings.
+//! A simulated device, which is only an address space with a capacity. With it, the allocator runs without a
+//! GPU, and recorded requests can be replayed under other settings.
 
 use crate::memory::device_memory::{DeviceError, DeviceMemory};
 use crate::settings::sizes::round_up;
@@ -9,25 +9,25 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The device rounds sizes up to a multiple of this.
+/// The granularity of the device, which rounds sizes up to a multiple of this.
 const GRANULARITY: u64 = 2 << 20;
 /// The lowest address of device 0.
 const FIRST_ADDRESS: u64 = 0x0010_0000_0000_0000;
 /// The size of each device's address space.
 const ADDRESSES_PER_DEVICE: u64 = 1 << 58;
-/// The maximum memory of a device in bytes (8 PiB), so that every offset in a range fits into a key.
+/// The maximum memory of a device in bytes (8 PiB). It ensures that every offset in a range fits into a key.
 pub(crate) const MAX_TOTAL: u64 = 1 << 53;
 
-/// A device with addresses but no memory. Addresses are never reused, and increase.
+/// A device with addresses but no memory. Addresses increase and are never reused.
 ///
 /// Clones share one device, so that a test can keep a clone while the allocator owns another.
 #[derive(Clone, Debug)]
 pub struct SimulatedMemory {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedState {
     total: u64,
     events_ready: AtomicBool,
     space: Mutex<Space>,
@@ -45,21 +45,21 @@ struct Space {
 }
 
 impl SimulatedMemory {
-    /// Creates a device with `total` bytes, at most 8 PiB. Devices with different ordinals have different
-    /// addresses.
+    /// Creates a device with `total` bytes of memory, but at most 8 PiB. Devices with different ordinals have
+    /// different addresses.
     ///
     /// # Panics
-    /// Panics when `ordinal` is above 62.
+    /// Panics if `ordinal` is above 62.
     pub fn new(ordinal: u16, total: u64) -> Self {
         assert!(ordinal <= 62, "at most 63 simulated devices have an address space of their own");
         let next = FIRST_ADDRESS.max(u64::from(ordinal) * ADDRESSES_PER_DEVICE);
         let end = (u64::from(ordinal) + 1) * ADDRESSES_PER_DEVICE;
         let space = Space { used: 0, next, end, segments: BTreeMap::new(), ranges: BTreeMap::new() };
         let (total, events_ready) = (total.min(MAX_TOTAL), AtomicBool::new(true));
-        Self { shared: Arc::new(Shared { total, events_ready, space: Mutex::new(space) }) }
+        Self { shared: Arc::new(SharedState { total, events_ready, space: Mutex::new(space) }) }
     }
 
-    /// Sets whether the work of all streams counts as done from now on. The default is `true`.
+    /// Sets whether work on all streams counts as done from now on. The default is `true`.
     pub fn set_events_ready(&self, ready: bool) {
         self.shared.events_ready.store(ready, Ordering::Relaxed);
     }
@@ -96,7 +96,7 @@ impl Space {
     }
 }
 
-/// Returns the memory that the pages of `size` bytes occupy.
+/// Returns the amount of memory occupied by the pages of a range of `size` bytes.
 fn in_pages(size: u64, page: u64) -> u64 {
     size / page * round_up(page, GRANULARITY)
 }
@@ -163,7 +163,7 @@ impl DeviceMemory for SimulatedMemory {
         Ok(())
     }
 
-    /// Returns the id that PyTorch would assign to the stream, which PyTorch takes from a pool of streams.
+    /// Returns the id that PyTorch would assign to the stream, which it would take from its own pool of streams.
     fn stream_number(&self, stream: StreamId) -> u64 {
         stream.0.checked_sub(1).map_or(0, |side| side.wrapping_mul(32).wrapping_add(3))
     }

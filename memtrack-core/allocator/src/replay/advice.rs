@@ -1,28 +1,28 @@
-//! The recommendation from a table of replays: the settings to use, or the reason why none are recommended.
+//! The recommendation based on a table of replays: which settings to use, or why none are recommended.
 
 use super::results::{ReplayReport, ReplayRow};
 use memtrack_model::units::{counted, human_bytes, human_count, human_share, printable};
 
-/// The minimum number of requests in the trace for a recommendation: with fewer, reserved memory depends mostly
-/// on earlier requests.
+/// The minimum number of requests that a trace must have for a recommendation. With fewer, reserved memory
+/// depends mostly on earlier requests.
 const MIN_REQUESTS: usize = 20;
-/// The maximum relative difference between the recording and a replay under the recorded settings; a replay
-/// that differs more does not reproduce the recording.
+/// The maximum relative difference between the recording and a replay under the recorded settings. If the
+/// difference is larger, the replay does not reproduce the recording.
 const TOLERANCE: f64 = 0.02;
 /// The minimum share of reserved memory that new settings must save.
 const MIN_GAIN: f64 = 0.01;
 
-/// A recommendation of settings.
+/// A settings recommendation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Advice {
-    /// The settings to use; `None` if there is nothing to recommend.
+    /// The settings to use, or `None` if there is nothing to recommend.
     pub(super) recommended: Option<String>,
-    /// The recommendation, or the reason why there is none, in one line.
+    /// The recommendation, or the reason there is none, as a single line.
     pub(super) text: String,
 }
 
 impl Advice {
-    /// Derives the recommendation for one device; `None` if it has no replays.
+    /// Derives the recommendation for one device, or `None` if it has no replays.
     pub(super) fn of(report: &ReplayReport) -> Option<Self> {
         let best = report.rows.first()?;
         let refusal = refusal(report, best);
@@ -30,7 +30,7 @@ impl Advice {
     }
 }
 
-/// Returns the reason why no settings can be recommended at all.
+/// Returns the reason no settings can be recommended at all, if there is one.
 fn refusal(report: &ReplayReport, best: &ReplayRow) -> Option<String> {
     let requests = report.requests;
     if let Some(failed) = report.fails_at(&best.outcome) {
@@ -87,7 +87,7 @@ fn refusal(report: &ReplayReport, best: &ReplayRow) -> Option<String> {
     })
 }
 
-/// Returns the recommendation, given that the replays reproduce the recording.
+/// Returns the recommendation, provided that the replays reproduce the recording.
 fn recommendation(report: &ReplayReport, best: &ReplayRow) -> Advice {
     let none = |text: String| Advice { recommended: None, text };
     if best.recorded {
@@ -137,7 +137,7 @@ fn row_failures_and_retries(row: &ReplayRow) -> String {
     failures_and_retries(row.outcome.num_ooms, row.outcome.num_alloc_retries)
 }
 
-/// Formats the numbers of failed and retried requests.
+/// Formats the number of failed requests and the number of retried requests.
 fn failures_and_retries(failures: i64, retries: i64) -> String {
     let count = |number: i64| human_count(u64::try_from(number).unwrap_or(0));
     format!("{} failed and {} retried", count(failures), count(retries))

@@ -1,4 +1,4 @@
-//! Replays requests under many settings, and ranks those.
+//! Replays requests under many settings and ranks the settings.
 
 use super::requests::Requests;
 use super::results::{ReplayReport, ReplayRow};
@@ -21,7 +21,7 @@ pub const GRID: [&str; 10] = [
     "expandable_segments:True,roundup_power2_divisions:8",
 ];
 
-/// Replays the requests under each of `settings`, several at once, and ranks the results: fewest failures first, then
+/// Replays the requests under each of `settings`, several at a time, and ranks the results: fewest failures first, then
 /// fewest retries, then least memory, then fewest calls to the device. Settings that are equally good keep their order.
 ///
 /// # Errors
@@ -46,7 +46,7 @@ pub fn replay_grid(
     });
     let outcomes = outcomes.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
-    // To compare with the recording, the replay needs the capacity of the recording's device.
+    // The comparison with the recording needs a replay with the capacity of the recorded device.
     let reference = requests.settings.as_deref().unwrap_or_default();
     let reproduced = match settings.iter().find(|settings| settings.text() == reference) {
         Some(settings) if capacity != requests.capacity => {

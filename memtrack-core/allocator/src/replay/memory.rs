@@ -1,10 +1,10 @@
-//! The device of a replay: a simulated device whose events are done when they were done in the trace.
+//! The device of a replay: a simulated device on which events complete when they completed in the trace.
 
 use crate::{DeviceError, DeviceMemory, MemoryInfo, SimulatedMemory};
 use memtrack_model::event::StreamId;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The first of the artificial streams. Each stands for the streams that one block waits for.
+/// The first artificial stream. Each artificial stream stands for all streams that one block waits for.
 const FIRST_STREAM: u64 = 1 << 63;
 
 /// A simulated device. Clones share one device.
@@ -20,12 +20,12 @@ impl ReplayMemory {
         Self { memory: SimulatedMemory::new(0, total), completed_slots }
     }
 
-    /// Returns the artificial stream that the block of a slot waits for.
+    /// Returns the artificial stream that the block in a slot waits for.
     pub(super) fn stream_of(slot: u32) -> StreamId {
         StreamId(FIRST_STREAM + u64::from(slot))
     }
 
-    /// Marks the artificial stream of a slot as done.
+    /// Marks a slot's artificial stream as done.
     pub(super) fn complete(&self, slot: u32) {
         self.completed_slots()[slot as usize] = true;
     }

@@ -1,11 +1,11 @@
-//! Replays the requests in a snapshot or recording in the allocator under other settings, to find how much memory
+//! Replays the requests of a snapshot or recording in the allocator under other settings, to find out how much memory
 //! would have been reserved, how fragmented it would have been, and whether the requests would have succeeded.
 //!
-//! Only requests that are recorded as events can be replayed. Changes of settings and memory fractions at run time
+//! Only requests that were recorded as events can be replayed. Changes to settings and memory fractions at run time
 //! are not recorded: a replay uses the same settings throughout, and a snapshot contains only the last ones. Resets
-//! of statistics are not recorded either, but do not affect the peaks of a replay. The same holds for the flags of a
-//! `MemPool` (`use_on_oom`, `no_split`): replays use the defaults. memtrack's recordings do not contain pools at all:
-//! blocks of a `MemPool` are replayed in the default pool.
+//! of statistics are not recorded either, but they do not affect the peaks of a replay. Nor are the flags of a
+//! `MemPool` (`use_on_oom`, `no_split`), so replays use the defaults. memtrack's recordings do not contain pools at
+//! all, so blocks of a `MemPool` are replayed in the default pool.
 
 mod advice;
 mod grid;

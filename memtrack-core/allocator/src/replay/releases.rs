@@ -1,6 +1,6 @@
-//! The causes of released segments: a trace contains releases, but not their causes. A request that finds no
-//! memory releases cached memory, and then allocates a segment or fails; any other release was an explicit call
-//! by the program.
+//! Determines why segments were released, because a trace contains the releases but not their causes. A request
+//! that finds no memory releases cached memory, and then either allocates a segment or fails; any other release was
+//! an explicit call by the program.
 
 use crate::settings::sizes::SMALL_BUFFER;
 use crate::{MempoolId, Settings};
@@ -9,7 +9,7 @@ use memtrack_model::snapshot::pytorch::Key;
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::collections::HashMap;
 
-/// The cause of released segments.
+/// The reason segments were released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Release {
     /// The next request released the segments to make room.
@@ -20,13 +20,13 @@ pub(super) enum Release {
     Pool(MempoolId),
 }
 
-/// The releases of a trace.
+/// The releases in a trace.
 #[derive(Debug, Default)]
 pub(super) struct Releases {
-    /// The causes of each series of releases, by an index in the trace: that of the first release for
-    /// [`Release::ForRequest`], that of the last for the others.
+    /// The causes of each series of releases. The key is an index in the trace: that of the first release in the
+    /// series for [`Release::ForRequest`], and that of the last one for other causes.
     by_index: HashMap<usize, Vec<Release>>,
-    /// The maximum of reserved plus free memory when memory ran out, in bytes.
+    /// The maximum sum of reserved and free memory at times when memory ran out, in bytes.
     pub(super) capacity: Option<u64>,
 }
 
@@ -35,7 +35,8 @@ fn is_release(action: Action) -> bool {
 }
 
 impl Releases {
-    /// Finds the causes of releases in the events `rows` of `device`, recorded under `settings` if those are known.
+    /// Finds the causes of the releases among the events `rows` of `device`, recorded under `settings` if those are
+    /// known.
     pub(super) fn of(
         snapshot: &PytorchSnapshot,
         device: DeviceId,
@@ -87,16 +88,15 @@ impl Releases {
     }
 }
 
-/// Returns whether garbage collection may have released a segment: it releases only large segments of the
-/// default pool.
+/// Returns whether garbage collection may have released a segment. It releases only large segments of the default pool.
 fn may_be_garbage(snapshot: &PytorchSnapshot, row: usize) -> bool {
     let pool = snapshot.details().events.pool(row, Key::PoolId);
     let events = &snapshot.events;
     events.action[row] == Action::SegmentFree && events.size_bytes[row] > SMALL_BUFFER && pool == (0, 0)
 }
 
-/// Returns whether a request released the group to make room; `next` is the event after the group. With
-/// `garbage`, garbage collection may have released the group long before memory ran out.
+/// Returns whether the group was released by a request that needed room; `next` is the event after the group. If
+/// `garbage` is true, garbage collection may have released the group long before memory ran out.
 fn is_for_request(
     snapshot: &PytorchSnapshot,
     group: &[usize],
@@ -112,7 +112,7 @@ fn is_for_request(
         Action::SegmentAlloc | Action::SegmentMap => {}
         _ => return false,
     }
-    // Releases by a request have the stack of the request.
+    // Releases by a request have the request's stack.
     let (freed, requested) = (events.stack[group[0]], events.stack[next]);
     if freed != StackId::NONE && requested != StackId::NONE {
         return freed == requested;
@@ -143,7 +143,7 @@ fn explicit_releases(
     explicit_releases
 }
 
-/// Returns the index of each private pool's last allocation.
+/// Returns the index of the last allocation in each private pool.
 fn last_uses(snapshot: &PytorchSnapshot, rows: &[usize]) -> HashMap<MempoolId, usize> {
     let pytorch = snapshot.details();
     let allocs = rows.iter().enumerate().filter(|(_, row)| snapshot.events.action[**row] == Action::Alloc);
@@ -153,8 +153,8 @@ fn last_uses(snapshot: &PytorchSnapshot, rows: &[usize]) -> HashMap<MempoolId, u
         .collect()
 }
 
-/// Returns the bytes in segments before each event. The snapshot contains the segments after the last event, so
-/// the events are undone in reverse order.
+/// Returns the number of bytes in segments before each event. The snapshot contains the segments as they were after
+/// the last event, so the events are undone in reverse order.
 fn reserved_before(snapshot: &PytorchSnapshot, device: DeviceId, rows: &[usize]) -> Vec<u64> {
     let at_end: u64 = snapshot
         .segments

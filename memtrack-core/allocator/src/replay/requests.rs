@@ -1,4 +1,4 @@
-//! Extracts the requests of one device from its events.
+//! Extracts the requests for one device from its events.
 
 use super::releases::{Release, Releases};
 use crate::MempoolId;
@@ -11,10 +11,10 @@ use memtrack_model::snapshot::{Snapshot, Value};
 use memtrack_report::analysis::reserved::ReservedPeak;
 use std::collections::BTreeMap;
 
-/// The sizes that the caching allocator requests from the driver are multiples of this.
+/// The caching allocator requests memory from the driver in multiples of this size.
 const SEGMENT_UNIT: u64 = 2 << 20;
 
-/// One request of a program. A slot identifies a block: it is the number of the block's allocation.
+/// One request by a program. A block is identified by its slot, which is the number of its allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     /// An allocation.
@@ -25,41 +25,41 @@ pub(super) enum Request {
     FreePending { slot: u32 },
     /// The streams that use the freed block are done.
     Complete { slot: u32 },
-    /// A call of `empty_cache`.
+    /// A call to `empty_cache`.
     EmptyCache,
-    /// The program dropped a pool, which receives no more requests.
+    /// The program dropped a pool, which receives no further requests.
     DropPool { pool: u32 },
     /// An allocation that failed in the recorded program.
     Failed { size: u64, stream: StreamId, pool: u32 },
 }
 
-/// The requests of a program to one device, in order.
+/// A program's requests to one device, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Requests {
     pub(super) list: Vec<Request>,
-    /// The ids of pools, by number; number 0 is the default pool.
+    /// The ids of pools, by number. Number 0 is the default pool.
     pub(super) pools: Vec<MempoolId>,
     pub(super) slots: u32,
     /// The device's ordinal in reports.
     pub(super) device: u16,
     /// The device's name.
     pub(super) device_name: String,
-    /// The number and the bytes of blocks that were live before the first event. Those are allocated first.
+    /// The number of blocks that were live before the first event, and their bytes. These blocks are allocated first.
     pub existing: (u64, u64),
-    /// The bytes of the device that this program could use; `None` if memory never ran out.
+    /// The number of bytes on the device that this program could use; `None` if memory never ran out.
     pub capacity: Option<u64>,
-    /// The settings in the snapshot; `None` for a recording.
+    /// The settings stored in the snapshot; `None` for a recording.
     pub settings: Option<String>,
-    /// The maximum bytes in segments, if the trace contains segments.
+    /// The maximum number of bytes in segments, if the trace contains segments.
     pub recorded_peak: Option<u64>,
-    /// Whether the requests are driver calls: there was no allocator between the program and the driver.
+    /// Whether the requests are driver calls because there was no allocator between the program and the driver.
     pub driver_calls: bool,
 }
 
 impl Requests {
-    /// Extracts the requests of `device` from a snapshot. A trace does not contain calls that empty the cache:
-    /// releases that no failing allocation explains count as such a call. `capacity`, the bytes of the device
-    /// that the program could use, helps to determine this if it is known.
+    /// Extracts the requests for `device` from a snapshot. A trace does not contain calls that empty the cache,
+    /// so releases that no failing allocation explains count as such calls. `capacity` is the number of bytes on
+    /// the device that the program could use; if it is known, it helps to tell these cases apart.
     pub fn of(snapshot: &PytorchSnapshot, device: DeviceId, capacity: Option<u64>) -> Self {
         let pytorch = snapshot.details();
         let rows: Vec<usize> = snapshot.events.rows_of(device).collect();
@@ -99,20 +99,20 @@ impl Requests {
     }
 }
 
-/// Returns whether the requests went to the driver: each block is a separate segment that is released when the
-/// block is freed, which no caching allocator does. If nothing is freed, as when the driver was recorded below a
-/// caching allocator, the requests count as those to a caching allocator only if the file is a PyTorch snapshot
-/// (it has `settings`) and the segments have PyTorch's sizes.
+/// Returns whether the requests went directly to the driver. If so, each block is a separate segment that is
+/// released when the block is freed, which no caching allocator does. If nothing is freed, as happens when the
+/// driver is recorded below a caching allocator, the requests are considered to be those to a caching allocator
+/// only if the file is a PyTorch snapshot (it has `settings`) and the segments have PyTorch's sizes.
 fn requests_from_driver(snapshot: &Snapshot, rows: &[usize], settings: bool) -> bool {
     let events = &snapshot.events;
     let mut segments: HashMap<u64, u64, FixedState> = HashMap::default();
-    let (mut blocks, mut frees, mut released, mut odd_size) = (0, 0, 0, false);
+    let (mut blocks, mut frees, mut released, mut has_unaligned_size) = (0, 0, 0, false);
     for &row in rows {
         let (address, size) = (events.address[row], events.size_bytes[row]);
         match events.action[row] {
             Action::SegmentAlloc => {
                 segments.insert(address, size);
-                odd_size |= size % SEGMENT_UNIT != 0;
+                has_unaligned_size |= size % SEGMENT_UNIT != 0;
             }
             Action::SegmentFree => released += 1,
             Action::Alloc if segments.get(&address) != Some(&size) => return false,
@@ -122,10 +122,10 @@ fn requests_from_driver(snapshot: &Snapshot, rows: &[usize], settings: bool) -> 
             _ => {}
         }
     }
-    blocks > 0 && released >= frees && (frees > 0 || odd_size || !settings)
+    blocks > 0 && released >= frees && (frees > 0 || has_unaligned_size || !settings)
 }
 
-/// Returns the settings string in the snapshot.
+/// Returns the settings string stored in the snapshot.
 fn settings_of(snapshot: &Snapshot, pytorch: &PyTorch) -> Option<String> {
     let Value::Dict(entries) = pytorch.root_value(Key::AllocatorSettings)? else { return None };
     let text_of = |value: &Value| match value {
@@ -144,15 +144,15 @@ struct Reader<'a> {
     live: HashMap<u64, u32, FixedState>,
     /// The slots of blocks that were freed while other streams used them, by address.
     pending: HashMap<u64, u32, FixedState>,
-    /// The slots of blocks whose free has completed, which are not in the list yet.
+    /// The slots of blocks whose free has completed but has not been added to the list yet.
     completed: Vec<u32>,
-    /// Whether the next allocation completed those frees, because it had to release memory.
+    /// Whether those frees completed because the next allocation had to release memory.
     releases_memory: bool,
 }
 
 impl Reader<'_> {
-    /// Adds allocations for the blocks that existed before the first event: those that are freed or live without
-    /// an allocation in the trace.
+    /// Adds allocations for the blocks that existed before the first event. These are the blocks that are freed
+    /// or live without an allocation in the trace.
     fn add_existing_blocks(&mut self, device: DeviceId, rows: &[usize]) {
         let events = &self.snapshot.events;
         let mut first: HashMap<u64, (), FixedState> = HashMap::default();
@@ -202,7 +202,7 @@ impl Reader<'_> {
                 }
                 Action::FreeCompleted => match self.pending.remove(&address) {
                     Some(slot) => self.completed.push(slot),
-                    // The free was requested just before, or before the trace began.
+                    // The free was requested just before this, or before the trace started.
                     None => self.free(address),
                 },
                 _ => {}
@@ -222,7 +222,7 @@ impl Reader<'_> {
     }
 
     fn alloc(&mut self, address: u64, size: u64, stream: StreamId, pool: MempoolId) {
-        // If a block is live at this address, its free was not recorded.
+        // If a block is still live at this address, its free was not recorded.
         self.free(address);
         let slot = self.requests.slots;
         self.requests.slots += 1;
@@ -244,8 +244,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Adds an allocation. If it had to release memory first, the completed frees come after it: they completed
-    /// only because the allocation waited for the streams.
+    /// Adds an allocation. If it had to release memory first, the completed frees are added after it, because
+    /// they completed only when the allocation waited for the streams.
     fn push_alloc(&mut self, request: Request) {
         if !std::mem::take(&mut self.releases_memory) {
             self.flush();
@@ -265,7 +265,7 @@ impl Reader<'_> {
         self.requests.list.extend(completed.map(|slot| Request::Complete { slot }));
     }
 
-    /// Returns the number of a pool, which is added if it is new.
+    /// Returns the number of a pool, adding the pool if it is new.
     fn pool(&mut self, id: MempoolId) -> u32 {
         let pools = &mut self.requests.pools;
         let found = pools.iter().rposition(|known| *known == id);

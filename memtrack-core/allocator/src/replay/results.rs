@@ -7,7 +7,7 @@ use memtrack_model::units::{capitalised, counted, human_bytes, human_count, huma
 use serde::Serialize;
 use std::fmt;
 
-/// One of the settings, with the result of its replay.
+/// A row of the report: the result of one replay.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReplayRow {
@@ -17,7 +17,7 @@ pub struct ReplayRow {
     pub recorded: bool,
 }
 
-/// The replays of one device's requests under several settings, the best settings first.
+/// The replays of one device's requests under several settings, best settings first.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReplayReport {
@@ -27,24 +27,25 @@ pub struct ReplayReport {
     pub device_name: String,
     /// The number of requests in the trace, including frees. Blocks that were live before the trace are not counted.
     pub requests: usize,
-    /// The number of blocks that were live before the trace began.
+    /// The number of blocks that were live before the trace started.
     pub existing_blocks: u64,
-    /// The bytes of the blocks that were live before the trace began.
+    /// The number of bytes in blocks that were live before the trace started.
     pub existing_bytes: u64,
     /// The device's memory in bytes; `None` if it was not limited.
     pub capacity_bytes: Option<u64>,
-    /// The most bytes reserved during the recording; `None` if the trace contains no segments.
+    /// The peak number of reserved bytes in the recording; `None` if the trace contains no segments.
     pub recorded_peak_reserved_bytes: Option<u64>,
-    /// The most bytes reserved in a replay under the recorded settings (the defaults if the file has none), with
-    /// the memory that was available to the program.
+    /// The peak number of reserved bytes in a replay under the recorded settings (the defaults if the file has none),
+    /// with the memory that was available to the program.
     pub reproduced_peak_reserved_bytes: Option<u64>,
-    /// Whether the program requested each block from the driver, so that the replay uses an allocator that the program did not.
+    /// Whether the program requested each block directly from the driver. The replay then uses an allocator that the
+    /// program did not use.
     pub driver_calls: bool,
     /// The settings, best first.
     pub rows: Vec<ReplayRow>,
 }
 
-/// The replays of one device's requests under several settings, the best settings first.
+/// The replays of one device's requests under several settings, best settings first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -53,27 +54,28 @@ pub struct ReplayAnswer {
     pub device: DeviceAnswer,
     /// The number of requests in the trace, including frees.
     pub requests: usize,
-    /// The number of blocks that were live before the trace began.
+    /// The number of blocks that were live before the trace started.
     pub existing_blocks: u64,
-    /// The bytes of the blocks that were live before the trace began.
+    /// The number of bytes in blocks that were live before the trace started.
     pub existing_bytes: u64,
     /// The device's memory; null if it was not limited.
     pub capacity_bytes: Option<u64>,
-    /// The most bytes reserved during the recording; null if the trace contains no segments.
+    /// The peak number of reserved bytes in the recording; null if the trace contains no segments.
     pub recorded_peak_reserved_bytes: Option<u64>,
-    /// The most bytes reserved in a replay under the recorded settings.
+    /// The peak number of reserved bytes in a replay under the recorded settings.
     pub reproduced_peak_reserved_bytes: Option<u64>,
-    /// Whether the program requested each block from the driver, so that the replay uses an allocator that the program did not.
+    /// Whether the program requested each block directly from the driver. The replay then uses an allocator that the
+    /// program did not use.
     pub driver_calls: bool,
     /// The recommended settings; null if none are recommended.
     pub recommended: Option<String>,
-    /// The recommendation, or the reason why there is none, as a sentence.
+    /// The recommendation, or the reason there is none, as a sentence.
     pub advice: Option<String>,
-    /// The result of each of the settings.
+    /// The results, one for each of the settings.
     pub settings: Vec<SettingsAnswer>,
 }
 
-/// The result of one of the settings.
+/// The result for one of the settings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -83,8 +85,8 @@ pub struct SettingsAnswer {
     pub outcome: Outcome,
     /// Whether the recorded program used these settings.
     pub recorded: bool,
-    /// The number of the first request in the trace that failed, from 1; 0 if the memory that was live before the trace
-    /// did not fit; null if no request failed.
+    /// The number of the first request in the trace that failed, counted from 1; 0 if the memory that was live before
+    /// the trace did not fit; null if no request failed.
     pub fails_at_request: Option<u64>,
 }
 
@@ -120,8 +122,8 @@ impl ReplayReport {
         serde_json::to_value(self.answer()).unwrap_or_default()
     }
 
-    /// Returns the number of the first request in the trace that failed, from 1; 0 if even the memory that was
-    /// live before the trace did not fit.
+    /// Returns the number of the first request in the trace that failed, counted from 1, or 0 if even the memory that
+    /// was live before the trace did not fit.
     pub(super) fn fails_at(&self, outcome: &Outcome) -> Option<u64> {
         outcome.first_oom.map(|number| (number as u64 + 1).saturating_sub(self.existing_blocks))
     }

@@ -1,4 +1,4 @@
-//! One replay: runs requests on an allocator with given settings.
+//! A single replay, which runs requests on an allocator with given settings.
 
 use super::memory::ReplayMemory;
 use super::requests::{Request, Requests};
@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 
 const DEVICE: DeviceId = DeviceId(0);
-/// The capacity of a device whose memory never runs out, 256 TiB: far more than any real device has, yet small
+/// The capacity of a device whose memory never runs out: 256 TiB, which is far more than any real device has, yet small
 /// enough for thousands of address ranges.
 const UNLIMITED_BYTES: u64 = 1 << 48;
 
@@ -19,40 +19,41 @@ const UNLIMITED_BYTES: u64 = 1 << 48;
 pub struct Outcome {
     /// The settings string.
     pub settings: String,
-    /// The most bytes that were reserved from the device.
+    /// The peak number of bytes reserved from the device.
     pub peak_reserved_bytes: u64,
-    /// The most bytes that were allocated.
+    /// The peak number of allocated bytes.
     pub peak_allocated_bytes: u64,
-    /// The most bytes that were active: allocated, or freed while other streams still used them.
+    /// The peak number of active bytes: allocated, or freed while other streams still used them.
     pub peak_active_bytes: u64,
-    /// The most bytes that were requested.
+    /// The peak number of requested bytes.
     pub peak_requested_bytes: u64,
-    /// The share of reserved memory that no active block used, at the peak of reserved memory.
+    /// The share of reserved memory that no active block used when reserved memory was at its peak.
     pub fragmentation: f64,
     /// The number of times that all cached memory had to be released for a request.
     pub num_alloc_retries: i64,
     /// The number of requests that failed.
     pub num_ooms: i64,
-    /// The number of requests that failed, including requests that are too large for any device. Most programs would not
-    /// have continued after the first failure, so later failures mean little.
+    /// The number of requests that failed, including requests that are too large for any device. Most programs would
+    /// not have continued after the first failure, so later failures mean little.
     pub failed_requests: u64,
-    /// The number of the first request that failed, from 0, where the blocks live before the trace are the first requests;
-    /// null if no request failed. [`ReplayReport`](super::ReplayReport) counts only requests in the trace.
+    /// The number of the first request that failed, counted from 0; null if no request failed. Blocks that were live
+    /// before the trace count as the first requests, whereas [`ReplayReport`](super::ReplayReport) counts only the
+    /// requests in the trace.
     pub first_oom: Option<usize>,
     /// The number of allocations from the device, which are slow.
     pub num_device_alloc: i64,
-    /// The number of frees to the device.
+    /// The number of releases to the device.
     pub num_device_free: i64,
-    /// The bytes reserved at the end of the replay.
+    /// The number of bytes reserved at the end of the replay.
     #[serde(rename = "at_end_reserved_bytes")]
     pub reserved_bytes_at_end: u64,
 }
 
-/// Replays the requests under `settings` on a device with `capacity` bytes; without a capacity, on a device with
-/// unlimited memory.
+/// Replays the requests under `settings` on a device with `capacity` bytes, or with unlimited memory if no capacity is
+/// given.
 ///
 /// # Errors
-/// Fails when the simulated address space is exhausted: with expandable segments, by some hundred thousand
+/// Fails when the simulated address space is exhausted. With expandable segments, this takes some hundred thousand
 /// ranges.
 pub fn replay(
     requests: &Requests,
@@ -79,7 +80,7 @@ pub fn replay(
 struct Run {
     allocator: CachingAllocator<ReplayMemory>,
     memory: ReplayMemory,
-    /// The address of the block in each slot; 0 if it is not live.
+    /// The address of the block in each slot, or 0 if the slot has no live block.
     addresses: Vec<u64>,
     pools: HashMap<u32, MemPool<ReplayMemory>>,
     peak_reserved: i64,
@@ -93,7 +94,7 @@ impl Run {
                 self.addresses[slot as usize] = self.allocate(number, size, stream, pool)?;
             }
             Request::Failed { size, stream, pool } => {
-                // The lifetime that the block would have had is unknown.
+                // It is unknown how long the block would have lived, so free it immediately.
                 let address = self.allocate(number, size, stream, pool)?;
                 self.allocator.free(address)?;
             }
@@ -113,7 +114,7 @@ impl Run {
         Ok(())
     }
 
-    /// Allocates a block and returns its address, or 0 when there is not enough memory.
+    /// Allocates a block and returns its address, or 0 if there is not enough memory.
     fn allocate(
         &mut self,
         number: usize,

@@ -1,11 +1,11 @@
-//! Parses the options that PyTorch has for all accelerators.
+//! Parses the options that PyTorch supports on all accelerators.
 
 use super::grammar::MIB;
 use super::roundup::Roundup;
 use super::tokens::Tokens;
 use super::{Settings, SettingsError};
 
-/// Parses the value of `key`, if that is an option for all accelerators. Returns the index of the value's last token.
+/// Parses the value of `key`, if it is an option for all accelerators, and returns the index of the value's last token.
 pub(super) fn option(
     key: &str,
     tokens: &Tokens,
@@ -29,7 +29,7 @@ pub(super) fn option(
             }
             options.garbage_collection_threshold = threshold;
         }
-        "roundup_power2_divisions" => return roundup(tokens, value, &mut options.roundup).map(Some),
+        "roundup_power2_divisions" => return parse_roundup(tokens, value, &mut options.roundup).map(Some),
         "expandable_segments" => options.expandable_segments = tokens.boolean(value)?,
         "pinned_use_background_threads" => {
             tokens.boolean(value)?;
@@ -45,7 +45,8 @@ pub(super) fn option(
     Ok(Some(value))
 }
 
-/// Converts a size from MiB to bytes, and checks that it is at least `smallest` MiB. A size that is too large is truncated.
+/// Converts a size from MiB to bytes and checks that it is at least `smallest` MiB. A size that is too large is
+/// truncated.
 fn at_least(mib: u64, smallest: u64, key: &str) -> Result<u64, SettingsError> {
     if mib < smallest {
         return Err(SettingsError::value(format!(
@@ -55,9 +56,9 @@ fn at_least(mib: u64, smallest: u64, key: &str) -> Result<u64, SettingsError> {
     Ok(mib.min(u64::MAX / MIB) * MIB)
 }
 
-/// Parses one number of divisions for all intervals, or a list such as `[256:1,512:2,>:8]` of MiB and divisions,
-/// where `>` stands for all sizes above the last.
-fn roundup(tokens: &Tokens, value: usize, roundup: &mut Roundup) -> Result<usize, SettingsError> {
+/// Parses either one number of divisions for all intervals, or a list of MiB and divisions such as `[256:1,512:2,>:8]`,
+/// where `>` stands for all sizes above the last one.
+fn parse_roundup(tokens: &Tokens, value: usize, roundup: &mut Roundup) -> Result<usize, SettingsError> {
     let mut place = value;
     if tokens.get(place)? != "[" {
         let divisions = tokens.integer(place)?;
@@ -84,7 +85,7 @@ fn roundup(tokens: &Tokens, value: usize, roundup: &mut Roundup) -> Result<usize
                 return Err(SettingsError::value("For roundups, the intervals have to be power of 2 "));
             }
             let interval = (boundary.ilog2() as usize).min(Roundup::INTERVALS - 1);
-            // Sizes below the first key have the divisions of that key.
+            // Sizes below the first key use that key's divisions.
             roundup.fill(if last.is_none() { 0 } else { interval }..interval + 1, divisions);
             last = Some(interval);
         }

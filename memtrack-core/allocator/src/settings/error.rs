@@ -1,8 +1,8 @@
-//! Errors in a settings string, with PyTorch's messages, which programs may match.
+//! Errors in a settings string. Programs may match their messages, so they are PyTorch's.
 
 use std::fmt;
 
-/// The reason why a settings string was rejected.
+/// The reason a settings string was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsError {
     kind: &'static str,
@@ -30,7 +30,7 @@ impl SettingsError {
         self
     }
 
-    /// Returns the name of the Python exception that PyTorch raises.
+    /// Returns the name of the Python exception that PyTorch raises for this error.
     pub fn kind(&self) -> &'static str {
         self.kind
     }
@@ -40,7 +40,7 @@ impl SettingsError {
         &self.text
     }
 
-    /// Returns the key whose value is invalid; empty if a key itself is invalid.
+    /// Returns the key whose value is invalid. It is empty if a key itself is invalid.
     pub fn key(&self) -> &str {
         &self.key
     }

@@ -1,8 +1,8 @@
 //! The grammar of settings strings: `key:value,key:value`, where a value is a word or a list in brackets.
 //!
-//! As in PyTorch, a string is parsed three times: for the size of large segments, on which other values depend; for the
-//! options of all accelerators; for the options of CUDA only. So after an error in an option of CUDA only, all options of
-//! the first two kinds apply, wherever they are in the string.
+//! As in PyTorch, a string is parsed three times: first for the size of large segments, on which other values depend;
+//! then for the options for all accelerators; and finally for the options for CUDA only. So if there is an error in an
+//! option for CUDA only, all options of the first two kinds still take effect, wherever they are in the string.
 
 use super::tokens::Tokens;
 use super::{Settings, SettingsError, all_accelerators, only_cuda};
@@ -39,19 +39,19 @@ const LARGE_SEGMENT_SIZE: &str = "large_segment_size_mb";
 /// Parses a string and applies its options.
 pub(super) fn parse(text: &str, settings: &mut Settings) -> Result<(), SettingsError> {
     let tokens = Tokens::of(text);
-    large_segment_size(&tokens, settings).map_err(|error| error.in_value_of(LARGE_SEGMENT_SIZE))?;
-    // The default if the string does not contain the option.
+    apply_large_segment_size(&tokens, settings).map_err(|error| error.in_value_of(LARGE_SEGMENT_SIZE))?;
+    // This is the default if the string does not contain the option.
     settings.options.max_non_split_rounding = settings.options.large_segment_size;
-    pass("Accelerator", &tokens, settings, all_accelerators::option)?;
-    pass("CUDA", &tokens, settings, only_cuda::option)
+    apply_pass("Accelerator", &tokens, settings, all_accelerators::option)?;
+    apply_pass("CUDA", &tokens, settings, only_cuda::option)
 }
 
-/// A function that parses the value of a key at an index, and returns the index of the value's last token; `None` if
+/// A function that parses the value of a key at an index and returns the index of the value's last token, or `None` if
 /// the key does not belong to the pass.
 type ReadOption = fn(&str, &Tokens, usize, &mut Settings) -> Result<Option<usize>, SettingsError>;
 
 /// Applies the options that belong to one pass.
-fn pass(
+fn apply_pass(
     name: &str,
     tokens: &Tokens,
     settings: &mut Settings,
@@ -76,8 +76,8 @@ fn pass(
     Ok(())
 }
 
-/// Applies the size of large segments, wherever its key is.
-fn large_segment_size(tokens: &Tokens, settings: &mut Settings) -> Result<(), SettingsError> {
+/// Applies the size of large segments, wherever its key is in the string.
+fn apply_large_segment_size(tokens: &Tokens, settings: &mut Settings) -> Result<(), SettingsError> {
     for place in 0..tokens.len() {
         if tokens.get(place)? != LARGE_SEGMENT_SIZE {
             continue;
@@ -87,7 +87,7 @@ fn large_segment_size(tokens: &Tokens, settings: &mut Settings) -> Result<(), Se
             let text = "CachingAllocator option large_segment_size_mb must be > 10 MB";
             return Err(SettingsError::value(text));
         }
-        // Larger sizes, which no device has, would overflow.
+        // Larger sizes, which no device has, would cause an overflow.
         settings.options.large_segment_size = size.min(1 << 38) * MIB;
     }
     Ok(())

@@ -1,7 +1,7 @@
-//! The allocator's options, as in PyTorch: the values ([`AllocatorOptions`]), the parser of settings strings (`grammar`),
-//! and its errors ([`SettingsError`]).
+//! The allocator's options, as in PyTorch: the values ([`AllocatorOptions`]), the parser of settings strings
+//! (`grammar`), and their errors ([`SettingsError`]).
 //!
-//! **Which options have no effect?** Those for locks, CUDA graphs and pinned memory are only parsed and reported.
+//! **Which options have no effect?** Options for locks, CUDA graphs and pinned memory are only parsed and reported.
 
 mod all_accelerators;
 mod error;
@@ -21,29 +21,29 @@ pub use snapshot_settings::AllocatorSettings;
 
 use crate::settings::sizes::LARGE_BUFFER;
 
-/// The options that the algorithm uses. Sizes are in bytes.
+/// The options that the algorithm uses. All sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AllocatorOptions {
-    /// Blocks of this size and more are never split; `u64::MAX` for no limit.
+    /// Blocks of this size or more are never split; `u64::MAX` means no limit.
     pub max_split_size: u64,
-    /// The maximum excess of an unsplit block over the requested size.
+    /// The maximum number of bytes by which an unsplit block may exceed the requested size.
     pub max_non_split_rounding: u64,
-    /// The share of the limit above which old cached blocks are released; 0 to never release them.
+    /// The share of the limit above which old cached blocks are released; 0 means that they never are.
     pub garbage_collection_threshold: f64,
-    /// The rounding of requests between powers of two.
+    /// How requests between powers of two are rounded.
     pub roundup: Roundup,
     /// Whether new memory is mapped into growing ranges instead of being allocated as separate segments.
     pub expandable_segments: bool,
     /// The size of the segments that the large pool allocates from the device.
     pub large_segment_size: u64,
-    /// The address space that an expandable range reserves.
+    /// How much address space an expandable range reserves.
     pub reserve: Reserve,
-    /// The share of the device's memory that `throw_on_cudamalloc_oom` allows. Without that option it is a limit
-    /// only for an allocator that is created with it.
+    /// The share of the device's memory that `throw_on_cudamalloc_oom` allows. Without that option, it limits only
+    /// allocators that are created with it.
     pub per_process_memory_fraction: f64,
-    /// Whether a request that would exceed `per_process_memory_fraction` is rejected, without releasing cached
-    /// memory first. If a request exceeds a limit that was set at run time, cached memory is released all the same.
+    /// Whether a request that would exceed `per_process_memory_fraction` is rejected without first releasing cached
+    /// memory. If a request exceeds a limit that was set at run time, cached memory is released nevertheless.
     pub throw_on_cudamalloc_oom: bool,
 }
 
@@ -53,7 +53,7 @@ fn variable(name: &str) -> Option<String> {
     memtrack_recorder::environment::text(name)
 }
 
-/// Reads an environment variable, even in privileged programs: without the recorder no variable is a file name.
+/// Reads an environment variable, even in privileged programs, because without the recorder no variable is a file name.
 #[cfg(not(feature = "record"))]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
@@ -96,7 +96,7 @@ impl AllocatorBackend {
     }
 }
 
-/// All options, including those that the algorithm does not use, and the settings string that was applied last.
+/// All options, including those that the algorithm does not use, and the last applied settings string.
 ///
 /// ```
 /// use memtrack_core::allocator::Settings;
@@ -109,22 +109,22 @@ impl AllocatorBackend {
 /// assert!(settings.options().expandable_segments);
 /// ```
 ///
-/// **Without effect.** All of PyTorch's keys are parsed, checked and reported; these change nothing here:
+/// **Without effect.** All of PyTorch's keys are parsed, checked and reported, but the following change nothing here:
 /// `release_lock_on_cudamalloc` (a device is locked while the driver allocates a segment; other devices are not),
-/// `graph_capture_record_stream_reuse` (blocks that other streams use become free after a capture, which is the default),
-/// `expandable_segments_reserve_by_class` (only PyTorch's internal C++ assigns streams to classes), and `pinned_*`, since
-/// no host memory is allocated here.
+/// `graph_capture_record_stream_reuse` (blocks that other streams use become free after a capture, which is the
+/// default), `expandable_segments_reserve_by_class` (only PyTorch's internal C++ code assigns streams to classes), and
+/// `pinned_*`, because no host memory is allocated here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     text: String,
     options: AllocatorOptions,
-    /// `None` while the first string is parsed: only that string may select the backend.
+    /// `None` while the first string is being parsed, because only that string may select the backend.
     backend: Option<AllocatorBackend>,
     others: UnusedOptions,
     warnings: Vec<String>,
 }
 
-/// Options that are stored and reported but have no effect here: they concern pinned memory, CUDA graphs and locking.
+/// Options that are stored and reported but have no effect here. They concern pinned memory, CUDA graphs and locking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct UnusedOptions {
     release_lock_on_cudamalloc: bool,
@@ -159,8 +159,9 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Reads the settings of the environment: `PYTORCH_CUDA_ALLOC_CONF`, else `PYTORCH_HIP_ALLOC_CONF`, else
-    /// `PYTORCH_ALLOC_CONF`, else the defaults. The first variable that is set counts, even if it is empty.
+    /// Reads the settings from the environment: from `PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_HIP_ALLOC_CONF` or
+    /// `PYTORCH_ALLOC_CONF`, in this order, or else uses the defaults. The first variable that is set applies, even if
+    /// it is empty.
     ///
     /// # Errors
     /// The same as for [`Self::parse`].
@@ -172,13 +173,14 @@ impl Settings {
         }
     }
 
-    /// Changes options at run time, as PyTorch does: `max_split_size_mb`, `garbage_collection_threshold` and
-    /// `roundup_power2_divisions` are first reset to their defaults, and `max_non_split_rounding_mb` to the size of large
-    /// segments; other options stay.
+    /// Changes options at run time, as PyTorch does. `max_split_size_mb`, `garbage_collection_threshold` and
+    /// `roundup_power2_divisions` are first reset to their defaults, and `max_non_split_rounding_mb` to the size of
+    /// large segments; other options keep their values.
     ///
     /// # Errors
-    /// The same as for [`Self::parse`]. As in PyTorch, the options that are parsed before the error then apply: the
-    /// size of large segments is parsed first, options of CUDA only last. [`Self::text`] then returns `text`.
+    /// The same as for [`Self::parse`]. As in PyTorch, options that are parsed before the error still take effect: the
+    /// size of large segments is parsed first, and options for CUDA only are parsed last. [`Self::text`] then returns
+    /// `text`.
     pub fn apply(&mut self, text: &str) -> Result<(), SettingsError> {
         let defaults = AllocatorOptions::default();
         self.options.max_split_size = defaults.max_split_size;
@@ -190,7 +192,7 @@ impl Settings {
         grammar::parse(text, self)
     }
 
-    /// Returns the string that was applied last, valid or not.
+    /// Returns the last applied string, whether valid or not.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -205,13 +207,13 @@ impl Settings {
         &self.options
     }
 
-    /// Returns the allocator that the option `backend` selected in the first settings string.
+    /// Returns the allocator that the `backend` option selected in the first settings string.
     pub fn backend(&self) -> AllocatorBackend {
         self.backend.unwrap_or_default()
     }
 
-    /// Returns the share of a device's memory that an allocator created with these settings may use:
-    /// the last value of `per_process_memory_fraction`.
+    /// Returns the share of a device's memory that an allocator created with these settings may use, which is the last
+    /// value of `per_process_memory_fraction`.
     pub fn initial_fraction(&self) -> f64 {
         self.options.per_process_memory_fraction
     }

@@ -1,4 +1,4 @@
-//! Parses numbers like C++'s `stoull` and `stod`: the longest prefix that is a number; the rest is ignored.
+//! Parses numbers like C++'s `stoull` and `stod`, which read the longest numeric prefix and ignore the rest.
 
 use super::SettingsError;
 
@@ -19,7 +19,7 @@ pub(super) fn leading_integer(text: &str) -> Result<u64, SettingsError> {
 
 /// Parses a decimal number.
 pub(super) fn leading_float(text: &str) -> Result<f64, SettingsError> {
-    // The longest prefix that Rust can parse; hexadecimal floats, which C++ accepts, do not occur here.
+    // Take the longest prefix that Rust can parse. Hexadecimal floats, which C++ accepts, do not occur here.
     let ends = text.char_indices().map(|(place, letter)| place + letter.len_utf8()).take(64);
     let longest = ends.filter_map(|end| text[..end].parse::<f64>().ok()).last();
     match longest {

@@ -1,9 +1,9 @@
-//! Parses the options that PyTorch has for CUDA only.
+//! Parses the options that PyTorch supports only on CUDA.
 
 use super::tokens::Tokens;
 use super::{AllocatorBackend, Reserve, Settings, SettingsError};
 
-/// Parses the value of `key`, if that is an option for CUDA only. Returns the index of the value's last token.
+/// Parses the value of `key`, if it is an option for CUDA only, and returns the index of the value's last token.
 pub(super) fn option(
     key: &str,
     tokens: &Tokens,
@@ -12,14 +12,14 @@ pub(super) fn option(
 ) -> Result<Option<usize>, SettingsError> {
     let others = &mut settings.others;
     match key {
-        "backend" => backend(tokens.get(value)?, &mut settings.backend)?,
+        "backend" => parse_backend(tokens.get(value)?, &mut settings.backend)?,
         "expandable_segments_reserve" => {
-            if let Some(reserve) = reserve(tokens.get(value)?, &mut settings.warnings) {
+            if let Some(reserve) = parse_reserve(tokens.get(value)?, &mut settings.warnings) {
                 settings.options.reserve = reserve;
             }
         }
         "expandable_segments_reserve_by_class" => {
-            return reserve_by_class(tokens, value, &mut settings.warnings).map(Some);
+            return parse_reserve_by_class(tokens, value, &mut settings.warnings).map(Some);
         }
         "per_process_memory_fraction" => {
             let fraction = tokens.float(value)?;
@@ -42,7 +42,9 @@ pub(super) fn option(
         "pinned_use_cuda_host_register" | "pinned_use_hip_host_register" => {
             others.pinned_use_cuda_host_register = tokens.boolean(value)?;
         }
-        "pinned_num_register_threads" => others.pinned_num_register_threads = Some(threads(tokens, value)?),
+        "pinned_num_register_threads" => {
+            others.pinned_num_register_threads = Some(parse_thread_count(tokens, value)?)
+        }
         "pinned_reserve_segment_size_mb" => {
             if tokens.integer(value)? == 0 {
                 return Err(SettingsError::value("Pinned reserve segment size has to be greater than 0"));
@@ -53,7 +55,7 @@ pub(super) fn option(
     Ok(Some(value))
 }
 
-fn threads(tokens: &Tokens, value: usize) -> Result<u64, SettingsError> {
+fn parse_thread_count(tokens: &Tokens, value: usize) -> Result<u64, SettingsError> {
     let threads = tokens.integer(value)?;
     if !threads.is_power_of_two() {
         return Err(SettingsError::value(format!(
@@ -68,8 +70,8 @@ fn threads(tokens: &Tokens, value: usize) -> Result<u64, SettingsError> {
     Ok(threads)
 }
 
-/// Parses the backend: the first settings string selects it; later strings can only name the same backend.
-fn backend(name: &str, chosen: &mut Option<AllocatorBackend>) -> Result<(), SettingsError> {
+/// Parses the backend. The first settings string selects it; later strings can only name the same one.
+fn parse_backend(name: &str, chosen: &mut Option<AllocatorBackend>) -> Result<(), SettingsError> {
     let backends = [AllocatorBackend::Native, AllocatorBackend::CudaMallocAsync];
     let Some(named) = backends.into_iter().find(|backend| backend.name() == name) else {
         let text = "Unknown allocator backend, options are native and cudaMallocAsync";
@@ -87,7 +89,7 @@ fn backend(name: &str, chosen: &mut Option<AllocatorBackend>) -> Result<(), Sett
 }
 
 /// Parses a reserve; an invalid one is ignored with a warning, as in PyTorch.
-fn reserve(text: &str, warnings: &mut Vec<String>) -> Option<Reserve> {
+fn parse_reserve(text: &str, warnings: &mut Vec<String>) -> Option<Reserve> {
     let read = Reserve::parse(text);
     if read.is_none() {
         warnings.push(format!(
@@ -98,17 +100,17 @@ fn reserve(text: &str, warnings: &mut Vec<String>) -> Option<Reserve> {
     read
 }
 
-/// Parses `[name:reserve,name:reserve]`: reserves for classes of streams. Only PyTorch's internal code assigns
-/// streams to classes, so the values are only checked. As in PyTorch, any token is accepted in place of the bracket
-/// and the colons.
-fn reserve_by_class(
+/// Parses `[name:reserve,name:reserve]`, the reserves for classes of streams. Only PyTorch's internal code assigns
+/// streams to classes, so the values are merely checked. As in PyTorch, any token is accepted in place of the
+/// bracket and the colons.
+fn parse_reserve_by_class(
     tokens: &Tokens,
     value: usize,
     warnings: &mut Vec<String>,
 ) -> Result<usize, SettingsError> {
     let mut place = value + 1;
     while tokens.get(place)? != "]" {
-        reserve(tokens.get(place + 2)?, warnings);
+        parse_reserve(tokens.get(place + 2)?, warnings);
         place += 3;
         if tokens.get(place)? == "," {
             place += 1;

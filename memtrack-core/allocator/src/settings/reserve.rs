@@ -1,6 +1,6 @@
-//! `expandable_segments_reserve`: the address space that an expandable range reserves.
+//! `expandable_segments_reserve`: how much address space an expandable range reserves.
 //!
-//! **Why do reserves by class have no effect?** Only PyTorch's internal C++ assigns streams to classes.
+//! **Why do reserves by class have no effect?** Only PyTorch's internal C++ code assigns streams to classes.
 
 use super::numbers::leading_float;
 
@@ -18,20 +18,20 @@ pub enum Reserve {
 }
 
 impl Reserve {
-    /// Parses `0.5`, a share of the device's memory, or `40G`, GiB. Returns `None` for anything else: PyTorch
-    /// then warns and keeps the previous value.
+    /// Parses `0.5` as a share of the device's memory and `40G` as a number of GiB. Returns `None` for
+    /// anything else; PyTorch then warns and keeps the previous value.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (number, is_gib) = match text.strip_suffix(['G', 'g']) {
             Some(number) => (number, true),
             None => (text, false),
         };
-        // The whole text must be a number, in decimal digits.
+        // The whole text must be a number written in decimal digits.
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
         let value = leading_float(number).ok().filter(|_| digits(number) && number.parse::<f64>().is_ok())?;
         (value > 0.0).then_some(if is_gib { Self::Gib(value) } else { Self::Fraction(value) })
     }
 
-    /// Returns the maximum size of a request on a device with `total` bytes; `None` if it is not limited.
+    /// Returns the maximum size of a request on a device with `total` bytes, or `None` if there is no limit.
     pub(crate) fn limit(self, total: u64) -> Option<u64> {
         let bytes = match self {
             Self::Default => return None,

@@ -1,10 +1,10 @@
 //! `roundup_power2_divisions`: the number of rounding steps between two powers of two.
 
-/// The number of divisions for each of 16 intervals, which begin at 1, 2, 4 … 32768 MiB; 0 and 1 mean no rounding.
+/// The number of divisions for each of 16 intervals, which start at 1, 2, 4 … 32768 MiB; 0 and 1 mean no rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Roundup {
     divisions: [u64; Self::INTERVALS],
-    /// Whether any interval has divisions; cached, since it is checked for each request.
+    /// Whether any interval has divisions. This is cached because it is checked for each request.
     has_divisions: bool,
 }
 
@@ -18,7 +18,7 @@ impl Roundup {
     /// The number of intervals.
     pub const INTERVALS: usize = 16;
 
-    /// Returns the divisions for a request of `size` bytes; sizes below 1 MiB are in the first interval.
+    /// Returns the divisions for a request of `size` bytes. Sizes below 1 MiB belong to the first interval.
     #[inline]
     pub fn of(&self, size: u64) -> u64 {
         if !self.has_divisions {
@@ -28,7 +28,7 @@ impl Roundup {
         self.divisions[interval.min(Self::INTERVALS - 1)]
     }
 
-    /// Returns the divisions of all intervals, from the smallest on.
+    /// Returns the divisions of all intervals, starting with the smallest.
     pub fn divisions(&self) -> &[u64; Self::INTERVALS] {
         &self.divisions
     }

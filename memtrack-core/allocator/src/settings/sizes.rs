@@ -1,20 +1,20 @@
-//! The sizes of blocks and of segments. All are in bytes.
+//! The sizes of blocks and segments. All are in bytes.
 
 use crate::settings::AllocatorOptions;
 
-/// The sizes of blocks are multiples of this.
+/// Block sizes are multiples of this.
 pub const MIN_BLOCK: u64 = 512;
-/// The largest block of the small pool.
+/// The size of the largest block in the small pool.
 pub const SMALL_LIMIT: u64 = 1 << 20;
-/// The size of the small pool's segments, and of the pages of its expandable ranges.
+/// The size of segments in the small pool, and of pages in its expandable ranges.
 pub const SMALL_BUFFER: u64 = 2 << 20;
 /// The default size of the large pool's segments for requests below [`MIN_LARGE`].
 pub const LARGE_BUFFER: u64 = 20 << 20;
-/// The smallest request whose segment is as large as its block, rounded up to [`LARGE_ROUND`].
+/// The smallest request for which the segment is as large as its block, rounded up to [`LARGE_ROUND`].
 pub const MIN_LARGE: u64 = 10 << 20;
-/// Segments for requests of at least [`MIN_LARGE`] are a multiple of this.
+/// The sizes of segments for requests of at least [`MIN_LARGE`] are multiples of this.
 pub const LARGE_ROUND: u64 = 2 << 20;
-/// The limit for requests, which must be smaller (1 EiB).
+/// The upper limit for requests (1 EiB). They must be smaller than this.
 pub const TOO_LARGE: u64 = 1 << 60;
 
 /// Rounds `size` up to a multiple of `step`. The caller must have checked that `size` is below [`TOO_LARGE`].
@@ -46,7 +46,7 @@ fn round_to_division(size: u64, divisions: u64) -> u64 {
     round_up(size, below / divisions)
 }
 
-/// Returns the size of the segment that is allocated from the device for a block of `block_size` bytes.
+/// Returns the size of the segment allocated from the device for a block of `block_size` bytes.
 #[inline]
 pub fn segment_size(block_size: u64, options: &AllocatorOptions) -> u64 {
     if block_size <= SMALL_LIMIT {
@@ -58,7 +58,7 @@ pub fn segment_size(block_size: u64, options: &AllocatorOptions) -> u64 {
     }
 }
 
-/// Formats a size like PyTorch's messages: `1024 bytes`, `1.50 KiB`, `20.00 MiB`, `1.07 GiB`.
+/// Formats a size in the style of PyTorch's messages: `1024 bytes`, `1.50 KiB`, `20.00 MiB`, `1.07 GiB`.
 pub fn format_size(size: u64) -> String {
     let value = size as f64;
     if size <= 1024 {
@@ -76,7 +76,7 @@ pub fn format_size(size: u64) -> String {
 mod tests {
     use super::*;
 
-    /// Compares with PyTorch 2.15 under default options: the sizes of request, block, and segment.
+    /// Compares the sizes of requests, blocks and segments with those of PyTorch 2.15 under default options.
     #[test]
     fn sizes_equal_those_of_pytorch() {
         const MIB: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-//! The settings in the form in which snapshots contain them.
+//! The settings in the form used in snapshots.
 
 use super::{Roundup, Settings};
 use serde::{Serialize, Serializer, ser::SerializeMap};
@@ -8,10 +8,10 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct AllocatorSettings {
-    /// The settings string that was applied last.
+    /// The last applied settings string.
     #[serde(rename = "PYTORCH_CUDA_ALLOC_CONF")]
     pub text: String,
-    /// Blocks of this size and more are never split.
+    /// Blocks of this size or more are never split.
     pub max_split_size: i64,
     /// The share of the limit above which old cached blocks are released.
     pub garbage_collection_threshold: f64,
@@ -25,11 +25,11 @@ pub struct AllocatorSettings {
     pub pinned_use_cuda_host_register: bool,
     /// Whether graph capture reclaims deferred frees.
     pub graph_capture_record_stream_reuse: bool,
-    /// Pinned memory above this is not rounded.
+    /// Pinned memory above this size is not rounded.
     pub max_round_threshold: i64,
-    /// Pinned memory above this is not cached.
+    /// Pinned memory above this size is not cached.
     pub max_cached_size: i64,
-    /// The rounding divisions of each interval, by the size in MiB at which the interval begins.
+    /// The rounding divisions of each interval. The key is the size in MiB at which the interval starts.
     #[serde(serialize_with = "by_interval")]
     pub roundup_power2_divisions: Roundup,
 }
@@ -42,18 +42,18 @@ fn by_interval<S: Serializer>(roundup: &Roundup, serializer: S) -> Result<S::Ok,
     map.end()
 }
 
-/// Converts a size like PyTorch's cast: values that are too large wrap around.
+/// Converts a size like PyTorch's cast, which wraps values that are too large.
 fn signed(size: Option<u64>) -> i64 {
     size.map_or(-1, |size| size as i64)
 }
 
 impl Settings {
-    /// Returns the settings in the form in which snapshots contain them.
+    /// Returns the settings in the form used in snapshots.
     pub fn report(&self) -> AllocatorSettings {
         let Self { options, others, .. } = self;
         AllocatorSettings {
             text: self.text.clone(),
-            // No limit is `u64::MAX`, which PyTorch's cast converts to −1.
+            // Having no limit is stored as `u64::MAX`, which PyTorch's cast converts to −1.
             max_split_size: options.max_split_size as i64,
             garbage_collection_threshold: options.garbage_collection_threshold,
             expandable_segments: options.expandable_segments,

@@ -1,4 +1,4 @@
-//! Splits a settings string into tokens: `,` `:` `[` `]` and the words between those; white space is ignored.
+//! Splits a settings string into tokens: `,` `:` `[` `]` and the words between them. White space is ignored.
 
 use super::SettingsError;
 use super::numbers::{leading_float, leading_integer};
@@ -30,7 +30,7 @@ impl Tokens {
         self.0.len()
     }
 
-    /// Returns the token at an index; an error if there is none.
+    /// Returns the token at an index, or an error if there is none.
     pub(super) fn get(&self, place: usize) -> Result<&str, SettingsError> {
         self.0.get(place).map(String::as_str).ok_or_else(|| {
             SettingsError::internal(
@@ -40,7 +40,7 @@ impl Tokens {
         })
     }
 
-    /// Checks that `token` is at an index.
+    /// Checks that the token at an index is `token`.
     pub(super) fn expect(&self, place: usize, token: &str) -> Result<(), SettingsError> {
         let found = self.get(place)?;
         if found == token {
@@ -51,7 +51,7 @@ impl Tokens {
         )))
     }
 
-    /// Returns the index of the last token of a value that is skipped: a word, or a list in brackets.
+    /// Returns the index of the last token of a value that is being skipped. The value is a word or a list in brackets.
     pub(super) fn end_of_value(&self, place: usize) -> Result<usize, SettingsError> {
         if self.get(place)? != "[" {
             return Ok(place);

@@ -1,16 +1,16 @@
-//! Blocks: the adjacent pieces, allocated or free, that a segment consists of. All blocks are in one arena, and
-//! refer to their neighbours by number.
+//! Blocks: the adjacent pieces that make up a segment, each either allocated or free. All blocks are stored in
+//! one arena and refer to their neighbours by number.
 
 use crate::state::pools::PoolId;
 use crate::state::stream_uses::StreamUses;
 use memtrack_model::event::{StackId, StreamId};
 
-/// The number of a block in its arena.
+/// A block's number in its arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BlockId(pub(crate) u32);
 
 impl BlockId {
-    /// The id that stands for no block.
+    /// The id that stands for "no block".
     pub(crate) const NONE: Self = Self(u32::MAX);
 
     #[inline]
@@ -19,7 +19,7 @@ impl BlockId {
     }
 }
 
-/// The number of an expandable range.
+/// An expandable range's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RangeId(pub(crate) u32);
 
@@ -33,21 +33,21 @@ impl RangeId {
 pub(crate) struct Block {
     pub(crate) address: u64,
     pub(crate) size: u64,
-    /// The size of the last request for this block; meaningless while the block is free.
+    /// The size of the last request for this block; it has no meaning while the block is free.
     pub(crate) requested: u64,
     /// The start of the block's segment or range.
     pub(crate) base: u64,
     pub(crate) stream: StreamId,
-    /// The pool's number of searches when the block became free.
+    /// The pool's search count at the time the block became free.
     pub(crate) cached_at_search: u64,
-    /// The other streams that use the block; it is not free before their work is done.
+    /// The other streams that use the block. It is not free until their work is done.
     pub(crate) uses: Option<Box<StreamUses>>,
     pub(crate) prev: BlockId,
     pub(crate) next: BlockId,
-    /// The number of the segment in creation order: of equal blocks, that of the oldest segment is used first.
+    /// The segment's number in creation order. Among equal blocks, the one from the oldest segment is used first.
     pub(crate) age: u32,
     pub(crate) range: RangeId,
-    /// The number of the block's events that are not done yet.
+    /// The number of the block's events that are still pending.
     pub(crate) events: u32,
     /// The stack of the block's allocation.
     pub(crate) stack: StackId,
@@ -107,7 +107,7 @@ impl Block {
     }
 }
 
-/// All blocks of a device.
+/// All blocks on a device.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
     slots: Vec<Block>,
@@ -115,7 +115,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Adds a block, and returns its id.
+    /// Adds a block and returns its id.
     #[inline(always)]
     pub(crate) fn insert(&mut self, block: Block) -> BlockId {
         if let Some(id) = self.free_slots.pop() {
@@ -127,10 +127,10 @@ impl Blocks {
         id
     }
 
-    /// Removes a block that no neighbour, pool or queue refers to any more.
+    /// Removes a block to which no neighbour, pool or queue refers any more.
     #[inline]
     pub(crate) fn remove(&mut self, id: BlockId) {
-        // A size of 0 marks the slot as unused: no block is empty.
+        // A size of 0 marks the slot as unused, because no block is empty.
         self.slots[id.0 as usize].size = 0;
         self.free_slots.push(id);
     }

@@ -1,4 +1,4 @@
-//! The code that called the allocator, identified by stack and scope, and the reports to memtrack's recorder.
+//! The code that called the allocator, identified by its stack and scope, and reports to memtrack's recorder.
 
 use crate::state::history::{History, HistoryOptions};
 use crate::steps::oom::OutOfMemoryError;
@@ -32,10 +32,10 @@ pub(crate) fn clock() -> Clock {
     Clock { first: (0, 0), last: (1, 1) }
 }
 
-/// Reports an event to memtrack's recorder, if it is on.
+/// Reports an event to memtrack's recorder if it is on.
 #[inline(always)]
 pub(crate) fn report(action: Action, device: DeviceId, stream: StreamId, address: u64, size: u64) {
-    // Checked inline, so that there is no call while the recorder is off.
+    // Check the switch inline, so that nothing is called while the recorder is off.
     #[cfg(feature = "record")]
     if memtrack_recorder::switch::is_on(memtrack_recorder::switch::EVENTS) {
         report_event(action, device, stream, address, size);
@@ -56,13 +56,13 @@ fn report_event(action: Action, device: DeviceId, stream: StreamId, address: u64
         Action::SegmentFree => recorder::record_segment_free(device, stream, address, size),
         Action::SegmentMap => recorder::record_segment_map(device, stream, address, size),
         Action::SegmentUnmap => recorder::record_segment_unmap(device, stream, address, size),
-        // `report_oom` reports it once no lock is held.
+        // `report_oom` reports these events once no lock is held.
         _ => {}
     }
 }
 
-/// Returns the stacks and scopes that the ids in histories refer to, the loaded binaries, and a clock whose
-/// ticks are nanoseconds, like the times in histories.
+/// Returns the stacks and scopes that ids in histories refer to, the loaded binaries, and a clock whose ticks are
+/// nanoseconds, like the times in histories.
 pub(crate) fn names() -> Snapshot {
     #[cfg(feature = "record")]
     let names = Snapshot {
@@ -76,8 +76,8 @@ pub(crate) fn names() -> Snapshot {
     Snapshot { clock: Clock { first: (0, 0), last: (1, 1) }, ..names }
 }
 
-/// Reports to memtrack's recorder, if it is on, and to the recorder's observers that memory ran out. Called without
-/// locks.
+/// Reports to memtrack's recorder, if it is on, and to the recorder's observers that memory ran out. Must be called
+/// without holding a lock.
 #[cold]
 pub(crate) fn report_oom(error: &OutOfMemoryError) {
     #[cfg(feature = "record")]
@@ -103,19 +103,19 @@ pub(crate) fn report_oom(error: &OutOfMemoryError) {
 }
 
 impl Caller {
-    /// Replaces the stack by `stack` if it was not captured.
+    /// Replaces the stack with `stack` if it was not captured.
     #[inline]
     pub(crate) fn or_stack(self, stack: StackId) -> Self {
         if self.stack.is_none() { Self { stack, ..self } } else { self }
     }
 
-    /// Captures the caller of an allocation, as far as the history's options require.
+    /// Captures the caller of an allocation to the extent that the history's options require.
     #[inline]
     pub(crate) fn of_allocation(history: &History) -> Self {
         Self::capture_for(history, history.stacks != Context::None)
     }
 
-    /// Captures the caller of a free, as far as the history's options require.
+    /// Captures the caller of a free to the extent that the history's options require.
     #[inline]
     pub(crate) fn of_free(history: &History) -> Self {
         Self::capture_for(history, history.stacks == Context::All)
@@ -141,7 +141,7 @@ impl Caller {
         Self::default()
     }
 
-    /// Prepares for capturing stacks: reads the loaded binaries, and selects the best method.
+    /// Prepares to capture stacks by reading the list of loaded binaries and selecting the best method.
     pub(crate) fn prepare(options: Option<&HistoryOptions>) {
         #[cfg(feature = "record")]
         if options.is_some_and(|options| options.context != Context::None) {

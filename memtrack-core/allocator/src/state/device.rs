@@ -1,4 +1,5 @@
-//! The allocator of one device: the state, and code that all operations share. The operations are in `steps`.
+//! The allocator for one device: its state, and code shared by all operations. The operations themselves are
+//! in `steps`.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -16,15 +17,15 @@ use crate::steps::expandable::Ranges;
 use memtrack_model::event::{Action, DeviceId, StackId, StreamId};
 use memtrack_model::options::Context;
 
-/// One device. All methods are called with the device's lock held.
+/// One device. All methods must be called with the device's lock held.
 #[derive(Debug)]
 pub(crate) struct Device<M: DeviceMemory> {
     pub(crate) id: DeviceId,
     pub(crate) options: AllocatorOptions,
     pub(crate) total_memory: u64,
-    /// The bytes that may be reserved from the device; `None` if there is no limit.
+    /// The maximum number of bytes that may be reserved from the device; `None` means no limit.
     pub(crate) limit: Option<u64>,
-    /// The bytes that are reserved from the device.
+    /// The number of bytes currently reserved from the device.
     pub(crate) reserved: u64,
     pub(crate) blocks: Blocks,
     pub(crate) pools: Vec<Pool>,
@@ -35,12 +36,12 @@ pub(crate) struct Device<M: DeviceMemory> {
     pub(crate) live: LiveBlocks,
     pub(crate) stats: DeviceStats,
     pub(crate) history: History,
-    /// Whether events are reported to memtrack's recorder, too.
+    /// Whether events are also reported to memtrack's recorder.
     pub(crate) reports: bool,
     segments_created: u32,
-    /// Whether memtrack's driver hook records segments, so that they are not reported here.
+    /// Whether memtrack's driver hook records segments. If it does, they are not reported here.
     segments_are_recorded: bool,
-    /// The last field, so that it is dropped last: events need the context that `memory` keeps alive.
+    /// This is the last field so that it is dropped last, because events need the context that `memory` keeps alive.
     pub(crate) memory: M,
 }
 
@@ -89,14 +90,14 @@ impl<M: DeviceMemory> Device<M> {
         &mut self.pools[id.0 as usize]
     }
 
-    /// Adds a free block to the free blocks of its pool.
+    /// Adds a free block to its pool's free blocks.
     #[inline(always)]
     pub(crate) fn cache(&mut self, id: BlockId) {
         let block = &mut self.blocks[id];
         self.pools[block.pool.0 as usize].insert(id, block);
     }
 
-    /// Removes a block from the free or unmapped blocks of its pool.
+    /// Removes a block from its pool's free or unmapped blocks.
     #[inline(always)]
     pub(crate) fn uncache(&mut self, id: BlockId) {
         let block = &self.blocks[id];
@@ -109,8 +110,8 @@ impl<M: DeviceMemory> Device<M> {
         self.segments_created
     }
 
-    /// Sets the share of the device's memory that may be used, from 0 to 1. As in PyTorch, the limit is the
-    /// nearest number of bytes: 0.58 of 100 MiB is 58 MiB, although the product is a little less.
+    /// Sets the share of the device's memory that may be used, from 0 to 1. As in PyTorch, the limit is rounded
+    /// to the nearest number of bytes: 0.58 of 100 MiB is 58 MiB, although the product is slightly less.
     pub(crate) fn set_fraction(&mut self, fraction: f64) {
         self.limit = (fraction < 1.0).then_some((fraction * self.total_memory as f64).round() as u64);
     }
@@ -126,7 +127,7 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Records an event of a block or a segment.
+    /// Records an event for a block or segment.
     #[inline(always)]
     pub(crate) fn record(
         &mut self,
@@ -154,13 +155,13 @@ impl<M: DeviceMemory> Device<M> {
         context: Caller,
     ) {
         let Caller { stack, scope } = context;
-        // The event has no stack unless the options require it; blocks keep their stacks in any case.
+        // The event has no stack unless the options require one. Blocks keep their stacks in any case.
         let stack = if self.history.stacks >= Context::Alloc { stack } else { StackId::NONE };
         let (pool, time_ns) = (self.pool(pool).owner, crate::state::caller::ticks());
         self.history.push(TraceEntry { time_ns, address, size, stream, pool, stack, scope, action });
     }
 
-    /// Returns the stream and pool of events about a block.
+    /// Returns the stream and the pool for events about a block.
     #[inline]
     pub(crate) fn stream_and_pool(block: &Block) -> (StreamId, PoolId) {
         (block.stream, block.pool)

@@ -1,9 +1,8 @@
-//! The free blocks of a pool in best-fit order: by stream, size, age of the segment, and offset in the segment.
-//! Lookup, removal and insertion take O(log n). `steps::malloc` decides whether a block that is found may be used for a
-//! request.
+//! A pool's free blocks in best-fit order: by stream, size, age of the segment, and offset in the segment. Lookup,
+//! removal and insertion take O(log n). `steps::malloc` decides whether a block found here may be used for a request.
 //!
-//! **Why one 128-bit key?** Size, age of the segment and offset are one number that a B-tree per stream compares. The
-//! block that was freed last is not in the tree, so that alternating frees and requests need no tree operation.
+//! **Why a single 128-bit key?** Size, segment age and offset form one number, which a B-tree per stream compares. The
+//! most recently freed block is not in the tree, so that alternating frees and requests need no tree operations.
 
 use crate::settings::sizes::MIN_BLOCK;
 use crate::state::block::{Block, BlockId};
@@ -11,14 +10,14 @@ use memtrack_model::event::StreamId;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// Size, age and offset in one number with the same order. It has room for all of them, since sizes and offsets
-/// are multiples of 512 bytes, and below 2^60 and 2^54.
+/// Size, age and offset combined into one number that preserves their order. They all fit, because sizes and offsets
+/// are multiples of 512 bytes and are below 2^60 and 2^54.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FitKey(u128);
 
 const OFFSET_BITS: u32 = 45;
 const AGE_BITS: u32 = 32;
-/// The largest size that a key has room for, in units of 512 bytes.
+/// The largest size that fits into a key, in units of 512 bytes.
 const MAX_UNITS: u64 = (1 << (128 - AGE_BITS - OFFSET_BITS)) - 1;
 
 impl FitKey {
@@ -29,16 +28,16 @@ impl FitKey {
         Self(key | u128::from(block.age) << OFFSET_BITS | u128::from(offset))
     }
 
-    /// Returns a lower bound for the keys of blocks with at least `size` bytes. A size that is too large for a key
-    /// is clamped, since no block is that large.
+    /// Returns a lower bound on the keys of blocks with at least `size` bytes. A size that is too large for a key is
+    /// clamped, because no block is that large.
     #[inline(always)]
     fn at_least(size: u64) -> Self {
         Self(u128::from((size / MIN_BLOCK).min(MAX_UNITS)) << (AGE_BITS + OFFSET_BITS))
     }
 }
 
-/// The free blocks of one stream. The newest block is not in the tree: blocks that are freed and reallocated
-/// alternately, which is the usual case, need no tree operation.
+/// The free blocks of one stream. The newest block is not in the tree. In the usual case, in which blocks are freed and
+/// reallocated alternately, no tree operation is needed.
 #[derive(Debug, Default)]
 struct StreamBlocks {
     tree: BTreeMap<FitKey, BlockId>,
@@ -65,7 +64,7 @@ impl StreamBlocks {
     #[inline(always)]
     fn best(&self, from: FitKey) -> Option<BlockId> {
         let newest = self.newest.filter(|(key, _)| *key >= from);
-        // A block with a smaller key than the newest fits better.
+        // A block whose key is smaller than that of the newest block is a better fit.
         let end = newest.map_or(Bound::Unbounded, |(key, _)| Bound::Excluded(key));
         let better = if self.tree.is_empty() {
             None
@@ -75,7 +74,7 @@ impl StreamBlocks {
         better.or(newest.map(|(_, id)| id))
     }
 
-    /// Iterates over all blocks with keys of at least `from`, best fit first.
+    /// Iterates over all blocks whose keys are at least `from`, best fit first.
     fn from(&self, from: FitKey) -> impl Iterator<Item = BlockId> + '_ {
         let newest = self.newest.filter(|(key, _)| *key >= from);
         let pivot = newest.map_or(from, |(key, _)| key);
@@ -84,7 +83,7 @@ impl StreamBlocks {
         below.map(|(_, &id)| id).chain(newest).chain(above.map(|(_, &id)| id))
     }
 
-    /// Iterates over all blocks with keys below `end`, largest first.
+    /// Iterates over all blocks whose keys are below `end`, largest first.
     fn below(&self, end: FitKey) -> impl Iterator<Item = BlockId> + '_ {
         let newest = self.newest.filter(|(key, _)| *key < end);
         let pivot = newest.map_or(end, |(key, _)| key);
@@ -94,15 +93,15 @@ impl StreamBlocks {
     }
 }
 
-/// Free blocks by stream, sorted by the streams' handles. A list, because there is usually one stream, and rarely
-/// more than a few.
+/// The free blocks by stream, sorted by the streams' handles. This is a list because there is usually one stream, and
+/// rarely more than a few.
 #[derive(Debug, Default)]
 pub(crate) struct FreeBlocks {
     streams: Vec<(StreamId, StreamBlocks)>,
 }
 
 impl FreeBlocks {
-    /// Returns the index of a stream, or the index at which to insert it.
+    /// Returns the index of a stream, or the index at which to insert it if it is not in the list.
     #[inline(always)]
     fn index(&self, stream: StreamId) -> Result<usize, usize> {
         match self.streams.first() {
@@ -123,7 +122,7 @@ impl FreeBlocks {
         self.streams[index].1.insert(FitKey::of(block), id);
     }
 
-    /// Adds a stream at an index, and returns the index.
+    /// Adds a stream at an index and returns the index.
     #[cold]
     fn add_stream(&mut self, index: usize, stream: StreamId) -> usize {
         self.streams.insert(index, (stream, StreamBlocks::default()));
@@ -137,18 +136,18 @@ impl FreeBlocks {
         }
     }
 
-    /// Iterates over the blocks of a stream with at least `size` bytes, best fit first.
+    /// Iterates over a stream's blocks of at least `size` bytes, best fit first.
     pub(crate) fn at_least(&self, stream: StreamId, size: u64) -> impl Iterator<Item = BlockId> + '_ {
         self.of(stream).into_iter().flat_map(move |blocks| blocks.from(FitKey::at_least(size)))
     }
 
-    /// Returns the best-fitting block of a stream with at least `size` bytes.
+    /// Returns the best-fitting block of a stream that has at least `size` bytes.
     #[inline(always)]
     pub(crate) fn best(&self, stream: StreamId, size: u64) -> Option<BlockId> {
         self.of(stream)?.best(FitKey::at_least(size))
     }
 
-    /// Iterates over the blocks of a stream with less than `size` bytes, largest first.
+    /// Iterates over a stream's blocks of less than `size` bytes, largest first.
     pub(crate) fn below(&self, stream: StreamId, size: u64) -> impl Iterator<Item = BlockId> + '_ {
         self.of(stream).into_iter().flat_map(move |blocks| blocks.below(FitKey::at_least(size)))
     }

@@ -1,27 +1,27 @@
-//! A hash table with the iteration order of PyTorch's flat hash tables: open addressing with robin-hood insertion
-//! and backward-shift deletion, and a load factor of at most one half. The order in which events complete together
-//! depends on the order of such a table.
+//! A hash table with the same iteration order as PyTorch's flat hash tables. It uses open addressing with
+//! robin-hood insertion and backward-shift deletion, and a load factor of at most one half. The order in which
+//! events complete together depends on the order of such a table.
 
-/// The minimum number of extra slots at the end of a table, into which the last buckets overflow.
+/// The minimum number of extra slots at the end of a table, into which the last buckets can overflow.
 const MIN_OVERFLOW: usize = 4;
 /// 2^64 divided by the golden ratio, for Fibonacci hashing.
 const MULTIPLIER: u64 = 11_400_714_819_323_198_485;
 
-/// A map from keys to values, in the order of PyTorch's tables.
+/// A map from keys to values that has the order of PyTorch's tables.
 ///
-/// As in PyTorch's tables, few keys should have the same hash: with more than a handful the table grows
-/// unnecessarily.
+/// As in PyTorch's tables, only a few keys should have the same hash. With more than a handful of them, the table
+/// grows unnecessarily.
 #[derive(Debug)]
 pub(crate) struct HashOrderMap<K, V> {
     slots: Vec<Option<Slot<K, V>>>,
-    /// A power of two, or 0 before the first insertion.
+    /// The number of buckets: a power of two, or 0 before the first insertion.
     buckets: usize,
     length: usize,
 }
 
 #[derive(Debug)]
 struct Slot<K, V> {
-    /// The distance from the slot that the hash selects.
+    /// The distance from the slot selected by the hash.
     distance: usize,
     hash: u64,
     key: K,
@@ -39,7 +39,7 @@ impl<K: Copy + Eq, V> HashOrderMap<K, V> {
         self.length == 0
     }
 
-    /// Returns the value of a key.
+    /// Returns the value for a key.
     pub(crate) fn get_mut(&mut self, hash: u64, key: K) -> Option<&mut V> {
         let place = self.find(hash, key)?;
         self.value_at(place)
@@ -50,12 +50,12 @@ impl<K: Copy + Eq, V> HashOrderMap<K, V> {
         self.insert_slot(Slot { distance: 0, hash, key, value });
     }
 
-    /// Removes a key, and returns its value.
+    /// Removes a key and returns its value.
     pub(crate) fn remove(&mut self, hash: u64, key: K) -> Option<V> {
         self.find(hash, key).and_then(|place| self.remove_at(place))
     }
 
-    /// Returns the index of the first occupied slot from `from` on.
+    /// Returns the index of the first occupied slot at or after `from`.
     pub(crate) fn next(&self, from: usize) -> Option<usize> {
         (from..self.slots.len()).find(|&place| self.slots[place].is_some())
     }
@@ -65,7 +65,7 @@ impl<K: Copy + Eq, V> HashOrderMap<K, V> {
         self.slots.get_mut(place)?.as_mut().map(|slot| &mut slot.value)
     }
 
-    /// Removes the key in a slot. The next key in order is then in this slot or after it.
+    /// Removes the key in a slot. The next key in order is then in the same slot or a later one.
     pub(crate) fn remove_at(&mut self, place: usize) -> Option<V> {
         let removed = self.slots.get_mut(place)?.take()?;
         self.length -= 1;
@@ -109,7 +109,7 @@ impl<K: Copy + Eq, V> HashOrderMap<K, V> {
         (hash.wrapping_mul(MULTIPLIER) >> (64 - bits)) as usize
     }
 
-    /// Returns the maximum distance of a key from the slot that its hash selects.
+    /// Returns the maximum distance between a key and the slot selected by its hash.
     fn max_distance(&self) -> usize {
         MIN_OVERFLOW.max(self.buckets.trailing_zeros() as usize)
     }
@@ -141,7 +141,7 @@ impl<K: Copy + Eq, V> HashOrderMap<K, V> {
                 unplaced.distance += 1;
                 at += 1;
             }
-            // After growing, the new key is inserted after all other keys.
+            // After the table grows, insert the new key last.
             if let Some(new) = new_slot.and_then(|at| self.slots[at].as_mut()) {
                 std::mem::swap(new, &mut unplaced);
             }

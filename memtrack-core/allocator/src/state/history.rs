@@ -1,4 +1,4 @@
-//! The history of a device: the newest events, of all kinds that PyTorch records.
+//! A device's history: its newest events, including every kind that PyTorch records.
 
 use crate::state::caller;
 use memtrack_model::event::{Action, ScopeId, StackId, StreamId};
@@ -6,22 +6,23 @@ use memtrack_model::options::Context;
 use memtrack_model::snapshot::pytorch::MempoolId;
 use std::collections::VecDeque;
 
-/// One event of a history.
+/// One event in a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TraceEntry {
-    /// The time in nanoseconds since the Unix epoch. Inside a history these are ticks, which are converted when
+    /// The time in nanoseconds since the Unix epoch. Within a history it is in ticks, which are converted when
     /// the history is read.
     pub time_ns: u64,
-    /// The address in bytes; for [`Action::Oom`] the device's free bytes.
+    /// The address in bytes. For [`Action::Oom`], this is the number of free bytes on the device.
     pub address: u64,
-    /// The size in bytes: the requested size of a block, the size of a segment, the active bytes of a snapshot.
+    /// The size in bytes: the requested size for a block, the size of a segment, or the number of active bytes
+    /// for a snapshot.
     pub size: u64,
     /// The stream that owns the block.
     pub stream: StreamId,
     /// The pool that the block is in.
     pub pool: MempoolId,
-    /// The stack of the caller.
+    /// The caller's stack.
     pub stack: StackId,
     /// The innermost open scope.
     pub scope: ScopeId,
@@ -29,16 +30,16 @@ pub struct TraceEntry {
     pub action: Action,
 }
 
-/// The options of a history.
+/// Options for a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HistoryOptions {
     /// Whether events are kept. If not, only the stacks of live blocks and the newest event are kept, as with
     /// PyTorch's `enabled="state"`.
     pub events: bool,
-    /// The events whose stacks are kept: one of the modes of `torch.cuda.memory._record_memory_history`.
+    /// The events for which stacks are kept: one of the modes of `torch.cuda.memory._record_memory_history`.
     pub context: Context,
-    /// The maximum number of events kept per device; the oldest are dropped first.
+    /// The maximum number of events to keep per device. The oldest are dropped first.
     pub max_entries: usize,
     /// Whether earlier events are dropped.
     pub clear: bool,
@@ -47,7 +48,7 @@ pub struct HistoryOptions {
 }
 
 impl Default for HistoryOptions {
-    /// Returns PyTorch's default: all events and stacks, without a limit.
+    /// Returns PyTorch's default: all events and stacks, with no limit.
     fn default() -> Self {
         Self {
             events: true,
@@ -73,14 +74,14 @@ impl HistoryOptions {
         self
     }
 
-    /// Sets the events whose stacks are kept.
+    /// Sets the events for which stacks are kept.
     #[must_use]
     pub fn context(mut self, context: Context) -> Self {
         self.context = context;
         self
     }
 
-    /// Sets the maximum number of events kept per device.
+    /// Sets the maximum number of events to keep per device.
     #[must_use]
     pub fn max_entries(mut self, max_entries: usize) -> Self {
         self.max_entries = max_entries;
@@ -102,7 +103,7 @@ impl HistoryOptions {
     }
 }
 
-/// The events of a device.
+/// A device's events.
 #[derive(Debug)]
 pub(crate) struct History {
     pub(crate) enabled: bool,

@@ -5,12 +5,12 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
-/// A table of the allocated blocks, by address. The newest block is not in the table: a block that is freed before
-/// another block is allocated needs no table operation.
+/// A table of the allocated blocks, by address. The newest block is not in the table, so that freeing a block
+/// before another one is allocated needs no table operation.
 #[derive(Debug)]
 pub(crate) struct LiveBlocks {
     table: HashTable<(u64, BlockId)>,
-    /// The newest block; [`Self::NONE`] if it was freed.
+    /// The newest block, or [`Self::NONE`] if it has been freed.
     newest: (u64, BlockId),
 }
 
@@ -28,7 +28,7 @@ fn hash(address: u64) -> u64 {
 impl LiveBlocks {
     const NONE: (u64, BlockId) = (0, BlockId::NONE);
 
-    /// Adds an allocated block; no other block may be at its address.
+    /// Adds an allocated block. There must be no other block at its address.
     #[inline(always)]
     pub(crate) fn insert(&mut self, address: u64, id: BlockId) {
         let older = std::mem::replace(&mut self.newest, (address, id));
@@ -37,7 +37,7 @@ impl LiveBlocks {
         }
     }
 
-    /// Removes the block at an address, which is being freed.
+    /// Removes and returns the block at an address, which is being freed.
     #[inline(always)]
     pub(crate) fn remove(&mut self, address: u64) -> Option<BlockId> {
         if address == self.newest.0 {

@@ -1,4 +1,5 @@
-//! Pools of free blocks: a pool for small blocks and one for large blocks, by default and for each private pool.
+//! Pools of free blocks. There are two default pools, one for small and one for large blocks, and two such pools
+//! for each private pool.
 
 use crate::settings::sizes::{SMALL_BUFFER, SMALL_LIMIT};
 use crate::state::block::{Block, BlockId, Blocks};
@@ -9,12 +10,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The number of a pool: even numbers are small pools, odd numbers large pools; 0 and 1 are the default pools.
+/// The number of a pool. Even numbers are small pools and odd numbers large pools; 0 and 1 are the default pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PoolId(pub(crate) u32);
 
 impl PoolId {
-    /// Returns the pool of a kind in a pair; pair 0 contains the default pools.
+    /// Returns the pool of the given kind in a pair. Pair 0 contains the default pools.
     #[inline]
     pub(crate) fn of(pair: u32, kind: PoolKind) -> Self {
         Self(2 * pair + u32::from(kind == PoolKind::Large))
@@ -37,13 +38,13 @@ impl PoolId {
     }
 }
 
-/// Returns the kind of pool that blocks of `size` bytes come from.
+/// Returns the kind of pool from which blocks of `size` bytes come.
 #[inline]
 pub(crate) fn kind_of(size: u64) -> PoolKind {
     if size <= SMALL_LIMIT { PoolKind::Small } else { PoolKind::Large }
 }
 
-/// An allocator for the segments of a pool, in place of the device: `MemPool(allocator=…)`.
+/// An allocator that provides a pool's segments in place of the device, as in `MemPool(allocator=…)`.
 pub trait PoolAllocator: fmt::Debug + Send + Sync {
     /// Allocates a segment; returns `None` if there is not enough memory.
     fn allocate(&self, size: u64, device: DeviceId, stream: StreamId) -> Option<u64>;
@@ -58,13 +59,13 @@ pub(crate) struct Pool {
     pub(crate) free: FreeBlocks,
     /// Blocks of expandable ranges that are not backed by memory, by stream and address.
     pub(crate) unmapped: BTreeMap<(StreamId, u64), BlockId>,
-    /// The number of searches so far, by which the age of cached blocks is measured.
+    /// The number of searches so far. The age of cached blocks is measured in searches.
     pub(crate) searches: u64,
-    /// The id of the private pool that this pool belongs to; (0, 0) for a default pool.
+    /// The id of the private pool to which this pool belongs; (0, 0) for a default pool.
     pub(crate) owner: MempoolId,
     /// Whether blocks are never split.
     pub(crate) no_split: bool,
-    /// The allocator of the pool's segments; `None` for the device.
+    /// The allocator for the pool's segments; `None` means the device.
     pub(crate) source: Option<Arc<dyn PoolAllocator>>,
 }
 
@@ -80,14 +81,14 @@ impl Pool {
         }
     }
 
-    /// Inserts a free block, whose age is then 0.
+    /// Inserts a free block and sets its age to 0.
     #[inline(always)]
     pub(crate) fn insert(&mut self, id: BlockId, block: &mut Block) {
         block.cached_at_search = self.searches;
         self.free.insert(id, block);
     }
 
-    /// Removes a block from the free or the unmapped blocks.
+    /// Removes a block from the pool's free or unmapped blocks.
     #[inline(always)]
     pub(crate) fn remove(&mut self, block: &Block) {
         if block.mapped {
@@ -102,7 +103,7 @@ impl Pool {
         self.searches - block.cached_at_search
     }
 
-    /// Returns the bytes of the pool's free blocks.
+    /// Returns the number of bytes in the pool's free blocks.
     pub(crate) fn free_bytes(&self, blocks: &Blocks) -> u64 {
         self.free.iter().map(|id| blocks[id].size).sum()
     }

@@ -1,5 +1,5 @@
-//! Private pools: memory that is separate from ordinary requests, for `MemPool` and for CUDA graphs. Routes
-//! determine the pool of each request.
+//! Private pools, which keep memory separate from ordinary requests, for `MemPool` and for CUDA graphs. Routes
+//! determine the pool for each request.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
-/// Returns PyTorch's hash of a pool's id: the half of the id that is not zero.
+/// Returns PyTorch's hash of a pool's id, which is the nonzero half of the id.
 fn hash(id: MempoolId) -> u64 {
     if id.0 != 0 { id.0 } else { id.1 }
 }
@@ -21,22 +21,22 @@ fn hash(id: MempoolId) -> u64 {
 /// A private pool.
 #[derive(Debug)]
 struct PrivatePool {
-    /// The number of the pair of pools for small and large blocks.
+    /// The number of the pair of pools that holds its small and large blocks.
     pair: u32,
     /// The number of users that may still request memory from the pool.
     users: u32,
 }
 
-/// The requests that a route applies to.
+/// The requests to which a route applies.
 pub(crate) enum RouteFilter {
-    /// The requests of a thread: `use_mem_pool`.
+    /// The requests made by a thread: `use_mem_pool`.
     Thread(ThreadId),
     /// The requests for streams that belong to a capture. A request for such a stream must not query events or
     /// release memory.
     Capture(Box<dyn Fn(StreamId) -> bool + Send>),
 }
 
-/// A route of requests to a pool.
+/// A route that sends requests to a pool.
 #[derive(Debug)]
 struct Route {
     to: MempoolId,
@@ -61,14 +61,14 @@ impl RouteFilter {
     }
 }
 
-/// The private pools of a device.
+/// A device's private pools.
 #[derive(Debug, Default)]
 pub(crate) struct PrivatePools {
     pools: HashMap<MempoolId, PrivatePool>,
-    /// Pools that receive no more requests, in the order in which they are emptied.
+    /// Pools that receive no further requests, in the order in which they are emptied.
     freeable: HashOrderMap<MempoolId, MempoolId>,
-    /// Pools that requests for the default pool may be served from when memory runs out, in the order in which they
-    /// are tried.
+    /// Pools from which requests for the default pool may be served when memory runs out, in the order in which
+    /// they are tried.
     on_oom: HashOrderMap<MempoolId, ()>,
     /// The routes, oldest first.
     routes: Vec<Route>,
@@ -76,7 +76,7 @@ pub(crate) struct PrivatePools {
 }
 
 impl PrivatePools {
-    /// Returns the pair of pools for a request by the calling thread for a stream; 0 for the default pools.
+    /// Returns the pair of pools for the calling thread's requests on a stream, or 0 for the default pools.
     #[inline]
     pub(crate) fn routed_pair(&self, stream: StreamId) -> u32 {
         if self.routes.is_empty() {
@@ -92,8 +92,8 @@ impl PrivatePools {
         self.routes.iter().any(|route| matches!(route.applies_to, RouteFilter::Capture(_)))
     }
 
-    /// Returns whether a stream is part of a capture. Requests for other streams work as usual during the
-    /// capture, as in PyTorch 2.15, which checks the thread's current stream instead.
+    /// Returns whether a stream is being captured. Requests for other streams work as usual during a capture, as in
+    /// PyTorch 2.15, although PyTorch checks the thread's current stream instead.
     #[inline]
     pub(crate) fn captures(&self, stream: StreamId) -> bool {
         let is_captured = |route: &Route| matches!(&route.applies_to, RouteFilter::Capture(is_captured) if is_captured(stream));
@@ -121,7 +121,7 @@ impl PrivatePools {
 }
 
 impl<M: DeviceMemory> Device<M> {
-    /// Adds a user of a pool, which is created if it does not exist.
+    /// Adds a user of a pool, creating the pool if it does not exist.
     pub(crate) fn create_or_retain_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
         if let Some(pool) = self.private.pools.get_mut(&id) {
             if pool.users == 0 {
@@ -154,7 +154,7 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Disables splitting of this pool's blocks.
+    /// Disables splitting for this pool's blocks.
     pub(crate) fn set_no_split(&mut self, id: MempoolId) {
         let Some(pair) = self.private.pair(id) else { return };
         for kind in [PoolKind::Small, PoolKind::Large] {
@@ -162,7 +162,7 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Sets the allocator of this pool's segments.
+    /// Sets the allocator for this pool's segments.
     pub(crate) fn set_source(&mut self, id: MempoolId, source: &Arc<dyn PoolAllocator>) {
         let Some(pair) = self.private.pair(id) else { return };
         for kind in [PoolKind::Small, PoolKind::Large] {
@@ -170,7 +170,7 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Routes requests to a pool.
+    /// Starts routing requests to a pool.
     pub(crate) fn begin_allocate_to_pool(
         &mut self,
         id: MempoolId,
@@ -192,7 +192,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Removes a user of a pool. Once the pool has no users, its memory may be released.
+    /// Removes a user of a pool. When the pool has no users left, its memory may be released.
     pub(crate) fn release_pool(&mut self, id: MempoolId) -> Result<(), AllocatorError> {
         let pool = self.private.pools.get_mut(&id).filter(|pool| pool.users > 0);
         let pool = pool.ok_or(AllocatorError::PoolReleased(id))?;
@@ -203,7 +203,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Returns the number of users of a pool.
+    /// Returns a pool's number of users.
     pub(crate) fn pool_users(&self, id: MempoolId) -> u32 {
         self.private.pools.get(&id).map_or(0, |pool| pool.users)
     }
@@ -218,7 +218,7 @@ impl<M: DeviceMemory> Device<M> {
         if reserved != 0 {
             return Ok(());
         }
-        // Only address ranges without memory are left.
+        // All that is left are address ranges without memory.
         for kind in [PoolKind::Small, PoolKind::Large] {
             let ranges: Vec<_> = self.pool(PoolId::of(pair, kind)).unmapped.values().copied().collect();
             for range in ranges {

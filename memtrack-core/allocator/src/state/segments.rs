@@ -1,4 +1,4 @@
-//! The contents of a device in the form of PyTorch's snapshots: segments with their blocks.
+//! A device's contents in the form of PyTorch's snapshots: segments with their blocks.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -18,7 +18,7 @@ impl<M: DeviceMemory> Device<M> {
         segments
     }
 
-    /// Returns the start and the size of a live block's segment; `None` when no live block begins at `address`.
+    /// Returns the start and size of a live block's segment, or `None` if no live block starts at `address`.
     pub(crate) fn base_allocation(&self, address: u64) -> Option<Result<(u64, u64), AllocatorError>> {
         let block = &self.blocks[self.live.get(address)?];
         if block.is_expandable() {

@@ -1,4 +1,4 @@
-//! Statistics. Every change is counted in the total and for the kind of pool in which it happens.
+//! Statistics. Every change is counted both in the total and for the kind of pool in which it happens.
 
 use memtrack_model::snapshot::pytorch::{MempoolId, PoolKind};
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ impl Stat {
     }
 }
 
-/// A statistic for all memory and for each kind of pool.
+/// A statistic for all memory and for each kind of pool separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StatArray {
@@ -103,21 +103,21 @@ impl StatArray {
 pub struct DeviceStats {
     /// The number of allocated blocks.
     pub allocation: StatArray,
-    /// The number of segments that are reserved from the device; mapped pages do not count.
+    /// The number of segments reserved from the device. Mapped pages are not counted.
     pub segment: StatArray,
-    /// The number of active blocks: allocated, or freed while other streams still use them.
+    /// The number of active blocks: those that are allocated, or were freed while other streams still use them.
     pub active: StatArray,
     /// The number of free blocks that cannot be released because other blocks in their segment are live.
     pub inactive_split: StatArray,
-    /// The bytes of allocated blocks.
+    /// The number of bytes in allocated blocks.
     pub allocated_bytes: StatArray,
-    /// The bytes that are reserved from the device.
+    /// The number of bytes reserved from the device.
     pub reserved_bytes: StatArray,
-    /// The bytes of active blocks.
+    /// The number of bytes in active blocks.
     pub active_bytes: StatArray,
-    /// The bytes of the blocks that [`Self::inactive_split`] counts.
+    /// The number of bytes in the blocks that [`Self::inactive_split`] counts.
     pub inactive_split_bytes: StatArray,
-    /// The requested bytes of active blocks.
+    /// The number of bytes that were requested for active blocks.
     pub requested_bytes: StatArray,
     /// The number of allocated blocks of at least `max_split_size` bytes.
     pub oversize_allocations: Stat,
@@ -135,9 +135,9 @@ pub struct DeviceStats {
     pub num_device_free: i64,
     /// The number of requests that `throw_on_cudamalloc_oom` rejected.
     pub num_oom_rejections: i64,
-    /// The option `max_split_size` when the allocator was created, in bytes; −1 for no limit.
+    /// The value of `max_split_size` when the allocator was created, in bytes; −1 means no limit.
     pub max_split_size: i64,
-    /// The reserved bytes of private pools, by id. Removed pools stay listed.
+    /// The number of bytes reserved by private pools, by id. Pools stay listed after they are removed.
     pub reserved_bytes_by_private_pools: BTreeMap<MempoolId, StatArray>,
 }
 

@@ -1,4 +1,4 @@
-//! The streams that use a block, besides the stream that it was allocated for.
+//! The streams that use a block in addition to the one for which it was allocated.
 
 use crate::state::hash_order_map::HashOrderMap;
 use memtrack_model::event::StreamId;
@@ -23,7 +23,7 @@ impl StreamUses {
         self.0.keys()
     }
 
-    /// Removes streams from the set; returns `None` if no stream is left.
+    /// Removes streams from the set; returns `None` if no streams are left.
     pub(crate) fn without(mut self: Box<Self>, streams: &[(u64, StreamId)]) -> Option<Box<Self>> {
         for &(hash, stream) in streams {
             self.0.remove(hash, stream);

@@ -1,5 +1,5 @@
-//! Frees that are deferred until the end of a graph capture: during a capture, work on its streams is captured
-//! instead of executed, so events on them would not show when the work is done.
+//! Frees that are deferred until the end of a graph capture. During a capture, work on the captured streams is
+//! captured instead of executed, so events on these streams would not show when the work is done.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -11,14 +11,14 @@ use hashbrown::HashMap;
 use memtrack_model::event::StreamId;
 use std::collections::VecDeque;
 
-/// The frees that a device has deferred until after a capture.
+/// Frees that a device has deferred until after a capture.
 #[derive(Debug, Default)]
 pub(crate) struct DeferredFrees {
-    /// Blocks that other streams use and that were freed during a capture, or for which an event could not be
+    /// Blocks that were freed during a capture while other streams used them, or for which an event could not be
     /// recorded.
     blocks: VecDeque<BlockId>,
-    /// For each block, the streams that used it in a capture. They are joined when the capture ends, so that
-    /// the block need not wait for them.
+    /// For each block, the streams that used it during a capture. They are joined when the capture ends, so the
+    /// block need not wait for them.
     uses: HashMap<BlockId, Vec<(u64, StreamId)>, FixedState>,
 }
 
@@ -35,7 +35,7 @@ impl DeferredFrees {
         self.uses.entry(id).or_default().push((hash, stream));
     }
 
-    /// Removes a block that has become free, because its id may be reused.
+    /// Removes the entry for a block that has become free, because its id may be reused.
     #[inline]
     pub(crate) fn forget(&mut self, id: BlockId) {
         if !self.uses.is_empty() {
@@ -45,8 +45,8 @@ impl DeferredFrees {
 }
 
 impl<M: DeviceMemory> Device<M> {
-    /// Completes deferred frees after a capture: records events on streams that were not part of the capture, and
-    /// frees the blocks that no such stream uses.
+    /// Completes deferred frees after a capture: records events on the streams that were not part of the capture,
+    /// and frees the blocks that no such stream uses.
     pub(crate) fn complete_deferred_frees(&mut self, context: Caller) -> Result<(), AllocatorError> {
         if self.private.is_capturing() {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Blocks that other streams use: their memory becomes free only when those streams have done the work that was
-//! queued before the free.
+//! Blocks that other streams use. Their memory becomes free only when those streams have finished the work that
+//! was queued before the free.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::{DeviceError, DeviceMemory};
@@ -12,7 +12,7 @@ use crate::state::stream_uses::stream_hash;
 use memtrack_model::event::StreamId;
 use std::collections::VecDeque;
 
-/// The pending events, by stream.
+/// Pending events, by stream.
 pub(crate) type EventQueues<E> = HashOrderMap<StreamId, VecDeque<(E, BlockId)>>;
 
 impl<M: DeviceMemory> Device<M> {
@@ -20,8 +20,8 @@ impl<M: DeviceMemory> Device<M> {
         stream_hash(self.id.0, self.memory.stream_number(stream))
     }
 
-    /// Records that a block is used on another stream too; returns `false` when no allocated block begins at
-    /// `address`. The stream that the block was allocated for is ignored.
+    /// Records that a block is also used on another stream; returns `false` if no allocated block starts at
+    /// `address`. The stream for which the block was allocated is ignored.
     pub(crate) fn record_stream(&mut self, address: u64, stream: StreamId) -> bool {
         let Some(id) = self.live.get(address) else { return false };
         let hash = self.hash(stream);
@@ -36,7 +36,7 @@ impl<M: DeviceMemory> Device<M> {
         true
     }
 
-    /// Records an event on each stream that uses a block. If an event cannot be recorded, nothing changes.
+    /// Records an event on each stream that uses a block. If any event cannot be recorded, nothing is changed.
     #[cold]
     pub(crate) fn record_events(&mut self, id: BlockId) -> Result<(), AllocatorError> {
         let Some(uses) = &self.blocks[id].uses else { return Ok(()) };
@@ -55,14 +55,14 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Returns whether blocks wait for streams or for the end of a capture.
+    /// Returns whether any blocks are waiting for streams or for the end of a capture.
     #[inline]
     pub(crate) fn has_pending(&self) -> bool {
         !self.events.is_empty() || self.deferred.has_blocks()
     }
 
-    /// Frees the blocks whose events are done. The events of each stream are queried in order, up to the first
-    /// event that is not done.
+    /// Frees the blocks whose events are done. The events on each stream are queried in order, up to the first
+    /// one that is not done.
     #[cold]
     pub(crate) fn process_events(&mut self, context: Caller) -> Result<(), AllocatorError> {
         self.complete_deferred_frees(context)?;
@@ -85,7 +85,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Waits for all events, or for the events of blocks in a pair of pools, and frees the blocks.
+    /// Waits for all events, or only for those of blocks in one pair of pools, and frees the blocks.
     pub(crate) fn wait_for_events(
         &mut self,
         pair: Option<u32>,

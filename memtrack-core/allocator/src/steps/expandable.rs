@@ -1,4 +1,4 @@
-//! Expandable segments: address space that is reserved once, and into which memory is mapped page by page, so that a
+//! Expandable segments: address space that is reserved once and into which memory is mapped page by page, so that a
 //! segment can grow at its end.
 
 use crate::api::error::AllocatorError;
@@ -11,7 +11,7 @@ use crate::state::pools::{PoolId, page_size};
 use crate::steps::malloc::Request;
 use memtrack_model::event::{Action, StackId, StreamId};
 
-/// A reserved address range: its start, size and page size in bytes.
+/// A reserved address range: its start, its size and its page size, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Range {
     base: u64,
@@ -42,8 +42,8 @@ impl Ranges {
 }
 
 impl<M: DeviceMemory> Device<M> {
-    /// Finds room for the request in a range, maps the missing pages and returns the block. Returns `None` when
-    /// there is not enough memory; pages that were mapped by then stay, as free blocks.
+    /// Finds room for the request in a range, maps the missing pages and returns the block. Returns `None` if there
+    /// is not enough memory; pages mapped up to that point are kept as free blocks.
     pub(crate) fn expand(&mut self, request: &Request) -> Result<Option<BlockId>, AllocatorError> {
         let Some(mut found) = self.find_room(request)? else { return Ok(None) };
         let size = request.size;
@@ -66,8 +66,8 @@ impl<M: DeviceMemory> Device<M> {
         Ok(Some(found))
     }
 
-    /// Returns the first block of the request's stream from which on consecutive free and unmapped blocks are large
-    /// enough, or the block of a new range if there is none.
+    /// Returns the first block of the request's stream at which a large enough run of consecutive free and unmapped
+    /// blocks starts, or the block of a new range if there is none.
     fn find_room(&mut self, request: &Request) -> Result<Option<BlockId>, AllocatorError> {
         let Request { size, stream, pool, .. } = *request;
         let unmapped = self.pool(pool).unmapped.range((stream, 0)..=(stream, u64::MAX));
@@ -121,13 +121,13 @@ impl<M: DeviceMemory> Device<M> {
         Ok(Some(id))
     }
 
-    /// Maps memory for the first `size` bytes of an unmapped block, rounded up to pages, which become a free
-    /// block. Returns `false` when there is not enough memory.
+    /// Maps memory for the first `size` bytes of an unmapped block, rounded up to whole pages, and turns them into a
+    /// free block. Returns `false` if there is not enough memory.
     fn map(&mut self, id: BlockId, size: u64, context: Caller) -> Result<bool, AllocatorError> {
         let block = &self.blocks[id];
         let (address, place, age) = (block.address, Self::stream_and_pool(block), block.age);
         let range = self.ranges.get(block.range);
-        // Unmapped blocks begin and end at page boundaries.
+        // Unmapped blocks start and end at page boundaries.
         let mapped = round_up(size, range.page);
         match self.memory.map(address, mapped, range.page) {
             Ok(()) => {}
@@ -199,7 +199,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Releases the address space of a range; `id` is the unmapped block that covers the whole range.
+    /// Releases a range's address space; `id` is the unmapped block that covers the whole range.
     pub(crate) fn release_range(&mut self, id: BlockId) -> Result<(), AllocatorError> {
         let range_id = self.blocks[id].range;
         let range = self.ranges.get(range_id);

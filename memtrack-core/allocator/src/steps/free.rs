@@ -1,4 +1,4 @@
-//! Frees a block: at once, or if other streams use it, when those streams are done.
+//! Frees a block, either at once or, if other streams use it, when those streams are done with it.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -9,7 +9,7 @@ use memtrack_model::event::{Action, StackId};
 use memtrack_model::options::Context;
 
 impl<M: DeviceMemory> Device<M> {
-    /// Frees the block at `address`; returns `false` when no allocated block begins there.
+    /// Frees the block at `address`; returns `false` if no allocated block starts there.
     #[inline]
     pub(crate) fn free(&mut self, address: u64, context: Caller) -> Result<bool, AllocatorError> {
         let Some(id) = self.live.remove(address) else { return Ok(false) };
@@ -28,7 +28,7 @@ impl<M: DeviceMemory> Device<M> {
         if used_elsewhere && self.private.is_capturing() {
             self.deferred.defer(id);
         } else if used_elsewhere {
-            // If recording fails, the next request tries again.
+            // If an event cannot be recorded, the next request tries again.
             self.record_events(id).inspect_err(|_| self.deferred.defer(id))?;
         } else {
             self.complete(id, context);
@@ -36,9 +36,9 @@ impl<M: DeviceMemory> Device<M> {
         Ok(true)
     }
 
-    /// Returns the stack of a free, if it was captured, else the stack of the allocation. As in PyTorch, if stacks
+    /// Returns the stack of a free if it was captured, or else the stack of the allocation. As in PyTorch, if stacks
     /// of frees are not captured, the free of a block that waited for streams has the stack of the request that
-    /// queried those.
+    /// queried them.
     #[inline]
     pub(crate) fn context_of_free(&self, id: BlockId, context: Caller) -> Caller {
         match self.history.stacks {
@@ -47,7 +47,7 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Completes the free of a block that is no longer used: merges the block with its free neighbours, and caches it.
+    /// Completes the free of a block that is no longer used: merges it with its free neighbours and caches it.
     #[inline(always)]
     pub(crate) fn complete(&mut self, id: BlockId, context: Caller) {
         let block = &mut self.blocks[id];
@@ -80,8 +80,8 @@ impl<M: DeviceMemory> Device<M> {
         self.stats.requested_bytes.decrease(kind, requested);
     }
 
-    /// Merges a neighbour into the block `into`, which must not be in a pool, if the neighbour is free and both are
-    /// mapped or both unmapped. Returns the neighbour's size, or 0 if it was not merged.
+    /// Merges a neighbour into the block `into`, which must not be in a pool, if the neighbour is free and the two
+    /// blocks are both mapped or both unmapped. Returns the neighbour's size, or 0 if it was not merged.
     #[inline]
     pub(crate) fn merge(&mut self, into: BlockId, neighbour: BlockId) -> u64 {
         let Some(neighbour) = neighbour.to_option() else { return 0 };

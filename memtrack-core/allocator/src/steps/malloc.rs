@@ -1,5 +1,5 @@
-//! Allocates a block: from the cache, else from new memory, else from new memory after releasing all memory that can
-//! be released.
+//! Allocates a block: from the cache if possible, otherwise from new memory, and as a last resort from new memory after
+//! releasing everything that can be released.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::{DeviceError, DeviceMemory};
@@ -17,7 +17,8 @@ use memtrack_model::snapshot::pytorch::PoolKind;
 pub struct Allocation {
     /// The address of the block.
     pub address: u64,
-    /// The size of the block in bytes: the requested size rounded up, or more if the rest was too small to be split off.
+    /// The size of the block in bytes: the requested size rounded up, or more if the rest was too small to be split
+    /// off.
     pub size: u64,
 }
 
@@ -54,7 +55,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(self.finish_allocation(block, &request))
     }
 
-    /// Frees blocks whose events are done, and returns the parameters of the request.
+    /// Frees blocks whose events are done and returns the parameters of the request.
     #[inline(always)]
     pub(crate) fn request(
         &mut self,
@@ -96,7 +97,8 @@ impl<M: DeviceMemory> Device<M> {
         let Request { size, .. } = *request;
         let found = self.blocks[best].size;
         let most = self.options.max_split_size;
-        // An oversize block is not used for a smaller request, unless that is oversize and only a little smaller.
+        // An oversize block is not used for a smaller request, unless the request is oversize too and only slightly
+        // smaller.
         if size < most && found >= most {
             return None;
         }
@@ -106,7 +108,7 @@ impl<M: DeviceMemory> Device<M> {
         Some(best)
     }
 
-    /// Returns the best block if the first candidate is expandable: the block that can grow least, or, while
+    /// Returns the best block if the first candidate is expandable. This is the block that can grow the least or, while
     /// expandable segments are off, the first block that is not expandable.
     #[cold]
     fn best_expandable(&self, request: &Request) -> Option<BlockId> {
@@ -126,7 +128,7 @@ impl<M: DeviceMemory> Device<M> {
         Some(best)
     }
 
-    /// Returns the size of a block together with unmapped space after it.
+    /// Returns the size of a block plus any unmapped space after it.
     fn size_with_growth(&self, id: BlockId) -> u64 {
         let block = &self.blocks[id];
         let next = block.next.to_option().map(|next| &self.blocks[next]).filter(|next| !next.mapped);
@@ -161,7 +163,7 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Allocates a segment, or maps pages of an expandable segment; returns `None` when there is not enough memory.
+    /// Allocates a segment or maps pages of an expandable segment; returns `None` if there is not enough memory.
     fn new_segment(&mut self, request: &Request) -> Result<Option<BlockId>, AllocatorError> {
         let Request { segment: size, stream, pool, expands, context, .. } = *request;
         if self.limit.is_some_and(|limit| self.reserved.saturating_add(size) > limit) {
@@ -189,7 +191,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(Some(self.blocks.insert(block)))
     }
 
-    /// Allocates a segment from the device, or from the pool's own allocator.
+    /// Allocates a segment from the device or from the pool's own allocator.
     fn allocate_segment(&self, request: &Request) -> Result<u64, DeviceError> {
         let Request { segment, stream, .. } = *request;
         match &self.pool(request.pool).source {
@@ -198,14 +200,14 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Returns whether new memory of a pool is mapped into expandable segments.
+    /// Returns whether new memory for a pool is mapped into expandable segments.
     #[inline]
     fn expands(&self, pool: PoolId) -> bool {
         self.options.expandable_segments && self.pool(pool).source.is_none()
     }
 
     /// Searches the private pools that may serve requests for the default pool when memory runs out. As in PyTorch,
-    /// blocks of expandable segments are not used for this.
+    /// blocks in expandable segments are not used for this.
     fn borrow_from_private_pools(&mut self, request: &mut Request) -> Option<BlockId> {
         if !request.pool.is_default() {
             return None;
@@ -231,7 +233,7 @@ impl<M: DeviceMemory> Device<M> {
         }
     }
 
-    /// Splits a block that was removed from its pool if it is too large, and marks it as allocated.
+    /// Splits a block that was removed from its pool if it is too large, and marks the result as allocated.
     #[inline]
     fn finish_allocation(&mut self, found: BlockId, request: &Request) -> Allocation {
         let kind = request.pool.kind();
@@ -272,7 +274,7 @@ impl<M: DeviceMemory> Device<M> {
         Allocation { address, size }
     }
 
-    /// Splits `size` bytes off the front of a block as a new block, and caches the rest. As in PyTorch, the new block
+    /// Splits `size` bytes off the front of a block as a new block and caches the rest. As in PyTorch, the new block
     /// has no segment stack.
     #[inline]
     fn split(&mut self, rest: BlockId, size: u64) -> BlockId {

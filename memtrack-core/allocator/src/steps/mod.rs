@@ -1,4 +1,4 @@
-//! The steps of requests: allocate, free, wait for streams, map and release memory, and fail.
+//! The steps of a request: allocating, freeing, waiting for streams, mapping and releasing memory, and failing.
 
 pub(crate) mod deferred_frees;
 pub(crate) mod events;

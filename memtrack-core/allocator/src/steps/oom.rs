@@ -1,4 +1,4 @@
-//! Out of memory: the error, with PyTorch's message.
+//! The out-of-memory error, with PyTorch's message.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -10,7 +10,7 @@ use memtrack_model::event::Action;
 use memtrack_model::snapshot::pytorch::PoolKind;
 use memtrack_model::{DeviceProcess, OutOfMemory};
 
-/// An allocation that failed for lack of memory. Sizes are in bytes.
+/// An allocation that failed because memory ran out. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutOfMemoryError {
@@ -18,7 +18,7 @@ pub struct OutOfMemoryError {
     pub facts: OutOfMemory,
     /// The size of the segment that was requested.
     pub segment_bytes: u64,
-    /// The limit for the memory of the device; `None` for no limit.
+    /// The limit on the device's memory; `None` means no limit.
     pub limit_bytes: Option<u64>,
     /// PyTorch's message.
     pub message: String,
@@ -34,7 +34,7 @@ const EXPANDABLE_ADVICE: &str = " expandable_segments is enabled. If instead the
     expandable_segments_reserve_by_class.";
 
 impl<M: DeviceMemory> Device<M> {
-    /// Records the failure of a request, and returns the error.
+    /// Records the failure of a request and returns the error.
     #[cold]
     pub(crate) fn out_of_memory(&mut self, request: &Request) -> AllocatorError {
         let info = match self.memory.memory_info() {
@@ -83,7 +83,7 @@ impl<M: DeviceMemory> Device<M> {
         )
     }
 
-    /// Returns the bytes of free blocks in private pools.
+    /// Returns the number of bytes in free blocks of private pools.
     fn free_in_private_pools(&self) -> u64 {
         let kinds = [PoolKind::Small, PoolKind::Large];
         let pools = self.private.pairs().flat_map(|pair| kinds.map(|kind| PoolId::of(pair, kind)));
@@ -106,7 +106,7 @@ impl<M: DeviceMemory> Device<M> {
         if !self.options.expandable_segments {
             return ADVICE.to_owned();
         }
-        // No reserve is large enough for a request that is larger than the device.
+        // No reserve is large enough for a request that exceeds the device's memory.
         let fits = request.segment <= self.total_memory;
         match self.options.reserve.limit(self.total_memory) {
             Some(limit) if fits && request.segment > limit => format!(

@@ -1,4 +1,4 @@
-//! Releases cached memory to the device: old blocks, oversize blocks, or all of it.
+//! Releases cached memory to the device: old blocks, oversize blocks, or everything.
 
 use crate::api::error::AllocatorError;
 use crate::memory::device_memory::DeviceMemory;
@@ -13,8 +13,8 @@ use memtrack_model::snapshot::pytorch::{MempoolId, PoolKind};
 const LARGE_POOL: PoolId = PoolId(1);
 
 impl<M: DeviceMemory> Device<M> {
-    /// Releases the oldest cached blocks of the large pool, if reserved memory exceeds the threshold's share of the
-    /// limit. Each round releases all blocks of at least the mean age, until enough is released.
+    /// Releases the oldest cached blocks in the large pool if reserved memory exceeds the threshold's share of the
+    /// limit. Each round releases all blocks of at least the mean age, until enough memory has been released.
     pub(crate) fn collect_garbage(&mut self, context: Caller) -> Result<(), AllocatorError> {
         let threshold = self.options.garbage_collection_threshold * self.limit.unwrap_or(u64::MAX) as f64;
         let target = self.reserved.saturating_sub(threshold as u64);
@@ -23,7 +23,7 @@ impl<M: DeviceMemory> Device<M> {
         }
         let pool = self.pool(LARGE_POOL);
         let age = |id: &BlockId| pool.age(&self.blocks[*id]);
-        // Expandable blocks count for the mean age, although they are not released.
+        // Expandable blocks count towards the mean age, although they are not released.
         let whole: Vec<(BlockId, u64)> =
             pool.free.iter().filter(|&id| !self.blocks[id].is_split()).map(|id| (id, age(&id))).collect();
         let mut total_age: f64 = whole.iter().map(|&(_, age)| age as f64).sum();
@@ -54,7 +54,7 @@ impl<M: DeviceMemory> Device<M> {
     }
 
     /// Releases oversize blocks of the request's stream and pool until their sizes add up to the requested size.
-    /// Returns whether that succeeded.
+    /// Returns whether they did.
     pub(crate) fn release_available(&mut self, request: &Request) -> Result<bool, AllocatorError> {
         let oversize = self.options.max_split_size;
         if oversize == u64::MAX {
@@ -65,7 +65,7 @@ impl<M: DeviceMemory> Device<M> {
         let best = self.pool(pool).free.best(stream, wanted);
         if let Some(best) = best.filter(|&id| !self.blocks[id].is_expandable()) {
             if self.blocks[best].is_split() {
-                // The segment has live blocks, which is only possible after `max_split_size_mb` was lowered.
+                // The segment has live blocks, which is possible only after `max_split_size_mb` was lowered.
                 return Ok(false);
             }
             self.release_segment(best, context)?;
@@ -87,15 +87,15 @@ impl<M: DeviceMemory> Device<M> {
         Ok(released >= wanted)
     }
 
-    /// Waits for all events and releases all cached blocks that can be released: those of the default pools,
-    /// unless a graph is being captured, and of private pools without users. With `only`, releases just that private
-    /// pool, if it has no users.
+    /// Waits for all events and releases all cached blocks that can be released: the blocks of the default pools
+    /// (unless a graph is being captured) and those of private pools without users. With `only`, releases just that
+    /// private pool, provided that it has no users.
     pub(crate) fn release_cached(
         &mut self,
         only: Option<MempoolId>,
         context: Caller,
     ) -> Result<(), AllocatorError> {
-        // Waiting is not allowed while a graph is captured.
+        // Waiting is not allowed while a graph is being captured.
         let capturing = self.private.is_capturing();
         if only.is_none() && !capturing {
             return self.release_all(context);
@@ -111,7 +111,7 @@ impl<M: DeviceMemory> Device<M> {
         self.release_freeable_pools(None, false, context)
     }
 
-    /// Releases the blocks of all private pools without users, or only of the pool `only`.
+    /// Releases the blocks of all private pools without users, or only those of the pool `only`.
     fn release_freeable_pools(
         &mut self,
         only: Option<MempoolId>,
@@ -133,13 +133,13 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Releases the unsplit blocks of a pool, then unmaps the free pages of its ranges.
+    /// Releases the unsplit blocks of a pool, then unmaps the free pages in its ranges.
     fn release_pool_blocks(&mut self, pool: PoolId, context: Caller) -> Result<(), AllocatorError> {
         self.release_blocks_of(pool, None, context)
     }
 
-    /// Releases the unsplit blocks of a pool, then unmaps the free pages of its ranges; with `stream`, only blocks
-    /// of that stream.
+    /// Releases the unsplit blocks of a pool, then unmaps the free pages in its ranges. With `stream`, releases only
+    /// blocks of that stream.
     pub(crate) fn release_blocks_of(
         &mut self,
         pool: PoolId,
@@ -165,7 +165,7 @@ impl<M: DeviceMemory> Device<M> {
         Ok(())
     }
 
-    /// Releases a segment that consists of one free block.
+    /// Releases a segment that consists of a single free block.
     fn release_segment(&mut self, id: BlockId, context: Caller) -> Result<(), AllocatorError> {
         let block = &self.blocks[id];
         let (address, size, place) = (block.address, block.size, Self::stream_and_pool(block));

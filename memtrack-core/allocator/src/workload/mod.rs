@@ -1,6 +1,6 @@
-//! Workloads: sequences of requests in a small language, one JSON object per line, which run on simulated devices.
-//! A result lists the allocator's actions for each operation, in a form that does not depend on addresses, so that
-//! two allocators (or one allocator under two settings) can be compared line by line. docs/FILES.md in the
+//! Workloads: sequences of requests in a small language, with one JSON object per line, that run on simulated
+//! devices. A result lists the allocator's actions for each operation in a form that does not depend on addresses,
+//! so that two allocators (or one allocator under two settings) can be compared line by line. docs/FILES.md in the
 //! repository describes the formats of workloads and results.
 
 mod operation;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Number, Value};
 
-/// The first line of a workload: the devices.
+/// The first line of a workload, which describes the devices.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Config {
     /// The number of devices.
@@ -11,7 +11,7 @@ pub struct Config {
     pub devices: u16,
     /// The memory of each device, in bytes.
     pub total_bytes: u64,
-    /// The settings string at the start.
+    /// The initial settings string.
     #[serde(default)]
     pub settings: String,
     /// The share of each device's memory that may be used.
@@ -23,20 +23,20 @@ fn one_device() -> u16 {
     1
 }
 
-/// A line of a workload after the first. A missing device or stream is 0.
+/// A line of a workload after the first. The device and stream default to 0.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Operation {
     /// Allocates a block.
     Alloc {
-        /// The name of the block from now on.
+        /// The name by which later operations refer to the block.
         id: Value,
         /// The requested size in bytes.
         size: Number,
-        /// The stream that the block is allocated for.
+        /// The stream for which the block is allocated.
         #[serde(default)]
         stream: u64,
-        /// The device that the block is allocated on.
+        /// The device on which the block is allocated.
         #[serde(default)]
         device: u16,
     },
@@ -45,7 +45,7 @@ pub enum Operation {
         /// The name of the block.
         id: Value,
     },
-    /// Records that another stream uses a block too.
+    /// Records that another stream also uses a block.
     RecordStream {
         /// The name of the block.
         id: Value,
@@ -53,18 +53,18 @@ pub enum Operation {
         #[serde(default)]
         stream: u64,
     },
-    /// Sets whether the work of all streams counts as done from now on.
+    /// Sets whether work on all streams counts as done from now on.
     EventsReady {
         /// Whether the work counts as done.
         ready: bool,
     },
     /// Releases cached memory.
     EmptyCache,
-    /// Resets peaks to the current values, on every device.
+    /// Resets peaks to the current values on every device.
     ResetPeak,
-    /// Resets sums to 0, on every device.
+    /// Resets sums to 0 on every device.
     ResetAccumulated,
-    /// Limits the share of a device's memory that may be used.
+    /// Limits memory use to a share of the device's memory.
     SetFraction {
         /// The device.
         #[serde(default)]
@@ -81,7 +81,7 @@ pub enum Operation {
     Stats,
     /// Reports segments, blocks and settings.
     Snapshot {
-        /// A name, for programs that write files.
+        /// A name for programs that write files.
         #[serde(default)]
         file: Option<String>,
     },
@@ -147,7 +147,7 @@ impl Operation {
             Self::Settings { .. } => &["value"],
             Self::Snapshot { .. } => &["file"],
             Self::BeginPool { .. } => &["pool", "device", "use_on_oom", "no_split"],
-            // `delete_pool` accepts a device and ignores it: the pool has the device that it was created for.
+            // `delete_pool` accepts a device but ignores it, because a pool has the device for which it was created.
             Self::EndPool { .. } | Self::DeletePool { .. } => &["pool", "device"],
         }
     }

@@ -1,18 +1,18 @@
-//! Converts addresses to locations that do not depend on addresses: the number of a segment, in the order of creation,
-//! and an offset.
+//! Converts addresses to locations that do not depend on addresses: the number of a segment in creation order, and an
+//! offset.
 
 use crate::SimulatedMemory;
 use std::collections::BTreeMap;
 
-/// The numbers of a device's segments, by address. An expandable range counts as one segment, created with its
-/// first page. The simulated device never reuses an address, so no segment is ever removed.
+/// The numbers of a device's segments, by address. An expandable range counts as one segment, which is created with
+/// its first page. The simulated device never reuses an address, so segments are never removed.
 #[derive(Debug, Default)]
 pub(super) struct SegmentNumbers {
     ordinals: BTreeMap<u64, u64>,
 }
 
 impl SegmentNumbers {
-    /// Adds a segment, which receives the next number.
+    /// Adds a segment and gives it the next number.
     pub(super) fn add(&mut self, base: u64) {
         let next = self.ordinals.len() as u64;
         self.ordinals.entry(base).or_insert(next);
@@ -23,7 +23,7 @@ impl SegmentNumbers {
         self.add(memory.range_of(address).unwrap_or(address));
     }
 
-    /// Returns the number of the segment that contains an address, and the offset in the segment.
+    /// Returns the number of the segment that contains an address, and the offset within the segment.
     pub(super) fn find(&self, address: u64) -> (u64, u64) {
         let found = self.ordinals.range(..=address).next_back();
         found.map_or((0, 0), |(base, ordinal)| (*ordinal, address - base))

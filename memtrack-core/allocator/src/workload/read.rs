@@ -1,4 +1,4 @@
-//! Reads a workload, completely before any operation runs, so that an invalid workload does not lead to a partial result.
+//! Reads a whole workload before any operation runs, so that an invalid workload does not lead to a partial result.
 
 use super::operation::{Config, Operation};
 use crate::memory::simulated::MAX_TOTAL;
@@ -13,18 +13,18 @@ use std::io::{self, BufRead, Read};
 
 /// The maximum length of a line, in bytes.
 const MAX_LINE_BYTES: usize = 1 << 20;
-/// The maximum number of streams. PyTorch creates 32 streams per priority and then reuses them; experiments may
-/// use more.
+/// The maximum number of streams. PyTorch creates 32 streams per priority and then reuses them, but experiments may use
+/// more.
 const MAX_STREAMS: u64 = 1 << 20;
-/// The maximum number of devices: there is no address space for more simulated devices.
+/// The maximum number of devices. There is no address space for more simulated devices.
 const MAX_DEVICES: u16 = 63;
 
-/// A workload: devices, and the operations on those devices.
+/// A workload: devices and the operations on them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
     /// The devices.
     pub config: Config,
-    /// The settings at the start.
+    /// The initial settings.
     pub settings: Settings,
     /// The operations, in order, all on one thread.
     pub operations: Vec<Operation>,
@@ -35,15 +35,15 @@ pub struct Workload {
 /// The maximum number of hints.
 const MAX_HINTS: usize = 10;
 
-/// The reason why a workload cannot be read.
+/// The reason a workload cannot be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WorkloadError {
     /// The file cannot be read.
     Io(io::Error),
-    /// A line, counted from 1, is not a valid operation.
+    /// A line is not a valid operation. Contains the line's number, counted from 1, and the reason.
     Line(u64, String),
-    /// The settings at the start are invalid.
+    /// The initial settings are invalid.
     Settings(SettingsError),
     /// The file is empty.
     Empty,
@@ -70,9 +70,9 @@ impl From<io::Error> for WorkloadError {
     }
 }
 
-/// A workload may take this many times the size of its file in memory, plus [`MEMORY_ALLOWANCE`].
+/// The maximum ratio of a workload's memory to the size of its file, not counting [`MEMORY_ALLOWANCE`].
 const MAX_MEMORY_RATIO: u64 = 64;
-/// Bytes of memory that any workload may take.
+/// The amount of memory that any workload may take, in bytes.
 const MEMORY_ALLOWANCE: u64 = 64 << 20;
 /// The memory of an operation and its entry in the table of ids, in bytes.
 const OPERATION_BYTES: u64 = 2 * size_of::<Operation>() as u64;
@@ -87,7 +87,7 @@ struct ConfigLine {
 }
 
 impl Workload {
-    /// Reads a workload, which may be compressed and has at most `max_input` bytes when uncompressed.
+    /// Reads a workload, which may be compressed and may have at most `max_input` bytes when uncompressed.
     ///
     /// # Errors
     /// Fails when `reader` fails or a line is not a valid operation.
@@ -101,7 +101,8 @@ impl Workload {
         // The line of each id's allocation.
         let mut ids: HashMap<String, u64> = HashMap::new();
         while next_line(&mut reader, &mut line, &mut number)? {
-            // Checked before parsing: a line that is cut off at the limit would only be reported as invalid JSON.
+            // Check this before parsing, because a line that is cut off at the limit would only be reported as invalid
+            // JSON.
             if reader.limit() == 0 {
                 let why =
                     format!("it has more than {max_input} bytes; raise --max-input if that is intended");
@@ -170,9 +171,9 @@ impl Workload {
         Ok(Self { config, settings, operations: Vec::new(), hints })
     }
 
-    /// Adds hints about unknown fields of a line, which are ignored.
+    /// Adds hints about unknown fields in a line, which are ignored.
     fn check_fields(&mut self, line: &[u8], known: &[&str], number: u64) {
-        // The line was parsed before, so this cannot fail.
+        // The line has already been parsed once, so this cannot fail.
         let fields: HashMap<Cow<'_, str>, IgnoredAny> = serde_json::from_slice(line).unwrap_or_default();
         if fields.len() <= 1 {
             return;
@@ -192,7 +193,7 @@ impl Workload {
     }
 }
 
-/// Formats the parser's error for a line, without the parser's line number, which is always 1.
+/// Formats a parser error for a line, without the parser's own line number, which is always 1.
 fn without_line(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let why = text.rsplit_once(" at line ").map_or(text.as_str(), |(why, _)| why);
@@ -202,7 +203,7 @@ fn without_line(error: &serde_json::Error) -> String {
     }
 }
 
-/// Reads a line into `line`, without the line break; returns `false` at the end of the input.
+/// Reads a line into `line` without the line break; returns `false` at the end of the input.
 fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>, number: &mut u64) -> Result<bool, WorkloadError> {
     line.clear();
     let read = reader.by_ref().take(MAX_LINE_BYTES as u64).read_until(b'\n', line)?;

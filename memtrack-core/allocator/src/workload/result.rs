@@ -73,7 +73,7 @@ pub(super) struct SegmentLine {
     pub(super) blocks: Vec<(u64, u64, u64, &'static str)>,
 }
 
-/// An event: device, action, segment, offset, size, stream, pool.
+/// An event: its device, action, segment, offset, size, stream and pool.
 #[derive(Debug, Serialize)]
 pub(super) struct EventLine(
     pub(super) u16,
@@ -85,7 +85,7 @@ pub(super) struct EventLine(
     #[serde(serialize_with = "pool_name")] pub(super) (u64, u64),
 );
 
-/// Serializes the id of a pool: `0` for the default pool, else `"a_b"`.
+/// Serializes the id of a pool as `0` for the default pool, or else as `"a_b"`.
 fn pool_name<S: Serializer>(pool: &(u64, u64), serializer: S) -> Result<S::Ok, S::Error> {
     match pool {
         (0, 0) => serializer.serialize_u8(0),

@@ -1,4 +1,4 @@
-//! Runs a workload: each operation is one call of the allocator, and its result contains the events that the devices
+//! Runs a workload. Each operation is one call to the allocator, and its result contains the events that the devices
 //! record during the call.
 
 use super::operation::Operation;
@@ -15,7 +15,7 @@ use serde_json::{Number, Value};
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// Runs a workload and writes the results, one JSON object per line. The errors of operations are part of the results.
+/// Runs a workload and writes the results, one JSON object per line. Errors in operations are part of the results.
 ///
 /// # Errors
 /// Fails when `output` cannot be written.
@@ -44,28 +44,28 @@ pub fn simulate(workload: &Workload, output: &mut impl Write) -> io::Result<()> 
     run.write(output, end)
 }
 
-/// Runs a workload and returns the snapshot and statistics of its devices at the end, before its pools are dropped.
+/// Runs a workload and returns the final snapshot and statistics of its devices, taken before its pools are dropped.
 ///
 /// # Errors
 /// Fails when the first line requests devices that cannot be simulated.
 pub fn record(workload: &Workload) -> Result<(PytorchSnapshot, Vec<DeviceStats>), AllocatorError> {
     let mut run = Run::new(workload)?;
     for operation in &workload.operations {
-        // Operations may fail: that is part of the recorded behaviour.
+        // Operations may fail, which is part of the recorded behaviour.
         let _ = run.operation(operation, &mut ResultLine::default());
     }
     let stats = run.devices().map(|device| run.allocator.statistics(device)).collect::<Result<_, _>>()?;
     Ok((run.allocator.snapshot(), stats))
 }
 
-/// The state of a run of a workload.
+/// The state of a running workload.
 pub(super) struct Run {
     pub(super) allocator: CachingAllocator<SimulatedMemory>,
     memories: Vec<SimulatedMemory>,
     pub(super) segment_numbers: Vec<SegmentNumbers>,
     /// The number of events so far, by device.
     pub(super) recorded: Vec<u64>,
-    /// The addresses of live blocks, by id; 0 for blocks of 0 bytes.
+    /// The addresses of live blocks, by id. Blocks of 0 bytes have the address 0.
     live: HashMap<String, u64>,
     pools: HashMap<String, MemPool<SimulatedMemory>>,
     /// The routes with their pools and devices, oldest first.
@@ -103,7 +103,7 @@ impl Run {
 
     fn write(&mut self, output: &mut impl Write, mut line: ResultLine<'_>) -> io::Result<()> {
         line.events = self.events().map_err(io::Error::other)?;
-        // Segments that an operation creates are known only after its events.
+        // Segments that an operation creates become known only through its events, so this must come after them.
         if let (Some(address), Some(device)) = (line.seg, line.off) {
             let (segment, offset) = self.segment_numbers[device as usize].find(address);
             (line.seg, line.off) = (Some(segment), Some(offset));
@@ -112,7 +112,7 @@ impl Run {
         output.write_all(b"\n")
     }
 
-    /// Returns the events that the devices recorded since the last call.
+    /// Returns the events that the devices have recorded since the last call.
     fn events(&mut self) -> Result<Vec<EventLine>, AllocatorError> {
         let mut lines = Vec::new();
         for device in self.devices() {
@@ -225,7 +225,7 @@ impl Run {
         if allocation.address == 0 {
             line.null = true;
         } else {
-            // `write` converts address and device to a segment and an offset.
+            // `write` converts the address and the device to a segment and an offset.
             line.seg = Some(allocation.address);
             line.off = Some(device.0.into());
             line.size = Some(allocation.size);

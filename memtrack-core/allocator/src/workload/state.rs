@@ -1,4 +1,4 @@
-//! The state of a run at one moment: statistics, segments, and the last line of a result.
+//! The state of a run at one point in time: its statistics, its segments, and the last line of a result.
 
 use super::result::{ResultLine, SegmentLine, Summary};
 use super::run::Run;
@@ -11,7 +11,7 @@ impl Run {
         self.devices().map(|device| self.allocator.memory_stats(device)).collect()
     }
 
-    /// Adds segments and settings to a line.
+    /// Adds the segments and the settings to a line.
     pub(super) fn snapshot(&self, line: &mut ResultLine<'_>) {
         let mut segments: Vec<SegmentLine> =
             self.allocator.memory_snapshot().iter().map(|segment| self.segment(segment)).collect();
@@ -45,7 +45,7 @@ impl Run {
         }
     }
 
-    /// Returns the last line of a result: the state at the end.
+    /// Returns the last line of a result, which describes the final state.
     pub(super) fn end(&mut self, i: usize) -> Result<ResultLine<'static>, AllocatorError> {
         let mut line = ResultLine { i, op: "end", ..ResultLine::default() };
         line.trace_lengths = Some(self.recorded.clone());

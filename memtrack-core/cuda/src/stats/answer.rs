@@ -24,7 +24,7 @@ impl fmt::Display for Gpus {
     }
 }
 
-/// Writes the lines of one device.
+/// Formats one device as several lines.
 impl fmt::Display for Gpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = printable(&self.name);
@@ -47,7 +47,7 @@ impl fmt::Display for Gpu {
             bytes(total)
         )?;
         match &self.pool {
-            // The pool belongs to this process and is unused: only its release threshold is of interest.
+            // The pool belongs to this process and is unused, so only its release threshold is of interest.
             Some(pool) if pool.reserved.peak_bytes == 0 => {
                 writeln!(f, "  pools      yes, releasing above {}", bytes(pool.release_threshold_bytes))?;
             }
@@ -82,35 +82,35 @@ impl fmt::Display for Gpu {
 pub struct GpusAnswer {
     /// The driver's version; null without NVML.
     pub driver_version: Option<String>,
-    /// The newest CUDA version that the driver supports; null if it does not start.
+    /// The newest CUDA version that the driver supports; null if the driver does not start.
     pub cuda_version: Option<String>,
     /// The devices.
     pub gpus: Vec<GpuAnswer>,
-    /// The reason why some of these values are missing.
+    /// The reason some of these values are missing.
     pub missing: Option<String>,
 }
 
-/// One device of the machine.
+/// One device in the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GpuAnswer {
-    /// The device: its number for CUDA programs that are started in the same way (null where they may not use
-    /// it), and its name.
+    /// The device: its name, and the number that CUDA programs started in the same way use for it (null if
+    /// they may not use it).
     pub device: DeviceAnswer,
-    /// The device's number in NVML, which `nvidia-smi` shows; null without NVML.
+    /// The device's number in NVML, as shown by `nvidia-smi`; null without NVML.
     pub index: Option<u32>,
     /// The device's UUID.
     pub uuid: String,
-    /// Bytes in use by all processes.
+    /// The number of bytes in use by all processes.
     pub used_bytes: u64,
-    /// Free bytes.
+    /// The number of free bytes.
     pub free_bytes: u64,
-    /// The device's total bytes.
+    /// The total number of bytes.
     pub total_bytes: u64,
-    /// The device's pool in this process; null where the device has none or CUDA programs may not use it.
+    /// The device's pool in this process; null if the device has none or CUDA programs may not use the device.
     pub pool: Option<GpuPoolAnswer>,
-    /// The processes that compute on the device; null where NVML does not report them.
+    /// The processes that compute on the device; null if NVML does not report them.
     pub processes: Option<Vec<GpuProcessAnswer>>,
 }
 
@@ -119,13 +119,13 @@ pub struct GpuAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GpuPoolAnswer {
-    /// Bytes that the pool has reserved.
+    /// The number of bytes that the pool has reserved.
     pub reserved_bytes: u64,
-    /// The peak of the reserved bytes.
+    /// The peak number of reserved bytes.
     pub reserved_peak_bytes: u64,
-    /// Bytes of the pool in use.
+    /// The number of bytes in use.
     pub used_bytes: u64,
-    /// The peak of the bytes in use.
+    /// The peak number of bytes in use.
     pub used_peak_bytes: u64,
     /// The size above which the pool returns memory to the driver.
     pub release_threshold_bytes: u64,
@@ -136,14 +136,14 @@ pub struct GpuPoolAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct GpuProcessAnswer {
-    /// The process's id.
+    /// The process id.
     pub pid: u32,
-    /// Bytes that the process uses; null where NVML does not report them.
+    /// The number of bytes that the process uses; null if NVML does not report it.
     pub used_bytes: Option<u64>,
 }
 
 impl Gpus {
-    /// Returns the answer of `memtrack gpus --json`.
+    /// Returns the answer that `memtrack gpus --json` prints.
     #[must_use]
     pub fn answer(&self) -> GpusAnswer {
         GpusAnswer {
@@ -154,7 +154,7 @@ impl Gpus {
         }
     }
 
-    /// Returns the answer of `memtrack gpus --json` as a JSON value.
+    /// Returns the answer that `memtrack gpus --json` prints, as a JSON value.
     #[must_use]
     pub fn to_json(&self) -> Value {
         serde_json::to_value(self.answer()).unwrap_or_default()

@@ -1,5 +1,6 @@
-//! Queries to the driver through cudarc. cudarc panics if the library or a function is missing, even when it formats an
-//! error, so every function that it will call is looked up first, and errors are formatted by the name of their code.
+//! Driver queries through cudarc. cudarc panics if the library or a function is missing, even when it only formats an
+//! error. Every function that it will call is therefore looked up first, and errors are formatted by the name of their
+//! code.
 #![allow(unsafe_code)]
 
 use super::error::GpuError;
@@ -11,7 +12,8 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::OnceLock;
 
-/// The functions called below. The newest are those of pools, of CUDA 11.2, and `cuDeviceGetUuid_v2`, of CUDA 11.4.
+/// The functions called below. The newest are the pool functions, from CUDA 11.2, and `cuDeviceGetUuid_v2`, from CUDA
+/// 11.4.
 const REQUIRED: &[&str] = &[
     "cuInit",
     "cuDriverGetVersion",
@@ -33,14 +35,14 @@ const REQUIRED: &[&str] = &[
     "cuMemPoolSetAttribute",
 ];
 
-/// A device of the driver.
+/// One of the driver's devices.
 #[derive(Clone, Copy)]
 pub(super) struct Device {
     number: u32,
     handle: sys::CUdevice,
 }
 
-/// The statistics of a pool, in bytes.
+/// A pool's statistics, in bytes.
 #[derive(Clone, Copy)]
 pub(super) struct PoolBytes {
     pub(super) reserved: u64,
@@ -50,37 +52,37 @@ pub(super) struct PoolBytes {
     pub(super) release_threshold: u64,
 }
 
-/// Loads the driver and initializes it, once per process.
+/// Loads and initializes the driver, once per process.
 fn start() -> Result<(), GpuError> {
     static STARTED: OnceLock<Result<(), GpuError>> = OnceLock::new();
     STARTED.get_or_init(|| open().and_then(|()| result::init().map_err(call_failed("cuInit")))).clone()
 }
 
-/// Initializes the driver, and checks that it has the `required` functions in addition to those of this file.
+/// Initializes the driver and checks that it has the `required` functions in addition to those used in this file.
 ///
 /// # Errors
 /// Fails when there is no driver, or when the driver does not start or lacks a function.
 pub fn start_driver(required: &[&'static str]) -> Result<(), GpuError> {
     start()?;
-    // The libraries are open already: this opens them again.
+    // The libraries are already open, so this only opens them again.
     check_functions(required, &libraries()?)
 }
 
-/// Opens the driver's libraries permanently and checks that they have every function.
+/// Opens the driver's libraries permanently and checks that they have every required function.
 fn open() -> Result<(), GpuError> {
     let libraries = libraries()?;
     check_functions(REQUIRED, &libraries)?;
-    // When cudarc opens them, it gets these.
+    // Keep the libraries open, so that cudarc gets the same ones when it opens them.
     std::mem::forget(libraries);
     Ok(())
 }
 
-/// Returns the libraries that cudarc may call. cudarc prefers `libcuda.so`, unless the program is linked
-/// to `libcuda.so.1`; usually both are the same, but `libcuda.so` may be a stub of the toolkit.
+/// Returns the libraries that cudarc may call. cudarc prefers `libcuda.so`, unless the program is linked to
+/// `libcuda.so.1`. The two are usually the same, but `libcuda.so` may be a stub from the toolkit.
 fn libraries() -> Result<Vec<Library>, GpuError> {
-    // SAFETY: the driver's start-up code is run by every CUDA program.
+    // SAFETY: every CUDA program runs the driver's start-up code.
     let open = |name| unsafe { Library::new(name) };
-    // The loader's message becomes the error's source.
+    // The loader's message is the error's source.
     let message = |error: libloading::Error| error.source().map_or(error.to_string(), ToString::to_string);
     match (open("libcuda.so.1"), open("libcuda.so")) {
         (Err(error), Err(_)) => Err(GpuError::NoDriver(message(error))),
@@ -100,12 +102,12 @@ fn check_functions(required: &[&'static str], libraries: &[Library]) -> Result<(
     Ok(())
 }
 
-/// Converts cudarc's error, without the text that cudarc would query from the driver.
+/// Converts a cudarc error, without the text that cudarc would query from the driver.
 fn call_failed(call: &'static str) -> impl Fn(DriverError) -> GpuError {
     move |error| GpuError::Driver { call, code: format!("{:?}", error.0) }
 }
 
-/// Returns the newest CUDA version that the driver supports, as major and minor.
+/// Returns the newest CUDA version that the driver supports, as (major, minor).
 pub(super) fn version() -> Result<(u32, u32), GpuError> {
     start()?;
     let mut version: c_int = 0;
@@ -127,7 +129,7 @@ impl Device {
     /// Returns the device with this number.
     ///
     /// # Errors
-    /// Fails when there is no driver, or no such device.
+    /// Fails when there is no driver or no such device.
     pub(super) fn new(number: u32) -> Result<Self, GpuError> {
         let count = count()?;
         if number >= count {
@@ -141,7 +143,7 @@ impl Device {
         result::device::get_name(self.handle).map_err(call_failed("cuDeviceGetName"))
     }
 
-    /// Returns the UUID in NVML's spelling.
+    /// Returns the UUID in the form that NVML uses.
     pub(super) fn uuid(self) -> Result<String, GpuError> {
         let uuid = result::device::get_uuid(self.handle).map_err(call_failed("cuDeviceGetUuid"))?;
         let hex: Vec<String> = uuid.bytes.iter().map(|&byte| format!("{:02x}", byte as u8)).collect();
@@ -149,13 +151,14 @@ impl Device {
         Ok(format!("GPU-{}-{}-{}-{}-{}", part(0..4), part(4..6), part(6..8), part(8..10), part(10..16)))
     }
 
-    /// Returns the free and total bytes. The query needs a context: the thread's current context, if it belongs to this
-    /// device, otherwise the primary context, which is created for the query if the process has none.
+    /// Returns the free and total bytes. The query needs a context. It uses the thread's current context if that
+    /// belongs to this device, and otherwise the primary context, which is created for the query if the process has
+    /// none.
     pub(super) fn memory(self) -> Result<(u64, u64), GpuError> {
         if self.is_current() {
             return current_memory();
         }
-        // SAFETY: the handle is a device's; the context is released below.
+        // SAFETY: the handle refers to a device; the context is released below.
         let context = unsafe { result::primary_ctx::retain(self.handle) };
         let context = context.map_err(call_failed("cuDevicePrimaryCtxRetain"))?;
         // SAFETY: the context was just retained.
@@ -164,11 +167,11 @@ impl Device {
         let memory = pushed.and_then(|()| {
             let memory = current_memory();
             let mut popped = ptr::null_mut();
-            // SAFETY: removes the context that was pushed above.
+            // SAFETY: pops the context that was pushed above.
             let done = unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) }.result();
             done.map_err(call_failed("cuCtxPopCurrent")).and(memory)
         });
-        // SAFETY: retained above, and not used from here on.
+        // SAFETY: the context was retained above, and it is not used after this point.
         let released = unsafe { result::primary_ctx::release(self.handle) };
         released.map_err(call_failed("cuDevicePrimaryCtxRelease")).and(memory)
     }
@@ -184,12 +187,12 @@ impl Device {
 
     fn pool(self) -> Result<sys::CUmemoryPool, GpuError> {
         let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED;
-        // SAFETY: the handle is a device's.
+        // SAFETY: the handle refers to a device.
         let supported = unsafe { result::device::get_attribute(self.handle, attribute) };
         if supported.map_err(call_failed("cuDeviceGetAttribute"))? == 0 {
             return Err(GpuError::NoPools { device: self.number });
         }
-        // SAFETY: the handle is a device's.
+        // SAFETY: the handle refers to a device.
         unsafe { result::device::get_mem_pool(self.handle) }.map_err(call_failed("cuDeviceGetMemPool"))
     }
 
@@ -199,7 +202,7 @@ impl Device {
         let pool = self.pool()?;
         let get = |attribute| {
             let mut bytes = 0u64;
-            // SAFETY: the pool is the device's, and these attributes are 64-bit numbers.
+            // SAFETY: the pool belongs to the device, and these attributes are 64-bit numbers.
             let done = unsafe { result::mem_pool::get_attribute(pool, attribute, (&raw mut bytes).cast()) };
             done.map(|()| bytes).map_err(call_failed("cuMemPoolGetAttribute"))
         };
@@ -212,8 +215,8 @@ impl Device {
         })
     }
 
-    /// Resets both peaks of the pool that `cuMemAllocAsync` uses: the driver sets them to the current values when they
-    /// are set to 0.
+    /// Resets both peaks of the pool that `cuMemAllocAsync` uses. The driver sets a peak to the current value when it
+    /// is set to 0.
     pub(super) fn reset_pool_highs(self) -> Result<(), GpuError> {
         let pool = self.pool()?;
         let highs = [
@@ -222,7 +225,7 @@ impl Device {
         ];
         highs.into_iter().try_for_each(|attribute| {
             let mut zero = 0u64;
-            // SAFETY: the pool is the device's, and these attributes are 64-bit numbers.
+            // SAFETY: the pool belongs to the device, and these attributes are 64-bit numbers.
             let done = unsafe { result::mem_pool::set_attribute(pool, attribute, (&raw mut zero).cast()) };
             done.map_err(call_failed("cuMemPoolSetAttribute"))
         })

@@ -1,15 +1,15 @@
-//! The reason why a query to the driver or to NVML failed.
+//! Errors in queries to the driver or to NVML.
 
 use std::error::Error;
 use std::fmt;
 
-/// The reason why a query failed, displayed as one line.
+/// The reason a query failed, displayed as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GpuError {
     /// The CUDA driver is not installed: `libcuda.so.1` cannot be opened. Contains the loader's message.
     NoDriver(String),
-    /// The driver lacks a function: it is older than CUDA 11.4.
+    /// The driver lacks a function because it is older than CUDA 11.4.
     OldDriver {
         /// The missing function.
         missing: &'static str,

@@ -11,9 +11,9 @@ use super::processes::{self, DeviceProcess};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Gpu {
-    /// The device's number in NVML, which `nvidia-smi` shows; `None` without NVML.
+    /// The device's number in NVML, as shown by `nvidia-smi`; `None` without NVML.
     pub index: Option<u32>,
-    /// The device's number for CUDA programs that are started in the same way; `None` where they may not use it.
+    /// The number that CUDA programs started in the same way use for the device; `None` if they may not use it.
     pub cuda_device: Option<u32>,
     /// The device's name.
     pub name: String,
@@ -21,38 +21,39 @@ pub struct Gpu {
     pub uuid: String,
     /// The device's free and total memory.
     pub memory: MemoryInfo,
-    /// The device's pool in this process; `None` where the device has none or CUDA programs may not use it.
+    /// The device's pool in this process; `None` if the device has none or CUDA programs may not use the device.
     pub pool: Option<PoolStatistics>,
-    /// The processes that compute on the device; `None` where NVML does not report them.
+    /// The processes that compute on the device; `None` if NVML does not report them.
     pub processes: Option<Vec<DeviceProcess>>,
 }
 
-/// All devices of the machine, and the reason if some data is missing.
+/// All devices in the machine, and the reason if some data is missing.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Gpus {
     /// The driver's version, such as `575.57.08`; `None` without NVML.
     pub driver_version: Option<String>,
-    /// The newest CUDA version that the driver supports, as major and minor; `None` if the driver does not start.
+    /// The newest CUDA version that the driver supports, as (major, minor); `None` if the driver does not start.
     pub cuda_version: Option<(u32, u32)>,
     /// The devices, in NVML's order, or in the driver's order without NVML.
     pub gpus: Vec<Gpu>,
-    /// The reason why some data is missing: the error of the driver or of NVML.
+    /// The reason some data is missing, which is the error from the driver or from NVML.
     pub missing: Option<GpuError>,
 }
 
 impl Gpus {
-    /// Returns the result where neither the driver nor NVML answers, with the reason.
+    /// Creates a result without devices, for machines where neither the driver nor NVML answers. `missing` is the
+    /// reason.
     #[must_use]
     pub const fn none(missing: GpuError) -> Self {
         Self { driver_version: None, cuda_version: None, gpus: Vec::new(), missing: Some(missing) }
     }
 }
 
-/// Returns the devices of this machine. NVML needs no context, so with it no device memory is used.
+/// Returns the devices of this machine. NVML needs no context, so querying it uses no device memory.
 ///
 /// # Errors
-/// Fails when neither the driver nor NVML answers (the error is the driver's), or a query of a device fails.
+/// Fails when neither the driver nor NVML answers (the error is the driver's), or when a query about a device fails.
 pub fn gpus() -> Result<Gpus, GpuError> {
     let (driver, nvml) = (cuda_devices(), nvml());
     match (driver, nvml) {

@@ -4,10 +4,11 @@ use super::calls::Device;
 use super::error::GpuError;
 pub use memtrack_model::MemoryInfo;
 
-/// Returns the free and total memory of a CUDA device, by its number in this process, like `torch.cuda.mem_get_info`.
+/// Returns the free and total memory of a CUDA device, given its number in this process, like
+/// `torch.cuda.mem_get_info`.
 ///
-/// If the process has no context on the device, a context is created for the query, which takes a moment and a few
-/// hundred megabytes of the device.
+/// If the process has no context on the device, one is created for the query, which takes a moment and a few hundred
+/// megabytes of the device's memory.
 ///
 /// # Errors
 /// Fails when there is no driver or no such device, or the driver fails.

@@ -1,8 +1,8 @@
-//! Queries to the CUDA driver and NVML about devices, pools and processes. Both libraries are loaded by the first query;
-//! on a machine without them, queries return an error that names the missing one.
+//! Queries to the CUDA driver and NVML about devices, pools and processes. The first query loads both libraries; on a
+//! machine without them, queries return an error that names the missing one.
 //!
-//! **Why a separate feature?** Programs that only use the hook need not build cudarc and NVML: 16 s of one core in
-//! debug, 36 s in release. The command has it by default.
+//! **Why a separate feature?** Programs that use only the hook then need not build cudarc and NVML, which takes 16 s on
+//! one core in debug builds and 36 s in release builds. The command enables it by default.
 
 mod answer;
 mod calls;

@@ -1,4 +1,4 @@
-//! Loads NVML once, where it is installed.
+//! Loads NVML once, if it is installed.
 
 use super::error::GpuError;
 use nvml_wrapper::Nvml;
@@ -6,16 +6,16 @@ use nvml_wrapper::error::NvmlError;
 use std::error::Error;
 use std::sync::OnceLock;
 
-/// Returns NVML, loaded by the first call.
+/// Returns NVML, which is loaded by the first call.
 ///
 /// # Errors
-/// Fails when NVML is not installed or fails, or its driver is not loaded.
+/// Fails when NVML is not installed or fails, or when its driver is not loaded.
 pub(super) fn nvml() -> Result<&'static Nvml, GpuError> {
     static NVML: OnceLock<Result<Nvml, GpuError>> = OnceLock::new();
     NVML.get_or_init(|| Nvml::init().map_err(nvml_error)).as_ref().map_err(Clone::clone)
 }
 
-/// Converts NVML's error.
+/// Converts an NVML error.
 pub(super) fn nvml_error(error: NvmlError) -> GpuError {
     match error {
         // The source is the loader's own message.

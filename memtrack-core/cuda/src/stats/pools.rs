@@ -1,15 +1,15 @@
-//! The driver's memory pools: the bytes in use, and the bytes that are only cached.
+//! The driver's memory pools: how many bytes are in use, and how many are only cached.
 
 use super::calls::Device;
 use super::error::GpuError;
 
-/// A number of bytes, and its peak.
+/// A number of bytes and its peak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Watermark {
-    /// The current bytes.
+    /// The current number of bytes.
     pub current_bytes: u64,
-    /// The peak since the process began or the peaks were reset.
+    /// The peak since the process started or the peaks were last reset.
     pub peak_bytes: u64,
 }
 
@@ -17,23 +17,23 @@ pub struct Watermark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStatistics {
-    /// Bytes of the device that the pool has reserved.
+    /// The bytes of device memory that the pool has reserved.
     pub reserved: Watermark,
-    /// The reserved bytes that the program uses. The rest is cached.
+    /// The reserved bytes that the program uses. The rest are cached.
     pub used: Watermark,
-    /// The pool releases reserved bytes above this number when the program synchronizes. The driver's default is 0.
+    /// The pool releases reserved bytes beyond this number when the program synchronizes. The driver's default is 0.
     pub release_threshold_bytes: u64,
 }
 
 impl PoolStatistics {
-    /// Returns the bytes that the pool has reserved and the program does not use.
+    /// Returns the number of bytes that the pool has reserved but the program does not use.
     #[must_use]
     pub fn cached_bytes(&self) -> u64 {
         self.reserved.current_bytes.saturating_sub(self.used.current_bytes)
     }
 }
 
-/// Returns the statistics of a CUDA device's current pool, by the device's number in this process.
+/// Returns the statistics of a CUDA device's current pool, given the device's number in this process.
 ///
 /// # Errors
 /// Fails when there is no driver or no such device, the device has no pools, or the driver fails.
@@ -46,10 +46,10 @@ pub fn pool_statistics(device: u32) -> Result<PoolStatistics, GpuError> {
     })
 }
 
-/// Resets both peaks of a CUDA device's current pool to the current bytes.
+/// Resets both peaks of a CUDA device's current pool to the current numbers of bytes.
 ///
 /// # Errors
-/// Those of [`pool_statistics`].
+/// The same as for [`pool_statistics`].
 pub fn reset_pool_peaks(device: u32) -> Result<(), GpuError> {
     Device::new(device)?.reset_pool_highs()
 }

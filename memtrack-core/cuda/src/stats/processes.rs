@@ -7,19 +7,19 @@ pub use memtrack_model::DeviceProcess;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use std::fmt::Write;
 
-/// Returns the processes that compute on a CUDA device, by the device's number in this process.
+/// Returns the processes that compute on a CUDA device, given the device's number in this process.
 ///
 /// # Errors
-/// Fails when NVML is missing or fails, or there is no such device.
+/// Fails when NVML is missing or fails, or when there is no such device.
 pub fn gpu_processes(device: u32) -> Result<Vec<DeviceProcess>, GpuError> {
     on_device(&nvml_device(device)?)
 }
 
-/// Returns the text of `torch.cuda.list_gpu_processes`: the device's number in NVML, then a line per process.
+/// Returns the text of `torch.cuda.list_gpu_processes`: the device's number in NVML, followed by one line per process.
 ///
 /// # Errors
-/// Fails when NVML fails, or there is no such device. If NVML or its driver is missing, the text
-/// reports that, like PyTorch's.
+/// Fails when NVML fails or there is no such device. If NVML or its driver is missing, the text says so, like
+/// PyTorch's.
 pub fn list_gpu_processes(device: u32) -> Result<String, GpuError> {
     let handle = match nvml_device(device) {
         Err(GpuError::NoNvml(_)) => return Ok("cuda driver can't be loaded, is cuda enabled?".to_owned()),
@@ -31,7 +31,7 @@ pub fn list_gpu_processes(device: u32) -> Result<String, GpuError> {
         text.push_str("\nno processes are running");
     }
     for DeviceProcess { pid, used_bytes, .. } in processes {
-        // PyTorch divides by 1024 twice and calls the unit MB; it cannot print values that NVML does not report.
+        // PyTorch divides by 1024 twice and calls the unit MB. It cannot print values that NVML does not report.
         let used = used_bytes
             .map_or("unknown".to_owned(), |bytes| format!("{:.3}", bytes as f64 / f64::from(1 << 20)));
         // Writing to a string cannot fail.
@@ -40,7 +40,7 @@ pub fn list_gpu_processes(device: u32) -> Result<String, GpuError> {
     Ok(text)
 }
 
-/// Returns the processes of an NVML device.
+/// Returns the processes on an NVML device.
 pub(super) fn on_device(device: &nvml_wrapper::Device<'_>) -> Result<Vec<DeviceProcess>, GpuError> {
     let processes = device.running_compute_processes().map_err(nvml_error)?;
     Ok(processes
@@ -55,8 +55,8 @@ pub(super) fn on_device(device: &nvml_wrapper::Device<'_>) -> Result<Vec<DeviceP
         .collect())
 }
 
-/// Returns the NVML device for a CUDA device. The two number devices differently under `CUDA_VISIBLE_DEVICES`, so the
-/// UUID decides, or the number if the driver does not start.
+/// Returns the NVML device that corresponds to a CUDA device. CUDA and NVML number devices differently under
+/// `CUDA_VISIBLE_DEVICES`, so the device is found by its UUID, or by its number if the driver does not start.
 fn nvml_device(device: u32) -> Result<nvml_wrapper::Device<'static>, GpuError> {
     let nvml = nvml()?;
     match calls::Device::new(device).and_then(calls::Device::uuid) {

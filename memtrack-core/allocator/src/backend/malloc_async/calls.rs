@@ -1,4 +1,4 @@
-//! Driver calls for streams and pools, in the current context.
+//! Driver calls for streams and pools, made in the current context.
 #![allow(unsafe_code)]
 
 use crate::memory::cuda_context::{check, failed, is_invalid_stream};
@@ -7,7 +7,7 @@ use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUmemPool_attribute as Attribute};
 use memtrack_model::event::StreamId;
 
-/// Returns the driver's handle of a stream.
+/// Returns the driver's handle for a stream.
 pub(super) fn handle(stream: StreamId) -> sys::CUstream {
     stream.0 as sys::CUstream
 }
@@ -21,8 +21,8 @@ pub(super) fn wait_on(later: StreamId, earlier: StreamId) -> Result<(), DeviceEr
     unsafe {
         let recorded = sys::cuEventRecord(event, handle(earlier));
         let recorded = if is_invalid_stream(recorded) {
-            // Work queued on a destroyed stream continues, and the event cannot be recorded there, so this
-            // waits for the whole device.
+            // Work queued on a destroyed stream continues, but the event cannot be recorded there, so wait for the
+            // whole device.
             check("cuCtxSynchronize", sys::cuCtxSynchronize())
         } else {
             check("cuEventRecord", recorded)

@@ -1,4 +1,4 @@
-//! One device's default pool in the driver: allocation, frees, and statistics.
+//! A device's default pool in the driver: allocations, frees and statistics.
 #![allow(unsafe_code)]
 
 use super::calls::{get, handle, set, wait_on};
@@ -30,23 +30,23 @@ pub(super) const REQUIRED_FUNCTIONS: &[&str] = &[
     "cuStreamWaitEvent",
 ];
 
-/// PyTorch's text for an unknown address.
+/// PyTorch's error message for an unknown address.
 pub(super) const UNKNOWN_POINTER: &str = "INTERNAL ASSERT FAILED: ptr not found in ptr_info";
 
 #[derive(Debug)]
 pub(super) struct Device {
     pub(super) id: DeviceId,
     context: Context,
-    /// The default pool, and the stream on which memory that several streams use is freed; present from the
-    /// first use on.
+    /// The default pool, and the stream on which memory used by several streams is freed. Set when the device is first
+    /// used.
     handles: Option<Handles>,
     used: u64,
-    /// The limit for `used`, in bytes; `u64::MAX` for no limit.
+    /// The limit on `used`, in bytes; `u64::MAX` means no limit.
     limit: u64,
     live: HashMap<u64, LiveBlock, FixedState>,
 }
 
-/// Driver handles, which any thread may use.
+/// Driver handles, which may be used from any thread.
 #[derive(Clone, Copy, Debug)]
 struct Handles {
     pool: usize,
@@ -62,7 +62,7 @@ pub(super) struct LiveBlock {
 }
 
 impl Device {
-    /// Opens the device with the ordinal that it has in this process.
+    /// Opens the device that has this ordinal in this process.
     pub(super) fn new(ordinal: u16) -> Result<Self, GpuError> {
         Ok(Self {
             id: DeviceId(ordinal),
@@ -78,7 +78,7 @@ impl Device {
         with_context(self.context.handle, action)
     }
 
-    /// Makes the pool keep freed memory, as PyTorch does at a device's first use.
+    /// Configures the pool to keep freed memory, as PyTorch does when a device is first used.
     fn start(&mut self) -> Result<Handles, DeviceError> {
         if let Some(handles) = self.handles {
             return Ok(handles);
@@ -86,7 +86,7 @@ impl Device {
         let device = self.context.device;
         let handles = self.with_context(|| {
             let (mut pool, mut stream) = (ptr::null_mut(), ptr::null_mut());
-            // SAFETY: the out-parameter is a local variable, and the device is that of the context.
+            // SAFETY: the out-parameter is a local variable, and the device belongs to the context.
             let code = unsafe { sys::cuDeviceGetDefaultMemPool(&raw mut pool, device) };
             check("cuDeviceGetDefaultMemPool", code)?;
             set(pool, Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX)?;
@@ -113,7 +113,8 @@ impl Device {
         } else {
             self.with_context(|| {
                 let mut address = 0;
-                // SAFETY: the out-parameter is a local variable; the client guarantees that the stream belongs to this device.
+                // SAFETY: the out-parameter is a local variable; the client guarantees that the stream belongs to this
+                // device.
                 let code = unsafe { sys::cuMemAllocAsync(&raw mut address, size as usize, handle(stream)) };
                 check("cuMemAllocAsync", code).map(|()| address)
             })
@@ -139,7 +140,7 @@ impl Device {
         self.live.get(&address)
     }
 
-    /// Records that another stream uses a block too; the block's own stream is ignored.
+    /// Records that another stream also uses a block; the block's own stream is ignored.
     pub(super) fn record_stream(&mut self, address: u64, stream: StreamId) {
         let live = self.live.get_mut(&address).filter(|live| live.stream != stream);
         if let Some(live) = live.filter(|live| !live.uses.contains(&stream)) {
@@ -147,7 +148,7 @@ impl Device {
         }
     }
 
-    /// Limits the memory that may be used to a share of the device's memory.
+    /// Limits memory use to a share of the device's memory.
     pub(super) fn set_fraction(&mut self, fraction: f64) -> Result<(), DeviceError> {
         self.start()?;
         self.limit = (fraction * self.memory_info()?.total_bytes as f64) as u64;
@@ -162,11 +163,11 @@ impl Device {
         Ok(self.limit as f64 / self.memory_info()?.total_bytes as f64)
     }
 
-    /// Waits for all work and makes the pool release its unused memory.
+    /// Waits for all work to finish and makes the pool release its unused memory.
     pub(super) fn trim(&self) -> Result<(), DeviceError> {
         let Some(Handles { pool, .. }) = self.handles else { return Ok(()) };
         self.with_context(|| {
-            // SAFETY: the context is current, and the pool is that of the device.
+            // SAFETY: the context is current, and the pool belongs to the device.
             unsafe {
                 check("cuCtxSynchronize", sys::cuCtxSynchronize())?;
                 check("cuMemPoolTrimTo", sys::cuMemPoolTrimTo(pool as sys::CUmemoryPool, 0))
@@ -174,7 +175,7 @@ impl Device {
         })
     }
 
-    /// Resets the pool's peaks to the current values: the driver does that when they are set to 0.
+    /// Resets the pool's peaks to the current values, which the driver does when a peak is set to 0.
     pub(super) fn reset_peaks(&mut self) -> Result<(), DeviceError> {
         let pool = self.start()?.pool as sys::CUmemoryPool;
         set(pool, Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0)?;
@@ -205,7 +206,7 @@ impl Device {
         }))
     }
 
-    /// Frees a block: on its stream, or after the work of all streams that use it.
+    /// Frees a block on its stream, or after the work of all streams if several use it.
     pub(super) fn free(&mut self, address: u64) -> Result<(), AllocatorError> {
         let unknown = AllocatorError::Unsupported(UNKNOWN_POINTER.into());
         let live = self.live.remove(&address).ok_or(unknown)?;
@@ -219,14 +220,14 @@ impl Device {
                     users.copied().try_for_each(|stream| wait_on(freeing_stream, stream))?;
                     freeing_stream
                 };
-                // SAFETY: the driver allocated the memory and it was not freed yet; the client recorded all
+                // SAFETY: the driver allocated the memory, which has not been freed yet, and the client recorded all
                 // streams that use it.
                 let freed = unsafe { sys::cuMemFreeAsync(address, handle(last)) };
                 if !is_invalid_stream(freed) {
                     return check("cuMemFreeAsync", freed);
                 }
-                // Work queued on a destroyed stream continues, so this waits for the whole device.
-                // SAFETY: the context is current, and no queued work uses the memory any more.
+                // Work queued on a destroyed stream continues, so wait for the whole device.
+                // SAFETY: the context is current, and queued work no longer uses the memory.
                 unsafe {
                     check("cuCtxSynchronize", sys::cuCtxSynchronize())?;
                     check(
@@ -276,20 +277,20 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         let Some(Handles { freeing_stream, .. }) = self.handles else { return };
-        // A failure cannot be reported here, and at the end of the process the driver may be unloaded.
+        // Failures cannot be reported here, and the driver may already be unloaded at the end of the process.
         let _ = self.with_context(|| {
             let freeing_stream = freeing_stream as sys::CUstream;
             if !self.live.is_empty() {
-                // The streams of live blocks may be destroyed by now, so the blocks are freed after all work.
+                // The streams of live blocks may already be destroyed, so free the blocks only after all work is done.
                 // SAFETY: the context is current.
                 let _ = unsafe { sys::cuCtxSynchronize() };
             }
             for &address in self.live.keys() {
-                // SAFETY: the driver allocated the block and it was not freed yet; no other code can refer to it
-                // any more.
+                // SAFETY: the driver allocated the block, which has not been freed yet, and no other code can still
+                // refer to it.
                 let _ = unsafe { sys::cuMemFreeAsync(address, freeing_stream) };
             }
-            // SAFETY: `start` created the stream, and it is not used from here on.
+            // SAFETY: `start` created the stream, and it is not used after this point.
             check("cuStreamDestroy", unsafe { sys::cuStreamDestroy_v2(freeing_stream) })
         });
     }

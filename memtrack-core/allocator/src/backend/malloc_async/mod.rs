@@ -1,5 +1,5 @@
-//! The backend `cudaMallocAsync`: memory from the driver's stream-ordered pool, which caches memory itself.
-//! Statistics are the driver's, for its default pool; they do not cover single blocks.
+//! The `cudaMallocAsync` backend: memory from the driver's stream-ordered pool, which does its own caching. The
+//! statistics are the driver's, for its default pool; they do not cover individual blocks.
 
 mod calls;
 mod device;
@@ -14,19 +14,18 @@ use memtrack_model::event::{Action, DeviceId, StreamId};
 use memtrack_model::snapshot::pytorch::PytorchSnapshot;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The driver's pools of all devices, behind the functions of `torch.cuda.memory`. Dropping this frees live
-/// memory.
+/// The driver's pools for all devices, behind the functions of `torch.cuda.memory`. Dropping it frees live memory.
 #[derive(Debug)]
 pub struct CudaMallocAsync {
     devices: Box<[Mutex<Device>]>,
 }
 
 impl CudaMallocAsync {
-    /// Opens the pools of all devices that this process may use. A pool is not changed before the first
-    /// allocation on its device.
+    /// Opens the pools of all devices that this process may use. A pool is left unchanged until its device is
+    /// first used.
     ///
     /// # Errors
-    /// Fails when there is no driver, or the driver has no stream-ordered allocation.
+    /// Fails when there is no driver or the driver does not support stream-ordered allocation.
     pub fn new() -> Result<Self, AllocatorError> {
         let device = |ordinal| Ok(Mutex::new(Device::new(ordinal)?));
         let devices: Result<_, AllocatorError> = (0..device_count(REQUIRED_FUNCTIONS)?).map(device).collect();
@@ -46,8 +45,8 @@ impl CudaMallocAsync {
     }
 }
 
-/// Locks, also after a panic elsewhere, which does not make the state inconsistent: the code below never panics in
-/// the middle of a change.
+/// Locks a device even if its mutex is poisoned. The code below never panics in the middle of a change, so the
+/// state is always consistent.
 fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
     device.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -89,7 +88,7 @@ impl Backend for CudaMallocAsync {
             return Ok(());
         }
         let mut device = self.owner(address)?;
-        // Reported before another thread can allocate the memory.
+        // Report the free while the device is locked, before another thread can allocate the memory.
         let freed = device.live_block(address).map(|live| (live.stream, live.size));
         if let Some((stream, size)) = freed {
             report(Action::FreeRequested, device.id, stream, address, size);
@@ -127,7 +126,7 @@ impl Backend for CudaMallocAsync {
         Ok(self.device(device)?.reset_peaks()?)
     }
 
-    /// Has no effect: the driver has no accumulated statistics.
+    /// Has no effect, because the driver keeps no accumulated statistics.
     fn reset_accumulated_memory_stats(&self, device: DeviceId) -> Result<(), AllocatorError> {
         self.device(device).map(drop)
     }
@@ -154,7 +153,7 @@ impl Backend for CudaMallocAsync {
     }
 }
 
-/// Reports an event to memtrack's recorder, unless the recorder's hook in the driver does so.
+/// Reports an event to memtrack's recorder, unless the recorder's driver hook already does so.
 fn report(action: Action, device: DeviceId, stream: StreamId, address: u64, size: u64) {
     #[cfg(feature = "cuda")]
     if memtrack_cuda::hook_is_in_place() {

@@ -1,5 +1,5 @@
-//! Implements [`Backend`] for a loaded allocator: calls that the library supports are forwarded; other calls fail,
-//! as in PyTorch.
+//! Implementation of [`Backend`] for a loaded allocator. Calls that the library supports are forwarded to it; all
+//! others fail, as in PyTorch.
 #![allow(unsafe_code)]
 
 use super::super::{Backend, OomObserver, checked_fraction, unsupported};
@@ -111,7 +111,7 @@ impl Backend for Pluggable {
     }
 }
 
-/// Allocates segments for a `MemPool`; the caching allocator reports their events.
+/// Allocates the segments of a `MemPool`. The caching allocator reports their events.
 impl PoolAllocator for Pluggable {
     fn allocate(&self, size: u64, device: DeviceId, stream: StreamId) -> Option<u64> {
         self.allocate_from_library(size, device, stream, false)
@@ -125,7 +125,7 @@ impl PoolAllocator for Pluggable {
     }
 }
 
-/// Returns the error for a null pointer from the library. PyTorch would continue with the null pointer.
+/// Returns the error for a null pointer from the library. PyTorch would carry on with the null pointer.
 fn out_of_memory(size: u64, device: DeviceId, stream: StreamId) -> OutOfMemoryError {
     let info = memtrack_cuda::mem_get_info(device.0.into()).unwrap_or_default();
     OutOfMemoryError {

@@ -1,6 +1,6 @@
-//! An allocator from a shared library with PyTorch's C interface, like
-//! `torch.cuda.memory.CUDAPluggableAllocator`. The library's free function needs the size, device and stream of
-//! the memory, so they are stored here.
+//! An allocator loaded from a shared library with PyTorch's C interface, like
+//! `torch.cuda.memory.CUDAPluggableAllocator`. The library's free function needs the memory's size, device and stream,
+//! so they are stored here.
 #![allow(unsafe_code)]
 
 mod answers;
@@ -26,7 +26,7 @@ type MemoryFraction = unsafe extern "C" fn(f64, c_int);
 type BaseAlloc = unsafe extern "C" fn(*mut c_void, *mut usize) -> *mut c_void;
 type RecordStream = unsafe extern "C" fn(*mut c_void, *mut c_void);
 
-/// A loaded allocator. Dropping it frees live memory; the library stays loaded, because other code may have
+/// A loaded allocator. Dropping it frees live memory, but the library stays loaded, because other code may still hold
 /// memory from it.
 pub struct Pluggable {
     library: ManuallyDrop<Library>,
@@ -44,11 +44,11 @@ struct LiveMemory {
     size: u64,
     device: DeviceId,
     stream: StreamId,
-    /// Whether the memory is a block; if not, it is a segment, whose events the caching allocator reports.
+    /// Whether the memory is a block. Otherwise it is a segment, whose events the caching allocator reports.
     is_block: bool,
 }
 
-/// The reason why a library could not be loaded.
+/// The reason a library could not be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluggableError(String);
 
@@ -67,15 +67,15 @@ impl fmt::Debug for Pluggable {
 }
 
 impl Pluggable {
-    /// Loads a library and looks up two functions: `void* alloc(ssize_t size, int device, cudaStream_t
-    /// stream)` and `void free(void* ptr, ssize_t size, int device, cudaStream_t stream)`.
+    /// Loads a library and looks up two functions in it: `void* alloc(ssize_t size, int device, cudaStream_t stream)`
+    /// and `void free(void* ptr, ssize_t size, int device, cudaStream_t stream)`.
     ///
     /// # Safety
-    /// The library's initialisers run. The functions must have these types, must be callable from any thread,
-    /// and must return memory that no other code uses.
+    /// The library's initialisers run. The two functions must have these types, must be callable from any thread, and
+    /// must return memory that no other code uses.
     ///
     /// # Errors
-    /// Fails when the library cannot be loaded or lacks a function.
+    /// Fails when the library cannot be loaded or lacks one of the functions.
     pub unsafe fn load(
         path: impl AsRef<Path>,
         alloc_fn: &str,
@@ -106,7 +106,7 @@ impl Pluggable {
     /// Calls the library's `void init(int device_count)`.
     ///
     /// # Safety
-    /// The function must have that type.
+    /// The function must have this type.
     ///
     /// # Errors
     /// Fails when the library lacks the function.
@@ -118,7 +118,7 @@ impl Pluggable {
     /// Makes [`Backend::empty_cache`] call the library's `void reset()`.
     ///
     /// # Safety
-    /// The function must have that type.
+    /// The function must have this type.
     ///
     /// # Errors
     /// Fails when the library lacks the function.
@@ -128,11 +128,11 @@ impl Pluggable {
         Ok(())
     }
 
-    /// Makes [`Backend::set_per_process_memory_fraction`] call the library's `void fraction(double fraction,
-    /// int device)`.
+    /// Makes [`Backend::set_per_process_memory_fraction`] call the library's
+    /// `void fraction(double fraction, int device)`.
     ///
     /// # Safety
-    /// The function must have that type.
+    /// The function must have this type.
     ///
     /// # Errors
     /// Fails when the library lacks the function.
@@ -145,7 +145,7 @@ impl Pluggable {
     /// Makes [`Self::base_allocation`] call the library's `void* base(void* ptr, size_t* size)`.
     ///
     /// # Safety
-    /// The function must have that type.
+    /// The function must have this type.
     ///
     /// # Errors
     /// Fails when the library lacks the function.
@@ -155,11 +155,10 @@ impl Pluggable {
         Ok(())
     }
 
-    /// Makes [`Backend::record_stream`] call the library's `void record_stream(void* ptr, cudaStream_t
-    /// stream)`.
+    /// Makes [`Backend::record_stream`] call the library's `void record_stream(void* ptr, cudaStream_t stream)`.
     ///
     /// # Safety
-    /// The function must have that type.
+    /// The function must have this type.
     ///
     /// # Errors
     /// Fails when the library lacks the function.
@@ -169,8 +168,8 @@ impl Pluggable {
         Ok(())
     }
 
-    /// Returns the start and size in bytes of the allocation that contains `address`, as the library reports
-    /// them. Without a function for that, it returns `address` and no size.
+    /// Returns the start and the size in bytes of the allocation that contains `address`, as reported by the library.
+    /// If the library has no function for this, returns `address` and no size.
     pub fn base_allocation(&self, address: u64) -> (u64, Option<u64>) {
         let Some(base_alloc) = self.base_alloc else { return (address, None) };
         let mut size = 0;
@@ -183,7 +182,7 @@ impl Pluggable {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Allocates memory with the library's function; returns `None` if that returns null.
+    /// Allocates memory with the library's function; returns `None` if the function returns null.
     fn allocate_from_library(
         &self,
         size: u64,
@@ -204,10 +203,10 @@ impl Pluggable {
         Some(address)
     }
 
-    /// Frees memory that was removed from the live allocations.
+    /// Frees memory whose entry was already removed from the live allocations.
     fn free_live(&self, address: u64, LiveMemory { size, device, stream, is_block }: LiveMemory) {
         if is_block {
-            // Reported before another thread can allocate the memory.
+            // Report the free before another thread can allocate the memory.
             caller::report(Action::FreeRequested, device, stream, address, size);
             caller::report(Action::FreeCompleted, device, stream, address, size);
         }
@@ -218,7 +217,7 @@ impl Pluggable {
     }
 }
 
-/// Looks up a function of a library.
+/// Looks up a function in a library.
 ///
 /// # Safety
 /// The function must have the type `F`, which must be a function pointer.
