@@ -1,4 +1,4 @@
-//! The command line: the verbs and the groups of arguments that several of them share. A new verb is a variant of
+//! The command line: its verbs, and the groups of arguments that several of them share. To add a verb, add a variant of
 //! [`Command`], a struct of arguments beside it, and a file in `commands/`.
 
 mod advice;
@@ -145,7 +145,7 @@ pub(crate) enum Command {
     /// Show how full the segments are, in PyTorch's text format
     #[command(after_help = viz::STATS_HELP)]
     Stats(ViewArgs),
-    /// Summarise each device, the host heap among them: what it holds, its peak, and what to look at first
+    /// Summarise each device, including the host heap: what it holds, its peak, and what to look at first
     Summary(SummaryArgs),
     /// Write the purpose of memory over time: PyTorch's exports, a picture, a page or a snapshot, from an operator trace
     Timeline(TimelineArgs),
@@ -202,7 +202,7 @@ pub(crate) struct GpusArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// Formats the examples, and the formats of other tools in their registry.
+/// Formats the examples and the list of the registry's export formats.
 fn convert_help() -> String {
     let formats = EXPORTS.iter().filter(|export| export.missing_feature.is_none()).map(|export| {
         let endings: Vec<String> = export.suffixes.iter().map(|suffix| format!(".{suffix}")).collect();
@@ -249,7 +249,7 @@ pub(crate) struct ConvertArgs {
     /// compresses the file
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<String>,
-    /// For other tools: the moment whose live memory is written: peak, end, oom (the last), or an event's number [default: peak]
+    /// For other tools: which moment's live memory to write: peak, end, oom (the last), or an event's number [default: peak]
     #[arg(long, value_name = "MOMENT", value_parser = rank::parse_at, allow_hyphen_values = true)]
     pub(crate) at: Option<At>,
     #[command(flatten)]
@@ -267,7 +267,7 @@ pub(crate) struct ConvertArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// The location of a recording's binaries.
+/// Where to find a recording's binaries.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SymbolsArgs {
     /// Also search this folder for binaries, by build id, or use this binary
@@ -334,12 +334,12 @@ pub(crate) struct FormatArgs {
 /// Whether a verb that writes a file prints what it wrote as JSON.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct WrittenArgs {
-    /// Print what was written as JSON; to standard error where standard output has the data
+    /// Print what was written as JSON, on standard error if the data goes to standard output
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// The lengths of names and stacks in text output.
+/// How much of names and stacks the text output shows.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct TextArgs {
     /// How many frames of a stack to show, leaving out internal ones; 0 shows all

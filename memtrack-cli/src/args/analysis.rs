@@ -101,7 +101,7 @@ pub(crate) struct CheckArgs {
     /// A recording or snapshot to compare the peaks with; `-` reads standard input
     #[arg(long, value_name = "BASE", group = "limits")]
     pub(crate) against: Option<PathBuf>,
-    /// By how much a device's peak may exceed that of BASE: 0 to 1, or a percentage
+    /// How much a device's peak may exceed its peak in BASE: 0 to 1, or a percentage
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%", requires = "against", allow_hyphen_values = true)]
     pub(crate) tolerance: f64,
     #[command(flatten)]

@@ -41,7 +41,7 @@ pub(crate) struct MemoryArgs {
 }
 
 impl MemoryArgs {
-    /// Returns the name of an option that was given and is valid only with `--at`.
+    /// Returns the name of a given option that is valid only with `--at`, if there is one.
     pub(crate) fn of_moments(&self) -> Option<&'static str> {
         let given = [
             ("--device", self.device.device.is_some()),

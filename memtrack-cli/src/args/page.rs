@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use memtrack_core::page::View;
 use std::path::PathBuf;
 
-/// The end of `memtrack help trace-plot` and of similar verbs.
+/// The text at the end of `memtrack help trace-plot` and of similar help pages.
 pub(super) const PLOT_HELP: &str = "\
 Examples:
   memtrack trace-plot snapshot.pickle                    writes output.html: what was allocated over time
@@ -48,7 +48,7 @@ pub(crate) struct TracePlotArgs {
     /// Show segments instead of blocks
     #[arg(short, long)]
     pub(crate) segments: bool,
-    /// Initially hide blocks that are freed again, and show only those live at the end
+    /// Initially hide blocks that were freed, and show only those live at the end
     #[arg(short, long, alias = "filter_freed")]
     pub(crate) filter_freed: bool,
 }

@@ -76,14 +76,15 @@ mod without {
     use clap::Args;
     use std::ffi::OsString;
 
-    /// Any arguments of `memtrack sql`, in a build without the feature `sql`.
+    /// The arguments of `memtrack sql` in a build without the `sql` feature, which accepts anything.
     #[derive(Clone, Debug, Args)]
     pub(crate) struct SqlArgs {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
         pub(crate) _all: Vec<OsString>,
     }
 
-    /// Returns the help and error text of `memtrack sql` in a build without the feature: `this`, and how to install it.
+    /// Returns the help and error text of `memtrack sql` in a build without the feature. The text starts with `this` and says how
+    /// to install the feature.
     pub(crate) fn missing(this: &str) -> String {
         format!(
             "{this} memtrack is built without `sql`: install it with `cargo install --path memtrack-cli --features sql`, or run \
