@@ -163,7 +163,7 @@ pub(crate) enum Command {
     View(ViewPageArgs),
 }
 
-/// Arguments of `memtrack tracker`.
+/// Arguments for `memtrack tracker`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -187,7 +187,7 @@ pub(crate) struct TrackerArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// Arguments of `memtrack gpus`.
+/// Arguments for `memtrack gpus`.
 #[cfg(feature = "gpus")]
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
@@ -233,7 +233,7 @@ Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.",
     )
 }
 
-/// Arguments of `memtrack convert`.
+/// Arguments for `memtrack convert`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = convert_help())]
 pub(crate) struct ConvertArgs {

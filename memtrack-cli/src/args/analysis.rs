@@ -1,4 +1,4 @@
-//! Arguments of memtrack's own reports about a snapshot.
+//! Arguments for memtrack's own reports about a snapshot.
 
 use super::device::DeviceArgs;
 use super::{FileArgs, FormatArgs, OwnershipArgs, RowsArgs, TextArgs};
@@ -6,7 +6,7 @@ use crate::sizes::{parse_bytes, parse_share};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// Arguments of `memtrack summary`.
+/// Arguments for `memtrack summary`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -27,7 +27,7 @@ pub(crate) struct SummaryArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// Arguments of `memtrack peak`.
+/// Arguments for `memtrack peak`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -66,7 +66,7 @@ pub(crate) enum PeakOf {
     Reserved,
 }
 
-/// Arguments of `memtrack check`.
+/// Arguments for `memtrack check`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

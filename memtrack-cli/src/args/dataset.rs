@@ -1,4 +1,4 @@
-//! The arguments of `memtrack export`.
+//! The arguments for `memtrack export`.
 
 use super::rank::by_parser;
 use super::ranks::parse_jobs;
@@ -8,7 +8,7 @@ use memtrack_core::analysis::top::By;
 use std::num::NonZero;
 use std::path::PathBuf;
 
-/// Arguments of `memtrack export`.
+/// Arguments for `memtrack export`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,4 @@
-//! Arguments of `memtrack diff`.
+//! Arguments for `memtrack diff`.
 
 use super::device::DeviceArgs;
 use super::{FormatArgs, InputArgs, RowsArgs, RulesArgs, ScrubArgs, SymbolsArgs, TextArgs};
@@ -7,7 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use memtrack_core::analysis::diff::{DiffAt, DiffBy};
 use std::path::PathBuf;
 
-/// Arguments of `memtrack diff`.
+/// Arguments for `memtrack diff`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -1,10 +1,10 @@
-//! The arguments of `memtrack export-script`.
+//! The arguments for `memtrack export-script`.
 
 use super::WrittenArgs;
 use clap::Args;
 use std::path::PathBuf;
 
-/// Arguments of `memtrack export-script`.
+/// Arguments for `memtrack export-script`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

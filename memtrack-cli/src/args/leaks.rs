@@ -1,4 +1,4 @@
-//! Arguments of `memtrack leaks`.
+//! Arguments for `memtrack leaks`.
 
 use super::device::DeviceArgs;
 use super::rank::by_parser;
@@ -8,7 +8,7 @@ use memtrack_core::analysis::leaks::{LEAST_PERIODS, PERIODS};
 use memtrack_core::analysis::top::By;
 use std::path::PathBuf;
 
-/// Arguments of `memtrack leaks`.
+/// Arguments for `memtrack leaks`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

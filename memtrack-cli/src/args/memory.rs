@@ -1,4 +1,4 @@
-//! Arguments of `memtrack memory`.
+//! Arguments for `memtrack memory`.
 
 use super::device::DeviceArgs;
 use super::rank::{At, parse_at};
@@ -6,7 +6,7 @@ use super::viz::FlameArgs;
 use super::{FileArgs, RulesArgs, ScrubArgs};
 use clap::Args;
 
-/// Arguments of `memtrack memory`.
+/// Arguments for `memtrack memory`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,4 @@
-//! Arguments of the verbs that write a page.
+//! Arguments for the verbs that write a page.
 
 use super::{FileArgs, ScrubArgs, WrittenArgs};
 use clap::{Args, ValueEnum};
@@ -16,7 +16,7 @@ Examples:
 The page holds everything, needs no network, and shows what `memtrack view` shows: these verbs differ in what it shows first.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.";
 
-/// Arguments of `memtrack profile-plot` and `memtrack segment-plot`.
+/// Arguments for `memtrack profile-plot` and `memtrack segment-plot`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PageArgs {
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub(crate) struct PageTarget {
     pub(crate) force: bool,
 }
 
-/// Arguments of `memtrack trace-plot`.
+/// Arguments for `memtrack trace-plot`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TracePlotArgs {
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub(crate) struct TracePlotArgs {
     pub(crate) filter_freed: bool,
 }
 
-/// Arguments of `memtrack view`.
+/// Arguments for `memtrack view`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,4 @@
-//! Arguments of the verbs that report the purpose of memory.
+//! Arguments for the verbs that report the purpose of memory.
 
 use super::{FormatArgs, InputArgs, RowsArgs, ScrubArgs, SymbolsArgs, WrittenArgs};
 use clap::Args;
@@ -22,7 +22,7 @@ pub(crate) struct TraceArgs {
     pub(crate) symbols: SymbolsArgs,
 }
 
-/// Arguments of `memtrack timeline`.
+/// Arguments for `memtrack timeline`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -50,7 +50,7 @@ pub(crate) struct TimelineArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// Arguments of `memtrack categories`.
+/// Arguments for `memtrack categories`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

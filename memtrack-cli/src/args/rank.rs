@@ -1,4 +1,4 @@
-//! Arguments of `memtrack top`.
+//! Arguments for `memtrack top`.
 
 use super::device::DeviceArgs;
 use super::{FileArgs, FormatArgs, OwnershipArgs, RowsArgs, TextArgs};
@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use memtrack_core::analysis::top::By;
 
-/// Arguments of `memtrack top`.
+/// Arguments for `memtrack top`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,4 @@
-//! Arguments of `memtrack ranks`.
+//! Arguments for `memtrack ranks`.
 
 use super::rank::by_parser;
 use super::{FormatArgs, InputArgs, RowsArgs, RulesArgs, ScrubArgs, SymbolsArgs};
@@ -7,7 +7,7 @@ use memtrack_core::analysis::top::By;
 use std::num::NonZero;
 use std::path::PathBuf;
 
-/// Arguments of `memtrack ranks`.
+/// Arguments for `memtrack ranks`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,4 @@
-//! Arguments of the verbs that write files to share.
+//! Arguments for the verbs that write files to share.
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;

@@ -1,4 +1,4 @@
-//! Arguments of `memtrack sql`.
+//! Arguments for `memtrack sql`.
 
 #[cfg(feature = "sql")]
 pub(crate) use with::SqlArgs;
@@ -15,7 +15,7 @@ mod with {
     use std::num::NonZero;
     use std::path::PathBuf;
 
-    /// Arguments of `memtrack sql`.
+    /// Arguments for `memtrack sql`.
     #[derive(Clone, Debug, Args)]
     #[command(
         override_usage = "\
@@ -76,7 +76,7 @@ mod without {
     use clap::Args;
     use std::ffi::OsString;
 
-    /// The arguments of `memtrack sql` in a build without the `sql` feature, which accepts anything.
+    /// The arguments for `memtrack sql` in a build without the `sql` feature, which accepts anything.
     #[derive(Clone, Debug, Args)]
     pub(crate) struct SqlArgs {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]

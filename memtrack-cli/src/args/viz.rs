@@ -4,7 +4,7 @@ use super::{FileArgs, FormatArgs, InputArgs, ScrubArgs, SymbolsArgs};
 use clap::Args;
 use std::path::PathBuf;
 
-/// Arguments of `memtrack stats` and `memtrack trace`.
+/// Arguments for `memtrack stats` and `memtrack trace`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ViewArgs {
     #[command(flatten)]
@@ -29,7 +29,7 @@ Examples:
 
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.";
 
-/// Arguments of `memtrack segments`.
+/// Arguments for `memtrack segments`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -50,7 +50,7 @@ pub(crate) struct UsageArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// Arguments of `memtrack compare`.
+/// Arguments for `memtrack compare`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -23,7 +23,7 @@ use std::path::Path;
 /// Reads the first bytes of the file, which tell operator traces from other kinds of files.
 ///
 /// # Errors
-/// Fails when the file cannot be read.
+/// Fails if the file cannot be read.
 pub(super) fn head(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Vec<u8>, CliError> {
     let mut head = Vec::new();
     let read = if args.path == Path::new("-") {

@@ -22,7 +22,7 @@ pub(crate) fn check_target(target: &Path, force: bool) -> Result<(), CliError> {
 /// Draws `lines` (`frame;frame bytes`) to `target` and reports that the file was written.
 ///
 /// # Errors
-/// Fails when the file cannot be written.
+/// Fails if the file cannot be written.
 pub(crate) fn write(
     target: &Path,
     title: &str,

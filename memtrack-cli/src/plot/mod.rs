@@ -58,7 +58,7 @@ impl FigureFiles {
     /// Draws the figures and returns the path and content of each file.
     ///
     /// # Errors
-    /// Fails when a figure cannot be drawn.
+    /// Fails if a figure cannot be drawn.
     pub(crate) fn render(&self, stats: &TrackerStats) -> Result<Vec<(PathBuf, Vec<u8>)>, CliError> {
         let figures = self.targets.iter().zip(Figure::EACH);
         let files = figures.map(|(target, figure)| {

@@ -223,7 +223,7 @@ mod tests {
         alloc(&mut books, 1, 7);
         assert_eq!(at_peak(&books), [(1, 7), (2, 20), (3, 5)]);
         books.free(GPU, StackId(2), 20, false);
-        alloc(&mut books, 2, 20); // as high as before: the first moment stays
+        alloc(&mut books, 2, 20); // as high as before, so the first moment stays
         assert_eq!(at_peak(&books), [(1, 7), (2, 20), (3, 5)]);
         let device = books.device(GPU).expect("used");
         assert_eq!(device.peak(), Amount { bytes: 32, blocks: 3 });

@@ -1,4 +1,4 @@
-//! For unit tests: turns scopes on for one test at a time, and sets an observer for one thread.
+//! Helpers for unit tests, which turn scopes on for one test at a time and set an observer for one thread.
 
 use super::observer::ScopeObserver;
 use crate::switch;
@@ -16,7 +16,7 @@ pub(crate) fn hold_switch() -> MutexGuard<'static, ()> {
     SWITCH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `test` with scopes turned on, while no other test does.
+/// Runs `test` with scopes turned on, while no other test does so.
 pub(crate) fn with_scopes<R>(test: impl FnOnce() -> R) -> R {
     struct TurnOff<'a>(#[expect(dead_code, reason = "held")] MutexGuard<'a, ()>);
     impl Drop for TurnOff<'_> {
