@@ -249,7 +249,7 @@ pub(crate) struct ConvertArgs {
     /// compresses the file
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<String>,
-    /// For other tools: which moment's live memory to write: peak, end, oom (the last), or an event's number [default: peak]
+    /// For other tools: write the memory live at peak, end, oom (the last) or the event with this number [default: peak]
     #[arg(long, value_name = "MOMENT", value_parser = rank::parse_at, allow_hyphen_values = true)]
     pub(crate) at: Option<At>,
     #[command(flatten)]

@@ -9,7 +9,7 @@ use std::path::Path;
 pub(crate) enum Exit {
     /// The command succeeded.
     Success,
-    /// The command succeeded, but its result should fail a CI job, such as a leak or an exceeded limit.
+    /// The command succeeded, but its result, such as a leak or an exceeded limit, should fail a CI job.
     Finding,
     /// The command line is invalid.
     Usage,

@@ -148,7 +148,8 @@ pub(crate) fn load_pytorch(file: &FileArgs, streams: &mut Streams<'_>) -> Result
     Ok(in_pytorch_form(snapshot))
 }
 
-/// Reads only the segments of a file, in PyTorch's form. It skips the events of a PyTorch snapshot, which are most of the work.
+/// Reads only the segments of a file, in PyTorch's form. It skips the events of a PyTorch snapshot, which account for most of the
+/// work.
 ///
 /// # Errors
 /// Fails in the same cases as [`load_file`].
@@ -170,7 +171,7 @@ pub(crate) fn in_pytorch_form(snapshot: Snapshot) -> PytorchSnapshot {
     snapshot.into_pytorch(&mut symbols)
 }
 
-/// The progress bar for a load. It is shown only if the load takes long.
+/// The progress bar for a load. It is shown only if the load takes a while.
 struct Progress {
     total: Option<u64>,
     start: Instant,

@@ -173,7 +173,7 @@ fn claim_next<'a>(next: &AtomicUsize, files: &'a [PathBuf]) -> Option<(usize, &'
     files.get(at).map(|file| (at, &**file))
 }
 
-/// The progress bar that counts files. It is shown only if reading takes long.
+/// The progress bar that counts files. It is shown only if reading takes a while.
 struct Progress {
     files: usize,
     read: usize,

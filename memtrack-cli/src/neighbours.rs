@@ -102,7 +102,7 @@ fn profiler(text: &[u8]) -> Option<&'static str> {
     PROFILERS.iter().find(|(start, _)| text.starts_with(start)).map(|&(_, name)| name)
 }
 
-/// Returns whether text may be a protocol 0 pickle, for which the pickle reader has better errors.
+/// Returns whether text may be a protocol 0 pickle, for which the pickle reader reports better errors.
 fn may_be_pickle(path: &Path) -> bool {
     let suffix = path.extension().unwrap_or_default().to_string_lossy();
     path == Path::new("-")

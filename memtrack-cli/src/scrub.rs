@@ -16,7 +16,7 @@ pub(crate) fn from_args(args: &ScrubArgs) -> Option<Scrub> {
     args.scrub.then(|| args.scrub_keep.iter().fold(scrub, |scrub, glob| scrub.keep(glob)))
 }
 
-/// Scrubs a loaded file, if requested. Names of its frames come from binaries in `folders`.
+/// Scrubs a loaded file, if requested. The names of its frames come from the binaries in `folders`.
 pub(crate) fn loaded(
     mut loaded: Loaded,
     args: &ScrubArgs,

@@ -50,7 +50,7 @@ pub(crate) struct ExportArgs {
     /// How to group memory at the peak and at the end
     #[arg(long, default_value = "line", value_parser = by_parser())]
     pub(crate) by: By,
-    /// The name of the mark or profiler range that the steps have [default: any name that looks like a step]
+    /// What the steps are called: the name of a mark or a profiler range [default: any name that looks like a step]
     #[arg(long, value_name = "NAME")]
     pub(crate) per: Option<String>,
     /// How many files to read at a time [default: the number of cores]

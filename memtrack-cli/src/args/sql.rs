@@ -76,7 +76,7 @@ mod without {
     use clap::Args;
     use std::ffi::OsString;
 
-    /// The arguments for `memtrack sql` in a build without the `sql` feature, which accepts anything.
+    /// The arguments for `memtrack sql` in a build without the `sql` feature. Anything is accepted.
     #[derive(Clone, Debug, Args)]
     pub(crate) struct SqlArgs {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]

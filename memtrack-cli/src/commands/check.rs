@@ -78,8 +78,7 @@ fn read_base(
     Ok(reduce_options(None, rules).reduce(path, &snapshot, streams)?.0)
 }
 
-/// Returns options that reduce a file to its peak, grouped by `by`. If that is `None`, the file is grouped by line if it has
-/// lines.
+/// Returns options that reduce a file to its peak, grouped by `by`. If that is `None`, files with lines are grouped by line.
 fn reduce_options(by: Option<DiffBy>, rules: &Rules) -> ReduceOptions<'_> {
     ReduceOptions { by, at: DiffAt::Peak, device: None, symbols: &[], rules, stacks: false }
 }

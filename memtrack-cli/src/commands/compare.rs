@@ -78,7 +78,7 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
     Ok(Exit::Success)
 }
 
-/// Warns that sizes are estimates from samples, once even if both files were sampled.
+/// Warns that sizes are estimates from samples, and does so only once if both files were sampled.
 fn mention_any_samples(before: &Snapshot, after: &Snapshot, streams: &mut Streams<'_>) {
     if let Some(sampled) = [before, after].into_iter().find(|snapshot| snapshot.has_samples()) {
         mention_samples(sampled, streams);

@@ -208,7 +208,7 @@ fn absolute_path(file: &Path) -> PathBuf {
     std::path::absolute(file).unwrap_or_else(|_| file.to_owned())
 }
 
-/// Returns the job name for a file that does not contain one, which is the name of the file's folder.
+/// Returns the name of the file's folder, which serves as the job name if the file does not contain one.
 fn job_from_folder(file: &Path) -> String {
     let folder = canonical_path(file)
         .parent()

@@ -3,7 +3,7 @@
 //! formats errors as one line, and `rows` writes the result.
 //!
 //! **Why DataFusion, and what does it cost?** DataFusion (Apache-2.0) is behind a feature that is off by default, because it
-//! takes 153 crates in addition to the command's 149. It puts 122 more crates (14 MB to fetch) in the lock file, all under
+//! needs 153 crates in addition to the command's 149. It puts 122 more crates (14 MB to fetch) in the lock file, all under
 //! permissive licences; builds without the feature compile none of them. Version 54 is the newest that builds with the command's
 //! Rust version (55 needs 1.94). It depends on `parquet` 58, while the export uses 60; sharing 58 would make every build five
 //! crates larger, among them `thrift` and `paste`. DataFusion recurses over queries, so its threads have 512 MiB of stack

@@ -75,7 +75,7 @@ pub(super) fn move_to_parent(account: Membership, parent: Membership) {
     }
 }
 
-/// Removes all blocks, which is possible when no account is open any more.
+/// Removes all blocks. This is called when no account is open any more.
 pub(super) fn clear() {
     shards().iter().for_each(|shard| *lock(shard) = Shard::default());
 }

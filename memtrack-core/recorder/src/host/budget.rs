@@ -50,9 +50,9 @@ const BURST_GROWTH: f64 = 0.25;
 /// processor time earns the budget for them. In the training run of `examples/benches/cost` on two cores, recording
 /// everything takes 5 % of the process's time, but 6 to 7 % of its main thread's.
 const BURST_FACTOR: f64 = 3.0;
-/// The fraction of [`BURST_FACTOR`] times the budget that recording every block may take for a thread that samples to
-/// borrow again. This way, the rest of a run is not sampled because of one burst, or because another program briefly
-/// used the caches.
+/// The fraction of [`BURST_FACTOR`] times the budget below which the cost of recording every block must be for a
+/// sampling thread to borrow again. This way, the rest of a run is not sampled because of one burst, or because another
+/// program briefly used the caches.
 const BURST_EASE: f64 = 0.7;
 /// The amount that a thread borrows at a time, in nanoseconds. A thread that samples repays it from its credit.
 const LOAN_SLICE_NS: i64 = 500_000;
@@ -130,9 +130,9 @@ pub(super) fn interval(class: u8) -> u64 {
     if class == 0 { 0 } else { interval_of_class(class) }
 }
 
-/// Returns the lowest class that limits on memory allow if the live table contains `live` of at most `bound` blocks. In
-/// the table's last quarter, each further sixteenth of that quarter doubles the interval, so the table would be full
-/// only with terabytes of live memory.
+/// Returns the lowest class allowed by the limit on memory when the live table contains `live` of at most `bound`
+/// blocks. In the table's last quarter, each further sixteenth of that quarter doubles the interval, so the table would
+/// be full only with terabytes of live memory.
 pub(super) fn min_class(live: u64, bound: u64) -> u8 {
     let free_from = bound - bound / 4;
     if live < free_from {
@@ -399,8 +399,8 @@ mod tests {
         share: f64,
         /// The fraction of the blocks that were recorded.
         recorded: f64,
-        /// The number of samples in the second half, relative to the evenly spaced samples that would give the same
-        /// precision.
+        /// The number of samples in the second half, relative to the number of evenly spaced samples that would give
+        /// the same precision.
         unevenness: f64,
         class: u8,
     }

@@ -51,7 +51,7 @@ pub(crate) fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)
 }
 
-/// Resets everything for a new session, in which every block has been recorded so far.
+/// Resets everything for a new session, all of whose blocks have been recorded so far.
 pub(super) fn clear() {
     IS_ON.store(false, Ordering::Relaxed);
     IS_OBSERVING.store(false, Ordering::Relaxed);

@@ -92,7 +92,7 @@ impl Countdown {
             return self.invalidate();
         }
         self.filter.store(counts, Ordering::Relaxed);
-        // The store is a release so that a signal handler that reads the new value also reads the new filter.
+        // Use a release store, so that a signal handler that reads the new value also reads the new filter.
         self.small_below.store(sample_threshold_bytes(), Ordering::Release);
         // Another session may have begun in the meantime. Either its number is read here, or its call to `invalidate`
         // comes after this store.

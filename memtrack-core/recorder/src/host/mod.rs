@@ -44,7 +44,7 @@ const HEAP: StreamId = StreamId(0);
 /// The index of the host's sums in a thread's slots.
 const HOST_SLOT: usize = 0;
 
-/// The switches for which blocks must be observed. If none of them is on, the fast path suffices.
+/// The switches that require blocks to be observed. If none of them is on, the fast path suffices.
 const ANY_OBSERVER: u32 = switch::HOST | switch::RESERVE | switch::ACCOUNTS;
 
 /// The bytes of the tracked heap that memtrack itself allocated minus those it freed, both while monitoring was on.
@@ -387,7 +387,8 @@ fn record_or_sample(block: *mut u8, size_bytes: u64) {
     }
 }
 
-/// Samples a small block on a thread without a state, because the block is the thread's first or the thread is ending.
+/// Samples a small block on a thread that has no state, either because the block is the thread's first or because the
+/// thread is ending.
 #[cold]
 fn sample_first_small(block: *mut u8, size_bytes: u64) {
     if let Some(hook) = Hook::enter() {
@@ -538,7 +539,7 @@ fn record_host_free(hook: HookContext, freed: crate::events::FreeInProgress, siz
     } else if freed.is_known() || size_bytes >= sample_threshold_bytes() {
         hook.finish_free(freed, size_bytes, HEAP, false);
     } else {
-        // The filter gave a false positive, and the block was not sampled.
+        // The block was not sampled, so the filter gave a false positive.
         hook.thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
     }
 }

@@ -1,8 +1,8 @@
 //! A reserve for when memory runs out. A program that handles a failed allocation must be able to continue even though
 //! memtrack needs memory too, and Rust's collections abort the process if an allocation fails. A range of memory is
-//! therefore reserved. When one of memtrack's own requests fails, recording ends, and this request and all others until
-//! the threads have left memtrack are served from the range. Blocks are never returned to the range. Until it is used,
-//! it takes up only address space.
+//! therefore reserved. When one of memtrack's own requests fails, recording ends, and this request and all others are
+//! served from the range until the threads have left memtrack. Blocks are never returned to the range. Until it is
+//! used, it takes up only address space.
 
 use crate::{internal_bytes, reentry, switch};
 use std::alloc::Layout;

@@ -207,7 +207,7 @@ impl Sampler {
         }
     }
 
-    /// Starts timing the recording of a free, if one is to be timed. Returns the argument for [`Self::end_free`].
+    /// Starts timing the recording of a free, if it is to be timed. Returns the argument for [`Self::end_free`].
     #[inline(always)]
     pub(crate) fn begin_free(&mut self) -> u64 {
         match &mut self.budgeted {

@@ -1,6 +1,6 @@
 //! A future with a scope that follows it from thread to thread. The scope is set before each poll, and the previous
-//! scope is restored afterwards. Annotated `async fn`s and [`future`](super::future()) return such futures. As an
-//! invariant, neither polling nor dropping one changes the scope of the thread that does so.
+//! scope is restored afterwards. Annotated `async fn`s and [`future`](super::future()) return such futures. The
+//! invariant is that neither polling nor dropping one changes the scope of the thread that does so.
 
 use super::guard::{Guard, Position, ScopeHandle, position};
 use super::nodes::ScopeNode;

@@ -41,7 +41,7 @@ pub(crate) fn current_account() -> Membership {
     ACCOUNT.get()
 }
 
-/// Returns the id of the thread's scope. Hooks call this, so it costs one load of a thread-local and one of the node.
+/// Returns the id of the thread's scope. Hooks call this. It costs one load of a thread-local and one of the node.
 #[inline]
 pub fn current_id() -> ScopeId {
     id_of(CURRENT.get())

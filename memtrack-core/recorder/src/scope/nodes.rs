@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// One scope inside its parent. Two references refer to the same scope if and only if they point to the same node.
 pub struct ScopeNode {
-    /// The scope's id, which starts at 1 and is greater than the parent's unless the parent is one of `OTHERS`.
+    /// The scope's id. Ids start at 1, and each is greater than the parent's unless the parent is one of `OTHERS`.
     pub id: ScopeId,
     /// The enclosing scope.
     pub(crate) parent: Option<&'static ScopeNode>,

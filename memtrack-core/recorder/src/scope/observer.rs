@@ -45,8 +45,7 @@ pub fn keep_enabled(enabled: bool) {
     }
 }
 
-/// Returns the scope switches to turn off when monitoring ends, which is [`switch::SCOPES`], or none if scopes are kept
-/// enabled.
+/// Returns the scope switches to turn off when monitoring ends: [`switch::SCOPES`], or none if scopes are kept enabled.
 pub(crate) fn switch_to_turn_off() -> u32 {
     if KEEP_ENABLED.load(Ordering::SeqCst) { 0 } else { switch::SCOPES }
 }

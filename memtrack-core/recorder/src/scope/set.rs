@@ -1,4 +1,4 @@
-//! A set of values that are never freed, which only grows. It is a hash table with open addressing, in which each link
+//! A set that only grows and whose values are never freed. It is a hash table with open addressing, in which each link
 //! is filled once. It is lock-free, so it can be used in a forked child no matter what the parent's other threads were
 //! doing. Look-ups cost the same however many values there are, because the callers fill at most half of the slots.
 
@@ -46,8 +46,8 @@ impl<T: Sync> Set<T> {
             match self.slots[slot].fill(new) {
                 Ok(()) => return new,
                 Err(winner) if is(winner) => return winner,
-                // Another value was stored, so try the next empty slot, unless an equal value has since been stored
-                // before it.
+                // Another value took the slot. Try the next empty one, unless an equal value has been stored in the
+                // meantime.
                 Err(_) => match self.find_from(slot + 1, &is) {
                     Ok(found) => return found,
                     Err(Vacant(next)) => slot = next,

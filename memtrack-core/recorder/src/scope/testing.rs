@@ -1,4 +1,4 @@
-//! Helpers for unit tests, which turn scopes on for one test at a time and set an observer for one thread.
+//! Unit test helpers that turn scopes on for one test at a time and set an observer for one thread.
 
 use super::observer::ScopeObserver;
 use crate::switch;

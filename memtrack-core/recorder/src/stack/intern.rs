@@ -178,7 +178,7 @@ impl StackInterner {
         self.omitted.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of bytes that the tables take up and [`internal_bytes`] does not count.
+    /// Returns how many bytes of the tables [`internal_bytes`] does not count.
     pub(crate) fn table_bytes(&self) -> usize {
         let index_bytes = self.lock().index.capacity() * size_of::<(u16, u16, u16)>();
         self.by_hash.capacity() * (size_of::<(u64, StackId)>() + 1) + index_bytes
@@ -186,7 +186,7 @@ impl StackInterner {
 
     /// Returns the return addresses of a stack, innermost first.
     pub(crate) fn addresses(&self, stack: StackId) -> Vec<u64> {
-        // Allocate the memory before the table is locked.
+        // Allocate the memory before locking the table.
         let mut addresses = Vec::with_capacity(u16::MAX.into());
         addresses.extend_from_slice(self.lock().get(stack));
         addresses.shrink_to_fit();
@@ -201,7 +201,7 @@ impl StackInterner {
     /// Returns all stacks so far.
     pub(crate) fn table(&self) -> StackTable {
         let mut table = StackTable::default();
-        // Allocate the memory for the stacks that exist now, before the table is locked.
+        // Allocate the memory for the stacks that exist now, before locking the table.
         let (stacks, addresses) = {
             let stored = self.lock();
             (stored.len(), stored.addresses)
@@ -221,7 +221,7 @@ impl StackInterner {
         const MAX_COPIED_ADDRESSES: usize = 128 << 10;
         copy.offsets.truncate(2);
         copy.addresses.clear();
-        // Allocate the memory before the table is locked.
+        // Allocate the memory before locking the table.
         copy.offsets.reserve(max_stacks);
         copy.addresses.reserve(MAX_COPIED_ADDRESSES);
         let stored = self.lock();

@@ -51,7 +51,7 @@ fn is_the_program(name: &str) -> bool {
 
 extern "C" fn visit(info: *mut dl_phdr_info, _size: usize, modules: *mut c_void) -> c_int {
     // SAFETY: the dynamic linker passes a valid entry, and `modules` is the vector in `loaded_modules`, which waits for
-    // this.
+    // this call.
     let (info, modules) = unsafe { (&*info, &mut *modules.cast::<Vec<Module>>()) };
     if !info.dlpi_phdr.is_null() {
         // SAFETY: an entry has `dlpi_phnum` program headers, which exist while the binary is loaded.

@@ -27,7 +27,7 @@ mod switch {
 
     /// The address space of one stack in bytes. Its pages take up memory only once they are touched.
     const STACK_BYTES: usize = 512 << 10;
-    /// The size of the guard page in bytes. It makes a stack overflow a fault that corrupts no memory.
+    /// The size of the guard page in bytes. A stack that overflows into it faults and corrupts no memory.
     const GUARD_BYTES: usize = 4096;
 
     /// The stacks that are kept for reuse. A forked child loses those that other threads were using.

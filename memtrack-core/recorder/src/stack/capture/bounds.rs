@@ -1,7 +1,7 @@
 //! The bounds of a thread's stack, so that a walk never reads outside it.
 #![allow(unsafe_code)]
 
-/// The addresses `low..high` of a thread's stack, which are empty if the system does not provide them.
+/// The address range `low..high` of a thread's stack, which is empty if the system does not provide it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StackBounds {
     low: u64,

@@ -1,6 +1,6 @@
-//! Captures stacks that are not the thread's own, which are those of coroutines and other code that has switched
-//! stacks. The end of such a stack is unknown, so the kernel copies the memory above the stack pointer and stops at
-//! unmapped memory.
+//! Captures stacks that are not the thread's own, such as those of coroutines and other code that has switched stacks.
+//! The end of such a stack is unknown, so the kernel copies the memory above the stack pointer and stops at unmapped
+//! memory.
 //!
 //! **Why `process_vm_readv`?** It takes one to two microseconds. `backtrace`, which would otherwise be needed, takes
 //! 4.5.

@@ -1,4 +1,4 @@
-//! The last resort, which is the platform's unwinder through the `backtrace` crate. It takes about 5 µs for 47 frames.
+//! The platform's unwinder through the `backtrace` crate, which is the last resort. It takes about 5 µs for 47 frames.
 //!
 //! **Why does it not symbolize?** With the recorded build id, addresses can also be symbolized later, and on other
 //! machines.

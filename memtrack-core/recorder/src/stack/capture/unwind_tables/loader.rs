@@ -152,7 +152,7 @@ pub(super) fn find(address: u64) -> Option<Binary> {
         return None;
     }
     // SAFETY: glibc has filled the structure for a binary that is loaded. The code at `address` is on this thread's
-    // stack, so it stays loaded while this runs.
+    // stack, so the binary stays loaded while this runs.
     let (bias, name) = unsafe {
         let LinkMap { bias, name } = *object.link_map;
         (
