@@ -116,7 +116,7 @@ pub(crate) enum Command {
     Man(ManArgs),
     /// Draw what each stream holds, or what was live at a moment, as a flame graph, or print the folded lines
     Memory(MemoryArgs),
-    /// Show a model's memory module by module: before, at the peak of and after its forward and backward pass
+    /// Show a model's memory module by module: before and after its forward and backward pass, and at their peak
     Modules(ModulesArgs),
     /// List everything that was live at the peak, by stack, largest first
     Peak(PeakArgs),
@@ -147,7 +147,7 @@ pub(crate) enum Command {
     Stats(ViewArgs),
     /// Summarise each device, including the host heap: what it holds, its peak, and what to look at first
     Summary(SummaryArgs),
-    /// Write the purpose of memory over time: PyTorch's exports, a picture, a page or a snapshot, from an operator trace
+    /// Write what memory was for over time: PyTorch's exports, a picture, a page or a snapshot, from an operator trace
     Timeline(TimelineArgs),
     /// Rank who allocated, on the heap or a device, or what is live at a moment, by line, stack, operator and more
     Top(RankArgs),
@@ -345,7 +345,7 @@ pub(crate) struct TextArgs {
     /// How many frames of a stack to show, leaving out internal ones; 0 shows all
     #[arg(long, value_name = "N", default_value_t = DEFAULT_FRAMES, value_parser = parse_count, allow_hyphen_values = true)]
     pub(crate) frames: usize,
-    /// Do not shorten names; otherwise lines are as wide as COLUMNS or the terminal, else 120 characters
+    /// Do not shorten names; by default, lines are as wide as COLUMNS, else the terminal, else 120 characters
     #[arg(long)]
     pub(crate) wide: bool,
 }

@@ -83,13 +83,13 @@ fn with_globs(rules: Rules, mine: &[String], not_mine: &[String]) -> Rules {
     not_mine.iter().fold(rules, |rules, glob| rules.not_mine(glob))
 }
 
-/// Returns explanations of the first rows that have a stack.
+/// Returns explanations for the first rows that have a stack.
 fn explanations<'a>(rules: &'a Rules, rows: &'a [TopRow]) -> impl Iterator<Item = Explanation> + 'a {
     let rows = rows.iter().filter(|row| !row.stack.is_empty()).take(EXPLAINED_ROWS);
     rows.map(|row| rules.explain(row.stack.iter().map(|line| &line.frame)))
 }
 
-/// Returns explanations of the first rows that have a stack, for JSON output.
+/// Returns explanations for the first rows that have a stack, in the form of JSON output.
 pub(crate) fn explained_answers(rules: &Rules, rows: &[TopRow]) -> Vec<ExplainedAnswer> {
     explanations(rules, rows).map(|explained| explained.answer()).collect()
 }

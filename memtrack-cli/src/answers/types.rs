@@ -113,7 +113,7 @@ pub(crate) struct PeakAnswer {
     pub(crate) devices: Vec<AtPeakAnswer>,
 }
 
-/// The replays of each device under other settings.
+/// The replays for each device with other settings.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct DevicesReplayAnswer {
     /// The devices.
@@ -162,7 +162,7 @@ pub(crate) struct SummaryAnswer {
 /// The ranking of allocations, or of the memory live at a moment.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct TopAnswer {
-    /// Whether the file is complete: a recording that was cut off is not.
+    /// Whether the file is complete. A recording that was cut off is not.
     pub(crate) complete: bool,
     /// The devices.
     pub(crate) devices: Vec<RankingAnswer>,

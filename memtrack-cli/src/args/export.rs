@@ -29,7 +29,7 @@ The scripts need PyTorch 2.1 or newer and nothing else; their first lines explai
 as you like: they do not need memtrack.
 Exit codes: 0 success, 2 wrong usage, 3 unwritable output.")]
 pub(crate) struct ExportScriptArgs {
-    /// Print the script that finds reference cycles which hold tensors, for `memtrack cycles`
+    /// Print the script that finds the reference cycles holding tensors, for `memtrack cycles`
     #[arg(long)]
     pub(crate) cycles: bool,
     /// Write the script to this file instead of standard output

@@ -60,7 +60,7 @@ pub(crate) struct RankArgs {
     pub(crate) patterns: Vec<String>,
 }
 
-/// Parses the name of a grouping.
+/// Returns a parser for the names of the groupings.
 pub(super) fn by_parser() -> impl TypedValueParser<Value = By> {
     let names = By::ALL.map(|by| PossibleValue::new(by.name()).help(by.about()));
     // The parser accepts only these names, so the search always finds one.

@@ -48,7 +48,8 @@ pub(crate) struct RanksArgs {
     pub(crate) jobs: Option<NonZero<usize>>,
     #[command(flatten)]
     pub(crate) rows: RowsArgs,
-    /// Do not leave out columns or shorten names; otherwise lines are as wide as COLUMNS or the terminal, else 120 characters
+    /// Do not leave out columns or shorten names; by default, lines are as wide as COLUMNS, else the terminal, else 120
+    /// characters
     #[arg(long)]
     pub(crate) wide: bool,
     #[command(flatten)]

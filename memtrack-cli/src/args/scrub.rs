@@ -3,7 +3,7 @@
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
-/// The replacement of names in the output.
+/// Whether and how to replace names in the output.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ScrubArgs {
     /// Replace paths, names, process ids and the time of day with pseudonyms, except those of public libraries

@@ -54,7 +54,8 @@ Exit codes: 0 success, 2 wrong usage or a query with an error, 3 unreadable data
         pub(crate) list: bool,
         #[command(flatten)]
         pub(crate) rows: RowsArgs,
-        /// Do not leave out columns or shorten texts; otherwise lines are as wide as COLUMNS or the terminal, else 120 characters
+        /// Do not leave out columns or shorten text; by default, lines are as wide as COLUMNS, else the terminal, else 120
+        /// characters
         #[arg(long)]
         pub(crate) wide: bool,
         #[command(flatten)]
@@ -62,7 +63,8 @@ Exit codes: 0 success, 2 wrong usage or a query with an error, 3 unreadable data
         /// Print all rows as CSV
         #[arg(long, conflicts_with = "json")]
         pub(crate) csv: bool,
-        /// How much memory sorting, grouping and joining may use in all; beyond it, they spill to files in TMPDIR where possible
+        /// How much memory sorting, grouping and joining may use in total; beyond that, they spill to files in TMPDIR where
+        /// possible
         #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
         pub(crate) memory: u64,
         /// How many threads to use [default: the number of cores]

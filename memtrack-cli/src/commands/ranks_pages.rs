@@ -153,7 +153,7 @@ fn relative_link(from: &Path, to: &Path) -> String {
     up.chain(to[common..].iter().map(|part| percent_encoded(part))).collect::<Vec<_>>().join("/")
 }
 
-/// Percent-encodes a part of a URL.
+/// Percent-encodes part of a URL.
 fn percent_encoded(part: &str) -> String {
     let letter = |byte: u8| match byte {
         byte if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) => char::from(byte).to_string(),

@@ -32,7 +32,7 @@ fn who_holds(loaded: &Loaded, rules: &Rules) -> Option<WhoHolds> {
     WhoHolds::of_all(snapshot, &mut Symbolizer::of(snapshot), &query)
 }
 
-/// Loads the snapshot, and prints the summary of each device.
+/// Loads the snapshot and prints a summary for each device.
 pub(crate) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&args.ownership.rules)?;
     let loaded = load_file(&args.file, streams)?;

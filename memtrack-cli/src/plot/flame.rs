@@ -1,4 +1,4 @@
-//! Writes the flame graphs that memtrack-core draws to files.
+//! Draws flame graphs with memtrack-core and writes them to files.
 
 use crate::Streams;
 use crate::error::CliError;

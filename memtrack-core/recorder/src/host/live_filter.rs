@@ -103,7 +103,7 @@ fn counts_or_allocate() -> *mut AtomicU8 {
 /// `counts` must be a non-null result of [`shared`].
 #[inline(always)]
 pub(super) unsafe fn may_be_in(counts: *mut AtomicU8, address: u64) -> bool {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees that `counts` is a non-null result of `shared`.
     let is_counted = |slot| unsafe { count_at(counts, slot) }.load(Ordering::Relaxed) != 0;
     is_counted(page_of(address)) && is_counted(block_of(address))
 }

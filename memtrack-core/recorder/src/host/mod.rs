@@ -137,17 +137,17 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     /// The same as for `realloc`. In addition, the block must not be from the reserve.
     #[inline(always)]
     unsafe fn realloc_observed(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller upholds the requirements of `realloc`.
         let inner = || unsafe { self.inner.realloc(block, layout, new_size) };
         let new = record_realloc(block, layout.size(), || (inner(), new_size));
         if !new.is_null() {
             return new;
         }
         if reentry::is_inside() {
-            // SAFETY: as above; the block is still allocated, since `realloc` failed.
+            // SAFETY: as above. The block is still allocated, because `realloc` failed.
             let new = unsafe { self.copy_to_new_block(block, layout, new_size) };
             if !new.is_null() {
-                // SAFETY: its content was copied to the new block.
+                // SAFETY: the block's content was copied to the new block.
                 unsafe { self.inner.dealloc(block, layout) };
             }
             return new;
@@ -164,7 +164,7 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     #[inline(never)]
     unsafe fn realloc_in_account(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         let removed = accounts::reallocating(HOST, block as u64);
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller upholds the same requirements.
         let new = unsafe { self.realloc_observed(block, layout, new_size) };
         accounts::reallocated(removed, new as u64, new_size as u64);
         new
@@ -186,7 +186,7 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
         if switch::is_on(switch::HOST | switch::RESERVE) && !is_free_counted(block, size) {
             record_free(block as u64, size as u64);
         }
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller upholds the requirements of `dealloc`.
         unsafe { inner.dealloc(block, Layout::from_size_align_unchecked(size, align)) };
     }
 
@@ -197,7 +197,7 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     #[inline(never)]
     unsafe fn record_and_free(block: *mut u8, size: usize, align: usize, inner: &A) {
         record_free(block as u64, size as u64);
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller upholds the requirements of `dealloc`.
         unsafe { inner.dealloc(block, Layout::from_size_align_unchecked(size, align)) };
     }
 }
@@ -244,11 +244,11 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
             return unsafe { self.inner.realloc(block, layout, new_size) };
         }
         if reserve::contains(block) {
-            // SAFETY: the caller guarantees that the new size is valid; blocks of the reserve are never freed.
+            // SAFETY: the caller guarantees that the new size is valid, and blocks from the reserve are never freed.
             return unsafe { self.copy_to_new_block(block, layout, new_size) };
         }
         if switch::is_on(switch::ACCOUNTS) {
-            // SAFETY: the caller guarantees it, and the block is not from the reserve.
+            // SAFETY: the caller upholds the requirements of `realloc`, and the block is not from the reserve.
             return unsafe { self.realloc_in_account(block, layout, new_size) };
         }
         // SAFETY: as above.

@@ -226,8 +226,8 @@ impl Sampler {
         }
     }
 
-    /// Switches to samples of `class`. What is left of the gap keeps its length in units of the mean, because the
-    /// exponential distribution is memoryless.
+    /// Switches to the sampling interval of `class`. What is left of the gap keeps its length in units of the mean,
+    /// because the exponential distribution is memoryless.
     fn change(&mut self, countdown: &Countdown, class: u8) {
         let mean_bytes = interval(class);
         if mean_bytes > 0 {
@@ -410,7 +410,7 @@ impl StandaloneSampler {
         self.sampler.pick(&self.countdown, size_bytes, 0)
     }
 
-    /// Switches to samples of `class`.
+    /// Switches to the sampling interval of `class`.
     pub fn change(&mut self, class: u8) {
         self.sampler.change(&self.countdown, class);
     }

@@ -90,8 +90,8 @@ impl ScopeHandle {
 }
 
 impl State {
-    /// Enters the scope at the first poll and returns the new state. The observer is notified of a root while its scope
-    /// is current.
+    /// Enters the scope at the first poll and returns the new state. If the scope is a root, the observer is notified
+    /// while the scope is current.
     fn begin(first: &FirstScope) -> Self {
         if !switch::is_on(switch::SCOPES | switch::ACCOUNTS) {
             return Self::Inert;

@@ -203,7 +203,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Enters a scope by name. If scopes are turned off, this is one relaxed load and a branch.
+/// Enters a scope by name. If scopes are turned off, this costs one relaxed load and a branch.
 #[inline]
 pub(super) fn enter(kind: ScopeKind, name: &str) -> Guard {
     if switch::is_on(switch::SCOPES) { enter_now(kind, name) } else { Guard::inert() }

@@ -44,13 +44,13 @@ impl Site {
         Self { kind, name }
     }
 
-    /// Enters the scope. If scopes are turned off, this is one relaxed load and a branch.
+    /// Enters the scope. If scopes are turned off, this costs one relaxed load and a branch.
     #[inline(always)]
     pub fn enter(&'static self) -> Guard {
         if switch::is_on(switch::SCOPES) { enter_now(self.label()) } else { Guard::inert() }
     }
 
-    /// Enters the scope under the name of `T`. If scopes are turned off, this is one relaxed load and a branch.
+    /// Enters the scope under the name of `T`. If scopes are turned off, this costs one relaxed load and a branch.
     #[inline(always)]
     pub fn enter_as<T: ?Sized>(&'static self) -> Guard {
         if switch::is_on(switch::SCOPES) { enter_now(self.label_as::<T>()) } else { Guard::inert() }

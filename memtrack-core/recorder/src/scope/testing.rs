@@ -11,7 +11,7 @@ thread_local! {
     static OBSERVER: Cell<Option<&'static dyn ScopeObserver>> = const { Cell::new(None) };
 }
 
-/// Prevents other tests from turning scopes on or off while the result is held.
+/// Prevents other tests from turning scopes on or off while the returned guard is held.
 pub(crate) fn hold_switch() -> MutexGuard<'static, ()> {
     SWITCH.lock().unwrap_or_else(PoisonError::into_inner)
 }

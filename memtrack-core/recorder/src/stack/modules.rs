@@ -101,7 +101,7 @@ fn describe(path: String, bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Mod
     Some(Module { path, bias, start, end, build_id, code_id })
 }
 
-/// Returns the build id among the notes of a segment. Each note has three words (length of the name, length of the
+/// Returns the build id found in a segment's notes. Each note has three words (length of the name, length of the
 /// content, type), followed by the name and the content, each padded to `align`.
 fn build_id_note(mut notes: &[u8], align: usize) -> Option<&[u8]> {
     loop {

@@ -155,8 +155,8 @@ impl Binary {
 /// freed as soon as all hooks that may use them have ended.
 static KNOWN_LOCK: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
 
-/// Prevents the known binaries from being replaced while the result is held, so that they can be used outside a hook.
-/// May wait, so it must not be called inside a hook.
+/// Prevents the known binaries from being replaced while the returned guard is held, so that they can be used outside a
+/// hook. May wait, so it must not be called inside a hook.
 pub(super) fn lock_known() -> MutexGuard<'static, ()> {
     KNOWN_LOCK.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
