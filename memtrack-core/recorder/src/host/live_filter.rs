@@ -1,4 +1,4 @@
-//! A counting filter that cheaply determines that a small block is not in the live table, by counting the blocks in the
+//! A counting filter that cheaply determines that a small block is not in the live table. It counts the blocks in the
 //! table by address. If the count for a block's page is 0, the block was not sampled, and most frees in a sampled
 //! program need no further check. A sampled block that lives long (such as a weight) marks its page for just as long,
 //! so a second, finer count distinguishes individual blocks. It is read only for marked pages.
