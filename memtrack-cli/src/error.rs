@@ -37,7 +37,7 @@ impl Exit {
 /// The reason a command failed. It displays as a single line.
 #[derive(Debug)]
 pub(crate) enum CliError {
-    /// Wrong usage. The line says what to do instead.
+    /// Wrong usage. The line describes what to do instead.
     Usage(String),
     /// Unreadable input or unwritable output.
     Io(String),

@@ -78,7 +78,7 @@ macro_rules! answers {
 }
 use answers;
 
-/// An [`Answer`] with its type erased, which knows only its verb and schema.
+/// An [`Answer`] with its type erased, which provides only its verb and schema.
 pub(crate) trait AnswerSchema {
     /// Returns the verb.
     fn verb(&self) -> &'static str;

@@ -85,8 +85,8 @@ mod without {
         pub(crate) _all: Vec<OsString>,
     }
 
-    /// Returns the help and error text of `memtrack sql` in a build without the feature. The text starts with `this` and says how
-    /// to install the feature.
+    /// Returns the help and error text of `memtrack sql` in a build without the feature. The text starts with `this` and
+    /// explains how to install the feature.
     pub(crate) fn missing(this: &str) -> String {
         format!(
             "{this} memtrack is built without `sql`: install it with `cargo install --path memtrack-cli --features sql`, or run \

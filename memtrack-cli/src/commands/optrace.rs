@@ -20,7 +20,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Reads the first bytes of the file, which tell operator traces from other kinds of files.
+/// Reads the first bytes of the file, which distinguish operator traces from other kinds of files.
 ///
 /// # Errors
 /// Fails if the file cannot be read.
@@ -97,8 +97,8 @@ fn trace_from_recording(args: &TraceArgs, snapshot: Snapshot) -> Result<Source, 
     })
 }
 
-/// Derives an operator trace from a recording, along with the names of its allocations. Hands the recording back if it
-/// has no operators.
+/// Derives an operator trace from a recording, along with the names of its allocations. Returns the recording as the
+/// error if it has no operators.
 pub(super) fn from_recording(snapshot: Snapshot) -> Result<Source, Box<Snapshot>> {
     let Some(recorded) = operator_trace(&snapshot) else { return Err(Box::new(snapshot)) };
     let names = EventNames::of(&snapshot, &mut Symbolizer::of(&snapshot));

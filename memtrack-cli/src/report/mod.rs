@@ -71,7 +71,8 @@ pub(crate) fn mention_samples(snapshot: &Snapshot, streams: &mut Streams<'_>) {
     }
 }
 
-/// Returns the error for a failed report, which says that the file at `path` is unsuitable or that the output cannot be written.
+/// Returns the error for a failed report, which states that the file at `path` is unsuitable or that the output cannot be
+/// written.
 pub(crate) fn report_error(path: &Path, error: io::Error) -> CliError {
     match error.kind() {
         io::ErrorKind::InvalidData => CliError::input(path, error),

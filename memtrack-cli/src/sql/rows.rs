@@ -1,5 +1,6 @@
 //! Writes rows as a table, as CSV or as JSON. CSV and JSON are written while the query runs, so that only a few batches
-//! are in memory. A table has to know the widths of its columns, so it keeps the rows that it shows.
+//! are in memory. A table requires the widths of its columns in advance, so it keeps the rows that
+//! it shows.
 
 use super::engine::Batches;
 use crate::Streams;

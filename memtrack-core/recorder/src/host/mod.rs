@@ -256,7 +256,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     }
 }
 
-/// Reports that the heap refused a request by printing what holds the memory, if the session's options ask for it. Must
+/// Reports that the heap refused a request by printing what holds the memory, if the session's options request it. Must
 /// be called outside hooks, while none of memtrack's locks is held.
 #[cold]
 pub fn report_refusal(size_bytes: usize) {

@@ -45,7 +45,7 @@ pub(crate) fn ran_out() -> bool {
     RAN_OUT.load(Ordering::Acquire)
 }
 
-/// Returns whether this much memory is available, as far as mapping and unmapping it can tell.
+/// Returns whether this much memory is available, as far as mapping and unmapping it can show.
 pub(crate) fn is_available(bytes: usize) -> bool {
     #[cfg(unix)]
     {
