@@ -1,4 +1,4 @@
-//! The command line: the verbs and the groups of arguments that several of them share. A new verb is a variant of
+//! The command line: its verbs, and the groups of arguments that several of them share. To add a verb, add a variant of
 //! [`Command`], a struct of arguments beside it, and a file in `commands/`.
 
 mod advice;
@@ -116,7 +116,7 @@ pub(crate) enum Command {
     Man(ManArgs),
     /// Draw what each stream holds, or what was live at a moment, as a flame graph, or print the folded lines
     Memory(MemoryArgs),
-    /// Show a model's memory module by module: before, at the peak of and after its forward and backward pass
+    /// Show a model's memory module by module: before and after its forward and backward pass, and at their peak
     Modules(ModulesArgs),
     /// List everything that was live at the peak, by stack, largest first
     Peak(PeakArgs),
@@ -145,9 +145,9 @@ pub(crate) enum Command {
     /// Show how full the segments are, in PyTorch's text format
     #[command(after_help = viz::STATS_HELP)]
     Stats(ViewArgs),
-    /// Summarise each device, the host heap among them: what it holds, its peak, and what to look at first
+    /// Summarise each device, including the host heap: what it holds, its peak, and what to look at first
     Summary(SummaryArgs),
-    /// Write the purpose of memory over time: PyTorch's exports, a picture, a page or a snapshot, from an operator trace
+    /// Write what memory was for over time: PyTorch's exports, a picture, a page or a snapshot, from an operator trace
     Timeline(TimelineArgs),
     /// Rank who allocated, on the heap or a device, or what is live at a moment, by line, stack, operator and more
     Top(RankArgs),
@@ -163,7 +163,7 @@ pub(crate) enum Command {
     View(ViewPageArgs),
 }
 
-/// Arguments of `memtrack tracker`.
+/// Arguments for `memtrack tracker`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -187,7 +187,7 @@ pub(crate) struct TrackerArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// Arguments of `memtrack gpus`.
+/// Arguments for `memtrack gpus`.
 #[cfg(feature = "gpus")]
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
@@ -202,7 +202,7 @@ pub(crate) struct GpusArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// Formats the examples, and the formats of other tools in their registry.
+/// Formats the examples and the list of the registry's export formats.
 fn convert_help() -> String {
     let formats = EXPORTS.iter().filter(|export| export.missing_feature.is_none()).map(|export| {
         let endings: Vec<String> = export.suffixes.iter().map(|suffix| format!(".{suffix}")).collect();
@@ -233,7 +233,7 @@ Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.",
     )
 }
 
-/// Arguments of `memtrack convert`.
+/// Arguments for `memtrack convert`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = convert_help())]
 pub(crate) struct ConvertArgs {
@@ -249,7 +249,7 @@ pub(crate) struct ConvertArgs {
     /// compresses the file
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<String>,
-    /// For other tools: the moment whose live memory is written: peak, end, oom (the last), or an event's number [default: peak]
+    /// For other tools: write the memory live at peak, end, oom (the last) or the event with this number [default: peak]
     #[arg(long, value_name = "MOMENT", value_parser = rank::parse_at, allow_hyphen_values = true)]
     pub(crate) at: Option<At>,
     #[command(flatten)]
@@ -267,7 +267,7 @@ pub(crate) struct ConvertArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// The location of a recording's binaries.
+/// Where to find a recording's binaries.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SymbolsArgs {
     /// Also search this folder for binaries, by build id, or use this binary
@@ -334,18 +334,18 @@ pub(crate) struct FormatArgs {
 /// Whether a verb that writes a file prints what it wrote as JSON.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct WrittenArgs {
-    /// Print what was written as JSON; to standard error where standard output has the data
+    /// Print what was written as JSON, on standard error if the data goes to standard output
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// The lengths of names and stacks in text output.
+/// How much of names and stacks the text output shows.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct TextArgs {
     /// How many frames of a stack to show, leaving out internal ones; 0 shows all
     #[arg(long, value_name = "N", default_value_t = DEFAULT_FRAMES, value_parser = parse_count, allow_hyphen_values = true)]
     pub(crate) frames: usize,
-    /// Do not shorten names; otherwise lines are as wide as COLUMNS or the terminal, else 120 characters
+    /// Do not shorten names; by default, lines are as wide as COLUMNS, else the terminal, else 120 characters
     #[arg(long)]
     pub(crate) wide: bool,
 }

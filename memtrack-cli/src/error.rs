@@ -9,13 +9,13 @@ use std::path::Path;
 pub(crate) enum Exit {
     /// The command succeeded.
     Success,
-    /// The command succeeded, and its result is a failure for CI: leaks, an exceeded limit.
+    /// The command succeeded, but its result, such as a leak or an exceeded limit, should fail a CI job.
     Finding,
     /// The command line is invalid.
     Usage,
     /// An input cannot be read or an output cannot be written.
     Io,
-    /// The code of the program that the command ran, or would have run.
+    /// The exit code of the program that the command ran or would have run.
     #[cfg(unix)]
     Program(u8),
 }
@@ -34,27 +34,27 @@ impl Exit {
     }
 }
 
-/// The reason why a command failed. Displays as one line.
+/// The reason a command failed. It displays as a single line.
 #[derive(Debug)]
 pub(crate) enum CliError {
-    /// Wrong usage: the line describes what to do instead.
+    /// Wrong usage. The line describes what to do instead.
     Usage(String),
     /// Unreadable input or unwritable output.
     Io(String),
-    /// A program cannot be run: the shell's exit code, and the reason.
+    /// A program that cannot be run, with the exit code that a shell would return and the reason.
     #[cfg(unix)]
     Program(u8, String),
-    /// The reader of the output closed the pipe; not an error to the user.
+    /// The reader of the output closed the pipe, which is not reported to the user as an error.
     ClosedPipe,
 }
 
 impl CliError {
-    /// Returns the error for an input that cannot be read, with the reason.
+    /// Returns the error for an input that cannot be read, where `why` is the reason.
     pub(crate) fn input(path: &Path, why: impl fmt::Display) -> Self {
         Self::Io(format!("cannot read {}: {why}", display_input(path)))
     }
 
-    /// Returns the error for an output that cannot be written, with the reason.
+    /// Returns the error for an output that cannot be written, where `why` is the reason.
     pub(crate) fn output(path: &Path, why: impl fmt::Display) -> Self {
         Self::Io(format!("cannot write {}: {why}", path.display()))
     }

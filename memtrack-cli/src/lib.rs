@@ -4,16 +4,17 @@
 //!
 //! The modules:
 //!
-//! - `args`: the command line; `commands`: one file per verb; `answers`: the JSON output, a row for each verb
-//!   (`schemas/`).
-//! - Shared by verbs: `load` (one input), `many` (many inputs), `output` (files to write), `scrub` (pseudonyms),
-//!   `ownership` (the user's code), `sizes` (sizes on the command line).
-//! - `error`, `tips`, `neighbours`, `unmatched`: errors of a command, and suggestions.
-//! - `report`, `plot`, `serve`: the output of text, figures and pages; `export/` has the Python scripts of `memtrack
+//! - `args` defines the command line, `commands` has one file per verb, and `answers` defines the JSON output
+//!   (`schemas/`), with one row per verb.
+//! - Several verbs share `load` (one input), `many` (many inputs), `output` (files to write), `scrub` (pseudonyms),
+//!   `ownership` (the user's code) and `sizes` (sizes on the command line).
+//! - `error`, `tips`, `neighbours` and `unmatched` deal with errors and suggestions.
+//! - `report`, `plot` and `serve` output text, figures and pages; `export/` has the Python scripts for `memtrack
 //!   export-script`.
-//! - `run`: starts a program with the libraries of `preload/` and `preload-heap/`, which `build.rs` builds and embeds;
-//!   `c_heap`: a setting of glibc's heap.
-//! - `sql`: `memtrack sql` over a data set; its queries are in `queries/`, the scripts for clusters in `spark/`.
+//! - `run` starts a program with the libraries in `preload/` and `preload-heap/`, which `build.rs` builds and embeds;
+//!   `c_heap` changes a setting of glibc's heap.
+//! - `sql` implements `memtrack sql` over a data set. Its queries are in `queries/`, and the scripts for clusters are in
+//!   `spark/`.
 
 mod answers;
 mod args;
@@ -45,16 +46,17 @@ use std::io::{self, Read, Write};
 
 /// The standard streams of a command.
 struct Streams<'a> {
-    /// Read for the input named `-`.
+    /// The stream that is read for the input named `-`.
     stdin: &'a mut dyn Read,
-    /// Receives data and reports.
+    /// The stream that receives data and reports.
     stdout: &'a mut dyn Write,
-    /// Receives hints and errors.
+    /// The stream that receives hints and errors.
     stderr: &'a mut dyn Write,
 }
 
-/// Runs the command line `arguments` (the program's name first) and returns the exit code: 0 success, 1 a finding,
-/// 2 wrong usage, 3 unreadable input or unwritable output. If the output pipe is closed, it returns 0 without a message.
+/// Runs the command line `arguments`, which starts with the program's name, and returns the exit code: 0 for success, 1 for a
+/// finding, 2 for wrong usage, 3 for unreadable input or unwritable output. If the output pipe is closed, it returns 0 without a
+/// message.
 ///
 /// Errors are written to `stderr` as one line; they neither cause a panic nor exit the process.
 pub fn run(
@@ -82,8 +84,8 @@ pub fn run(
     }
 }
 
-/// Returns why [`run`] would reject a command line (the program's name first), without running it; `None` if the command
-/// line is valid.
+/// Returns the reason [`run`] would reject a command line, without running it, or `None` if the command line is valid. The
+/// command line starts with the program's name.
 pub fn refusal(arguments: impl IntoIterator<Item = OsString>) -> Option<String> {
     let refusal = args::Cli::try_parse_from(arguments).err().filter(clap::Error::use_stderr);
     refusal.map(|refusal| refusal.to_string())
@@ -97,7 +99,7 @@ fn explain(refusal: &clap::Error, streams: &mut Streams<'_>) -> u8 {
     } else {
         (streams.stdout, error::Exit::Success)
     };
-    // Without colours, since the stream may be anything but a terminal.
+    // Write without colours, because the stream may not be a terminal.
     let written: io::Result<()> = write!(target, "{text}").and_then(|()| target.flush());
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => error::Exit::Io.code(),

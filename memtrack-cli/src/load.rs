@@ -1,5 +1,5 @@
-//! Loads the snapshot for every verb: from a file of any kind or standard input, with a size limit, a progress bar, and
-//! a warning if a recording is incomplete.
+//! Loads snapshots for the verbs from any kind of file or from standard input, with a size limit, a progress bar, and a warning
+//! if a recording is incomplete.
 
 use crate::Streams;
 use crate::args::{FileArgs, InputArgs, SymbolsArgs};
@@ -22,15 +22,15 @@ const PROGRESS_DELAY: Duration = Duration::from_millis(700);
 /// The kinds of files that can be loaded as a snapshot.
 const SNAPSHOT_KINDS: [Kind; 2] = [Kind::Recording, Kind::Snapshot];
 
-/// Reads the snapshot at `path`, or for `-` from standard input.
+/// Reads the snapshot at `path`, or from standard input if `path` is `-`.
 ///
 /// # Errors
-/// Fails when the file cannot be read, is larger than `--max-input`, or is not a snapshot.
+/// Fails if the file cannot be read, is larger than `--max-input`, or is not a snapshot.
 pub(crate) fn load(path: &Path, input: InputArgs, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
     let loaded = read(path, input, true, streams)?;
     if let Some(why) = recording_was_off(&loaded.snapshot) {
         let name = if path == Path::new("-") { "standard input".into() } else { path.to_string_lossy() };
-        // A failure to print this hint is ignored: the report is correct without it.
+        // Ignore a failure to print this hint, because the report is correct without it.
         let _ = writeln!(streams.stderr, "memtrack: {name}: {why}");
     }
     Ok(loaded)
@@ -40,13 +40,13 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     let from_stdin = path == Path::new("-");
     let total = if from_stdin { None } else { path.metadata().ok().map(|file| file.len()) };
     let mut progress = Progress { total, start: Instant::now(), bar: None };
-    // The progress bar is for people in front of a terminal only.
+    // The progress bar is only for people at a terminal.
     let watched = std::io::stderr().is_terminal();
     let (head, stdin) = match from_stdin {
         true => head_of_stdin(&mut *streams.stdin).map(|(head, stdin)| (head, Some(stdin)))?,
         false => (head_of(path), None),
     };
-    // The list of nodes in a graph of references would pass for a list of segments.
+    // Without this check, the list of nodes in a reference graph would pass for a list of segments.
     if Kind::of(path, &head) == Some(Kind::Graph) {
         return Err(unusable_file(path, &head, &SNAPSHOT_KINDS, ""));
     }
@@ -66,27 +66,27 @@ fn read(path: &Path, input: InputArgs, events: bool, streams: &mut Streams<'_>) 
     }
     let loaded = loaded.map_err(|error| unusable_file(path, &head, &SNAPSHOT_KINDS, error))?;
     if let Some(warning) = warning(&loaded) {
-        // A failure to print this warning is ignored: the report is correct without it.
+        // Ignore a failure to print this warning, because the report is correct without it.
         let name = if from_stdin { "standard input".into() } else { path.to_string_lossy() };
         let _ = writeln!(streams.stderr, "memtrack: warning: {name}: {warning}");
     }
-    // Determines the categories of memory for every verb, if the recording has operators.
+    // Determine the categories of memory for every verb, if the recording has operators.
     memtrack_core::profile::recorded::categories(&loaded.snapshot);
     Ok(loaded)
 }
 
-/// Reads the snapshot of a verb's only file; the snapshot also holds the places of binaries from `--symbols`.
+/// Reads the snapshot for a verb that takes a single file, and stores the paths from `--symbols` in it.
 ///
 /// # Errors
-/// The same as for [`load`]; a usage error if a place of binaries does not exist.
+/// Fails in the same cases as [`load`], and with a usage error if a path in `--symbols` does not exist.
 pub(crate) fn load_file(file: &FileArgs, streams: &mut Streams<'_>) -> Result<Loaded, CliError> {
     load_with(&file.path, file.input, &file.symbols, streams)
 }
 
-/// Reads a snapshot like [`load_file`], for verbs with several files.
+/// Does the same as [`load_file`], for verbs that take several files.
 ///
 /// # Errors
-/// The same as for [`load_file`].
+/// Fails in the same cases as [`load_file`].
 pub(crate) fn load_with(
     path: &Path,
     input: InputArgs,
@@ -99,10 +99,10 @@ pub(crate) fn load_with(
     Ok(loaded)
 }
 
-/// Checks that the places of binaries exist.
+/// Checks that all paths in `--symbols` exist.
 ///
 /// # Errors
-/// A usage error that names the first missing place.
+/// Returns a usage error that names the first missing path.
 pub(crate) fn check_places(symbols: &SymbolsArgs) -> Result<(), CliError> {
     match symbols.places.iter().find(|place| !place.exists()) {
         Some(missing) => {
@@ -112,10 +112,10 @@ pub(crate) fn check_places(symbols: &SymbolsArgs) -> Result<(), CliError> {
     }
 }
 
-/// Reads one of many files, on a separate thread: shows no progress bar, and returns the warning instead of printing it.
+/// Reads one of many files on a worker thread. It shows no progress bar, and returns the warning instead of printing it.
 ///
 /// # Errors
-/// The same as for [`load`].
+/// Fails in the same cases as [`load`].
 pub(crate) fn load_on_thread(path: &Path, input: InputArgs) -> Result<(Loaded, Option<String>), CliError> {
     let head = head_of(path);
     if Kind::of(path, &head) == Some(Kind::Graph) {
@@ -128,7 +128,7 @@ pub(crate) fn load_on_thread(path: &Path, input: InputArgs) -> Result<(Loaded, O
     Ok((loaded, warning))
 }
 
-/// Returns the warning about a loaded file: the recording is incomplete, or a checksum is wrong.
+/// Returns the warning about a loaded file if the recording is incomplete or a checksum is wrong.
 fn warning(loaded: &Loaded) -> Option<String> {
     let warning = loaded.report.as_ref().and_then(|report| report.warning());
     let checksum_error =
@@ -136,23 +136,23 @@ fn warning(loaded: &Loaded) -> Option<String> {
     warning.or(checksum_error)
 }
 
-/// Reads a file like [`load_file`], and converts the snapshot to PyTorch's form.
+/// Reads a file like [`load_file`] and converts the snapshot to PyTorch's form.
 ///
 /// # Errors
-/// The same as for [`load_file`].
+/// Fails in the same cases as [`load_file`].
 pub(crate) fn load_pytorch(file: &FileArgs, streams: &mut Streams<'_>) -> Result<PytorchSnapshot, CliError> {
     check_places(&file.symbols)?;
-    // Without the hint that `load` prints: verbs that PyTorch has too print only what PyTorch prints.
+    // Read without the hint that `load` prints, because verbs that PyTorch also has print only what PyTorch prints.
     let mut snapshot = read(&file.path, file.input, true, streams)?.snapshot;
     snapshot.symbol_folders.clone_from(&file.symbols.places);
     Ok(in_pytorch_form(snapshot))
 }
 
-/// Reads only the segments of a file, in PyTorch's form: it skips the events of a PyTorch snapshot, which are most of
-/// the work.
+/// Reads only the segments of a file, in PyTorch's form. It skips the events of a PyTorch snapshot, which account for most of the
+/// work.
 ///
 /// # Errors
-/// The same as for [`load_file`].
+/// Fails in the same cases as [`load_file`].
 pub(crate) fn load_segments(
     path: &Path,
     input: InputArgs,
@@ -171,7 +171,7 @@ pub(crate) fn in_pytorch_form(snapshot: Snapshot) -> PytorchSnapshot {
     snapshot.into_pytorch(&mut symbols)
 }
 
-/// The progress bar of a load, which is shown only if the load takes long.
+/// The progress bar for a load. It is shown only if the load takes a while.
 struct Progress {
     total: Option<u64>,
     start: Instant,
@@ -187,8 +187,8 @@ impl Progress {
     }
 }
 
-/// Creates a bar for a file of `total` bytes, or a spinner if the size is unknown. Both are drawn on standard error, a
-/// few times a second, and only on a terminal.
+/// Creates a bar for a file of `total` bytes, or a spinner if the size is unknown. Both are drawn on standard error a few times a
+/// second, and only on a terminal.
 fn bar(total: Option<u64>) -> ProgressBar {
     let template = match total {
         Some(_) => "reading {wide_bar} {percent:>3} %  {bytes} of {total_bytes}",

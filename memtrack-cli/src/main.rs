@@ -11,8 +11,8 @@ fn main() -> ExitCode {
         &mut stdout,
         &mut io::stderr().lock(),
     );
-    // `run` has flushed the output. Data that is still buffered belongs to a closed pipe, and dropping it must not
-    // print an error.
+    // `run` has already flushed the output. Any data that is still buffered was meant for a closed pipe, and dropping
+    // it must not print an error.
     let _ = stdout.flush();
     ExitCode::from(code)
 }

@@ -1,8 +1,8 @@
-//! Many files as one input: selects them (patterns, folders), and reads them, as many at a time as there are cores; each
-//! thread drops a file before it reads the next.
+//! Treats many files as one input. Selects them by pattern or folder, and reads as many at a time as there are cores; each thread
+//! drops a file before it reads the next.
 //!
-//! **Why the crate `glob`?** It is maintained by the rust-lang organisation (MIT or Apache-2.0), has no dependencies, and
-//! does what shell users expect of a quoted pattern. The more general `globset` and `wax` bring in `regex`.
+//! **Why the `glob` crate?** It is maintained by the rust-lang organisation (MIT or Apache-2.0), has no dependencies, and does
+//! what shell users expect of a quoted pattern. The more general `globset` and `wax` pull in `regex`.
 
 use crate::error::CliError;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -18,21 +18,22 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The formats of the files that are selected in a folder, by suffix. JSON is not one: folders often have unrelated JSON.
+/// The formats of the files to select in a folder by suffix. JSON is left out, because folders often contain unrelated JSON
+/// files.
 const FORMATS: [Format; 2] = [Format::Pickle, Format::Recording];
-/// The maximum depth of nested folders: links may form a cycle.
+/// The maximum depth of nested folders. It is limited because links may form a cycle.
 const MAX_DEPTH: usize = 32;
 /// The time after which progress is shown.
 const PROGRESS_DELAY: Duration = Duration::from_millis(700);
-/// The stack size of a thread: the usual size for the main thread.
+/// The stack size of a thread in bytes, which is the usual size for a main thread.
 const STACK_BYTES: usize = 8 << 20;
 
-/// Returns the selected files without duplicates, in the order of the arguments; the files of a pattern or folder are
-/// sorted by name.
+/// Returns the selected files without duplicates, in the order of the arguments. The files from one pattern or folder are sorted
+/// by name.
 ///
 /// # Errors
-/// A usage error for a pattern that is invalid or matches nothing, and for a folder without snapshots and recordings; an
-/// input error for a file or folder that does not exist.
+/// Returns a usage error for a pattern that is invalid or matches nothing, or for a folder without snapshots and recordings;
+/// returns an input error for a file or folder that does not exist.
 pub(crate) fn expand(paths: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>, CliError> {
     let mut files = Vec::new();
     for path in paths {
@@ -86,7 +87,7 @@ fn add(path: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<(), Cli
         )));
     }
     found.sort();
-    // A recording in several files is opened by the last one, which leads to the others.
+    // A recording that consists of several files is opened through the last one, which leads to the others.
     let older: HashSet<PathBuf> =
         found.iter().filter(|file| is_recording(file)).flat_map(|file| older_parts(file)).collect();
     found.retain(|file| !older.contains(file));
@@ -113,18 +114,18 @@ fn search_folder(folder: &Path, deep: usize, files: &mut Vec<PathBuf>) -> Result
     Ok(())
 }
 
-/// Returns whether the name of a file is that of a snapshot or recording.
+/// Returns whether a file is named like a snapshot or recording.
 fn is_selected(path: &Path) -> bool {
     format_of(path).is_ok_and(|(format, _)| FORMATS.contains(&format))
 }
 
-/// Returns whether the name of a file is that of an uncompressed recording.
+/// Returns whether a file is named like an uncompressed recording.
 fn is_recording(path: &Path) -> bool {
     format_of(path) == Ok((Format::Recording, Compression::None))
 }
 
-/// Calls `read` for each file, on as many threads as there are cores or as `jobs` requests, and returns the results in
-/// the order of the files. On a terminal, a bar shows the progress.
+/// Calls `read` for each file on `jobs` threads, or by default on as many as there are cores, and returns the results in the
+/// order of the files. On a terminal, a bar shows the progress.
 pub(crate) fn read_all<T: Send>(
     files: &[PathBuf],
     jobs: Option<NonZero<usize>>,
@@ -148,7 +149,7 @@ pub(crate) fn read_all<T: Send>(
                     }
                 }
             };
-            // If a thread cannot be started, the others do its work; if none can, the current thread does.
+            // If a thread cannot be started, the others do its work. If none can be, the current thread does all of it.
             let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
         }
         drop(sender);
@@ -166,13 +167,13 @@ pub(crate) fn read_all<T: Send>(
     answers.into_iter().flatten().collect()
 }
 
-/// Returns the next file, and its index, that no thread has claimed.
+/// Claims the next file that no thread has claimed yet, and returns it with its index.
 fn claim_next<'a>(next: &AtomicUsize, files: &'a [PathBuf]) -> Option<(usize, &'a Path)> {
     let at = next.fetch_add(1, Ordering::Relaxed);
     files.get(at).map(|file| (at, &**file))
 }
 
-/// The progress bar that counts files, which is shown only if reading takes long.
+/// The progress bar that counts files. It is shown only if reading takes a while.
 struct Progress {
     files: usize,
     read: usize,

@@ -11,27 +11,27 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// The bytes of a file that are inspected, before decompression.
+/// The number of bytes of a file that are inspected, before decompression.
 const HEAD_BYTES: usize = 64 << 10;
-/// The bytes that are inspected after decompression.
+/// The number of bytes that are inspected after decompression.
 const UNPACKED_HEAD_BYTES: usize = 4096;
 
 /// The kinds of files that users may have next to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A recording by memtrack.
+    /// A memtrack recording.
     Recording,
-    /// A snapshot by PyTorch, or the same as JSON.
+    /// A PyTorch snapshot, or the same data as JSON.
     Snapshot,
-    /// Statistics of PyTorch's `MemoryTracker`.
+    /// Statistics from PyTorch's `MemoryTracker`.
     Statistics,
     /// An operator trace.
     OperatorTrace,
-    /// A graph of references.
+    /// A reference graph.
     Graph,
     /// A workload of allocator requests.
     Workload,
-    /// A profiler's trace in the format of Chrome and Perfetto.
+    /// A profiler trace in the format of Chrome and Perfetto.
     ChromeTrace,
     /// Python source.
     Python,
@@ -39,17 +39,17 @@ pub(crate) enum Kind {
     Program,
     /// An HTML page, such as `memtrack view` writes.
     Page,
-    /// A file by `torch.save`, or another zip archive.
+    /// A file written by `torch.save`, or another zip archive.
     Archive,
-    /// An SQLite database, as `torch.cuda.memory._dump_snapshot_sqlite` writes.
+    /// An SQLite database, such as `torch.cuda.memory._dump_snapshot_sqlite` writes.
     Database,
-    /// The profile of another memory profiler, with its name.
+    /// A profile from another memory profiler, with the profiler's name.
     Profile(&'static str),
     /// Text of any other kind.
     Text,
 }
 
-/// The first bytes, after decompression, of files by other memory profilers, and the profilers' names.
+/// The first bytes (after decompression) of files that other memory profilers write, and the profilers' names.
 const PROFILERS: [(&[u8], &str); 7] = [
     (b"memray", "memray"),
     (b"desc: ", "Valgrind's massif"),
@@ -61,14 +61,15 @@ const PROFILERS: [(&[u8], &str); 7] = [
 ];
 
 impl Kind {
-    /// Returns the kind of a file by its first bytes, compressed or not; `None` if the kind is unknown.
+    /// Determines the kind of a file from its first bytes, which may be compressed. Returns `None` if the kind is
+    /// unknown.
     pub(crate) fn of(path: &Path, head: &[u8]) -> Option<Self> {
         let unpacked = unpacked_head(head, UNPACKED_HEAD_BYTES);
         let text = unpacked.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&unpacked).trim_ascii_start();
         let has = |word: &str| unpacked.windows(word.len()).any(|window| window == word.as_bytes());
         let is_json = matches!(text.first(), Some(b'{' | b'['));
         let is_pickle = unpacked.starts_with(b"\x80") || unpacked.starts_with(b"(");
-        // Text in any encoding has no control characters but white space.
+        // Text in any encoding has no control characters other than white space.
         let is_control = |&byte: &u8| byte < b' ' && !byte.is_ascii_whitespace();
         let is_text = !unpacked.is_empty() && !is_pickle && !unpacked.iter().any(is_control);
         let is_page = text.get(..9).is_some_and(|start| start.eq_ignore_ascii_case(b"<!doctype"))
@@ -96,12 +97,12 @@ impl Kind {
     }
 }
 
-/// Returns the memory profiler that wrote a file with this beginning.
+/// Returns the memory profiler that wrote a file starting with `text`.
 fn profiler(text: &[u8]) -> Option<&'static str> {
     PROFILERS.iter().find(|(start, _)| text.starts_with(start)).map(|&(_, name)| name)
 }
 
-/// Returns whether text may be a pickle of protocol 0, for which the pickle reader has better errors.
+/// Returns whether text may be a protocol 0 pickle, for which the pickle reader reports better errors.
 fn may_be_pickle(path: &Path) -> bool {
     let suffix = path.extension().unwrap_or_default().to_string_lossy();
     path == Path::new("-")
@@ -110,7 +111,7 @@ fn may_be_pickle(path: &Path) -> bool {
         || matches!(Format::named(&suffix), Some(Format::Pickle | Format::Recording))
 }
 
-/// Returns whether a text is a Python program.
+/// Returns whether text is a Python program.
 fn is_python(path: &Path, text: &[u8]) -> bool {
     let first = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let begins = |word: &str| first.starts_with(word.as_bytes());
@@ -121,7 +122,7 @@ fn is_python(path: &Path, text: &[u8]) -> bool {
 }
 
 impl Kind {
-    /// Describes this kind of file, and names the verbs that read it.
+    /// Describes this kind of file and names the verbs that read it.
     fn description(self, path: &Path) -> String {
         let name = if path == Path::new("-") { "FILE".into() } else { path.to_string_lossy() };
         match self {
@@ -159,8 +160,8 @@ impl Kind {
     }
 }
 
-/// Returns the error for a file that a verb cannot use: a description of the file, unless its kind is one of `own`, the
-/// kinds that the verb reads; else `why`, the error of the verb's reader.
+/// Returns the error for a file that a verb cannot use. If the file's kind is known and is not one of `own`, the kinds
+/// that the verb reads, the error describes the file. Otherwise it is `why`, the error from the verb's reader.
 pub(crate) fn unusable_file(path: &Path, head: &[u8], own: &[Kind], why: impl fmt::Display) -> CliError {
     match Kind::of(path, head).filter(|kind| !own.contains(kind)) {
         Some(kind) => CliError::input(path, kind.description(path)),
@@ -168,10 +169,10 @@ pub(crate) fn unusable_file(path: &Path, head: &[u8], own: &[Kind], why: impl fm
     }
 }
 
-/// Returns the first bytes of a file; empty for pipes, which cannot be read twice.
+/// Returns the first bytes of a file, or nothing for a pipe, which cannot be read twice.
 pub(crate) fn head_of(path: &Path) -> Vec<u8> {
     let mut head = Vec::new();
-    // The bytes that are read from a pipe here would be missing in the load.
+    // Bytes read from a pipe here would be missing when the file is loaded.
     if path.metadata().is_ok_and(|file| file.is_file())
         && let Ok(file) = File::open(path)
     {
@@ -180,10 +181,10 @@ pub(crate) fn head_of(path: &Path) -> Vec<u8> {
     head
 }
 
-/// Returns the first bytes of standard input, and a reader of the whole input.
+/// Returns the first bytes of standard input, and a reader for the whole input.
 ///
 /// # Errors
-/// Fails when standard input cannot be read.
+/// Fails if standard input cannot be read.
 pub(crate) fn head_of_stdin<'a>(stdin: &'a mut dyn Read) -> Result<(Vec<u8>, impl Read + 'a), CliError> {
     let mut head = Vec::new();
     let read = stdin.take(HEAD_BYTES as u64).read_to_end(&mut head);

@@ -1,5 +1,5 @@
-//! The rules that distinguish the user's code: the globs of the command line, then those of `memtrack.toml`, then the
-//! built-in rules. The file is read from the current folder, or from the path in `--rules`:
+//! The rules that identify the user's own code. Globs from the command line take precedence, followed by those from
+//! `memtrack.toml` and the built-in rules. The file is read from the current folder, or from the path in `--rules`:
 //!
 //! ```toml
 //! [mine]
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 /// The rules file that is read by default.
 const DEFAULT_FILE: &str = "memtrack.toml";
 
-/// The largest rules file, in bytes: such files are short.
+/// The maximum size of a rules file in bytes. Real rules files are short.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The number of rows that `--explain` explains.
@@ -38,7 +38,7 @@ struct File {
     not_mine: Globs,
 }
 
-/// Globs of one owner.
+/// The globs for one owner.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Globs {
@@ -46,7 +46,7 @@ struct Globs {
     functions: Vec<String>,
 }
 
-/// Returns the rules from the command line, the rules file, and the built-in rules.
+/// Returns the rules from the command line and the rules file, combined with the built-in rules.
 pub(crate) fn rules(args: &RulesArgs) -> Result<Rules, CliError> {
     check(args)?;
     let given = with_globs(Rules::new(), &args.mine, &args.not_mine);
@@ -59,7 +59,7 @@ pub(crate) fn rules(args: &RulesArgs) -> Result<Rules, CliError> {
     Ok(given.with_fallback(parse(&text).map_err(|why| CliError::input(&path, why))?))
 }
 
-/// Parses the rules of a file, or returns the error with its line.
+/// Parses the rules in a file, or returns the error and the line it is in.
 fn parse(text: &str) -> Result<Rules, String> {
     let file: File = toml::from_str(text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
@@ -83,13 +83,13 @@ fn with_globs(rules: Rules, mine: &[String], not_mine: &[String]) -> Rules {
     not_mine.iter().fold(rules, |rules, glob| rules.not_mine(glob))
 }
 
-/// Returns explanations of the first rows that have a stack.
+/// Returns explanations for the first rows that have a stack.
 fn explanations<'a>(rules: &'a Rules, rows: &'a [TopRow]) -> impl Iterator<Item = Explanation> + 'a {
     let rows = rows.iter().filter(|row| !row.stack.is_empty()).take(EXPLAINED_ROWS);
     rows.map(|row| rules.explain(row.stack.iter().map(|line| &line.frame)))
 }
 
-/// Returns explanations of the first rows that have a stack, for JSON output.
+/// Returns explanations for the first rows that have a stack, in the form of JSON output.
 pub(crate) fn explained_answers(rules: &Rules, rows: &[TopRow]) -> Vec<ExplainedAnswer> {
     explanations(rules, rows).map(|explained| explained.answer()).collect()
 }

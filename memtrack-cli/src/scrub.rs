@@ -1,5 +1,5 @@
-//! `--scrub`: replaces names in outputs by pseudonyms. Snapshots are scrubbed after reading, before anything else uses
-//! them.
+//! `--scrub`: replaces names in outputs with pseudonyms. Snapshots are scrubbed after they are read, before anything
+//! else uses them.
 
 use crate::Streams;
 use crate::args::ScrubArgs;
@@ -10,13 +10,13 @@ use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::path::{Path, PathBuf};
 
-/// Returns the generator of pseudonyms that `args` request, if any.
+/// Returns the pseudonym generator that `args` request, if any.
 pub(crate) fn from_args(args: &ScrubArgs) -> Option<Scrub> {
     let scrub = args.scrub_key.iter().fold(Scrub::new(), |scrub, key| scrub.key(key));
     args.scrub.then(|| args.scrub_keep.iter().fold(scrub, |scrub, glob| scrub.keep(glob)))
 }
 
-/// Scrubs a loaded file, if requested; `folders` have the binaries with the names of its frames.
+/// Scrubs a loaded file, if requested. The names of its frames come from the binaries in `folders`.
 pub(crate) fn loaded(
     mut loaded: Loaded,
     args: &ScrubArgs,
@@ -40,7 +40,7 @@ pub(crate) fn snapshot(
     snapshot
 }
 
-/// Scrubs one of several snapshots, which share pseudonyms; returns it unchanged if `pseudonyms` is `None`.
+/// Scrubs one of several snapshots that share pseudonyms, or returns it unchanged if `pseudonyms` is `None`.
 pub(crate) fn snapshot_with(
     snapshot: Snapshot,
     pseudonyms: Option<&mut Scrub>,
@@ -52,7 +52,7 @@ pub(crate) fn snapshot_with(
     scrub.snapshot(snapshot, &mut symbols)
 }
 
-/// Reports how secure the pseudonyms are: for several files, once after the last.
+/// Reports how secure the pseudonyms are. If there are several files, this is called once, after the last.
 pub(crate) fn mention(args: &ScrubArgs, pseudonyms: Option<&Scrub>, streams: &mut Streams<'_>) {
     mention_key(args, streams);
     if let Some(longer) = pseudonyms.map(Scrub::collisions).filter(|&longer| longer > 0) {
@@ -60,10 +60,10 @@ pub(crate) fn mention(args: &ScrubArgs, pseudonyms: Option<&Scrub>, streams: &mu
     }
 }
 
-/// Warns that pseudonyms without a key can be confirmed by guessing.
+/// Warns that names can be confirmed by guessing if the pseudonyms have no key.
 pub(crate) fn mention_key(args: &ScrubArgs, streams: &mut Streams<'_>) {
     if args.scrub && args.scrub_key.is_none() {
-        // A failure to print this hint is ignored: the names are replaced all the same.
+        // Ignore a failure to print this hint, because the names are replaced anyway.
         let _ =
             writeln!(streams.stderr, "hint: without --scrub-key, anyone who guesses a name can confirm it");
     }
@@ -85,7 +85,7 @@ pub(crate) fn pytorch_with(from: PytorchSnapshot, pseudonyms: Option<&mut Scrub>
     in_pytorch_form(snapshot_with(from.into_snapshot(), pseudonyms, &[]))
 }
 
-/// Returns the name that a page shows for a file: a pseudonym, if requested.
+/// Returns the name that a page shows for a file, which is a pseudonym if requested.
 pub(crate) fn name(name: String, args: &ScrubArgs) -> String {
     from_args(args).map_or(name.clone(), |mut scrub| scrub.file(Path::new(&name)))
 }

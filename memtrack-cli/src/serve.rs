@@ -1,9 +1,9 @@
 //! `memtrack view --serve`: serves a page on the loopback address, for snapshots too large for one HTML file. The browser
 //! requests each table when it is shown.
 //!
-//! Other programs on this machine, and other sites' pages in the same browser, can reach the port. So every path begins
-//! with a random token that only the printed address contains, and requests with another `Host` are rejected, which
-//! prevents DNS rebinding.
+//! Other programs on this machine, and pages of other sites in the same browser, can reach the port. Every path therefore starts
+//! with a random token that only the printed address contains, and requests with any other `Host` are rejected, which prevents
+//! DNS rebinding.
 
 use crate::error::CliError;
 use memtrack_core::page::Page;
@@ -13,12 +13,12 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The maximum size of a request in bytes; those of browsers have one or two thousand.
+/// The maximum size of a request in bytes. Requests from browsers have one or two thousand.
 const MAX_REQUEST_BYTES: usize = 16 << 10;
 const MAX_HEADERS: usize = 96;
-/// The maximum number of requests that are answered at a time; a browser makes six.
+/// The maximum number of requests to answer at a time. A browser makes six.
 const MAX_CONCURRENT: usize = 32;
-/// The time limit for a request to arrive, and for a response to be received.
+/// The time limit for receiving a request, and for sending a response.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server for one page.
@@ -36,7 +36,7 @@ impl Server {
     /// Listens on `port` of the loopback address, or on any free port if `port` is 0.
     ///
     /// # Errors
-    /// Fails when the port cannot be opened, or the system has no random numbers.
+    /// Fails if the port cannot be opened, or if the system has no random numbers.
     pub(crate) fn new(page: Page, port: u16) -> Result<Self, CliError> {
         let failed = |error| CliError::Io(format!("cannot serve on 127.0.0.1:{port}: {error}"));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
@@ -60,7 +60,7 @@ impl Server {
     /// Answers requests until the process ends.
     ///
     /// # Errors
-    /// Fails when no more connections can be accepted.
+    /// Fails if no more connections can be accepted.
     pub(crate) fn run(&self) -> Result<(), CliError> {
         std::thread::scope(|scope| {
             loop {
@@ -74,7 +74,7 @@ impl Server {
                     }
                     Err(error) => break Err(CliError::Io(format!("cannot continue serving: {error}"))),
                 };
-                // Closes the connection: no browser makes so many requests at a time.
+                // Close the connection, because no browser makes this many requests at a time.
                 if self.busy.fetch_add(1, Ordering::Relaxed) >= MAX_CONCURRENT {
                     self.busy.fetch_sub(1, Ordering::Relaxed);
                     continue;
@@ -91,7 +91,7 @@ impl Server {
         })
     }
 
-    /// Answers one request, and closes the connection.
+    /// Answers one request and closes the connection.
     fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
@@ -115,7 +115,7 @@ impl Server {
         answer.write(&mut stream)
     }
 
-    /// Returns the response to a request; `None` while the request is incomplete.
+    /// Returns the response to a request, or `None` while the request is incomplete.
     fn respond(&self, request: &[u8]) -> Option<Response<'_>> {
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut parsed = httparse::Request::new(&mut headers);
@@ -157,7 +157,7 @@ struct Response<'a> {
     status: &'static str,
     kind: &'static str,
     content: &'a [u8],
-    /// Whether the content is sent, and not only the headers.
+    /// Whether to send the content and not only the headers.
     body: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Parses sizes and shares from the command line.
 
-/// The units, by name in lower case.
+/// The units with their names in lower case.
 const UNITS: [(&str, u64); 13] = [
     ("", 1),
     ("b", 1),
@@ -17,10 +17,10 @@ const UNITS: [(&str, u64); 13] = [
     ("g", 1 << 30),
 ];
 
-/// Parses a number of bytes, or a number with KiB, MiB, GiB, TiB or kB, MB, GB, TB.
+/// Parses a number of bytes, or a number followed by a unit: KiB, MiB, GiB, TiB, kB, MB, GB or TB.
 ///
 /// # Errors
-/// Fails when `text` is not a size, or the size is not below 2^64.
+/// Fails if `text` is not a size, or if the size is not below 2^64.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -38,10 +38,10 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     Ok(bytes.round() as u64)
 }
 
-/// Parses a share: 0 to 1, or 0% to 100%.
+/// Parses a share from 0 to 1, or from 0% to 100%.
 ///
 /// # Errors
-/// Fails when `text` is not such a share.
+/// Fails if `text` is not such a share.
 pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
     let text = text.trim();
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent.trim_end(), 100.0));

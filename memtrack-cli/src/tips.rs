@@ -15,7 +15,8 @@ const VERBS_WITH_SEVERAL_FILES: [(&str, &str); 4] = [
     ("compare", "memtrack compare BEFORE AFTER lists the segments that two snapshots do not share"),
 ];
 
-/// Adds suggestions to clap's message: for a second file where a verb takes one, and for a file in place of a verb.
+/// Adds suggestions to clap's message if a second file was given to a verb that takes one, or a file in place of a
+/// verb.
 pub(crate) fn add(error: &mut clap::Error) {
     let given = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -32,7 +33,7 @@ pub(crate) fn add(error: &mut clap::Error) {
     };
     let tips: Vec<StyledStr> = tips.unwrap_or_default().into_iter().map(StyledStr::from).collect();
     if !tips.is_empty() {
-        // Replaces clap's suggestions, which are verbs and options of a similar name.
+        // Replace clap's suggestions, which are verbs and options with similar names.
         for kind in [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg] {
             error.remove(kind);
         }

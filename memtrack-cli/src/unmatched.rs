@@ -1,4 +1,4 @@
-//! Warns about globs on the command line that match no frame of a file: most likely they are misspelt.
+//! Warns about globs on the command line that match no frame in a file, because they are most likely misspelt.
 
 use crate::Streams;
 use crate::args::RulesArgs;
@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 /// The globs that no frame has matched so far.
 pub(crate) struct Unmatched {
-    /// The option with the glob, and rules that consist of the glob alone.
+    /// Each option with its glob, and rules that consist of that glob alone.
     open: Vec<(String, Rules)>,
 }
 
@@ -23,7 +23,7 @@ impl Unmatched {
         let not_mine =
             args.not_mine.iter().map(|glob| (format!("--not-mine {glob}"), Rules::new().not_mine(glob)));
         for (option, rule) in mine.chain(not_mine) {
-            // A glob that is given twice is listed once.
+            // A glob that is given twice is listed only once.
             if !open.iter().any(|(known, _)| *known == option) {
                 open.push((option, rule));
             }
@@ -31,7 +31,7 @@ impl Unmatched {
         Self { open }
     }
 
-    /// Removes the globs that match a frame of a file. Costs nothing if no glob is left.
+    /// Removes the globs that match a frame in a file. Costs nothing if no glob is left.
     pub(crate) fn scan(&mut self, snapshot: &Snapshot, symbols: &mut Symbolizer) {
         if self.open.is_empty() {
             return;
@@ -54,7 +54,7 @@ impl Unmatched {
     /// Reports the globs that no frame has matched.
     pub(crate) fn mention(&self, streams: &mut Streams<'_>) {
         for (option, _) in &self.open {
-            // A failure to print this hint is ignored: the report is correct without it.
+            // Ignore a failure to print this hint, because the report is correct without it.
             let _ = writeln!(streams.stderr, "memtrack: warning: no frame matches {}", printable(option));
         }
     }
@@ -63,7 +63,7 @@ impl Unmatched {
 /// Rejects empty globs.
 ///
 /// # Errors
-/// A usage error that names the option.
+/// Returns a usage error that names the option.
 pub(crate) fn check(args: &RulesArgs) -> Result<(), CliError> {
     for (option, globs) in [("--mine", &args.mine), ("--not-mine", &args.not_mine)] {
         if globs.iter().any(|glob| glob.trim().is_empty()) {

@@ -1,9 +1,9 @@
-//! The JSON output of the verbs, one row per verb. An answer is printed as one object that begins with the name and
-//! version of its schema; the schemas are generated from the types, and checked in under `schemas/`. docs/JSON.md
-//! describes them to users.
+//! The JSON output of the verbs, which the table below defines with one row per verb. Each answer is printed as a single object
+//! that starts with the name and version of its schema. The schemas are generated from the types and checked in under `schemas/`;
+//! docs/JSON.md describes them for users.
 //!
-//! A new verb is a row here, a struct that derives `Serialize` and `JsonSchema`, and a file in `schemas/` (`memtrack
-//! schema VERB > memtrack-cli/schemas/VERB.json`).
+//! To add a verb, add a row here, a struct that derives `Serialize` and `JsonSchema`, and a file in `schemas/`
+//! (`memtrack schema VERB > memtrack-cli/schemas/VERB.json`).
 
 mod types;
 
@@ -57,14 +57,14 @@ answers! {
     VIEW = "view" 1: WrittenAnswer;
 }
 
-/// A verb's JSON output: an object that consists of `T`.
+/// The JSON output of a verb, whose body is a `T`.
 pub(crate) struct Answer<T> {
     verb: &'static str,
     version: u32,
     body: PhantomData<fn(&T)>,
 }
 
-/// Defines a constant for each row, and the list of all of them.
+/// Defines a constant for each row, and a function that lists all of them.
 macro_rules! answers {
     ($($(#[$attribute:meta])* $row:ident = $verb:literal $version:literal: $body:ty;)+) => {
         $($(#[$attribute])* pub(crate) const $row: Answer<$body> =
@@ -78,11 +78,11 @@ macro_rules! answers {
 }
 use answers;
 
-/// An answer without its type: the verb and the schema.
+/// An [`Answer`] with its type erased, which provides only its verb and schema.
 pub(crate) trait AnswerSchema {
     /// Returns the verb.
     fn verb(&self) -> &'static str;
-    /// Returns the schema's name and version: `memtrack/top/3`.
+    /// Returns the schema's name and version, such as `memtrack/top/3`.
     fn name(&self) -> String;
     /// Returns the schema.
     fn schema(&self) -> Schema;
@@ -109,7 +109,8 @@ impl<T: Serialize + JsonSchema> Answer<T> {
 }
 
 impl Answer<WrittenAnswer> {
-    /// Reports the written file: as JSON if requested, on standard output or, if the data goes there, on standard error.
+    /// Reports the file that was written, as JSON if requested. The JSON goes to standard output, or to standard error if the
+    /// data itself goes to standard output.
     pub(crate) fn report_written(
         &self,
         target: &Path,
@@ -120,7 +121,7 @@ impl Answer<WrittenAnswer> {
         let to_stdout = target == Path::new("-");
         if !args.json {
             if !to_stdout {
-                // A failure to print this hint is ignored: the file is complete without it.
+                // Ignore a failure to print this hint, because the file is complete without it.
                 let _ = writeln!(streams.stderr, "wrote {}", target.display());
             }
             return Ok(());
@@ -131,7 +132,7 @@ impl Answer<WrittenAnswer> {
             size_bytes: target.metadata().ok().filter(|_| !to_stdout).map(|data| data.len()),
         };
         if to_stdout {
-            // A failure to print this hint is ignored: the data is complete without it.
+            // Ignore a failure to print this answer, because the data is complete without it.
             let _ = self.write(&answer, &mut *streams.stderr);
             return Ok(());
         }
@@ -149,7 +150,7 @@ impl<T: JsonSchema> AnswerSchema for Answer<T> {
     }
 
     fn schema(&self) -> Schema {
-        // The schema for serialization: keys that are always written are required.
+        // In a schema for serialization, keys that are always written are required.
         let settings = SchemaSettings::draft2020_12().for_serialize();
         let mut schema = settings.into_generator().into_root_schema_for::<T>();
         let name = self.name();
@@ -166,7 +167,7 @@ impl<T: JsonSchema> AnswerSchema for Answer<T> {
     }
 }
 
-/// Forbids other keys in objects whose keys are listed, so that a key that the schema lacks fails a test.
+/// Forbids unlisted keys in objects that list their keys, so that a key missing from the schema fails a test.
 fn forbid_other_keys(schema: &mut Schema) {
     let lists_keys = schema.get("properties").is_some() && schema.get("additionalProperties").is_none();
     if lists_keys {

@@ -1,4 +1,4 @@
-//! The types of JSON output that only the command has; those of memtrack-core are imported.
+//! The JSON output types that only the command has. Those from memtrack-core are re-exported.
 
 use memtrack_core::analysis::at_peak::AtPeakAnswer;
 use memtrack_core::analysis::diff::DiffAnswer;
@@ -21,9 +21,9 @@ use serde_json::Value;
 pub(crate) struct LeaksAnswer {
     /// Whether something leaks: memory that grows, or a cycle that nothing else holds.
     pub(crate) leaking: bool,
-    /// The leaks of the recordings or snapshots; null where only graphs of references were given.
+    /// The leaks in the recordings or snapshots; null if only reference graphs were given.
     pub(crate) memory: Option<leaks::LeaksAnswer>,
-    /// The findings in the graphs of references, each as `memtrack cycles --json` prints them.
+    /// The findings in the reference graphs, each as `memtrack cycles --json` prints it.
     pub(crate) cycles: Vec<Value>,
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct FilesDiffAnswer {
 pub(crate) struct DiffFileAnswer {
     /// The file's path; `-` for standard input.
     pub(crate) path: String,
-    /// Whether the file is a snapshot by PyTorch.
+    /// Whether the file is a PyTorch snapshot.
     pub(crate) is_pytorch: bool,
     /// Whether the file is complete.
     pub(crate) complete: bool,
@@ -113,14 +113,14 @@ pub(crate) struct PeakAnswer {
     pub(crate) devices: Vec<AtPeakAnswer>,
 }
 
-/// The replays of each device under other settings.
+/// The replays for each device with other settings.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct DevicesReplayAnswer {
     /// The devices.
     pub(crate) devices: Vec<ReplayAnswer>,
 }
 
-/// The exit status of a program, and the recordings of its process and of child processes.
+/// The exit status of a program, and the recordings of its process and its child processes.
 #[cfg(unix)]
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct RunAnswer {
@@ -128,11 +128,11 @@ pub(crate) struct RunAnswer {
     pub(crate) program: String,
     /// The id of the program's process.
     pub(crate) process: u32,
-    /// The exit code; null where a signal ended the process.
+    /// The exit code; null if a signal ended the process.
     pub(crate) exit_code: Option<i32>,
-    /// The signal that ended the process; null where it exited.
+    /// The signal that ended the process; null if it exited.
     pub(crate) signal: Option<i32>,
-    /// The program's recording; null where it allocated no recorded memory.
+    /// The program's recording; null if the program allocated no recorded memory.
     pub(crate) recording: Option<RecordingAnswer>,
     /// The recordings of programs that the process executed later.
     pub(crate) became: Vec<RecordingAnswer>,
@@ -155,39 +155,39 @@ pub(crate) struct RecordingAnswer {
 pub(crate) struct SummaryAnswer {
     /// The devices.
     pub(crate) devices: Vec<DeviceSummaryAnswer>,
-    /// What held the memory, for a recording that was cut off or a program that ran out of memory; null otherwise.
+    /// What held the memory, if the recording was cut off or the program ran out of memory; null otherwise.
     pub(crate) who_holds: Option<WhoHoldsAnswer>,
 }
 
 /// The ranking of allocations, or of the memory live at a moment.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct TopAnswer {
-    /// Whether the file is complete: a recording that was cut off is not.
+    /// Whether the file is complete. A recording that was cut off is not.
     pub(crate) complete: bool,
     /// The devices.
     pub(crate) devices: Vec<RankingAnswer>,
 }
 
-/// The operators with which memory grew most.
+/// The operators during which memory grew most.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct TrackerAnswer {
-    /// The number of times that the allocator had to empty its cache and try again.
+    /// The number of times the allocator had to empty its cache and try again.
     pub(crate) num_alloc_retries: u64,
-    /// The number of operators requested.
+    /// The requested number of operators.
     pub(crate) top: usize,
     /// The operators, largest growth first.
     pub(crate) operators: Vec<OperatorGrowthAnswer>,
-    /// The number of earlier operators, which the file does not list one by one.
+    /// The number of earlier operators, which the file does not list individually.
     pub(crate) folded_operators: u64,
 }
 
-/// The growth of memory with one operator.
+/// The growth of memory during one operator.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct OperatorGrowthAnswer {
     /// The operator's full name.
     pub(crate) operator: String,
-    /// Allocated memory after the operator minus allocated memory before the operator; negative when the operator freed
-    /// memory. Null where the file has no number. Rounded from the floating-point MiB in the file.
+    /// Allocated memory after the operator minus allocated memory before it; negative if the operator freed memory.
+    /// Null if the file has no number. Rounded from the floating-point MiB in the file.
     pub(crate) growth_bytes: Option<i64>,
 }
 
@@ -246,7 +246,7 @@ pub(crate) struct ExportAnswer {
     pub(crate) folder: String,
     /// The ranks that were written.
     pub(crate) ranks: Vec<ExportedRank>,
-    /// The files that were not written, and the reasons.
+    /// The files that were not exported, and why.
     pub(crate) failed: Vec<UnexportedFile>,
 }
 
@@ -274,7 +274,7 @@ pub(crate) struct ExportedRank {
 pub(crate) struct UnexportedFile {
     /// The path of the file.
     pub(crate) file: String,
-    /// The reason why the file was not exported.
+    /// Why the file was not exported.
     pub(crate) error: String,
 }
 
@@ -283,7 +283,7 @@ pub(crate) struct UnexportedFile {
 pub(crate) struct SqlAnswer {
     /// The columns, in order.
     pub(crate) columns: Vec<SqlColumn>,
-    /// The rows, each an object with all columns by their names.
+    /// The rows, each an object that maps column names to values.
     #[schemars(with = "Vec<serde_json::Map<String, Value>>")]
     pub(crate) rows: SqlRows,
 }
@@ -291,7 +291,7 @@ pub(crate) struct SqlAnswer {
 /// A column of the rows.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct SqlColumn {
-    /// The column's name; of two columns with the same name the second is called `NAME_2`.
+    /// The column's name. If two columns have the same name, the second is called `NAME_2`.
     pub(crate) name: String,
     /// The SQL name of the column's type: `BIGINT`, `DOUBLE`, `STRING`, …
     #[serde(rename = "type")]
@@ -300,6 +300,6 @@ pub(crate) struct SqlColumn {
 
 #[cfg(feature = "sql")]
 use crate::sql::SqlRows;
-/// A placeholder: builds without `sql` print no rows.
+/// A placeholder for builds without `sql`, which print no rows.
 #[cfg(not(feature = "sql"))]
 type SqlRows = ();

@@ -1,9 +1,9 @@
-//! Arguments of `memtrack modules` and `memtrack advise`, which read operator traces.
+//! Arguments for `memtrack modules` and `memtrack advise`, which read operator traces.
 
 use super::{FormatArgs, TraceArgs, parse_count};
 use clap::Args;
 
-/// Arguments of `memtrack modules`.
+/// Arguments for `memtrack modules`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -28,7 +28,7 @@ pub(crate) struct ModulesArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// Arguments of `memtrack advise`.
+/// Arguments for `memtrack advise`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

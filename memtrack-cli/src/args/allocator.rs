@@ -1,4 +1,4 @@
-//! Arguments of the verbs that simulate PyTorch's caching allocator.
+//! Arguments for the verbs that simulate PyTorch's caching allocator.
 
 use super::device::DeviceArgs;
 use super::{FileArgs, FormatArgs, InputArgs, WrittenArgs};
@@ -6,7 +6,7 @@ use crate::sizes::parse_bytes;
 use clap::Args;
 use std::path::PathBuf;
 
-/// Arguments of `memtrack simulate`.
+/// Arguments for `memtrack simulate`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -38,7 +38,7 @@ pub(crate) struct SimulateArgs {
     pub(crate) input: InputArgs,
 }
 
-/// Arguments of `memtrack replay`.
+/// Arguments for `memtrack replay`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

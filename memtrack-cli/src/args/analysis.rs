@@ -1,4 +1,4 @@
-//! Arguments of memtrack's own reports about a snapshot.
+//! Arguments for memtrack's own reports about a snapshot.
 
 use super::device::DeviceArgs;
 use super::{FileArgs, FormatArgs, OwnershipArgs, RowsArgs, TextArgs};
@@ -6,7 +6,7 @@ use crate::sizes::{parse_bytes, parse_share};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// Arguments of `memtrack summary`.
+/// Arguments for `memtrack summary`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -27,7 +27,7 @@ pub(crate) struct SummaryArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// Arguments of `memtrack peak`.
+/// Arguments for `memtrack peak`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -66,7 +66,7 @@ pub(crate) enum PeakOf {
     Reserved,
 }
 
-/// Arguments of `memtrack check`.
+/// Arguments for `memtrack check`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -101,7 +101,7 @@ pub(crate) struct CheckArgs {
     /// A recording or snapshot to compare the peaks with; `-` reads standard input
     #[arg(long, value_name = "BASE", group = "limits")]
     pub(crate) against: Option<PathBuf>,
-    /// By how much a device's peak may exceed that of BASE: 0 to 1, or a percentage
+    /// How much a device's peak may exceed its peak in BASE: 0 to 1, or a percentage
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%", requires = "against", allow_hyphen_values = true)]
     pub(crate) tolerance: f64,
     #[command(flatten)]

@@ -1,10 +1,10 @@
-//! Arguments of the verbs that produce files for an installation: `memtrack completions` and `memtrack man`.
+//! Arguments for the verbs that produce files for an installation: `memtrack completions` and `memtrack man`.
 
 use clap::Args;
 use clap_complete::Shell;
 use std::path::PathBuf;
 
-/// Arguments of `memtrack completions`.
+/// Arguments for `memtrack completions`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -19,7 +19,7 @@ pub(crate) struct CompletionsArgs {
     pub(crate) shell: Shell,
 }
 
-/// Arguments of `memtrack man`.
+/// Arguments for `memtrack man`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

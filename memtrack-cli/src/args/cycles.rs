@@ -1,11 +1,11 @@
-//! The arguments of `memtrack cycles`.
+//! The arguments for `memtrack cycles`.
 
 use super::{FormatArgs, RowsArgs};
 use crate::sizes::parse_bytes;
 use clap::Args;
 use std::path::PathBuf;
 
-/// Arguments of `memtrack cycles`.
+/// Arguments for `memtrack cycles`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,4 @@
-//! The arguments of `memtrack export`.
+//! The arguments for `memtrack export`.
 
 use super::rank::by_parser;
 use super::ranks::parse_jobs;
@@ -8,7 +8,7 @@ use memtrack_core::analysis::top::By;
 use std::num::NonZero;
 use std::path::PathBuf;
 
-/// Arguments of `memtrack export`.
+/// Arguments for `memtrack export`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -23,7 +23,7 @@ documentation describes their columns, and the repository has queries for DuckDB
 read is named, and the others are exported.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.")]
 pub(crate) struct ExportArgs {
-    /// Recordings and PyTorch snapshots, one of each rank: files, folders and patterns such as 'run/rank*.pickle'
+    /// Recordings and PyTorch snapshots, one per rank: files, folders and patterns such as 'run/rank*.pickle'
     #[arg(value_name = "FILES", required = true)]
     pub(crate) files: Vec<PathBuf>,
     /// Search subfolders too
@@ -50,13 +50,13 @@ pub(crate) struct ExportArgs {
     /// How to group memory at the peak and at the end
     #[arg(long, default_value = "line", value_parser = by_parser())]
     pub(crate) by: By,
-    /// The name of the steps: of a mark or a profiler range [default: any name that looks like a step]
+    /// What the steps are called: the name of a mark or a profiler range [default: any name that looks like a step]
     #[arg(long, value_name = "NAME")]
     pub(crate) per: Option<String>,
     /// How many files to read at a time [default: the number of cores]
     #[arg(short, long, value_name = "N", value_parser = parse_jobs)]
     pub(crate) jobs: Option<NonZero<usize>>,
-    /// Replace a rank that is from another file, or is damaged
+    /// Replace a rank that comes from another file or is damaged
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]

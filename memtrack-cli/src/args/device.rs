@@ -32,7 +32,7 @@ impl fmt::Display for DeviceSelector {
     }
 }
 
-/// Parses a device, also in the form that reports print, ignoring case.
+/// Parses a device, ignoring case. Also accepts the form that reports print.
 pub(crate) fn parse_device(text: &str) -> Result<DeviceSelector, String> {
     let lower = text.trim().to_ascii_lowercase();
     match lower.as_str() {

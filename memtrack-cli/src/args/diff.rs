@@ -1,4 +1,4 @@
-//! Arguments of `memtrack diff`.
+//! Arguments for `memtrack diff`.
 
 use super::device::DeviceArgs;
 use super::{FormatArgs, InputArgs, RowsArgs, RulesArgs, ScrubArgs, SymbolsArgs, TextArgs};
@@ -7,7 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use memtrack_core::analysis::diff::{DiffAt, DiffBy};
 use std::path::PathBuf;
 
-/// Arguments of `memtrack diff`.
+/// Arguments for `memtrack diff`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -61,7 +61,7 @@ pub(crate) struct DiffArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// Parses the name of a grouping.
+/// Returns a parser for the names of the groupings.
 fn by_parser() -> impl TypedValueParser<Value = DiffBy> {
     let names = DiffBy::ALL.map(|by| PossibleValue::new(by.name()).help(by.about()));
     // The parser accepts only these names, so the search always finds one.
@@ -69,7 +69,7 @@ fn by_parser() -> impl TypedValueParser<Value = DiffBy> {
         .map(|name| DiffBy::ALL.into_iter().find(|by| by.name() == name).unwrap_or(DiffBy::Line))
 }
 
-/// Parses the name of the blocks to compare.
+/// Returns a parser for the names of the blocks to compare.
 fn at_parser() -> impl TypedValueParser<Value = DiffAt> {
     let names = DiffAt::ALL.map(|at| PossibleValue::new(at.name()).help(at.about()));
     PossibleValuesParser::new(names)

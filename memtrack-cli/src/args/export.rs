@@ -1,10 +1,10 @@
-//! The arguments of `memtrack export-script`.
+//! The arguments for `memtrack export-script`.
 
 use super::WrittenArgs;
 use clap::Args;
 use std::path::PathBuf;
 
-/// Arguments of `memtrack export-script`.
+/// Arguments for `memtrack export-script`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -29,7 +29,7 @@ The scripts need PyTorch 2.1 or newer and nothing else; their first lines explai
 as you like: they do not need memtrack.
 Exit codes: 0 success, 2 wrong usage, 3 unwritable output.")]
 pub(crate) struct ExportScriptArgs {
-    /// Print the script that finds reference cycles which hold tensors, for `memtrack cycles`
+    /// Print the script that finds the reference cycles holding tensors, for `memtrack cycles`
     #[arg(long)]
     pub(crate) cycles: bool,
     /// Write the script to this file instead of standard output

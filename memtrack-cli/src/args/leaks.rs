@@ -1,4 +1,4 @@
-//! Arguments of `memtrack leaks`.
+//! Arguments for `memtrack leaks`.
 
 use super::device::DeviceArgs;
 use super::rank::by_parser;
@@ -8,7 +8,7 @@ use memtrack_core::analysis::leaks::{LEAST_PERIODS, PERIODS};
 use memtrack_core::analysis::top::By;
 use std::path::PathBuf;
 
-/// Arguments of `memtrack leaks`.
+/// Arguments for `memtrack leaks`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -28,16 +28,16 @@ Patterns: one glob a line, # begins a comment; each is compared with the functio
 Exit codes: 0 nothing leaks, 1 something leaks (with --strict: or was freed only at the end), 2 wrong usage, or snapshots that
 are not of one process and in order, 3 unreadable input, or a recording that is too short or incomplete to judge.")]
 pub(crate) struct LeaksArgs {
-    /// A recording or PyTorch snapshot with its trace, or at least three of one process, in order; `-` reads standard input
+    /// A recording or PyTorch snapshot with its trace, or at least three from one process, in order; `-` reads standard input
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// What the groups are [default: lines of your own code, and stacks where no line is yours]
+    /// How to group memory [default: by line of your own code, or by stack where no line is yours]
     #[arg(long, value_parser = by_parser())]
     pub(crate) by: Option<By>,
-    /// Use these intervals as periods, and show what each left behind: the name of a mark, a scope or a profiler's range, or
-    /// forward, backward, optimizer, step
+    /// Use these intervals as periods, and show what each left behind: the name of a mark, scope or profiler range, or forward,
+    /// backward, optimizer, step
     #[arg(long, value_name = "NAME")]
     pub(crate) per: Option<String>,
     /// How many periods to divide the recording into
@@ -66,7 +66,7 @@ pub(crate) struct LeaksArgs {
     pub(crate) rules: RulesArgs,
 }
 
-/// The maximum number of periods: with more of them, each would be too short.
+/// The maximum number of periods. With more, each would be too short.
 const MOST_PERIODS: usize = 1000;
 
 fn parse_periods(text: &str) -> Result<usize, String> {

@@ -1,4 +1,4 @@
-//! Arguments of `memtrack memory`.
+//! Arguments for `memtrack memory`.
 
 use super::device::DeviceArgs;
 use super::rank::{At, parse_at};
@@ -6,7 +6,7 @@ use super::viz::FlameArgs;
 use super::{FileArgs, RulesArgs, ScrubArgs};
 use clap::Args;
 
-/// Arguments of `memtrack memory`.
+/// Arguments for `memtrack memory`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -41,7 +41,7 @@ pub(crate) struct MemoryArgs {
 }
 
 impl MemoryArgs {
-    /// Returns the name of an option that was given and is valid only with `--at`.
+    /// Returns the name of a given option that is valid only with `--at`, if there is one.
     pub(crate) fn of_moments(&self) -> Option<&'static str> {
         let given = [
             ("--device", self.device.device.is_some()),

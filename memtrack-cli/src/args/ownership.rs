@@ -17,7 +17,7 @@ pub(crate) struct RulesArgs {
     pub(crate) rules: Option<PathBuf>,
 }
 
-/// The rules of code ownership, for a report that can explain which rule decided.
+/// The code ownership rules for a report that can explain which rule decided.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct OwnershipArgs {
     #[command(flatten)]

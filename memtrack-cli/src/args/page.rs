@@ -1,11 +1,11 @@
-//! Arguments of the verbs that write a page.
+//! Arguments for the verbs that write a page.
 
 use super::{FileArgs, ScrubArgs, WrittenArgs};
 use clap::{Args, ValueEnum};
 use memtrack_core::page::View;
 use std::path::PathBuf;
 
-/// The end of `memtrack help trace-plot` and of similar verbs.
+/// The text at the end of `memtrack help trace-plot` and of similar help pages.
 pub(super) const PLOT_HELP: &str = "\
 Examples:
   memtrack trace-plot snapshot.pickle                    writes output.html: what was allocated over time
@@ -16,7 +16,7 @@ Examples:
 The page holds everything, needs no network, and shows what `memtrack view` shows: these verbs differ in what it shows first.
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.";
 
-/// Arguments of `memtrack profile-plot` and `memtrack segment-plot`.
+/// Arguments for `memtrack profile-plot` and `memtrack segment-plot`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PageArgs {
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub(crate) struct PageTarget {
     pub(crate) force: bool,
 }
 
-/// Arguments of `memtrack trace-plot`.
+/// Arguments for `memtrack trace-plot`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TracePlotArgs {
     #[command(flatten)]
@@ -48,12 +48,12 @@ pub(crate) struct TracePlotArgs {
     /// Show segments instead of blocks
     #[arg(short, long)]
     pub(crate) segments: bool,
-    /// Initially hide blocks that are freed again, and show only those live at the end
+    /// Initially hide blocks that were freed, and show only those live at the end
     #[arg(short, long, alias = "filter_freed")]
     pub(crate) filter_freed: bool,
 }
 
-/// Arguments of `memtrack view`.
+/// Arguments for `memtrack view`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,4 @@
-//! Arguments of the verbs that report the purpose of memory.
+//! Arguments for the verbs that report the purpose of memory.
 
 use super::{FormatArgs, InputArgs, RowsArgs, ScrubArgs, SymbolsArgs, WrittenArgs};
 use clap::Args;
@@ -10,7 +10,7 @@ pub(crate) struct TraceArgs {
     /// The operator trace, or a recording that has operators; `-` reads standard input
     #[arg(value_name = "TRACE")]
     pub(crate) path: PathBuf,
-    /// Only this device, such as cuda:0; required if memory of several devices was traced
+    /// Only this device, such as cuda:0; required if the trace covers several devices
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
     /// Report exactly what PyTorch's profiler does, its errors included: repair nothing, and use only PyTorch's categories
@@ -22,7 +22,7 @@ pub(crate) struct TraceArgs {
     pub(crate) symbols: SymbolsArgs,
 }
 
-/// Arguments of `memtrack timeline`.
+/// Arguments for `memtrack timeline`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -50,7 +50,7 @@ pub(crate) struct TimelineArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// Arguments of `memtrack categories`.
+/// Arguments for `memtrack categories`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -82,7 +82,7 @@ pub(crate) struct CategoriesArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// A moment of a trace.
+/// A moment in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtMoment {
     /// The moment with the most allocated bytes.

@@ -1,4 +1,4 @@
-//! Arguments of `memtrack top`.
+//! Arguments for `memtrack top`.
 
 use super::device::DeviceArgs;
 use super::{FileArgs, FormatArgs, OwnershipArgs, RowsArgs, TextArgs};
@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use memtrack_core::analysis::top::By;
 
-/// Arguments of `memtrack top`.
+/// Arguments for `memtrack top`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -60,7 +60,7 @@ pub(crate) struct RankArgs {
     pub(crate) patterns: Vec<String>,
 }
 
-/// Parses the name of a grouping.
+/// Returns a parser for the names of the groupings.
 pub(super) fn by_parser() -> impl TypedValueParser<Value = By> {
     let names = By::ALL.map(|by| PossibleValue::new(by.name()).help(by.about()));
     // The parser accepts only these names, so the search always finds one.

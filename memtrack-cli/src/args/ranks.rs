@@ -1,4 +1,4 @@
-//! Arguments of `memtrack ranks`.
+//! Arguments for `memtrack ranks`.
 
 use super::rank::by_parser;
 use super::{FormatArgs, InputArgs, RowsArgs, RulesArgs, ScrubArgs, SymbolsArgs};
@@ -7,7 +7,7 @@ use memtrack_core::analysis::top::By;
 use std::num::NonZero;
 use std::path::PathBuf;
 
-/// Arguments of `memtrack ranks`.
+/// Arguments for `memtrack ranks`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -39,8 +39,8 @@ pub(crate) struct RanksArgs {
     /// How to group memory to explain the odd ranks
     #[arg(long, value_parser = by_parser(), default_value = "line")]
     pub(crate) by: By,
-    /// What the steps are called: a mark, or a range of PyTorch's profiler, without the number at its end [default: step,
-    /// ProfilerStep, or what has step or iteration in its name]
+    /// What the steps are called: a mark or a PyTorch profiler range, without the number at its end [default: step, ProfilerStep,
+    /// or anything with step or iteration in its name]
     #[arg(long, value_name = "NAME")]
     pub(crate) per: Option<String>,
     /// How many files to read at a time [default: the number of cores]
@@ -48,15 +48,16 @@ pub(crate) struct RanksArgs {
     pub(crate) jobs: Option<NonZero<usize>>,
     #[command(flatten)]
     pub(crate) rows: RowsArgs,
-    /// Do not leave out columns or shorten names; otherwise lines are as wide as COLUMNS or the terminal, else 120 characters
+    /// Do not leave out columns or shorten names; by default, lines are as wide as COLUMNS, else the terminal, else 120
+    /// characters
     #[arg(long)]
     pub(crate) wide: bool,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
-    /// Also write a page: the odd ranks against the others, and all of them over time
+    /// Also write a page that compares the odd ranks with the others and shows all of them over time
     #[arg(short, long, value_name = "FILE.html")]
     pub(crate) output: Option<PathBuf>,
-    /// With -o: also write each rank's own page, as `memtrack view` does, to this folder; the page has links to them
+    /// With -o: also write each rank's own page, as `memtrack view` does, to this folder; the page links to them
     #[arg(long, value_name = "DIR", requires = "output")]
     pub(crate) pages: Option<PathBuf>,
     /// Replace pages that exist

@@ -1,8 +1,8 @@
-//! Arguments of `memtrack schema`.
+//! Arguments for `memtrack schema`.
 
 use clap::Args;
 
-/// Arguments of `memtrack schema`.
+/// Arguments for `memtrack schema`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -1,12 +1,12 @@
-//! Arguments of the verbs that write files to share.
+//! Arguments for the verbs that write files to share.
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
-/// The replacement of names in the output.
+/// Whether and how to replace names in the output.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ScrubArgs {
-    /// Replace paths, names, process ids and the time of day by pseudonyms, except those of public libraries
+    /// Replace paths, names, process ids and the time of day with pseudonyms, except those of public libraries
     #[arg(long, help_heading = "Sharing")]
     pub(crate) scrub: bool,
     /// With --scrub: also keep the names of this code, such as 'my_crate::*', or of these scopes; repeatable

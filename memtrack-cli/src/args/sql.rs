@@ -1,4 +1,4 @@
-//! Arguments of `memtrack sql`.
+//! Arguments for `memtrack sql`.
 
 #[cfg(feature = "sql")]
 pub(crate) use with::SqlArgs;
@@ -15,7 +15,7 @@ mod with {
     use std::num::NonZero;
     use std::path::PathBuf;
 
-    /// Arguments of `memtrack sql`.
+    /// Arguments for `memtrack sql`.
     #[derive(Clone, Debug, Args)]
     #[command(
         override_usage = "\
@@ -54,7 +54,8 @@ Exit codes: 0 success, 2 wrong usage or a query with an error, 3 unreadable data
         pub(crate) list: bool,
         #[command(flatten)]
         pub(crate) rows: RowsArgs,
-        /// Do not leave out columns or shorten texts; otherwise lines are as wide as COLUMNS or the terminal, else 120 characters
+        /// Do not leave out columns or shorten text; by default, lines are as wide as COLUMNS, else the terminal, else 120
+        /// characters
         #[arg(long)]
         pub(crate) wide: bool,
         #[command(flatten)]
@@ -62,7 +63,8 @@ Exit codes: 0 success, 2 wrong usage or a query with an error, 3 unreadable data
         /// Print all rows as CSV
         #[arg(long, conflicts_with = "json")]
         pub(crate) csv: bool,
-        /// How much memory sorting, grouping and joining may use in all; beyond it, they spill to files in TMPDIR where possible
+        /// How much memory sorting, grouping and joining may use in total; beyond that, they spill to files in TMPDIR where
+        /// possible
         #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
         pub(crate) memory: u64,
         /// How many threads to use [default: the number of cores]
@@ -76,14 +78,15 @@ mod without {
     use clap::Args;
     use std::ffi::OsString;
 
-    /// Any arguments of `memtrack sql`, in a build without the feature `sql`.
+    /// The arguments for `memtrack sql` in a build without the `sql` feature. Anything is accepted.
     #[derive(Clone, Debug, Args)]
     pub(crate) struct SqlArgs {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
         pub(crate) _all: Vec<OsString>,
     }
 
-    /// Returns the help and error text of `memtrack sql` in a build without the feature: `this`, and how to install it.
+    /// Returns the help and error text of `memtrack sql` in a build without the feature. The text starts with `this` and
+    /// explains how to install the feature.
     pub(crate) fn missing(this: &str) -> String {
         format!(
             "{this} memtrack is built without `sql`: install it with `cargo install --path memtrack-cli --features sql`, or run \

@@ -1,10 +1,10 @@
-//! Arguments of the verbs that PyTorch's `_memory_viz.py` has too.
+//! Arguments for the verbs that PyTorch's `_memory_viz.py` also has.
 
 use super::{FileArgs, FormatArgs, InputArgs, ScrubArgs, SymbolsArgs};
 use clap::Args;
 use std::path::PathBuf;
 
-/// Arguments of `memtrack stats` and `memtrack trace`.
+/// Arguments for `memtrack stats` and `memtrack trace`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ViewArgs {
     #[command(flatten)]
@@ -13,7 +13,7 @@ pub(crate) struct ViewArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// The end of `memtrack help stats`.
+/// The text at the end of `memtrack help stats`.
 pub(super) const STATS_HELP: &str = "\
 Examples:
   memtrack stats snapshot.pickle            PyTorch's text, byte for byte
@@ -21,7 +21,7 @@ Examples:
 
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.";
 
-/// The end of `memtrack help trace`.
+/// The text at the end of `memtrack help trace`.
 pub(super) const TRACE_HELP: &str = "\
 Examples:
   memtrack trace snapshot.pickle            PyTorch's text, byte for byte
@@ -29,7 +29,7 @@ Examples:
 
 Exit codes: 0 success, 2 wrong usage, 3 unreadable input or unwritable output.";
 
-/// Arguments of `memtrack segments`.
+/// Arguments for `memtrack segments`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -50,7 +50,7 @@ pub(crate) struct UsageArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// Arguments of `memtrack compare`.
+/// Arguments for `memtrack compare`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -78,7 +78,7 @@ pub(crate) struct CompareArgs {
     pub(crate) scrub: ScrubArgs,
 }
 
-/// A flame graph, or its data.
+/// Whether to draw a flame graph or print its data.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FlameArgs {
     /// The picture to write

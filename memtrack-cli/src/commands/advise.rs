@@ -34,7 +34,7 @@ pub(crate) fn run(args: &AdviseArgs, streams: &mut Streams<'_>) -> Result<Exit, 
     Ok(Exit::Success)
 }
 
-/// Returns the memory of each line of the user's code at the peak of the device that is named `device` in reports;
+/// Returns the memory that each line of the user's code holds at the peak of the device named `device` in reports, or
 /// `None` if no such line is known.
 fn lines_at_peak(recording: &Snapshot, device: &str) -> Option<TopReport> {
     let device = recording.device_ids().into_iter().find(|&id| recording.device_name(id) == device)?;

@@ -14,11 +14,11 @@ use memtrack_core::profile::report::{CategoryReport, ReportMoment};
 use memtrack_core::snapshot::Loaded;
 use std::io::Read;
 
-/// Prints the categories of an operator trace or of a recording with operators, or those that can be inferred from
-/// another recording or a snapshot.
+/// Prints the categories of an operator trace or of a recording that has operators, or the categories that can be
+/// inferred from any other recording or from a snapshot.
 pub(crate) fn run(args: &CategoriesArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let head = optrace::head(&args.trace, streams)?;
-    // The bytes that were read from standard input are read once more.
+    // Put the head back in front of standard input, so that it is read again.
     let mut stdin = head.as_slice().chain(&mut *streams.stdin);
     let streams =
         &mut Streams { stdin: &mut stdin, stdout: &mut *streams.stdout, stderr: &mut *streams.stderr };
@@ -33,8 +33,8 @@ pub(crate) fn run(args: &CategoriesArgs, streams: &mut Streams<'_>) -> Result<Ex
     }
 }
 
-/// Analyses the trace and prints its categories. Reports about recordings name devices differently from operator traces
-/// (`cuda:0`).
+/// Analyses the trace and prints its categories. If it comes from a recording, the device is named as in reports about
+/// recordings rather than as in operator traces (`cuda:0`).
 fn print_trace_categories(
     args: &CategoriesArgs,
     source: &Source,

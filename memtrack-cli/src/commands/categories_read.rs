@@ -1,4 +1,5 @@
-//! `memtrack categories` of a snapshot or recording: the categories inferred from its stacks, scopes and order of events.
+//! `memtrack categories` for a snapshot or recording, whose categories are inferred from its stacks, its scopes and the order of
+//! its events.
 
 use super::devices::select_devices;
 use crate::Streams;
@@ -58,7 +59,7 @@ pub(super) fn run(
     Ok(Exit::Success)
 }
 
-/// Parses a device as either reports (`0`) or operator traces (`cuda:0`) name it.
+/// Parses a device name as used in reports (`0`) or in operator traces (`cuda:0`).
 fn device_selector(text: &str) -> Result<DeviceSelector, CliError> {
     let number = text.strip_prefix("cuda:").unwrap_or(text);
     parse_device(number).map_err(|error| CliError::Usage(format!("--device {text}: {error}")))

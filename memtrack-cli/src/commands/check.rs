@@ -43,7 +43,7 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         return Err(CliError::Io(format!("cannot check {}: {why}", args.file.path.display())));
     }
     for caveat in found.caveats(&limits) {
-        // A failure to print this hint is ignored: the verdict is complete without it.
+        // Ignore a failure to print this hint, because the verdict is complete without it.
         let _ = writeln!(streams.stderr, "memtrack: warning: {caveat}");
     }
     if args.format.json {
@@ -61,11 +61,11 @@ pub(crate) fn run(args: &CheckArgs, streams: &mut Streams<'_>) -> Result<Exit, C
             writeln!(streams.stdout, "{verdict}: {line}")?;
         }
     }
-    // A result that may exceed a limit does not pass: the gate exists to enforce the limit.
+    // A result that may exceed a limit does not pass, because the gate exists to enforce limits.
     Ok(if within { Exit::Success } else { Exit::Finding })
 }
 
-/// Reads the baseline, reduced to its groups.
+/// Reads the baseline and reduces it to groups.
 fn read_base(
     path: &Path,
     args: &CheckArgs,
@@ -78,7 +78,7 @@ fn read_base(
     Ok(reduce_options(None, rules).reduce(path, &snapshot, streams)?.0)
 }
 
-/// Returns how both files are reduced: to their peaks, by line where the file has lines.
+/// Returns options that reduce a file to its peak, grouped by `by`. If that is `None`, files with lines are grouped by line.
 fn reduce_options(by: Option<DiffBy>, rules: &Rules) -> ReduceOptions<'_> {
     ReduceOptions { by, at: DiffAt::Peak, device: None, symbols: &[], rules, stacks: false }
 }

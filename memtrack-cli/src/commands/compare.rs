@@ -14,7 +14,7 @@ use memtrack_core::snapshot::Snapshot;
 use memtrack_core::viz::{SegmentKey, Usage, compare_folded, compare_usage, only_in};
 use std::path::Path;
 
-/// The maximum number of segments, largest first, that are listed with their sizes.
+/// The maximum number of segments to list with their sizes, largest first.
 const MAX_LISTED: usize = 20;
 
 /// Loads both snapshots, prints the addresses of the segments that only one of them has, then draws those segments or
@@ -78,14 +78,14 @@ pub(crate) fn run(args: &CompareArgs, streams: &mut Streams<'_>) -> Result<Exit,
     Ok(Exit::Success)
 }
 
-/// Warns, once for both files, that sizes are estimates from samples.
+/// Warns that sizes are estimates from samples, and does so only once if both files were sampled.
 fn mention_any_samples(before: &Snapshot, after: &Snapshot, streams: &mut Streams<'_>) {
     if let Some(sampled) = [before, after].into_iter().find(|snapshot| snapshot.has_samples()) {
         mention_samples(sampled, streams);
     }
 }
 
-/// Prints the total size of the segments, and the largest segments.
+/// Prints the total size of the segments, followed by the largest of them.
 fn print_sizes(
     title: &str,
     keys: &[SegmentKey],

@@ -7,7 +7,7 @@ use clap::CommandFactory;
 
 /// Prints the completion script for the shell.
 pub(crate) fn run(args: &CompletionsArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
-    // Generates the whole script before any of it is printed: the generator panics on a closed pipe.
+    // Generate the whole script before printing any of it, because the generator panics on a closed pipe.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "memtrack", &mut script);
     streams.stdout.write_all(&script)?;

@@ -1,4 +1,4 @@
-//! `memtrack convert`: converts a snapshot to another format, of memtrack, of PyTorch, or of another tool.
+//! `memtrack convert`: converts a snapshot to another format of memtrack, PyTorch or another tool.
 
 use super::devices::select_devices;
 use super::moments::{keep_devices_with_moment, moment};
@@ -20,7 +20,7 @@ use memtrack_core::stack::symbols::Symbolizer;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Loads the snapshot and writes it in the format that the suffix of the output or `--to` selects.
+/// Loads the snapshot and writes it in the format selected by `--to` or by the output's suffix.
 pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let (target, compression) = requested_target(args)?;
     check_fits(args, target)?;
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &ConvertArgs, streams: &mut Streams<'_>) -> Result<Exit,
     match target {
         Target::Export(_) => {
             if snapshot.has_samples() {
-                // A failure to print this hint is ignored: the file is complete without it.
+                // Ignore a failure to print this hint, because the file is complete without it.
                 let _ = writeln!(
                     streams.stderr,
                     "memtrack: warning: small blocks were sampled: numbers in the file are estimates (`memtrack summary` reports \

@@ -15,14 +15,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// A compressed graph may unpack to this many times its size plus [`UNPACK_ALLOWANCE`].
+/// The unpacked size of a compressed graph may be at most this many times its stored size, plus [`UNPACK_ALLOWANCE`].
 const MAX_UNPACK_RATIO: u64 = 64;
-/// Bytes that any compressed graph may unpack to.
+/// The number of bytes to which any compressed graph may unpack, however small it is.
 const UNPACK_ALLOWANCE: u64 = 64 << 20;
-/// The unpacked bytes between two checks of that limit.
+/// The number of bytes to unpack between two checks of that limit.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// Counts the bytes that are read.
+/// A reader that counts the bytes read through it.
 struct CountingReader<'a, R> {
     inner: R,
     read: &'a Cell<u64>,
@@ -45,7 +45,7 @@ enum Form {
     Json,
 }
 
-/// Returns the form that the suffix of the output's name selects.
+/// Returns the form selected by the suffix of the output's name.
 fn form(output: &Path) -> Result<Form, CliError> {
     match output.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase()).as_deref() {
         Some("html" | "htm") => Ok(Form::Page),
@@ -87,12 +87,12 @@ pub(crate) fn run(args: &CyclesArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         Form::Json => json::write(&graph, &findings, &mut content)?,
     }
     write_files(&[(output.clone(), content)])?;
-    // A failure to print this hint is ignored: the file is complete without it.
+    // Ignore a failure to print this hint, because the file is complete without it.
     let _ = writeln!(streams.stderr, "wrote {}", output.display());
     Ok(Exit::Success)
 }
 
-/// Reads the graph of references, which may be compressed by gzip.
+/// Reads a reference graph, which may be compressed with gzip.
 pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>) -> Result<Graph, CliError> {
     let failed = |error: &dyn std::fmt::Display| CliError::input(path, error);
     let mut file;
@@ -104,7 +104,7 @@ pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>)
     };
     let most = max_input.saturating_add(1);
     let mut bytes = Vec::new();
-    // Only the beginning, since a file of another kind may be endless.
+    // Read only the beginning at first, because a file of another kind may be endless.
     input.take(HEAD_BYTES).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
     if bytes.starts_with(&GZIP) {
         let head = std::mem::take(&mut bytes);
@@ -136,7 +136,7 @@ pub(super) fn read_graph(path: &Path, max_input: u64, streams: &mut Streams<'_>)
     read(&bytes).map_err(|error| unusable_file(path, &bytes, &[Kind::Graph], error))
 }
 
-/// The bytes of a file that are inspected to determine its kind.
+/// The number of bytes of a file that are inspected to determine its kind.
 const HEAD_BYTES: u64 = 4096;
 /// The first bytes of every gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];

@@ -5,10 +5,10 @@ use crate::error::CliError;
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::Snapshot;
 
-/// Returns the requested device, or all devices of the snapshot if none is requested.
+/// Returns the requested device, or all devices in the snapshot if none is requested.
 ///
 /// # Errors
-/// A usage error when the snapshot has no such device.
+/// Returns a usage error if the snapshot has no such device.
 pub(super) fn select_devices(
     snapshot: &Snapshot,
     requested: Option<DeviceSelector>,

@@ -20,14 +20,14 @@ use memtrack_core::snapshot::{Loaded, Snapshot};
 use memtrack_core::stack::symbols::Symbolizer;
 use std::path::{Path, PathBuf};
 
-/// The file that `-o` writes.
+/// The kind of file that `-o` writes.
 #[derive(Clone, Copy)]
 enum Picture {
     Svg,
     Folded,
 }
 
-/// A file that was reduced to its groups.
+/// A file reduced to its groups.
 pub(super) struct ReducedFile {
     /// The groups of the report.
     pub(super) side: Side,
@@ -37,7 +37,7 @@ pub(super) struct ReducedFile {
     complete: bool,
 }
 
-/// Reduces both files to groups, one file after the other, compares the groups, and prints the differences.
+/// Reduces both files to groups, one after the other, then compares the groups and prints the differences.
 pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check_inputs(&args.before, &args.after)?;
     check_places(&args.symbols)?;
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
             }
         }
         write_files(&[(target.clone(), content)])?;
-        // A failure to print this hint is ignored: the file is complete without it.
+        // Ignore a failure to print this hint, because the file is complete without it.
         let _ = writeln!(streams.stderr, "wrote {}", target.display());
     }
     Ok(Exit::Success)
@@ -98,9 +98,9 @@ pub(crate) fn run(args: &DiffArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
 
 /// The options for reducing files.
 pub(super) struct ReduceOptions<'a> {
-    /// The grouping; `None` for the default of the file.
+    /// The grouping, or `None` for the file's default.
     pub(super) by: Option<DiffBy>,
-    /// The blocks that are counted.
+    /// The blocks to count.
     pub(super) at: DiffAt,
     /// The requested device.
     pub(super) device: Option<DeviceSelector>,
@@ -108,15 +108,16 @@ pub(super) struct ReduceOptions<'a> {
     pub(super) symbols: &'a [PathBuf],
     /// The rules that distinguish the user's code.
     pub(super) rules: &'a Rules,
-    /// Whether groups by stack are needed too.
+    /// Whether to group by stack as well.
     pub(super) stacks: bool,
 }
 
 impl ReduceOptions<'_> {
-    /// Reads a file and reduces it to its groups, so that the rest can leave memory; with `pseudonyms`, names become pseudonyms.
+    /// Reads a file and reduces it to its groups, so that the rest can be dropped from memory. If `pseudonyms` is given, names
+    /// are replaced with pseudonyms.
     ///
     /// # Errors
-    /// Fails when the file cannot be read, has no memory and events, or does not have the device.
+    /// Fails if the file cannot be read, has neither memory nor events, or does not have the device.
     fn read(
         &self,
         path: &Path,
@@ -138,10 +139,10 @@ impl ReduceOptions<'_> {
         self.symbols.iter().fold(Symbolizer::of(snapshot), |symbols, folder| symbols.with_folder(folder))
     }
 
-    /// Reduces a loaded file, whose events are in chronological order, to its groups.
+    /// Reduces a loaded file to its groups. The file's events must be in chronological order.
     ///
     /// # Errors
-    /// Fails when the file has no memory and events, or does not have the device.
+    /// Fails if the file has neither memory nor events, or does not have the device.
     pub(super) fn reduce(
         &self,
         path: &Path,
@@ -168,10 +169,10 @@ impl ReduceOptions<'_> {
     }
 }
 
-/// Rejects standard input for both files.
+/// Rejects reading both files from standard input.
 ///
 /// # Errors
-/// A usage error when both files are standard input.
+/// Returns a usage error if both files are standard input.
 pub(super) fn check_inputs(before: &Path, after: &Path) -> Result<(), CliError> {
     match before == Path::new("-") && after == Path::new("-") {
         true => Err(CliError::Usage("only one of the two can be standard input".into())),
@@ -182,7 +183,7 @@ pub(super) fn check_inputs(before: &Path, after: &Path) -> Result<(), CliError> 
 /// Rejects files that have no device in common.
 ///
 /// # Errors
-/// A usage error that lists the devices.
+/// Returns a usage error that lists the devices of both files.
 pub(super) fn check_common(diff: &Diff, paths: [&Path; 2], sides: [&Side; 2]) -> Result<(), CliError> {
     if !diff.devices.is_empty() {
         return Ok(());
@@ -194,7 +195,7 @@ pub(super) fn check_common(diff: &Diff, paths: [&Path; 2], sides: [&Side; 2]) ->
     Err(CliError::Usage(format!("the two files have no device in common: {}; {}", devices(0), devices(1))))
 }
 
-/// Returns the kind of picture that the suffix of a file name selects.
+/// Returns the kind of picture selected by the suffix of a file name.
 fn picture(target: &Path) -> Result<Picture, CliError> {
     match target.extension().and_then(|suffix| suffix.to_str()) {
         Some("svg") => Ok(Picture::Svg),

@@ -1,4 +1,4 @@
-//! `memtrack export`: snapshots as a data set of Parquet files, a folder for each rank.
+//! `memtrack export`: writes snapshots as a data set of Parquet files, with a folder for each rank.
 
 use crate::Streams;
 use crate::answers::{self, ExportAnswer, ExportedRank, UnexportedFile};
@@ -20,7 +20,7 @@ use std::collections::hash_map::Entry;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// The state that the threads share.
+/// The state shared by the threads.
 struct SharedState<'a> {
     args: &'a ExportArgs,
     options: DigestOptions,
@@ -30,11 +30,11 @@ struct SharedState<'a> {
     claimed: Mutex<HashMap<(String, u64), PathBuf>>,
 }
 
-/// The result of one file: the rank that was written, and warnings about the file.
+/// The result for one file: the rank that was written, and warnings about the file.
 type ExportResult = Result<(ExportedRank, Vec<String>), CliError>;
 
-/// Exports the files, as many at a time as there are cores. A file that fails is reported and the others are still
-/// exported; the exit code is that of the first failure.
+/// Exports the files in parallel, by default as many at a time as there are cores. If a file fails, the failure is
+/// reported and the other files are still exported; the exit code is that of the first failure.
 pub(crate) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     check(args)?;
     let files = expand(&args.files, args.recursive)?;
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &ExportArgs, streams: &mut Streams<'_>) -> Result<Exit, 
         ExportAnswer { folder: args.parquet.to_string_lossy().into_owned(), ..Default::default() };
     let mut exit = Exit::Success;
     mention_key(&args.scrub, streams);
-    // Failures to print these hints are ignored: the files are complete without them.
+    // Ignore failures to print these hints, because the files are complete without them.
     for (file, result) in files.iter().zip(all) {
         match result {
             Ok((rank, warnings)) => {
@@ -118,9 +118,9 @@ fn export(file: &Path, shared: &SharedState<'_>) -> ExportResult {
             file.display()
         ));
     }
-    // Determined before names are replaced by pseudonyms: the rank may be part of a name.
+    // Determine the rank before names are replaced with pseudonyms, because it may be part of a name.
     let mut name = RankName::of(&loaded.snapshot, &absolute_path(file));
-    // Steps are found by the name in `--per`, so that name is kept.
+    // Steps are found by the name in `--per`, so keep that name.
     let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
     let mut pseudonyms = scrub::from_args(&args.scrub).map(keeping);
     loaded.snapshot = scrub::snapshot_with(loaded.snapshot, pseudonyms.as_mut(), &args.symbols.places);
@@ -148,7 +148,7 @@ fn export(file: &Path, shared: &SharedState<'_>) -> ExportResult {
             folder.display()
         ))
     };
-    // Checked here to fail early; `write_rank` checks again.
+    // Check here to fail early; `write_rank` checks again.
     let refusal = rank_contents(&args.parquet, &job, rank).refusal(&digest.file);
     if let Some(why) = refusal.filter(|_| !args.force) {
         return Err(in_the_way(&why));
@@ -208,7 +208,7 @@ fn absolute_path(file: &Path) -> PathBuf {
     std::path::absolute(file).unwrap_or_else(|_| file.to_owned())
 }
 
-/// Returns the job of a file that contains no job name: the name of the file's folder.
+/// Returns the name of the file's folder, which serves as the job name if the file does not contain one.
 fn job_from_folder(file: &Path) -> String {
     let folder = canonical_path(file)
         .parent()

@@ -7,7 +7,7 @@ use crate::error::{CliError, Exit};
 use crate::output::{check_targets, write_files};
 use std::path::Path;
 
-// The scripts are in Python, so that they can inspect the profiler and the garbage collector of the program that they run in.
+// The scripts are written in Python so that they can inspect the profiler and garbage collector of the program they run in.
 const OPERATOR_TRACE: &str = include_str!("../export/optrace.py");
 const CYCLES: &str = include_str!("../export/cycles.py");
 

@@ -25,7 +25,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The largest pattern file, in bytes: such files are short.
+/// The maximum size of a pattern file in bytes. Real pattern files are short.
 const MAX_PATTERN_FILE_BYTES: u64 = 1 << 20;
 
 /// Reads the files, prints the leaks, and returns exit code 1 if there are any.
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
         })
         .collect::<Result<_, CliError>>()?;
     for glob in report.iter().flat_map(|report| &report.unused_suppressions) {
-        // A failure to print this hint is ignored: the report is complete without it.
+        // Ignore a failure to print this hint, because the report is complete without it.
         let _ =
             writeln!(streams.stderr, "memtrack: warning: no stack matches the pattern {}", printable(glob));
     }
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &LeaksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     }
 }
 
-/// Returns whether a file is a graph of references, for the cycle finder.
+/// Returns whether a file is a reference graph for the cycle finder.
 fn is_graph(path: &Path) -> bool {
     path != Path::new("-") && Kind::of(path, &head_of(path)) == Some(Kind::Graph)
 }

@@ -1,4 +1,4 @@
-//! `memtrack memory`: the contents of the segments, or with `--at` the memory live at a moment, as a flame graph.
+//! `memtrack memory`: draws the contents of the segments as a flame graph, or with `--at` the memory live at a moment.
 
 use super::devices::select_devices;
 use super::moments::{keep_devices_with_moment, moment};
@@ -84,12 +84,12 @@ fn at_a_moment(args: &MemoryArgs, at: At, streams: &mut Streams<'_>) -> Result<E
     };
     mention_missing(&symbols, streams);
     write_files(&[(target.clone(), content)])?;
-    // A failure to print this hint is ignored: the file is complete without it.
+    // Ignore a failure to print this hint, because the file is complete without it.
     let _ = writeln!(streams.stderr, "wrote {}", target.display());
     Ok(Exit::Success)
 }
 
-/// Returns whether the suffix of `target` selects a picture; if not, it selects folded lines.
+/// Returns whether the suffix of `target` selects a picture rather than folded lines.
 fn is_picture(target: &Path) -> Result<bool, CliError> {
     let suffix = target.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase());
     match suffix.as_deref() {

@@ -25,22 +25,22 @@ pub(crate) fn run(args: &ManArgs, streams: &mut Streams<'_>) -> Result<Exit, Cli
         pages.push((target, page(command, &commands)?));
     }
     write_files(&pages)?;
-    // A failure to print this hint is ignored: the pages are complete without it.
+    // Ignore a failure to print this hint, because the pages are complete without it.
     let _ = writeln!(streams.stderr, "wrote {} pages to {}", pages.len(), args.folder.display());
     Ok(Exit::Success)
 }
 
-/// Returns whether a verb has a page. Verbs that this build lacks are hidden, and have none.
+/// Returns whether a verb has a page. Verbs missing from this build are hidden and have none.
 fn has_page(verb: &Command) -> bool {
     verb.get_name() != "help" && !verb.is_hide_set()
 }
 
-/// Returns the name of a page: `memtrack-top` for `memtrack top`.
+/// Returns the name of a command's page, such as `memtrack-top` for `memtrack top`.
 fn name(command: &Command) -> String {
     command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
 }
 
-/// Returns the page of a verb, or of the whole command.
+/// Returns the page for a verb or for the whole command.
 fn page(command: &Command, all: &[Command]) -> io::Result<Vec<u8>> {
     let (examples, notes, codes) = parts(command);
     let is_whole = command.has_subcommands();
@@ -82,7 +82,7 @@ fn parts(command: &Command) -> (String, String, String) {
     (examples.trim_end().to_owned(), notes.trim_end().to_owned(), codes.to_owned())
 }
 
-/// Formats a section of the page; `as_is` preserves the line breaks of the text.
+/// Writes a section of the page. If `as_is` is set, the line breaks in the text are preserved.
 fn section(title: &str, text: &str, as_is: bool, page: &mut Vec<u8>) -> io::Result<()> {
     if text.is_empty() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! The verbs, one file each: load the input, make one call into memtrack-core, write the result. A verb receives its
-//! arguments and the process's streams, and returns the exit code.
+//! The verbs, with one file for each. A verb receives its arguments and the process's streams, loads the input, makes
+//! one call into memtrack-core, writes the result and returns the exit code.
 
 mod advise;
 mod categories;

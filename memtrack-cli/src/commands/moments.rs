@@ -1,4 +1,4 @@
-//! Resolves the moment that a report is about.
+//! Resolves the moment that a report covers.
 
 use crate::args::At;
 use crate::error::CliError;
@@ -9,7 +9,7 @@ use memtrack_core::snapshot::Snapshot;
 /// Returns the requested moment on one device.
 ///
 /// # Errors
-/// A usage error when the device had no such moment.
+/// Returns a usage error if the device had no such moment.
 pub(super) fn moment(snapshot: &Snapshot, device: DeviceId, at: At) -> Result<Moment, CliError> {
     let name = snapshot.device_name(device);
     match at {
@@ -24,7 +24,7 @@ pub(super) fn moment(snapshot: &Snapshot, device: DeviceId, at: At) -> Result<Mo
     }
 }
 
-/// Removes the devices that do not have the moment, unless no device has it.
+/// Removes the devices that do not have the moment, unless none of them has it.
 pub(super) fn keep_devices_with_moment(snapshot: &Snapshot, devices: &mut Vec<DeviceId>, at: Option<At>) {
     let has = |device: DeviceId| at.is_none_or(|at| moment(snapshot, device, at).is_ok());
     if devices.iter().any(|&device| has(device)) {

@@ -1,4 +1,4 @@
-//! Loads the trace for the verbs about operator traces, and selects the device.
+//! Loads operator traces for the verbs that report on them, and selects the device.
 
 use crate::Streams;
 use crate::args::TraceArgs;
@@ -20,10 +20,10 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Reads the first bytes of the file, which distinguish an operator trace from other files.
+/// Reads the first bytes of the file, which distinguish operator traces from other kinds of files.
 ///
 /// # Errors
-/// Fails when the file cannot be read.
+/// Fails if the file cannot be read.
 pub(super) fn head(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Vec<u8>, CliError> {
     let mut head = Vec::new();
     let read = if args.path == Path::new("-") {
@@ -35,24 +35,25 @@ pub(super) fn head(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Vec<u8
     Ok(head)
 }
 
-/// The bytes of a file that are inspected to determine its kind.
+/// The number of bytes of a file that are inspected to determine its kind.
 const HEAD_BYTES: u64 = 4096;
 
-/// An operator trace, and the recording that it was made from, if any.
+/// An operator trace, and the recording it was derived from, if any.
 #[derive(Default)]
 pub(super) struct Source {
     pub(super) read: ReadTrace,
     pub(super) recording: Option<Snapshot>,
-    /// For a recording: the names that other reports have for its allocations, and the exact sums over those.
+    /// If the trace comes from a recording, the names that other reports give its allocations, and exact sums over
+    /// them.
     pub(super) attribution: Option<Attribution>,
-    /// Whether the recording lacks nothing but small blocks, which samples represent.
+    /// Whether the recording lacks nothing but small blocks, which are represented by samples.
     only_sampled: bool,
 }
 
-/// Reads an operator trace, or derives it from a recording.
+/// Reads an operator trace, or derives one from a recording.
 ///
 /// # Errors
-/// Fails when the file cannot be read, or is a recording without operators.
+/// Fails if the file cannot be read or is a recording without operators.
 pub(super) fn load(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Source, CliError> {
     let path = &args.path;
     let failed = |error: &dyn std::fmt::Display| CliError::input(path, error);
@@ -60,7 +61,7 @@ pub(super) fn load(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Source
         let (head, stdin) = head_of_stdin(&mut *streams.stdin)?;
         return read(args, &head, stdin);
     }
-    // A recording is opened by its path, as it may consist of several files.
+    // Open a recording by its path, because it may consist of several files.
     let mut file = File::open(path).map_err(|error| failed(&error))?;
     let mut head = Vec::new();
     file.by_ref().take(HEAD_BYTES).read_to_end(&mut head).map_err(|error| failed(&error))?;
@@ -71,12 +72,12 @@ pub(super) fn load(args: &TraceArgs, streams: &mut Streams<'_>) -> Result<Source
     read(args, &head, head.chain(file))
 }
 
-/// Reads `input`, which begins with `head`.
+/// Reads `input`, whose first bytes are `head`.
 fn read(args: &TraceArgs, head: &[u8], input: impl Read) -> Result<Source, CliError> {
     let failed = |error: &dyn std::fmt::Display| CliError::input(&args.path, error);
     if !head.starts_with(&MAGIC) {
         let read = optrace::read(input, mode(args), args.input.max_input);
-        // For a snapshot, the error of the trace reader names the verbs that read snapshots.
+        // If the file is a snapshot, the trace reader's error names the verbs that read snapshots.
         let own = [Kind::OperatorTrace, Kind::Recording, Kind::Snapshot];
         let read = read.map_err(|error| unusable_file(&args.path, head, &own, error))?;
         return Ok(Source { read, ..Source::default() });
@@ -89,15 +90,15 @@ fn read(args: &TraceArgs, head: &[u8], input: impl Read) -> Result<Source, CliEr
     trace_from_recording(args, snapshot)
 }
 
-/// Derives the operator trace of a recording.
+/// Derives an operator trace from a recording.
 fn trace_from_recording(args: &TraceArgs, snapshot: Snapshot) -> Result<Source, CliError> {
     from_recording(snapshot).map_err(|_| {
         CliError::input(&args.path, "the recording has no operators: record with Options::operators()")
     })
 }
 
-/// Derives the operator trace of a recording, and the names for its allocations; returns the recording if it has no
-/// operators.
+/// Derives an operator trace from a recording, along with the names of its allocations. Returns the recording as the
+/// error if it has no operators.
 pub(super) fn from_recording(snapshot: Snapshot) -> Result<Source, Box<Snapshot>> {
     let Some(recorded) = operator_trace(&snapshot) else { return Err(Box::new(snapshot)) };
     let names = EventNames::of(&snapshot, &mut Symbolizer::of(&snapshot));
@@ -106,7 +107,7 @@ pub(super) fn from_recording(snapshot: Snapshot) -> Result<Source, Box<Snapshot>
     Ok(Source { read: recorded.trace.into(), recording: Some(snapshot), attribution, only_sampled })
 }
 
-/// Returns the name that reports use for a recording's device; `name` is the device's name in operator traces.
+/// Converts a device's name in operator traces to the name that reports about recordings use.
 pub(super) fn report_name(name: &str) -> String {
     match short_name(name) {
         "host" => "host heap".to_owned(),
@@ -115,7 +116,7 @@ pub(super) fn report_name(name: &str) -> String {
     }
 }
 
-/// Returns the name that `--device` accepts for other reports: a number, `host` or `pinned`.
+/// Returns the device name that `--device` accepts in other reports: a number, `host` or `pinned`.
 fn short_name(name: &str) -> &str {
     match name {
         "cpu" => "host",
@@ -123,15 +124,15 @@ fn short_name(name: &str) -> &str {
     }
 }
 
-/// Returns the requested mode of analysis.
+/// Returns the requested analysis mode.
 pub(super) fn mode(args: &TraceArgs) -> Mode {
     if args.compat { Mode::Compat } else { Mode::Tolerant }
 }
 
-/// Analyses the trace, and reports what had to be repaired.
+/// Analyses the trace and reports what had to be repaired.
 ///
 /// # Errors
-/// Fails when the trace has no allocations, and with `--compat` when PyTorch would reject it.
+/// Fails if the trace has no allocations or, with `--compat`, if PyTorch would reject it.
 pub(super) fn analyse_trace<'a>(
     args: &TraceArgs,
     source: &'a Source,
@@ -145,28 +146,29 @@ pub(super) fn analyse_trace<'a>(
         profile = profile.with_attribution(attribution);
     }
     let repairs = read.repairs.and(profile.repairs());
-    // Sums over samples are not too small: reports show them as estimates with an error.
+    // Sampling does not make sums too small, because reports show them as estimates with an error.
     if read.trace.header.partial && (!only_sampled || profile.is_compat()) {
         let what =
             "the trace is partial: the program that wrote it left something out, so sums may be too small";
         let _ = writeln!(streams.stderr, "memtrack: warning: {what}");
     }
     for line in repairs.to_string().lines() {
-        // A failure to print this warning is ignored: the report is correct without it.
+        // Ignore a failure to print this warning, because the report is correct without it.
         let _ = writeln!(streams.stderr, "memtrack: warning: {line}");
     }
     Ok((profile, repairs))
 }
 
-/// Returns the requested device, or the only one with memory.
+/// Returns the requested device or, if none is requested, the only device with memory.
 ///
 /// # Errors
-/// A usage error that lists the devices, when the trace lacks the requested one, or has several and none was requested.
+/// Returns a usage error that lists the devices if the trace lacks the requested one, or if it has several and none was
+/// requested.
 pub(super) fn device(args: &TraceArgs, profile: &Profile<'_>) -> Result<DeviceIndex, CliError> {
     let devices = profile.devices();
     let name = |device: &DeviceIndex| profile.device_name(*device);
     let list = || {
-        // Device names may contain control characters, and there may be many.
+        // Device names may contain control characters, and there may be many of them.
         let mut names: Vec<String> = devices.iter().take(20).map(|device| printable(name(device))).collect();
         names.extend((devices.len() > 20).then(|| "…".to_owned()));
         names.join(", ")

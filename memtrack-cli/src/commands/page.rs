@@ -16,12 +16,12 @@ use memtrack_core::stack::symbols::Symbolizer;
 use std::io::BufWriter;
 use std::path::Path;
 
-/// Writes the page of `memtrack segment-plot`.
+/// Writes the page for `memtrack segment-plot`.
 pub(crate) fn segment_plot(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     write(args, answers::SEGMENT_PLOT, streams, |page| page.showing(View::State))
 }
 
-/// Writes the page of `memtrack trace-plot`, which has the options of PyTorch's command of that name.
+/// Writes the page for `memtrack trace-plot`, which has the same options as PyTorch's command of that name.
 pub(crate) fn trace_plot(args: &TracePlotArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     write(&args.page, answers::TRACE_PLOT, streams, |page| {
         let page = page.showing(if args.segments { View::Segments } else { View::Timeline });
@@ -29,8 +29,8 @@ pub(crate) fn trace_plot(args: &TracePlotArgs, streams: &mut Streams<'_>) -> Res
     })
 }
 
-/// Writes the page of `memtrack profile-plot`: the memory of each category over time. PyTorch's command of that name
-/// stacks blocks in the colours of their categories; files without recorded categories are shown like that, with
+/// Writes the page for `memtrack profile-plot`, which shows each category's memory over time. PyTorch's command of that
+/// name stacks blocks in the colours of their categories; files without recorded categories are shown that way, with
 /// inferred categories.
 pub(crate) fn profile_plot(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     write(args, answers::PROFILE_PLOT, streams, |page| {
@@ -64,7 +64,7 @@ fn write(
 /// Writes a page to a file.
 ///
 /// # Errors
-/// Fails when the file cannot be written; an existing file is then unchanged.
+/// Fails if the file cannot be written, in which case an existing file is left unchanged.
 pub(super) fn save(page: &Page, target: &Path) -> Result<(), CliError> {
     let failed = |error| CliError::output(target, error);
     let mut file = ReplacingFile::create(target).map_err(failed)?;
@@ -72,7 +72,7 @@ pub(super) fn save(page: &Page, target: &Path) -> Result<(), CliError> {
     file.commit().map_err(failed)
 }
 
-/// Writes the page of `memtrack view`, or serves it until the process is ended.
+/// Writes the page for `memtrack view`, or serves it until the process is stopped.
 pub(crate) fn view(args: &ViewPageArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     if !args.serve {
         return write(&args.page, answers::VIEW, streams, |page| page.showing(args.show.into()));
@@ -92,7 +92,7 @@ fn page_of(args: &PageArgs, streams: &mut Streams<'_>) -> Result<Page, CliError>
     Ok(page_with_categories(&snapshot, &scrub::name(name(&args.file.path), &args.scrub)))
 }
 
-/// Returns the page of a snapshot, with the inferred categories of its blocks.
+/// Returns the page for a snapshot, with inferred categories for its blocks.
 pub(super) fn page_with_categories(snapshot: &PytorchSnapshot, name: &str) -> Page {
     Page::with_inferred(snapshot, name, &inferred(snapshot, &mut Symbolizer::of(snapshot)))
 }

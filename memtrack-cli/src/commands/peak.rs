@@ -13,7 +13,7 @@ use memtrack_core::analysis::at_peak::{self, AtPeak};
 use memtrack_core::analysis::top::TopOptions;
 use memtrack_core::stack::symbols::Symbolizer;
 
-/// Loads the snapshot, and prints the memory that was live at the peak of each device.
+/// Loads the snapshot and prints the memory that was live at each device's peak.
 pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&args.ownership.rules)?;
     let mut snapshot = in_pytorch_form(load_file(&args.file, streams)?.snapshot);
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &PeakArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     unmatched.scan(&snapshot, &mut symbols);
     unmatched.mention(streams);
     let options = TopOptions::new().limit(args.rows.limit()).rules(rules.clone());
-    // If every frame is shown, stacks that differ in any frame are separate rows.
+    // When every frame is shown, stacks that differ in any frame get separate rows.
     let options = options.fold_hidden(args.text.frames > 0);
     let find = |device| AtPeak::find_with(&snapshot, &mut symbols, device, of, &options);
     let mut devices: Vec<AtPeak> =

@@ -23,10 +23,10 @@ use memtrack_core::stack::symbols::Symbolizer;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// The maximum number of warnings that are printed one by one.
+/// The maximum number of warnings to print individually.
 const MAX_WARNINGS: usize = 5;
 
-/// The state that the threads share.
+/// The state shared by the threads.
 struct SharedState<'a> {
     args: &'a RanksArgs,
     options: DigestOptions,
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
                     Some(Ok(link)) => {
                         links.insert(read.digest.file.clone(), link);
                     }
-                    // One error is enough: other pages mostly fail for the same reason.
+                    // One error is enough, because other pages mostly fail for the same reason.
                     Some(Err(error)) => {
                         failed.get_or_insert(error);
                     }
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &RanksArgs, streams: &mut Streams<'_>) -> Result<Exit, C
     }
     if let Some(output) = &args.output {
         write_files(&[(output.clone(), html(&ranks, &links).into_bytes())])?;
-        // Failures to print these hints are ignored: the files are complete without them.
+        // Ignore failures to print these hints, because the files are complete without them.
         let _ = writeln!(streams.stderr, "wrote {}", output.display());
         let pages = links.iter().flatten().count();
         if let Some(folder) = args.pages.as_ref().filter(|_| pages > 0) {
@@ -126,7 +126,8 @@ fn options(args: &RanksArgs) -> Result<DigestOptions, CliError> {
     })
 }
 
-/// Returns the generator of pseudonyms, if requested. It keeps the name in `--per`, by which steps are found.
+/// Returns the pseudonym generator, if pseudonyms are requested. It keeps the name in `--per`, by which steps are
+/// found.
 fn pseudonyms(args: &RanksArgs) -> Option<Scrub> {
     let keeping = |scrub| args.per.iter().fold(scrub, |scrub: Scrub, name| scrub.keep(name));
     scrub::from_args(&args.scrub).map(keeping)
@@ -137,7 +138,7 @@ fn read(file: &Path, shared: &SharedState<'_>) -> Result<RankResult, CliError> {
     let args = shared.args;
     let (mut loaded, warning) = load_on_thread(file, args.input)?;
     let mut warnings: Vec<String> = Vec::new();
-    // The report itself lists incomplete recordings.
+    // Incomplete recordings need no warning, because the report itself lists them.
     let complete = loaded.report.as_ref().is_none_or(|report| report.complete);
     warnings.extend(warning.filter(|_| complete).map(|warning| format!("{}: {warning}", file.display())));
     if !loaded.snapshot.order_by_time().is_empty() {
@@ -146,7 +147,7 @@ fn read(file: &Path, shared: &SharedState<'_>) -> Result<RankResult, CliError> {
             file.display()
         ));
     }
-    // Determined before names are replaced by pseudonyms: the rank may be part of a name.
+    // Determine the rank before names are replaced with pseudonyms, because it may be part of a name.
     let rank = RankName::of(&loaded.snapshot, file);
     let snapshot = scrub::snapshot_with(loaded.snapshot, pseudonyms(args).as_mut(), &args.symbols.places);
     let page = shared.pages.of(file);
@@ -157,7 +158,7 @@ fn read(file: &Path, shared: &SharedState<'_>) -> Result<RankResult, CliError> {
     let mut symbols = args.symbols.places.iter().fold(symbols, Symbolizer::with_folder);
     let mut digest = RankDigest::of(&snapshot, &mut symbols, file, complete, &shared.options);
     digest.name = rank;
-    // The page of all ranks shows live memory, not reserved memory.
+    // The page for all ranks shows live memory, not reserved memory.
     digest.devices.iter_mut().for_each(|device| device.timeline.reserved_bytes = None);
     let page = page.map(|(target, link)| {
         let page =
@@ -175,7 +176,7 @@ fn failure_reason(file: &Path, error: &CliError) -> String {
     line.strip_prefix(&named).map_or_else(|| line.clone(), str::to_owned)
 }
 
-/// Returns the error for the case that no file could be read.
+/// Returns the error to report if no file could be read.
 fn no_file_read(unread: &[(String, String)]) -> CliError {
     let first = unread.first().map_or(String::new(), |(file, why)| format!("cannot read {file}: {why}"));
     CliError::Io(match unread.len() {
@@ -186,7 +187,7 @@ fn no_file_read(unread: &[(String, String)]) -> CliError {
 
 fn print_warnings(warnings: &[String], streams: &mut Streams<'_>) {
     for warning in warnings.iter().take(MAX_WARNINGS) {
-        // A failure to print this warning is ignored: the report is correct without it.
+        // Ignore a failure to print this warning, because the report is correct without it.
         let _ = writeln!(streams.stderr, "memtrack: warning: {}", printable(warning));
     }
     let more = warnings.len().saturating_sub(MAX_WARNINGS);

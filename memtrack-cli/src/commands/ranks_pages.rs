@@ -1,5 +1,5 @@
-//! The paths of the pages of `memtrack ranks`: the page of all ranks, and with `--pages` a page for each rank, with the
-//! links to those.
+//! The paths of the pages that `memtrack ranks` writes: the page for all ranks and, with `--pages`, a page for each rank, along
+//! with the links to those pages.
 
 use crate::args::RanksArgs;
 use crate::error::CliError;
@@ -10,21 +10,21 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// The maximum number of characters in the name of a page; file systems limit names to 255 bytes.
+/// The maximum number of characters in a page's name. File systems limit names to 255 bytes.
 const MAX_NAME_CHARS: usize = 60;
 
-/// The pages of single ranks.
+/// The pages for individual ranks.
 #[derive(Debug, Default)]
 pub(super) struct RankPages {
     folder: PathBuf,
-    /// For each input, the path of its page, and the link to that page from the page of all ranks.
+    /// For each input, the path of its page and the link to that page from the page for all ranks.
     pages: HashMap<PathBuf, (PathBuf, String)>,
 }
 
-/// Checks the path of the page of all ranks.
+/// Checks the path of the page for all ranks.
 ///
 /// # Errors
-/// A usage error when the name does not end in `.html` or `.htm`, or the file exists already.
+/// Returns a usage error if the name does not end in `.html` or `.htm`, or if the file already exists.
 pub(super) fn check_page(args: &RanksArgs) -> Result<(), CliError> {
     let Some(output) = &args.output else { return Ok(()) };
     let is_page = output
@@ -37,10 +37,10 @@ pub(super) fn check_page(args: &RanksArgs) -> Result<(), CliError> {
 }
 
 impl RankPages {
-    /// Chooses the names of the pages of `files`, if pages are requested. Nothing is written yet.
+    /// Chooses the names of the pages for `files`, if pages are requested. Nothing is written yet.
     ///
     /// # Errors
-    /// A usage error when a page exists already, or would replace the page of all ranks.
+    /// Returns a usage error if a page already exists or would replace the page for all ranks.
     pub(super) fn plan(args: &RanksArgs, files: &[PathBuf]) -> Result<Self, CliError> {
         let (Some(folder), Some(output)) = (&args.pages, &args.output) else { return Ok(Self::default()) };
         if folder.symlink_metadata().is_ok() && !folder.is_dir() {
@@ -69,19 +69,19 @@ impl RankPages {
         Ok(Self { folder: folder.clone(), pages })
     }
 
-    /// Returns the path of an input's page, and the link to it from the page of all ranks; `None` if no pages are requested.
+    /// Returns the path of an input's page and the link to it from the page for all ranks, or `None` if no pages are requested.
     pub(super) fn of(&self, file: &Path) -> Option<(&Path, &str)> {
         self.pages.get(file).map(|(target, link)| (&**target, &**link))
     }
 
-    /// Creates the folder of the pages.
+    /// Creates the folder for the pages.
     pub(super) fn make_folder(&self) -> Result<(), CliError> {
         fs::create_dir_all(&self.folder).map_err(|error| CliError::output(&self.folder, error))
     }
 }
 
-/// Returns the names of the pages: each is the name of its file after the folders in which the files differ; with
-/// `are_hidden`, names are numbered instead.
+/// Returns the names of the pages. Each is derived from the part of its file's path that the files do not share. If `are_hidden`
+/// is set, the pages are numbered instead.
 fn names(files: &[PathBuf], are_hidden: bool) -> Vec<String> {
     if are_hidden {
         return (1..=files.len()).map(|number| format!("file-{number}.html")).collect();
@@ -93,14 +93,14 @@ fn names(files: &[PathBuf], are_hidden: bool) -> Vec<String> {
     let named = |one: &Vec<String>| {
         let stem = stem(&one[from.min(one.len())..].join("-"));
         let numbers = std::iter::once(String::new()).chain((2..).map(|number| format!("-{number}")));
-        // Some file systems ignore case.
+        // Compare names in lower case, because some file systems ignore case.
         let mut candidates = numbers.map(|number| format!("{stem}{number}.html"));
         candidates.find(|name| taken.insert(name.to_lowercase())).unwrap_or_default()
     };
     parts.iter().map(named).collect()
 }
 
-/// Returns a name without the suffixes of input formats, and with only characters that every file system allows.
+/// Returns a name without input format suffixes, using only characters that every file system allows.
 fn stem(name: &str) -> String {
     let mut stem = name;
     while let Some((shorter, end)) = stem.rsplit_once('.')
@@ -121,7 +121,7 @@ fn stem(name: &str) -> String {
     }
 }
 
-/// Returns the folders and the name of a path.
+/// Returns the names of a path's folders, followed by the name of the file.
 fn parts(path: &Path) -> Vec<String> {
     let name = |part: Component<'_>| match part {
         Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
@@ -130,7 +130,7 @@ fn parts(path: &Path) -> Vec<String> {
     path.components().filter_map(name).collect()
 }
 
-/// Returns the absolute path without `.` and `..`, as browsers resolve links.
+/// Returns the absolute path, with `.` and `..` resolved as browsers resolve them in links.
 fn absolute_path(path: &Path) -> PathBuf {
     // The empty path is the current folder.
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
@@ -145,7 +145,7 @@ fn absolute_path(path: &Path) -> PathBuf {
     absolute
 }
 
-/// Returns the link from a page in the folder `from` to the file `to`; both paths must be absolute.
+/// Returns the link from a page in the folder `from` to the file `to`. Both paths must be absolute.
 fn relative_link(from: &Path, to: &Path) -> String {
     let (from, to) = (parts(from), parts(to));
     let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
@@ -153,7 +153,7 @@ fn relative_link(from: &Path, to: &Path) -> String {
     up.chain(to[common..].iter().map(|part| percent_encoded(part))).collect::<Vec<_>>().join("/")
 }
 
-/// Percent-encodes a part of a URL.
+/// Percent-encodes part of a URL.
 fn percent_encoded(part: &str) -> String {
     let letter = |byte: u8| match byte {
         byte if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) => char::from(byte).to_string(),

@@ -1,4 +1,4 @@
-//! `memtrack replay`: replays recorded requests in PyTorch's allocator under other settings.
+//! `memtrack replay`: replays recorded requests through PyTorch's allocator with other settings.
 
 use super::devices::select_devices;
 use crate::Streams;
@@ -12,13 +12,13 @@ use memtrack_core::allocator::{AllocatorBackend, Settings};
 use memtrack_core::event::DeviceId;
 use memtrack_core::snapshot::pytorch::PytorchSnapshot;
 
-/// Loads the snapshot, replays each device under each of the settings, and prints the rankings.
+/// Loads the snapshot, replays each device's requests with each of the settings, and prints the rankings.
 pub(crate) fn run(args: &ReplayArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let requested = args.settings.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
     let snapshot = load_pytorch(&args.file, streams)?;
     let mut reports = Vec::new();
     let devices = select_devices(&snapshot, args.device.device)?;
-    // PyTorch's caching allocator serves device memory; pinned memory has another allocator.
+    // PyTorch's caching allocator serves device memory only; pinned memory comes from another allocator.
     let is_host = |&device: &DeviceId| snapshot.is_heap(device) || snapshot.is_pinned(device);
     if args.device.device.is_some() && devices.iter().any(is_host) {
         return Err(CliError::Usage("only the memory of a device can be replayed, not the host's".into()));
@@ -44,7 +44,7 @@ fn parse(text: &str) -> Result<Settings, CliError> {
     replayable(text).map_err(|error| CliError::Usage(format!("--set {text}: {error}")))
 }
 
-/// Parses settings, and rejects those of another allocator than the native one.
+/// Parses settings and rejects those for any allocator other than the native one.
 fn replayable(text: &str) -> Result<Settings, String> {
     let settings = Settings::parse(text).map_err(|error| error.to_string())?;
     match settings.backend() {
@@ -68,7 +68,7 @@ fn report(
         None => {}
         Some(Ok(recorded)) => settings.push(recorded),
         Some(Err(error)) => {
-            // The other settings can be replayed all the same.
+            // The other settings can still be replayed.
             let _ = writeln!(
                 streams.stderr,
                 "memtrack: warning: the recorded settings cannot be replayed ({error}); they are left out"
@@ -82,7 +82,7 @@ fn report(
     } else {
         settings.extend_from_slice(requested);
     }
-    // Removes duplicates.
+    // Remove duplicates.
     let mut seen = std::collections::HashSet::new();
     settings.retain(|settings| seen.insert(settings.text().to_owned()));
     let capacity = capacity.or(requests.capacity);

@@ -16,7 +16,7 @@ pub(crate) fn run(args: &SimulateArgs, streams: &mut Streams<'_>) -> Result<Exit
     check_targets(args.output.as_deref(), args.force)?;
     let workload = read(&args.workload, args.input.max_input, streams)?;
     for hint in &workload.hints {
-        // A failure to print this hint is ignored: the results are complete without it.
+        // Ignore a failure to print this hint, because the results are complete without it.
         let _ = writeln!(streams.stderr, "memtrack: {}: {hint}", args.workload.display());
     }
     match &args.output {

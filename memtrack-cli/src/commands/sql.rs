@@ -18,10 +18,11 @@ mod enabled {
     use std::path::{Path, PathBuf};
     use std::{fs, thread};
 
-    /// The longest query, in bytes: the engine recurses into nested parts, and needs time quadratic in their number.
+    /// The maximum length of a query in bytes. The engine recurses into nested parts, and takes time quadratic in their
+    /// number.
     const MAX_QUERY_BYTES: u64 = 64 << 10;
 
-    /// Runs the query, and prints the rows as the engine yields them.
+    /// Runs the query and prints the rows as the engine yields them.
     pub(crate) fn run(args: &SqlArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
         if args.list {
             list(streams)?;
@@ -103,7 +104,7 @@ mod enabled {
             }
         };
         read.map_err(|error| CliError::input(file, error))?;
-        // Windows editors begin files with a byte order mark.
+        // Some Windows editors start files with a byte order mark.
         Ok(text.strip_prefix('\u{feff}').map_or(text.clone(), str::to_owned))
     }
 

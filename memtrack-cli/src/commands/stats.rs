@@ -8,7 +8,7 @@ use crate::load::load_segments;
 use crate::report::{mention_oddities, mention_samples};
 use memtrack_core::viz::Stats;
 
-/// Loads the snapshot, and prints the statistics.
+/// Loads the snapshot and prints the statistics.
 pub(crate) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let snapshot = load_segments(&args.file.path, args.file.input, &args.file.symbols, streams)?;
     let stats = Stats::of(&snapshot);

@@ -17,7 +17,7 @@ use memtrack_core::event::Action;
 use memtrack_core::snapshot::Loaded;
 use memtrack_core::stack::symbols::Symbolizer;
 
-/// Returns what held the memory, for a recording that was cut off or in which memory ran out.
+/// Returns what held the memory, if the recording was cut off or memory ran out during it.
 fn who_holds(loaded: &Loaded, rules: &Rules) -> Option<WhoHolds> {
     let snapshot = &loaded.snapshot;
     let is_cut = !loaded.report.as_ref()?.complete;
@@ -32,7 +32,7 @@ fn who_holds(loaded: &Loaded, rules: &Rules) -> Option<WhoHolds> {
     WhoHolds::of_all(snapshot, &mut Symbolizer::of(snapshot), &query)
 }
 
-/// Loads the snapshot, and prints the summary of each device.
+/// Loads the snapshot and prints a summary for each device.
 pub(crate) fn run(args: &SummaryArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&args.ownership.rules)?;
     let loaded = load_file(&args.file, streams)?;

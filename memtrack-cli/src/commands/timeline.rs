@@ -48,7 +48,7 @@ impl Form {
     }
 }
 
-/// Returns the form that the suffix of an output's name selects, and whether the file is compressed.
+/// Returns the form selected by the suffix of the output's name, and whether the file is compressed.
 fn form(output: &Path) -> Result<(Form, bool), CliError> {
     let name = output.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     let forms = [
@@ -152,7 +152,7 @@ pub(crate) fn run(args: &TimelineArgs, streams: &mut Streams<'_>) -> Result<Exit
     Ok(Exit::Success)
 }
 
-/// Returns the peak of reserved memory on a device, in bytes; `None` if the recording has no segments of the device.
+/// Returns the peak of reserved memory on a device in bytes, or `None` if the recording has no segments on that device.
 fn reserved(recording: &Snapshot, device: &str) -> Option<u64> {
     let number = device.rsplit_once(':').and_then(|(_, number)| number.parse().ok())?;
     Some(ReservedPeak::of(recording, DeviceId(number)).bytes).filter(|&bytes| bytes > 0)

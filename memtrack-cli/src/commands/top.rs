@@ -16,7 +16,7 @@ use memtrack_core::analysis::units::printable;
 use memtrack_core::snapshot::Loaded;
 use memtrack_core::stack::symbols::Symbolizer;
 
-/// Loads the recording, and prints a ranking for each requested device.
+/// Loads the recording and prints a ranking for each requested device.
 pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let rules = rules(&args.ownership.rules)?;
     let Loaded { mut snapshot, report, .. } = load_file(&args.file, streams)?;
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     keep_devices_with_moment(&snapshot, &mut devices, args.at);
     let patterns = args.patterns.iter().fold(Patterns::default(), |patterns, glob| patterns.with(glob));
     let options = TopOptions::new().limit(args.rows.limit()).patterns(patterns).rules(rules.clone());
-    // If every frame is shown, stacks that differ in any frame are separate rows.
+    // When every frame is shown, stacks that differ in any frame get separate rows.
     let mut options = options.fold_hidden(args.text.frames > 0);
     let mut symbols = Symbolizer::of(&snapshot);
     let by = args.by.unwrap_or_else(|| By::default_for(&snapshot, &mut symbols, &options));
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &RankArgs, streams: &mut Streams<'_>) -> Result<Exit, Cl
     Ok(Exit::Success)
 }
 
-/// Reports the binaries that are missing to name frames.
+/// Reports the missing binaries without which frames cannot be named.
 pub(super) fn mention_missing(symbols: &Symbolizer, streams: &mut Streams<'_>) {
     // Modules without a file, such as the vDSO, cannot be found anywhere.
     for module in symbols.missing().filter(|module| module.path.starts_with('/')) {

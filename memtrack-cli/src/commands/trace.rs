@@ -8,7 +8,7 @@ use crate::load::load_pytorch;
 use crate::report::{mention_oddities, mention_samples, report_error};
 use memtrack_core::viz::{trace, trace_json};
 
-/// Loads the snapshot, and prints the events.
+/// Loads the snapshot and prints the events.
 pub(crate) fn run(args: &ViewArgs, streams: &mut Streams<'_>) -> Result<Exit, CliError> {
     let snapshot = load_pytorch(&args.file, streams)?;
     let report_error = |error| report_error(&args.file.path, error);

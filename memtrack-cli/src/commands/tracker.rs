@@ -1,4 +1,4 @@
-//! `memtrack tracker`: the operators with which memory grew most.
+//! `memtrack tracker`: the operators during which memory grew most.
 
 use crate::Streams;
 use crate::answers::{self, TrackerAnswer};
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &TrackerArgs, streams: &mut Streams<'_>) -> Result<Exit,
     if let Some(figures) = &figures {
         write_files(&figures.render(&stats)?)?;
         for target in figures.targets() {
-            // A failure to print this hint is ignored: the files are complete without it.
+            // Ignore a failure to print this hint, because the files are complete without it.
             let _ = writeln!(streams.stderr, "wrote {}", target.display());
         }
     }

@@ -1,4 +1,4 @@
-//! Writes the flame graphs that memtrack-core draws to files.
+//! Draws flame graphs with memtrack-core and writes them to files.
 
 use crate::Streams;
 use crate::error::CliError;
@@ -9,7 +9,7 @@ use std::path::Path;
 /// Checks that a flame graph may be written to `target`.
 ///
 /// # Errors
-/// Fails when the suffix is not that of an SVG file, or the file exists and `force` is not set.
+/// Fails if the suffix is not that of an SVG file, or if the file exists and `force` is not set.
 pub(crate) fn check_target(target: &Path, force: bool) -> Result<(), CliError> {
     match target.extension() {
         Some(suffix) if suffix != "svg" => {
@@ -19,10 +19,10 @@ pub(crate) fn check_target(target: &Path, force: bool) -> Result<(), CliError> {
     }
 }
 
-/// Draws `lines` (`frame;frame bytes`) to `target`, and reports the written file.
+/// Draws `lines` (`frame;frame bytes`) to `target` and reports that the file was written.
 ///
 /// # Errors
-/// Fails when the file cannot be written.
+/// Fails if the file cannot be written.
 pub(crate) fn write(
     target: &Path,
     title: &str,
@@ -32,7 +32,7 @@ pub(crate) fn write(
     let mut svg = Vec::new();
     flame_graph(title, lines, &mut svg).map_err(|error| CliError::output(target, error))?;
     write_files(&[(target.to_owned(), svg)])?;
-    // A failure to print this hint is ignored: the file is complete without it.
+    // Ignore a failure to print this hint, because the file is complete without it.
     let _ = writeln!(streams.stderr, "wrote {}", target.display());
     Ok(())
 }

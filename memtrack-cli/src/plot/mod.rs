@@ -1,5 +1,5 @@
-//! Writes the figures of a tracker to files, whose names derive from the output's name. memtrack-core draws SVG and HTML;
-//! PNG is drawn here, because it needs a font.
+//! Writes a tracker's figures to files whose names are derived from the output's name. memtrack-core draws SVG and HTML; PNG is
+//! drawn here, because it needs a font.
 
 pub(crate) mod flame;
 pub(crate) mod png;
@@ -9,7 +9,7 @@ use memtrack_core::tracker::TrackerStats;
 use memtrack_core::tracker::figures::{Figure, FigureError, render_html, render_svg};
 use std::path::{Path, PathBuf};
 
-/// The kinds of figure files, which the suffix distinguishes.
+/// The kinds of figure files, which are distinguished by suffix.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Html,
@@ -17,11 +17,11 @@ enum Kind {
     Png,
 }
 
-/// The files that the figures of a tracker are written to.
+/// The files that a tracker's figures are written to.
 #[derive(Debug)]
 pub(crate) struct FigureFiles {
     kind: Kind,
-    /// One file for an HTML page, otherwise one file for each of [`Figure::EACH`].
+    /// One file for an HTML page, otherwise one for each of [`Figure::EACH`].
     targets: Vec<PathBuf>,
 }
 
@@ -29,7 +29,7 @@ impl FigureFiles {
     /// Returns the files for the output name `output`.
     ///
     /// # Errors
-    /// A usage error when the suffix of `output` is unknown.
+    /// Returns a usage error if the suffix of `output` is unknown.
     pub(crate) fn for_output(output: &Path) -> Result<Self, CliError> {
         let suffix = output.extension().map(|suffix| suffix.to_string_lossy().to_ascii_lowercase());
         let kind = match suffix.as_deref() {
@@ -55,10 +55,10 @@ impl FigureFiles {
         self.targets.iter().map(PathBuf::as_path)
     }
 
-    /// Draws the figures, and returns the path and content of each file.
+    /// Draws the figures and returns the path and content of each file.
     ///
     /// # Errors
-    /// Fails when a figure cannot be drawn.
+    /// Fails if a figure cannot be drawn.
     pub(crate) fn render(&self, stats: &TrackerStats) -> Result<Vec<(PathBuf, Vec<u8>)>, CliError> {
         let figures = self.targets.iter().zip(Figure::EACH);
         let files = figures.map(|(target, figure)| {

@@ -1,5 +1,5 @@
-//! Figures as PNG images: memtrack-core draws them into a bitmap, with a font that is embedded in the executable, so that
-//! they look the same on every machine.
+//! Figures as PNG images. memtrack-core draws them into a bitmap with a font embedded in the executable, so that they look the
+//! same on every machine.
 
 use memtrack_core::tracker::TrackerStats;
 use memtrack_core::tracker::figures::{Figure, FigureError, HEIGHT, WIDTH, draw};
@@ -8,16 +8,16 @@ use plotters::prelude::{BitMapBackend, DrawingArea, IntoDrawingArea};
 use plotters::style::{FontStyle, register_font};
 use std::sync::Once;
 
-/// Pixels of the image per pixel of the figure, for sharp text on dense screens.
+/// The number of image pixels per figure pixel in each direction, for sharp text on dense screens.
 const SCALE: u32 = 2;
 
 static NORMAL: &[u8] = include_bytes!("../../assets/DejaVuSans.subset.ttf");
 static BOLD: &[u8] = include_bytes!("../../assets/DejaVuSans-Bold.subset.ttf");
 
-/// Returns a figure of a tracker as the bytes of a PNG file.
+/// Returns a tracker's figure as the bytes of a PNG file.
 ///
 /// # Errors
-/// None in practice, since the figure is drawn to memory.
+/// Never fails in practice, because the figure is drawn to memory.
 pub(super) fn render(stats: &TrackerStats, figure: Figure) -> Result<Vec<u8>, FigureError> {
     image(WIDTH, HEIGHT, |root, scale| draw(stats, figure, root, scale).map_err(|error| error.to_string()))
         .map_err(FigureError::Draw)
@@ -26,11 +26,11 @@ pub(super) fn render(stats: &TrackerStats, figure: Figure) -> Result<Vec<u8>, Fi
 /// The drawing area.
 type Root<'a> = DrawingArea<BitMapBackend<'a>, Shift>;
 
-/// Returns the bytes of a PNG file that `draw` draws. Its arguments are an area of the size `width` × `height` times a
-/// scale, and that scale.
+/// Returns the image drawn by `draw` as the bytes of a PNG file. `draw` receives a drawing area of `width` × `height` multiplied
+/// by a scale, and that scale.
 ///
 /// # Errors
-/// Fails when `draw` fails.
+/// Fails if `draw` fails.
 pub(crate) fn image(
     width: u32,
     height: u32,

@@ -1,4 +1,4 @@
-//! Shared output code of the reports: the width of the terminal, JSON, and warnings on standard error.
+//! Output code shared by the reports: the terminal's width, JSON, and warnings on standard error.
 
 use crate::Streams;
 use crate::args::TextArgs;
@@ -11,19 +11,20 @@ use memtrack_core::viz::Oddities;
 use std::io;
 use std::path::Path;
 
-/// Returns the layout of a report: its width, from `COLUMNS` or the terminal or else a default, and the number of frames.
+/// Returns the layout of a report: the number of frames, and the width according to `COLUMNS`, the terminal or, failing both, a
+/// default.
 pub(crate) fn layout(text: TextArgs) -> Layout {
     Layout::new().width((!text.wide).then(memtrack_core::__report_width)).frames(text.frames)
 }
 
-/// Prints a value as JSON, indented.
+/// Prints a value as indented JSON.
 pub(crate) fn print_json(value: &impl serde::Serialize, streams: &mut Streams<'_>) -> Result<(), CliError> {
     serde_json::to_writer_pretty(&mut *streams.stdout, value).map_err(io::Error::from)?;
     writeln!(streams.stdout)?;
     Ok(())
 }
 
-/// Prints a report per device, separated by empty lines, or a line if there is no device.
+/// Prints a report for each device, separated by blank lines, or a message if there is no device.
 pub(crate) fn print_devices<T: std::fmt::Display>(
     devices: &[T],
     streams: &mut Streams<'_>,
@@ -38,10 +39,10 @@ pub(crate) fn print_devices<T: std::fmt::Display>(
     Ok(())
 }
 
-/// Reports on standard error the devices whose events had to be sorted by time.
+/// Warns on standard error about the devices whose events had to be sorted by time.
 pub(crate) fn mention_reordered(devices: Vec<DeviceId>, streams: &mut Streams<'_>) {
     for device in devices {
-        // A failure to print this hint is ignored: the report is complete without it.
+        // Ignore a failure to print this hint, because the report is complete without it.
         let _ = writeln!(
             streams.stderr,
             "memtrack: warning: the events of {device} are not in order of time (was the history's length changed?); \
@@ -50,18 +51,18 @@ pub(crate) fn mention_reordered(devices: Vec<DeviceId>, streams: &mut Streams<'_
     }
 }
 
-/// Reports the oddities of a file on standard error.
+/// Warns on standard error about the oddities in a file.
 pub(crate) fn mention_oddities(odd: &Oddities, streams: &mut Streams<'_>) {
     for line in odd.lines() {
-        // A failure to print this warning is ignored: the report is correct without it.
+        // Ignore a failure to print this warning, because the report is correct without it.
         let _ = writeln!(streams.stderr, "memtrack: warning: {}", printable(&line));
     }
 }
 
-/// Reports on standard error that sums over the blocks of a file are estimates, for outputs that do not show errors.
+/// Warns on standard error that sums over a file's blocks are estimates, for outputs that do not show errors.
 pub(crate) fn mention_samples(snapshot: &Snapshot, streams: &mut Streams<'_>) {
     if snapshot.has_samples() {
-        // A failure to print this hint is ignored: the report is complete without it.
+        // Ignore a failure to print this hint, because the report is complete without it.
         let _ = writeln!(
             streams.stderr,
             "memtrack: warning: small blocks were sampled: each sample is shown as large as all the blocks \
@@ -70,7 +71,8 @@ pub(crate) fn mention_samples(snapshot: &Snapshot, streams: &mut Streams<'_>) {
     }
 }
 
-/// Returns the error for a report that failed: the file at `path` is unsuitable, or the output cannot be written.
+/// Returns the error for a failed report, which states that the file at `path` is unsuitable or that the output cannot be
+/// written.
 pub(crate) fn report_error(path: &Path, error: io::Error) -> CliError {
     match error.kind() {
         io::ErrorKind::InvalidData => CliError::input(path, error),

@@ -1,4 +1,4 @@
-//! Runs a query with DataFusion, on separate threads that send batches of rows as the engine yields them. The engine's
+//! Runs a query with DataFusion on separate threads, which send batches of rows as the engine yields them. The engine's
 //! memory is limited, and only read-only queries are allowed.
 
 use super::refusal::{self, Cause};
@@ -22,10 +22,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// The stack size of an engine thread. The engine recurses into the parts of a query, and the longest query has some
-/// hundred thousand; only the used part of the stack takes memory.
+/// The stack size of an engine thread in bytes. The engine recurses into the parts of a query, and the longest query
+/// has some hundred thousand of them; only the part of the stack that is used takes memory.
 const STACK_BYTES: usize = 512 << 20;
-/// The maximum number of batches of rows that wait to be written.
+/// The maximum number of row batches that wait to be written.
 const MAX_WAITING_BATCHES: usize = 4;
 
 /// A query and its settings.
@@ -34,7 +34,7 @@ pub(crate) struct Query {
     pub(crate) sql: String,
     /// The folder of the data set.
     pub(crate) folder: PathBuf,
-    /// The memory limit for all operators of the engine, in bytes.
+    /// The memory limit for all of the engine's operators, in bytes.
     pub(crate) memory: u64,
     /// The number of threads.
     pub(crate) jobs: NonZero<usize>,
@@ -44,18 +44,18 @@ pub(crate) struct Query {
 pub(crate) struct QueryResult {
     /// The columns.
     pub(crate) schema: SchemaRef,
-    /// The rows; an error if they ended early.
+    /// The rows, followed by an error if they ended early.
     pub(crate) batches: Batches,
 }
 
-/// An iterator over the rows. Dropping it ends the query and waits for the engine's threads, so that they remove their
-/// temporary files.
+/// An iterator over batches of rows. Dropping it stops the query and waits for the engine's threads, so that they
+/// remove their temporary files.
 pub(crate) struct Batches {
     receiver: Option<Receiver<Message>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A message from the engine's thread, which sends the columns first.
+/// A message from the engine's thread. The first one has the columns.
 enum Message {
     Columns(SchemaRef),
     Rows(RecordBatch),
@@ -76,7 +76,7 @@ impl Iterator for Batches {
 }
 
 impl Batches {
-    /// Waits for the thread, and returns an error if it panicked.
+    /// Waits for the thread and returns an error if it panicked.
     fn join(&mut self) -> Option<CliError> {
         self.receiver = None;
         self.thread.take()?.join().err().map(|_| CliError::Io("the engine has failed on this query".into()))
@@ -89,10 +89,11 @@ impl Drop for Batches {
     }
 }
 
-/// Runs a query. Returns once the first rows exist, so that earlier errors are known before anything is written.
+/// Runs a query. Returns once the first rows are available, so that earlier errors are known before anything is
+/// written.
 ///
 /// # Errors
-/// Fails when the data set cannot be read, or the query fails before its first rows.
+/// Fails if the data set cannot be read, or if the query fails before its first rows.
 pub(crate) fn execute(query: Query) -> Result<QueryResult, CliError> {
     let (sender, receiver) = sync_channel(MAX_WAITING_BATCHES);
     let thread = Builder::new()
@@ -122,7 +123,7 @@ fn run(query: &Query, sender: &SyncSender<Message>) -> Result<(), CliError> {
     let jobs = query.jobs.get();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(jobs)
-        // These threads wait for files.
+        // These threads wait for file I/O.
         .max_blocking_threads(2 * jobs)
         .thread_stack_size(STACK_BYTES)
         .enable_all()
@@ -156,7 +157,7 @@ fn context(query: &Query, dataset: &Arc<Dataset>, files: LocalFileSystem) -> Res
         .with_information_schema(true)
         // The rows of each file are counted when the file is checked.
         .with_collect_statistics(false);
-    // Keeps the position of an error in the query.
+    // Keep the position of an error in the query.
     config.options_mut().sql_parser.collect_spans = true;
     let context = SessionContext::new_with_config_rt(config, runtime.build_arc()?);
     context.register_object_store(dataset.store.as_ref(), Arc::new(files));
@@ -166,7 +167,7 @@ fn context(query: &Query, dataset: &Arc<Dataset>, files: LocalFileSystem) -> Res
     Ok(context)
 }
 
-/// Runs the query, and sends the columns and rows until the receiver is gone.
+/// Runs the query and sends the columns and rows until the receiver is gone.
 async fn send_rows(query: &Query, context: &SessionContext, sender: &SyncSender<Message>) -> Result<()> {
     let read_only =
         SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
@@ -181,7 +182,7 @@ async fn send_rows(query: &Query, context: &SessionContext, sender: &SyncSender<
     Ok(())
 }
 
-/// Returns the first file of the query that cannot be read to the end.
+/// Returns the first of the query's files that cannot be read to the end.
 async fn first_damaged_file(context: &SessionContext, dataset: &Arc<Dataset>) -> Option<BadFile> {
     let scanned = std::mem::take(&mut *dataset.scanned.lock().unwrap_or_else(PoisonError::into_inner));
     for (table, place) in scanned {

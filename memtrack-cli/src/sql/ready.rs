@@ -1,10 +1,10 @@
-//! The queries in `queries/`, which come with memtrack and which every engine runs unchanged.
+//! The queries in `queries/`, which come with memtrack and run unchanged in every engine.
 
 /// A query that comes with memtrack.
 pub(crate) struct ReadyQuery {
-    /// The query's name: the name of its file without the suffix.
+    /// The query's name, which is the name of its file without the suffix.
     pub(crate) name: &'static str,
-    /// The query in SQL, after a comment that describes it.
+    /// The query in SQL, preceded by a comment that describes it.
     pub(crate) sql: &'static str,
 }
 
@@ -19,7 +19,7 @@ pub(crate) static READY_QUERIES: [ReadyQuery; 8] =
     ready!["ranks" "usual" "outliers" "why" "skew" "timeline" "stacks" "lifetimes"];
 
 impl ReadyQuery {
-    /// Returns the description of the query.
+    /// Returns the query's description.
     pub(crate) fn about(&self) -> String {
         let comment = self.sql.lines().map_while(|line| line.strip_prefix("--"));
         comment.map(str::trim).collect::<Vec<_>>().join(" ")

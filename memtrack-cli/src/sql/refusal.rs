@@ -1,4 +1,4 @@
-//! Formats the error of a query as one line: the problem, the position in the query or the file, and the remedy.
+//! Formats a query's error as one line that names the problem, its position in the query or file, and the remedy.
 
 use super::tables::BadFile;
 use crate::error::CliError;
@@ -40,7 +40,7 @@ impl Cause {
     }
 }
 
-/// Returns the command's error for a file of the data set that cannot be read.
+/// Returns the command's error for an unreadable file of the data set.
 pub(super) fn damaged_file(bad: &BadFile) -> CliError {
     CliError::input(
         &bad.path,
@@ -48,7 +48,7 @@ pub(super) fn damaged_file(bad: &BadFile) -> CliError {
     )
 }
 
-/// Converts the error of a query to the command's; `memory` is the engine's memory limit.
+/// Converts a query's error to the command's error. `memory` is the engine's memory limit.
 pub(super) fn query_error(error: &DataFusionError, folder: &Path, memory: u64) -> CliError {
     match error.find_root() {
         DataFusionError::External(inner) if inner.is::<BadFile>() => {
@@ -66,7 +66,7 @@ pub(super) fn query_error(error: &DataFusionError, folder: &Path, memory: u64) -
     }
 }
 
-/// Returns the file that an error is about, if [`RankTable`](super::tables::RankTable) found the file damaged.
+/// Returns the file that an error refers to, if [`RankTable`](super::tables::RankTable) found the file damaged.
 pub(super) fn bad_file(error: &DataFusionError) -> Option<&BadFile> {
     match error.find_root() {
         DataFusionError::External(inner) => inner.downcast_ref(),
@@ -121,7 +121,7 @@ pub(super) fn one_line(error: &DataFusionError) -> String {
     with_tables(text)
 }
 
-/// Adds the position in the query to a message.
+/// Adds a position in the query to a message.
 fn with_position(place: Option<(u64, u64)>, what: &str) -> String {
     match place {
         Some((line, column)) => format!("line {line}, column {column} of the query: {what}"),
@@ -129,14 +129,14 @@ fn with_position(place: Option<(u64, u64)>, what: &str) -> String {
     }
 }
 
-/// Splits the parser's message from the position at its end.
+/// Splits a parser message from the position at its end.
 fn split_position(text: &str) -> Option<(&str, (u64, u64))> {
     let (what, place) = text.rsplit_once(" at Line: ")?;
     let (line, column) = place.split_once(", Column: ")?;
     Some((what, (line.parse().ok()?, column.parse().ok()?)))
 }
 
-/// Formats names of tables as queries write them, and lists all tables if one does not exist.
+/// Formats table names as queries write them, and lists all tables if one does not exist.
 fn with_tables(text: String) -> String {
     let text = text.replace("memtrack.dataset.", "");
     if text.contains("table '") && text.contains("' not found") {

@@ -1,5 +1,6 @@
 //! Writes rows as a table, as CSV or as JSON. CSV and JSON are written while the query runs, so that only a few batches
-//! are in memory; a table needs the widths of its columns, so it keeps the rows that it shows.
+//! are in memory. A table requires the widths of its columns in advance, so it keeps the rows that
+//! it shows.
 
 use super::engine::Batches;
 use crate::Streams;
@@ -22,12 +23,12 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The least number of characters that text is shortened to, however narrow the terminal is.
+/// The minimum number of characters that text is shortened to, however narrow the terminal is.
 const MIN_TEXT_WIDTH: usize = 16;
 /// The number of spaces between two columns.
 const COLUMN_GAP: usize = 2;
 
-/// Makes the names of columns unique: of two columns with the same name the second becomes `NAME_2`.
+/// Makes column names unique. If two columns have the same name, the second becomes `NAME_2`.
 fn with_unique_names(schema: &SchemaRef) -> SchemaRef {
     let mut taken = HashSet::new();
     let fields = schema.fields().iter().map(|field| {
@@ -42,7 +43,7 @@ fn with_unique_names(schema: &SchemaRef) -> SchemaRef {
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-/// Returns the columns of a result for JSON.
+/// Returns a result's columns for JSON.
 pub(crate) fn columns(schema: &SchemaRef) -> Vec<SqlColumn> {
     let column = |field: &Arc<Field>| SqlColumn { name: field.name().clone(), kind: kind(field.data_type()) };
     with_unique_names(schema).fields().iter().map(column).collect()
@@ -76,14 +77,14 @@ fn unwritable(error: &ArrowError) -> CliError {
     CliError::Usage(format!("the answer cannot be written: {error}"))
 }
 
-/// The rows of a result as JSON, each an object on one line. Serialization consumes the rows.
+/// A result's rows as JSON, with one object per line. Serialization consumes the rows.
 pub(crate) struct SqlRows {
     batches: RefCell<Batches>,
     failed: Rc<RefCell<Option<CliError>>>,
 }
 
 impl SqlRows {
-    /// Returns the rows, and a cell that contains the error after serialization failed.
+    /// Returns the rows, and a cell that receives the error if serialization fails.
     pub(crate) fn of(batches: Batches) -> (Self, Rc<RefCell<Option<CliError>>>) {
         let failed = Rc::default();
         (Self { batches: RefCell::new(batches), failed: Rc::clone(&failed) }, failed)
@@ -109,7 +110,7 @@ impl Serialize for SqlRows {
     }
 }
 
-/// Formats the rows of a batch as JSON, a line each.
+/// Formats the rows of a batch as JSON, with one row per line.
 fn json(batch: &RecordBatch) -> Result<String, ArrowError> {
     let mut writer = JsonBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(Vec::new());
     writer.write(&with_schema(batch, &with_unique_names(&batch.schema()))?)?;
@@ -117,14 +118,14 @@ fn json(batch: &RecordBatch) -> Result<String, ArrowError> {
     String::from_utf8(writer.into_inner()).map_err(|error| ArrowError::JsonError(error.to_string()))
 }
 
-/// Writes all rows as CSV, with the names of the columns first.
+/// Writes all rows as CSV, preceded by the column names.
 pub(crate) fn write_csv(
     schema: &SchemaRef,
     batches: Batches,
     streams: &mut Streams<'_>,
 ) -> Result<(), CliError> {
     let schema = with_unique_names(schema);
-    // Through a buffer, because arrow's writer reports I/O errors only as text.
+    // Write through a buffer, because arrow's writer reports I/O errors only as text.
     let mut write = |batch: &RecordBatch, with_head| {
         let mut text = Vec::new();
         let written = CsvBuilder::new().with_header(with_head).build(&mut text).write(batch);
@@ -139,7 +140,7 @@ pub(crate) fn write_csv(
     Ok(())
 }
 
-/// Writes the first `limit` rows as a table in at most `width` characters, and the number of further rows.
+/// Writes the first `limit` rows as a table of at most `width` characters, followed by the number of remaining rows.
 pub(crate) fn write_text(
     schema: &SchemaRef,
     batches: Batches,
@@ -167,7 +168,7 @@ pub(crate) fn write_text(
     Ok(())
 }
 
-/// A table in memory.
+/// A text table in memory.
 struct TextTable {
     heads: Vec<String>,
     is_number: Vec<bool>,
@@ -185,7 +186,7 @@ impl TextTable {
         Ok(())
     }
 
-    /// Distributes `width` characters over the columns: columns of text are narrowed, the widest first. The result has
+    /// Distributes `width` characters over the columns by narrowing text columns, the widest first. The result has
     /// fewer columns if there is no room for the last ones.
     fn widths(&self, width: Option<usize>) -> Vec<usize> {
         let longest = |column: usize| {

@@ -1,6 +1,6 @@
-//! The tables of a data set for the engine: the columns of `memtrack_core::dataset::TABLES`, and `job` and `rank` from the
-//! names of the folders. DataFusion's `ListingTable` is not used: it does not decode the names (`a%20job`), and its errors
-//! do not name a damaged file.
+//! The tables of a data set for the engine. They have the columns of `memtrack_core::dataset::TABLES`, and `job` and `rank` from
+//! the names of the folders. DataFusion's `ListingTable` is not used, because it does not decode the names (`a%20job`) and its
+//! errors do not name a damaged file.
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -22,7 +22,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The number of bytes at the end of a file that are read first: more than the metadata of any rank's table.
+/// The number of bytes at the end of a file to read first, which is more than the metadata of any rank's table.
 const METADATA_BYTES: usize = 64 << 10;
 
 /// A file of a data set that cannot be read.
@@ -30,7 +30,7 @@ const METADATA_BYTES: usize = 64 << 10;
 pub(super) struct BadFile {
     /// The file's path.
     pub(super) path: PathBuf,
-    /// The reason why the file cannot be read.
+    /// Why the file cannot be read.
     pub(super) why: String,
 }
 
@@ -42,13 +42,13 @@ impl fmt::Display for BadFile {
 
 impl std::error::Error for BadFile {}
 
-/// A data set that is queried.
+/// The data set that a query reads.
 #[derive(Debug)]
 pub(super) struct Dataset {
     pub(super) folder: PathBuf,
     pub(super) ranks: Vec<RankFolder>,
     pub(super) store: ObjectStoreUrl,
-    /// The files that the query has read, each by its table and the index of its rank.
+    /// The files that the query has read, each given as its table and the index of its rank.
     pub(super) scanned: Mutex<Vec<(&'static dataset::Table, usize)>>,
 }
 
@@ -63,7 +63,7 @@ impl Dataset {
 pub(super) struct RankTable {
     dataset: Arc<Dataset>,
     table: &'static dataset::Table,
-    /// The index of the only rank; `None` for all ranks.
+    /// The index of the only rank, or `None` for all ranks.
     only: Option<usize>,
     schema: TableSchema,
 }
@@ -88,7 +88,7 @@ impl RankTable {
         Self { dataset, table, only, schema }
     }
 
-    /// Returns a rank's file for the engine; `None` if the file has no rows. The engine's errors would not name a damaged
+    /// Returns a rank's file for the engine, or `None` if the file has no rows. The engine's errors would not name a damaged
     /// file, so its metadata is checked here.
     fn file(&self, place: usize) -> Result<Option<(PartitionedFile, usize)>, BadFile> {
         let rank = &self.dataset.ranks[place];
@@ -102,7 +102,7 @@ impl RankTable {
         let name = rank.folder.join(self.table.file_name());
         let name = name.to_str().ok_or_else(|| bad("its name is not UTF-8".into()))?;
         let mut file = PartitionedFile::new("", size);
-        // The path is parsed, because a conversion from a string would encode it.
+        // Parse the path, because a conversion from a string would encode it.
         file.object_meta.location =
             object_store::path::Path::parse(name).map_err(|error| bad(error.to_string()))?;
         let rank_number = i64::try_from(rank.rank).unwrap_or(i64::MAX);
@@ -173,7 +173,7 @@ impl TableProvider for RankTable {
 /// Returns the ranks of the data set in `folder`.
 ///
 /// # Errors
-/// Fails with what the folder actually is, and the remedy.
+/// Fails with an error that describes what the folder actually is and what to do about it.
 pub(super) fn ranks_of(folder: &Path) -> Result<Vec<RankFolder>, BadFile> {
     let bad = |why: String| BadFile { path: folder.to_owned(), why };
     let ranks = dataset::ranks(folder).map_err(|error| bad(error.to_string()))?;

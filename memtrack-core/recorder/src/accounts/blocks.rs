@@ -1,4 +1,4 @@
-//! The account of each block, by device and address. Contains only live blocks of open accounts.
+//! Maps each block, by device and address, to its account. Contains only live blocks of open accounts.
 
 use super::Membership;
 use foldhash::fast::FixedState;
@@ -8,7 +8,7 @@ use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 const SHARDS: usize = 64;
-/// Shards with a capacity of at most this are not shrunk.
+/// The capacity up to which shards are not shrunk.
 const MIN_SHRINK_CAPACITY: usize = 1024;
 
 /// A live block.
@@ -18,7 +18,7 @@ pub(super) struct Block {
     pub(super) account: Membership,
     pub(super) bytes: u64,
     pub(super) stack: StackId,
-    /// Whether the block's free was requested.
+    /// Whether a free of the block has been requested.
     pub(super) is_pending: bool,
 }
 
@@ -39,7 +39,7 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Inserts a block that was allocated; returns the previous block at the same address, which must have been freed.
+/// Inserts a newly allocated block. Returns the previous block at the same address, which must have been freed.
 pub(super) fn insert(device: DeviceId, address: u64, block: Block) -> Option<Block> {
     shard(device, address).insert((device, address), block)
 }
@@ -49,7 +49,7 @@ pub(super) fn remove(device: DeviceId, address: u64) -> Option<Block> {
     shard(device, address).remove(&(device, address))
 }
 
-/// Marks a block whose free was requested; returns a copy of it before the change.
+/// Marks a block whose free was requested, and returns a copy of the block from before the change.
 pub(super) fn request_free(device: DeviceId, address: u64) -> Option<Block> {
     shard(device, address).get_mut(&(device, address)).map(|block| {
         let before = *block;
@@ -75,7 +75,7 @@ pub(super) fn move_to_parent(account: Membership, parent: Membership) {
     }
 }
 
-/// Removes all blocks, because no account is open any more.
+/// Removes all blocks. This is called when no account is open any more.
 pub(super) fn clear() {
     shards().iter().for_each(|shard| *lock(shard) = Shard::default());
 }

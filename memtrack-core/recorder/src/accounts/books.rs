@@ -1,5 +1,5 @@
-//! The statistics of one account: sums, the peak, and the memory that was live at the peak, by stack. Plain data,
-//! protected by the account's lock.
+//! The statistics of one account: sums, the peak, and the memory that was live at the peak, by stack. They are plain
+//! data, protected by the account's lock.
 
 use foldhash::fast::FixedState;
 use memtrack_model::event::{DeviceId, StackId};
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 /// An amount of memory, in bytes and blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// The bytes as requested.
+    /// The number of requested bytes.
     pub bytes: u64,
     /// The number of blocks.
     pub blocks: u64,
@@ -26,7 +26,7 @@ impl Amount {
     }
 }
 
-/// The allocations of one stack.
+/// The allocations made from one stack.
 #[derive(Clone, Copy, Debug, Default)]
 struct StackRow {
     allocated: Amount,
@@ -36,16 +36,16 @@ struct StackRow {
     /// The live amount at peak number `peak_number`, saved when the row first changed after that peak.
     at_peak: Amount,
     peak_number: u64,
-    /// Whether the allocations of this stack are not counted.
+    /// Whether allocations from this stack are not counted.
     is_excluded: bool,
 }
 
-/// The allocations of one stack, for reports.
+/// The allocations made from one stack, for reports.
 #[derive(Clone, Copy, Debug)]
 pub struct StackAmounts {
-    /// The stack; [`StackId::NONE`] if there was no room for it.
+    /// The stack, or [`StackId::NONE`] if there was no room for it.
     pub stack: StackId,
-    /// Everything that was allocated.
+    /// Everything that the stack allocated.
     pub allocated: Amount,
     /// The part that was live at the peak.
     pub at_peak: Amount,
@@ -53,21 +53,21 @@ pub struct StackAmounts {
     pub left: Amount,
 }
 
-/// The statistics of the allocations on one device.
+/// The allocation statistics for one device.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceBooks {
     allocated: Amount,
     live: Amount,
     pending: Amount,
     peak: Amount,
-    /// The number of times that the peak rose.
+    /// The number of times the peak rose.
     peaks: u64,
     rows: HashMap<StackId, StackRow, FixedState>,
 }
 
 impl DeviceBooks {
-    /// Counts an allocation, unless its stack `is_excluded`, which is called once per stack. Returns whether it was
-    /// counted.
+    /// Counts an allocation, unless `is_excluded` returns `true` for its stack, and returns whether it was counted.
+    /// `is_excluded` is called only once per stack.
     fn alloc(&mut self, stack: StackId, bytes: u64, is_excluded: impl FnOnce() -> bool) -> bool {
         let row = self
             .rows
@@ -88,7 +88,7 @@ impl DeviceBooks {
         true
     }
 
-    /// Counts the free of a block that was counted.
+    /// Counts the free of a block whose allocation was counted.
     fn free(&mut self, stack: StackId, bytes: u64, was_pending: bool) {
         let Some(row) = self.rows.get_mut(&stack) else { return };
         row.save_at_peak(self.peaks);
@@ -100,7 +100,7 @@ impl DeviceBooks {
         }
     }
 
-    /// Counts a block whose free was requested but that is still in use.
+    /// Counts a block that is still in use although its free was requested.
     fn free_requested(&mut self, stack: StackId, bytes: u64) {
         let Some(row) = self.rows.get_mut(&stack) else { return };
         row.pending.add(bytes);
@@ -112,7 +112,7 @@ impl DeviceBooks {
         self.allocated
     }
 
-    /// Returns the largest amount that was live at a moment, by bytes.
+    /// Returns the amount that was live when the most bytes were live.
     pub fn peak(&self) -> Amount {
         self.peak
     }
@@ -134,7 +134,7 @@ impl DeviceBooks {
 }
 
 impl StackRow {
-    /// Saves the live amount at the newest peak; called before every change of the row.
+    /// Saves the live amount at the newest peak. Must be called before every change to the row.
     fn save_at_peak(&mut self, peaks: u64) {
         if self.peak_number != peaks {
             self.peak_number = peaks;
@@ -147,7 +147,7 @@ fn difference(all: Amount, part: Amount) -> Amount {
     Amount { bytes: all.bytes.saturating_sub(part.bytes), blocks: all.blocks.saturating_sub(part.blocks) }
 }
 
-/// The statistics of the allocations on all devices.
+/// The allocation statistics for all devices.
 #[derive(Clone, Debug, Default)]
 pub struct Books {
     devices: Vec<(DeviceId, DeviceBooks)>,
@@ -180,19 +180,19 @@ impl Books {
         }
     }
 
-    /// Returns whether any block is live, including those that were freed but may still be in use.
+    /// Returns whether any block is live, including blocks that were freed but may still be in use.
     pub(super) fn has_live(&self) -> bool {
         self.devices.iter().any(|(_, books)| books.live.blocks > 0)
     }
 
-    /// Returns the devices with allocations, in order; the host heap is the last.
+    /// Returns the devices with allocations, in order and with the host heap last.
     pub fn devices(&self) -> Vec<(DeviceId, &DeviceBooks)> {
         let mut devices: Vec<_> = self.devices.iter().map(|(device, books)| (*device, books)).collect();
         devices.sort_by_key(|(device, _)| *device);
         devices
     }
 
-    /// Returns the statistics of one device; `None` if nothing was allocated on it.
+    /// Returns the statistics for one device, or `None` if nothing was allocated on it.
     pub fn device(&self, device: DeviceId) -> Option<&DeviceBooks> {
         self.devices.iter().find(|(other, _)| *other == device).map(|(_, books)| books)
     }
@@ -223,7 +223,7 @@ mod tests {
         alloc(&mut books, 1, 7);
         assert_eq!(at_peak(&books), [(1, 7), (2, 20), (3, 5)]);
         books.free(GPU, StackId(2), 20, false);
-        alloc(&mut books, 2, 20); // as high as before: the first moment stays
+        alloc(&mut books, 2, 20); // as high as before, so the first moment stays
         assert_eq!(at_peak(&books), [(1, 7), (2, 20), (3, 5)]);
         let device = books.device(GPU).expect("used");
         assert_eq!(device.peak(), Amount { bytes: 32, blocks: 3 });

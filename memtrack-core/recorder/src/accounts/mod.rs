@@ -1,19 +1,19 @@
-//! Accounts: exact statistics of the allocations made in them, for tests with limits (`memtrack_core::testing`). A
-//! thread is in an account while it has entered a [`scope`](crate::scope) handle that was created in the account; a
-//! block belongs to the account of the thread that allocated it, whichever thread frees it. The statistics are updated
-//! with every allocation and free, not computed from a recording: they need no session, are exact for any number of
-//! events, and contain the live blocks and a row for each distinct stack.
+//! Accounts, which keep exact statistics about the allocations made in them, for tests with limits
+//! (`memtrack_core::testing`). A thread is in an account while it has entered a [`scope`](crate::scope) handle that was
+//! created in the account. A block belongs to the account of the thread that allocated it, whichever thread frees it.
+//! The statistics are updated with every allocation and free rather than computed from a recording, so they need no
+//! session and are exact for any number of events. They contain the live blocks and a row for each distinct stack.
 //!
-//! All of this is enabled by one bit of the switch ([`switch::ACCOUNTS`]), which is set while any account is open.
+//! One bit of the switch ([`switch::ACCOUNTS`]) enables all of this. It is set while any account is open.
 //!
-//! Order: an allocation is counted after the block was obtained and a free before the block is freed, each under the
-//! account's lock; so the peak is that of a consistent order of events, in which every block is allocated before it is
-//! freed.
+//! An allocation is counted after its block has been obtained, and a free before its block is freed, each under the
+//! account's lock. The peak is therefore that of a consistent order of events, in which every block is allocated before
+//! it is freed.
 //!
 //! **Why not read a recording?** A ring is bounded, a snapshot at the end of each test would grow with the events of
-//! other tests, and a session has only one set of options. For the peak, each row saves its value when it first changes
-//! after the peak, so an event costs the same for any number of rows. A thread's account is carried by scope handles,
-//! in a separate word: scope nodes are never freed, and a thousand tests would use them up.
+//! other tests, and a session has only one set of options. To keep the peak, each row saves its value when it first
+//! changes after the peak, so the cost of an event does not depend on the number of rows. Scope handles carry a
+//! thread's account in a separate word, because scope nodes are never freed and a thousand tests would use them up.
 
 mod blocks;
 mod books;
@@ -38,8 +38,8 @@ use std::thread;
 /// The maximum number of accounts that can be open at the same time.
 const MAX_OPEN: usize = 1024;
 
-/// The account of a thread, a task or a block, in one word: the index of the slot plus one, and the number of times
-/// that the slot has been used.
+/// The account of a thread, a task or a block, in one word that holds the slot's index plus one and the number of times
+/// the slot has been used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Membership(u64);
 
@@ -90,14 +90,14 @@ impl Slot {
 static SLOTS: [OnceLock<Box<Slot>>; MAX_OPEN] = [const { OnceLock::new() }; MAX_OPEN];
 /// The number of open accounts. Locked while the switch is changed.
 static OPEN: Mutex<usize> = Mutex::new(0);
-/// The fork generation of the process that keeps accounts: a forked child keeps none.
+/// The fork generation of the process that keeps accounts. A forked child keeps none.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// The reason why no account can be opened.
+/// The reason an account cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoAccount {
-    /// 1,024 accounts are open.
+    /// 1,024 accounts are already open.
     TooMany,
     /// The process is a forked child whose parent keeps accounts.
     Forked,
@@ -114,7 +114,7 @@ impl fmt::Display for NoAccount {
 
 impl std::error::Error for NoAccount {}
 
-/// An open account, which is closed when this is dropped.
+/// An open account, which is closed when dropped.
 #[derive(Debug)]
 pub struct Account {
     membership: Membership,
@@ -122,11 +122,11 @@ pub struct Account {
 }
 
 impl Account {
-    /// Opens an account. If the calling thread is in an account, everything counted in the new one is also counted
-    /// there.
+    /// Opens an account. If the calling thread is in an account, everything counted in the new one is also counted in
+    /// that account.
     ///
     /// # Errors
-    /// Fails when there are too many accounts, or in a forked process.
+    /// Fails if too many accounts are open, or in a forked process.
     pub fn open() -> Result<Self, NoAccount> {
         static INIT: std::sync::Once = std::sync::Once::new();
         INIT.call_once(|| {
@@ -157,32 +157,32 @@ impl Account {
         Ok(Self { membership, before: unattributed::Reading::take() })
     }
 
-    /// Returns a handle to the calling thread's scope in this account: a thread that enters the handle, or a future
-    /// that runs in it, is in the account.
+    /// Returns a handle to the calling thread's scope in this account. A thread that enters the handle is in the
+    /// account, and so is a future that runs in it.
     pub fn scope(&self) -> ScopeHandle {
         ScopeHandle::in_account(self.membership)
     }
 
-    /// Ends the account: from here on only frees are counted.
+    /// Ends the account. From then on, only frees are counted.
     pub fn end(&self) {
         self.state().has_ended = true;
     }
 
-    /// Returns the memory that was not freed so far, on each device.
+    /// Returns the memory that has not been freed so far, on each device.
     pub fn left(&self) -> Vec<(DeviceId, Amount)> {
         let _inside = reentry::enter();
         let state = self.state();
         state.books.devices().into_iter().map(|(device, books)| (device, books.left())).collect()
     }
 
-    /// Returns a copy of the statistics as they are now.
+    /// Returns a copy of the current statistics.
     pub fn books(&self) -> Books {
         let _inside = reentry::enter();
         self.state().books.clone()
     }
 
-    /// Returns the memory that threads have allocated outside all accounts since this one was opened, the largest
-    /// amounts first.
+    /// Returns the memory that threads have allocated outside all accounts since this one was opened, largest amounts
+    /// first.
     pub fn unattributed(&self) -> Vec<Unattributed> {
         let _inside = reentry::enter();
         self.before.since()
@@ -241,7 +241,7 @@ pub fn addresses(stack: StackId) -> Vec<u64> {
     RECORDER.get().stacks.addresses(stack)
 }
 
-/// Returns the loaded binaries, with which addresses are symbolized.
+/// Returns the loaded binaries, which are needed to symbolize addresses.
 pub fn modules() -> Vec<Module> {
     let _inside = reentry::enter();
     loaded_binaries()
@@ -255,14 +255,14 @@ pub(crate) struct RemovedBlock {
     block: Option<Block>,
 }
 
-/// Enters a hook for accounts; `None` inside memtrack and in a process that keeps no accounts.
+/// Enters a hook for accounts. Returns `None` inside memtrack and in a process that keeps no accounts.
 #[inline(always)]
 fn enter() -> Option<Hook> {
     if reentry::is_inside() || !is_this_process() {
         return None;
     }
-    // The registers of the function into which this is inlined: its frame exists until the hook is left, unlike a
-    // closure's.
+    // Take the registers of the function into which this is inlined. Unlike a closure's frame, its frame exists until
+    // the hook is left.
     Some(Hook::enter_unconditionally(Registers::here()))
 }
 
@@ -271,8 +271,8 @@ fn is_this_process() -> bool {
     generation() == PROCESS.load(Ordering::Relaxed)
 }
 
-/// Counts an allocation. Allocations during a panic are not counted: depending on the environment, its message and the
-/// symbols of its backtrace take many megabytes or nothing.
+/// Counts an allocation. Allocations during a panic are not counted because, depending on the environment, the panic's
+/// message and the symbols for its backtrace take many megabytes or nothing.
 #[cold]
 #[inline(never)]
 pub(crate) fn allocated(device: DeviceId, address: u64, bytes: u64) {
@@ -294,10 +294,10 @@ pub(crate) fn allocated(device: DeviceId, address: u64, bytes: u64) {
 fn count_alloc(inside: HookContext, account: Membership, device: DeviceId, address: u64, bytes: u64) {
     let stack = inside.stack(true);
     let Some(account) = open_account(account) else { return unattributed::count_in_hook(inside, bytes) };
-    // Inserted first: another thread can free the block only after this function has returned.
+    // Insert the block first. Another thread can free it only after this function has returned.
     let block = Block { account, bytes, stack, is_pending: false };
     if let Some(replaced) = blocks::insert(device, address, block) {
-        // The free of the previous block was not reported, since its address was allocated again.
+        // The address was allocated again, so the free of the previous block was not reported.
         count_free(device, &replaced);
     }
     let mut counts = false;
@@ -345,8 +345,8 @@ pub(crate) fn reallocating(device: DeviceId, address: u64) -> RemovedBlock {
     RemovedBlock { device, address, block: hook.with_room(move || blocks::remove(device, address)) }
 }
 
-/// Counts the reallocated block; if `address` is 0, the reallocation failed and the old block is restored. If the
-/// thread is in no account, the block stays in its previous account.
+/// Counts a reallocated block. If `address` is 0, the reallocation failed and the old block is restored. If the thread
+/// is in no account, the block stays in its previous account.
 #[cold]
 #[inline(never)]
 pub(crate) fn reallocated(removed: RemovedBlock, address: u64, bytes: u64) {
@@ -385,7 +385,7 @@ fn count_free(device: DeviceId, block: &Block) {
     });
 }
 
-/// Returns the account, or the innermost enclosing one that has not ended.
+/// Returns the account or, if it has ended, the innermost enclosing account that has not.
 fn open_account(account: Membership) -> Option<Membership> {
     let mut account = account;
     loop {
@@ -400,7 +400,7 @@ fn open_account(account: Membership) -> Option<Membership> {
     }
 }
 
-/// Calls `act` for the account and all enclosing ones, innermost first, with one locked at a time.
+/// Calls `act` for the account and all enclosing ones, innermost first, and locks only one at a time.
 fn for_each_enclosing(account: Membership, mut act: impl FnMut(&mut State)) {
     let mut account = account;
     while let Some(slot) = account.slot() {

@@ -1,7 +1,7 @@
-//! Allocations of `print!` in a test belong to the test harness, which captures output in a growing buffer. Their
-//! stacks are recognized by an address that is found by printing nothing: the frames between the formatting of an
-//! argument and this module are the standard library's, and the return address in the outermost of them is in every
-//! stack of captured output.
+//! Recognizes the allocations of `print!` in a test, which belong to the test harness because it captures output in a
+//! growing buffer. Their stacks contain an address that is found by printing nothing. The frames between the formatting
+//! of an argument and this module are the standard library's, and the return address in the outermost of them is in
+//! every stack of captured output.
 
 use crate::events::RECORDER;
 use crate::events::stack_here;
@@ -27,7 +27,7 @@ impl fmt::Display for Probe {
 /// The return addresses in the functions that `print!` and `eprint!` call.
 static ADDRESSES: OnceLock<Vec<u64>> = OnceLock::new();
 
-/// Finds the addresses, at the first call. The calling thread must be in no account and outside of memtrack.
+/// Finds the addresses on the first call. The calling thread must be outside all accounts and outside memtrack.
 pub(super) fn find_addresses() {
     ADDRESSES.get_or_init(|| {
         [find_address(print_probe), find_address(eprint_probe)].into_iter().flatten().collect()
@@ -56,16 +56,16 @@ fn find_address(print: fn(&Probe)) -> Option<u64> {
     find_printer_callee(&here, &printing)
 }
 
-/// Returns the address that identifies printing. Both stacks are innermost first. Their common outermost part is the
-/// callers of [`find_address`]; then follow an address in that function, one in the function that prints, and the
-/// address to find.
+/// Returns the address that identifies printing. Both stacks are innermost first. The outermost part that they share
+/// consists of the callers of [`find_address`]. It is followed by an address in that function, an address in the
+/// function that prints, and the address to find.
 fn find_printer_callee(here: &[u64], printing: &[u64]) -> Option<u64> {
     let common = here.iter().rev().zip(printing.iter().rev()).take_while(|(one, other)| one == other).count();
     let place = printing.len().checked_sub(common + 3)?;
     (common > 0 && place > 0).then(|| printing[place])
 }
 
-/// Returns whether a stack is one of captured output.
+/// Returns whether a stack belongs to captured output.
 pub(super) fn is_captured_output(stack: StackId) -> bool {
     let Some(addresses) = ADDRESSES.get() else { return false };
     !addresses.is_empty() && RECORDER.get().stacks.goes_through(stack, addresses)

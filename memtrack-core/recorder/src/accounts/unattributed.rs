@@ -1,4 +1,4 @@
-//! Exact sums, by thread, of the allocations outside all accounts while accounts are kept.
+//! Exact per-thread sums of the allocations that are made outside all accounts while accounts are kept.
 
 use super::books::Amount;
 use crate::events::{Hook, HookContext, ThreadState, name_of_thread, states, thread_outside_hooks};
@@ -6,7 +6,7 @@ use crate::stack::capture::Registers;
 use memtrack_model::event::ThreadId;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts a block that was allocated by the calling thread, which is in no account.
+/// Counts a block allocated by the calling thread, which is in no account.
 #[inline]
 pub(super) fn count(bytes: u64) {
     match thread_outside_hooks() {
@@ -15,7 +15,8 @@ pub(super) fn count(bytes: u64) {
     }
 }
 
-/// Counts a block of a thread without a state: its first block, or a block of a thread that is ending.
+/// Counts a block for a thread without a state, either because the block is the thread's first or because the thread is
+/// ending.
 #[cold]
 fn count_first(bytes: u64) {
     if !crate::reentry::is_inside() && super::is_this_process() {
@@ -34,16 +35,16 @@ fn add(state: &ThreadState, bytes: u64) {
     add(&state.unattributed[1], 1);
 }
 
-/// The sums of all threads at a moment.
+/// The sums of all threads at one point in time.
 #[derive(Debug, Default)]
 pub(super) struct Reading(Vec<(usize, ThreadId, Amount)>);
 
-/// The allocations of a thread, or of all ended threads, outside all accounts.
+/// The allocations that a thread, or all ended threads, made outside all accounts.
 #[derive(Clone, Debug)]
 pub struct Unattributed {
-    /// The thread's name according to the system (at most 15 bytes); `None` for all threads that have ended.
+    /// The thread's name according to the system (at most 15 bytes), or `None` for all threads that have ended.
     pub thread: Option<String>,
-    /// The memory that the thread, or these threads, allocated.
+    /// The memory that the thread or threads allocated.
     pub allocated: Amount,
 }
 
@@ -59,7 +60,7 @@ impl Reading {
         Self(current_sums().collect())
     }
 
-    /// Returns the memory that was allocated since this reading, the largest amounts first.
+    /// Returns the memory that was allocated since this reading, largest amounts first.
     pub(super) fn since(&self) -> Vec<Unattributed> {
         let mut ended = Amount::default();
         let mut others: Vec<Unattributed> = Vec::new();
@@ -67,7 +68,7 @@ impl Reading {
             let before = self.0.iter().find(|(other, ..)| *other == state);
             let then = before.map_or(Amount::default(), |(.., then)| *then);
             let grown = Amount { bytes: now.bytes - then.bytes, blocks: now.blocks - then.blocks };
-            // The state of a thread that has ended may have been reused by another.
+            // The state of a thread that has ended may have been reused by another thread.
             let is_same = before.is_none_or(|(_, previous, _)| *previous == thread);
             if grown.blocks == 0 {
                 continue;

@@ -1,99 +1,99 @@
-//! The budget of recording, and the sampling interval that follows from it. Each thread keeps a [`Ledger`]: it earns a
-//! share of the processor time that the thread uses, and pays for the blocks that the thread records and for their
-//! frees, whichever thread frees them. While it can pay, every block is recorded; otherwise small blocks are sampled at
-//! an interval that follows the load. The interval depends only on past blocks and past costs, never on the current
-//! block: that keeps estimates unbiased.
+//! The budget for recording, and the sampling interval that follows from it. Each thread keeps a [`Ledger`], which
+//! earns a share of the processor time that the thread uses, and pays for the blocks that the thread records and for
+//! their frees, whichever thread frees them. While it can pay, every block is recorded; otherwise, small blocks are
+//! sampled at an interval that follows the load. The interval depends only on past blocks and past costs, never on the
+//! current block, which keeps estimates unbiased.
 //!
 //! **Why a budget and not a fixed rate?** A rate that suits one program is too expensive for another. Intervals are
-//! powers of two, each thread chooses its own, and each sample contains its class: so no table of intervals over time
-//! is needed, and threads need not agree on a change. A thread alternates between two intervals within milliseconds,
+//! powers of two, each thread chooses its own, and each sample contains its class, so no table of intervals over time
+//! is needed and threads need not agree on a change. A thread alternates between two intervals within milliseconds,
 //! because an estimate's variance grows with the mean interval and its cost with the mean rate. (On the tiny model of
-//! `examples/benches/cost`, 62,000 samples spread evenly over time estimated 99 % of the rows within 10 % of the true
-//! value; 84,000 samples whose budget was saved up and then spent at once, 97 %.)
+//! `examples/benches/cost`, 62,000 samples spread evenly over time estimated 99 % of the rows to within 10 % of the
+//! true value. When the budget was saved up and then spent at once, 84,000 samples estimated 97 %.)
 //!
 //! **Why does a block count for 2 KiB more than its size?** By bytes alone, blocks of a few dozen bytes are hardly ever
-//! picked. On the tiny model (1,000 steps), 40 % of the block counts of rows above 1 % were within 10 % of the true
-//! value, and the worst row was off by three quarters on average; with the addition, 70 % were, and the worst row was
-//! off by a fifth. For bytes, the addition reduces 84 % to 69 %.
+//! sampled. On the tiny model (1,000 steps), 40 % of the block counts in rows above 1 % were within 10 % of the true
+//! value, and the worst row was off by three quarters on average. With the addition, 70 % were, and the worst row was
+//! off by a fifth. For byte counts, the addition reduces 84 % to 69 %.
 
 use memtrack_model::event::interval_of_class;
 use memtrack_model::snapshot::Sampling;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 
-/// The bytes that a small block counts for in addition to its size. By size alone, blocks of a few dozen bytes would
-/// hardly ever be picked beside those of a few thousand, and the number of blocks, most of which are tiny, would be
-/// known only roughly.
+/// The number of bytes that a small block counts for in addition to its size. By size alone, blocks of a few dozen
+/// bytes would hardly ever be sampled next to those of a few thousand, and the number of blocks, most of which are
+/// tiny, would be known only roughly.
 const BLOCK_BYTES: u64 = 2048;
 /// The class with the widest interval.
 const MAX_CLASS: u8 = 15;
-/// The maximum credit: the earnings of this much processor time can be saved for a burst.
+/// The maximum credit that can be saved for a burst, given as the processor time in which it is earned.
 const MAX_SAVED_NS: f64 = 2e9;
-/// The credit needed before every block is recorded again: the earnings of this much processor time.
+/// The credit needed before every block is recorded again, given as the processor time in which it is earned.
 const EXACT_RESERVE_NS: f64 = 0.1e9;
-/// The window of the load average, in processor time: older load fades out.
+/// The window of the load average, in processor time. Older load fades out.
 const LOAD_WINDOW_NS: f64 = 0.15e9;
-/// The total loan to all threads of a session, which they can spend before they have earned anything, in nanoseconds:
-/// so a short run is recorded completely even if that costs a little more than its budget.
+/// The total loan to all threads of a session, in nanoseconds. Threads can spend it before they have earned anything,
+/// so that a short run is recorded completely even if that costs a little more than its budget.
 const START_LOAN_NS: i64 = 120_000_000;
-/// The part of the loan that a thread may spend at any load, in nanoseconds: programs have bursts (those of the `train`
-/// example take up to 3.4 ms). Beyond that, the thread can borrow only while it spends less than [`BURST_FACTOR`] times
-/// its income: a heavier load would use up the whole loan at once and hardly improve the recording.
+/// The part of the loan that a thread may spend whatever its load, in nanoseconds. It is there because programs have
+/// bursts (those of the `train` example take up to 3.4 ms). Beyond it, the thread can borrow only while it spends less
+/// than [`BURST_FACTOR`] times its income, because a heavier load would use up the whole loan at once and hardly
+/// improve the recording.
 const BURST_NS: f64 = 6e6;
 /// The part of [`BURST_NS`] that is available immediately. A load that is heavy from the start is not a burst, and
-/// would spend all of it in ten milliseconds (the tiny model of `examples/benches/cost` spends 2.0 ms in its first 4
-/// ms, the `train` example 1.25 ms).
+/// would spend all of [`BURST_NS`] in ten milliseconds (the tiny model of `examples/benches/cost` spends 2.0 ms in its
+/// first 4 ms, the `train` example 1.25 ms).
 const BURST_AT_ONCE_NS: f64 = 0.9e6;
-/// The part of the thread's processor time so far that is added to [`BURST_AT_ONCE_NS`], up to [`BURST_NS`].
+/// The fraction of the thread's processor time so far that is added to [`BURST_AT_ONCE_NS`], up to [`BURST_NS`].
 const BURST_GROWTH: f64 = 0.25;
 /// How much a thread may spend in a burst, relative to its income. If one thread allocates all blocks, only its own
-/// processor time earns for them: recording everything takes 5 % of the process's time in the training run of
-/// `examples/benches/cost` on two cores, but 6 to 7 % of its main thread's.
+/// processor time earns the budget for them. In the training run of `examples/benches/cost` on two cores, recording
+/// everything takes 5 % of the process's time, but 6 to 7 % of its main thread's.
 const BURST_FACTOR: f64 = 3.0;
-/// A thread that samples borrows again if recording every block would take less than this part of [`BURST_FACTOR`]
-/// times the budget: so the rest of a run is not sampled because of a burst, or because another program briefly used
-/// the caches.
+/// The fraction of [`BURST_FACTOR`] times the budget below which the cost of recording every block must be for a
+/// sampling thread to borrow again. This way, the rest of a run is not sampled because of one burst, or because another
+/// program briefly used the caches.
 const BURST_EASE: f64 = 0.7;
-/// The amount that a thread borrows at a time. A thread that samples repays it from its credit.
+/// The amount that a thread borrows at a time, in nanoseconds. A thread that samples repays it from its credit.
 const LOAN_SLICE_NS: i64 = 500_000;
 /// The cost of counting a block and its free, in nanoseconds (measured: 2 in a tight loop, 3 in a program). It is
-/// separate from the cost of recording, because rare events miss the caches and cost several times as much as frequent
-/// ones, whereas counting does not.
+/// separate from the cost of recording, because rarely recorded events miss the caches and cost several times as much
+/// as frequent ones, whereas counting does not.
 const COUNTED_NS: f64 = 3.0;
-/// The maximum part of the budget that is charged for counting, which cannot be avoided. The rest is left for samples:
-/// otherwise a program with only tiny blocks would have none.
+/// The maximum fraction of the budget that is charged for counting, which cannot be avoided. The rest is left for
+/// samples, because otherwise a program with only tiny blocks would have none.
 const MAX_COUNTING_PART: f64 = 2.0 / 3.0;
-/// If the credit exceeds this share of its maximum, every block is recorded for a while even if that takes more than
-/// the budget: up to [`BURST_EASE`] of [`BURST_FACTOR`] times as much. At a heavier load the credit would be used up
-/// immediately.
+/// The share of the maximum credit above which every block is recorded for a while, even if that takes up to
+/// [`BURST_EASE`] times [`BURST_FACTOR`] times the budget. At a heavier load, the credit would be used up immediately.
 const HIGH_CREDIT_SHARE: f64 = 0.5;
-/// The limit on the accumulated deviation of the samples' cost from its target: the earnings of this much processor
-/// time.
+/// The limit on the accumulated deviation of the samples' cost from its target, given as the processor time in which
+/// that much is earned.
 const MAX_STEER_NS: f64 = 50e6;
-/// The cost of a sample, relative to the timed cost of its calls: timing does not include the work before the first and
-/// after the last reading of the clock, and rare calls miss the caches (measured with a profiler: 1.7 to 1.9).
+/// The cost of a sample, relative to the timed cost of its calls. Timing does not include the work before the clock is
+/// first read and after it is last read, and rare calls miss the caches (measured with a profiler: 1.7 to 1.9).
 const SAMPLED_COST_FACTOR: f64 = 1.7;
-/// The same factor while every block is recorded: then code and tables are in the caches, and the rest is mostly due to
-/// the program's data that recording evicts from them (measured on the training run of `examples/benches/cost`: 3.5 %
-/// by timing the calls, 5.1 ± 0.6 % of the process's time).
+/// The same factor while every block is recorded. Code and tables are then in the caches, and what remains is mostly
+/// due to the program's data that recording evicts from them (measured on the training run of `examples/benches/cost`:
+/// 3.5 % by timing the calls, 5.1 ± 0.6 % of the process's time).
 const EXACT_COST_FACTOR: f64 = 1.5;
-/// The target cost of samples, as a part of the budget that counting leaves. The rest is for repaying loans, and for a
-/// cost that timing does not measure: recording evicts the program's data from the caches.
+/// The target cost of samples, as a fraction of the budget that counting leaves. The rest is for repaying loans, and
+/// for a cost that timing does not measure, because recording evicts the program's data from the caches.
 const SAMPLE_PART: f64 = 0.6;
-/// The factor on [`SAMPLE_PART`] for a thread that must repay more than a slice of its loan.
+/// The factor applied to [`SAMPLE_PART`] for a thread that must repay more than one slice of its loan.
 const SAMPLE_PART_IN_DEBT: f64 = 0.5;
-/// The maximum cost of recording every block, as a part of the budget.
+/// The maximum cost of recording every block, as a fraction of the budget.
 const EXACT_PART: f64 = 0.85;
 
-/// The part of [`START_LOAN_NS`] that is not lent yet.
+/// The part of [`START_LOAN_NS`] that has not been lent yet.
 static LOAN_LEFT_NS: AtomicI64 = AtomicI64::new(0);
-/// The class that a thread chose most recently: a new thread starts with it if it cannot borrow.
+/// The class that a thread chose most recently. A new thread starts with it if it cannot borrow.
 static LAST_CLASS: AtomicU8 = AtomicU8::new(0);
-/// The sums over all threads, for the recording: the processor time, the part of it in which every block was recorded,
-/// and the time spent on recording.
+/// Sums over all threads, for the recording: the processor time, the part of it in which every block was recorded, and
+/// the time spent on recording.
 static CPU_NS: AtomicU64 = AtomicU64::new(0);
 static EXACT_NS: AtomicU64 = AtomicU64::new(0);
 static SPENT_NS: AtomicU64 = AtomicU64::new(0);
-/// The widest class that was used.
+/// The class with the widest interval used so far.
 static WIDEST_CLASS: AtomicU8 = AtomicU8::new(0);
 
 /// Resets everything for a new session.
@@ -106,7 +106,7 @@ pub(super) fn begin() {
     }
 }
 
-/// Returns the sums of the threads' ledgers so far.
+/// Returns the sums over all threads' ledgers so far.
 pub fn so_far() -> Sampling {
     let seconds = |sum: &AtomicU64| sum.load(Relaxed) as f64 / 1e9;
     let widest = WIDEST_CLASS.load(Relaxed);
@@ -119,20 +119,20 @@ pub fn so_far() -> Sampling {
     }
 }
 
-/// Returns the bytes that a small block counts for in addition to its size if sampling follows a `budget`; 0 without a
-/// budget.
+/// Returns the number of bytes that a small block counts for in addition to its size if sampling follows a `budget`, or
+/// 0 without a budget.
 pub fn sample_block_bytes(budget: f64) -> u64 {
     if budget > 0.0 { BLOCK_BYTES } else { 0 }
 }
 
-/// Returns the mean gap in bytes between samples of a class; 0 for class 0, in which every block is recorded.
+/// Returns the mean gap in bytes between samples of a class, or 0 for class 0, in which every block is recorded.
 pub(super) fn interval(class: u8) -> u64 {
     if class == 0 { 0 } else { interval_of_class(class) }
 }
 
-/// Returns the lowest class allowed, to limit memory, if the live table contains `live` of at most `bound` blocks. In
-/// its last quarter, each further sixteenth of that quarter doubles the interval: the table would be full only with
-/// terabytes of live memory.
+/// Returns the lowest class allowed by the limit on memory when the live table contains `live` of at most `bound`
+/// blocks. In the table's last quarter, each further sixteenth of that quarter doubles the interval, so the table would
+/// be full only with terabytes of live memory.
 pub(super) fn min_class(live: u64, bound: u64) -> u8 {
     let free_from = bound - bound / 4;
     if live < free_from {
@@ -142,7 +142,7 @@ pub(super) fn min_class(live: u64, bound: u64) -> u8 {
     (1 + (live - free_from) / step).min(u64::from(MAX_CLASS)) as u8
 }
 
-/// The activity of a thread since its ledger was last settled.
+/// A thread's activity since its ledger was last settled.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Activity {
     /// The processor time that the thread used.
@@ -151,7 +151,7 @@ pub(super) struct Activity {
     pub(super) blocks: u64,
     /// The number of blocks that were recorded.
     pub(super) recorded: u64,
-    /// The number of recorded blocks that were recorded because they are large.
+    /// The number of blocks that were recorded because they are large.
     pub(super) large: u64,
     /// The bytes of the small blocks, plus [`BLOCK_BYTES`] for each.
     pub(super) small_bytes: u64,
@@ -167,14 +167,15 @@ pub(super) struct Ledger {
     lent_ns: f64,
     /// The accumulated spending in excess of [`BURST_FACTOR`] times the income.
     excess_ns: f64,
-    /// The recent deviation of the samples' cost from its target: positive if more samples would have been affordable.
+    /// The recent deviation of the samples' cost from its target, which is positive if more samples would have been
+    /// affordable.
     steer_ns: f64,
     /// The total processor time that the thread used.
     used_ns: f64,
-    /// The cost of a block and its free when every block was last recorded; 0 before. Sampled blocks, which are rarer,
-    /// cost more.
+    /// The cost of a block and its free when every block was last recorded, or 0 if that has not happened yet. Sampled
+    /// blocks cost more, because they are rarer.
     exact_pair_ns: f64,
-    // The recent load: processor time, small and large blocks, and bytes of small blocks. Older load fades out.
+    // The recent load: processor time, small and large blocks, and the bytes of small blocks. Older load fades out.
     cpu_ns: f64,
     small: f64,
     large: f64,
@@ -182,25 +183,25 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Creates the ledger of a new thread.
+    /// Creates the ledger for a new thread.
     pub(super) fn new() -> Self {
         let credit_ns = borrow_slice();
         let class = if credit_ns > 0.0 { 0 } else { LAST_CLASS.load(Relaxed) };
         Self { class, credit_ns, lent_ns: credit_ns, ..Self::default() }
     }
 
-    /// Returns the class in use.
+    /// Returns the current class.
     pub(super) fn class(&self) -> u8 {
         self.class
     }
 
-    /// Returns how many more blocks the credit pays for while every block is recorded, at `pair_ns` each.
+    /// Returns how many more blocks the credit pays for while every block is recorded at a cost of `pair_ns` each.
     pub(super) fn affordable(&self, pair_ns: f64) -> f64 {
         self.credit_ns / (pair_ns * EXACT_COST_FACTOR)
     }
 
     /// Settles the costs of an `activity` and returns the class to use from now on. `budget` is the share of processor
-    /// time that recording may take, and `pair_ns` the cost of a recorded block and its free.
+    /// time that recording may take, and `pair_ns` is the cost of a recorded block and its free.
     pub(super) fn settle(&mut self, activity: &Activity, budget: f64, pair_ns: f64, min_class: u8) -> u8 {
         let income_ns = budget * activity.cpu_ns;
         let counted_ns = activity.blocks.saturating_sub(activity.recorded) as f64 * COUNTED_NS;
@@ -272,13 +273,13 @@ impl Ledger {
         {
             return 0;
         }
-        // Classes are far apart, so two of them alternate such that the cost of samples meets its target. They
-        // alternate quickly, because estimates are better if the mean interval is even over time.
+        // Classes are far apart, so alternate between two of them to meet the target cost of samples. Alternate
+        // quickly, because estimates are better if the mean interval is even over time.
         let narrowest_class = self.narrowest_class(budget, self.sample_part(), pair_ns);
         if self.steer_ns > 0.0 { narrowest_class.saturating_sub(1).max(1) } else { narrowest_class.max(1) }
     }
 
-    /// Returns the target cost of samples, as a part of the budget that counting leaves.
+    /// Returns the target cost of samples, as a fraction of the budget that counting leaves.
     fn sample_part(&self) -> f64 {
         if self.lent_ns > LOAN_SLICE_NS as f64 { SAMPLE_PART * SAMPLE_PART_IN_DEBT } else { SAMPLE_PART }
     }
@@ -294,7 +295,7 @@ impl Ledger {
     fn narrowest_class(&self, budget: f64, part: f64, pair_ns: f64) -> u8 {
         let budget_ns = budget * self.cpu_ns;
         let counted_ns = (self.small * COUNTED_NS).min(budget_ns * MAX_COUNTING_PART);
-        // A minimum is left, because otherwise no small block would ever be recorded.
+        // Leave a minimum, because otherwise no small block would ever be recorded.
         let room_ns = (part * (budget_ns - counted_ns) - self.large * pair_ns).max(budget_ns / 20.0);
         let sample_ns = pair_ns * SAMPLED_COST_FACTOR;
         let fits = |class: u8| {
@@ -308,7 +309,7 @@ impl Ledger {
     }
 }
 
-/// Borrows a slice of the loan and returns it in nanoseconds; 0 when nothing is left.
+/// Borrows a slice of the loan and returns it in nanoseconds, or returns 0 if nothing is left.
 fn borrow_slice() -> f64 {
     if LOAN_LEFT_NS.load(Relaxed) <= 0 {
         return 0.0;
@@ -324,9 +325,9 @@ fn add_to_sums(class: u8, cpu_ns: f64, spent_ns: f64) {
     }
 }
 
-/// The mean cost of a kind of call in ticks, estimated from timed calls: a moving average in which no call counts for
-/// more than four times the mean. So a call during which the thread was descheduled, or the first call, which reads the
-/// binaries' tables, does not distort later estimates.
+/// The mean cost of one kind of call in ticks, estimated from timed calls. It is a moving average in which no call
+/// counts for more than four times the mean. Later estimates are therefore not distorted by a call during which the
+/// thread was descheduled, or by the first call, which reads the binaries' tables.
 #[derive(Debug, Default)]
 pub(super) struct Cost {
     mean_ticks: f64,
@@ -335,11 +336,11 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// The weight of a new call: the average is over about sixteen timed calls.
+    /// The weight of a new call. The average covers about sixteen timed calls.
     const NEW_WEIGHT: f64 = 1.0 / 16.0;
-    /// The assumed duration of a call before any was timed.
+    /// The assumed duration of a call before any has been timed.
     const GUESS_TICKS: f64 = 500.0;
-    /// On average, one in this many calls is timed.
+    /// The average number of calls for each one that is timed.
     const CALLS_PER_TIMED: u32 = 16;
 
     /// Returns whether this call should be timed.
@@ -351,14 +352,14 @@ impl Cost {
                 false
             }
             None => {
-                // Not a fixed stride, because programs have periodic behaviour.
+                // Avoid a fixed stride, because programs behave periodically.
                 self.calls_left = (random as u32) % (2 * Self::CALLS_PER_TIMED - 1);
                 true
             }
         }
     }
 
-    /// Adds a timed call that took this many ticks.
+    /// Adds a timed call that took `ticks`.
     pub(super) fn add(&mut self, ticks: u64) {
         if self.timed == 0 {
             self.mean_ticks = Self::GUESS_TICKS;
@@ -369,7 +370,7 @@ impl Cost {
         self.mean_ticks += (counted - self.mean_ticks) * part;
     }
 
-    /// Returns the mean in ticks; `None` before the first timed call.
+    /// Returns the mean in ticks, or `None` before the first timed call.
     pub(super) fn mean_ticks(&self) -> Option<f64> {
         (self.timed > 0).then_some(self.mean_ticks)
     }
@@ -384,7 +385,7 @@ mod tests {
     const PAIR_NS: f64 = 400.0;
     const SIZE: u64 = 100;
 
-    /// Sets how much can be borrowed, and prevents other tests from borrowing meanwhile.
+    /// Sets how much can be borrowed, and prevents other tests from borrowing at the same time.
     fn with_loan(start_ns: i64) -> MutexGuard<'static, ()> {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -392,18 +393,19 @@ mod tests {
         alone
     }
 
-    /// The outcome of a simulated thread.
+    /// The outcome of simulating a thread.
     struct Outcome {
         /// The cost of recording, relative to the thread's time without it.
         share: f64,
         /// The fraction of the blocks that were recorded.
         recorded: f64,
-        /// How many times as many samples the second half needed as evenly spaced samples of the same precision would.
+        /// The number of samples in the second half, relative to the number of evenly spaced samples that would give
+        /// the same precision.
         unevenness: f64,
         class: u8,
     }
 
-    /// Simulates a thread that allocates `blocks_per_ms(millisecond)` blocks in each of a number of `milliseconds`, in
+    /// Simulates a thread for `milliseconds`, in each of which it allocates `blocks_per_ms(millisecond)` blocks, in
     /// batches of sixteen.
     fn simulate(ledger: &mut Ledger, milliseconds: u32, blocks_per_ms: impl Fn(u32) -> u32) -> Outcome {
         let (mut spent_ns, mut blocks, mut recorded) = (0.0, 0.0, 0.0);
@@ -417,7 +419,7 @@ mod tests {
                     class => 16.0 * -(-(SIZE as f64) / interval(class) as f64).exp_m1(),
                 };
                 let cost_ns = picked * PAIR_NS + (16.0 - picked) * COUNTED_NS;
-                // Only whole blocks are recorded: fractions are settled with the next batch.
+                // Only whole blocks are recorded; fractions are settled with the next batch.
                 let whole = (recorded + picked).floor() - f64::floor(recorded);
                 (blocks, recorded, spent_ns) = (blocks + 16.0, recorded + picked, spent_ns + cost_ns);
                 let seen = Activity {
@@ -455,7 +457,7 @@ mod tests {
             let outcome = simulate(&mut Ledger::default(), 3000, |_| blocks_per_ms);
             let (share, recorded) = (outcome.share, outcome.recorded);
             assert!(share < BUDGET && share > BUDGET / 3.0, "{blocks_per_ms}: {share}, {recorded}");
-            // With few blocks, there are times in between when all of them are recorded.
+            // With few blocks, there are periods in which all of them are recorded.
             assert!(
                 outcome.unevenness < 1.15 || blocks_per_ms == 100,
                 "{blocks_per_ms}: {}",
@@ -468,12 +470,12 @@ mod tests {
     #[test]
     fn a_program_with_only_tiny_blocks_is_sampled_too() {
         let _alone = with_loan(0);
-        // Counting them takes more than the budget.
+        // Counting the blocks takes more than the budget.
         let (before, blocks_per_ms) = (so_far(), 12_000);
         let outcome = simulate(&mut Ledger::default(), 1000, |_| blocks_per_ms);
         let samples_ns = outcome.recorded * f64::from(blocks_per_ms) * PAIR_NS;
         assert!(samples_ns > 1e6 * BUDGET / 10.0 && samples_ns < 1e6 * BUDGET / 2.0, "{samples_ns}");
-        // The recording reports it.
+        // The recording reports the full cost.
         let share =
             (so_far().spent_seconds - before.spent_seconds) / (so_far().cpu_seconds - before.cpu_seconds);
         assert!(share > BUDGET && share > outcome.share / 1.1, "{share} of {}", outcome.share);
@@ -496,11 +498,11 @@ mod tests {
     fn a_short_run_slightly_over_budget_is_recorded_completely() {
         let _alone = with_loan(START_LOAN_NS);
         let mut ledger = Ledger::new();
-        // Recording everything takes 4.8 percent, for a second.
+        // For one second, recording everything takes 4.8 percent.
         let outcome = simulate(&mut ledger, 1000, |_| 80);
         assert!(outcome.recorded > 0.99 && outcome.class == 0, "{} {}", outcome.recorded, outcome.class);
         assert!(ledger.lent_ns > 10e6, "{}", ledger.lent_ns);
-        // The loan is repaid although the load stays the same.
+        // The loan is repaid even though the load stays the same.
         let outcome = simulate(&mut ledger, 60_000, |_| 80);
         assert!(ledger.lent_ns == 0.0 && outcome.recorded < 0.8, "{} {}", ledger.lent_ns, outcome.recorded);
         assert!(outcome.share < BUDGET, "{}", outcome.share);
@@ -527,7 +529,7 @@ mod tests {
         assert!(burst.class > 0, "{} is more than a first burst may take", burst.recorded);
         let rest = simulate(&mut ledger, 1000, |_| 80);
         assert!(rest.recorded > 0.6 && rest.class == 0, "{} {}", rest.recorded, rest.class);
-        // If nothing more can be borrowed, it stays sampled.
+        // If nothing more can be borrowed, the thread keeps sampling.
         LOAN_LEFT_NS.store(0, Relaxed);
         let rest = simulate(&mut ledger, 60_000, |_| 80);
         assert!(rest.recorded < 0.7 && rest.share < BUDGET, "{} {}", rest.recorded, rest.share);
@@ -567,7 +569,7 @@ mod tests {
         cost.add(10_000_000);
         let mean = cost.mean_ticks().unwrap_or_default();
         assert!((500.0..700.0).contains(&mean), "{mean}");
-        // A permanent change of the cost is followed.
+        // The mean follows a permanent change in cost.
         (0..200).for_each(|_| cost.add(2000));
         assert!(cost.mean_ticks().is_some_and(|mean| mean > 1900.0));
     }

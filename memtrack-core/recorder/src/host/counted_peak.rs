@@ -1,16 +1,16 @@
-//! Measures the peak of the host heap while small blocks are only counted. Recorded blocks are not suited for that,
+//! Measures the peak of the host heap while small blocks are only counted. Recorded blocks are not suited to that,
 //! because the highest of many estimates is mostly the one with the largest error. The threads' sums are exact, so they
 //! are added up at certain moments: with each block that is recorded, after each mean gap of bytes if the next sample
-//! is far away, when a tracker reads the sums, and at the end; with several threads no more often than every few
-//! microseconds. The highest of these sums was certainly reached; and between two observations, no more can have been
-//! live than at the first one plus everything allocated until the second.
+//! is far away, when a tracker reads the sums, and at the end. With several threads, this happens no more often than
+//! every few microseconds. The highest of these sums was certainly reached, and between two observations, no more can
+//! have been live than at the first one plus everything allocated until the second.
 //!
 //! The choice of a moment must not depend on the samples, so that the live bytes at that moment can be estimated from
-//! them. A sampled block triggers an observation, so the moment just before the block is used.
+//! them. If a sampled block triggers an observation, the moment just before the block is therefore used.
 //!
-//! No thread waits: if another thread is already observing, a thread skips its observation.
+//! No thread waits. A thread skips its observation if another thread is already observing.
 //!
-//! **Why count instead of taking the maximum of the estimates?** For the tiny model of `examples/benches/cost`, that
+//! **Why count instead of taking the maximum of the estimates?** On the tiny model of `examples/benches/cost`, that
 //! maximum was 10 to 30 MB when 2.85 MB were live, and no confidence interval for a fixed moment covers it. With
 //! several threads, at least 2,048 ticks per thread pass between two observations, because the other threads' sums are
 //! in other processors' caches.
@@ -21,18 +21,18 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// The index of the host's sums in a thread's slots.
 const SLOT: usize = super::HOST_SLOT;
-/// With several threads, at least this many ticks per thread pass between two observations: their sums are in the
-/// caches of other processors.
+/// The minimum number of ticks per thread between two observations if there are several threads, because their sums are
+/// in the caches of other processors.
 const TICKS_PER_THREAD: u64 = 2048;
 /// The maximum number of attempts to read the sums.
 const MAX_ATTEMPTS: usize = 10_000;
 
-/// Whether any blocks may have been only counted in this session.
+/// Whether some of this session's blocks may only have been counted.
 static IS_ON: AtomicBool = AtomicBool::new(false);
 /// Whether a thread is observing. Only that thread writes the statics below.
 static IS_OBSERVING: AtomicBool = AtomicBool::new(false);
 
-/// The bytes allocated and freed before the session began.
+/// The bytes that were allocated and freed before the session began.
 static BASE_ALLOCATED: AtomicU64 = AtomicU64::new(0);
 static BASE_FREED: AtomicU64 = AtomicU64::new(0);
 /// The bytes freed at the last observation.
@@ -45,13 +45,13 @@ static UNTIL_TICKS: AtomicU64 = AtomicU64::new(0);
 /// The stamp at which the next observation is due.
 static NEXT_TICKS: AtomicU64 = AtomicU64::new(0);
 
-/// Returns whether any blocks may have been only counted, so that observations are needed.
+/// Returns whether some blocks may only have been counted, so that observations are needed.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)
 }
 
-/// Resets everything for a new session, in which no block was only counted yet.
+/// Resets everything for a new session, all of whose blocks have been recorded so far.
 pub(super) fn clear() {
     IS_ON.store(false, Ordering::Relaxed);
     IS_OBSERVING.store(false, Ordering::Relaxed);
@@ -64,13 +64,13 @@ pub(super) fn clear() {
     UPPER_BOUND.store(0, Ordering::Relaxed);
 }
 
-/// Sets the sums at the start of a session.
+/// Sets the sums with which a session starts.
 pub(crate) fn set_base(sums: &Sums) {
     BASE_ALLOCATED.store(sums.allocated_bytes, Ordering::Relaxed);
     BASE_FREED.store(sums.freed_bytes, Ordering::Relaxed);
 }
 
-/// Starts observing, because from now on blocks may be only counted. The peak before is known from events.
+/// Starts observing, because from now on some blocks may only be counted. The peak up to now is known from events.
 #[cold]
 pub(crate) fn begin() {
     if is_on() || IS_OBSERVING.swap(true, Ordering::Acquire) {
@@ -78,7 +78,7 @@ pub(crate) fn begin() {
     }
     if !is_on() {
         FREED.store(BASE_FREED.load(Ordering::Relaxed), Ordering::Relaxed);
-        // If threads start and end continually, the time before is not known to be covered by events.
+        // If threads start and end continually, the time so far is not known to be covered by events.
         if let Some(read) = (0..MAX_ATTEMPTS).find_map(|_| bounds(SLOT)) {
             FREED.store(read.freed_first, Ordering::Relaxed);
             let now = ticks();
@@ -90,7 +90,7 @@ pub(crate) fn begin() {
     IS_OBSERVING.store(false, Ordering::Release);
 }
 
-/// Observes the sums if that is due. The moment is `stamp`, up to which all known events have happened.
+/// Observes the sums if an observation is due. Its moment is `stamp`, by which all known events have happened.
 #[inline(always)]
 pub(crate) fn observe(stamp: u64) {
     if stamp >= NEXT_TICKS.load(Ordering::Relaxed) && !IS_OBSERVING.swap(true, Ordering::Acquire) {
@@ -101,7 +101,7 @@ pub(crate) fn observe(stamp: u64) {
     }
 }
 
-/// Observes the sums if that is due, on a thread whose newest stamp is `newest`.
+/// Observes the sums if an observation is due, on a thread whose newest stamp is `newest`.
 #[inline(never)]
 pub(super) fn observe_after(newest: u64) {
     if is_on() {
@@ -137,7 +137,8 @@ fn update(read: &Bounds, stamp: u64) {
     NEXT_TICKS.store(if wait == 0 { 0 } else { stamp + wait }, Ordering::Relaxed);
 }
 
-/// Returns the peak so far, including the sums now, which is `at` these ticks; `None` if every block was recorded.
+/// Returns the peak so far, including the current sums, or `None` if every block was recorded. `at` is the current time
+/// in ticks.
 pub(crate) fn so_far(at: u64) -> Option<CountedPeak> {
     if !is_on() {
         return None;

@@ -1,5 +1,5 @@
 //! Counts small blocks that are not recorded, which is nearly all of memtrack's work for a program whose blocks are
-//! sampled. The thread's state for this shares a cache line with the thread's sums
+//! sampled. The per-thread state for this shares a cache line with the thread's sums
 //! ([`ThreadState`](crate::events::ThreadState)) and contains a copy of the session's settings, so that the only other
 //! memory read is the block's slot in [`live_filter`].
 
@@ -11,55 +11,55 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, AtomicU64, Ordering, fen
 /// `invalidate`.
 #[derive(Debug, Default)]
 pub struct Countdown {
-    /// Blocks below this size are small and may be only counted. If it is 0, the thread must read the settings; always
-    /// 0 while `filter` is null.
+    /// The size below which blocks are small and may be only counted. If it is 0, the thread must read the settings. It
+    /// is always 0 while `filter` is null.
     small_below: AtomicU64,
-    /// The bytes until the next block is picked.
+    /// The number of bytes until the next block is sampled.
     left: AtomicI64,
-    /// The bytes that each block counts for in addition to its size.
+    /// The number of bytes that each block counts for in addition to its size.
     block_bytes: AtomicU64,
-    /// The counts of the live filter; null if the thread has not read the pointer yet.
+    /// The counts of the live filter, or null if the thread has not read the pointer yet.
     filter: AtomicPtr<AtomicU8>,
 }
 
 impl Countdown {
-    /// Returns the bytes until the next block is picked.
+    /// Returns the number of bytes until the next block is sampled.
     #[inline(always)]
     pub(super) fn left(&self) -> i64 {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// Sets the bytes until the next block is picked.
+    /// Sets the number of bytes until the next block is sampled.
     #[inline(always)]
     pub(super) fn set_left(&self, bytes: i64) {
         self.left.store(bytes, Ordering::Relaxed);
     }
 
-    /// Returns the rest of the countdown after a block of `size_bytes`: the block is picked if the rest is not
+    /// Returns what remains of the countdown after a block of `size_bytes`. The block is sampled if the result is not
     /// positive.
     #[inline(always)]
     pub(super) fn left_after(&self, size_bytes: u64) -> i64 {
         self.left() - self.countdown_bytes(size_bytes)
     }
 
-    /// Returns the bytes by which a block of `size_bytes` reduces the countdown.
+    /// Returns the number of bytes by which a block of `size_bytes` reduces the countdown.
     #[inline(always)]
     fn countdown_bytes(&self, size_bytes: u64) -> i64 {
         (size_bytes + self.block_bytes.load(Ordering::Relaxed)) as i64
     }
 
-    /// Returns the bytes that each block counts for in addition to its size.
+    /// Returns the number of bytes that each block counts for in addition to its size.
     #[cfg(test)]
     pub(super) fn block_bytes(&self) -> u64 {
         self.block_bytes.load(Ordering::Relaxed)
     }
 
-    /// Sets the bytes that each block counts for in addition to its size.
+    /// Sets the number of bytes that each block counts for in addition to its size.
     pub(super) fn set_block_bytes(&self, bytes: u64) {
         self.block_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Returns whether an allocated block is small and not picked; if so, reduces the countdown.
+    /// Returns whether an allocated block is small and not sampled. If so, the countdown is reduced.
     #[inline(always)]
     pub(super) fn is_skipped(&self, size_bytes: u64) -> bool {
         if size_bytes >= self.small_below.load(Ordering::Relaxed) {
@@ -79,12 +79,12 @@ impl Countdown {
         if size_bytes >= self.small_below.load(Ordering::Relaxed) {
             return false;
         }
-        // SAFETY: the pointer is from `live_filter::shared` and not null, since no block counts as small while it is
-        // null.
+        // SAFETY: the pointer is from `live_filter::shared` and is not null, because no block counts as small while it
+        // is null.
         unsafe { !live_filter::may_be_in(self.filter.load(Ordering::Relaxed), address) }
     }
 
-    /// Reads the settings of `session`, whose number the caller has read before. Only the owning thread may call this.
+    /// Reads the settings of `session`, whose number the caller has already read. Only the owning thread may call this.
     pub(super) fn refresh(&self, session: u64) {
         let counts = live_filter::shared();
         if counts.is_null() {
@@ -92,10 +92,10 @@ impl Countdown {
             return self.invalidate();
         }
         self.filter.store(counts, Ordering::Relaxed);
-        // Released so that a signal handler that reads the new value also reads the new filter.
+        // Use a release store, so that a signal handler that reads the new value also reads the new filter.
         self.small_below.store(sample_threshold_bytes(), Ordering::Release);
-        // Another session may have begun meanwhile: either its number is read here, or its call of `invalidate` comes
-        // after this store.
+        // Another session may have begun in the meantime. Either its number is read here, or its call to `invalidate`
+        // comes after this store.
         fence(Ordering::SeqCst);
         if session_number() != session {
             self.invalidate();

@@ -1,6 +1,6 @@
 //! The processor time of the calling thread.
 
-/// Returns the nanoseconds of processor time that the calling thread has used; 0 if the system does not provide them.
+/// Returns the processor time that the calling thread has used, in nanoseconds, or 0 if the system does not provide it.
 /// This is a system call, which takes about 200 ns.
 #[cfg(unix)]
 pub(super) fn thread_cpu_ns() -> u64 {
@@ -10,7 +10,8 @@ pub(super) fn thread_cpu_ns() -> u64 {
     if known { time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64 } else { 0 }
 }
 
-/// Returns 0: the processor time is unknown on this system, so threads earn no budget and small blocks are sampled.
+/// Returns 0, because the processor time is unknown on this system. Threads therefore earn no budget and sample small
+/// blocks.
 #[cfg(not(unix))]
 pub(super) fn thread_cpu_ns() -> u64 {
     0

@@ -1,52 +1,52 @@
-//! A counting filter that determines cheaply that a small block is not in the live table: it counts the blocks in the
-//! table by their addresses. If a block's page has a count of 0, the block was not sampled, and most frees of a sampled
-//! program need no further check. A sampled block that lives long (a weight) marks its page for as long, so a second,
-//! finer count, which is read only for marked pages, distinguishes single blocks.
+//! A counting filter that cheaply determines that a small block is not in the live table. It counts the blocks in the
+//! table by address. If the count for a block's page is 0, the block was not sampled, and most frees in a sampled
+//! program need no further check. A sampled block that lives long (such as a weight) marks its page for just as long,
+//! so a second, finer count distinguishes individual blocks. It is read only for marked pages.
 //!
-//! Nearly all of a look-up's cost is cache misses. So there are few page counts: a heap of ten megabytes has 2,500,
-//! which stay in a core's L1 cache together with the program's data.
+//! Nearly all of the cost of a look-up is cache misses, so there are few page counts. A heap of ten megabytes has
+//! 2,500, which stay in a core's L1 cache together with the program's data.
 //!
 //! **Why two tables of counts?** The page counts in use (one byte per 4 KiB of heap) mostly fit into the core's L1
-//! cache. With one count per 512 bytes instead, half of the time of a counted free was spent on that cache miss. One
-//! bit per 16 bytes of the address space would be exact, but would reserve a terabyte of addresses, more than limits on
-//! address space allow.
+//! cache. With one count per 512 bytes instead, half the time of a counted free was spent on that cache miss. One bit
+//! per 16 bytes of address space would be exact, but would reserve a terabyte of addresses, which is more than limits
+//! on address space allow.
 
 use crate::reentry;
 use crate::zeroed::Zeroed;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
-/// The number of page counts, enough for a heap of 2 GiB; in a larger heap, pages whose addresses differ by a multiple
-/// of 2 GiB share a count. Addresses are not hashed, because that would be a third of the cost of freeing a block that
-/// was only counted.
+/// The number of page counts, which is enough for a heap of 2 GiB. In a larger heap, pages whose addresses differ by a
+/// multiple of 2 GiB share a count. Addresses are not hashed, because that would be a third of the cost of freeing a
+/// block that was only counted.
 const PAGES: usize = 1 << 19;
 const PAGE_SHIFT: u32 = 12;
-/// The number of finer counts: each block in a range of 16 MiB has its own. They distinguish blocks of one page, so
-/// different pages may share them.
+/// The number of finer counts, which gives each block in a range of 16 MiB its own. They distinguish blocks within a
+/// page, so different pages may share them.
 const BLOCKS: usize = 1 << 20;
 const BLOCK_SHIFT: u32 = 4;
-/// The number of all counts, of one byte each; the page counts come first.
+/// The total number of counts, which take one byte each. The page counts come first.
 pub(super) const BYTES: usize = PAGES + BLOCKS;
-/// The number of fallback counts, which are used if there is no memory for all.
+/// The number of fallback counts, which are used if there is not enough memory for all counts.
 const FALLBACK_SLOTS: usize = 1 << 13;
 
-/// Which groups of counts were written to: only these are cleared for the next session. Most pages of the counts are
-/// never touched.
+/// Which groups of counts have been written to. Only these are cleared for the next session, because most pages of the
+/// counts are never touched.
 static TOUCHED: [AtomicBool; BYTES / SLOTS_PER_TOUCHED] =
     [const { AtomicBool::new(false) }; BYTES / SLOTS_PER_TOUCHED];
 const SLOTS_PER_TOUCHED: usize = 4096;
 
-/// Points to [`BYTES`] counts, which are allocated with the first small block and never freed, or to [`FALLBACK`]; null
-/// before.
+/// A pointer to [`BYTES`] counts, which are allocated with the first small block and never freed, or to [`FALLBACK`].
+/// It is null before the first small block.
 static COUNTS: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
 static FALLBACK: [AtomicU8; FALLBACK_SLOTS] = [const { AtomicU8::new(0) }; FALLBACK_SLOTS];
 
-/// Returns the slot of the page count of a block.
+/// Returns the slot of a block's page count.
 #[inline(always)]
 fn page_of(address: u64) -> usize {
     (address >> PAGE_SHIFT) as usize % PAGES
 }
 
-/// Returns the slot of the finer count of a block.
+/// Returns the slot of a block's finer count.
 #[inline(always)]
 fn block_of(address: u64) -> usize {
     PAGES + (address >> BLOCK_SHIFT) as usize % BLOCKS
@@ -55,7 +55,7 @@ fn block_of(address: u64) -> usize {
 /// Returns the count in `slot`, which must be less than [`BYTES`].
 ///
 /// # Safety
-/// `counts` must be the value of [`COUNTS`], neither null nor [`FALLBACK`].
+/// `counts` must be the value of [`COUNTS`], and neither null nor [`FALLBACK`].
 #[inline(always)]
 unsafe fn count_at(counts: *mut AtomicU8, slot: usize) -> &'static AtomicU8 {
     // SAFETY: `counts` points to `BYTES` counts that are never freed.
@@ -84,36 +84,36 @@ pub(super) fn may_contain(address: u64) -> bool {
     unsafe { may_be_in(counts, address) }
 }
 
-/// Returns the counts, for a thread to keep; null if only the fallback counts are used.
+/// Returns the counts for a thread to keep, or null if only the fallback counts are used.
 pub(super) fn shared() -> *mut AtomicU8 {
     let counts = counts_or_allocate();
     if std::ptr::eq(counts, fallback()) { std::ptr::null_mut() } else { counts }
 }
 
-/// Returns the counts; the first call allocates them.
+/// Returns the counts, which the first call allocates.
 #[inline(always)]
 fn counts_or_allocate() -> *mut AtomicU8 {
     let counts = COUNTS.load(Ordering::Acquire);
     if counts.is_null() { allocate() } else { counts }
 }
 
-/// Like [`may_contain`], for a thread that keeps a pointer to the counts.
+/// Does the same as [`may_contain`], for a thread that keeps a pointer to the counts.
 ///
 /// # Safety
-/// `counts` must be a result of [`shared`] that is not null.
+/// `counts` must be a non-null result of [`shared`].
 #[inline(always)]
 pub(super) unsafe fn may_be_in(counts: *mut AtomicU8, address: u64) -> bool {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees that `counts` is a non-null result of `shared`.
     let is_counted = |slot| unsafe { count_at(counts, slot) }.load(Ordering::Relaxed) != 0;
     is_counted(page_of(address)) && is_counted(block_of(address))
 }
 
-/// Adds a block that is about to be inserted into the live table. Called before the allocator returns its address, so
-/// that its free finds it here.
+/// Adds a block that is about to be inserted into the live table. This is called before the allocator returns the
+/// block's address, so that the block's free finds it here.
 #[inline(always)]
 pub(super) fn add(address: u64) {
     let counts = counts_or_allocate();
-    // A saturated count stays saturated: then every block of the slot is looked up in the live table, which is slower
+    // A saturated count stays saturated. Every block in its slot is then looked up in the live table, which is slower
     // but still correct.
     let more = |count: u8| Some(count.saturating_add(1));
     for slot in [page_of(address), block_of(address)] {
@@ -125,7 +125,7 @@ pub(super) fn add(address: u64) {
     change(counts, address, more);
 }
 
-/// Removes a block that is freed.
+/// Removes a block that is being freed.
 #[inline(always)]
 pub(super) fn remove(address: u64) {
     let counts = COUNTS.load(Ordering::Acquire);
@@ -149,7 +149,7 @@ fn change(counts: *mut AtomicU8, address: u64, change: impl Fn(u8) -> Option<u8>
         return change(fallback_count(address));
     }
     for slot in [page_of(address), block_of(address)] {
-        // SAFETY: neither null, as the callers ensure, nor `FALLBACK`.
+        // SAFETY: `counts` is neither null, as the callers ensure, nor `FALLBACK`.
         change(unsafe { count_at(counts, slot) });
     }
 }
@@ -158,13 +158,13 @@ fn change(counts: *mut AtomicU8, address: u64, change: impl Fn(u8) -> Option<u8>
 fn allocate() -> *mut AtomicU8 {
     // If no pages can be mapped, the counts are allocated on the heap.
     let _inside = reentry::enter();
-    // SAFETY: counts are integers, for which zero is valid.
+    // SAFETY: counts are integers, for which zero is a valid value.
     let table = unsafe { Zeroed::<AtomicU8>::try_new(BYTES) };
     let counts = table.as_ref().map_or_else(fallback, |table| table.as_ptr().cast_mut());
     match COUNTS.compare_exchange(std::ptr::null_mut(), counts, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
             if let Some(table) = table {
-                // Never freed.
+                // The table is never freed.
                 std::mem::forget(table);
                 crate::internal_bytes::add(BYTES);
             }
@@ -174,7 +174,7 @@ fn allocate() -> *mut AtomicU8 {
     }
 }
 
-/// Clears the filter, because the live table was cleared.
+/// Clears the filter after the live table has been cleared.
 pub(super) fn clear() {
     let counts = COUNTS.load(Ordering::Acquire);
     if counts.is_null() {
@@ -193,7 +193,7 @@ pub(super) fn clear() {
     }
 }
 
-/// Resets the filter in a forked child, where the live table is empty: the counts are the parent's, and writing to them
+/// Resets the filter in a forked child, where the live table is empty. The counts are the parent's, and writing to them
 /// would copy their pages.
 pub(super) fn reset_after_fork() {
     COUNTS.store(std::ptr::null_mut(), Ordering::Release);
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// Locked by each test, so that no other adds blocks to the filter meanwhile.
+    /// Locked by each test, so that no other test adds blocks to the filter at the same time.
     static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]

@@ -1,9 +1,9 @@
 //! The host heap as a source of events: [`TrackingAllocator`] wraps the program's global allocator. All blocks of at
-//! least the threshold (64 KiB by default) are recorded. Smaller ones are, too, while a budget of processor time allows
-//! it; otherwise they are sampled by bytes. The sums over all blocks are exact in either case.
+//! least the threshold (64 KiB by default) are recorded. Smaller blocks are recorded too while a budget of processor
+//! time allows it, and are otherwise sampled by bytes. The sums over all blocks are exact in either case.
 //!
-//! **What are "allocated" and "reserved" on a heap?** Allocated and active are the bytes that were allocated since
-//! monitoring began minus those that were freed, so both fall below zero when older memory is freed; reserved is the
+//! **What are "allocated" and "reserved" on a heap?** Allocated and active memory are the bytes allocated since
+//! monitoring began minus those freed, so both fall below zero when older memory is freed. Reserved memory is the
 //! resident set.
 #![allow(unsafe_code)]
 
@@ -17,10 +17,10 @@ mod resident;
 mod sampler;
 mod transferred;
 
-/// The memory of the filter that marks which small blocks are in the live table.
+/// The size in bytes of the filter that marks which small blocks are in the live table.
 #[cfg(test)]
 pub(crate) const LIVE_FILTER_BYTES: usize = live_filter::BYTES;
-/// The memory of the table of blocks that were transferred to the program.
+/// The size in bytes of the table of blocks that were transferred to the program.
 #[cfg(test)]
 pub(crate) const TRANSFERRED_BYTES: usize = transferred::BYTES;
 
@@ -44,10 +44,10 @@ const HEAP: StreamId = StreamId(0);
 /// The index of the host's sums in a thread's slots.
 const HOST_SLOT: usize = 0;
 
-/// The switches for which blocks must be observed: if none is on, the fast path suffices.
+/// The switches that require blocks to be observed. If none of them is on, the fast path suffices.
 const ANY_OBSERVER: u32 = switch::HOST | switch::RESERVE | switch::ACCOUNTS;
 
-/// The bytes of the tracked heap that memtrack itself allocated, minus those that it freed, while monitoring was on.
+/// The bytes of the tracked heap that memtrack itself allocated minus those it freed, both while monitoring was on.
 static INTERNAL_HEAP_BYTES: AtomicI64 = AtomicI64::new(0);
 static WAS_CALLED: AtomicBool = AtomicBool::new(false);
 
@@ -61,24 +61,25 @@ static WAS_CALLED: AtomicBool = AtomicBool::new(false);
 /// # fn main() {}
 /// ```
 ///
-/// To wrap another allocator: `TrackingAllocator::new(MiMalloc)`.
+/// To wrap another allocator, use `TrackingAllocator::new(MiMalloc)`.
 ///
 /// # What it does per call
-/// While nothing is monitored: one relaxed load and a branch. While monitoring: for a block that is only counted, it
-/// updates two sums of the thread and a countdown; for a recorded block (every block while the budget allows it), it
-/// captures the stack, updates the live table and writes an event, which takes 0.13 µs with a stack of 46 frames and
-/// 0.08 µs with frame pointers. It never blocks for long, never panics and never records its own allocations.
+/// While nothing is monitored, a call costs one relaxed load and a branch. While monitoring is on, a block that is only
+/// counted updates two of the thread's sums and a countdown. For a recorded block, which is every block while the
+/// budget allows it, the allocator captures the stack, updates the live table and writes an event. This takes 0.13 µs
+/// with a stack of 46 frames, and 0.08 µs with frame pointers. The allocator never blocks for long, never panics and
+/// never records its own allocations.
 ///
 /// # What it does not see
-/// It does not observe memory that does not come from Rust's global allocator: C libraries call `malloc` directly. A
-/// block that was allocated before monitoring began is recorded only when it is freed.
+/// It does not see memory that does not come from Rust's global allocator, such as the memory of C libraries, which
+/// call `malloc` directly. A block that was allocated before monitoring began is recorded only when it is freed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TrackingAllocator<A = System> {
     inner: A,
 }
 
 impl TrackingAllocator<System> {
-    /// Wraps the system's allocator.
+    /// Wraps the system allocator.
     pub const fn system() -> Self {
         Self { inner: System }
     }
@@ -92,11 +93,11 @@ impl<A> TrackingAllocator<A> {
 }
 
 impl<A: GlobalAlloc> TrackingAllocator<A> {
-    /// Allocates a block and copies the content of `block` to it, which stays allocated. Returns null if there is no
-    /// memory.
+    /// Allocates a new block and copies the content of `block` to it. `block` stays allocated. Returns null if there is
+    /// no memory.
     ///
     /// # Safety
-    /// As for `realloc`.
+    /// The same as for `realloc`.
     #[cold]
     unsafe fn copy_to_new_block(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: the caller guarantees that the size is neither zero nor too large for the alignment. Both blocks have
@@ -111,13 +112,13 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     }
 }
 
-// Counting is part of the allocator's own functions, which are compiled with the program: there, accessing a
-// thread-local is an offset; in a shared library it is a call. All work beyond counting is in separate functions. These
-// are tail-called, with the size and alignment in the order in which an allocator receives them, so that the counting
-// path need not save or move registers.
+// Counting is part of the allocator's own functions, which are compiled with the program. There, accessing a
+// thread-local is an offset, whereas in a shared library it is a call. All work beyond counting is in separate
+// functions. These are tail-called, with the size and alignment in the order in which an allocator receives them, so
+// that the counting path need not save or move registers.
 impl<A: GlobalAlloc> TrackingAllocator<A> {
-    /// Observes an allocation and returns the block; if it is null and memtrack itself requested it, returns a block
-    /// from the reserve.
+    /// Observes an allocation and returns the block. If the allocation failed and memtrack itself requested it, returns
+    /// a block from the reserve.
     #[inline(always)]
     fn observe_alloc(block: *mut u8, size: usize, align: usize) -> *mut u8 {
         let on = switch::all();
@@ -133,20 +134,20 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     /// Reallocates a block and records the free and the allocation.
     ///
     /// # Safety
-    /// As for `realloc`; the block is not from the reserve.
+    /// The same as for `realloc`. In addition, the block must not be from the reserve.
     #[inline(always)]
     unsafe fn realloc_observed(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller upholds the requirements of `realloc`.
         let inner = || unsafe { self.inner.realloc(block, layout, new_size) };
         let new = record_realloc(block, layout.size(), || (inner(), new_size));
         if !new.is_null() {
             return new;
         }
         if reentry::is_inside() {
-            // SAFETY: as above; the block is still allocated, since `realloc` failed.
+            // SAFETY: as above. The block is still allocated, because `realloc` failed.
             let new = unsafe { self.copy_to_new_block(block, layout, new_size) };
             if !new.is_null() {
-                // SAFETY: its content was copied to the new block.
+                // SAFETY: the block's content was copied to the new block.
                 unsafe { self.inner.dealloc(block, layout) };
             }
             return new;
@@ -158,12 +159,12 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     /// Reallocates a block while accounts are kept.
     ///
     /// # Safety
-    /// As for `realloc`; the block is not from the reserve.
+    /// The same as for `realloc`. In addition, the block must not be from the reserve.
     #[cold]
     #[inline(never)]
     unsafe fn realloc_in_account(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         let removed = accounts::reallocating(HOST, block as u64);
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller upholds the same requirements.
         let new = unsafe { self.realloc_observed(block, layout, new_size) };
         accounts::reallocated(removed, new as u64, new_size as u64);
         new
@@ -172,7 +173,7 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
     /// Records and frees a block while memtrack's reserve is in use or accounts are kept.
     ///
     /// # Safety
-    /// As for `dealloc` of `inner`.
+    /// The same as for `inner.dealloc`.
     #[cold]
     #[inline(never)]
     unsafe fn free_slow_path(block: *mut u8, size: usize, align: usize, inner: &A) {
@@ -185,23 +186,23 @@ impl<A: GlobalAlloc> TrackingAllocator<A> {
         if switch::is_on(switch::HOST | switch::RESERVE) && !is_free_counted(block, size) {
             record_free(block as u64, size as u64);
         }
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller upholds the requirements of `dealloc`.
         unsafe { inner.dealloc(block, Layout::from_size_align_unchecked(size, align)) };
     }
 
-    /// Frees a block whose free may have to be recorded, not only counted.
+    /// Frees a block whose free may have to be recorded rather than only counted.
     ///
     /// # Safety
-    /// As for `dealloc` of `inner`.
+    /// The same as for `inner.dealloc`.
     #[inline(never)]
     unsafe fn record_and_free(block: *mut u8, size: usize, align: usize, inner: &A) {
         record_free(block as u64, size as u64);
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller upholds the requirements of `dealloc`.
         unsafe { inner.dealloc(block, Layout::from_size_align_unchecked(size, align)) };
     }
 }
 
-// SAFETY: every call is passed to the inner allocator, and its blocks are returned unchanged; blocks from the reserve
+// SAFETY: every call is passed to the inner allocator, and its blocks are returned unchanged. Blocks from the reserve
 // are valid and are never passed to it. Recording neither unwinds nor allocates through `self` without the re-entry
 // guard.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
@@ -243,11 +244,11 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
             return unsafe { self.inner.realloc(block, layout, new_size) };
         }
         if reserve::contains(block) {
-            // SAFETY: the caller guarantees that the new size is valid; blocks of the reserve are never freed.
+            // SAFETY: the caller guarantees that the new size is valid, and blocks from the reserve are never freed.
             return unsafe { self.copy_to_new_block(block, layout, new_size) };
         }
         if switch::is_on(switch::ACCOUNTS) {
-            // SAFETY: the caller guarantees it, and the block is not from the reserve.
+            // SAFETY: the caller upholds the requirements of `realloc`, and the block is not from the reserve.
             return unsafe { self.realloc_in_account(block, layout, new_size) };
         }
         // SAFETY: as above.
@@ -255,14 +256,14 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for TrackingAllocator<A> {
     }
 }
 
-/// Reports that the heap refused a request: prints what holds the memory, if the session's options request it. Must be
-/// called outside of hooks, while none of memtrack's locks is held.
+/// Reports that the heap refused a request by printing what holds the memory, if the session's options request it. Must
+/// be called outside hooks, while none of memtrack's locks is held.
 #[cold]
 pub fn report_refusal(size_bytes: usize) {
     crate::events::report_heap_refusal(size_bytes as u64);
 }
 
-/// Returns whether the program's global allocator is a [`TrackingAllocator`]. Tests it by an allocation, while
+/// Returns whether the program's global allocator is a [`TrackingAllocator`]. This is tested with an allocation, so
 /// recording must be on.
 pub fn is_installed() -> bool {
     let _inside = reentry::enter();
@@ -270,16 +271,16 @@ pub fn is_installed() -> bool {
     WAS_CALLED.load(Ordering::Relaxed)
 }
 
-/// Returns the bytes that memtrack itself holds for its recording, on the heap and in its own mappings: events, live
-/// blocks, stacks, scopes, per-thread state, unwind tables. They are the memory cost of recording and are in no report.
-/// The memory of snapshots and reports is not included.
+/// Returns the number of bytes that memtrack itself holds for its recording, on the heap and in its own mappings:
+/// events, live blocks, stacks, scopes, per-thread state and unwind tables. They are the memory cost of recording and
+/// appear in no report. The memory of snapshots and reports is not included.
 ///
-/// Visits the shards of all tables: cheap enough to call once a second, but not once per event.
+/// Visits the shards of all tables, so it is cheap enough to call once a second, but not once per event.
 pub fn own_bytes() -> i64 {
     crate::internal_bytes::total() + crate::events::table_bytes() as i64
 }
 
-/// Resets the heap's state for a new session: the live table is empty, and no budget is spent.
+/// Resets the heap's state for a new session, in which the live table is empty and no budget has been spent.
 pub(crate) fn forget_samples() {
     transferred::clear();
     live_filter::clear();
@@ -287,22 +288,22 @@ pub(crate) fn forget_samples() {
     counted_peak::clear();
 }
 
-/// Resets the heap's state in a forked child: tables and sums belong to the parent.
+/// Resets the heap's state in a forked child, because tables and sums belong to the parent.
 pub(crate) fn reset_after_fork() {
     live_filter::reset_after_fork();
     transferred::reset_after_fork();
     counted_peak::clear();
 }
 
-/// Returns the bytes of the tracked heap that are in no statistics because memtrack itself allocated them. For tests,
-/// which check that every byte of the heap is either in the statistics or counted here.
+/// Returns the number of bytes of the tracked heap that are in no statistics, because memtrack itself allocated them.
+/// Tests use it to check that every byte of the heap is either in the statistics or counted here.
 #[doc(hidden)]
 pub fn own_heap_bytes() -> i64 {
     INTERNAL_HEAP_BYTES.load(Ordering::Relaxed)
 }
 
-/// Observes an allocation while accounts are kept, and returns the block. Tail-called, so that the usual path saves no
-/// registers for it.
+/// Observes an allocation while accounts are kept, and returns the block. It is tail-called so that the usual path
+/// saves no registers for it.
 #[cold]
 #[inline(never)]
 fn observe_alloc_in_account(block: *mut u8, size: usize, align: usize) -> *mut u8 {
@@ -324,7 +325,7 @@ fn count_internal(bytes: i64) {
     INTERNAL_HEAP_BYTES.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// Observes an allocation; `block` is null if it failed.
+/// Observes an allocation, where `block` is null if the allocation failed.
 #[inline(never)]
 pub fn after_alloc(block: *mut u8, size: usize) {
     if !is_counted(block, size) {
@@ -332,8 +333,8 @@ pub fn after_alloc(block: *mut u8, size: usize) {
     }
 }
 
-/// Counts an allocated block if it is small and not sampled. Returns whether it was counted, so that nothing more is
-/// needed.
+/// Counts an allocated block if it is small and not sampled. Returns whether it was counted, in which case nothing more
+/// is needed.
 #[inline(always)]
 fn is_counted(block: *mut u8, size: usize) -> bool {
     let size_bytes = size as u64;
@@ -345,8 +346,8 @@ fn is_counted(block: *mut u8, size: usize) -> bool {
     is_counted
 }
 
-/// Like [`record_or_sample`], for Rust's heap: if the allocation failed and memtrack itself requested it, returns a
-/// block from the reserve.
+/// Does the same as [`record_or_sample`], for Rust's heap. If the allocation failed and memtrack itself requested it,
+/// returns a block from the reserve.
 #[inline(never)]
 fn record_or_refuse(block: *mut u8, size: usize, align: usize) -> *mut u8 {
     record_or_sample(block, size as u64);
@@ -359,11 +360,11 @@ fn record_or_refuse(block: *mut u8, size: usize, align: usize) -> *mut u8 {
     }
 }
 
-/// Records a block or passes it to the sampler, if [`is_counted`] has not counted it or if its thread has not read the
-/// session's settings yet.
+/// Records a block that [`is_counted`] has not counted, or passes it to the sampler. Blocks of a thread that has not
+/// read the session's settings yet also come here.
 ///
-/// This is a separate function, like [`record_free`], so that the blocks that are only counted, which are nearly all
-/// blocks of a sampled program, pass through functions that save no registers.
+/// This is a separate function, like [`record_free`], so that blocks that are only counted, as nearly all blocks of a
+/// sampled program are, pass through functions that save no registers.
 #[inline(never)]
 fn record_or_sample(block: *mut u8, size_bytes: u64) {
     if reentry::is_inside() {
@@ -386,7 +387,8 @@ fn record_or_sample(block: *mut u8, size_bytes: u64) {
     }
 }
 
-/// Samples a small block of a thread without a state: its first block, or a block of a thread that is ending.
+/// Samples a small block on a thread that has no state, either because the block is the thread's first or because the
+/// thread is ending.
 #[cold]
 fn sample_first_small(block: *mut u8, size_bytes: u64) {
     if let Some(hook) = Hook::enter() {
@@ -394,7 +396,7 @@ fn sample_first_small(block: *mut u8, size_bytes: u64) {
     }
 }
 
-/// Samples a block below the threshold: records it or only counts it.
+/// Samples a block below the threshold, so that it is either recorded or only counted.
 #[inline(always)]
 fn sample_small(hook: HookContext, block: *mut u8, size_bytes: u64) {
     let countdown = &hook.thread.state.countdown;
@@ -405,7 +407,7 @@ fn sample_small(hook: HookContext, block: *mut u8, size_bytes: u64) {
     }
 }
 
-/// Counts a small block that was not sampled, and updates the counted peak if that is due.
+/// Counts a small block that was not sampled, and updates the counted peak if an update is due.
 #[inline(always)]
 fn count_unsampled(thread: CurrentThread, size_bytes: u64) {
     thread.state.slots[HOST_SLOT].totals.count_alloc(size_bytes);
@@ -423,8 +425,8 @@ pub fn before_free(block: *mut u8, size: usize) {
     }
 }
 
-/// Counts the free of a block if it is small and was not recorded. Returns whether it was counted, so that nothing more
-/// is needed.
+/// Counts the free of a block if the block is small and was not recorded. Returns whether the free was counted, in
+/// which case nothing more is needed.
 #[inline(always)]
 fn is_free_counted(block: *mut u8, size: usize) -> bool {
     let size_bytes = size as u64;
@@ -436,8 +438,8 @@ fn is_free_counted(block: *mut u8, size: usize) -> bool {
     is_counted
 }
 
-/// Records the free of a block that may have been recorded, or of a thread that has not read the session's settings
-/// yet.
+/// Records the free of a block that may have been recorded, or any free by a thread that has not read the session's
+/// settings yet.
 #[inline(never)]
 fn record_free(address: u64, size_bytes: u64) {
     if reentry::is_inside() {
@@ -461,7 +463,7 @@ fn record_free(address: u64, size_bytes: u64) {
     }
 }
 
-/// Records a call of `realloc`, which returns the new block and its size.
+/// Records a call to `realloc`, which returns the new block and its size.
 #[inline(always)]
 pub fn record_realloc(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mut u8, usize)) -> *mut u8 {
     let counts = |thread: &CurrentThread| {
@@ -483,13 +485,13 @@ pub fn record_realloc(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (
     new
 }
 
-/// Records a `realloc` of a block that may have been recorded, or in a thread that has not read the session's settings
-/// yet.
+/// Records a `realloc` of a block that may have been recorded, or any `realloc` by a thread that has not read the
+/// session's settings yet.
 #[inline(never)]
 fn realloc_in_hook(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mut u8, usize)) -> *mut u8 {
     let Some(hook) = Hook::enter() else {
         let is_internal = reentry::is_inside();
-        // Removed before another thread can receive the address.
+        // Remove the block before another thread can receive its address.
         let was_transferred = is_internal && transferred::remove_if_known(old as u64, old_size as u64);
         let (new, new_size) = realloc();
         if !new.is_null() && is_internal {
@@ -501,8 +503,7 @@ fn realloc_in_hook(old: *mut u8, old_size: usize, realloc: impl FnOnce() -> (*mu
         }
         return new;
     };
-    // The free is stamped before another thread can receive the address, and written once the reallocation has
-    // succeeded.
+    // Stamp the free before another thread can receive the address, and write it once the reallocation has succeeded.
     let freed = may_be_tracked(old as u64, old_size as u64).then(|| hook.begin_free(HOST, old as u64));
     let (new, new_size) = realloc();
     match freed {
@@ -538,7 +539,7 @@ fn record_host_free(hook: HookContext, freed: crate::events::FreeInProgress, siz
     } else if freed.is_known() || size_bytes >= sample_threshold_bytes() {
         hook.finish_free(freed, size_bytes, HEAP, false);
     } else {
-        // The filter gave a false positive: the block was not sampled.
+        // The block was not sampled, so the filter gave a false positive.
         hook.thread.state.slots[HOST_SLOT].totals.count_free(size_bytes);
     }
 }
@@ -565,14 +566,15 @@ fn record_host_alloc(hook: HookContext, block: *mut u8, size_bytes: u64, flags: 
     local.sampler.recorded(countdown, is_small, stamp, blocks);
 }
 
-/// Updates the counted peak after a block was recorded with `stamp`; the thread has allocated `blocks` blocks so far.
+/// Updates the counted peak after a block has been recorded with `stamp`. `blocks` is the number of blocks that the
+/// thread has allocated so far.
 #[inline(never)]
 fn update_counted_peak(flags: EventFlags, is_small: bool, stamp: u64, blocks: u64) {
-    /// For a thread that records all blocks, an update once per this many small blocks is enough.
+    /// The number of small blocks between two updates by a thread that records all blocks.
     const BLOCKS_PER_UPDATE: u64 = 8;
     if flags.contains(EventFlags::SAMPLED) {
-        // The block was sampled, which triggers this update. The moment just before the block is used because the
-        // memory that was live then does not depend on the sampling.
+        // The block was sampled, which triggered this update. Use the moment just before the block, because the memory
+        // that was live then does not depend on the sampling.
         counted_peak::observe(stamp - 1);
     } else if !is_small || blocks.is_multiple_of(BLOCKS_PER_UPDATE) {
         counted_peak::observe(stamp);

@@ -1,24 +1,24 @@
-//! Memory for the case that memory runs out. A program that handles a failed allocation must be able to continue
-//! although memtrack needs memory, too, and Rust's collections abort the process if an allocation fails. So a range of
-//! memory is reserved: when a request of memtrack itself fails, this request and all others until the threads have left
-//! memtrack are served from the range, and recording ends. Blocks are never returned to the range, and until then it
-//! takes only address space.
+//! A reserve for when memory runs out. A program that handles a failed allocation must be able to continue even though
+//! memtrack needs memory too, and Rust's collections abort the process if an allocation fails. A range of memory is
+//! therefore reserved. When one of memtrack's own requests fails, recording ends, and this request and all others are
+//! served from the range until the threads have left memtrack. Blocks are never returned to the range. Until it is
+//! used, it takes up only address space.
 
 use crate::{internal_bytes, reentry, switch};
 use std::alloc::Layout;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// The size of the reserve: more than all threads inside memtrack can need until they have left it.
+/// The size of the reserve in bytes, which is more than all threads inside memtrack can need until they have left it.
 pub(crate) const RESERVE_BYTES: usize = 8 << 20;
 
-/// The start address of the reserve; the largest address while there is none.
+/// The start address of the reserve, or the largest address while there is none.
 static START: AtomicUsize = AtomicUsize::new(usize::MAX);
 static USED: AtomicUsize = AtomicUsize::new(0);
 static RAN_OUT: AtomicBool = AtomicBool::new(false);
 
-/// Maps the reserve for a session that begins, unless it is mapped already. If there is no memory for it, recording
-/// works without it.
+/// Maps the reserve for a session that is starting, unless it is already mapped. If there is no memory for it,
+/// recording works without it.
 pub(crate) fn prepare() {
     RAN_OUT.store(false, Ordering::Release);
     #[cfg(unix)]
@@ -64,8 +64,8 @@ pub(crate) fn is_available(bytes: usize) -> bool {
     }
 }
 
-/// Allocates from the reserve after the program's allocator has failed. Returns a zeroed block for memtrack itself, or
-/// null if the reserve is used up; always null for the program.
+/// Allocates from the reserve after the program's allocator has failed. For memtrack itself, returns a zeroed block, or
+/// null if the reserve is used up. For the program, always returns null.
 #[cold]
 pub(super) fn allocate(layout: Layout) -> *mut u8 {
     if !reentry::is_inside() {

@@ -7,7 +7,7 @@ use crate::events::ticks;
 use crate::guarded_file::GuardedFile;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The open file; reopened in a forked child, where `/proc/self` is another directory.
+/// The open file. It is reopened in a forked child, where `/proc/self` is another directory.
 #[cfg(target_os = "linux")]
 static STATM: ForkCell<Option<GuardedFile>> = ForkCell::new(open_statm);
 
@@ -16,8 +16,8 @@ fn open_statm() -> Option<GuardedFile> {
     std::fs::File::open("/proc/self/statm").and_then(GuardedFile::new).ok()
 }
 
-/// The number of times that the file was reopened because the program had closed it. Each time leaks a few bytes, so
-/// the number is limited.
+/// The number of times the file was reopened because the program had closed it. Each time leaks a few bytes, so the
+/// number is limited.
 #[cfg(target_os = "linux")]
 static REOPENED: AtomicU64 = AtomicU64::new(0);
 #[cfg(target_os = "linux")]
@@ -27,15 +27,16 @@ const MAX_REOPENED: u64 = 1000;
 const MAX_AGE_FACTOR: u64 = 1600;
 
 /// Returns the resident set in bytes and the ticks at the call. The result may be about 2.4 ms old, so that reading
-/// takes at most a sixteenth of a percent of the time. For trackers, which call this after every operator: with small
-/// operators, reading each time would cost more than the rest of the default mode. In 2.4 ms a thread touches at most
-/// about eight thousand new pages.
+/// takes at most a sixteenth of a percent of the time. This is for trackers, which call it after every operator. With
+/// small operators, reading each time would cost more than the rest of the default mode. In 2.4 ms, a thread touches at
+/// most about eight thousand new pages.
 pub fn recent_resident_bytes() -> (u64, u64) {
-    /// The result. Combining one thread's result with another thread's times is harmless: all are equally recent.
+    /// The result. Combining one thread's result with another thread's times is harmless, because all are equally
+    /// recent.
     static RESULT: AtomicU64 = AtomicU64::new(0);
-    /// When the result expires, in ticks.
+    /// The time at which the result expires, in ticks.
     static EXPIRES: AtomicU64 = AtomicU64::new(0);
-    /// How long reading took.
+    /// The time that a read took, in ticks.
     static READ_TICKS: AtomicU64 = AtomicU64::new(u64::MAX);
     let before = ticks();
     let expires = EXPIRES.load(Ordering::Acquire);
@@ -56,7 +57,7 @@ pub fn recent_resident_bytes() -> (u64, u64) {
     (result, before)
 }
 
-/// Returns the resident set in bytes; 0 if the system does not provide it. Takes about 1.5 µs.
+/// Returns the resident set in bytes, or 0 if the system does not provide it. Takes about 1.5 µs.
 #[cfg(target_os = "linux")]
 pub fn resident_bytes() -> u64 {
     let mut text = [0_u8; 128];
@@ -80,7 +81,7 @@ fn page_bytes() -> u64 {
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-/// Returns 0: the resident set is unknown on this system.
+/// Returns 0, because the resident set is unknown on this system.
 #[cfg(not(target_os = "linux"))]
 pub fn resident_bytes() -> u64 {
     0

@@ -1,9 +1,9 @@
-//! Byte sampling as in jemalloc and tcmalloc: a countdown of bytes, and after each sample a new gap drawn from an
-//! exponential distribution. A block of size s is then picked with probability 1 − e^(−s/mean), independently of
-//! earlier blocks, and weighting it by the inverse ([`sampling_weight`](memtrack_model::event::sampling_weight)) keeps
-//! totals unbiased. A mean of 0 picks every block. With a budget, the mean follows the load, each sample's event
-//! contains the mean at which it was picked, and a block counts for more bytes than its size, so that the smallest
-//! blocks are sampled, too.
+//! Byte sampling as in jemalloc and tcmalloc: a countdown of bytes precedes each sample, and after each sample, a new
+//! gap is drawn from an exponential distribution. A block of size s is then sampled with probability 1 − e^(−s/mean),
+//! independently of earlier blocks, and weighting it by the inverse
+//! ([`sampling_weight`](memtrack_model::event::sampling_weight)) keeps totals unbiased. A mean of 0 samples every
+//! block. With a budget, the mean follows the load, each sample's event contains the mean at which it was taken, and a
+//! block counts for more bytes than its size, so that the smallest blocks are sampled too.
 
 use super::Countdown;
 use super::budget::{Activity, Cost, Ledger, interval, min_class, sample_block_bytes};
@@ -17,18 +17,18 @@ use std::sync::atomic::Ordering;
 const SETTLE_BLOCKS: u32 = 1024;
 /// The time after which the next recorded block settles the ledger, in nanoseconds.
 const SETTLE_NS: f64 = 4e6;
-/// How long a thread that records few blocks reuses a measurement of the live table's size, in nanoseconds: a
-/// measurement takes some microseconds, because the shards are not in the caches.
+/// How long a thread that records few blocks reuses a measurement of the live table's size, in nanoseconds. A
+/// measurement takes a few microseconds, because the shards are not in the caches.
 const MEASURE_NS: f64 = 64e6;
-/// The assumed cost of a recorded block and its free until it is measured, in nanoseconds.
+/// The assumed cost of a recorded block and its free before it has been measured, in nanoseconds.
 const UNMEASURED_PAIR_NS: f64 = 400.0;
 
-/// The rules by which small blocks are picked in a session.
+/// The rules by which a session samples small blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rules {
-    /// The mean gap in bytes if it is fixed; 0 picks every block.
+    /// The mean gap in bytes if it is fixed. A mean of 0 samples every block.
     pub mean_bytes: u64,
-    /// The share of processor time that recording may take; 0 if the mean is fixed.
+    /// The share of processor time that recording may take, or 0 if the mean is fixed.
     pub budget: f64,
     /// The number of blocks that the live table may hold before small ones are sampled to save memory.
     pub live_blocks: u64,
@@ -37,19 +37,20 @@ pub struct Rules {
 /// The sampling state of one thread. The countdown itself is in the thread's [`Countdown`], which is passed to every
 /// function that changes it.
 pub struct Sampler {
-    /// The number of the session whose rules are used.
+    /// The number of the session whose rules are in use.
     session: u64,
-    /// The mean with which the countdown was drawn; 0: every block is picked.
+    /// The mean with which the countdown was drawn, or 0 if every block is sampled.
     mean_bytes: u64,
-    /// The flags in the events of picked blocks.
+    /// The flags for the events of sampled blocks.
     flags: EventFlags,
     random: u64,
-    /// The rest of the gap after the countdown: a gap is counted down in pieces, after each of which the counted peak
-    /// ([`counted_peak`]) is updated, so that memory cannot be allocated and freed for long without an update.
+    /// The rest of the gap after the countdown. A gap is counted down in pieces, and the counted peak
+    /// ([`counted_peak`]) is updated after each, so that memory cannot be allocated and freed for long without an
+    /// update.
     rest: i64,
     /// Whether a piece has ended.
     piece_ended: bool,
-    /// Present only if there is a budget.
+    /// The additional state for a budget, which is present only if there is one.
     budgeted: Option<BudgetState>,
 }
 
@@ -62,9 +63,9 @@ struct BudgetState {
     alloc: Cost,
     /// The cost of recording its free.
     free: Cost,
-    /// The ticks at the start of the call that is being timed; 0 if none is.
+    /// The ticks at the start of the call being timed, or 0 if none is.
     timed_from: u64,
-    /// The rest of the gap when it was last set.
+    /// What was left of the gap when it was last set.
     bytes_set: i64,
     small_bytes: u64,
     picked: u32,
@@ -78,29 +79,29 @@ struct BudgetState {
     last_cpu_ns: u64,
     last_blocks: u64,
     min_class: u8,
-    /// The number of blocks recorded since the size of the live table was measured.
+    /// The number of blocks recorded since the live table's size was last measured.
     unmeasured: u32,
-    /// When the next measurement is due.
+    /// The stamp at which the next measurement is due.
     measure_ticks: u64,
 }
 
 impl Sampler {
-    /// Creates a sampler, which reads the rules at its first use.
+    /// Creates a sampler, which reads the rules when it is first used.
     pub(crate) fn new() -> Self {
-        // A different seed for each thread, from an address on the thread's stack and the time.
+        // Use a different seed for each thread, from an address on the thread's stack and the time.
         let here = 0_u8;
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = (&raw const here as u64).rotate_left(32) ^ time.map_or(0, |time| time.as_nanos() as u64);
         Self::seeded(seed)
     }
 
-    /// Creates a sampler with this seed.
+    /// Creates a sampler with `seed`.
     fn seeded(seed: u64) -> Self {
         let flags = EventFlags::SAMPLED;
         Self { session: 0, mean_bytes: 0, flags, random: seed, rest: 0, piece_ended: false, budgeted: None }
     }
 
-    /// Decides whether a block of `size_bytes` is picked in this `session`. Returns the flags of its event if so.
+    /// Decides whether a block of `size_bytes` is sampled in `session`. If so, returns the flags for its event.
     #[inline(always)]
     pub(super) fn pick(
         &mut self,
@@ -118,7 +119,7 @@ impl Sampler {
         Some(self.take_sample(countdown))
     }
 
-    /// Starts the next piece of the gap. Returns whether there is one.
+    /// Starts the next piece of the gap, and returns whether there is one.
     #[cold]
     fn next_piece(&mut self, countdown: &Countdown) -> bool {
         let left = self.left(countdown);
@@ -127,35 +128,35 @@ impl Sampler {
         self.piece_ended
     }
 
-    /// Returns whether a piece of the gap has ended, so that the counted peak must be updated, and resets that.
+    /// Returns whether a piece of the gap has ended since the last call, so that the counted peak must be updated.
     #[inline(always)]
     pub(super) fn take_piece_ended(&mut self) -> bool {
         std::mem::take(&mut self.piece_ended)
     }
 
-    /// Returns the rest of the gap.
+    /// Returns what is left of the gap.
     fn left(&self, countdown: &Countdown) -> i64 {
         countdown.left() + self.rest
     }
 
-    /// Sets the rest of the gap, in pieces of its mean.
+    /// Sets what is left of the gap, which is counted down in pieces as long as its mean.
     fn set_left(&mut self, countdown: &Countdown, bytes: i64) {
         let piece = bytes.min(i64::try_from(self.mean_bytes).unwrap_or(i64::MAX).max(1));
         countdown.set_left(piece);
         self.rest = bytes - piece;
     }
 
-    /// Restarts with the rules of a `session`, at the thread's first block in it.
+    /// Restarts with the rules of `session`, at the thread's first block in it.
     #[cold]
     fn restart(&mut self, countdown: &Countdown, session: u64) {
         self.session = session;
-        // Makes visible the rules, which were written before the session's number.
+        // Make the rules visible, which were written before the session's number.
         std::sync::atomic::fence(Ordering::Acquire);
         self.start(countdown, sampling());
         countdown.refresh(session);
     }
 
-    /// Updates the thread's copy of the settings of `session`.
+    /// Updates the thread's copy of the settings for `session`.
     #[cold]
     pub(super) fn refresh(&mut self, countdown: &Countdown, session: u64) {
         if session != self.session {
@@ -181,7 +182,7 @@ impl Sampler {
         }
     }
 
-    /// Picks the current block and draws the next gap.
+    /// Samples the current block and draws the next gap.
     #[inline(never)]
     fn take_sample(&mut self, countdown: &Countdown) -> EventFlags {
         let flags = self.flags;
@@ -194,8 +195,8 @@ impl Sampler {
         flags
     }
 
-    /// Notes that a block, picked or large, was recorded with this stamp; the thread has allocated `blocks` blocks so
-    /// far.
+    /// Accounts for a block, sampled or large, that was recorded with `stamp`. `blocks` is the number of blocks that
+    /// the thread has allocated so far.
     #[inline(always)]
     pub(super) fn recorded(&mut self, countdown: &Countdown, is_small: bool, stamp: u64, blocks: u64) {
         let left = self.left(countdown);
@@ -206,7 +207,7 @@ impl Sampler {
         }
     }
 
-    /// Notes that the recording of a free begins. Returns the argument for [`Self::end_free`].
+    /// Starts timing the recording of a free, if it is to be timed. Returns the argument for [`Self::end_free`].
     #[inline(always)]
     pub(crate) fn begin_free(&mut self) -> u64 {
         match &mut self.budgeted {
@@ -215,7 +216,7 @@ impl Sampler {
         }
     }
 
-    /// Notes that the recording of a free has ended.
+    /// Finishes timing the recording of a free.
     #[inline(always)]
     pub(crate) fn end_free(&mut self, begun: u64) {
         if begun != 0
@@ -225,8 +226,8 @@ impl Sampler {
         }
     }
 
-    /// Changes to samples of `class`. The rest of the gap keeps its length in units of the mean, because the
-    /// exponential distribution is memoryless.
+    /// Switches to the sampling interval of `class`. What is left of the gap keeps its length in units of the mean,
+    /// because the exponential distribution is memoryless.
     fn change(&mut self, countdown: &Countdown, class: u8) {
         let mean_bytes = interval(class);
         if mean_bytes > 0 {
@@ -269,7 +270,7 @@ impl Sampler {
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         bits ^= bits >> 31;
-        // In (0, 1], so that the logarithm is finite.
+        // The value is in (0, 1], so that its logarithm is finite.
         let uniform = ((bits >> 11) + 1) as f64 / (1_u64 << 53) as f64;
         (-uniform.ln() * self.mean_bytes as f64).ceil() as i64
     }
@@ -300,7 +301,7 @@ impl BudgetState {
         }
     }
 
-    /// Notes that a block was picked when `bytes_left` of the gap were left, and that the new gap is `bytes_set`.
+    /// Accounts for a block that was sampled with `bytes_left` of the gap left. The new gap is `bytes_set`.
     #[inline(always)]
     fn picked(&mut self, bytes_left: i64, bytes_set: i64, random: u64) {
         self.count_bytes(bytes_left);
@@ -310,14 +311,14 @@ impl BudgetState {
         }
     }
 
-    /// Counts the bytes by which the gap has decreased to `bytes_left`.
+    /// Counts the bytes by which the gap has shrunk to `bytes_left`.
     #[inline(always)]
     fn count_bytes(&mut self, bytes_left: i64) {
         self.small_bytes += (self.bytes_set - bytes_left) as u64;
         self.bytes_set = bytes_left;
     }
 
-    /// Counts a recorded block. Returns whether a settlement is due.
+    /// Counts a recorded block, and returns whether a settlement is due.
     #[inline(always)]
     fn recorded(&mut self, is_small: bool, stamp: u64) -> bool {
         if self.timed_from != 0 {
@@ -334,13 +335,13 @@ impl BudgetState {
         if self.free.is_due(random ^ self.small_bytes) { ticks() } else { 0 }
     }
 
-    /// Settles the ledger for the activity since the last settlement. Returns the class to use from now on.
+    /// Settles the ledger for the activity since the last settlement, and returns the class to use from now on.
     #[cold]
     fn settle(&mut self, bytes_left: i64, blocks: u64) -> u8 {
         let (now, cpu_ns) = (ticks(), thread_cpu_ns());
         let ns_per_tick = ns_per_tick();
         let is_first = self.last_ticks == 0;
-        // Another thread, whose processor time starts at 0, may have reused the state meanwhile; and no thread can use
+        // Another thread, whose processor time starts at 0, may have reused the state since then, and no thread can use
         // more processor time than has passed.
         let passed_ns = now.saturating_sub(self.last_ticks) as f64 * ns_per_tick;
         let used_ns = (cpu_ns.saturating_sub(self.last_cpu_ns) as f64).min(passed_ns);
@@ -374,14 +375,14 @@ impl BudgetState {
         let mean_ns = |cost: &Cost| cost.mean_ticks().map(|ticks| ticks * ns_per_tick);
         match (mean_ns(&self.alloc), mean_ns(&self.free)) {
             (Some(alloc), Some(free)) => alloc + free,
-            // If other threads free the blocks, or none was freed yet.
+            // Other threads free the blocks, or none has been freed yet.
             (Some(known), None) | (None, Some(known)) => 2.0 * known,
             (None, None) => UNMEASURED_PAIR_NS,
         }
     }
 }
 
-/// Returns the number of recorded blocks before the next settlement if the credit pays for `affordable` blocks.
+/// Returns the number of blocks to record before the next settlement if the credit pays for `affordable` blocks.
 fn blocks_before_settlement(affordable: f64) -> u32 {
     affordable.clamp(16.0, f64::from(SETTLE_BLOCKS)) as u32
 }
@@ -394,7 +395,7 @@ pub struct StandaloneSampler {
 }
 
 impl StandaloneSampler {
-    /// Creates a sampler with this seed and these rules; if they set a budget, it starts with `class`.
+    /// Creates a sampler with `seed` and `rules`. If the rules set a budget, the sampler starts with `class`.
     pub fn new(seed: u64, rules: Rules, class: u8) -> Self {
         let mut standalone = Self { sampler: Sampler::seeded(seed), countdown: Countdown::default() };
         standalone.sampler.start(&standalone.countdown, rules);
@@ -404,12 +405,12 @@ impl StandaloneSampler {
         standalone
     }
 
-    /// Decides whether a block of `size_bytes` is picked. Returns the flags of its event if so.
+    /// Decides whether a block of `size_bytes` is sampled. If so, returns the flags for its event.
     pub fn picks(&mut self, size_bytes: u64) -> Option<EventFlags> {
         self.sampler.pick(&self.countdown, size_bytes, 0)
     }
 
-    /// Changes to samples of `class`.
+    /// Switches to the sampling interval of `class`.
     pub fn change(&mut self, class: u8) {
         self.sampler.change(&self.countdown, class);
     }
@@ -427,11 +428,11 @@ mod tests {
         let blocks = 4_000_000_u64;
         let picked = (0..blocks).filter(|_| sampler.picks(size).is_some()).count() as f64;
         let estimate = picked * sampling_weight(size, mean) / blocks as f64;
-        // About 60,000 samples: a standard deviation of 0.4 %.
+        // With about 60,000 samples, the standard deviation is 0.4 %.
         assert!((estimate - 1.0).abs() < 0.02, "{estimate}");
     }
 
-    /// Creates a sampler with a budget whose class the test changes.
+    /// Creates a sampler with a budget, whose class the test changes.
     fn budgeted(seed: u64) -> StandaloneSampler {
         StandaloneSampler::new(seed, Rules { budget: 0.03, live_blocks: 1 << 20, ..Rules::default() }, 0)
     }
@@ -446,7 +447,7 @@ mod tests {
 
     #[test]
     fn changing_the_interval_keeps_totals_unbiased() {
-        // The class, and with it the rest of the gap, changes at every 7th block, whether or not it is picked.
+        // The class, and with it the rest of the gap, changes at every 7th block, whether or not that block is sampled.
         let mut sampler = budgeted(2);
         let (size, blocks) = (700, 2_000_000_u64);
         let meta = memtrack_model::snapshot::Meta {
@@ -463,7 +464,7 @@ mod tests {
             }
         }
         let ratio = estimate / blocks as f64;
-        // A standard deviation of 0.5 %.
+        // The standard deviation is 0.5 %.
         assert!((ratio - 1.0).abs() < 0.02, "{ratio}");
     }
 

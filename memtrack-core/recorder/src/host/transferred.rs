@@ -1,10 +1,10 @@
-//! Blocks that were allocated inside memtrack and now belong to the program: the tables of a snapshot. Their
-//! allocations were not recorded, so their frees must not be either, whenever and on whichever thread they are freed.
-//! They are recognized by their addresses.
+//! Blocks that were allocated inside memtrack and now belong to the program, namely the tables of a snapshot. Their
+//! allocations were not recorded, so their frees must not be either, whenever and on whichever thread they happen. The
+//! blocks are recognized by their addresses.
 //!
 //! This costs nothing for other blocks. A small transferred block is added to the live filter as if it were in the live
-//! table, so that its free takes the path of recorded blocks, and only blocks that are not in that table are looked up
-//! here. Nothing here locks, waits or allocates.
+//! table, so that its free takes the path for recorded blocks. Only blocks that are not in that table are then looked
+//! up here. Nothing here locks, waits or allocates.
 
 use super::live_filter;
 use crate::events::sample_threshold_bytes;
@@ -13,19 +13,19 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// The number of slots. A snapshot has a few hundred blocks, and more if scopes and modules have many names. Blocks
-/// beyond the bound are freed like blocks that existed before the session.
+/// The number of slots. A snapshot has a few hundred blocks, or more if scopes and modules have many names. Blocks
+/// beyond this bound are freed like blocks that existed before the session.
 const SLOTS: usize = 1 << 17;
 pub(super) const BYTES: usize = SLOTS * size_of::<AtomicU64>();
-/// The maximum number of slots to search for an address.
+/// The maximum number of slots that are searched for an address.
 const MAX_STEPS: usize = 64;
 
-/// The value of a slot that was never used.
+/// The value of a slot that has never been used.
 const UNUSED: u64 = 0;
-/// The value of a slot whose address was removed.
+/// The value of a slot whose address has been removed.
 const REMOVED: u64 = u64::MAX;
 
-/// Points to [`SLOTS`] addresses, which are allocated with the first block and never freed; null before.
+/// A pointer to [`SLOTS`] addresses, which are allocated with the first block and never freed. It is null before then.
 static TABLE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 /// The number of addresses in the table, so that an empty table is not searched.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -35,9 +35,9 @@ thread_local! {
     static IS_TRANSFERRING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Creates a value that will belong to the program, which may drop its parts anywhere: the blocks that this thread
-/// allocates for it inside memtrack, and has not freed when the value is returned, are recognized by their addresses
-/// until they are freed.
+/// Creates a value that will belong to the program, which may drop its parts anywhere. The blocks that this thread
+/// allocates for the value inside memtrack, and has not freed when the value is returned, are recognized by their
+/// addresses until they are freed.
 pub fn allocate_for_program<R>(make: impl FnOnce() -> R) -> R {
     struct RestoreFlag(bool);
     impl Drop for RestoreFlag {
@@ -49,7 +49,7 @@ pub fn allocate_for_program<R>(make: impl FnOnce() -> R) -> R {
     make()
 }
 
-/// Notes a block that was allocated inside memtrack: adds it if it will belong to the program.
+/// Adds a block that was allocated inside memtrack, if it will belong to the program.
 #[inline]
 pub(super) fn allocated(address: u64, size_bytes: u64) {
     if IS_TRANSFERRING.get() {
@@ -57,7 +57,7 @@ pub(super) fn allocated(address: u64, size_bytes: u64) {
     }
 }
 
-/// Removes a block that is about to be freed, and returns whether it was a transferred one.
+/// Removes a block that is about to be freed, and returns whether it was a transferred block.
 #[inline]
 pub(super) fn remove_if_known(address: u64, size_bytes: u64) -> bool {
     COUNT.load(Ordering::Relaxed) > 0 && remove(address, size_bytes)
@@ -100,7 +100,7 @@ fn remove(address: u64, size_bytes: u64) -> bool {
     false
 }
 
-/// Removes all blocks when another session begins: in that session they are as unknown as the program's earlier blocks.
+/// Removes all blocks when another session begins, in which they are as unknown as the program's earlier blocks.
 pub(super) fn clear() {
     if COUNT.swap(0, Ordering::Relaxed) > 0
         && let Some(table) = table()
@@ -109,13 +109,13 @@ pub(super) fn clear() {
     }
 }
 
-/// Resets the table in a forked child: it is the parent's, and writing to it would copy its pages.
+/// Resets the table in a forked child. It is the parent's, and writing to it would copy its pages.
 pub(super) fn reset_after_fork() {
     COUNT.store(0, Ordering::Relaxed);
     TABLE.store(ptr::null_mut(), Ordering::Release);
 }
 
-/// Returns the slots that may contain an address. Addresses are hashed, because they end in zeros and lie close
+/// Returns the slots that may contain an address. Addresses are hashed, because they end in zeros and are close
 /// together.
 fn slots_of(table: &[AtomicU64], address: u64) -> impl Iterator<Item = &AtomicU64> {
     let first = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize;
@@ -124,13 +124,13 @@ fn slots_of(table: &[AtomicU64], address: u64) -> impl Iterator<Item = &AtomicU6
 
 fn table() -> Option<&'static [AtomicU64]> {
     let slots = TABLE.load(Ordering::Acquire);
-    // SAFETY: a pointer that is not null points to `SLOTS` addresses that are never freed.
+    // SAFETY: a non-null pointer points to `SLOTS` addresses that are never freed.
     (!slots.is_null()).then(|| unsafe { std::slice::from_raw_parts(slots, SLOTS) })
 }
 
 #[cold]
 fn allocate() -> Option<&'static [AtomicU64]> {
-    // SAFETY: slots are integers, for which zero is valid.
+    // SAFETY: slots are integers, for which zero is a valid value.
     let new = unsafe { Zeroed::<AtomicU64>::try_new(SLOTS) }?;
     let slots = new.as_ptr().cast_mut();
     // If threads race, the first thread's table is used and the others are dropped.

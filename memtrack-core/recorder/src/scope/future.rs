@@ -1,6 +1,6 @@
-//! A future with a scope that follows it from thread to thread: the scope is set before each poll, and the previous
+//! A future with a scope that follows it from thread to thread. The scope is set before each poll, and the previous
 //! scope is restored afterwards. Annotated `async fn`s and [`future`](super::future()) return such futures. The
-//! invariant: neither polling nor dropping one changes the scope of the thread that does it.
+//! invariant is that neither polling nor dropping one changes the scope of the thread that does so.
 
 use super::guard::{Guard, Position, ScopeHandle, position};
 use super::nodes::ScopeNode;
@@ -15,11 +15,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 pin_project! {
-    /// A future that is polled in its scope. The scope is entered at the first poll, inside the scope of the polling
-    /// thread; if scopes are turned off at that moment, it is never entered.
+    /// A future that is polled in its scope. The scope is entered at the first poll, inside the polling thread's scope.
+    /// If scopes are turned off at that moment, it is never entered.
     #[must_use = "futures do nothing unless polled"]
     pub struct ScopedFuture<F> {
-        // `None` once the future is ready, so that it is dropped inside its scope.
+        // `None` once the future is ready, so that the future is dropped inside its scope.
         #[pin]
         future: Option<F>,
         state: State,
@@ -32,7 +32,7 @@ pin_project! {
                 return;
             }
             // Guards inside the future restore the scopes of the threads that polled it, so this thread's scope is
-            // saved in any state.
+            // saved in every state.
             let _restore = Guard::resume(match this.state {
                 State::Running { current, .. } => *current,
                 State::New(_) | State::Inert => position(),
@@ -50,12 +50,12 @@ enum FirstScope {
 }
 
 enum State {
-    /// Not polled yet.
+    /// The future has not been polled yet.
     New(FirstScope),
     /// Scopes were turned off at the first poll.
     Inert,
-    /// Polled before. `node` is the scope that ends with the future. `current` is the future's position when it last
-    /// returned: guards may exist across its awaits.
+    /// The future has been polled. `node` is the scope that ends with the future. `current` is the future's position
+    /// when it last returned, because guards may be held across its awaits.
     Running { node: Option<&'static ScopeNode>, current: Position },
 }
 
@@ -82,16 +82,16 @@ impl Site {
 }
 
 impl ScopeHandle {
-    /// Runs `future` in this scope, on any thread that polls it: for `spawn`, since a spawned task does not inherit the
-    /// scope of the task that spawned it.
+    /// Runs `future` in this scope, on any thread that polls it. Use it with `spawn`, because a spawned task does not
+    /// inherit the scope of the task that spawned it.
     pub fn future<F: Future>(self, future: F) -> ScopedFuture<F> {
         ScopedFuture::new(future, FirstScope::Resume(self))
     }
 }
 
 impl State {
-    /// Enters the scope at the first poll and returns the new state. The observer is notified of a root while its scope
-    /// is current.
+    /// Enters the scope at the first poll and returns the new state. If the scope is a root, the observer is notified
+    /// while the scope is current.
     fn begin(first: &FirstScope) -> Self {
         if !switch::is_on(switch::SCOPES | switch::ACCOUNTS) {
             return Self::Inert;
@@ -99,7 +99,7 @@ impl State {
         if let FirstScope::Resume(handle) = first {
             return Self::Running { node: None, current: handle.position };
         }
-        // If only accounts are on, only handles need to be entered, which carry accounts.
+        // If only accounts are on, only handles need to be entered, because they carry accounts.
         if !switch::is_on(switch::SCOPES) {
             return Self::Inert;
         }

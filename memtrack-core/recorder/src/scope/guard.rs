@@ -1,6 +1,6 @@
 //! The current scope of a thread, and the guard that sets and restores it. All code that enters a scope calls this
-//! module; every hook that records an event reads [`current_id`]. The invariant: when a guard is dropped, however the
-//! block is left, the thread's previous scope is current again.
+//! module, and every hook that records an event reads [`current_id`]. The invariant is that once a guard is dropped,
+//! however its block is left, the thread's previous scope is current again.
 
 use super::nodes::{ScopeNode, id_of, is_same};
 use super::observer;
@@ -15,8 +15,8 @@ use std::fmt;
 use std::marker::PhantomData;
 
 thread_local! {
-    /// The thread's scope. It has a constant initialiser and no destructor, so that an allocator can read it, even
-    /// while the thread ends.
+    /// The thread's scope. It has a constant initialiser and no destructor, so that an allocator can read it even while
+    /// the thread is ending.
     static CURRENT: Cell<Option<&'static ScopeNode>> = const { Cell::new(None) };
     /// The thread's account. Handles carry it; nodes do not, because they are never freed.
     static ACCOUNT: Cell<Membership> = const { Cell::new(Membership::NONE) };
@@ -41,7 +41,7 @@ pub(crate) fn current_account() -> Membership {
     ACCOUNT.get()
 }
 
-/// Returns the id of the thread's scope. Called by hooks: costs one load of a thread-local and one of the node.
+/// Returns the id of the thread's scope. Hooks call this. It costs one load of a thread-local and one of the node.
 #[inline]
 pub fn current_id() -> ScopeId {
     id_of(CURRENT.get())
@@ -63,7 +63,7 @@ fn replace_current(node: Option<&'static ScopeNode>) -> Option<&'static ScopeNod
     previous
 }
 
-/// Returns this thread's scope as a handle, which can be passed to another thread or task.
+/// Returns a handle to this thread's scope, which can be passed to another thread or task.
 ///
 /// ```
 /// let scope = memtrack_core::scope::current();
@@ -77,20 +77,20 @@ pub fn current() -> ScopeHandle {
     ScopeHandle { position: position() }
 }
 
-/// A handle to a scope, which can be passed to another thread or task; see [`current`].
+/// A handle to a scope, which can be passed to another thread or task. See [`current`].
 #[derive(Clone, Copy)]
 pub struct ScopeHandle {
     pub(super) position: Position,
 }
 
 impl ScopeHandle {
-    /// Returns a handle to the calling thread's scope in another account.
+    /// Returns a handle to the calling thread's scope, but in `account`.
     pub(crate) fn in_account(account: Membership) -> Self {
         Self { position: Position { node: CURRENT.get(), account } }
     }
 
     /// Makes the scope current on this thread until the guard is dropped. The operator or root to which the scope
-    /// belongs does not end with this guard, but with the guard that began it.
+    /// belongs ends not with this guard, but with the guard that began it.
     #[inline]
     pub fn enter(self) -> Guard {
         if switch::is_on(switch::SCOPES | switch::ACCOUNTS) {
@@ -106,7 +106,8 @@ impl ScopeHandle {
         id_of(self.position.node)
     }
 
-    /// Returns the position of the scope: modules, phase and operator. Visits all enclosing scopes; meant for logs.
+    /// Returns the scope's position, which consists of modules, phase and operator. Visits all enclosing scopes, so it
+    /// is meant for logs.
     pub fn place(self) -> ScopePosition<'static> {
         self.position.node.map(ScopeNode::place).unwrap_or_default()
     }
@@ -118,8 +119,8 @@ impl fmt::Debug for ScopeHandle {
     }
 }
 
-/// A guard for a scope, which is current on the thread while the guard exists. Dropping the guard restores the previous
-/// scope, also on `?`, an early return or a panic. A future that holds a guard across an `.await` is not `Send`; use
+/// A guard for a scope that is current on the thread while the guard exists. Dropping the guard restores the previous
+/// scope, even on `?`, an early return or a panic. A future that holds a guard across an `.await` is not `Send`; use
 /// [`future`](super::future()) or an annotated `async fn` there.
 ///
 /// A guard stays on its thread; a [`ScopeHandle`] can be sent to others:
@@ -130,7 +131,7 @@ impl fmt::Debug for ScopeHandle {
 #[must_use = "the scope ends when the guard is dropped: bind it to a name such as `_scope`"]
 pub struct Guard {
     state: State,
-    /// The scope that the guard restores belongs to this thread.
+    /// Keeps the guard on this thread, to which the scope that it restores belongs.
     not_send: PhantomData<*const ()>,
 }
 
@@ -138,14 +139,14 @@ pub struct Guard {
 enum State {
     /// Scopes were turned off.
     Inert,
-    /// Only the thread's current scope was changed; no scope ends with the guard.
+    /// Only the thread's current scope was changed, and no scope ends with the guard.
     Resumed { previous: Position },
     /// `node` was entered and ends with the guard.
     Entered { node: &'static ScopeNode, previous: Option<&'static ScopeNode> },
 }
 
 impl Guard {
-    /// Creates the guard of a scope that is not tracked.
+    /// Creates a guard for a scope that is not tracked.
     #[inline(always)]
     pub(super) const fn inert() -> Self {
         Self { state: State::Inert, not_send: PhantomData }
@@ -155,7 +156,7 @@ impl Guard {
     #[inline]
     pub(super) fn enter_node(node: &'static ScopeNode) -> Self {
         let previous = replace_current(Some(node));
-        // The guard exists before the observer is called: if the observer panics, the scope is still restored.
+        // The guard exists before the observer is called, so the scope is restored even if the observer panics.
         let guard = Self { state: State::Entered { node, previous }, not_send: PhantomData };
         observer::notify_entered(node);
         guard
@@ -202,7 +203,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Enters a scope by name. If scopes are turned off, this is one relaxed load and a branch.
+/// Enters a scope by name. If scopes are turned off, this costs one relaxed load and a branch.
 #[inline]
 pub(super) fn enter(kind: ScopeKind, name: &str) -> Guard {
     if switch::is_on(switch::SCOPES) { enter_now(kind, name) } else { Guard::inert() }

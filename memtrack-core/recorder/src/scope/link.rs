@@ -1,6 +1,6 @@
-//! The pointers of which the sets of scopes and names consist: each is empty or points to a value that is never freed.
-//! This file contains the only unsafe code of `scope/`. A `OnceLock` would need none, but a child forked while another
-//! thread was setting it would wait for that thread for ever.
+//! The pointers that make up the sets of scopes and names. Each is empty or points to a value that is never freed. This
+//! file contains the only unsafe code in `scope/`. A `OnceLock` would need none, but a child forked while another
+//! thread was setting it would wait for that thread forever.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +16,7 @@ impl<T: Sync> Link<T> {
     /// Returns the target.
     #[inline]
     pub(super) fn get(&self) -> Option<&'static T> {
-        // SAFETY: the pointer is null or came from a `&'static T`, since only `fill` sets it; the acquire load pairs
+        // SAFETY: the pointer is null or came from a `&'static T`, because only `fill` sets it. The acquire load pairs
         // with the release in `fill`, so the target is fully initialized.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
@@ -26,14 +26,14 @@ impl<T: Sync> Link<T> {
         let target = ptr::from_ref(target).cast_mut();
         match self.0.compare_exchange(ptr::null_mut(), target, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(()),
-            // SAFETY: the pointer is not null, since the exchange failed; otherwise as in `get`. No code writes through
-            // it.
+            // SAFETY: the pointer is not null, because the exchange failed. Apart from that, the reasons are those in
+            // `get`. No code writes through it.
             Err(winner) => Err(unsafe { &*winner }),
         }
     }
 }
 
-/// Creates `count` empty links, whose pages take memory only when they are used. A forked child keeps them.
+/// Creates `count` empty links, whose pages take up memory only once they are used. A forked child keeps them.
 pub(super) fn empty_links<T>(count: usize) -> Zeroed<Link<T>> {
     crate::internal_bytes::add_inherited(count * size_of::<Link<T>>());
     // SAFETY: a link is a pointer, and the null pointer, which is all zeros, is an empty link.

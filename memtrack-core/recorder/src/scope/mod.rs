@@ -1,6 +1,6 @@
-//! The open scopes: the operator, module and phase to which every event is attributed. The recorder writes the id of
-//! the current scope into each event; `memtrack_core::scope` documents the functions for programs, their cost and their
-//! bounds.
+//! The open scopes, which are the operator, module and phase to which every event is attributed. The recorder writes
+//! the current scope's id into each event. `memtrack_core::scope` documents the functions for programs, their cost and
+//! their bounds.
 
 mod future;
 mod guard;
@@ -41,20 +41,20 @@ pub use site::Site;
 
 use std::borrow::Cow;
 
-/// Enters an operator: the unit of the tracker's series.
+/// Enters an operator, which is the unit of the tracker's series.
 #[inline]
 pub fn operator(name: &str) -> Guard {
     guard::enter(ScopeKind::Operator, name)
 }
 
-/// Enters a module: its name becomes part of the path.
+/// Enters a module, whose name becomes part of the path.
 #[inline]
 pub fn module(name: &str) -> Guard {
     guard::enter(ScopeKind::Module, name)
 }
 
-/// Enters the outermost module: marks `fw_start` at its beginning and `fw_bw_boundary` at its end. Its name is not part
-/// of the path. Inside another root, it counts as a module.
+/// Enters the outermost module, which marks `fw_start` when it begins and `fw_bw_boundary` when it ends. Its name is
+/// not part of the path. Inside another root, it counts as a module.
 #[inline]
 pub fn root(name: &str) -> Guard {
     guard::enter(ScopeKind::Root, name)
@@ -66,7 +66,7 @@ pub fn backward() -> Guard {
     backward_named("backward")
 }
 
-/// Enters the backward pass under a separate name, if there are several.
+/// Enters the backward pass under a name of its own, if there are several.
 #[inline]
 pub fn backward_named(name: &str) -> Guard {
     guard::enter(ScopeKind::Backward, name)
@@ -78,14 +78,14 @@ pub fn optimizer() -> Guard {
     optimizer_named("optimizer")
 }
 
-/// Enters the optimizer step under a separate name, if there are several.
+/// Enters the optimizer step under a name of its own, if there are several.
 #[inline]
 pub fn optimizer_named(name: &str) -> Guard {
     guard::enter(ScopeKind::Optimizer, name)
 }
 
-/// Runs `future` in a scope that follows it from thread to thread. The parent of the scope is the scope that is current
-/// at the first poll; a spawned task starts outside all scopes, so wrap it with [`ScopeHandle::future`].
+/// Runs `future` in a scope that follows it from thread to thread. The scope's parent is the scope that is current at
+/// the first poll. A spawned task starts outside all scopes, so wrap it with [`ScopeHandle::future`].
 ///
 /// ```
 /// use memtrack_core::scope::{self, ScopeKind};

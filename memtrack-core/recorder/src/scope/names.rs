@@ -1,6 +1,6 @@
-//! The names of scopes, interned and numbered: nodes and the tracker compare names by number. The set is bounded: if a
-//! program puts data into names (such as a request's id), the set fills up, and later names are replaced by one common
-//! name.
+//! The names of scopes, which are interned and numbered because nodes and the tracker compare names by number. The set
+//! is bounded. If a program puts data (such as a request's id) into names, the set fills up, and later names are
+//! replaced with one common name.
 
 use super::set::Set;
 use crate::events::ForkCell;
@@ -11,33 +11,33 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// An interned name, which is never freed. Two names have the same text if and only if they are the same object.
 pub(crate) struct Name {
-    /// The name's number: small, and only valid in this process.
+    /// The name's number, which is small and valid only in this process.
     pub(crate) id: u32,
-    /// The text, of at most [`MAX_NAME_BYTES`].
+    /// The text, which has at most [`MAX_NAME_BYTES`].
     pub(crate) text: &'static str,
 }
 
-/// The maximum length of a name in bytes; longer names are truncated.
+/// The maximum length of a name in bytes. Longer names are truncated.
 const MAX_NAME_BYTES: usize = 1 << 10;
-/// The maximum number of names, and their maximum total size; further names are not stored.
+/// The maximum number of names, and their maximum total size in bytes. Further names are not stored.
 const MAX_NAMES: u32 = 1 << 15;
 const MAX_TOTAL_BYTES: usize = 4 << 20;
 
-/// The maximum memory of the names.
+/// The maximum number of bytes that the names take up.
 #[cfg(test)]
 pub(super) const MAX_BYTES: usize =
     MAX_TOTAL_BYTES + MAX_NAMES as usize * (size_of::<Name>() + 2 * size_of::<usize>());
 
-/// The set is never emptied: nodes keep their names in a forked child.
+/// The set is never emptied, because nodes keep their names in a forked child.
 static NAMES: ForkCell<Set<Name>> = ForkCell::inherited(|| Set::new(2 * MAX_NAMES as usize));
 static NEXT: AtomicU32 = AtomicU32::new(1);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 impl Name {
-    /// The common name of scopes whose names did not fit.
+    /// The common name for scopes whose own names did not fit.
     pub(super) const OTHER: Self = Self { id: 0, text: "(other)" };
 
-    /// Returns the name with this text, truncated to 1 KiB; `None` if it is new and there is no room.
+    /// Returns the name for `text`, truncated to 1 KiB, or `None` if it is new and there is no room.
     pub(super) fn of(text: &str) -> Option<&'static Self> {
         let text = cut(text, MAX_NAME_BYTES);
         let mut hasher = foldhash::fast::FixedState::default().build_hasher();
@@ -69,7 +69,7 @@ pub(crate) fn intern_name(text: &str) -> &'static str {
     Name::of(text).map_or(Name::OTHER.text, |name| name.text)
 }
 
-/// Adds to a sum unless it would exceed `max`; returns the previous sum if it was added.
+/// Adds `more` to a sum, unless the result would exceed `max`. Returns the previous sum if `more` was added.
 fn add_bounded(sum: &AtomicUsize, more: usize, max: usize) -> Option<usize> {
     let next = |current: usize| (current + more <= max).then_some(current + more);
     sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()

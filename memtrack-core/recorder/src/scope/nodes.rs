@@ -1,11 +1,11 @@
-//! The set of all scopes ever entered: each is a leaked node under its parent, interned by (parent, kind, name). Guards
+//! The set of all scopes ever entered. Each is a leaked node under its parent, interned by (parent, kind, name). Guards
 //! and futures look scopes up here, and the recorder reads them all at the end. The set only grows and is lock-free, so
-//! it can be used in a forked child, whatever the parent's other threads were doing.
+//! it can be used in a forked child no matter what the parent's other threads were doing.
 //!
-//! The set is bounded: new scopes beyond [`MAX_SCOPES`], and scopes whose names do not fit into `names`, are folded
-//! into one scope "(other)" per parent and kind; beyond [`MAX_DEPTH`] levels, a new scope becomes a sibling of the
-//! innermost one; an operator directly inside itself is one scope. Entries into folded scopes are counted, and the sums
-//! of folded scopes are in no other row.
+//! The set is bounded. New scopes beyond [`MAX_SCOPES`], and scopes whose names do not fit into `names`, are folded
+//! into one scope "(other)" per parent and kind. Beyond [`MAX_DEPTH`] levels, a new scope becomes a sibling of the
+//! innermost one. An operator directly inside itself is a single scope. Entries into folded scopes are counted, and the
+//! sums of folded scopes are in no other row.
 
 use super::link::{Link, empty_links};
 use super::names::Name;
@@ -21,9 +21,9 @@ use std::iter;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// One scope inside its parent. Two references are to the same scope if and only if they are to the same node.
+/// One scope inside its parent. Two references refer to the same scope if and only if they point to the same node.
 pub struct ScopeNode {
-    /// The scope's id, from 1; greater than the parent's unless the parent is one of `OTHERS`.
+    /// The scope's id. Ids start at 1, and each is greater than the parent's unless the parent is one of `OTHERS`.
     pub id: ScopeId,
     /// The enclosing scope.
     pub(crate) parent: Option<&'static ScopeNode>,
@@ -32,28 +32,28 @@ pub struct ScopeNode {
     name: &'static Name,
     /// The number of enclosing scopes.
     depth: u16,
-    /// Whether the scope is the outermost module or inside it.
+    /// Whether the scope is the outermost module or is inside it.
     in_root: bool,
-    /// Whether the scope replaces all scopes that did not fit here.
+    /// Whether the scope stands in for all scopes that did not fit here.
     is_other: bool,
 }
 
-/// The ids of scopes are less than this.
+/// The exclusive upper bound on scope ids.
 pub const SCOPE_IDS: usize = 1 << 16;
-/// The maximum number of distinct scopes: about 10 MiB with their names.
+/// The maximum number of distinct scopes, which take about 10 MiB with their names.
 const MAX_SCOPES: u32 = SCOPE_IDS as u32 - RESERVED - OTHERS.len() as u32;
-/// The number of ids reserved for the scopes that replace others.
+/// The number of ids reserved for scopes that stand in for others.
 const RESERVED: u32 = 4096;
 /// The maximum depth of nested scopes.
 const MAX_DEPTH: u16 = 128;
 
-/// All scopes. The set is never emptied: scopes keep their ids in a forked child.
+/// All scopes. The set is never emptied, because scopes keep their ids in a forked child.
 static NODES: ForkCell<Nodes> =
     ForkCell::inherited(|| Nodes { set: Set::new(2 * SCOPE_IDS), by_id: empty_links(SCOPE_IDS) });
-/// The next id. A thread that loses a race wastes an id, so a scope may have several.
+/// The next id. A thread that loses a race wastes an id, so a scope may have several ids.
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 
-/// The maximum memory of the scopes and their names.
+/// The maximum number of bytes that the scopes and their names take up.
 #[cfg(test)]
 pub(crate) const MAX_BYTES: usize = SCOPE_IDS * size_of::<ScopeNode>()
     + 3 * SCOPE_IDS * size_of::<Link<ScopeNode>>()
@@ -64,7 +64,7 @@ struct Nodes {
     by_id: Zeroed<Link<ScopeNode>>,
 }
 
-/// The replacements if no other scope fits: one of each kind, without a parent.
+/// The replacements for when no other scope fits, one of each kind and without a parent.
 static OTHERS: [ScopeNode; 5] = [
     replacement(0, ScopeKind::Operator),
     replacement(1, ScopeKind::Module),
@@ -87,13 +87,13 @@ const fn replacement(place: u32, kind: ScopeKind) -> ScopeNode {
     }
 }
 
-/// The number of entries into scopes that did not fit; starts at 0 in a forked child.
+/// The number of entries into scopes that did not fit. It starts at 0 in a forked child.
 static FOLDED: ForkCell<AtomicU64> = ForkCell::new(AtomicU64::default);
 
 impl ScopeNode {
-    /// Returns the child of `parent` with this kind and name; creates it if it is new. A root inside a root is not the
-    /// outermost module, so it becomes a module. Costs two hashes and two look-ups for any number of scopes; allocates
-    /// only for new scopes.
+    /// Returns the child of `parent` with this kind and name, and creates it if it is new. A root inside a root is not
+    /// the outermost module, so it becomes a module. This costs two hashes and two look-ups however many scopes there
+    /// are, and allocates only for new scopes.
     pub fn child(parent: Option<&'static Self>, kind: ScopeKind, name: &str) -> &'static Self {
         let kind = match kind {
             ScopeKind::Root if parent.is_some_and(|parent| parent.in_root) => ScopeKind::Module,
@@ -102,7 +102,7 @@ impl ScopeNode {
         let parent = shallow_parent(parent);
         let Some(name) = Name::of(name) else { return replace(parent, kind) };
         match parent {
-            // Further levels of recursion carry no information: all have the same position.
+            // Further levels of recursion carry no information, because they all have the same position.
             Some(same) if kind == ScopeKind::Operator && same.is(same.parent, kind, name) => return same,
             Some(folded) if folded.is_other => return replace(parent, kind),
             _ => {}
@@ -128,7 +128,7 @@ impl ScopeNode {
         self.name.id
     }
 
-    /// Returns the position of this scope: modules, phase and operator.
+    /// Returns the scope's position, which consists of modules, phase and operator.
     pub fn place(&'static self) -> ScopePosition<'static> {
         ScopePosition::of(outwards(Some(self)).map(|node| ScopeStep { kind: node.kind, name: node.name() }))
     }
@@ -149,9 +149,9 @@ impl ScopeNode {
     }
 }
 
-/// Returns the parent for a new scope: `parent`, or an enclosing scope if `parent` is too deep. Then the new scope
-/// becomes a sibling of the innermost one, so that the innermost scope is always the one that the program entered. A
-/// phase is dropped only if phases alone are nested that deep.
+/// Returns the parent for a new scope, which is `parent`, or an enclosing scope if `parent` is too deep. In the latter
+/// case, the new scope becomes a sibling of the innermost one, so that the innermost scope is always the one that the
+/// program entered. A phase is dropped only if phases alone are nested that deep.
 #[inline]
 fn shallow_parent(parent: Option<&'static ScopeNode>) -> Option<&'static ScopeNode> {
     let is_shallow =
@@ -170,7 +170,7 @@ fn keeps_phase(kind: ScopeKind) -> bool {
     matches!(kind, ScopeKind::Root | ScopeKind::Backward | ScopeKind::Optimizer)
 }
 
-/// Returns the scope that replaces the scopes of this kind in `parent` that did not fit.
+/// Returns the scope that stands in for scopes of this kind in `parent` that did not fit.
 #[cold]
 fn replace(parent: Option<&'static ScopeNode>, kind: ScopeKind) -> &'static ScopeNode {
     FOLDED.get().fetch_add(1, Ordering::Relaxed);
@@ -204,7 +204,8 @@ pub fn node_of(id: ScopeId) -> Option<&'static ScopeNode> {
     by_id.get(id.index()).filter(|_| !id.is_none()).and_then(Link::get).or_else(other)
 }
 
-/// Returns all scopes entered so far with ids greater than `after`, by id. A scope may occur twice, with two ids.
+/// Returns all scopes entered so far whose ids are greater than `after`, ordered by id. A scope may occur twice, with
+/// two ids.
 pub fn nodes_after(after: usize) -> impl Iterator<Item = &'static ScopeNode> {
     let end = NEXT_ID.load(Ordering::Acquire) as usize;
     let by_id = if NODES.is_made() { &NODES.get().by_id[..end.min(SCOPE_IDS)] } else { &[] };
@@ -213,13 +214,13 @@ pub fn nodes_after(after: usize) -> impl Iterator<Item = &'static ScopeNode> {
     nodes.chain(used.map(|(node, _)| node))
 }
 
-/// Returns every id that an event may contain now.
+/// Returns every id that an event may contain at present.
 pub fn ids() -> impl Iterator<Item = ScopeId> {
     let end = NEXT_ID.load(Ordering::Acquire);
     (0..end).map(ScopeId).chain(OTHERS.iter().map(|node| node.id))
 }
 
-/// Returns all scopes entered so far as a table; unused ids are empty rows.
+/// Returns all scopes entered so far as a table, in which unused ids are empty rows.
 pub fn table() -> ScopeTable {
     let mut table = ScopeTable::default();
     for node in nodes_after(0) {
@@ -231,17 +232,17 @@ pub fn table() -> ScopeTable {
     table
 }
 
-/// Returns the number of entries, since [`reset_folded`], into scopes that did not fit and were folded into others.
+/// Returns the number of entries since [`reset_folded`] into scopes that did not fit and were folded into others.
 pub fn folded() -> u64 {
     FOLDED.get().load(Ordering::Relaxed)
 }
 
-/// Resets the count of folded scopes.
+/// Resets the count of entries into folded scopes.
 pub fn reset_folded() {
     FOLDED.get().store(0, Ordering::Relaxed);
 }
 
-/// Returns the id of a scope; [`ScopeId::NONE`] for `None`.
+/// Returns the id of a scope, or [`ScopeId::NONE`] for `None`.
 #[inline]
 pub(crate) fn id_of(node: Option<&'static ScopeNode>) -> ScopeId {
     node.map_or(ScopeId::NONE, |node| node.id)
@@ -256,8 +257,8 @@ fn hash(parent: Option<&'static ScopeNode>, kind: ScopeKind, name: &Name) -> u64
 }
 
 impl Nodes {
-    /// Adds a node in a vacant slot and returns it, or the equal node that another thread has added first; `None` if
-    /// there are too many.
+    /// Adds a node in a vacant slot and returns it, or returns the equal node that another thread added first. Returns
+    /// `None` if there are too many nodes.
     #[cold]
     fn insert(
         &self,
@@ -277,8 +278,8 @@ impl Nodes {
             crate::internal_bytes::add_inherited(size_of::<ScopeNode>());
             Box::leak(Box::new(ScopeNode { id, parent, kind, name, depth, in_root, is_other }))
         };
-        // Stored under its id before another thread can enter it, so that a collector finds the scope of every event. A
-        // node that loses the race stays there: a second row for the same scope, which no event uses.
+        // Store the node under its id before another thread can enter it, so that a collector finds the scope of every
+        // event. A node that loses the race stays there as a second row for the same scope, which no event uses.
         let _ = self.by_id[id.index()].fill(node);
         Some(self.set.insert(vacant, node, |other| other.is(parent, kind, name)))
     }

@@ -1,8 +1,8 @@
-//! Notifies the tracker of the ends of scopes, and the log of operators of beginnings and ends. The tracker registers
-//! itself once. Guards and futures call [`notify_entered`] and [`notify_left`] for scopes that were really entered. The
+//! Notifies the tracker when scopes end, and the log of operators when they begin and end. The tracker registers itself
+//! once. Guards and futures call [`notify_entered`] and [`notify_left`] for scopes that were really entered. The
 //! tracker is not notified of scopes through which a panic unwinds (as in PyTorch, where the hook after an operator
-//! does not run then), nor after scopes were switched off. Code that needs only the ends of root scopes registers with
-//! [`call_at_root_end`], and enables scopes while nothing is monitored with [`keep_enabled`].
+//! does not run in that case), nor after scopes have been switched off. Code that needs only the ends of root scopes
+//! registers with [`call_at_root_end`], and enables scopes while nothing is monitored with [`keep_enabled`].
 
 use super::nodes::ScopeNode;
 use crate::events::operators;
@@ -12,8 +12,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// The notifications for the tracker. When the end of a scope is reported, the thread's scope is already the one around
-/// `node`.
+/// The notifications for the tracker. When the end of a scope is reported, the thread's scope is already the one that
+/// encloses `node`.
 pub trait ScopeObserver: Sync {
     /// Called when an operator, a backward pass or an optimizer step has ended.
     fn operator_finished(&self, node: &'static ScopeNode);
@@ -23,11 +23,11 @@ pub trait ScopeObserver: Sync {
     fn root_left(&self, node: &'static ScopeNode);
 }
 
-/// The function called when a root scope has ended.
+/// The function to call when a root scope has ended.
 static AT_ROOTS: OnceLock<fn()> = OnceLock::new();
 
-/// Registers a function that is called at the end of each root scope, on its thread; returns false if one is registered
-/// already.
+/// Registers a function to call at the end of each root scope, on that scope's thread. Returns `false` if one is
+/// already registered.
 pub fn call_at_root_end(call: fn()) -> bool {
     AT_ROOTS.set(call).is_ok()
 }
@@ -45,15 +45,14 @@ pub fn keep_enabled(enabled: bool) {
     }
 }
 
-/// Returns the switches that the end of monitoring turns off for scopes: [`switch::SCOPES`], or none if scopes are kept
-/// enabled.
+/// Returns the scope switches to turn off when monitoring ends: [`switch::SCOPES`], or none if scopes are kept enabled.
 pub(crate) fn switch_to_turn_off() -> u32 {
     if KEEP_ENABLED.load(Ordering::SeqCst) { 0 } else { switch::SCOPES }
 }
 
 static OBSERVER: OnceLock<&'static dyn ScopeObserver> = OnceLock::new();
 
-/// Registers the observer of all threads; returns false if one is registered already.
+/// Registers the observer for all threads. Returns `false` if one is already registered.
 pub fn observe(observer: &'static dyn ScopeObserver) -> bool {
     OBSERVER.set(observer).is_ok()
 }

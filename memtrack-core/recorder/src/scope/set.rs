@@ -1,6 +1,6 @@
-//! A set that only grows, of values that are never freed: a hash table with open addressing, whose links are each
-//! filled once. It is lock-free, so it can be used in a forked child, whatever the parent's other threads were doing.
-//! Look-ups cost the same for any number of values, because the callers fill at most half of the slots.
+//! A set that only grows and whose values are never freed. It is a hash table with open addressing, in which each link
+//! is filled once. It is lock-free, so it can be used in a forked child no matter what the parent's other threads were
+//! doing. Look-ups cost the same however many values there are, because the callers fill at most half of the slots.
 
 use super::link::{Link, empty_links};
 use crate::zeroed::Zeroed;
@@ -10,12 +10,12 @@ pub(super) struct Set<T: 'static> {
     slots: Zeroed<Link<T>>,
 }
 
-/// The empty slot in which a missing value can be stored.
+/// An empty slot in which a missing value can be stored.
 #[derive(Clone, Copy)]
 pub(super) struct Vacant(usize);
 
 impl<T: Sync> Set<T> {
-    /// Creates an empty set with this number of slots, which must be a power of two.
+    /// Creates an empty set with this many slots, which must be a power of two.
     pub(super) fn new(slots: usize) -> Self {
         debug_assert!(slots.is_power_of_two());
         Self { slots: empty_links(slots) }
@@ -39,14 +39,15 @@ impl<T: Sync> Set<T> {
         }
     }
 
-    /// Stores `new` in a vacant slot and returns it. If another thread has stored an equal value first, returns that.
+    /// Stores `new` in a vacant slot and returns it, or returns an equal value that another thread stored first.
     pub(super) fn insert(&self, vacant: Vacant, new: &'static T, is: impl Fn(&T) -> bool) -> &'static T {
         let mut slot = vacant.0;
         loop {
             match self.slots[slot].fill(new) {
                 Ok(()) => return new,
                 Err(winner) if is(winner) => return winner,
-                // Another value was stored: try the next empty slot, unless an equal value was stored there meanwhile.
+                // Another value took the slot. Try the next empty one, unless an equal value has been stored in the
+                // meantime.
                 Err(_) => match self.find_from(slot + 1, &is) {
                     Ok(found) => return found,
                     Err(Vacant(next)) => slot = next,

@@ -1,4 +1,4 @@
-//! A place in the source where a scope begins. `#[track_memory]` generates a static [`Site`] per function, by which a
+//! A place in the source where a scope begins. `#[track_memory]` generates a static [`Site`] per function, with which a
 //! scope is found in a small per-thread cache instead of by hashing a name.
 
 use super::guard::{Guard, current_node};
@@ -9,14 +9,14 @@ use std::any::type_name;
 use std::cell::Cell;
 use std::ptr;
 
-/// An annotated function: the kind and the name of its scope.
+/// An annotated function, with the kind and name of its scope.
 #[derive(Debug)]
 pub struct Site {
     kind: ScopeKind,
     name: &'static str,
 }
 
-/// The name of a scope: its site, and the name of the method's type if the scope is named after the type.
+/// The name of a scope: its site and, if the scope is named after a method's type, that type's name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Label {
     site: &'static Site,
@@ -30,7 +30,7 @@ struct Entry {
     node: &'static ScopeNode,
 }
 
-/// The number of cache entries per thread (2.5 KiB): a training step of a small model has about thirty scopes, which
+/// The number of cache entries per thread (2.5 KiB). A training step of a small model has about thirty scopes, which
 /// should not evict each other.
 const CACHE_ENTRIES: usize = 64;
 
@@ -44,13 +44,13 @@ impl Site {
         Self { kind, name }
     }
 
-    /// Enters the scope. If scopes are turned off, this is one relaxed load and a branch.
+    /// Enters the scope. If scopes are turned off, this costs one relaxed load and a branch.
     #[inline(always)]
     pub fn enter(&'static self) -> Guard {
         if switch::is_on(switch::SCOPES) { enter_now(self.label()) } else { Guard::inert() }
     }
 
-    /// Enters the scope under the name of `T`. If scopes are turned off, this is one relaxed load and a branch.
+    /// Enters the scope under the name of `T`. If scopes are turned off, this costs one relaxed load and a branch.
     #[inline(always)]
     pub fn enter_as<T: ?Sized>(&'static self) -> Guard {
         if switch::is_on(switch::SCOPES) { enter_now(self.label_as::<T>()) } else { Guard::inert() }
@@ -97,7 +97,7 @@ impl Label {
         }
     }
 
-    /// Compares by address: if there are two copies of a type's name, that only costs a cache miss.
+    /// Compares labels by address. If there are two copies of a type's name, that only costs a cache miss.
     fn is_same(self, other: Self) -> bool {
         ptr::eq(self.site, other.site)
             && match (self.type_name, other.type_name) {
@@ -115,8 +115,8 @@ impl Label {
     }
 }
 
-/// Returns the last path segment of a type's name without references, `dyn` and generics: `Linear` for `&mut
-/// net::Linear<f32>`. `None` for types that have no such segment (tuples, slices, closures).
+/// Returns the last path segment of a type's name without references, `dyn` and generics, such as `Linear` for
+/// `&mut net::Linear<f32>`. Returns `None` for types that have no such segment (tuples, slices, closures).
 fn short_type_name(full: &str) -> Option<&str> {
     let mut path = full;
     while let Some(rest) = ["&", "mut ", "dyn "].iter().find_map(|prefix| path.strip_prefix(prefix)) {

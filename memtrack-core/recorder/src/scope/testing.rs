@@ -1,4 +1,4 @@
-//! For unit tests: turns scopes on for one test at a time, and sets an observer for one thread.
+//! Unit test helpers that turn scopes on for one test at a time and set an observer for one thread.
 
 use super::observer::ScopeObserver;
 use crate::switch;
@@ -11,12 +11,12 @@ thread_local! {
     static OBSERVER: Cell<Option<&'static dyn ScopeObserver>> = const { Cell::new(None) };
 }
 
-/// Prevents other tests from turning scopes on or off while the result is held.
+/// Prevents other tests from turning scopes on or off while the returned guard is held.
 pub(crate) fn hold_switch() -> MutexGuard<'static, ()> {
     SWITCH.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `test` with scopes turned on, while no other test does.
+/// Runs `test` with scopes turned on, while no other test does so.
 pub(crate) fn with_scopes<R>(test: impl FnOnce() -> R) -> R {
     struct TurnOff<'a>(#[expect(dead_code, reason = "held")] MutexGuard<'a, ()>);
     impl Drop for TurnOff<'_> {

@@ -1,5 +1,5 @@
-//! Assigns an id to each distinct stack. The table is shared by all threads; each thread has a small cache in front of
-//! it, so that a repeated stack costs a hash and a comparison.
+//! Assigns an id to each distinct stack. All threads share the table, and each has a small cache in front of it, so
+//! that a repeated stack costs a hash and a comparison.
 
 use crate::internal_bytes;
 use crate::shared_map::SharedMap;
@@ -16,15 +16,15 @@ use std::sync::{Mutex, PoisonError};
 const MAX_ADDRESSES: usize = 3 << 20;
 const MAX_STACKS: usize = 1 << 18;
 
-/// The number of addresses in a piece (512 KiB). Addresses are stored in pieces, so that growing copies nothing; no
+/// The number of addresses in a piece (512 KiB). Addresses are stored in pieces so that growing copies nothing. No
 /// stack is split between two pieces.
 const PIECE_ADDRESSES: usize = 1 << 16;
 
-/// The maximum number of pieces: stacks have at most a few hundred addresses, so little of a piece is unused at its
+/// The maximum number of pieces. Stacks have at most a few hundred addresses, so little of a piece is unused at its
 /// end.
 const MAX_PIECES: usize = MAX_ADDRESSES / PIECE_ADDRESSES + 1;
 
-/// The maximum memory of the tables: the table of hashes may just have doubled.
+/// The maximum number of bytes that the tables take up, given that the table of hashes may just have doubled.
 #[cfg(test)]
 pub(crate) const MAX_BYTES: usize = MAX_PIECES * PIECE_ADDRESSES * size_of::<u64>()
     + (MAX_STACKS * 2 + MAX_STACKS * 2 / 7) * (size_of::<(u64, StackId)>() + 1)
@@ -32,20 +32,20 @@ pub(crate) const MAX_BYTES: usize = MAX_PIECES * PIECE_ADDRESSES * size_of::<u64
 
 /// All distinct stacks of the process.
 ///
-/// A stack is identified by its 64-bit hash: among a quarter of a million distinct stacks, the probability that any two
+/// A stack is identified by its 64-bit hash. Among a quarter of a million distinct stacks, the probability that any two
 /// have the same hash is less than one in 500 million.
 pub(crate) struct StackInterner {
     by_hash: SharedMap<u64, StackId, FixedState>,
     stored: Mutex<StoredStacks>,
-    /// How often a stack was omitted because there was no room for it.
+    /// The number of times a stack was omitted because there was no room for it.
     omitted: AtomicU64,
 }
 
 /// The stored stacks, innermost address first.
 pub(crate) struct StoredStacks {
-    /// Has capacity for the maximum number of pieces, so that it never grows.
+    /// The pieces, with capacity for the maximum number of them, so that the vector never grows.
     pieces: Vec<Vec<u64>>,
-    /// For each stack, from id 1 on: its piece, its offset in the piece and its length. Never grows either.
+    /// For each stack, from id 1 on, its piece, its offset in the piece and its length. This never grows either.
     index: Vec<(u16, u16, u16)>,
     addresses: usize,
 }
@@ -56,7 +56,7 @@ impl StoredStacks {
         self.index.len() + 1
     }
 
-    /// Returns the return addresses of a stack, innermost first; empty for an unknown id.
+    /// Returns a stack's return addresses, innermost first, or an empty slice for an unknown id.
     pub(crate) fn get(&self, stack: StackId) -> &[u64] {
         let entry = stack.index().checked_sub(1).and_then(|index| self.index.get(index));
         entry.map_or(&[], |&(piece, from, len)| {
@@ -82,7 +82,7 @@ impl StoredStacks {
         self.pieces.last().is_none_or(|piece| piece.len() + addresses > PIECE_ADDRESSES)
     }
 
-    /// Stores another stack, for which there must be room in the last piece.
+    /// Stores another stack. There must be room for it in the last piece.
     fn push(&mut self, outermost_first: &[u64]) -> StackId {
         let piece = self.pieces.len() - 1;
         let addresses = &mut self.pieces[piece];
@@ -110,8 +110,8 @@ impl StackInterner {
         self.by_hash.get(&hash)
     }
 
-    /// Stores a stack, innermost address first as in reports, and returns its id; [`StackId::NONE`] if there is no room
-    /// for it. Memory is allocated while no lock is held.
+    /// Stores a stack, innermost address first as in reports, and returns its id, or [`StackId::NONE`] if there is no
+    /// room for it. Memory is allocated while no lock is held.
     #[cold]
     pub(crate) fn insert(&self, hash: u64, outermost_first: &[u64]) -> StackId {
         let mut piece = None;
@@ -122,7 +122,7 @@ impl StackInterner {
             let mut stored = self.lock();
             if stored.is_full(outermost_first.len()) {
                 drop(stored);
-                // Another thread may have stored this stack as the last one that fitted.
+                // Another thread may have stored this stack as the last one that fit.
                 if let Some(stack) = self.find(hash) {
                     return stack;
                 }
@@ -136,7 +136,7 @@ impl StackInterner {
                 continue;
             }
             let mut entry = self.by_hash.entry(hash);
-            // Another thread may have stored the stack meanwhile.
+            // Another thread may have stored the stack in the meantime.
             if let Some(stack) = entry.get() {
                 return *stack;
             }
@@ -159,8 +159,8 @@ impl StackInterner {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the hashes of stacks through `code`, which is no longer loaded: if the same addresses occur again, they
-    /// are other code and get a new id. Returns whether there were any such stacks.
+    /// Removes the hashes of stacks that go through `code`, which is no longer loaded. If the same addresses occur
+    /// again, they belong to other code and get a new id. Returns whether there were any such stacks.
     pub(crate) fn forget_code(&self, code: &Range<u64>) -> bool {
         let stored = self.lock();
         let goes_through = |id: &StackId| stored.get(*id).iter().any(|address| code.contains(address));
@@ -173,12 +173,12 @@ impl StackInterner {
         any
     }
 
-    /// Returns how often a stack was omitted because there was no room.
+    /// Returns the number of times a stack was omitted because there was no room.
     pub(crate) fn omitted(&self) -> u64 {
         self.omitted.load(Ordering::Relaxed)
     }
 
-    /// Returns the memory of the tables that [`internal_bytes`] does not count.
+    /// Returns how many bytes of the tables [`internal_bytes`] does not count.
     pub(crate) fn table_bytes(&self) -> usize {
         let index_bytes = self.lock().index.capacity() * size_of::<(u16, u16, u16)>();
         self.by_hash.capacity() * (size_of::<(u64, StackId)>() + 1) + index_bytes
@@ -186,7 +186,7 @@ impl StackInterner {
 
     /// Returns the return addresses of a stack, innermost first.
     pub(crate) fn addresses(&self, stack: StackId) -> Vec<u64> {
-        // The memory is allocated before the table is locked.
+        // Allocate the memory before locking the table.
         let mut addresses = Vec::with_capacity(u16::MAX.into());
         addresses.extend_from_slice(self.lock().get(stack));
         addresses.shrink_to_fit();
@@ -201,7 +201,7 @@ impl StackInterner {
     /// Returns all stacks so far.
     pub(crate) fn table(&self) -> StackTable {
         let mut table = StackTable::default();
-        // The memory is allocated before the table is locked, for the stacks that exist now.
+        // Allocate the memory for the stacks that exist now, before locking the table.
         let (stacks, addresses) = {
             let stored = self.lock();
             (stored.len(), stored.addresses)
@@ -215,13 +215,13 @@ impl StackInterner {
         table
     }
 
-    /// Fills `copy` with the stacks from `first` on, which get the ids from 1 on there: at most `max_stacks`, and not
-    /// much more than a megabyte.
+    /// Fills `copy` with the stacks from `first` on, whose ids in the copy start at 1. Copies at most `max_stacks`, and
+    /// not much more than a megabyte.
     pub(crate) fn copy(&self, first: StackId, max_stacks: usize, copy: &mut StackTable) {
         const MAX_COPIED_ADDRESSES: usize = 128 << 10;
         copy.offsets.truncate(2);
         copy.addresses.clear();
-        // The memory is allocated before the table is locked.
+        // Allocate the memory before locking the table.
         copy.offsets.reserve(max_stacks);
         copy.addresses.reserve(MAX_COPIED_ADDRESSES);
         let stored = self.lock();
@@ -245,13 +245,13 @@ pub(crate) fn hash(addresses: &[u64]) -> u64 {
 
 const CACHE_SLOTS: usize = 4096;
 
-/// A thread's cache of stack ids by hash; a look-up is one load.
+/// A thread's cache of stack ids by hash, in which a look-up is one load.
 pub(crate) struct StackCache {
     slots: Box<[(u64, StackId)]>,
 }
 
 impl StackCache {
-    /// Creates an empty cache; allocates 64 KB.
+    /// Creates an empty cache, which allocates 64 KB.
     pub(crate) fn new() -> Self {
         Self { slots: vec![(0, StackId::NONE); CACHE_SLOTS].into_boxed_slice() }
     }

@@ -1,5 +1,5 @@
-//! Stacks as a program records them: raw addresses, and the list of its loaded binaries (`modules`, Linux). The reader
-//! of the recording symbolizes them, later and possibly on another machine.
+//! Stacks as a program records them, in the form of raw addresses and the list of its loaded binaries (`modules`,
+//! Linux). The reader of the recording symbolizes them later, possibly on another machine.
 
 pub mod capture;
 pub mod intern;

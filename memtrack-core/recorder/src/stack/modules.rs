@@ -1,6 +1,6 @@
 //! The binaries loaded into this process, as the dynamic linker lists them. The recorder calls [`loaded_modules`] when
 //! it writes a recording, so that addresses can be symbolized later. The unsafe code here only reads memory that the
-//! dynamic linker has mapped and describes, while it holds its lock.
+//! dynamic linker has mapped and describes while holding its lock.
 #![allow(unsafe_code)]
 
 use libc::{PF_R, PF_X, PT_LOAD, PT_NOTE, dl_phdr_info};
@@ -14,8 +14,8 @@ const NT_GNU_BUILD_ID: u32 = 3;
 
 /// Lists the loaded binaries that contain code, the program first.
 ///
-/// Takes the dynamic linker's lock and allocates, so it must be called where that is allowed. Costs a few microseconds
-/// per binary, plus a checksum of the code for a binary without a build id.
+/// Takes the dynamic linker's lock and allocates, so it must be called where that is allowed. It costs a few
+/// microseconds per binary, plus a checksum of the code for a binary without a build id.
 pub fn loaded_modules() -> Vec<Module> {
     let mut modules: Vec<Module> = Vec::new();
     // SAFETY: `visit` has the signature that the dynamic linker requires, and `modules` outlives the call.
@@ -26,11 +26,11 @@ pub fn loaded_modules() -> Vec<Module> {
     modules
 }
 
-/// Converts the dynamic linker's name for a binary to a path that is valid in other processes, too.
+/// Converts the dynamic linker's name for a binary to a path that is also valid in other processes.
 fn real_path(name: &str) -> String {
     if is_the_program(name) {
         let program = std::env::current_exe().unwrap_or_default().to_string_lossy().into_owned();
-        // The kernel appends this suffix if the program's file was replaced while the program runs.
+        // The kernel appends this suffix if the program's file was replaced while the program was running.
         return program.strip_suffix(" (deleted)").map(str::to_owned).unwrap_or(program);
     }
     if name.contains('/') && !name.starts_with('/') {
@@ -40,8 +40,8 @@ fn real_path(name: &str) -> String {
     name.to_owned()
 }
 
-/// Returns whether the dynamic linker's name denotes the program itself: glibc uses an empty name; musl uses the
-/// kernel's link to the program, or the name by which it was called.
+/// Returns whether the dynamic linker's name denotes the program itself. glibc uses an empty name. musl uses the
+/// kernel's link to the program, or the name by which the program was called.
 fn is_the_program(name: &str) -> bool {
     const LINK: &str = "/proc/self/exe";
     let is_called =
@@ -50,7 +50,8 @@ fn is_the_program(name: &str) -> bool {
 }
 
 extern "C" fn visit(info: *mut dl_phdr_info, _size: usize, modules: *mut c_void) -> c_int {
-    // SAFETY: the dynamic linker passes a valid entry, and `modules` is the vector of `loaded_modules`, which waits.
+    // SAFETY: the dynamic linker passes a valid entry, and `modules` is the vector in `loaded_modules`, which waits for
+    // this call.
     let (info, modules) = unsafe { (&*info, &mut *modules.cast::<Vec<Module>>()) };
     if !info.dlpi_phdr.is_null() {
         // SAFETY: an entry has `dlpi_phnum` program headers, which exist while the binary is loaded.
@@ -66,7 +67,7 @@ extern "C" fn visit(info: *mut dl_phdr_info, _size: usize, modules: *mut c_void)
     0
 }
 
-/// Describes a loaded binary by its program headers; `None` if it has no code.
+/// Describes a loaded binary according to its program headers. Returns `None` if it has no code.
 pub(crate) fn describe_loaded(name: &str, bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Module> {
     let module = describe(name.to_owned(), bias, headers)?;
     Some(Module { path: real_path(name), ..module })
@@ -100,7 +101,7 @@ fn describe(path: String, bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Mod
     Some(Module { path, bias, start, end, build_id, code_id })
 }
 
-/// Returns the build id among the notes of a segment. Each note has three words (length of the name, length of the
+/// Returns the build id found in a segment's notes. Each note has three words (length of the name, length of the
 /// content, type), followed by the name and the content, each padded to `align`.
 fn build_id_note(mut notes: &[u8], align: usize) -> Option<&[u8]> {
     loop {

@@ -1,6 +1,5 @@
-//! Separate stacks for memtrack's work that does not fit on the remaining stack of the program's thread, so that
-//! threads with stacks of 16 KiB and coroutines can record, too. Only a few hundred bytes are used on the thread's own
-//! stack.
+//! Separate stacks for memtrack's work that does not fit on what is left of a program thread's stack, so that threads
+//! with stacks of 16 KiB and coroutines can record too. Only a few hundred bytes are used on the thread's own stack.
 #![allow(unsafe_code)]
 
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
@@ -8,11 +7,11 @@ pub(crate) use switch::POOL_BYTES as MAX_BYTES;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) use switch::run;
 
-/// The stack that a hook may need: enough to stream a chunk in a debug build, with a margin. If less is left, the work
-/// runs on a separate stack.
+/// The number of bytes of stack that a hook may need, which is enough to stream a chunk in a debug build, with a
+/// margin. If less is left, the work runs on a separate stack.
 pub(crate) const ROOM_BYTES: u64 = 128 << 10;
 
-/// Runs `work` in place: switching stacks is not implemented on this platform.
+/// Runs `work` in place, because switching stacks is not implemented on this platform.
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 pub(crate) fn run<R>(work: impl FnOnce() -> R) -> R {
     work()
@@ -26,20 +25,20 @@ mod switch {
     use std::ptr::null_mut;
     use std::sync::atomic::{AtomicPtr, Ordering};
 
-    /// The address space of one stack; its pages take memory only once they are touched.
+    /// The address space of one stack in bytes. Its pages take up memory only once they are touched.
     const STACK_BYTES: usize = 512 << 10;
-    /// The size of the guard page: an overflow of the stack is a fault and corrupts no memory.
+    /// The size of the guard page in bytes. A stack that overflows into it faults and corrupts no memory.
     const GUARD_BYTES: usize = 4096;
 
-    /// Stacks that are kept for reuse. A forked child loses those that other threads were using.
+    /// The stacks that are kept for reuse. A forked child loses those that other threads were using.
     static POOL: [AtomicPtr<c_void>; POOL_STACKS] = [const { AtomicPtr::new(null_mut()) }; POOL_STACKS];
     const POOL_STACKS: usize = 16;
-    /// The address space of the stacks in the pool.
+    /// The address space of the stacks in the pool, in bytes.
     #[cfg(all(test, target_arch = "x86_64"))]
     pub(crate) const POOL_BYTES: usize = POOL_STACKS * STACK_BYTES;
 
-    /// Runs `work` on a separate stack, or on the thread's stack if none is available. Costs 10 ns more than a call if
-    /// the pool has a stack, otherwise two system calls.
+    /// Runs `work` on a separate stack, or on the thread's stack if none is available. This costs 10 ns more than a
+    /// call if the pool has a stack, and two system calls otherwise.
     ///
     /// # Panics
     /// Panics if `work` does.
@@ -72,7 +71,7 @@ mod switch {
     }
 
     extern "C" fn enter<F: FnOnce() -> R, R>(call: *mut c_void) {
-        // SAFETY: `run` passes its own call, waits, and reads only the result afterwards; `work` is moved out only
+        // SAFETY: `run` passes its own call, waits, and reads only the result afterwards. `work` is moved out only
         // once.
         let (call, work) = unsafe {
             let call = &mut *call.cast::<Call<F, R>>();
@@ -87,7 +86,7 @@ mod switch {
     /// the unwind information refers to it, so that debuggers and panic backtraces can walk across the switch.
     ///
     /// # Safety
-    /// `top` must be the end of a stack that nothing uses, aligned to 16 bytes; `function` must not unwind.
+    /// `top` must be the end of a stack that nothing uses, aligned to 16 bytes, and `function` must not unwind.
     #[cfg(target_arch = "x86_64")]
     #[unsafe(naked)]
     unsafe extern "C" fn call_on(argument: *mut c_void, function: extern "C" fn(*mut c_void), top: *mut u8) {
@@ -109,10 +108,10 @@ mod switch {
         )
     }
 
-    /// Like the function for x86-64. Not tested yet.
+    /// Does the same as the function for x86-64. Not tested yet.
     ///
     /// # Safety
-    /// As for x86-64.
+    /// The same as for x86-64.
     #[cfg(target_arch = "aarch64")]
     #[unsafe(naked)]
     unsafe extern "C" fn call_on(argument: *mut c_void, function: extern "C" fn(*mut c_void), top: *mut u8) {

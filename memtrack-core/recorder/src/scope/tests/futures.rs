@@ -1,4 +1,4 @@
-//! A scope follows its future, and the threads that poll or drop the future keep their own scopes.
+//! Tests that a scope follows its future, and that threads that poll or drop the future keep their own scopes.
 
 use super::{Log, here};
 use crate::scope::testing::{hold_switch, with_scopes};
@@ -14,7 +14,7 @@ fn poll<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Returns pending once.
+/// Returns pending at its first poll only.
 async fn pause() {
     let mut paused = false;
     poll_fn(|_| if std::mem::replace(&mut paused, true) { Poll::Ready(()) } else { Poll::Pending }).await;

@@ -1,4 +1,5 @@
-//! Guards nest, restore the previous scope, and notify the observer; handles carry scopes to other threads.
+//! Tests that guards nest, restore the previous scope and notify the observer, and that handles carry scopes to other
+//! threads.
 
 use super::{Log, here};
 use crate::scope::testing::{hold_switch, with_scopes};

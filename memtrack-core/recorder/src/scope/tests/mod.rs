@@ -1,4 +1,4 @@
-//! Tests of scopes while they are on.
+//! Tests for scopes while they are turned on.
 
 mod futures;
 mod guards;
@@ -9,7 +9,7 @@ use super::observer::ScopeObserver;
 use super::testing::observe_this_thread;
 use std::sync::Mutex;
 
-/// Returns the thread's path and operator.
+/// Returns the path and operator of this thread's scope.
 fn here() -> (String, Option<&'static str>) {
     let place = current().place();
     (place.prefix(), place.operator)

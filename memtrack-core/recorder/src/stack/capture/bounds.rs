@@ -1,7 +1,7 @@
 //! The bounds of a thread's stack, so that a walk never reads outside it.
 #![allow(unsafe_code)]
 
-/// The addresses `low..high` of a thread's stack. Empty if the system does not provide them.
+/// The address range `low..high` of a thread's stack, which is empty if the system does not provide it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StackBounds {
     low: u64,
@@ -10,14 +10,14 @@ pub(crate) struct StackBounds {
 
 impl StackBounds {
     /// Queries the bounds of the calling thread's stack. For the main thread, glibc reads `/proc/self/maps`, which
-    /// takes tens of microseconds; called once per thread.
+    /// takes tens of microseconds, so this is called once per thread.
     #[cfg(target_os = "linux")]
     pub(crate) fn of_this_thread() -> Self {
         let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
         let mut low: *mut libc::c_void = std::ptr::null_mut();
         let mut size: libc::size_t = 0;
-        // SAFETY: pthread_getattr_np initialises the attributes when it returns 0, and only then are they read and
-        // destroyed; the out-pointers are local variables.
+        // SAFETY: pthread_getattr_np initialises the attributes when it returns 0, and they are read and destroyed only
+        // in that case. The out-pointers are local variables.
         unsafe {
             if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
                 return Self { low: 0, high: 0 };
@@ -31,7 +31,7 @@ impl StackBounds {
         Self { low: low as u64, high: low as u64 + size as u64 }
     }
 
-    /// Returns empty bounds: they are unknown on other systems, so no stack is read.
+    /// Returns empty bounds. The bounds are unknown on other systems, so no stack is read.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn of_this_thread() -> Self {
         Self { low: 0, high: 0 }
@@ -49,8 +49,8 @@ impl StackBounds {
         sp < self.high && sp >= self.low.saturating_add(bytes)
     }
 
-    /// Returns the word at `address` if it lies between `sp`, the lowest address in use, and the bottom (the highest
-    /// address) of the stack.
+    /// Returns the word at `address` if it lies between `sp`, the lowest address in use, and the bottom of the stack,
+    /// which is its highest address.
     #[inline(always)]
     pub(crate) fn read(&self, sp: u64, address: u64) -> Option<u64> {
         if address < sp || address > self.high.wrapping_sub(8) || address & 7 != 0 || !self.contain(sp) {
@@ -61,7 +61,7 @@ impl StackBounds {
         Some(unsafe { (address as *const u64).read() })
     }
 
-    /// Returns the two words at `address`, if both lie between `sp` and the bottom of the stack.
+    /// Returns the two words at `address` if both lie between `sp` and the bottom of the stack.
     #[inline(always)]
     pub(crate) fn read_pair(&self, sp: u64, address: u64) -> Option<(u64, u64)> {
         if address < sp || address > self.high.wrapping_sub(16) || address & 7 != 0 || !self.contain(sp) {
@@ -71,10 +71,10 @@ impl StackBounds {
         Some(unsafe { Self::read_known_pair(address) })
     }
 
-    /// Returns the two words at an address that was already checked.
+    /// Returns the two words at an address that has already been checked.
     ///
     /// # Safety
-    /// `read_pair` of this thread's bounds must have accepted `address`, and `address` must not be below the thread's
+    /// `read_pair` must have accepted `address` for this thread's bounds, and `address` must not be below the thread's
     /// current stack pointer.
     #[inline(always)]
     pub(super) unsafe fn read_known_pair(address: u64) -> (u64, u64) {

@@ -1,13 +1,13 @@
-//! Captures the stack of the calling thread as raw return addresses. Called by the recorder for every event with a
-//! stack; it never allocates after a thread's first capture, never takes a lock and never looks up a symbol.
+//! Captures the stack of the calling thread as raw return addresses. The recorder calls this for every event with a
+//! stack, so it never allocates after a thread's first capture, never takes a lock and never looks up a symbol.
 //!
-//! There are three methods, of which the cheapest that works is used: frame pointers (if a self-check at the start of
-//! monitoring found that the program was built with them, and only if the chain reaches the bottom of the thread's
-//! stack), framehop with reuse of the thread's previous stack, and the `backtrace` crate if neither is possible (as on
-//! other architectures).
+//! There are three methods, of which the cheapest that works is used. The first is frame pointers, if a self-check at
+//! the start of monitoring found that the program was built with them, and only if the chain reaches the bottom of the
+//! thread's stack. The second is framehop with reuse of the thread's previous stack. The last is the `backtrace` crate,
+//! if neither of the others is possible (as on other architectures).
 //!
-//! **Why not `backtrace` alone?** For 46 frames it takes 4.5 µs; framehop with reuse takes 92 ns, frame pointers 36
-//! (docs/COSTS.md).
+//! **Why not `backtrace` alone?** For 46 frames, it takes 4.5 µs, whereas framehop with reuse takes 92 ns and frame
+//! pointers take 36 ns (docs/COSTS.md).
 
 mod bounds;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -28,7 +28,7 @@ pub(crate) use registers::Registers;
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
 pub(crate) use unwind_tables::MAX_COPIED_BYTES;
 
-/// The maximum number of frames of a stack. Of a deeper stack, the innermost frames are kept.
+/// The maximum number of frames in a stack. If a stack is deeper, its innermost frames are kept.
 pub(crate) const MAX_FRAMES: usize = 256;
 
 /// The method by which stacks are captured in this process.
@@ -36,15 +36,15 @@ pub(crate) const MAX_FRAMES: usize = 256;
 pub enum CaptureMethod {
     /// Following the chain of frame pointers.
     FramePointers,
-    /// framehop, reusing the previous stack.
+    /// Unwinding with framehop, reusing the previous stack.
     Unwinder,
     /// `backtrace::trace_unsynchronized`.
     Backtrace,
 }
 
-/// The buffers for captures, for one thread at a time: the addresses of its newest stack, **outermost first** (so that
-/// the common part of two stacks is at the same indices), and the unwinder's state. They take about 370 KB, of which a
-/// thread with few call sites touches only a part.
+/// The buffers for captures, which one thread uses at a time. They hold the addresses of its newest stack, **outermost
+/// first** (so that the common part of two stacks is at the same indices), and the unwinder's state. They take about
+/// 370 KB, of which a thread with few call sites touches only a part.
 pub(crate) struct Capture {
     addresses: [u64; MAX_FRAMES],
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -79,10 +79,10 @@ impl Capture {
         }
     }
 
-    /// Captures the stack that begins at `registers`, which must be those of a frame of the calling thread that still
-    /// exists, by the method chosen for the process. `bounds` are those of the thread's stack.
+    /// Captures the stack that starts at `registers` with the method chosen for the process. `registers` must be those
+    /// of a frame of the calling thread that still exists, and `bounds` those of the thread's stack.
     ///
-    /// Returns return addresses, outermost first.
+    /// Returns the return addresses, outermost first.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     #[inline(always)]
     pub(crate) fn take(&mut self, registers: &Registers, bounds: &StackBounds) -> &[u64] {
@@ -90,8 +90,8 @@ impl Capture {
             return foreign::take(&mut self.unwind, &mut self.foreign, registers);
         }
         if frame_pointers::is_verified() {
-            // Two calls, because the borrow checker extends a borrow that is returned on one path to all paths
-            // (Polonius would accept it).
+            // This takes two calls, because the borrow checker extends a borrow that is returned on one path to all
+            // paths (Polonius would accept it).
             if self.chain.walk(registers, bounds).is_some() {
                 return self.chain.newest();
             }
@@ -108,15 +108,15 @@ impl Capture {
 
     /// Captures the stack of the calling thread.
     ///
-    /// Returns return addresses, outermost first.
+    /// Returns the return addresses, outermost first.
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
     #[inline(always)]
     pub(crate) fn take(&mut self, _registers: &Registers, bounds: &StackBounds) -> &[u64] {
-        // From a separate stack, the thread's frames cannot be walked.
+        // The thread's frames cannot be walked from a separate stack.
         if bounds.contain(Registers::here().sp) { slow::take(&mut self.addresses) } else { &[] }
     }
 
-    /// Captures the stack with the given method, for benchmarks and tests; `None` if the method does not work.
+    /// Captures the stack with the given method, for benchmarks and tests. Returns `None` if the method does not work.
     #[doc(hidden)]
     pub(crate) fn take_by(&mut self, method: CaptureMethod, bounds: &StackBounds) -> Option<&[u64]> {
         #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -137,8 +137,8 @@ impl Capture {
     }
 }
 
-/// Reads the loaded modules and determines by a self-check whether frame pointers can be trusted. Called when
-/// monitoring starts. Must not be called inside a hook: it takes the dynamic linker's lock and allocates.
+/// Reads the loaded modules, and determines by a self-check whether frame pointers can be trusted. This is called when
+/// monitoring starts. It must not be called inside a hook, because it takes the dynamic linker's lock and allocates.
 pub fn prepare() -> CaptureMethod {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     {
@@ -155,7 +155,7 @@ pub fn prepare() -> CaptureMethod {
 }
 
 /// Loads the unwind tables of binaries that are still unknown, for a new stack with these `addresses`. Returns whether
-/// there were any: then the stack may have been truncated and should be captured again.
+/// there were any, in which case the stack may have been truncated and should be captured again.
 pub(crate) fn load_binaries_of(addresses: &[u64]) -> bool {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     return unwind_tables::load(addresses);
@@ -168,7 +168,7 @@ pub(crate) fn load_binaries_of(addresses: &[u64]) -> bool {
 
 /// A binary that is no longer loaded.
 pub(crate) struct Unloaded {
-    /// The binary's code, at the addresses in stored stacks.
+    /// The binary's code, at its addresses in stored stacks.
     pub(crate) code: std::ops::Range<u64>,
     /// The binary's module in recordings.
     pub(crate) module: Option<memtrack_model::snapshot::Module>,
@@ -177,7 +177,7 @@ pub(crate) struct Unloaded {
 }
 
 impl Unloaded {
-    /// Makes sure that code that is later loaded at the same addresses is distinguished from this binary's, because
+    /// Ensures that code that is later loaded at the same addresses is distinguished from this binary's code, because
     /// stored stacks contain these addresses.
     pub(crate) fn reserve_addresses(&self) {
         #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -185,8 +185,8 @@ impl Unloaded {
     }
 }
 
-/// Returns the binaries that were unloaded since the last call. Must not be called inside a hook: it takes the dynamic
-/// linker's lock, except in a forked child, where that may be locked for ever.
+/// Returns the binaries that were unloaded since the last call. Must not be called inside a hook, because it takes the
+/// dynamic linker's lock, except in a forked child, where that lock may be held forever.
 pub(crate) fn unloaded() -> Vec<Unloaded> {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     {
@@ -202,8 +202,8 @@ pub(crate) fn unloaded() -> Vec<Unloaded> {
     Vec::new()
 }
 
-/// Returns a loaded binary as it is recorded; `None` if its addresses are reserved for an unloaded binary and are in no
-/// stack of its own.
+/// Returns a loaded binary as it is recorded, or `None` if its addresses are reserved for an unloaded binary and are in
+/// no stack of its own.
 pub(crate) fn as_recorded(
     module: memtrack_model::snapshot::Module,
 ) -> Option<memtrack_model::snapshot::Module> {
@@ -213,7 +213,7 @@ pub(crate) fn as_recorded(
     Some(module)
 }
 
-/// Returns the binaries for a forked child, from its parent's list. Takes no lock of the dynamic linker.
+/// Returns the binaries for a forked child, based on its parent's list. Takes no lock of the dynamic linker.
 pub(crate) fn listed_in_child(
     parent_modules: Vec<memtrack_model::snapshot::Module>,
 ) -> Vec<memtrack_model::snapshot::Module> {
@@ -224,7 +224,7 @@ pub(crate) fn listed_in_child(
 }
 
 /// Relocates a new stack's addresses before they are stored, so that an address in a recording has one meaning even
-/// after binaries were unloaded.
+/// after binaries have been unloaded.
 pub(crate) fn relocate(addresses: &mut [u64]) {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     unwind_tables::relocate(addresses);
@@ -232,7 +232,7 @@ pub(crate) fn relocate(addresses: &mut [u64]) {
     let _ = addresses;
 }
 
-/// Returns a number that changes when the known binaries change: then a recording's list of modules is outdated.
+/// Returns a number that changes when the known binaries change, which makes a recording's list of modules outdated.
 pub(crate) fn binaries_generation() -> u32 {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     return unwind_tables::generation();

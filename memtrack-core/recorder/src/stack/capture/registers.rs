@@ -1,5 +1,5 @@
-//! The start of a walk: the registers of a frame that exists during the whole walk. They are read before the work may
-//! be moved to a separate stack.
+//! The start of a walk, given by the registers of a frame that exists during the whole walk. They are read before the
+//! work may be moved to a separate stack.
 #![allow(unsafe_code)]
 
 /// The registers from which a walk starts.
@@ -10,7 +10,7 @@ pub(crate) struct Registers {
     pub(super) ip: u64,
     /// Stack pointer.
     pub(super) sp: u64,
-    /// The frame pointer, or any other value in `rbp`.
+    /// The frame pointer, or whatever else `rbp` holds.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     pub(super) bp: u64,
 }
@@ -21,7 +21,7 @@ impl Registers {
     #[inline(always)]
     pub(crate) fn here() -> Self {
         let (ip, sp, bp);
-        // SAFETY: the instructions only read three registers; they change no memory and no flags.
+        // SAFETY: the instructions only read three registers, and change no memory and no flags.
         unsafe {
             std::arch::asm!(
                 "lea {ip}, [rip]",
@@ -36,7 +36,7 @@ impl Registers {
         Self { ip, sp, bp }
     }
 
-    /// Returns only an approximate stack pointer: on other platforms stacks are captured in another way.
+    /// Returns only an approximate stack pointer, because stacks are captured in another way on other platforms.
     #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
     #[inline(always)]
     pub(crate) fn here() -> Self {

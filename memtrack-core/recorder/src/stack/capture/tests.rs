@@ -1,5 +1,5 @@
-//! Reuse of the previous stack must not be observable: whatever a thread did before, a walk returns the same as the
-//! `backtrace` crate, which has no state.
+//! Tests that reuse of the previous stack is not observable. Whatever a thread did before, a walk returns the same as
+//! the `backtrace` crate, which has no state.
 
 use super::{Capture, CaptureMethod, Registers, StackBounds, prepare};
 use std::hint::black_box;
@@ -24,7 +24,7 @@ impl Random {
     }
 }
 
-/// Captures the stack with both methods from here and compares the results.
+/// Captures the stack from here with both methods and compares the results.
 #[inline(never)]
 fn compare(capture: &mut Captures, method: CaptureMethod, compared: &mut u64) {
     let Some(taken) = capture.take_by(method).map(<[u64]>::to_vec) else {
@@ -32,7 +32,7 @@ fn compare(capture: &mut Captures, method: CaptureMethod, compared: &mut u64) {
         return;
     };
     let truth = capture.take_by(CaptureMethod::Backtrace).unwrap().to_vec();
-    // The innermost frames are this function's calls of `take_by`, which differ, and the functions called there.
+    // The innermost frames are this function's calls to `take_by`, which differ, and the functions called there.
     let here = |stack: &[u64]| {
         let callers = truth.iter().rposition(|address| stack.contains(address));
         callers.map_or(0, |last| stack.iter().rposition(|address| *address == truth[last]).unwrap() + 1)
@@ -42,7 +42,7 @@ fn compare(capture: &mut Captures, method: CaptureMethod, compared: &mut u64) {
     assert!(truth.len() < 256, "so deep that the oracle is cut");
     // Only one of the methods lists glibc's entry code.
     let from = truth.iter().position(|address| *address == taken[0]).expect("the outermost frame is known");
-    // The chain of frame pointers may end as many frames before it as `frame_pointers` allows.
+    // The chain of frame pointers may end as many frames earlier as `frame_pointers` allows.
     let allowed = if method == CaptureMethod::FramePointers { 4 } else { 1 };
     assert!(from <= allowed, "{from} outermost frames are missing");
     assert_eq!(taken[..common], truth[from..from + common]);
@@ -71,7 +71,7 @@ fn deeper(
     if random.below(8) == 0 {
         compare(capture, method, compared);
     }
-    // Branch again from here: the outer frames stay the same, the inner ones change.
+    // Branch again from here. The outer frames stay the same, and the inner ones change.
     if random.below(6) == 0 {
         step(random)(random, random_depth(depth), capture, method, compared);
     }
@@ -184,7 +184,8 @@ fn the_unwinder_with_reuse_agrees_with_backtrace() {
     assert!(on_some_threads(CaptureMethod::Unwinder) >= 6000);
 }
 
-/// Compares only if the program has frame pointers; otherwise the chain ends early and nothing is compared.
+/// Compares only if the program has frame pointers, because otherwise the chain ends early and there is nothing to
+/// compare.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
 fn the_chain_of_frame_pointers_with_reuse_agrees_with_backtrace() {
@@ -193,7 +194,7 @@ fn the_chain_of_frame_pointers_with_reuse_agrees_with_backtrace() {
     }
 }
 
-/// As in a hook if the thread's stack has no room left: the registers are read here, and the walk runs on another
+/// As in a hook whose thread has no room left on its stack, the registers are read here and the walk runs on another
 /// stack.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
@@ -208,7 +209,7 @@ fn a_stack_can_be_taken_from_another_stack() {
     assert!(common + 1 >= taken.len() && common > 3, "{common} of {} frames", taken.len());
 }
 
-/// The system does not know a coroutine's stack; in this test, a block of memory serves as one.
+/// The system does not know about coroutines' stacks. In this test, a block of memory serves as one.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
 fn a_foreign_stack_is_taken_without_reading_beyond_it() {

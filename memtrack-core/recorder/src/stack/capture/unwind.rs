@@ -1,23 +1,23 @@
-//! Walking with framehop, made fast in two ways: sixteen rule caches, used as a four-way set-associative cache, so that
-//! frames do not evict each other, and reuse of the thread's previous stack. Reuse is exact: a frame is reused only if
-//! its address, stack pointer and frame pointer are equal and every word that a walk from there would read (return
-//! addresses and saved frame pointers) is unchanged. (Return addresses alone are not enough: where functions align
-//! their stack pointer, those of an older stack may remain in the gaps.)
+//! Walks with framehop, made fast in two ways. Sixteen rule caches, used as a four-way set-associative cache, keep
+//! frames from evicting each other, and the thread's previous stack is reused. Reuse is exact, because a frame is
+//! reused only if its address, stack pointer and frame pointer are equal and every word that a walk from there would
+//! read (return addresses and saved frame pointers) is unchanged. (Return addresses alone are not enough. Where
+//! functions align their stack pointer, return addresses from an older stack may remain in the gaps.)
 //!
-//! **Why sixteen caches?** A cache has one rule per slot: two call sites that alternate in a slot cost half a
+//! **Why sixteen caches?** A cache has one rule per slot, so two call sites that alternate in a slot cost half a
 //! microsecond per event.
 
 use super::{MAX_FRAMES, Registers, StackBounds, unwind_tables};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64};
 use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
 
-/// A frame of the previous stack: the state after unwinding to it.
+/// A frame of the previous stack, stored as the state after unwinding to it.
 #[derive(Clone, Copy)]
 struct SavedFrame {
     sp: u64,
     bp: u64,
-    /// The address from which `bp` was read; 0 if it is unchanged from the inner frame, [`UNKNOWN`] if other words were
-    /// read, too.
+    /// The address from which `bp` was read. It is 0 if `bp` is unchanged from the inner frame, and [`UNKNOWN`] if
+    /// other words were read too.
     bp_at: u64,
 }
 
@@ -26,7 +26,7 @@ const UNKNOWN: u64 = u64::MAX;
 
 const NO_FRAME: SavedFrame = SavedFrame { sp: 0, bp: 0, bp_at: 0 };
 
-/// The addresses of the words that were read to unwind one frame: one or two, rarely more.
+/// The addresses of the words that were read to unwind one frame. There are one or two, rarely more.
 #[derive(Clone, Copy, Default)]
 struct Reads {
     len: usize,
@@ -42,7 +42,7 @@ impl Reads {
         self.len += 1;
     }
 
-    /// Returns [`SavedFrame::bp_at`] for a frame at `sp`, whose return address lies just below.
+    /// Returns [`SavedFrame::bp_at`] for a frame at `sp`, whose return address lies just below `sp`.
     #[inline(always)]
     fn bp_at(&self, sp: u64) -> u64 {
         let return_address_at = sp.wrapping_sub(8);
@@ -57,18 +57,18 @@ impl Reads {
 
 type Cache = CacheX86_64<MustNotAllocateDuringUnwind>;
 
-/// The number of groups of caches. A cache of framehop has one rule for all addresses with the same remainder. With a
+/// The number of groups of caches. A framehop cache has one rule for all addresses with the same remainder. With a
 /// single cache, two alternating call sites with the same remainder would make it read the unwind tables again for each
 /// event (half a microsecond each time), and a program with a few hundred call sites has such a pair. So there are
-/// groups of caches, and within a group each such address is assigned its own cache.
+/// groups of caches, and within a group, each such address is assigned its own cache.
 const GROUPS: usize = 4;
 /// The number of caches per group.
 const WAYS: usize = 4;
-/// The number of rules in a cache of framehop. If framehop used another number, the caches would still be correct, only
+/// The number of rules in a framehop cache. If framehop used another number, the caches would still be correct, only
 /// less effective.
 const RULES: usize = 509;
 
-/// The addresses assigned to the caches of a group, as a part of each address's hash; 0 if unassigned.
+/// The addresses assigned to the caches of a group, each given as a part of its hash, or 0 if unassigned.
 #[derive(Clone, Copy, Default)]
 #[repr(align(16))]
 struct Ways([u32; WAYS]);
@@ -81,13 +81,13 @@ pub(crate) struct ThreadUnwinder {
     saved: [SavedFrame; MAX_FRAMES],
     saved_addresses: [u64; MAX_FRAMES],
     len: usize,
-    /// The new frames of the walk in progress, innermost first. It is a field, because clearing it on the stack would
+    /// The new frames of the walk in progress, innermost first. This is a field because clearing it on the stack would
     /// cost more than the walk.
-    fresh: [(u64, SavedFrame); MAX_FRAMES],
+    new_frames: [(u64, SavedFrame); MAX_FRAMES],
 }
 
 impl ThreadUnwinder {
-    /// Creates the state; allocates about 250 KB for the rule caches.
+    /// Creates the state, which allocates about 250 KB for the rule caches.
     pub(crate) fn new() -> Self {
         Self {
             caches: (0..GROUPS * WAYS).map(|_| Cache::new_in()).collect(),
@@ -95,7 +95,7 @@ impl ThreadUnwinder {
             saved: [NO_FRAME; MAX_FRAMES],
             saved_addresses: [0; MAX_FRAMES],
             len: 0,
-            fresh: [(0, NO_FRAME); MAX_FRAMES],
+            new_frames: [(0, NO_FRAME); MAX_FRAMES],
         }
     }
 
@@ -104,25 +104,25 @@ impl ThreadUnwinder {
         self.len = 0;
     }
 
-    /// Returns the stack pointer of the newest stack's frame with the index `from_outermost`; 0 if there is no such
+    /// Returns the stack pointer of the frame with index `from_outermost` in the newest stack, or 0 if there is no such
     /// frame.
     pub(super) fn stack_pointer(&self, from_outermost: usize) -> u64 {
         if from_outermost < self.len { self.saved[from_outermost].sp } else { 0 }
     }
 
-    /// Walks from `registers` and returns the addresses, outermost first; empty if the walk failed at the first frame.
-    /// Of stacks deeper than [`MAX_FRAMES`], the innermost frames are kept.
+    /// Walks from `registers` and returns the addresses, outermost first. The result is empty if the walk failed at the
+    /// first frame. If the stack is deeper than [`MAX_FRAMES`], its innermost frames are kept.
     pub(crate) fn walk(&mut self, registers: &Registers, bounds: &StackBounds) -> &[u64] {
         let Some(unwinder) = unwind_tables::unwinder() else { return &[] };
         let mut regs = UnwindRegsX86_64::new(registers.ip, registers.sp, registers.bp);
         let mut address = FrameAddress::from_instruction_pointer(registers.ip);
-        // New frames are collected until one is found in the previous stack.
-        let mut fresh_len = 0;
-        // Saved frames before `candidate` (outermost first) may still match; the others lie inside the current frame.
+        // Collect new frames until one is found in the previous stack.
+        let mut new_len = 0;
+        // Saved frames before `candidate` (outermost first) may still match. The others lie inside the current frame.
         let mut candidate = self.len;
         let mut lowest = registers.sp;
         let mut kept = 0;
-        while fresh_len < MAX_FRAMES {
+        while new_len < MAX_FRAMES {
             let at = address.address_for_lookup();
             let cache = &mut self.caches[cache_of(&mut self.ways, at)];
             let mut reads = Reads::default();
@@ -144,7 +144,7 @@ impl ThreadUnwinder {
             if candidate > 0
                 && (self.saved[candidate - 1].sp, self.saved[candidate - 1].bp) == (frame.sp, frame.bp)
                 && self.saved_addresses[candidate - 1] == ip
-                && candidate + fresh_len <= MAX_FRAMES
+                && candidate + new_len <= MAX_FRAMES
             {
                 match self.first_changed(candidate - 1, registers.sp, bounds) {
                     None => {
@@ -155,21 +155,21 @@ impl ThreadUnwinder {
                     Some(changed) => candidate = changed,
                 }
             }
-            self.fresh[fresh_len] = (ip, frame);
-            fresh_len += 1;
+            self.new_frames[new_len] = (ip, frame);
+            new_len += 1;
             let Some(next) = FrameAddress::from_return_address(ip) else { break };
             address = next;
         }
-        for (offset, (ip, frame)) in self.fresh[..fresh_len].iter().rev().enumerate() {
+        for (offset, (ip, frame)) in self.new_frames[..new_len].iter().rev().enumerate() {
             self.saved_addresses[kept + offset] = *ip;
             self.saved[kept + offset] = *frame;
         }
-        self.len = kept + fresh_len;
+        self.len = kept + new_len;
         &self.saved_addresses[..self.len]
     }
 
-    /// Walks from `registers` over words that `read` returns, without keeping state: for a stack that is not the
-    /// thread's own.
+    /// Walks from `registers` over words that `read` returns, without keeping state. This is for stacks that are not
+    /// the thread's own.
     pub(super) fn walk_once(
         &mut self,
         registers: &Registers,
@@ -197,8 +197,8 @@ impl ThreadUnwinder {
         &self.saved_addresses[from..]
     }
 
-    /// Checks whether the words that were read for the saved frames outside `innermost` are unchanged; returns the
-    /// index of the innermost frame for which they are not.
+    /// Checks whether the words that were read for the saved frames outside `innermost` are unchanged. Returns the
+    /// index of the innermost frame for which they have changed.
     #[inline(always)]
     fn first_changed(&self, innermost: usize, sp: u64, bounds: &StackBounds) -> Option<usize> {
         (0..innermost).rev().find(|&frame| {
@@ -209,7 +209,7 @@ impl ThreadUnwinder {
     }
 }
 
-/// Returns the cache for an address: the one already assigned to it, otherwise an unassigned one, otherwise any.
+/// Returns the cache for an address: the one already assigned to it, else an unassigned one, else any.
 #[inline(always)]
 fn cache_of(ways: &mut [Ways], address: u64) -> usize {
     let hash = address.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -233,7 +233,8 @@ mod tests {
         let mut ways = vec![Ways::default(); GROUPS * RULES];
         let group = |cache: usize| cache / WAYS;
         let first = cache_of(&mut ways, 0x5555_0000);
-        // As many addresses with the same remainder and group as there are ways: each gets its own cache and keeps it.
+        // Take as many addresses with the same remainder and group as there are ways. Each gets its own cache and keeps
+        // it.
         let rivals: Vec<u64> = (0..1000)
             .map(|n| 0x5555_0000 + n * RULES as u64)
             .filter(|&address| {

@@ -1,5 +1,5 @@
-//! The dynamic linker's data about the loaded binaries: about all of them, under its lock, and about the one that
-//! contains an address, by glibc's lock-free `_dl_find_object`.
+//! The dynamic linker's data about the loaded binaries. Data about all of them is read under the linker's lock. Data
+//! about the binary that contains an address is read with glibc's lock-free `_dl_find_object`.
 #![allow(unsafe_code)]
 
 use super::relocation::shift_of;
@@ -25,8 +25,7 @@ pub(super) fn list(known: Option<&'static Known>) -> (Vec<bool>, Vec<Binary>) {
     find_object();
     let still_loaded = vec![false; known.map_or(0, |known| known.binaries.len())];
     let mut listing = Listing { known, still_loaded, new: Vec::new() };
-    // SAFETY: the callback receives `listing` as its data pointer, and `dl_iterate_phdr` calls it only before it
-    // returns.
+    // SAFETY: the callback receives `listing` as its data pointer, and is called only before `dl_iterate_phdr` returns.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut listing).cast()) };
     (listing.still_loaded, listing.new)
 }
@@ -55,13 +54,13 @@ extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, listing: *mut c
         std::slice::from_raw_parts(header_at.start as *const u8, (header_at.end - header_at.start) as usize)
     };
     let Some(eh_frame_at) = eh_frame_pointer(eh_frame_hdr, header_at.start) else { return 0 };
-    // The length of the section is not stored: the section ends with a zero entry, or at the latest with its segment.
+    // The length of the section is not stored. The section ends with a zero entry, or at the latest with its segment.
     let Some(segment) =
         segments.iter().map(|header| loaded(header)).find(|range| range.contains(&eh_frame_at))
     else {
         return 0;
     };
-    // SAFETY: as above; the range ends with its segment.
+    // SAFETY: as above, and the range ends with its segment.
     let eh_frame =
         unsafe { std::slice::from_raw_parts(eh_frame_at as *const u8, (segment.end - eh_frame_at) as usize) };
     let name = if info.dlpi_name.is_null() {
@@ -119,11 +118,11 @@ struct LinkMap {
 
 pub(super) type FindObject = unsafe extern "C" fn(*const c_void, *mut DlFindObject) -> c_int;
 
-/// Returns `_dl_find_object`, if glibc has it. First called by [`list`], outside of hooks and before any fork.
+/// Returns `_dl_find_object`, if glibc has it. [`list`] is the first to call this, outside hooks and before any fork.
 pub(super) fn find_object() -> Option<FindObject> {
     static FIND: OnceLock<Option<FindObject>> = OnceLock::new();
     *FIND.get_or_init(|| {
-        // SAFETY: the call looks up a name; glibc documents the function with this signature.
+        // SAFETY: the call looks up a name, and glibc documents the function with this signature.
         unsafe {
             let symbol = libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr());
             (!symbol.is_null()).then(|| std::mem::transmute::<*mut c_void, FindObject>(symbol))
@@ -152,8 +151,8 @@ pub(super) fn find(address: u64) -> Option<Binary> {
     if object.eh_frame.is_null() || object.link_map.is_null() {
         return None;
     }
-    // SAFETY: glibc has filled the structure for a binary that is loaded; the code at `address` is on this thread's
-    // stack, so it stays loaded while this runs.
+    // SAFETY: glibc has filled the structure for a binary that is loaded. The code at `address` is on this thread's
+    // stack, so the binary stays loaded while this runs.
     let (bias, name) = unsafe {
         let LinkMap { bias, name } = *object.link_map;
         (
@@ -179,8 +178,8 @@ pub(super) fn find(address: u64) -> Option<Binary> {
     }
     let eh_frame_len = eh_frame_length(eh_frame_at, end)?;
     let copy = |at: u64, len: u64| {
-        // SAFETY: both ranges were checked to lie within the mapping of a loaded binary; `eh_frame_length` has already
-        // read the second one.
+        // SAFETY: both ranges have been checked to lie within the mapping of a loaded binary, and `eh_frame_length` has
+        // already read the second one.
         Bytes::copy(unsafe { std::slice::from_raw_parts(at as *const u8, len as usize) })
     };
     let code = start..end;
@@ -197,11 +196,11 @@ pub(super) fn find(address: u64) -> Option<Binary> {
     })
 }
 
-/// Returns the module in recordings for the binary that is mapped from `start` to `end`, according to its headers
+/// Returns the module that recordings contain for the binary mapped from `start` to `end`, according to its headers
 /// there.
 fn module_at(start: u64, end: u64, bias: u64, name: &str) -> Option<Module> {
-    // SAFETY: the mapping begins with the ELF header of the binary, which stays loaded while its code is on this stack;
-    // the program headers are read only if they lie within the mapping.
+    // SAFETY: the mapping begins with the ELF header of the binary, which stays loaded while its code is on this stack.
+    // The program headers are read only if they lie within the mapping.
     let headers = unsafe {
         let head = &*(start as *const libc::Elf64_Ehdr);
         let at = start.checked_add(head.e_phoff)?;
@@ -214,8 +213,8 @@ fn module_at(start: u64, end: u64, bias: u64, name: &str) -> Option<Module> {
     describe_loaded(name, bias, headers)
 }
 
-/// Returns whether a binary is still loaded at the same address, in a forked child. Takes no lock, and dereferences no
-/// pointer of the dynamic linker, because another thread may unload the binary meanwhile.
+/// Returns whether, in a forked child, a binary is still loaded at the same address. Takes no lock and dereferences
+/// none of the dynamic linker's pointers, because another thread may unload the binary at the same time.
 pub(super) fn is_still_loaded(binary: &Binary) -> bool {
     if find_object().is_none() {
         return true;
@@ -226,7 +225,7 @@ pub(super) fn is_still_loaded(binary: &Binary) -> bool {
     object.eh_frame as u64 == binary.eh_frame_hdr_at && is_named_so
 }
 
-/// Returns the load address of a binary and the dynamic linker's name for it; `None` if the kernel cannot copy them.
+/// Returns a binary's load address and the dynamic linker's name for it, or `None` if the kernel cannot copy them.
 fn name_of(binary: *const LinkMap) -> Option<(u64, Vec<u8>)> {
     let mut head = [0; 2];
     if foreign::copy_from(binary as u64, &mut head) < size_of_val(&head) {
@@ -242,5 +241,5 @@ fn name_of(binary: *const LinkMap) -> Option<(u64, Vec<u8>)> {
     Some((bias, bytes.take_while(|&byte| byte != 0).collect()))
 }
 
-/// The maximum length of a file name.
+/// The maximum length of a file name in bytes.
 const MAX_NAME_BYTES: usize = 4096;

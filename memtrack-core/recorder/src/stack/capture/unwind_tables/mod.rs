@@ -1,6 +1,6 @@
-//! The unwind tables of the loaded binaries, for framehop. They are read when monitoring starts; binaries loaded later
-//! are found by glibc's lock-free `_dl_find_object` when a new stack contains an address in no known binary, so that a
-//! hook never waits for the dynamic linker's lock.
+//! The unwind tables of the loaded binaries, for framehop. They are read when monitoring starts. Binaries loaded later
+//! are found with glibc's lock-free `_dl_find_object` when a new stack contains an address in no known binary, so that
+//! a hook never waits for the dynamic linker's lock.
 //!
 //! The tables are copies (except those of the program itself, which cannot be unloaded), so they do not keep binaries
 //! loaded, and [`refresh`] removes unloaded binaries. If other code is loaded at recorded addresses, its addresses are
@@ -26,8 +26,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 type Table = UnwinderX86_64<Bytes, MustNotAllocateDuringUnwind>;
 
-/// The data for walks: immutable once published. When it is replaced, the old data is freed after all hooks that may be
-/// using it have ended ([`refresh`]).
+/// The data for walks, which is immutable once published. When it is replaced, the old data is freed after all hooks
+/// that may be using it have ended ([`refresh`]).
 struct Known {
     table: Table,
     binaries: Vec<Binary>,
@@ -44,7 +44,7 @@ struct Binary {
     eh_frame_hdr_at: u64,
     /// The address of `eh_frame` in memory.
     eh_frame_at: u64,
-    /// The dynamic linker's name for the binary; empty for the program.
+    /// The dynamic linker's name for the binary, which is empty for the program.
     name: String,
     /// The binary's module in recordings, before it is shifted.
     module: Option<Module>,
@@ -54,7 +54,7 @@ struct Binary {
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Returns the number of times that the known binaries have changed.
+/// Returns the number of times the known binaries have changed.
 pub(super) fn generation() -> u32 {
     GENERATION.load(Ordering::Acquire)
 }
@@ -62,8 +62,8 @@ pub(super) fn generation() -> u32 {
 static KNOWN: AtomicPtr<Known> = AtomicPtr::new(std::ptr::null_mut());
 
 fn known() -> Option<&'static Known> {
-    // SAFETY: the pointer is null or a leaked box that is never changed, and that is freed only after every hook that
-    // may have read the pointer has ended. Code outside a hook calls `lock_known`, so that it is not freed.
+    // SAFETY: the pointer is null or a leaked box that never changes and is freed only after every hook that may have
+    // read the pointer has ended. Code outside a hook calls `lock_known`, so that the box is not freed.
     unsafe { KNOWN.load(Ordering::Acquire).as_ref() }
 }
 
@@ -88,10 +88,10 @@ pub(super) fn take_unloaded() -> Vec<UnloadedBinary> {
     std::mem::take(&mut *UNLOADED.get().lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Updates the known binaries: adds new ones with small tables, and removes unloaded ones. Takes the dynamic linker's
-/// lock and allocates, so it must not be called inside a hook. In a forked child, where that lock may stay locked for
-/// ever, only the known binaries are checked, without the lock; new ones are added when a stack goes through them
-/// ([`load`]).
+/// Updates the known binaries by adding new ones with small tables and removing unloaded ones. Takes the dynamic
+/// linker's lock and allocates, so it must not be called inside a hook. In a forked child, where that lock may stay
+/// locked forever, only the known binaries are checked, without the lock. New ones are added when a stack goes through
+/// them ([`load`]).
 pub(super) fn refresh() {
     let lock = lock_known();
     let known = known();
@@ -115,8 +115,8 @@ pub(super) fn refresh() {
     free_retired();
 }
 
-/// Returns the binaries for a forked child: those on its parent's list that are still loaded, and those that were added
-/// since. Takes no lock of the dynamic linker.
+/// Returns the binaries for a forked child, which are those on its parent's list that are still loaded, and those that
+/// have been added since. Takes no lock of the dynamic linker.
 pub(super) fn listed_in_child(parent_modules: Vec<Module>) -> Vec<Module> {
     let _lock = lock_known();
     let known = known().map_or(&[][..], |known| &known.binaries);
@@ -151,12 +151,12 @@ impl Binary {
     }
 }
 
-/// Locked while the known binaries are replaced, and by code that uses them outside a hook, since replaced ones are
+/// Locked while the known binaries are replaced, and by code that uses them outside a hook, because replaced ones are
 /// freed as soon as all hooks that may use them have ended.
 static KNOWN_LOCK: ForkCell<Mutex<()>> = ForkCell::new(Mutex::default);
 
-/// Prevents the known binaries from being replaced while the result is held, so that they can be used outside a hook.
-/// May wait, so it must not be called inside a hook.
+/// Prevents the known binaries from being replaced while the returned guard is held, so that they can be used outside a
+/// hook. May wait, so it must not be called inside a hook.
 pub(super) fn lock_known() -> MutexGuard<'static, ()> {
     KNOWN_LOCK.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -166,7 +166,7 @@ static RETIRED: ForkCell<Mutex<Vec<Retired>>> = ForkCell::new(Mutex::default);
 
 struct Retired(#[expect(dead_code, reason = "dropped when no hook can use it")] Box<Known>);
 
-/// Waits for the running hooks and frees the replaced tables.
+/// Waits for the running hooks, then frees the replaced tables.
 fn free_retired() {
     let retired = std::mem::take(&mut *RETIRED.get().lock().unwrap_or_else(PoisonError::into_inner));
     if !retired.is_empty() && !wait_for_hooks() {
@@ -175,7 +175,7 @@ fn free_retired() {
     }
 }
 
-/// Adds the binaries that contain those `addresses` that are in no known binary; returns whether there were any. Called
+/// Adds the binaries for those `addresses` that are in no known binary, and returns whether there were any. Called
 /// inside hooks.
 pub(super) fn load(addresses: &[u64]) -> bool {
     let Some(before) = known() else { return false };
@@ -183,7 +183,7 @@ pub(super) fn load(addresses: &[u64]) -> bool {
     if !addresses.iter().any(|&address| unknown(address)) {
         return false;
     }
-    // If another thread holds the lock, this stack stays truncated; a later one will add the binary.
+    // If another thread holds the lock, this stack stays truncated, and a later one will add the binary.
     let Ok(_lock) = KNOWN_LOCK.get().try_lock() else { return false };
     let mut new: Vec<Binary> = Vec::new();
     for &address in addresses {
@@ -198,7 +198,7 @@ pub(super) fn load(addresses: &[u64]) -> bool {
     true
 }
 
-/// Publishes a table of these binaries. Must be called while [`KNOWN_LOCK`] is held.
+/// Publishes a table of `binaries`. Must be called while [`KNOWN_LOCK`] is held.
 fn publish(binaries: Vec<Binary>) {
     let mut table = Table::new();
     for binary in &binaries {
@@ -216,7 +216,7 @@ fn publish(binaries: Vec<Binary>) {
     let replaced = KNOWN.swap(Box::into_raw(Box::new(Known { table, binaries })), Ordering::AcqRel);
     GENERATION.fetch_add(1, Ordering::Release);
     if !replaced.is_null() {
-        // SAFETY: the pointer came from a box, which has no other owner now; it is freed only after the hooks that may
+        // SAFETY: the pointer came from a box that has no other owner now. It is freed only after the hooks that may
         // still read it have ended.
         let replaced = Retired(unsafe { Box::from_raw(replaced) });
         RETIRED.get().lock().unwrap_or_else(PoisonError::into_inner).push(replaced);
@@ -231,7 +231,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    /// As in a program that unloads libraries while the stream thread lists the loaded ones.
+    /// Simulates a program that unloads libraries while the stream thread lists the loaded ones.
     #[test]
     fn known_binaries_are_not_freed_while_they_are_read() {
         refresh();

@@ -1,4 +1,4 @@
-//! Makes sure that each address in a recording has only one meaning: if code is loaded where other code was when stacks
+//! Ensures that each address in a recording has only one meaning. If code is loaded where other code was when stacks
 //! were stored, its addresses are relocated before they are stored.
 
 use super::{Binary, UnloadedBinary, known, lock_known};
@@ -17,10 +17,10 @@ pub(super) fn shifted_module(module: &Module, shift: u64) -> Module {
 /// The address ranges that belong to unloaded binaries in recordings.
 static RESERVED: ForkCell<Mutex<Vec<Range<u64>>>> = ForkCell::new(Mutex::default);
 static ANY_RESERVED: AtomicBool = AtomicBool::new(false);
-/// The maximum number of ranges; beyond it, the oldest are dropped.
+/// The maximum number of ranges. Beyond it, the oldest are dropped.
 const MAX_RESERVED: usize = 4096;
 
-/// Reserves the addresses of an unloaded binary: code that is loaded there later gets other addresses in recordings.
+/// Reserves the addresses of an unloaded binary, so that code loaded there later gets other addresses in recordings.
 pub(in crate::stack::capture) fn reserve(unloaded: &UnloadedBinary) {
     let mut reserved = RESERVED.get().lock().unwrap_or_else(PoisonError::into_inner);
     if !reserved.contains(&unloaded.raw) {
@@ -32,7 +32,7 @@ pub(in crate::stack::capture) fn reserve(unloaded: &UnloadedBinary) {
     ANY_RESERVED.store(true, Ordering::Release);
 }
 
-/// Returns the shift for the addresses of new code: 0 if they are not reserved.
+/// Returns the shift for the addresses of new code, which is 0 if they are not reserved.
 pub(super) fn shift_of(code: &Range<u64>) -> u64 {
     /// The start of the addresses to which code is relocated, where no program has code.
     const RELOCATED_START: u64 = 1 << 62;
@@ -50,8 +50,8 @@ pub(super) fn shift_of(code: &Range<u64>) -> u64 {
     part.wrapping_sub(code.start & !0xfff)
 }
 
-/// Returns a loaded binary as it is recorded, relocated if necessary; `None` if its addresses are reserved for an
-/// unloaded binary and are in no stack of its own.
+/// Returns a loaded binary as it is recorded, relocated if necessary. Returns `None` if its addresses are reserved for
+/// an unloaded binary and are in no stack of its own.
 pub(in crate::stack::capture) fn as_recorded(module: Module) -> Option<Module> {
     let (start, end) = (module.start, module.end);
     let overlaps = |code: &Range<u64>| code.start < end && start < code.end;

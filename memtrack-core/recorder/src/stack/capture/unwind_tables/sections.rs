@@ -1,4 +1,4 @@
-//! The sections of a binary that unwinding reads: copies of them, and their bounds in memory.
+//! The sections of a binary that unwinding reads, with copies of them and their bounds in memory.
 #![allow(unsafe_code)]
 
 use crate::internal_bytes;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The bytes of a section of a binary's unwind tables.
 #[derive(Clone)]
 pub(in crate::stack::capture) enum Bytes {
-    /// Those of the program itself, not copied.
+    /// A section of the program itself, which is not copied.
     InPlace(&'static [u8]),
     Copied(Arc<Copied>),
 }
@@ -22,13 +22,13 @@ impl Default for Bytes {
     }
 }
 
-/// The maximum total size of all copies: if a library's tables do not fit, stacks through the library are truncated
-/// there. A forked child keeps the existing copies.
+/// The maximum total size of all copies in bytes. If a library's tables do not fit, stacks through the library are
+/// truncated there. A forked child keeps the existing copies.
 pub(crate) const MAX_COPIED_BYTES: usize = 24 << 20;
 static COPIED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// The maximum size of a table that is copied when monitoring starts; larger ones are copied only once a stack goes
-/// through their library.
+/// The maximum size in bytes of a table that is copied when monitoring starts. Larger ones are copied only once a stack
+/// goes through their library.
 pub(super) const COPIED_AT_START_BYTES: usize = 4 << 20;
 
 impl Bytes {
@@ -69,12 +69,12 @@ pub(super) fn eh_frame_pointer(header: &[u8], at: u64) -> Option<u64> {
     Some((at + 4).wrapping_add_signed(i64::from(offset)))
 }
 
-/// Returns the length of the `.eh_frame` section at `at`, by following its entries to the terminating zero.
+/// Returns the length of the `.eh_frame` section at `at`, found by following its entries to the terminating zero.
 pub(super) fn eh_frame_length(at: u64, end: u64) -> Option<u64> {
     let mut cursor = at;
     while cursor + 4 <= end {
         // SAFETY: entries follow each other without gaps up to the terminating zero, so the cursor stays in the
-        // section; for a damaged section, the bound keeps it within the mapping.
+        // section. If the section is damaged, the bound keeps the cursor within the mapping.
         let len = u64::from(unsafe { (cursor as *const u32).read_unaligned() });
         cursor += 4;
         match len {
