@@ -1,7 +1,7 @@
 //! The identity of a binary in a recording: its GNU build id, or the length and checksum of its code if it has none.
 
 /// Returns bytes as lower-case hex.
-pub fn hex(bytes: &[u8]) -> String {
+pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         for nibble in [byte >> 4, byte & 15] {
             text.extend(char::from_digit(u32::from(nibble), 16));
@@ -12,7 +12,7 @@ pub fn hex(bytes: &[u8]) -> String {
 
 /// Returns the length and checksum of the code in executable segments, which are given in the order of the program
 /// headers; the empty string if there is no code.
-pub fn code_id<'a>(segments: impl Iterator<Item = &'a [u8]>) -> String {
+pub fn compute_code_id<'a>(segments: impl Iterator<Item = &'a [u8]>) -> String {
     let (mut length, mut crc) = (0, crc32fast::Hasher::new());
     for segment in segments {
         length += segment.len();
@@ -27,6 +27,6 @@ mod tests {
 
     #[test]
     fn hex_is_lower_case_with_leading_zeros() {
-        assert_eq!(hex(&[0, 0x0a, 0xff]), "000aff");
+        assert_eq!(to_hex(&[0, 0x0a, 0xff]), "000aff");
     }
 }

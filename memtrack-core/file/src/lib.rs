@@ -10,7 +10,7 @@
 //!
 //! The modules:
 //!
-//! - writing: `writer` (while a program runs), `whole` (a complete recording), `part` (recordings in several files),
+//! - writing: `writer` (while a program runs), `snapshot_writer` (a complete recording), `part` (recordings in several files),
 //!   `replacing_file`.
 //! - reading: `reader`, then `dangling_ids`; `unfinished` derives the state at the end of a recording that was cut off;
 //!   `read_report`: which part of a file was read.
@@ -29,10 +29,10 @@ mod payload;
 mod read_report;
 mod reader;
 mod replacing_file;
+mod snapshot_writer;
 mod tagged;
 pub mod unfinished;
 mod varint;
-mod whole;
 mod writer;
 
 pub use compression::Compression;
@@ -40,8 +40,8 @@ pub use part::older_parts;
 pub use read_report::{ReadReport, RecordingError};
 pub use reader::{Content, read, read_meta, read_packed};
 pub use replacing_file::{ReplacingFile, create_file, create_new_file};
+pub use snapshot_writer::write;
 pub use tagged::tagged_path;
-pub use whole::write;
 pub use writer::RecordingWriter;
 
 /// The first eight bytes of every recording.

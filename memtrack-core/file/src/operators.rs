@@ -50,7 +50,7 @@ impl OperatorLine {
 
     fn of_scope(kind: u8, scope: ScopeId) -> Self {
         let mut line = Self::of(kind);
-        line.number(u64::from(scope.0));
+        line.push_number(u64::from(scope.0));
         line
     }
 
@@ -99,16 +99,16 @@ impl OperatorLine {
 
     fn registered(kind: u8, owner: u64, class: &str, name: &str) -> Self {
         let mut line = Self::of(kind);
-        line.number(owner);
-        line.text(class);
-        line.text(name);
+        line.push_number(owner);
+        line.push_text(class);
+        line.push_text(name);
         line
     }
 
     /// Appends a tensor. Returns whether it fitted; if not, the line is unchanged.
     pub fn with(&mut self, tensor: &TensorInfo<'_>, written: bool) -> bool {
         let before = self.len;
-        self.tensor(tensor, written);
+        self.push_tensor(tensor, written);
         if !self.fits {
             (self.len, self.fits) = (before, true);
             return false;
@@ -121,57 +121,57 @@ impl OperatorLine {
         &self.bytes[..self.len]
     }
 
-    fn tensor(&mut self, tensor: &TensorInfo<'_>, written: bool) {
+    fn push_tensor(&mut self, tensor: &TensorInfo<'_>, written: bool) {
         let sizes = &tensor.sizes[..];
         let strides = tensor.strides.as_deref().filter(|strides| strides.len() == sizes.len());
         let flag = |condition: bool, flag: u8| if condition { flag } else { 0 };
-        self.byte(
+        self.push_byte(
             flag(written, WRITTEN)
                 | flag(strides.is_some() && sizes.len() <= MAX_DIMENSIONS, STRIDED)
                 | flag(tensor.storage.is_some(), HAS_STORAGE)
                 | flag(tensor.storage_bytes.is_some(), HAS_STORAGE_BYTES),
         );
-        self.number(tensor.identity);
-        self.byte(tensor.dtype as u8);
+        self.push_number(tensor.identity);
+        self.push_byte(tensor.dtype as u8);
         // The complement, so that the number of the host's heap, which is the largest, takes one byte.
-        self.number(u64::from(!tensor.device.0));
+        self.push_number(u64::from(!tensor.device.0));
         if let Some(address) = tensor.storage {
-            self.number(address);
+            self.push_number(address);
         }
         if let Some(bytes) = tensor.storage_bytes {
-            self.number(bytes);
+            self.push_number(bytes);
         }
         let (combined, rest) = sizes.split_at(sizes.len().saturating_sub(MAX_DIMENSIONS - 1));
         if sizes.len() <= MAX_DIMENSIONS {
-            self.number(sizes.len() as u64);
-            sizes.iter().for_each(|&size| self.number(size as u64));
-            strides.into_iter().flatten().for_each(|&stride| self.number(stride as u64));
+            self.push_number(sizes.len() as u64);
+            sizes.iter().for_each(|&size| self.push_number(size as u64));
+            strides.into_iter().flatten().for_each(|&stride| self.push_number(stride as u64));
         } else {
-            self.number(rest.len() as u64 + 1);
-            self.number(combined.iter().fold(1, |all: u64, &size| all.saturating_mul(size as u64)));
-            rest.iter().for_each(|&size| self.number(size as u64));
+            self.push_number(rest.len() as u64 + 1);
+            self.push_number(combined.iter().fold(1, |all: u64, &size| all.saturating_mul(size as u64)));
+            rest.iter().for_each(|&size| self.push_number(size as u64));
         }
     }
 
-    fn byte(&mut self, byte: u8) {
+    fn push_byte(&mut self, byte: u8) {
         match self.bytes.get_mut(self.len) {
             Some(place) => (*place, self.len) = (byte, self.len + 1),
             None => self.fits = false,
         }
     }
 
-    fn number(&mut self, mut value: u64) {
+    fn push_number(&mut self, mut value: u64) {
         while value >= 0x80 {
-            self.byte(value as u8 | 0x80);
+            self.push_byte(value as u8 | 0x80);
             value >>= 7;
         }
-        self.byte(value as u8);
+        self.push_byte(value as u8);
     }
 
-    fn text(&mut self, text: &str) {
+    fn push_text(&mut self, text: &str) {
         let text = cut(text, MAX_NAME_BYTES);
-        self.number(text.len() as u64);
-        text.bytes().for_each(|byte| self.byte(byte));
+        self.push_number(text.len() as u64);
+        text.bytes().for_each(|byte| self.push_byte(byte));
     }
 }
 
@@ -237,12 +237,12 @@ pub struct LoggedLine<'a> {
 }
 
 /// Reads lines whose ticks count from `base_ticks`, up to the first damaged line. Lines of unknown kinds are skipped.
-pub fn lines(base_ticks: u64, lines: &[u8]) -> impl Iterator<Item = LoggedLine<'_>> {
+pub fn read_lines(base_ticks: u64, lines: &[u8]) -> impl Iterator<Item = LoggedLine<'_>> {
     let mut bytes = Bytes(lines);
     std::iter::from_fn(move || {
         while !bytes.0.is_empty() {
             let (ticks, thread, content) = read_line(base_ticks, &mut bytes).ok()?;
-            match entry(content) {
+            match read_entry(content) {
                 Ok(Some(entry)) => return Some(LoggedLine { ticks, thread, entry }),
                 Ok(None) => {}
                 Err(Malformed) => return None,
@@ -270,22 +270,24 @@ fn read_line<'a>(base_ticks: u64, bytes: &mut Bytes<'a>) -> Result<(u64, ThreadI
     Ok((ticks, thread, content))
 }
 
-fn entry(content: &[u8]) -> Result<Option<Entry<'_>>, Malformed> {
+fn read_entry(content: &[u8]) -> Result<Option<Entry<'_>>, Malformed> {
     let mut bytes = Bytes(content);
     Ok(Some(match bytes.byte()? {
         ENTER => Entry::Enter(ScopeId(bytes.number_u32()?)),
         LEAVE => Entry::Leave(ScopeId(bytes.number_u32()?)),
-        INPUTS => Entry::Inputs(tensors(&mut bytes)?),
-        OUTPUTS => Entry::Outputs(tensors(&mut bytes)?),
+        INPUTS => Entry::Inputs(read_tensors(&mut bytes)?),
+        OUTPUTS => Entry::Outputs(read_tensors(&mut bytes)?),
         PARAMETER => {
-            let registration = registration(&mut bytes)?;
-            Entry::Parameter(registration, tensor(&mut bytes)?, optional_tensor(&mut bytes)?)
+            let registration = read_registration(&mut bytes)?;
+            Entry::Parameter(registration, read_tensor(&mut bytes)?, read_optional_tensor(&mut bytes)?)
         }
-        BUFFER => Entry::Buffer(registration(&mut bytes)?, tensor(&mut bytes)?),
-        STATE => Entry::State(registration(&mut bytes)?, tensor(&mut bytes)?, tensor(&mut bytes)?),
+        BUFFER => Entry::Buffer(read_registration(&mut bytes)?, read_tensor(&mut bytes)?),
+        STATE => {
+            Entry::State(read_registration(&mut bytes)?, read_tensor(&mut bytes)?, read_tensor(&mut bytes)?)
+        }
         GRADIENT => {
-            let first = tensor(&mut bytes)?;
-            match optional_tensor(&mut bytes)? {
+            let first = read_tensor(&mut bytes)?;
+            match read_optional_tensor(&mut bytes)? {
                 Some(gradient) => Entry::Gradient(Some(first), gradient),
                 None => Entry::Gradient(None, first),
             }
@@ -294,11 +296,11 @@ fn entry(content: &[u8]) -> Result<Option<Entry<'_>>, Malformed> {
     }))
 }
 
-fn registration<'a>(bytes: &mut Bytes<'a>) -> Result<Registration<'a>, Malformed> {
-    Ok(Registration { owner: bytes.number()?, class: text(bytes)?, name: text(bytes)? })
+fn read_registration<'a>(bytes: &mut Bytes<'a>) -> Result<Registration<'a>, Malformed> {
+    Ok(Registration { owner: bytes.number()?, class: read_text(bytes)?, name: read_text(bytes)? })
 }
 
-fn text<'a>(bytes: &mut Bytes<'a>) -> Result<&'a str, Malformed> {
+fn read_text<'a>(bytes: &mut Bytes<'a>) -> Result<&'a str, Malformed> {
     let length = bytes.count(1)?;
     let (text, rest) = bytes.0.split_at(length);
     bytes.0 = rest;
@@ -306,19 +308,19 @@ fn text<'a>(bytes: &mut Bytes<'a>) -> Result<&'a str, Malformed> {
 }
 
 /// Returns the last tensor of a line, if there is another one.
-fn optional_tensor(bytes: &mut Bytes<'_>) -> Result<Option<LoggedTensor>, Malformed> {
-    if bytes.0.is_empty() { Ok(None) } else { tensor(bytes).map(Some) }
+fn read_optional_tensor(bytes: &mut Bytes<'_>) -> Result<Option<LoggedTensor>, Malformed> {
+    if bytes.0.is_empty() { Ok(None) } else { read_tensor(bytes).map(Some) }
 }
 
-fn tensors(bytes: &mut Bytes<'_>) -> Result<Vec<LoggedTensor>, Malformed> {
+fn read_tensors(bytes: &mut Bytes<'_>) -> Result<Vec<LoggedTensor>, Malformed> {
     let mut tensors = Vec::new();
     while !bytes.0.is_empty() {
-        tensors.push(tensor(bytes)?);
+        tensors.push(read_tensor(bytes)?);
     }
     Ok(tensors)
 }
 
-fn tensor(bytes: &mut Bytes<'_>) -> Result<LoggedTensor, Malformed> {
+fn read_tensor(bytes: &mut Bytes<'_>) -> Result<LoggedTensor, Malformed> {
     let flags = bytes.byte()?;
     let identity = bytes.number()?;
     // Types that a later version added are bytes to this version.
@@ -328,8 +330,8 @@ fn tensor(bytes: &mut Bytes<'_>) -> Result<LoggedTensor, Malformed> {
     let storage = if has(HAS_STORAGE) { Some(bytes.number()?) } else { None };
     let storage_bytes = if has(HAS_STORAGE_BYTES) { Some(bytes.number()?) } else { None };
     let rank = bytes.count(1)?;
-    let sizes = dimensions(bytes, rank)?;
-    let strides = if has(STRIDED) { Some(dimensions(bytes, rank)?) } else { None };
+    let sizes = read_dimensions(bytes, rank)?;
+    let strides = if has(STRIDED) { Some(read_dimensions(bytes, rank)?) } else { None };
     let mut info = TensorInfo::new(identity, device, dtype, sizes);
     if let Some(address) = storage {
         info = info.storage(address, None);
@@ -339,7 +341,7 @@ fn tensor(bytes: &mut Bytes<'_>) -> Result<LoggedTensor, Malformed> {
     Ok(LoggedTensor { info, written: has(WRITTEN) })
 }
 
-fn dimensions(bytes: &mut Bytes<'_>, rank: usize) -> Result<Cow<'static, [usize]>, Malformed> {
+fn read_dimensions(bytes: &mut Bytes<'_>, rank: usize) -> Result<Cow<'static, [usize]>, Malformed> {
     let numbers: Result<Vec<usize>, Malformed> =
         (0..rank).map(|_| Ok(usize::try_from(bytes.number()?).unwrap_or(usize::MAX))).collect();
     numbers.map(Cow::Owned)
@@ -359,7 +361,7 @@ mod tests {
             append(&mut out, 1_000, *ticks, ThreadId(7), line.bytes());
         }
         check_lines(&out).unwrap();
-        let lines = lines(1_000, out.leak());
+        let lines = read_lines(1_000, out.leak());
         lines.collect()
     }
 
@@ -425,8 +427,11 @@ mod tests {
         let whole = out.len();
         append(&mut out, 0, 3, ThreadId(1), &[INPUTS, 0xff]);
         append(&mut out, 0, 4, ThreadId(1), OperatorLine::leave(ScopeId(1)).bytes());
-        assert_eq!(lines(0, &out).map(|line| line.entry).collect::<Vec<_>>(), [Entry::Enter(ScopeId(1))]);
-        assert_eq!(lines(0, &out[..whole - 1]).count(), 0);
+        assert_eq!(
+            read_lines(0, &out).map(|line| line.entry).collect::<Vec<_>>(),
+            [Entry::Enter(ScopeId(1))]
+        );
+        assert_eq!(read_lines(0, &out[..whole - 1]).count(), 0);
         assert!(check_lines(&out[..whole - 1]).is_err() && check_lines(&out).is_ok());
     }
 }

@@ -169,7 +169,7 @@ impl OpeningState {
     pub(super) fn insert_into(self, snapshot: &mut Snapshot) -> Vec<DeviceStatistics> {
         let Self { part, blocks, segments } = self;
         if part.number == part.first {
-            return unfinished::statistics(&snapshot.events);
+            return unfinished::count_events(&snapshot.events);
         }
         snapshot.meta.earlier_parts = part.number - part.first;
         let mut counts: HashMap<DeviceId, DeviceStatistics> =
@@ -186,11 +186,11 @@ impl OpeningState {
         let mut known: [HashSet<(DeviceId, u64)>; 2] = Default::default();
         for block in blocks.iter().filter(|block| block.ticks <= part.since_ticks) {
             known[0].insert((block.device, block.address));
-            insert(block_event(block), block.pending_free);
+            insert(block_to_event(block), block.pending_free);
         }
         for segment in segments.iter().filter(|segment| segment.ticks <= part.since_ticks) {
             known[1].insert((segment.device, segment.address));
-            insert(segment_event(segment), false);
+            insert(segment_to_event(segment), false);
         }
         // Memory that was freed while the tables were read was live too; its free has the same properties.
         let is_after = |event: &Event| event.ticks > part.since_ticks;
@@ -215,7 +215,7 @@ impl OpeningState {
             }
         }
         for event in snapshot.events.iter() {
-            unfinished::count(&mut counts, &event);
+            unfinished::count_event(&mut counts, &event);
             // The state at the part's beginning includes earlier events, or their blocks were freed.
             if is_after(&event) {
                 events.push(&event);
@@ -228,7 +228,7 @@ impl OpeningState {
     }
 }
 
-fn block_event(block: &LiveBlock) -> Event {
+fn block_to_event(block: &LiveBlock) -> Event {
     Event {
         ticks: block.ticks,
         address: block.address,
@@ -243,7 +243,7 @@ fn block_event(block: &LiveBlock) -> Event {
     }
 }
 
-fn segment_event(segment: &Segment) -> Event {
+fn segment_to_event(segment: &Segment) -> Event {
     Event {
         ticks: segment.ticks,
         address: segment.address,
@@ -289,7 +289,7 @@ mod tests {
     }
 
     fn event(ticks: u64, action: Action, address: u64) -> Event {
-        Event { action, ..block_event(&block(address, ticks)) }
+        Event { action, ..block_to_event(&block(address, ticks)) }
     }
 
     /// Blocks 1 to 9 at ticks 10 to 90; the even ones are freed at once. New parts begin after ticks 30 and 60.
@@ -325,7 +325,7 @@ mod tests {
                 counts.entry(DEVICE).or_insert(DeviceStatistics::of(DEVICE)).recorded += 1;
             }
             writer.events(&events).unwrap();
-            events.iter().for_each(|event| unfinished::count(&mut counts, event));
+            events.iter().for_each(|event| unfinished::count_event(&mut counts, event));
             if number == 3 {
                 return writer.output_mut().clone();
             }
@@ -334,7 +334,7 @@ mod tests {
         })
     }
 
-    fn live(snapshot: &Snapshot) -> Vec<u64> {
+    fn live_addresses(snapshot: &Snapshot) -> Vec<u64> {
         snapshot.blocks.iter().map(|block| block.address).collect()
     }
 
@@ -345,11 +345,11 @@ mod tests {
         let (whole, report) = load_from(&all[..]).unwrap();
         assert_eq!((report.parts, report.damaged, whole.meta.earlier_parts), (2, false, 0));
         // The free of the late block is in no part.
-        assert_eq!(live(&whole), [1, 3, 5, 7, 9, 77]);
+        assert_eq!(live_addresses(&whole), [1, 3, 5, 7, 9, 77]);
         let (rest, _) = load_from(&[&second[..], &third].concat()[..]).unwrap();
-        assert_eq!((live(&rest), rest.meta.earlier_parts), (vec![1, 3, 5, 7, 9], 1));
+        assert_eq!((live_addresses(&rest), rest.meta.earlier_parts), (vec![1, 3, 5, 7, 9], 1));
         let (newest, report) = load_from(&third[..]).unwrap();
-        assert_eq!((live(&newest), newest.meta.earlier_parts), (vec![1, 3, 5, 7, 9], 2));
+        assert_eq!((live_addresses(&newest), newest.meta.earlier_parts), (vec![1, 3, 5, 7, 9], 2));
         assert!(!report.complete && !report.continues_elsewhere);
         for snapshot in [&whole, &rest, &newest] {
             let counts = snapshot.devices[0];
@@ -365,7 +365,7 @@ mod tests {
             );
         }
         let (alone, report) = load_from(&second[..]).unwrap();
-        assert_eq!(live(&alone), [1, 3, 5]);
+        assert_eq!(live_addresses(&alone), [1, 3, 5]);
         assert!(report.continues_elsewhere);
     }
 
@@ -375,7 +375,7 @@ mod tests {
         // The second part is missing.
         let (snapshot, report) = load_from(&[&first[..], &third].concat()[..]).unwrap();
         assert!(report.damaged && report.lost_bytes > 0);
-        assert_eq!(live(&snapshot), [1, 3]);
+        assert_eq!(live_addresses(&snapshot), [1, 3]);
         let all = [&first[..], &second, &third].concat();
         for end in 16..all.len() {
             let (_, report) = load_from(&all[..end]).unwrap();

@@ -14,7 +14,7 @@ use memtrack_model::text::cut;
 /// join the names of nested scopes, so that a few very long names in a file would make reports huge.
 const MAX_NAME_BYTES: usize = 1 << 10;
 
-fn truncated(name: &str) -> &str {
+fn truncate_name(name: &str) -> &str {
     cut(name, MAX_NAME_BYTES)
 }
 
@@ -33,7 +33,7 @@ fn put_values(out: &mut Vec<u8>, values: impl Iterator<Item = u64>) {
 }
 
 /// Reads a column of differences and converts each value.
-fn column<T>(
+fn read_column<T>(
     bytes: &mut Bytes<'_>,
     count: usize,
     convert: impl Fn(u64) -> Result<T, Malformed>,
@@ -47,15 +47,15 @@ fn column<T>(
     Ok(rows)
 }
 
-fn narrow(value: u64) -> Result<u32, Malformed> {
+fn to_u32(value: u64) -> Result<u32, Malformed> {
     u32::try_from(value).map_err(|_| Malformed)
 }
 
-fn device(value: u64) -> Result<DeviceId, Malformed> {
+fn to_device_id(value: u64) -> Result<DeviceId, Malformed> {
     u16::try_from(value).map(DeviceId).map_err(|_| Malformed)
 }
 
-fn flags(value: u64) -> Result<EventFlags, Malformed> {
+fn to_flags(value: u64) -> Result<EventFlags, Malformed> {
     u8::try_from(value).map(EventFlags).map_err(|_| Malformed)
 }
 
@@ -81,7 +81,7 @@ pub(super) fn read_events(payload: &[u8], events: &mut EventTable) -> Result<(),
         type Error = Malformed;
 
         fn column<T: ColumnValue>(&mut self) -> Result<Vec<T>, Malformed> {
-            column(&mut self.bytes, self.count, |value| T::from_bits(value).ok_or(Malformed))
+            read_column(&mut self.bytes, self.count, |value| T::from_bits(value).ok_or(Malformed))
         }
     }
     let mut bytes = Bytes(payload);
@@ -109,7 +109,7 @@ pub(super) fn read_stacks(
     let count = bytes.count(1)?;
     for row in 0..count as u64 {
         let frames = bytes.count(1)?;
-        each(first + row, column(&mut bytes, frames, Ok)?)?;
+        each(first + row, read_column(&mut bytes, frames, Ok)?)?;
     }
     bytes.end()
 }
@@ -119,7 +119,7 @@ pub(super) fn put_scope(out: &mut Vec<u8>, id: ScopeId, scope: &Scope) {
     put(out, u64::from(id.0));
     put(out, u64::from(scope.parent.0));
     out.push(scope.kind as u8);
-    put_str(out, truncated(&scope.name));
+    put_str(out, truncate_name(&scope.name));
 }
 
 /// Reads SCOP.
@@ -138,7 +138,7 @@ pub(super) fn read_scopes(payload: &[u8]) -> Result<Vec<(u32, Scope)>, Malformed
             4 => ScopeKind::Optimizer,
             _ => return Err(Malformed),
         };
-        rows.push((id, Scope { parent, kind, name: truncated(&bytes.text()?).to_owned() }));
+        rows.push((id, Scope { parent, kind, name: truncate_name(&bytes.text()?).to_owned() }));
     }
     bytes.end()?;
     Ok(rows)
@@ -148,7 +148,7 @@ pub(super) fn read_scopes(payload: &[u8]) -> Result<Vec<(u32, Scope)>, Malformed
 pub(super) fn put_thread(out: &mut Vec<u8>, id: ThreadId, thread: &Thread) {
     put(out, u64::from(id.0));
     put(out, thread.os_id);
-    put_str(out, truncated(&thread.name));
+    put_str(out, truncate_name(&thread.name));
 }
 
 /// Reads THRD.
@@ -159,7 +159,7 @@ pub(super) fn read_threads(payload: &[u8]) -> Result<Vec<(u32, Thread)>, Malform
     for _ in 0..count {
         let id = bytes.number_u32()?;
         let os_id = bytes.number()?;
-        rows.push((id, Thread { name: truncated(&bytes.text()?).to_owned(), os_id }));
+        rows.push((id, Thread { name: truncate_name(&bytes.text()?).to_owned(), os_id }));
     }
     bytes.end()?;
     Ok(rows)
@@ -185,15 +185,15 @@ pub(super) fn read_live(payload: &[u8]) -> Result<(Vec<LiveBlock>, bool), Malfor
     let mut bytes = Bytes(payload);
     let last = bytes.byte()? != 0;
     let count = bytes.count(9)?;
-    let devices = column(&mut bytes, count, device)?;
-    let addresses = column(&mut bytes, count, Ok)?;
-    let sizes = column(&mut bytes, count, Ok)?;
-    let streams = column(&mut bytes, count, Ok)?;
-    let stacks = column(&mut bytes, count, narrow)?;
-    let scopes = column(&mut bytes, count, narrow)?;
-    let ticks = column(&mut bytes, count, Ok)?;
-    let block_flags = column(&mut bytes, count, flags)?;
-    let pending = column(&mut bytes, count, |v| Ok(v != 0))?;
+    let devices = read_column(&mut bytes, count, to_device_id)?;
+    let addresses = read_column(&mut bytes, count, Ok)?;
+    let sizes = read_column(&mut bytes, count, Ok)?;
+    let streams = read_column(&mut bytes, count, Ok)?;
+    let stacks = read_column(&mut bytes, count, to_u32)?;
+    let scopes = read_column(&mut bytes, count, to_u32)?;
+    let ticks = read_column(&mut bytes, count, Ok)?;
+    let block_flags = read_column(&mut bytes, count, to_flags)?;
+    let pending = read_column(&mut bytes, count, |v| Ok(v != 0))?;
     bytes.end()?;
     let row = |i: usize| LiveBlock {
         device: devices[i],
@@ -227,10 +227,10 @@ pub(super) fn read_scope_sums(payload: &[u8]) -> Result<(ScopeSums, bool), Malfo
     let last = bytes.byte()? != 0;
     let (ticks, folded) = (bytes.number()?, bytes.number()?);
     let count = bytes.count(4)?;
-    let devices = column(&mut bytes, count, device)?;
-    let scopes = column(&mut bytes, count, narrow)?;
-    let allocated = column(&mut bytes, count, Ok)?;
-    let allocations = column(&mut bytes, count, Ok)?;
+    let devices = read_column(&mut bytes, count, to_device_id)?;
+    let scopes = read_column(&mut bytes, count, to_u32)?;
+    let allocated = read_column(&mut bytes, count, Ok)?;
+    let allocations = read_column(&mut bytes, count, Ok)?;
     bytes.end()?;
     let row = |i: usize| ScopeSum {
         device: devices[i],
@@ -256,12 +256,12 @@ pub(super) fn put_segments(out: &mut Vec<u8>, segments: &[Segment]) {
 pub(super) fn read_segments(payload: &[u8]) -> Result<Vec<Segment>, Malformed> {
     let mut bytes = Bytes(payload);
     let count = bytes.count(6)?;
-    let devices = column(&mut bytes, count, device)?;
-    let addresses = column(&mut bytes, count, Ok)?;
-    let sizes = column(&mut bytes, count, Ok)?;
-    let streams = column(&mut bytes, count, Ok)?;
-    let stacks = column(&mut bytes, count, narrow)?;
-    let ticks = column(&mut bytes, count, Ok)?;
+    let devices = read_column(&mut bytes, count, to_device_id)?;
+    let addresses = read_column(&mut bytes, count, Ok)?;
+    let sizes = read_column(&mut bytes, count, Ok)?;
+    let streams = read_column(&mut bytes, count, Ok)?;
+    let stacks = read_column(&mut bytes, count, to_u32)?;
+    let ticks = read_column(&mut bytes, count, Ok)?;
     bytes.end()?;
     let row = |i: usize| Segment {
         device: devices[i],
@@ -286,8 +286,8 @@ pub(super) fn put_expandable(out: &mut Vec<u8>, segments: &[&Segment]) {
 pub(super) fn read_expandable(payload: &[u8]) -> Result<Vec<(DeviceId, u64)>, Malformed> {
     let mut bytes = Bytes(payload);
     let count = bytes.count(2)?;
-    let devices = column(&mut bytes, count, device)?;
-    let addresses = column(&mut bytes, count, Ok)?;
+    let devices = read_column(&mut bytes, count, to_device_id)?;
+    let addresses = read_column(&mut bytes, count, Ok)?;
     bytes.end()?;
     Ok(devices.into_iter().zip(addresses).collect())
 }
@@ -311,7 +311,7 @@ pub(super) fn read_operators(payload: &[u8]) -> Result<(u64, OperatorLines), Mal
 pub(super) fn put_marks(out: &mut Vec<u8>, marks: &Marks, rows: &[Mark], left_out: u64) {
     put(out, left_out);
     put(out, marks.names.len() as u64);
-    marks.names.iter().for_each(|name| put_str(out, truncated(name)));
+    marks.names.iter().for_each(|name| put_str(out, truncate_name(name)));
     put(out, rows.len() as u64);
     put_column(out, rows, |mark| mark.ticks);
     put_column(out, rows, |mark| u64::from(mark.thread.0));
@@ -324,13 +324,13 @@ pub(super) fn read_marks(payload: &[u8]) -> Result<Marks, Malformed> {
     let left_out = bytes.number()?;
     let name_count = bytes.count(1)?;
     let names: Vec<String> = (0..name_count)
-        .map(|_| Ok(truncated(&bytes.text()?).to_owned()))
+        .map(|_| Ok(truncate_name(&bytes.text()?).to_owned()))
         .collect::<Result<_, Malformed>>()?;
     let count = bytes.count(3)?;
-    let ticks = column(&mut bytes, count, Ok)?;
-    let threads = column(&mut bytes, count, |value| narrow(value).map(ThreadId))?;
-    let name_ids = column(&mut bytes, count, |value| {
-        narrow(value).ok().filter(|&name| (name as usize) < name_count).ok_or(Malformed)
+    let ticks = read_column(&mut bytes, count, Ok)?;
+    let threads = read_column(&mut bytes, count, |value| to_u32(value).map(ThreadId))?;
+    let name_ids = read_column(&mut bytes, count, |value| {
+        to_u32(value).ok().filter(|&name| (name as usize) < name_count).ok_or(Malformed)
     })?;
     bytes.end()?;
     let rows = ticks.into_iter().zip(threads).zip(name_ids);

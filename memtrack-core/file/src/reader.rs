@@ -288,9 +288,9 @@ impl State {
         let mut snapshot = self.snapshot;
         snapshot.meta.complete = report.complete;
         snapshot.clock = self.clocks.unwrap_or_default();
-        snapshot.scopes.rows = dangling_ids::indexed_by_id(self.scopes, &mut report.unknown_ids);
+        snapshot.scopes.rows = dangling_ids::index_by_id(self.scopes, &mut report.unknown_ids);
         dangling_ids::cut_scope_cycles(&mut snapshot.scopes.rows, &mut report.unknown_ids);
-        snapshot.threads = dangling_ids::indexed_by_id(self.threads, &mut report.unknown_ids);
+        snapshot.threads = dangling_ids::index_by_id(self.threads, &mut report.unknown_ids);
         let counts = self.opening.map(|mut opening| {
             for segment in &mut opening.segments {
                 segment.is_expandable = self.expandable.contains(&(segment.device, segment.address));
@@ -302,14 +302,14 @@ impl State {
         dangling_ids::clear_dangling_ids(&mut snapshot, &mut report.unknown_ids);
         snapshot.remove_superseded();
         if !self.live_complete {
-            (snapshot.blocks, snapshot.segments) = unfinished::live_at_end(&snapshot.events);
+            (snapshot.blocks, snapshot.segments) = unfinished::find_live(&snapshot.events);
             report.replayed = true;
         }
         for segment in &mut snapshot.segments {
             segment.is_expandable |= self.expandable.contains(&(segment.device, segment.address));
         }
         if !self.statistics_read {
-            snapshot.devices = counts.unwrap_or_else(|| unfinished::statistics(&snapshot.events));
+            snapshot.devices = counts.unwrap_or_else(|| unfinished::count_events(&snapshot.events));
             // Sums over the events of a sampled heap are not counts: a sampled block counts once, others not at all.
             let sampled = snapshot.may_lack_small_blocks();
             for counts in snapshot.devices.iter_mut().filter(|row| sampled && row.device.is_host()) {

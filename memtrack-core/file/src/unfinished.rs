@@ -8,7 +8,7 @@ use std::hash::BuildHasher;
 
 /// Returns the blocks and segments that were allocated and not freed, sorted by device and address. Each mapping into an
 /// expandable segment counts as a segment.
-pub(super) fn live_at_end(events: &EventTable) -> (Vec<LiveBlock>, Vec<Segment>) {
+pub(super) fn find_live(events: &EventTable) -> (Vec<LiveBlock>, Vec<Segment>) {
     let mut blocks: HashMap<(DeviceId, u64), LiveBlock, foldhash::fast::RandomState> = HashMap::default();
     let mut segments: HashMap<(DeviceId, u64), Segment, foldhash::fast::RandomState> = HashMap::default();
     for event in events.iter() {
@@ -62,16 +62,16 @@ pub(super) fn live_at_end(events: &EventTable) -> (Vec<LiveBlock>, Vec<Segment>)
 }
 
 /// Counts the events per device. A sampled block that represents others counts once.
-pub(super) fn statistics(events: &EventTable) -> Vec<DeviceStatistics> {
+pub(super) fn count_events(events: &EventTable) -> Vec<DeviceStatistics> {
     let mut devices = HashMap::new();
-    events.iter().for_each(|event| count(&mut devices, &event));
+    events.iter().for_each(|event| count_event(&mut devices, &event));
     let mut devices: Vec<_> = devices.into_values().collect();
     devices.sort_by_key(|counts| counts.device);
     devices
 }
 
 /// Counts one more event.
-pub fn count<S: BuildHasher>(devices: &mut HashMap<DeviceId, DeviceStatistics, S>, event: &Event) {
+pub fn count_event<S: BuildHasher>(devices: &mut HashMap<DeviceId, DeviceStatistics, S>, event: &Event) {
     let counts = devices.entry(event.device).or_insert(DeviceStatistics::of(event.device));
     counts.recorded += 1;
     match event.action {

@@ -15,13 +15,13 @@ use memtrack_model::snapshot::{
 use std::io::{self, Write};
 
 /// The maximum number of events per chunk.
-const EVENTS_PER_CHUNK: usize = 4096;
+const MAX_EVENTS_PER_CHUNK: usize = 4096;
 /// The maximum number of rows of other tables per chunk.
-const ROWS_PER_CHUNK: usize = 32 << 10;
+const MAX_ROWS_PER_CHUNK: usize = 32 << 10;
 /// The maximum number of addresses with names per chunk: with inlined functions, each takes a few hundred bytes.
-const ADDRESSES_PER_CHUNK: usize = 4096;
+const MAX_ADDRESSES_PER_CHUNK: usize = 4096;
 /// Tables of texts and stacks start a new chunk when the current one has this many bytes.
-const CHUNK_BYTES: usize = 1 << 20;
+const MIN_CHUNK_BYTES: usize = 1 << 20;
 
 /// Writes a recording chunk by chunk.
 ///
@@ -61,7 +61,7 @@ impl<W: Write> RecordingWriter<W> {
         writer.chunks.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         let crc = crc32fast::hash(&writer.chunks);
         writer.chunks.extend_from_slice(&crc.to_le_bytes());
-        writer.json(chunk::META, meta)?;
+        writer.push_json(chunk::META, meta)?;
         writer.push_clock(clock);
         writer.write_chunks()?;
         Ok(writer)
@@ -80,7 +80,7 @@ impl<W: Write> RecordingWriter<W> {
         for stack in stacks {
             payload::put_stack(&mut rows, stack.as_ref());
             count += 1;
-            if rows.len() >= CHUNK_BYTES {
+            if rows.len() >= MIN_CHUNK_BYTES {
                 self.push_stacks(next, count, &rows);
                 (next, count) = (next + count, 0);
                 rows.clear();
@@ -105,7 +105,7 @@ impl<W: Write> RecordingWriter<W> {
     /// # Errors
     /// Fails when the output cannot be written.
     pub fn scopes(&mut self, scopes: &[(ScopeId, Scope)]) -> io::Result<()> {
-        self.named_rows(chunk::SCOPES, scopes, |out, (id, scope)| payload::put_scope(out, *id, scope))
+        self.push_named_rows(chunk::SCOPES, scopes, |out, (id, scope)| payload::put_scope(out, *id, scope))
     }
 
     /// Writes rows of the thread table. Ids may come in any order and leave gaps; names are truncated to 1 KiB.
@@ -113,10 +113,12 @@ impl<W: Write> RecordingWriter<W> {
     /// # Errors
     /// Fails when the output cannot be written.
     pub fn threads(&mut self, threads: &[(ThreadId, Thread)]) -> io::Result<()> {
-        self.named_rows(chunk::THREADS, threads, |out, (id, thread)| payload::put_thread(out, *id, thread))
+        self.push_named_rows(chunk::THREADS, threads, |out, (id, thread)| {
+            payload::put_thread(out, *id, thread)
+        })
     }
 
-    fn named_rows<T>(
+    fn push_named_rows<T>(
         &mut self,
         kind: Kind,
         rows: &[T],
@@ -127,7 +129,7 @@ impl<W: Write> RecordingWriter<W> {
         for (place, row) in rows.iter().enumerate() {
             put_row(&mut coded, row);
             count += 1;
-            if coded.len() >= CHUNK_BYTES || place + 1 == rows.len() {
+            if coded.len() >= MIN_CHUNK_BYTES || place + 1 == rows.len() {
                 self.raw.clear();
                 put(&mut self.raw, count);
                 self.raw.extend_from_slice(&coded);
@@ -145,7 +147,7 @@ impl<W: Write> RecordingWriter<W> {
     /// # Errors
     /// Fails when the output cannot be written.
     pub fn events(&mut self, events: &[Event]) -> io::Result<()> {
-        for events in events.chunks(EVENTS_PER_CHUNK) {
+        for events in events.chunks(MAX_EVENTS_PER_CHUNK) {
             self.raw.clear();
             payload::put_events(&mut self.raw, events);
             self.push(chunk::EVENTS);
@@ -159,7 +161,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Fails when the output cannot be written.
     pub fn modules(&mut self, modules: &[Module]) -> io::Result<()> {
         for modules in modules.chunks(1024) {
-            self.json(chunk::MODULES, modules)?;
+            self.push_json(chunk::MODULES, modules)?;
         }
         self.write_chunks()
     }
@@ -180,7 +182,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Fails when the output cannot be written.
     pub fn driver(&mut self, readings: &[DriverReading]) -> io::Result<()> {
         if !readings.is_empty() {
-            self.json(chunk::DRIVER, readings)?;
+            self.push_json(chunk::DRIVER, readings)?;
         }
         self.write_chunks()
     }
@@ -191,7 +193,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Fails when the output cannot be written.
     pub fn sampling(&mut self, sampling: Option<&Sampling>) -> io::Result<()> {
         if let Some(sampling) = sampling {
-            self.json(chunk::SAMPLING, sampling)?;
+            self.push_json(chunk::SAMPLING, sampling)?;
         }
         self.write_chunks()
     }
@@ -202,7 +204,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Fails when the output cannot be written.
     pub fn counted_peak(&mut self, peak: Option<&CountedPeak>) -> io::Result<()> {
         if let Some(peak) = peak {
-            self.json(chunk::COUNTED_PEAK, peak)?;
+            self.push_json(chunk::COUNTED_PEAK, peak)?;
         }
         self.write_chunks()
     }
@@ -214,7 +216,7 @@ impl<W: Write> RecordingWriter<W> {
     /// Fails when the output cannot be written.
     pub fn folded(&mut self, folded: &Folded) -> io::Result<()> {
         if *folded != Folded::default() {
-            self.json(chunk::FOLDED, folded)?;
+            self.push_json(chunk::FOLDED, folded)?;
         }
         self.write_chunks()
     }
@@ -227,7 +229,7 @@ impl<W: Write> RecordingWriter<W> {
     pub fn scope_sums(&mut self, sums: &ScopeSums) -> io::Result<()> {
         let mut rest = &sums.rows[..];
         loop {
-            let (now, later) = rest.split_at(rest.len().min(ROWS_PER_CHUNK));
+            let (now, later) = rest.split_at(rest.len().min(MAX_ROWS_PER_CHUNK));
             self.raw.clear();
             payload::put_scope_sums(&mut self.raw, sums, now, later.is_empty());
             self.push(chunk::SCOPE_SUMS);
@@ -270,7 +272,7 @@ impl<W: Write> RecordingWriter<W> {
         }
         let (mut rest, mut left_out) = (&marks.rows[..], marks.left_out);
         loop {
-            let (now, later) = rest.split_at(rest.len().min(ROWS_PER_CHUNK));
+            let (now, later) = rest.split_at(rest.len().min(MAX_ROWS_PER_CHUNK));
             self.raw.clear();
             payload::put_marks(&mut self.raw, marks, now, std::mem::take(&mut left_out));
             self.push(chunk::MARKS);
@@ -286,8 +288,8 @@ impl<W: Write> RecordingWriter<W> {
     /// # Errors
     /// Fails when the output cannot be written.
     pub fn names(&mut self, names: &KnownNames) -> io::Result<()> {
-        for piece in names.pieces(ADDRESSES_PER_CHUNK) {
-            self.json(chunk::NAMES, &piece)?;
+        for piece in names.pieces(MAX_ADDRESSES_PER_CHUNK) {
+            self.push_json(chunk::NAMES, &piece)?;
         }
         self.write_chunks()
     }
@@ -317,7 +319,7 @@ impl<W: Write> RecordingWriter<W> {
         complete: bool,
     ) -> io::Result<W> {
         self.push_live([chunk::LIVE, chunk::SEGMENTS, chunk::EXPANDABLE], live, segments);
-        self.json(chunk::STATISTICS, statistics)?;
+        self.push_json(chunk::STATISTICS, statistics)?;
         if complete {
             self.raw.clear();
             self.push(chunk::DONE);
@@ -336,7 +338,7 @@ impl<W: Write> RecordingWriter<W> {
 
     /// Writes the head of a part, in a recording in several files. It must be written before any table.
     pub fn part(&mut self, part: &Part) -> io::Result<()> {
-        self.json(chunk::PART, part)?;
+        self.push_json(chunk::PART, part)?;
         self.write_chunks()
     }
 
@@ -349,7 +351,7 @@ impl<W: Write> RecordingWriter<W> {
 
     /// Ends the part; `number` is that of the next part.
     pub fn next_part(&mut self, number: u64) -> io::Result<()> {
-        self.raw_chunk(chunk::NEXT, &number.to_le_bytes())
+        self.write_raw_chunk(chunk::NEXT, &number.to_le_bytes())
     }
 
     /// Returns the output.
@@ -362,7 +364,7 @@ impl<W: Write> RecordingWriter<W> {
         // If no block is live, one chunk without rows records that.
         let mut rest = live;
         loop {
-            let (now, later) = rest.split_at(rest.len().min(ROWS_PER_CHUNK));
+            let (now, later) = rest.split_at(rest.len().min(MAX_ROWS_PER_CHUNK));
             self.raw.clear();
             payload::put_live(&mut self.raw, now, later.is_empty());
             self.push(live_kind);
@@ -371,13 +373,13 @@ impl<W: Write> RecordingWriter<W> {
                 break;
             }
         }
-        for segments in segments.chunks(ROWS_PER_CHUNK) {
+        for segments in segments.chunks(MAX_ROWS_PER_CHUNK) {
             self.raw.clear();
             payload::put_segments(&mut self.raw, segments);
             self.push(segments_kind);
         }
         let expandable: Vec<&Segment> = segments.iter().filter(|segment| segment.is_expandable).collect();
-        for expandable in expandable.chunks(ROWS_PER_CHUNK) {
+        for expandable in expandable.chunks(MAX_ROWS_PER_CHUNK) {
             self.raw.clear();
             payload::put_expandable(&mut self.raw, expandable);
             self.push(expandable_kind);
@@ -390,11 +392,11 @@ impl<W: Write> RecordingWriter<W> {
     /// # Errors
     /// Fails when the output cannot be written.
     pub fn pytorch(&mut self, piece: &[u8]) -> io::Result<()> {
-        self.raw_chunk(chunk::PYTORCH, piece)
+        self.write_raw_chunk(chunk::PYTORCH, piece)
     }
 
     /// Writes a chunk with this payload.
-    fn raw_chunk(&mut self, kind: Kind, payload: &[u8]) -> io::Result<()> {
+    fn write_raw_chunk(&mut self, kind: Kind, payload: &[u8]) -> io::Result<()> {
         chunk::append(&mut self.chunks, &mut self.budget, kind, payload);
         self.write_chunks()
     }
@@ -406,7 +408,7 @@ impl<W: Write> RecordingWriter<W> {
         self.push(chunk::CLOCK);
     }
 
-    fn json<T: serde::Serialize + ?Sized>(&mut self, kind: Kind, value: &T) -> io::Result<()> {
+    fn push_json<T: serde::Serialize + ?Sized>(&mut self, kind: Kind, value: &T) -> io::Result<()> {
         self.raw.clear();
         serde_json::to_writer(&mut self.raw, value)?;
         if self.raw.len() > chunk::MAX_RAW_BYTES {

@@ -6,7 +6,7 @@ use crate::units::{human_bytes, printable};
 /// Escapes text for use between tags or in quotes, and cuts it to `most_bytes`, with a note of how much was cut. Line
 /// breaks are kept. Control characters, which XML forbids, and characters that change the direction of the text after
 /// them are replaced.
-pub fn escaped(text: &str, most_bytes: usize) -> String {
+pub fn escape_text(text: &str, most_bytes: usize) -> String {
     let kept = cut(text, most_bytes);
     let mut out = String::with_capacity(kept.len() + kept.len() / 8);
     for (number, line) in kept.split('\n').enumerate() {
@@ -33,9 +33,9 @@ pub fn escaped(text: &str, most_bytes: usize) -> String {
     out
 }
 
-/// Escapes text like [`escaped`] and puts it on one line.
-pub fn line(text: &str, most_bytes: usize) -> String {
-    escaped(text, most_bytes).replace('\n', " ")
+/// Escapes text like [`escape_text`] and puts it on one line.
+pub fn escape_line(text: &str, most_bytes: usize) -> String {
+    escape_text(text, most_bytes).replace('\n', " ")
 }
 
 #[cfg(test)]
@@ -44,14 +44,14 @@ mod tests {
 
     #[test]
     fn escaped_text_cannot_end_an_element_a_quote_or_a_section() {
-        let text = escaped("</script>]]>\"'&\0\u{202e}\u{ffff}\nb", 100);
+        let text = escape_text("</script>]]>\"'&\0\u{202e}\u{ffff}\nb", 100);
         assert_eq!(text, "&lt;/script&gt;]]&gt;&quot;&#39;&amp;\u{fffd}\u{fffd}\u{fffd}\nb");
     }
 
     #[test]
     fn a_long_text_is_cut_and_marked() {
-        let text = escaped(&"é".repeat(3000), 11);
+        let text = escape_text(&"é".repeat(3000), 11);
         assert_eq!(text, "ééééé… (5.8 KiB of text left out)");
-        assert_eq!(line("a\nb", 10), "a b");
+        assert_eq!(escape_line("a\nb", 10), "a b");
     }
 }

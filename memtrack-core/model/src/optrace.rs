@@ -101,7 +101,7 @@ pub struct Record {
     /// record states none.
     pub phase: TracePhase,
     /// The kind and content of the record.
-    pub what: What,
+    pub what: RecordKind,
 }
 
 /// The phase that a record specifies.
@@ -118,7 +118,7 @@ pub enum TracePhase {
 
 /// The kind and content of a record.
 #[derive(Clone, Debug, PartialEq)]
-pub enum What {
+pub enum RecordKind {
     /// An operator, or an annotation that encloses operators.
     Op(Op),
     /// An allocation or a free.

@@ -22,7 +22,7 @@ pub fn split_file_name(path: &str) -> Option<(&str, &str)> {
 /// Returns the path with slashes between its folders, which is the form in which rules compare paths. For example,
 /// `d:\lm\model.py` becomes `D:/lm/model.py`. The prefix `\\?\`, which turns off the length limit of Windows, is
 /// removed, and a drive letter becomes upper case.
-pub fn slashed(path: &str) -> Cow<'_, str> {
+pub fn with_slashes(path: &str) -> Cow<'_, str> {
     let is_lower_drive = has_drive(path) && path.starts_with(|letter: char| letter.is_ascii_lowercase());
     if !path.contains('\\') && !is_lower_drive {
         return Cow::Borrowed(path);
@@ -89,7 +89,7 @@ mod tests {
             ("é:\\a", "é:/a"),
             ("", ""),
         ] {
-            assert_eq!(slashed(path), expected);
+            assert_eq!(with_slashes(path), expected);
         }
         assert!(is_windows_path("C:/a") && is_windows_path("lib\\a") && !is_windows_path("/c/a"));
     }

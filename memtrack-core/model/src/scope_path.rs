@@ -123,13 +123,13 @@ mod tests {
     use ScopeKind::{Backward, Module, Operator, Optimizer, Root};
 
     /// Returns the operator name for nested scopes, which are given outermost first.
-    fn name(scopes: &[(ScopeKind, &'static str)]) -> Option<String> {
+    fn operator_name_of(scopes: &[(ScopeKind, &'static str)]) -> Option<String> {
         ScopePosition::of(scopes.iter().rev().map(|&(kind, name)| ScopeStep { kind, name })).operator_name()
     }
 
     #[test]
     fn operators_are_named_as_memory_tracker_names_them() {
-        let named = |scopes| name(scopes).unwrap();
+        let named = |scopes| operator_name_of(scopes).unwrap();
         assert_eq!(named(&[(Operator, "op")]), ".op");
         assert_eq!(named(&[(Root, "Net"), (Operator, "op")]), ".forward.op");
         assert_eq!(
@@ -143,7 +143,7 @@ mod tests {
             "m.optimizer.op"
         );
         assert_eq!(named(&[(Operator, "outer"), (Operator, "inner")]), ".inner");
-        assert_eq!(name(&[(Module, "m")]), None);
+        assert_eq!(operator_name_of(&[(Module, "m")]), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub fn is_utf8_with_surrogates(mut bytes: &[u8]) -> bool {
 }
 
 /// Returns `bytes` as text for display, in which a single U+FFFD stands for each lone surrogate.
-pub fn lossy(bytes: &[u8]) -> String {
+pub fn decode_lossy(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     let mut rest = bytes;
     loop {
@@ -59,7 +59,7 @@ mod tests {
         assert!(is_utf8_with_surrogates(b"a\xed\xb2\x80b"));
         assert!(!is_utf8_with_surrogates(b"a\xff"));
         assert!(!is_utf8_with_surrogates(b"\xed\xb2"));
-        assert_eq!(lossy(b"a\xed\xb2\x80b"), "a\u{fffd}b");
+        assert_eq!(decode_lossy(b"a\xed\xb2\x80b"), "a\u{fffd}b");
     }
 
     #[test]

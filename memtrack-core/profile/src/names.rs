@@ -5,7 +5,7 @@ use crate::analysis::Profile;
 use crate::places::{ModuleId, Places};
 use crate::recorded::{PRODUCER, ROOT};
 use foldhash::fast::RandomState;
-use memtrack_model::optrace::{OpKind, OperatorTrace, RecordId, What};
+use memtrack_model::optrace::{OpKind, OperatorTrace, RecordId, RecordKind};
 use memtrack_model::snapshot::ScopeKind;
 use memtrack_model::{ScopePosition, ScopeStep};
 use memtrack_report::analysis::attribution::{OUTSIDE_MODULES, module_at, operator_at};
@@ -97,7 +97,7 @@ fn scopes(trace: &OperatorTrace, record: Option<RecordId>) -> Vec<(ScopeKind, St
     let scope = |record: RecordId| {
         let of = &trace.records[record as usize];
         let (kind, name) = match &of.what {
-            What::Op(op) => {
+            RecordKind::Op(op) => {
                 let kind = match op.kind {
                     OpKind::Op => ScopeKind::Operator,
                     OpKind::Backward => ScopeKind::Backward,
@@ -105,7 +105,7 @@ fn scopes(trace: &OperatorTrace, record: Option<RecordId>) -> Vec<(ScopeKind, St
                 };
                 (kind, op.name)
             }
-            What::Module(module) => {
+            RecordKind::Module(module) => {
                 let is_root = trace.strings.get(module.identity).starts_with(ROOT);
                 (if is_root { ScopeKind::Root } else { ScopeKind::Module }, module.class)
             }

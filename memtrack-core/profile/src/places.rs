@@ -3,7 +3,7 @@
 use crate::phases::phases;
 use foldhash::fast::RandomState;
 use memtrack_model::Phase;
-use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, TracePhase, What};
+use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, RecordKind, TracePhase};
 use memtrack_model::snapshot::StringId;
 use std::collections::HashMap;
 use std::fmt;
@@ -102,7 +102,7 @@ impl Places {
             }
             let mut call = None;
             match &record.what {
-                What::Module(module) => {
+                RecordKind::Module(module) => {
                     let id = *seen.entry(module.identity).or_insert_with(|| {
                         let count = counts.entry(module.class).or_default();
                         let path = trace.strings.get(module.path);
@@ -120,7 +120,7 @@ impl Places {
                     });
                     call = Some(id);
                 }
-                What::Op(op) => {
+                RecordKind::Op(op) => {
                     if let (Some(sequence), Some(module), StepPart::Forward | StepPart::Other) =
                         (op.sequence, place.module, place.part)
                         && op.kind == OpKind::Op
@@ -173,10 +173,10 @@ impl Places {
     fn inner_place(&self, trace: &OperatorTrace, parent: RecordId) -> Place {
         let mut place = self.places[parent as usize];
         match &trace.records[parent as usize].what {
-            What::Op(Op { known, kind, .. }) if *known || *kind == OpKind::Backward => {
+            RecordKind::Op(Op { known, kind, .. }) if *known || *kind == OpKind::Backward => {
                 place.operator.get_or_insert(parent);
             }
-            What::Module(_) => {
+            RecordKind::Module(_) => {
                 place.module = self.calls[parent as usize];
                 if place.part == StepPart::Other {
                     place.part = StepPart::Forward;

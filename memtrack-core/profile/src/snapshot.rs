@@ -16,7 +16,7 @@ use crate::places::{Places, StepPart};
 use foldhash::fast::RandomState;
 use memtrack_formats::pytorch::convert;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
-use memtrack_model::optrace::{DeviceIndex, Memory, RecordId, TraceFrame, What};
+use memtrack_model::optrace::{DeviceIndex, Memory, RecordId, RecordKind, TraceFrame};
 use memtrack_model::snapshot::pytorch::{Key, PytorchSnapshot, Shape};
 use memtrack_model::snapshot::{Clock, EventCategories, LiveBlock, Scope, ScopeKind, Snapshot, StringId};
 use memtrack_model::{Frame, NameFrames};
@@ -170,7 +170,7 @@ impl Tables<'_> {
 
     fn memory(&self, record: RecordId) -> Option<&Memory> {
         match &self.profile.trace().records[record as usize].what {
-            What::Memory(memory) => Some(memory),
+            RecordKind::Memory(memory) => Some(memory),
             _ => None,
         }
     }
@@ -192,9 +192,9 @@ impl Tables<'_> {
         while let Some(parent) = at {
             let record = &trace.records[parent as usize];
             let name = match &record.what {
-                What::Op(op) => op.name,
-                What::Module(module) if module.path != StringId::EMPTY => module.path,
-                What::Module(module) => module.class,
+                RecordKind::Op(op) => op.name,
+                RecordKind::Module(module) if module.path != StringId::EMPTY => module.path,
+                RecordKind::Module(module) => module.class,
                 _ => StringId::EMPTY,
             };
             if name != StringId::EMPTY {

@@ -1,7 +1,7 @@
 //! Identifies binaries by their GNU build id or, if they have none, by the length and checksum of their code.
 //! The recorder computes the same identity from memory, and `locate` compares the two.
 
-use memtrack_file::binary_id::{code_id, hex};
+use memtrack_file::binary_id::{compute_code_id, to_hex};
 use object::read::{Object, ObjectSegment, ReadCache};
 use object::{SegmentFlags, elf};
 use std::fs::File;
@@ -28,8 +28,12 @@ pub fn read(path: &Path) -> Option<BinaryId> {
     }
     let cache = ReadCache::new(File::open(path).ok()?);
     let file = object::File::parse(&cache).ok()?;
-    let build_id = file.build_id().ok().flatten().map(hex).unwrap_or_default();
-    let code_id = if build_id.is_empty() { code_id(code(&file).into_iter()) } else { String::new() };
+    let build_id = file.build_id().ok().flatten().map(to_hex).unwrap_or_default();
+    let code_id = if build_id.is_empty() {
+        compute_code_id(executable_segments(&file).into_iter())
+    } else {
+        String::new()
+    };
     let has_lines = file.section_by_name(".debug_line").is_some();
     Some(BinaryId { build_id, code_id, has_lines })
 }
@@ -38,11 +42,11 @@ pub fn read(path: &Path) -> Option<BinaryId> {
 pub fn code_id_of(path: &Path) -> Option<String> {
     let cache = ReadCache::new(File::open(path).ok()?);
     let file = object::File::parse(&cache).ok()?;
-    Some(code_id(code(&file).into_iter()))
+    Some(compute_code_id(executable_segments(&file).into_iter()))
 }
 
 /// Returns the executable segments.
-fn code<'a>(file: &object::File<'a, &'a ReadCache<File>>) -> Vec<&'a [u8]> {
+fn executable_segments<'a>(file: &object::File<'a, &'a ReadCache<File>>) -> Vec<&'a [u8]> {
     let is_code = |flags| match flags {
         SegmentFlags::Elf { p_flags, .. } => p_flags.contains(elf::PF_X),
         _ => false,

@@ -9,8 +9,8 @@ use std::path::Path;
 
 /// Demangles a Rust or C++ symbol. Other symbols are C names and remain unchanged. Otherwise, the function name `w`
 /// would become `wchar_t`, because that is its meaning as a mangled type.
-pub(super) fn demangled(symbol: &str) -> String {
-    let symbol = without_clone_suffix(symbol);
+pub(super) fn demangle(symbol: &str) -> String {
+    let symbol = strip_clone_suffix(symbol);
     // Symbols in macOS object files have an extra underscore.
     let plain = if symbol.starts_with("__Z") || symbol.starts_with("__R") { &symbol[1..] } else { symbol };
     let name = match plain.get(..2) {
@@ -25,7 +25,7 @@ pub(super) fn demangled(symbol: &str) -> String {
 
 /// Removes the suffix that compilers append to the name of a function that they have split or specialized, as in
 /// `render.constprop.0`.
-fn without_clone_suffix(symbol: &str) -> &str {
+fn strip_clone_suffix(symbol: &str) -> &str {
     const CLONE_SUFFIXES: [&str; 7] =
         [".constprop.", ".isra.", ".part.", ".cold", ".lto_priv.", ".llvm.", ".clone."];
     let first = CLONE_SUFFIXES.iter().filter_map(|clone| symbol.find(clone)).min();
@@ -61,7 +61,7 @@ impl PublicNames {
             if !symbol.is_definition() || name.is_empty() || !is_c_name(name) {
                 continue;
             }
-            let preference = preference(name, symbol.is_global());
+            let preference = name_preference(name, symbol.is_global());
             known
                 .entry(symbol.address())
                 .and_modify(|(best, several)| {
@@ -77,7 +77,7 @@ impl PublicNames {
     }
 
     /// Returns the public name of the function at `address` if it has several names.
-    pub(super) fn of(&self, address: u64) -> Option<&str> {
+    pub(super) fn name_at(&self, address: u64) -> Option<&str> {
         self.names.get(&address).map(String::as_str)
     }
 }
@@ -86,7 +86,7 @@ impl PublicNames {
 /// Names are then sorted by the number of leading underscores, by length, and alphabetically.
 type NamePreference<'a> = (bool, usize, usize, &'a str);
 
-fn preference(name: &str, is_exported: bool) -> NamePreference<'_> {
+fn name_preference(name: &str, is_exported: bool) -> NamePreference<'_> {
     let name = name.split_once('@').map_or(name, |(name, _)| name);
     let underscores = name.len() - name.trim_start_matches('_').len();
     (!is_exported, underscores, name.len(), name)
@@ -106,7 +106,7 @@ mod tests {
             ("__ZN3foo3barEv", "foo::bar()"),
             ("__RNvNtCs1234_7mycrate3foo3bar", "mycrate::foo::bar"),
         ] {
-            assert_eq!(demangled(symbol), name);
+            assert_eq!(demangle(symbol), name);
         }
     }
 
@@ -114,9 +114,9 @@ mod tests {
     fn c_names_are_unchanged_even_if_they_look_like_mangled_types() {
         let codes = "vwbcahstijlmxynofdegz";
         for name in codes.split("").chain(["malloc", "Pi", "St", "Ss", "Dn", "_Read", "_Zebra", "FvvE"]) {
-            assert_eq!(demangled(name), name);
+            assert_eq!(demangle(name), name);
         }
-        assert_eq!(demangled("memcpy@@GLIBC_2.14"), "memcpy");
+        assert_eq!(demangle("memcpy@@GLIBC_2.14"), "memcpy");
     }
 
     #[test]
@@ -128,17 +128,17 @@ mod tests {
             (".cold", ".cold"),
             ("a.b", "a.b"),
         ] {
-            assert_eq!(demangled(symbol), name);
+            assert_eq!(demangle(symbol), name);
         }
     }
 
     #[test]
     fn the_public_name_of_a_function_is_exported_and_begins_with_no_underscore() {
         let mut names = [
-            preference("_IO_asprintf", true),
-            preference("__asprintf", true),
-            preference("asprintf@@GLIBC_2.2.5", true),
-            preference("asp", false),
+            name_preference("_IO_asprintf", true),
+            name_preference("__asprintf", true),
+            name_preference("asprintf@@GLIBC_2.2.5", true),
+            name_preference("asp", false),
         ];
         names.sort_unstable();
         assert_eq!(names.map(|(.., name)| name), ["asprintf", "_IO_asprintf", "__asprintf", "asp"]);

@@ -28,8 +28,8 @@ impl Locator {
     /// Returns the best file for `module`, which is the first one with line tables or, if there is none, simply the
     /// first one. The recorded path comes before the symbol folders.
     pub(super) fn find(&mut self, module: &Module) -> Option<PathBuf> {
-        let key = key(&module.build_id, &module.code_id)?.to_owned();
-        let matches = |id: &BinaryId| self::key(&id.build_id, &id.code_id) == Some(key.as_str());
+        let key = index_key(&module.build_id, &module.code_id)?.to_owned();
+        let matches = |id: &BinaryId| index_key(&id.build_id, &id.code_id) == Some(key.as_str());
         let mut fallback = None;
         // The vDSO, an image provided by the kernel, has no path.
         let recorded = Path::new(&module.path);
@@ -51,26 +51,26 @@ impl Locator {
                 fallback.get_or_insert(path);
             }
         }
-        let candidates = self.index().get(&key).map_or(&[][..], Vec::as_slice);
+        let candidates = self.load_index().get(&key).map_or(&[][..], Vec::as_slice);
         let best = candidates.iter().find(|(_, id)| id.has_lines).map(|(path, _)| path.clone());
         best.or(fallback).or_else(|| candidates.first().map(|(path, _)| path.clone()))
     }
 
-    fn index(&mut self) -> &HashMap<String, Vec<(PathBuf, BinaryId)>> {
+    fn load_index(&mut self) -> &HashMap<String, Vec<(PathBuf, BinaryId)>> {
         let folders = &self.folders;
         self.index.get_or_insert_with(|| {
             let mut index: HashMap<_, Vec<_>> = HashMap::new();
             let mut files = Vec::new();
             for folder in folders {
                 if folder.is_dir() {
-                    collect(folder, 0, &mut files);
+                    collect_files(folder, 0, &mut files);
                 } else {
                     files.push(folder.clone());
                 }
             }
             for path in files {
                 if let Some(id) = build_id::read(&path)
-                    && let Some(key) = key(&id.build_id, &id.code_id)
+                    && let Some(key) = index_key(&id.build_id, &id.code_id)
                 {
                     index.entry(key.to_owned()).or_default().push((path, id));
                 }
@@ -81,7 +81,7 @@ impl Locator {
 }
 
 /// Returns a binary's key in the index, or `None` if the binary has no identity.
-fn key<'a>(build_id: &'a str, code_id: &'a str) -> Option<&'a str> {
+fn index_key<'a>(build_id: &'a str, code_id: &'a str) -> Option<&'a str> {
     [build_id, code_id].into_iter().find(|id| !id.is_empty())
 }
 
@@ -101,7 +101,7 @@ fn debug_file_path(folder: &Path, build_id: &str) -> Option<PathBuf> {
 
 /// Collects all files in and below `folder`, sorted by name. Symbolic links to folders are not followed, because they
 /// could form cycles.
-fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
+fn collect_files(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
     let Ok(entries) = folder.read_dir() else { return };
     let mut entries: Vec<_> = entries.flatten().collect();
     entries.sort_by_key(|entry| entry.file_name());
@@ -110,7 +110,7 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
             return;
         }
         match entry.file_type() {
-            Ok(kind) if kind.is_dir() && depth < MAX_DEPTH => collect(&entry.path(), depth + 1, files),
+            Ok(kind) if kind.is_dir() && depth < MAX_DEPTH => collect_files(&entry.path(), depth + 1, files),
             Ok(kind) if !kind.is_dir() => files.push(entry.path()),
             _ => {}
         }

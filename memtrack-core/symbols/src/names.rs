@@ -19,14 +19,14 @@ pub fn readable(name: &str) -> &str {
 /// | `a::f::<u8>::{closure#0}`, `a::f::{{closure}}` | `a::f` |
 pub fn plain_path(name: &str) -> String {
     let mut path = String::with_capacity(name.len());
-    append_plain(readable(name), &mut path, 0);
+    append_plain_path(readable(name), &mut path, 0);
     path
 }
 
 /// The maximum nesting depth. Compilers do not produce names that are nested more deeply.
 const MAX_DEPTH: u32 = 32;
 
-fn append_plain(name: &str, path: &mut String, depth: u32) {
+fn append_plain_path(name: &str, path: &mut String, depth: u32) {
     let mut rest = strip_reference(name);
     let start = path.len();
     while let Some(next) = rest.find(['<', '{']) {
@@ -40,7 +40,7 @@ fn append_plain(name: &str, path: &mut String, depth: u32) {
         } else if at_start || inner.starts_with("impl ") {
             // This is a qualified type. The part before it is merely the module that contains the impl block.
             path.truncate(start);
-            append_plain(self_type(inner), path, depth + 1);
+            append_plain_path(self_type(inner), path, depth + 1);
         } else {
             trim_separator(path, start);
         }

@@ -3,7 +3,7 @@
 //! function that contains a closure is inferred from the surrounding functions.
 
 use memtrack_model::Frame;
-use memtrack_model::paths::slashed;
+use memtrack_model::paths::with_slashes;
 
 /// A placeholder for a closure of which only the file is known. It has no braces, because text in braces is removed
 /// from names.
@@ -18,9 +18,9 @@ pub(super) fn name_closures(frames: &mut [Frame]) {
         let Some(file) = frames[place].file.clone() else { continue };
         for frame in &frames[place + 1..] {
             let from_types =
-                path_of_enclosing_function(&frame.function, &number).filter(|path| is_path_in(path, &file));
+                enclosing_function_path(&frame.function, &number).filter(|path| is_path_in(path, &file));
             let is_beside = frame.file.as_deref() == Some(&file) && !is_closure(&frame.function);
-            let beside = || qualified(&frame.function, &file).unwrap_or_else(|| frame.function.clone());
+            let beside = || qualify(&frame.function, &file).unwrap_or_else(|| frame.function.clone());
             let parent = from_types.or_else(|| is_beside.then(beside));
             if let Some(parent) = parent.filter(|parent| !parent.is_empty()) {
                 frames[place].function = format!("{parent}::{{closure#{number}}}");
@@ -33,7 +33,7 @@ pub(super) fn name_closures(frames: &mut [Frame]) {
 /// Returns whether a function with this path can be in this file, i.e. whether the file is named after one of the
 /// path's modules.
 fn is_path_in(path: &str, file: &str) -> bool {
-    let file = slashed(file);
+    let file = with_slashes(file);
     let Some(stem) = file.strip_suffix(".rs") else { return false };
     let mut parts = stem.rsplit('/');
     let module = match parts.next() {
@@ -59,7 +59,7 @@ fn closure_number(function: &str) -> Option<&str> {
 
 /// Returns the path of the function that contains closure `number`, if the type arguments of `function` name exactly
 /// one such path. For example, this is `app::main` in `spawn<app::main::{closure_env#1}>`.
-fn path_of_enclosing_function(function: &str, number: &str) -> Option<String> {
+fn enclosing_function_path(function: &str, number: &str) -> Option<String> {
     let types = &function[function.find('<')?..];
     let mut found: Option<&str> = None;
     for kind in ["closure_env", "closure", "async_block_env", "async_block"] {
@@ -85,14 +85,14 @@ fn path_of_enclosing_function(function: &str, number: &str) -> Option<String> {
 /// in `/rustc/…/library/alloc/src/vec/mod.rs`. Returns `None` if it already has a path, or if the file implies none
 /// because it is not a Rust file below a `src` folder. The type of a method, and the function that contains a closure,
 /// cannot be determined in this way.
-pub(super) fn qualified(function: &str, file: &str) -> Option<String> {
-    let file = slashed(file);
+pub(super) fn qualify(function: &str, file: &str) -> Option<String> {
+    let file = with_slashes(file);
     let bare = function.split(['<', '{']).next().unwrap_or(function);
     if function.is_empty() || bare.contains("::") || function.starts_with('<') {
         return None;
     }
     let (folders, inside) = file.strip_suffix(".rs")?.rsplit_once("/src/")?;
-    let mut path = crate_in(folders)?.replace('-', "_");
+    let mut path = crate_of_folder(folders)?.replace('-', "_");
     let modules = inside.split('/').filter(|&module| !matches!(module, "lib" | "main" | "mod" | "bin"));
     let function = if is_closure(function) { UNKNOWN_CLOSURE } else { function };
     for part in modules.chain([function]) {
@@ -103,18 +103,18 @@ pub(super) fn qualified(function: &str, file: &str) -> Option<String> {
 }
 
 /// Returns the name of the crate whose source files are in this folder.
-fn crate_in(folder: &str) -> Option<&str> {
+fn crate_of_folder(folder: &str) -> Option<&str> {
     let mut outwards = folder.rsplit('/');
     let name = outwards.next().filter(|name| !name.is_empty())?;
     // This is a git repository that contains a single crate: `git/checkouts/NAME-HASH/REVISION`.
     if let (Some(repository), Some("checkouts")) = (outwards.next(), outwards.next()) {
         return repository.rsplit_once('-').map(|(name, _)| name);
     }
-    Some(without_version(name))
+    Some(strip_version(name))
 }
 
 /// Removes the version from the name of a folder in Cargo's registry, which has the form `name-version`.
-fn without_version(folder: &str) -> &str {
+fn strip_version(folder: &str) -> &str {
     folder
         .match_indices('-')
         .find(|&(at, _)| {
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_bare_name_gets_the_path_of_its_file() {
-        let path = |function: &str, file: &str| qualified(function, file).unwrap();
+        let path = |function: &str, file: &str| qualify(function, file).unwrap();
         assert_eq!(
             path("with_capacity", "/rustc/5980/library/alloc/src/vec/mod.rs"),
             "alloc::vec::with_capacity"
@@ -146,7 +146,7 @@ mod tests {
     }
 
     /// Returns the names given to frames that are written as `FUNCTION @ FILE`, innermost first.
-    fn named(frames: &[&str]) -> Vec<String> {
+    fn names_of(frames: &[&str]) -> Vec<String> {
         let frame = |text: &&str| {
             let (function, file) = text.split_once(" @ ").unwrap();
             Frame { function: function.into(), file: Some(file.into()), ..Frame::default() }
@@ -158,32 +158,32 @@ mod tests {
 
     #[test]
     fn a_closure_is_named_after_the_function_in_its_callers_type() {
-        let spawned = named(&[
+        let spawned = names_of(&[
             "{closure#1} @ /work/kernels/src/main.rs",
             "__rust_begin_short_backtrace<wave::main::{closure_env#1}, alloc::vec::Vec<u32>> @ /rustc/5980/library/std/src/sys/backtrace.rs",
         ]);
         assert_eq!(spawned[0], "wave::main::{closure#1}");
-        let v0 = named(&[
+        let v0 = names_of(&[
             "{closure#0} @ /w/a/src/b.rs",
             "core::option::Option::<u8>::map::<u8, a::b::f::{closure#0}> @ /rustc/o.rs",
         ]);
         assert_eq!(v0[0], "a::b::f::{closure#0}");
         let of_another =
-            named(&["{closure#0} @ /w/a/src/b.rs", "map<a::b::f::{closure_env#3}> @ /rustc/o.rs"]);
+            names_of(&["{closure#0} @ /w/a/src/b.rs", "map<a::b::f::{closure_env#3}> @ /rustc/o.rs"]);
         assert_eq!(of_another[0], "{closure#0}");
-        let of_another_file = named(&[
+        let of_another_file = names_of(&[
             "{closure#1} @ /w/kernels/src/layer.rs",
             "forward @ /w/kernels/src/layer.rs",
             "__rust_begin_short_backtrace<wave::main::{closure_env#1}> @ /rustc/5980/library/std/src/sys/backtrace.rs",
         ]);
         assert_eq!(of_another_file[0], "kernels::layer::forward::{closure#1}");
-        let passed_on = named(&[
+        let passed_on = names_of(&[
             "{closure#0} @ /w/a/src/b.rs",
             "f<a::b::g::{closure_env#0}> @ /w/a/src/b.rs",
             "g @ /w/a/src/b.rs",
         ]);
         assert_eq!(passed_on[0], "a::b::g::{closure#0}");
-        let of_two = named(&[
+        let of_two = names_of(&[
             "{closure#0} @ /w/a/src/b.rs",
             "zip<a::f::{closure_env#0}, a::g::{closure_env#0}> @ /rustc/o.rs",
         ]);
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_closure_without_such_a_caller_is_named_after_the_next_function_of_its_file() {
-        let inlined = named(&[
+        let inlined = names_of(&[
             "{closure#0} @ /w/wave/src/ops/tensor.rs",
             "map @ /rustc/5980/library/core/src/option.rs",
             "{closure#2}<u8> @ /w/wave/src/ops/tensor.rs",
@@ -201,7 +201,8 @@ mod tests {
         ]);
         assert_eq!(inlined[0], "wave::ops::tensor::sqrt::{closure#0}");
         assert_eq!(inlined[2], "wave::ops::tensor::sqrt::{closure#2}");
-        let alone = named(&["{closure#0} @ /w/wave/src/ops/tensor.rs", "wave::main @ /w/wave/src/main.rs"]);
+        let alone =
+            names_of(&["{closure#0} @ /w/wave/src/ops/tensor.rs", "wave::main @ /w/wave/src/main.rs"]);
         assert_eq!(alone[0], "{closure#0}");
     }
 
@@ -215,7 +216,7 @@ mod tests {
             ("f", ""),
             ("", "/src/.rs"),
         ] {
-            assert_eq!(qualified(function, file), None, "{function} {file}");
+            assert_eq!(qualify(function, file), None, "{function} {file}");
         }
     }
 }

@@ -2,11 +2,11 @@
 //! [`Symbolizer`] after the recording, preferably in another process. It uses only the binaries that were recorded. If
 //! such a binary is missing, its addresses are shown as binary and offset.
 
-use crate::demangle::{PublicNames, demangled, is_c_name};
+use crate::demangle::{PublicNames, demangle, is_c_name};
 use crate::locate::Locator;
-use crate::qualify::{name_closures, qualified};
+use crate::qualify::{name_closures, qualify};
 use addr2line::Loader;
-use memtrack_model::paths::{file_name, is_library, slashed, split_file_name};
+use memtrack_model::paths::{file_name, is_library, split_file_name, with_slashes};
 use memtrack_model::snapshot::{FrameId, Module, Snapshot};
 use memtrack_model::{Binary, BinaryPart, Frame, NameFrames};
 use std::collections::HashMap;
@@ -153,10 +153,10 @@ impl Symbolizer {
         let offset = call.wrapping_sub(module.bias);
         let mut frames = match state {
             State::Found(symbols) => {
-                let frames = symbols.lookup(offset);
-                if frames.is_empty() { vec![unnamed(module, offset, false)] } else { frames }
+                let frames = symbols.look_up(offset);
+                if frames.is_empty() { vec![unnamed_frame(module, offset, false)] } else { frames }
             }
-            State::NotFound => vec![unnamed(module, offset, true)],
+            State::NotFound => vec![unnamed_frame(module, offset, true)],
         };
         frames.iter_mut().for_each(|frame| frame.binary = Some(Arc::clone(&loaded.binary)));
         frames
@@ -178,7 +178,7 @@ impl NameFrames for Symbolizer {
 /// Returns whether a library belongs to the program. This is so if it is in or below the program's folder, or if the
 /// program is in `bin` and the library is in the neighboring `lib` or `lib64`.
 fn belongs_to(library: &str, program: &str) -> bool {
-    let [library, program] = [library, program].map(slashed);
+    let [library, program] = [library, program].map(with_slashes);
     let Some((folder, _)) = split_file_name(&program).filter(|(folder, _)| !folder.is_empty()) else {
         return false;
     };
@@ -197,14 +197,14 @@ impl Symbols {
 
     /// Looks up an address of the file in the line tables, and also in the symbol table if the line tables do not have
     /// the full name.
-    fn lookup(&mut self, address: u64) -> Vec<Frame> {
+    fn look_up(&mut self, address: u64) -> Vec<Frame> {
         let mut frames = Vec::new();
         if let Ok(mut inlined) = self.loader.find_frames(address) {
             while let (Ok(Some(frame)), true) = (inlined.next(), frames.len() < MAX_INLINED) {
                 let location = frame.location.as_ref();
                 let name = frame.function.as_ref().and_then(|name| name.raw_name().ok());
                 frames.push(Frame {
-                    function: name.map_or_else(String::new, |name| demangled(&name)),
+                    function: name.map_or_else(String::new, |name| demangle(&name)),
                     file: location.and_then(|location| location.file).map(str::to_owned),
                     line: location.and_then(|location| location.line),
                     binary: None,
@@ -216,13 +216,13 @@ impl Symbols {
         }
         // Reduced debug information lacks the paths of functions, or lacks the functions altogether.
         if let Some(outermost) = frames.last_mut().filter(|frame| !frame.function.contains("::"))
-            && let Some(symbol) = self.symbol(address)
+            && let Some(symbol) = self.symbol_name(address)
         {
             outermost.function = symbol;
         }
         name_closures(&mut frames);
         for frame in &mut frames {
-            if let Some(name) = frame.file.as_deref().and_then(|file| qualified(&frame.function, file)) {
+            if let Some(name) = frame.file.as_deref().and_then(|file| qualify(&frame.function, file)) {
                 frame.function = name;
             }
         }
@@ -232,19 +232,19 @@ impl Symbols {
 
     /// Returns the readable name of the symbol at an address. If the function has several names, this is the public
     /// one.
-    fn symbol(&mut self, address: u64) -> Option<String> {
+    fn symbol_name(&mut self, address: u64) -> Option<String> {
         let symbol = self.loader.find_symbol_info(address)?;
         if !is_c_name(symbol.name()) {
-            return Some(demangled(symbol.name()));
+            return Some(demangle(symbol.name()));
         }
         let public = self.public.get_or_insert_with(|| PublicNames::read(&self.path));
-        Some(demangled(public.of(symbol.address()).unwrap_or_else(|| symbol.name())))
+        Some(demangle(public.name_at(symbol.address()).unwrap_or_else(|| symbol.name())))
     }
 }
 
 /// Returns a frame that is named by binary and offset. Used for addresses that have no name or whose binary was not
 /// found.
-fn unnamed(module: &Module, offset: u64, with_id: bool) -> Frame {
+fn unnamed_frame(module: &Module, offset: u64, with_id: bool) -> Frame {
     let file = Some(file_name(&module.path)).filter(|name| !name.is_empty()).unwrap_or("?");
     let short = |id: &str| id.chars().take(12).collect::<String>();
     let id = match (with_id, module.build_id.as_str()) {

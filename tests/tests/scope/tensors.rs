@@ -2,7 +2,7 @@
 
 use memtrack_core::event::DeviceId;
 use memtrack_core::operators::{self, Dtype, ReportTensors, TensorInfo, TensorReader};
-use memtrack_core::profile::optrace::{Arg, Op, OpKind, OperatorTrace, TensorId, What};
+use memtrack_core::profile::optrace::{Arg, Op, OpKind, OperatorTrace, RecordKind, TensorId};
 use memtrack_core::recorder::{self, Options};
 use memtrack_core::snapshot::{Loaded, Snapshot, SnapshotFiles};
 use memtrack_core::{Recording, scope, start_monitor, start_monitor_with, stop, track_memory};
@@ -110,7 +110,7 @@ fn recorded_with(options: &Options, run: impl FnOnce()) -> Recording {
 fn ops(trace: &OperatorTrace) -> Vec<(String, &Op)> {
     let mut ops = Vec::new();
     for record in &trace.records {
-        if let What::Op(op) = &record.what {
+        if let RecordKind::Op(op) = &record.what {
             ops.push((trace.strings.get(op.name).into_owned(), op));
         }
     }
@@ -220,12 +220,12 @@ fn memory_events_inside_an_operator_are_inside_its_record() {
         .records
         .iter()
         .map(|record| match &record.what {
-            What::Op(op) if op.kind == OpKind::Backward => "backward",
-            What::Op(_) => "op",
-            What::Memory(memory) if memory.is_free => "free",
-            What::Memory(_) => "alloc",
-            What::Module(_) => "module",
-            What::Mark(_) => "begin",
+            RecordKind::Op(op) if op.kind == OpKind::Backward => "backward",
+            RecordKind::Op(_) => "op",
+            RecordKind::Memory(memory) if memory.is_free => "free",
+            RecordKind::Memory(_) => "alloc",
+            RecordKind::Module(_) => "module",
+            RecordKind::Mark(_) => "begin",
             _ => "other",
         })
         .collect();
@@ -235,7 +235,7 @@ fn memory_events_inside_an_operator_are_inside_its_record() {
     assert!(trace.records.is_sorted_by_key(|record| record.time_ns));
     let ends = |record: usize| trace.records[record].end_ns.unwrap();
     assert!(ends(3) <= trace.records[5].time_ns && ends(3) >= trace.records[4].time_ns && ends(1) >= ends(6));
-    let What::Module(layer) = &trace.records[2].what else { panic!() };
+    let RecordKind::Module(layer) = &trace.records[2].what else { panic!() };
     assert_eq!(trace.strings.get(layer.path), "layer");
 }
 
@@ -255,15 +255,15 @@ fn registrations_are_recorded_with_their_tensors() {
         .records
         .iter()
         // Another thread of the test program may allocate during the recording.
-        .filter(|record| !matches!(record.what, What::Mark(_) | What::Memory(_)))
+        .filter(|record| !matches!(record.what, RecordKind::Mark(_) | RecordKind::Memory(_)))
         .map(|record| match &record.what {
-            What::Module(module) => {
+            RecordKind::Module(module) => {
                 let params: Vec<_> = module.params.iter().map(|param| id(param.tensor)).collect();
                 let buffers: Vec<_> = module.buffers.iter().map(|buffer| id(buffer.tensor)).collect();
                 format!("{} {params:?} {buffers:?}", trace.strings.get(module.path))
             }
-            What::Grad { param, grad } => format!("{:?} {}", param.map(id), id(*grad)),
-            What::Optimizer(optimizer) => {
+            RecordKind::Grad { param, grad } => format!("{:?} {}", param.map(id), id(*grad)),
+            RecordKind::Optimizer(optimizer) => {
                 let [only] = &optimizer.params[..] else { panic!("{optimizer:?}") };
                 let state = only.state.iter().map(|state| (trace.strings.get(state.name), id(state.tensor)));
                 format!("{} {:?}", id(only.tensor), state.collect::<Vec<_>>())

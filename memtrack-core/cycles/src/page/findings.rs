@@ -4,7 +4,7 @@ use crate::findings::{Cycle, Findings, Proof};
 use crate::graph::Graph;
 use crate::picture::{DrawnValues, MAX_CYCLES};
 use crate::words;
-use memtrack_model::escape::{escaped, line};
+use memtrack_model::escape::{escape_line, escape_text};
 use memtrack_model::units::{counted, human_count};
 use std::fmt::Write;
 
@@ -64,7 +64,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &DrawnValues,
         number % 6,
         number + 1,
         value_link(first, drawn, &format!("Cycle {}", number + 1)),
-        escaped(&heading, MAX_TEXT_BYTES),
+        escape_text(&heading, MAX_TEXT_BYTES),
         path_html(graph, &cycle.closed_path, cycle.closed_path.len(), drawn),
     );
     let mut row = |what: &str, html: &str| {
@@ -79,7 +79,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &DrawnValues,
             .take(most)
             .enumerate()
             .map(|(at, text)| {
-                let text = escaped(text, MAX_TEXT_BYTES);
+                let text = escape_text(text, MAX_TEXT_BYTES);
                 if at == 0 { format!("<b class=\"weak\">{text}</b>") } else { text }
             })
             .collect();
@@ -97,7 +97,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &DrawnValues,
     if cycle.weak_outside > 0 {
         let _ = write!(proof, " ({} from outside)", counted(cycle.weak_outside, "weak handle"));
     }
-    row("Proof", &escaped(&proof, MAX_TEXT_BYTES));
+    row("Proof", &escape_text(&proof, MAX_TEXT_BYTES));
     if cycle.proof != Proof::HeldOutside {
         let mut keeps = words::bytes(cycle.leaked);
         if cycle.instances > 1 {
@@ -106,18 +106,18 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &DrawnValues,
         if cycle.exclusive != cycle.leaked && !cycle.leaked.is_none() {
             let _ = write!(keeps, "; {} if only this cycle is ended", words::bytes(cycle.exclusive));
         }
-        row("Keeps", &escaped(&keeps, MAX_TEXT_BYTES));
+        row("Keeps", &escape_text(&keeps, MAX_TEXT_BYTES));
     }
     if !cycle.pinned.is_none() && cycle.proof != Proof::HeldOutside {
         row(
             "Will keep",
-            &escaped(&format!("{} that is in use now", words::bytes(cycle.pinned)), MAX_TEXT_BYTES),
+            &escape_text(&format!("{} that is in use now", words::bytes(cycle.pinned)), MAX_TEXT_BYTES),
         );
     }
     if cycle.nodes.len() > cycle.closed_path.len() {
         row(
             "Values",
-            &escaped(
+            &escape_text(
                 &format!("{} lead to each other", human_count(cycle.nodes.len() as u64)),
                 MAX_TEXT_BYTES,
             ),
@@ -141,7 +141,7 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &DrawnValues,
         let of = &graph.nodes[node as usize];
         for (text, what) in [(of.allocated, "Memory allocated at"), (of.created, "Registered at")] {
             if let Some(text) = text {
-                row(what, &format!("<pre>{}</pre>", escaped(graph.text(text), MAX_STACK_BYTES)));
+                row(what, &format!("<pre>{}</pre>", escape_text(graph.text(text), MAX_STACK_BYTES)));
                 break;
             }
         }
@@ -156,7 +156,8 @@ fn write_cycle(graph: &Graph, number: usize, cycle: &Cycle, drawn: &DrawnValues,
 fn path_html(graph: &Graph, edges: &[u32], steps: usize, drawn: &DrawnValues) -> String {
     const SHOWN: usize = 8;
     let values = words::path_labels(graph, edges);
-    let value = |node: u32, at: usize| value_link(Some(node), drawn, &line(&values[at], MAX_TEXT_BYTES));
+    let value =
+        |node: u32, at: usize| value_link(Some(node), drawn, &escape_line(&values[at], MAX_TEXT_BYTES));
     let Some(&first) = edges.first() else { return String::new() };
     let mut out = value(graph.edges[first as usize].from, 0);
     for (at, &edge) in edges.iter().enumerate() {
@@ -167,7 +168,11 @@ fn path_html(graph: &Graph, edges: &[u32], steps: usize, drawn: &DrawnValues) ->
             continue;
         }
         let to = value(graph.edges[edge as usize].to, at + 1);
-        let _ = write!(out, " <code>{}</code> → {to}", line(&words::edge_label(graph, edge), MAX_TEXT_BYTES));
+        let _ = write!(
+            out,
+            " <code>{}</code> → {to}",
+            escape_line(&words::edge_label(graph, edge), MAX_TEXT_BYTES)
+        );
     }
     out
 }
@@ -180,9 +185,9 @@ fn write_unexplained(graph: &Graph, findings: &Findings, drawn: &DrawnValues, ou
     );
     for handles in findings.unexplained.iter().take(MAX_CYCLES) {
         let first = &graph.unexplained[handles.first];
-        let mut made = escaped(&first.site, MAX_TEXT_BYTES);
+        let mut made = escape_text(&first.site, MAX_TEXT_BYTES);
         if let Some(scope) = &first.scope {
-            let _ = write!(made, "<br/>in {}", escaped(scope, MAX_TEXT_BYTES));
+            let _ = write!(made, "<br/>in {}", escape_text(scope, MAX_TEXT_BYTES));
         }
         if let Some(since) = words::age(handles) {
             let _ = write!(made, "<br/>{since}");
@@ -190,7 +195,11 @@ fn write_unexplained(graph: &Graph, findings: &Findings, drawn: &DrawnValues, ou
         let _ = writeln!(
             out,
             "<tr><td>{}</td><td>{}</td><td>{made}</td><td>{}</td></tr>",
-            value_link(Some(first.node), drawn, &line(&words::label(graph, first.node), MAX_TEXT_BYTES)),
+            value_link(
+                Some(first.node),
+                drawn,
+                &escape_line(&words::label(graph, first.node), MAX_TEXT_BYTES)
+            ),
             match handles.values {
                 1 => human_count(handles.handles),
                 values => format!("{} to {}", human_count(handles.handles), counted(values, "value")),

@@ -13,7 +13,7 @@ use crate::graph::Graph;
 use crate::picture::svg::Picture;
 use crate::picture::{DrawnValues, weak_verb};
 use crate::words;
-use memtrack_model::escape::{escaped, line};
+use memtrack_model::escape::{escape_line, escape_text};
 use memtrack_model::units::human_count;
 use std::fmt::Write;
 
@@ -31,7 +31,7 @@ pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
     let drawn = DrawnValues::of(graph, findings);
     let picture = Picture::new(graph, findings, &drawn);
     let mut out = String::new();
-    let title = line(title, MAX_TITLE_BYTES);
+    let title = escape_line(title, MAX_TITLE_BYTES);
     let more = left_out(&drawn, &picture);
     let is_empty = findings.cycles.is_empty()
         && graph.unexplained.is_empty()
@@ -47,11 +47,11 @@ pub fn html(graph: &Graph, findings: &Findings, title: &str) -> String {
          <style>{STYLE}</style>\n</head>\n<body>\n<header><h1>{title}</h1><p>{}</p></header>\n<main{}>\n<section class=\"findings\" \
          aria-label=\"Findings\">\n",
         SCRIPT_SHA256.trim(),
-        escaped(&words::summary(graph, findings), MAX_REMARK_BYTES),
+        escape_text(&words::summary(graph, findings), MAX_REMARK_BYTES),
         if is_empty { " class=\"alone\"" } else { "" },
     );
     findings::write(graph, findings, &drawn, &mut out);
-    let remarks = graph.remarks.iter().map(|remark| escaped(remark, MAX_REMARK_BYTES));
+    let remarks = graph.remarks.iter().map(|remark| escape_text(remark, MAX_REMARK_BYTES));
     if !graph.remarks.is_empty() || !more.is_empty() {
         out.push_str("<h2>Remarks</h2>\n<ul class=\"remarks\">\n");
         for remark in more.into_iter().chain(remarks.take(MAX_REMARKS)) {

@@ -7,7 +7,7 @@ use crate::picture::{DrawnValues, MAX_CYCLES};
 use crate::referrers::Referrers;
 use crate::words;
 use foldhash::{HashMap, HashMapExt};
-use memtrack_model::escape::{escaped, line};
+use memtrack_model::escape::{escape_line, escape_text};
 use memtrack_model::units::{counted, human_bytes, human_count};
 use std::fmt::Write;
 
@@ -38,7 +38,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out
         let _ = write!(
             out,
             "<tr id=\"v{node}\"><th scope=\"row\"><a href=\"#n{node}\">{}</a>",
-            escaped(graph.label(node), MAX_LABEL_BYTES)
+            escape_text(graph.label(node), MAX_LABEL_BYTES)
         );
         if let Some(number) = cycle_of.get(&node) {
             let number: &i32 = number;
@@ -48,7 +48,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out
             let _ = write!(
                 out,
                 "<p class=\"note\">Not all that it refers to is known: {}</p>",
-                escaped(graph.text(why), MAX_LABEL_BYTES)
+                escape_text(graph.text(why), MAX_LABEL_BYTES)
             );
         }
         out.push_str("</th><td>");
@@ -59,7 +59,7 @@ pub(super) fn write(graph: &Graph, findings: &Findings, drawn: &DrawnValues, out
             if let Some(text) = text {
                 from = true;
                 let text = graph.text(text);
-                let _ = write!(out, "<p>{what}</p><pre>{}</pre>", escaped(text, MAX_STACK_BYTES));
+                let _ = write!(out, "<p>{what}</p><pre>{}</pre>", escape_text(text, MAX_STACK_BYTES));
             }
         }
         if !from {
@@ -104,7 +104,7 @@ fn memory(graph: &Graph, node: u32, out: &mut String) {
             break;
         }
         let size = memory.size_bytes.map_or("size unknown".into(), human_bytes);
-        let device = line(graph.text(memory.device), MAX_NAME_BYTES);
+        let device = escape_line(graph.text(memory.device), MAX_NAME_BYTES);
         let _ = write!(
             out,
             "{}<b>{size}</b> on {device}<br/><small>{:#x}</small>",
@@ -132,9 +132,9 @@ fn references(
     for &number in edges {
         let edge = graph.edges[number as usize];
         let other = if forward { edge.to } else { edge.from };
-        let label = line(&words::label(graph, other), MAX_NAME_BYTES);
+        let label = escape_line(&words::label(graph, other), MAX_NAME_BYTES);
         let label = if drawn.has(other) { format!("<a href=\"#v{other}\">{label}</a>") } else { label };
-        let path = line(graph.text(edge.path), MAX_NAME_BYTES);
+        let path = escape_line(graph.text(edge.path), MAX_NAME_BYTES);
         let _ = if forward {
             write!(out, "<li><code>{path}</code> → {label}</li>")
         } else {

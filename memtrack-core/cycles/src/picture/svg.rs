@@ -7,7 +7,7 @@ use super::select::DrawnValues;
 use crate::findings::Findings;
 use crate::graph::Graph;
 use crate::words;
-use memtrack_model::escape::{escaped, line};
+use memtrack_model::escape::{escape_line, escape_text};
 use memtrack_model::units::counted;
 use std::fmt::Write;
 
@@ -221,7 +221,7 @@ impl<'a> Picture<'a> {
         };
         let first = names.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
         let (from, to) = (words::label(self.graph, edge.from), words::label(self.graph, edge.to));
-        let tip = line(&format!("{from} {first} → {to}"), MAX_TIP_BYTES);
+        let tip = escape_line(&format!("{from} {first} → {to}"), MAX_TIP_BYTES);
         let (open, close) =
             if on_page { (format!("<a href=\"#v{}\"", edge.to), "</a>") } else { ("<g".into(), "</g>") };
         let _ = write!(
@@ -245,7 +245,7 @@ impl<'a> Picture<'a> {
                 "<tspan{class} x=\"{:.1}\" y=\"{:.1}\">{}</tspan>",
                 name.x,
                 top + at as f64 * SMALL_LINE,
-                line(name_text, MAX_TIP_BYTES)
+                escape_line(name_text, MAX_TIP_BYTES)
             );
         }
         let _ = writeln!(out, "</text>{close}");
@@ -272,7 +272,7 @@ impl<'a> Picture<'a> {
             out,
             "{open} class=\"{class}\" data-node=\"{node}\" aria-label=\"{}\" transform=\"translate({:.1} {:.1})\"><title>{}</title>\
              <rect width=\"{width}\" height=\"{height}\" rx=\"4\"/>",
-            line(&name, MAX_TIP_BYTES),
+            escape_line(&name, MAX_TIP_BYTES),
             corner.x,
             corner.y,
             self.tooltip(node),
@@ -297,7 +297,7 @@ impl<'a> Picture<'a> {
                 out,
                 "<tspan{class} x=\"{:.1}\" y=\"{y:.1}\">{}</tspan>",
                 width / 2.0,
-                line(text, MAX_TIP_BYTES)
+                escape_line(text, MAX_TIP_BYTES)
             );
             y += LINE;
         }
@@ -328,7 +328,7 @@ impl<'a> Picture<'a> {
             let _ = write!(tip, "\n{what}");
             text.lines().take(MAX_TIP_LINES).for_each(|line| tip.extend(["\n  ", line]));
         }
-        escaped(&tip, 3 * MAX_TIP_BYTES)
+        escape_text(&tip, 3 * MAX_TIP_BYTES)
     }
 }
 

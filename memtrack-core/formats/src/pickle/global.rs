@@ -44,7 +44,7 @@ impl Global {
 
 /// Shortens a name from the file for use in a message.
 fn shorten(name: &[u8]) -> String {
-    let shown = memtrack_model::text::lossy(&name[..name.len().min(80)]);
+    let shown = memtrack_model::text::decode_lossy(&name[..name.len().min(80)]);
     if name.len() > 80 { format!("{shown}…") } else { shown }
 }
 

@@ -5,7 +5,7 @@
 use super::Global;
 use super::error::PickleErrorKind;
 use super::number::{Integer, from_twos_complement};
-use memtrack_model::text::lossy;
+use memtrack_model::text::decode_lossy;
 
 /// A range of bytes in a document, which holds a string, bytes, or a big integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,7 +102,7 @@ impl Document {
     /// # Panics
     /// Panics if the span belongs to another document.
     pub fn text(&self, span: Span) -> String {
-        lossy(self.bytes(span))
+        decode_lossy(self.bytes(span))
     }
 
     /// Returns the items of a tuple in this document.

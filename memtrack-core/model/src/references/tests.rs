@@ -59,14 +59,14 @@ fn lines_of(value: &(impl References + ?Sized)) -> Vec<String> {
 
 const NO_LINES: [&str; 0] = [];
 
-fn ptr() -> Rc<u8> {
+fn new_pointer() -> Rc<u8> {
     Rc::new(1)
 }
 
 #[test]
 fn counted_pointers_are_reported_and_not_followed() {
     let inner = Arc::new(Mutex::new(Arc::new(1)));
-    let value = (ptr(), Arc::clone(&inner), Rc::downgrade(&ptr()), Arc::downgrade(&inner));
+    let value = (new_pointer(), Arc::clone(&inner), Rc::downgrade(&new_pointer()), Arc::downgrade(&inner));
     assert_eq!(lines_of(&value), [".0 strong", ".1 strong", ".3 weak"]);
     assert_eq!(lines_of(&*value.1), [" strong"]);
     assert_eq!(Rc::strong_count(&value.0), 1);
@@ -74,7 +74,7 @@ fn counted_pointers_are_reported_and_not_followed() {
 
 #[test]
 fn a_target_is_reported_with_its_address_counts_and_type() {
-    let shared: Rc<[Rc<u8>]> = Rc::new([ptr(), ptr()]);
+    let shared: Rc<[Rc<u8>]> = Rc::new([new_pointer(), new_pointer()]);
     let (_weak, _another) = (Rc::downgrade(&shared), Rc::clone(&shared));
     let mut sink = ReportLines::default();
     shared.references(&mut Visitor::new(&mut sink));
@@ -105,39 +105,39 @@ fn the_type_behind_a_trait_object_is_reported() {
 
 #[test]
 fn containers_report_indexes_and_keys() {
-    assert_eq!(lines_of(&vec![Some(ptr()), None, Some(ptr())]), ["[0] strong", "[2] strong"]);
-    assert_eq!(lines_of(&VecDeque::from([ptr()])), ["[0] strong"]);
-    assert_eq!(lines_of(&LinkedList::from([ptr()])), ["[0] strong"]);
-    assert_eq!(lines_of(&BinaryHeap::from([ptr()])), ["[0] strong"]);
-    assert_eq!(lines_of(&BTreeSet::from([ptr()])), [" key strong"]);
-    assert_eq!(lines_of(&HashSet::from([ptr()])), [" key strong"]);
-    assert_eq!(lines_of(&HashMap::from([(3, ptr())])), ["[3] strong"]);
-    assert_eq!(lines_of(&BTreeMap::from([(ptr(), ptr())])), [" key strong", "[1] strong"]);
-    assert_eq!(lines_of(&Ok::<_, ()>(ptr())), ["::Ok.0 strong"]);
-    assert_eq!(lines_of(&ControlFlow::<Rc<u8>>::Break(ptr())), ["::Break.0 strong"]);
-    assert_eq!(lines_of(&Bound::Excluded(ptr())), ["::Excluded.0 strong"]);
-    assert_eq!(lines_of(&(ptr()..ptr())), [".start strong", ".end strong"]);
-    assert_eq!(lines_of(&(ptr()..=ptr())), [".start strong", ".end strong"]);
-    assert_eq!(lines_of(&std::task::Poll::Ready(ptr())), ["::Ready.0 strong"]);
+    assert_eq!(lines_of(&vec![Some(new_pointer()), None, Some(new_pointer())]), ["[0] strong", "[2] strong"]);
+    assert_eq!(lines_of(&VecDeque::from([new_pointer()])), ["[0] strong"]);
+    assert_eq!(lines_of(&LinkedList::from([new_pointer()])), ["[0] strong"]);
+    assert_eq!(lines_of(&BinaryHeap::from([new_pointer()])), ["[0] strong"]);
+    assert_eq!(lines_of(&BTreeSet::from([new_pointer()])), [" key strong"]);
+    assert_eq!(lines_of(&HashSet::from([new_pointer()])), [" key strong"]);
+    assert_eq!(lines_of(&HashMap::from([(3, new_pointer())])), ["[3] strong"]);
+    assert_eq!(lines_of(&BTreeMap::from([(new_pointer(), new_pointer())])), [" key strong", "[1] strong"]);
+    assert_eq!(lines_of(&Ok::<_, ()>(new_pointer())), ["::Ok.0 strong"]);
+    assert_eq!(lines_of(&ControlFlow::<Rc<u8>>::Break(new_pointer())), ["::Break.0 strong"]);
+    assert_eq!(lines_of(&Bound::Excluded(new_pointer())), ["::Excluded.0 strong"]);
+    assert_eq!(lines_of(&(new_pointer()..new_pointer())), [".start strong", ".end strong"]);
+    assert_eq!(lines_of(&(new_pointer()..=new_pointer())), [".start strong", ".end strong"]);
+    assert_eq!(lines_of(&std::task::Poll::Ready(new_pointer())), ["::Ready.0 strong"]);
 }
 
 #[test]
 fn wrappers_add_no_step_to_the_path() {
-    assert_eq!(lines_of(&Box::new([ptr()])), ["[0] strong"]);
-    assert_eq!(lines_of(&Pin::new(Box::new(ptr()))), [" strong"]);
-    assert_eq!(lines_of(&RefCell::new(OnceCell::from(ptr()))), [" strong"]);
-    assert_eq!(lines_of(&RwLock::new(OnceLock::from(ptr()))), [" strong"]);
-    assert_eq!(lines_of(&Cow::<[Rc<u8>]>::Owned(vec![ptr()])), ["[0] strong"]);
-    assert_eq!(lines_of(&std::cmp::Reverse(ptr())), [" strong"]);
-    let mut never_dropped = ManuallyDrop::new(ptr());
+    assert_eq!(lines_of(&Box::new([new_pointer()])), ["[0] strong"]);
+    assert_eq!(lines_of(&Pin::new(Box::new(new_pointer()))), [" strong"]);
+    assert_eq!(lines_of(&RefCell::new(OnceCell::from(new_pointer()))), [" strong"]);
+    assert_eq!(lines_of(&RwLock::new(OnceLock::from(new_pointer()))), [" strong"]);
+    assert_eq!(lines_of(&Cow::<[Rc<u8>]>::Owned(vec![new_pointer()])), ["[0] strong"]);
+    assert_eq!(lines_of(&std::cmp::Reverse(new_pointer())), [" strong"]);
+    let mut never_dropped = ManuallyDrop::new(new_pointer());
     assert_eq!(lines_of(&never_dropped), [" strong"]);
-    drop(std::mem::replace(&mut *never_dropped, ptr()));
+    drop(std::mem::replace(&mut *never_dropped, new_pointer()));
     drop(ManuallyDrop::into_inner(never_dropped));
 }
 
 #[test]
 fn borrowed_values_are_not_held() {
-    let (value, mut other) = ([ptr()], ptr());
+    let (value, mut other) = ([new_pointer()], new_pointer());
     assert_eq!(lines_of(&(&value, &mut other)), NO_LINES);
     assert_eq!(lines_of(&Cow::Borrowed(&value[..])), NO_LINES);
     assert_eq!(lines_of(&Pin::new(&value)), NO_LINES);
@@ -149,23 +149,23 @@ fn opaque_values_are_reported_with_the_reason() {
     assert_eq!(lines_of(&channel), [".0: a channel", ".1: a channel"]);
     assert_eq!(lines_of(&mpsc::channel::<f32>()), NO_LINES);
     assert_eq!(
-        lines_of(&Cell::new(Some(ptr()))),
+        lines_of(&Cell::new(Some(new_pointer()))),
         [": the value of a Cell cannot be borrowed (a RefCell's can)"]
     );
     assert_eq!(lines_of(&Cell::new(1)), NO_LINES);
     let lazy = "initialised on first use, and reading it would do that";
     assert_eq!(lines_of(&LazyCell::<u8>::new(|| unreachable!())), [format!(": {lazy}")]);
     assert_eq!(lines_of(&LazyLock::<u8>::new(|| unreachable!())), [format!(": {lazy}")]);
-    assert_eq!(lines_of(&Pin::new(ptr())), [": a pinned counted pointer"]);
+    assert_eq!(lines_of(&Pin::new(new_pointer())), [": a pinned counted pointer"]);
     assert_eq!(lines_of(&std::thread::spawn(|| {})), [": the values of a thread"]);
-    assert_eq!(lines_of(&(Box::new(ptr()) as Box<dyn std::any::Any>)), [": a value of any type"]);
+    assert_eq!(lines_of(&(Box::new(new_pointer()) as Box<dyn std::any::Any>)), [": a value of any type"]);
     assert_eq!(lines_of(&std::io::Error::other("full")), [": an error of any type"]);
     assert_eq!(lines_of(&std::io::Error::from(std::io::ErrorKind::Other)), NO_LINES);
 }
 
 #[test]
 fn locked_or_borrowed_values_do_not_block() {
-    let cell = RefCell::new(ptr());
+    let cell = RefCell::new(new_pointer());
     let reading = cell.borrow();
     assert_eq!(lines_of(&cell), [" strong"]);
     drop(reading);
@@ -174,13 +174,13 @@ fn locked_or_borrowed_values_do_not_block() {
     drop(writing);
     assert_eq!(lines_of(&cell), [" strong"]);
 
-    let mutex = Mutex::new(ptr());
+    let mutex = Mutex::new(new_pointer());
     let locked = mutex.lock();
     assert_eq!(lines_of(&mutex), [": locked"]);
     drop(locked);
     assert_eq!(lines_of(&mutex), [" strong"]);
 
-    let lock = RwLock::new(ptr());
+    let lock = RwLock::new(new_pointer());
     let reading = lock.read();
     assert_eq!(lines_of(&lock), [" strong"]);
     drop(reading);
@@ -215,9 +215,9 @@ impl References for Boxes {
 
 #[test]
 fn values_nested_too_deeply_are_reported() {
-    let mut boxes = Boxes(None, ptr());
+    let mut boxes = Boxes(None, new_pointer());
     for _ in 0..10_000 {
-        boxes = Boxes(Some(Box::new(boxes)), ptr());
+        boxes = Boxes(Some(Box::new(boxes)), new_pointer());
     }
     let lines = lines_of(&boxes);
     let (pointers, too_deep): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.ends_with(".rc strong"));
@@ -235,7 +235,7 @@ fn values_nested_too_deeply_are_reported() {
 
 #[test]
 fn depth_counts_nested_values_and_not_siblings() {
-    let wide: Vec<Box<Box<Rc<u8>>>> = (0..1_000).map(|_| Box::new(Box::new(ptr()))).collect();
+    let wide: Vec<Box<Box<Rc<u8>>>> = (0..1_000).map(|_| Box::new(Box::new(new_pointer()))).collect();
     assert_eq!(lines_of(&wide).len(), 1_000);
 }
 
@@ -301,11 +301,11 @@ impl References for EndlessKey {
 fn long_keys_are_cut() {
     let long = "é".repeat(1 << 20);
     let cut = format!("[\"{}…] strong", "é".repeat(39));
-    assert_eq!(lines_of(&BTreeMap::from([(long, ptr())])), [cut]);
+    assert_eq!(lines_of(&BTreeMap::from([(long, new_pointer())])), [cut]);
     let cut = format!("[{}…] strong", &"key after key, ".repeat(3)[..40]);
-    assert_eq!(lines_of(&BTreeMap::from([(EndlessKey(1 << 16), ptr())])), [cut]);
+    assert_eq!(lines_of(&BTreeMap::from([(EndlessKey(1 << 16), new_pointer())])), [cut]);
     let fits = "x".repeat(38);
-    assert_eq!(lines_of(&BTreeMap::from([(fits.as_str(), ptr())])), [format!("[{fits:?}] strong")]);
+    assert_eq!(lines_of(&BTreeMap::from([(fits.as_str(), new_pointer())])), [format!("[{fits:?}] strong")]);
 }
 
 /// A key whose formatting panics.
@@ -326,7 +326,7 @@ impl References for PanickingKey {
 fn keys_are_not_formatted_without_paths() {
     let mut sink = ReportLines { without_paths: true, ..ReportLines::default() };
     let to = &mut Visitor::new(&mut sink);
-    to.field("map", &BTreeMap::from([(PanickingKey, ptr())]));
+    to.field("map", &BTreeMap::from([(PanickingKey, new_pointer())]));
     to.show("name", &PanickingKey);
     to.opaque("closed");
     assert_eq!(sink.lines, [" strong", ": closed"]);
@@ -350,11 +350,11 @@ fn paths_are_formatted_like_rust_expressions() {
 fn paths_return_to_the_parent_after_each_value() {
     let mut sink = ReportLines::default();
     let to = &mut Visitor::new(&mut sink);
-    to.field("first", &vec![ptr()]);
+    to.field("first", &vec![new_pointer()]);
     to.show("id", &7);
     to.memory(DeviceMemory { device: DeviceId::HOST, address: 4096, size_bytes: 8 });
-    to.step(|| Step::Field("handle"), |to| to.handle(&ptr(), 3));
-    to.key(&ptr());
+    to.step(|| Step::Field("handle"), |to| to.handle(&new_pointer(), 3));
+    to.key(&new_pointer());
     let expected =
         [".first[0] strong", ".id = 7", " holds 8 bytes", ".handle strong by handle 3", " key strong"];
     assert_eq!(sink.lines, expected);
@@ -377,7 +377,7 @@ fn values_are_shown_down_to_the_maximum_depth() {
 
 #[test]
 fn a_closure_is_inspected_through_its_handles() {
-    let (first, second) = (ptr(), ptr());
+    let (first, second) = (new_pointer(), new_pointer());
     let mut sum = Capturing::of((first, second), |handles: &(Rc<u8>, Rc<u8>), third: u8| {
         *handles.0 + *handles.1 + third
     });

@@ -1,7 +1,7 @@
 //! Interned strings. Readers of PyTorch's files intern every string once, and everything else refers to it by its
 //! [`StringId`]. The bytes are UTF-8 that may contain lone surrogates, because Python writes those too.
 
-use crate::text::lossy;
+use crate::text::decode_lossy;
 use std::borrow::Cow;
 
 /// The id of a string in a [`StringTable`]; 0 is the empty string.
@@ -60,7 +60,7 @@ impl StringTable {
         let bytes = self.bytes(id);
         match std::str::from_utf8(bytes) {
             Ok(text) => Cow::Borrowed(text),
-            Err(_) => Cow::Owned(lossy(bytes)),
+            Err(_) => Cow::Owned(decode_lossy(bytes)),
         }
     }
 

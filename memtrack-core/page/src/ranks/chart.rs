@@ -2,7 +2,7 @@
 //! drawn as lines, and the others as a band from their least to their most bytes, with the median in it.
 
 use super::{NAME_BYTES, Page, tint};
-use memtrack_model::escape::line;
+use memtrack_model::escape::escape_line;
 use memtrack_model::units::human_bytes;
 use memtrack_report::analysis::ranks::heat::HeatMap;
 use std::fmt::Write;
@@ -36,7 +36,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
         }
     );
     for (place, history) in lines.iter().enumerate() {
-        let name = line(&page.ranks.label(history.rank), NAME_BYTES);
+        let name = escape_line(&page.ranks.label(history.rank), NAME_BYTES);
         let _ = write!(out, " <span><i class=\"line tint-{}\"></i>{name}</span>", tint(place));
     }
     if heat.histories.len() > lines.len() {

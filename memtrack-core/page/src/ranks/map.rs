@@ -10,7 +10,7 @@
 use super::cells::{bytes_image, difference_image, packed};
 use super::colours::{GREY, bytes_palette, css, difference_palette, scale};
 use super::{NAME_BYTES, Page, chart, tint};
-use memtrack_model::escape::{escaped, line};
+use memtrack_model::escape::{escape_line, escape_text};
 use memtrack_model::units::{counted, human_bytes, human_count, printable};
 use memtrack_report::analysis::ranks::heat::{HeatMap, HeatRow};
 use memtrack_report::analysis::ranks::rule::LEAST_RANKS;
@@ -60,7 +60,12 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
             false => counted(memory.members.len() as u64, "rank"),
         }
     );
-    let _ = write!(out, " From left to right: {} {}", escaped(&left, NAME_BYTES), escaped(&cell, NAME_BYTES));
+    let _ = write!(
+        out,
+        " From left to right: {} {}",
+        escape_text(&left, NAME_BYTES),
+        escape_text(&cell, NAME_BYTES)
+    );
     if heat.is_folded() {
         out.push_str(
             " Of the ranks that share a row, the one that is highest is shown, and of differences the one that is furthest off.",
@@ -87,7 +92,7 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     };
     for (at, row) in heat.rows.iter().enumerate().filter(|(at, _)| at % every == 0) {
         let rank = memory.members[row.members.start].0;
-        let title = line(&row_name(page, number, row), NAME_BYTES);
+        let title = escape_line(&row_name(page, number, row), NAME_BYTES);
         let attributes = format!("style=\"top:{:.3}%\" title=\"{title}\"", middle(at, rows));
         out.push_str(&page.name_element(number, rank, &attributes, &page.short_name(rank)));
     }
@@ -149,7 +154,7 @@ fn alternative_text(page: &Page<'_>, heat: &HeatMap) -> String {
         0 => "No rank is odd.".to_owned(),
         _ => format!("Odd: {}.", odd.join(", ")),
     };
-    escaped(&format!("{odd} The table below has the numbers."), NAME_BYTES)
+    escape_text(&format!("{odd} The table below has the numbers."), NAME_BYTES)
 }
 
 /// Writes the legend for the colours.
@@ -197,7 +202,7 @@ fn side(page: &Page<'_>, number: usize, heat: &HeatMap, height: usize, out: &mut
         if has_room {
             named.push(pixels);
         }
-        let title = line(&page.ranks.label(history.rank), NAME_BYTES);
+        let title = escape_line(&page.ranks.label(history.rank), NAME_BYTES);
         let attributes = format!("class=\"tint-{}\" style=\"top:{top:.3}%\" title=\"{title}\"", tint(place));
         out.push_str(&page.name_element(number, history.rank, &attributes, &name));
     }

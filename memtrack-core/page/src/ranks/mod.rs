@@ -13,7 +13,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use memtrack_model::escape::{escaped, line};
+use memtrack_model::escape::{escape_line, escape_text};
 use memtrack_model::units::{capitalised, counted, human_count, shorten_middle};
 use memtrack_report::analysis::ranks::heat::{HeatMap, MOST_COLUMNS, MOST_ROWS, RankHistory};
 use memtrack_report::analysis::ranks::{RankNumbers, Ranks, RanksMemory};
@@ -47,7 +47,7 @@ pub fn html(ranks: &Ranks, links: &[Option<String>]) -> String {
     let listed = tables.iter().map(|table| table.rows.iter().map(|row| row.0).collect()).collect();
     let page = Page { ranks, links, tables, listed };
     let mut out = String::new();
-    let title = line(&ranks.title(), NAME_BYTES);
+    let title = escape_line(&ranks.title(), NAME_BYTES);
     let _ = write!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
@@ -59,7 +59,7 @@ pub fn html(ranks: &Ranks, links: &[Option<String>]) -> String {
         SCRIPT_SHA256.trim(),
     );
     for doubt in &ranks.doubts {
-        let _ = writeln!(out, "<p class=\"doubt\">Careful: {}.</p>", escaped(doubt, SENTENCE_BYTES));
+        let _ = writeln!(out, "<p class=\"doubt\">Careful: {}.</p>", escape_text(doubt, SENTENCE_BYTES));
     }
     out.push_str("</header>\n<main>\n");
     if ranks.memories.is_empty() {
@@ -98,7 +98,7 @@ impl Page<'_> {
         let _ = writeln!(
             out,
             "<section class=\"memory\" aria-labelledby=\"m{number}\">\n<h2 id=\"m{number}\">{}</h2>",
-            line(&self.ranks.heading(memory), NAME_BYTES)
+            escape_line(&self.ranks.heading(memory), NAME_BYTES)
         );
         self.answer(memory, &heat, out);
         chart::write(self, number, &heat, out);
@@ -125,7 +125,7 @@ impl Page<'_> {
         if let Some(since) = of_first.and_then(|history| self.since_sentence(history, heat)) {
             answer = format!("{answer} {since}");
         }
-        let _ = writeln!(out, "<p class=\"answer\">{}</p>", escaped(&answer, 2 * SENTENCE_BYTES));
+        let _ = writeln!(out, "<p class=\"answer\">{}</p>", escape_text(&answer, 2 * SENTENCE_BYTES));
         let others = heat
             .histories
             .iter()
@@ -137,7 +137,7 @@ impl Page<'_> {
         if !lines.is_empty() {
             out.push_str("<ul class=\"more\">\n");
             for sentence in lines {
-                let _ = writeln!(out, "<li>{}</li>", escaped(&sentence, SENTENCE_BYTES));
+                let _ = writeln!(out, "<li>{}</li>", escape_text(&sentence, SENTENCE_BYTES));
             }
             out.push_str("</ul>\n");
         }
@@ -168,7 +168,7 @@ impl Page<'_> {
     /// Lists the data that the files lack, and the files that could not be read.
     fn incomplete(&self, out: &mut String) {
         for gap in self.ranks.gaps() {
-            let _ = writeln!(out, "<p class=\"doubt\">{}</p>", escaped(&gap, SENTENCE_BYTES));
+            let _ = writeln!(out, "<p class=\"doubt\">{}</p>", escape_text(&gap, SENTENCE_BYTES));
         }
         let unread = &self.ranks.unread;
         if unread.is_empty() {
@@ -177,7 +177,7 @@ impl Page<'_> {
         let files = counted(unread.len() as u64, "file");
         let _ = writeln!(out, "<section>\n<h2>Not read: {files}</h2>\n<ul class=\"unread\">");
         for (file, why) in unread.iter().take(MAX_UNREADABLE) {
-            let (file, why) = (line(file, NAME_BYTES), escaped(why, SENTENCE_BYTES));
+            let (file, why) = (escape_line(file, NAME_BYTES), escape_text(why, SENTENCE_BYTES));
             let _ = writeln!(out, "<li><code>{file}</code>: {why}</li>");
         }
         if unread.len() > MAX_UNREADABLE {
@@ -204,10 +204,10 @@ impl Page<'_> {
     /// else to its row in the table, or else plain text.
     fn name_element(&self, memory: usize, rank: usize, attributes: &str, name: &str) -> String {
         let link = match self.links.get(rank).and_then(Option::as_ref) {
-            Some(link) => Some(escaped(link, usize::MAX)),
+            Some(link) => Some(escape_text(link, usize::MAX)),
             None => self.listed[memory].contains(&rank).then(|| format!("#m{memory}-r{rank}")),
         };
-        let name = line(name, NAME_BYTES);
+        let name = escape_line(name, NAME_BYTES);
         match link {
             Some(link) => format!("<a {attributes} href=\"{link}\">{name}</a>"),
             None => format!("<span {attributes}>{name}</span>"),

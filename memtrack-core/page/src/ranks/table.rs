@@ -1,7 +1,7 @@
 //! The table of the ranks, and the groups that explain the outliers.
 
 use super::{NAME_BYTES, Page, SENTENCE_BYTES};
-use memtrack_model::escape::{escaped, line};
+use memtrack_model::escape::{escape_line, escape_text};
 use memtrack_model::units::{capitalised, counted};
 use memtrack_report::analysis::ranks::heat::HeatMap;
 use memtrack_report::analysis::ranks::{Outlier, Ranks, signed_bytes};
@@ -22,7 +22,7 @@ pub(super) fn write_explanation(ranks: &Ranks, outlier: &Outlier, open: &str, ou
         out,
         "<details class=\"why\"{open}><summary>{}</summary>\n<table><thead><tr><th scope=\"col\" class=\"number\">More or less</th>\
          <th scope=\"col\">{}</th><th scope=\"col\">Its own, and the others'</th></tr></thead><tbody>\n",
-        escaped(&ranks.why_title(outlier), NAME_BYTES),
+        escape_text(&ranks.why_title(outlier), NAME_BYTES),
         capitalised(ranks.by.name())
     );
     for difference in outlier.why.iter().take(MAX_GROUPS) {
@@ -30,7 +30,7 @@ pub(super) fn write_explanation(ranks: &Ranks, outlier: &Outlier, open: &str, ou
             out,
             "<tr><td class=\"number\">{}</td><th scope=\"row\"><code>{}</code></th><td>{}</td></tr>",
             signed_bytes(difference.by()),
-            line(&difference.name, SENTENCE_BYTES),
+            escape_line(&difference.name, SENTENCE_BYTES),
             difference.about()
         );
     }
@@ -58,15 +58,17 @@ pub(super) fn write(page: &Page<'_>, number: usize, heat: &HeatMap, out: &mut St
     for (rank, cells) in &numbers.rows {
         let odd: Vec<&Outlier> = memory.outliers.iter().filter(|one| one.rank == *rank).collect();
         let class = if odd.is_empty() { "" } else { " class=\"odd\"" };
-        let file = line(&ranks.ranks[*rank].file, SENTENCE_BYTES);
-        let name = line(&page.short_name(*rank), NAME_BYTES);
+        let file = escape_line(&ranks.ranks[*rank].file, SENTENCE_BYTES);
+        let name = escape_line(&page.short_name(*rank), NAME_BYTES);
         let name = match page.links.get(*rank).and_then(Option::as_ref) {
-            Some(link) => format!("<a href=\"{}\" title=\"{file}\">{name}</a>", escaped(link, usize::MAX)),
+            Some(link) => {
+                format!("<a href=\"{}\" title=\"{file}\">{name}</a>", escape_text(link, usize::MAX))
+            }
             None => format!("<span title=\"{file}\">{name}</span>"),
         };
         let _ = write!(out, "<tr id=\"m{number}-r{rank}\"{class}><th scope=\"row\">{name}</th>");
         for cell in cells {
-            let _ = write!(out, "<td class=\"number\">{}</td>", line(cell, NAME_BYTES));
+            let _ = write!(out, "<td class=\"number\">{}</td>", escape_line(cell, NAME_BYTES));
         }
         if has_odd {
             let _ = write!(out, "<td>{}</td>", odd_measures(heat, *rank, &odd));
@@ -91,5 +93,5 @@ fn odd_measures(heat: &HeatMap, rank: usize, odd: &[&Outlier]) -> String {
     let history = heat.histories.iter().find(|history| history.rank == rank);
     let words = history.and_then(|history| history.description(&heat.columns));
     let words = words.map_or(String::new(), |words| format!("; {words}"));
-    escaped(&format!("{}{words}", measures.join(", ")), SENTENCE_BYTES)
+    escape_text(&format!("{}{words}", measures.join(", ")), SENTENCE_BYTES)
 }

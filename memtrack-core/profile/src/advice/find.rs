@@ -9,7 +9,7 @@ use crate::curve::{Curve, State};
 use crate::names::Names;
 use crate::places::{ModuleId, StepPart};
 use foldhash::fast::RandomState;
-use memtrack_model::optrace::{TraceFrame, What};
+use memtrack_model::optrace::{RecordKind, TraceFrame};
 use memtrack_model::snapshot::StringId;
 use memtrack_report::analysis::estimate::{Estimate, Sum};
 use std::collections::{HashMap, HashSet};
@@ -108,7 +108,7 @@ pub(super) fn find(
 
 fn site(memory: &Memory<'_>, of: Option<Use>) -> Option<Site> {
     let record = of?.record;
-    let What::Op(op) = &memory.profile.trace().records[record as usize].what else { return None };
+    let RecordKind::Op(op) = &memory.profile.trace().records[record as usize].what else { return None };
     Some((op.name, memory.places.get(record).module))
 }
 
@@ -125,7 +125,7 @@ fn awaits_backward(gap: &Gap) -> bool {
 
 fn is_zeroing(memory: &Memory<'_>, of: &Use) -> bool {
     let trace = memory.profile.trace();
-    let What::Op(op) = &trace.records[of.record as usize].what else { return false };
+    let RecordKind::Op(op) = &trace.records[of.record as usize].what else { return false };
     let name = trace.strings.get(op.name);
     matches!(&*name, "aten::zero_" | "aten::fill_" | "aten::_foreach_zero_" | "zero_" | "fill_")
 }
@@ -184,7 +184,7 @@ fn origin_of(memory: &Memory<'_>, number: u32, category: Category) -> Origin {
     };
     let trace = memory.profile.trace();
     let operator = memory.maker(number).and_then(|maker| match &trace.records[maker as usize].what {
-        What::Op(op) => Some(op.name),
+        RecordKind::Op(op) => Some(op.name),
         _ => None,
     });
     let (module, line) = (memory.places.get(allocated_by).module, program_frame(trace, allocated_by));

@@ -6,7 +6,7 @@ use super::{Advice, PeakPart};
 use crate::curve::State;
 use crate::names::Names;
 use foldhash::fast::RandomState;
-use memtrack_model::optrace::{OperatorTrace, What};
+use memtrack_model::optrace::{OperatorTrace, RecordKind};
 use memtrack_report::analysis::estimate::Sum;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -53,7 +53,7 @@ pub(super) fn has_several_devices(trace: &OperatorTrace) -> bool {
         name.starts_with("c10d::") || name.starts_with("nccl:") || name.starts_with("_c10d_functional::")
     };
     let mut operators = trace.records.iter().filter_map(|record| match &record.what {
-        What::Op(op) => Some(op.name),
+        RecordKind::Op(op) => Some(op.name),
         _ => None,
     });
     accelerators > 1 || operators.any(|name| talks(&trace.strings.get(name)))

@@ -1,7 +1,7 @@
 //! The line of the program that requested memory.
 
-use memtrack_model::optrace::{OperatorTrace, RecordId, TraceFrame, What};
-use memtrack_model::paths::slashed;
+use memtrack_model::optrace::{OperatorTrace, RecordId, RecordKind, TraceFrame};
+use memtrack_model::paths::with_slashes;
 
 /// A line of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +34,8 @@ pub(super) fn program_frame(trace: &OperatorTrace, record: RecordId) -> Option<T
     while let Some(number) = next {
         let of = &trace.records[number as usize];
         let stack = match &of.what {
-            What::Memory(memory) => memory.stack,
-            What::Op(op) => op.stack,
+            RecordKind::Memory(memory) => memory.stack,
+            RecordKind::Op(op) => op.stack,
             _ => None,
         };
         let frames = stack.and_then(|stack| trace.stacks.get(stack as usize));
@@ -51,7 +51,7 @@ pub(super) fn program_frame(trace: &OperatorTrace, record: RecordId) -> Option<T
 
 fn is_program_code(trace: &OperatorTrace, frame: &TraceFrame) -> bool {
     let file = trace.strings.get(frame.file);
-    let file = slashed(&file);
+    let file = with_slashes(&file);
     !file.is_empty()
         && !file.starts_with("torch/")
         && !file.starts_with("<built-in")

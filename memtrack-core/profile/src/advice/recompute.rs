@@ -10,7 +10,7 @@ use crate::curve::{Curve, State};
 use crate::modules::calls::{Call, CallId};
 use crate::places::{ModuleId, StepPart};
 use foldhash::fast::RandomState;
-use memtrack_model::optrace::{Arg, Op, OpKind, What};
+use memtrack_model::optrace::{Arg, Op, OpKind, RecordKind};
 use memtrack_model::snapshot::StringId;
 use memtrack_report::analysis::estimate::Estimate;
 use std::cmp::Reverse;
@@ -120,7 +120,7 @@ struct Candidate {
 impl Candidate {
     fn new(memory: &Memory<'_>, call: &Call) -> Self {
         let class = match &memory.profile.trace().records[call.record as usize].what {
-            What::Module(module) => module.class,
+            RecordKind::Module(module) => module.class,
             _ => StringId::default(),
         };
         Self { found: new_proposal(memory, call), class, at_peak: Vec::new(), longest_ns: 0 }
@@ -251,7 +251,7 @@ fn memory_of_calls(memory: &Memory<'_>) -> Vec<CallMemory> {
         memory.calls.ancestors(around).any(|outer| outer == call)
     };
     for (number, record) in (0..).zip(&memory.profile.trace().records) {
-        let What::Op(op) = &record.what else { continue };
+        let RecordKind::Op(op) = &record.what else { continue };
         let place = memory.places.get(number);
         let around = memory
             .calls

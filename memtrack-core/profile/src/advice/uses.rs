@@ -8,7 +8,7 @@ use crate::pieces::{Piece, pieces};
 use crate::places::{Places, StepPart};
 use crate::recorded::PRODUCER;
 use foldhash::fast::RandomState;
-use memtrack_model::optrace::{DeviceIndex, RecordId, What};
+use memtrack_model::optrace::{DeviceIndex, RecordId, RecordKind};
 use memtrack_report::analysis::estimate::{Estimate, Sum};
 use std::collections::HashMap;
 
@@ -121,8 +121,8 @@ impl<'a> Memory<'a> {
             }
             let outer = memory.outermost_operator(number);
             match &record.what {
-                What::Op(_) => {}
-                What::Memory(of) => {
+                RecordKind::Op(_) => {}
+                RecordKind::Memory(of) => {
                     if of.device == device && outer != number {
                         memory.footprints.entry(outer).or_default().changes += 1;
                     }
@@ -176,7 +176,7 @@ impl<'a> Memory<'a> {
             return;
         }
         let is_coarse = |number: RecordId| {
-            matches!(trace.records[number as usize].what, What::Op(_))
+            matches!(trace.records[number as usize].what, RecordKind::Op(_))
                 && self.outermost_operator(number) == number
                 && matches!(self.places.get(number).part, StepPart::Backward | StepPart::Optimizer)
         };

@@ -5,7 +5,7 @@ use super::identities::{AllocationId, Identities, NONE};
 use super::tree::Tree;
 use crate::optrace::Mode;
 use crate::repairs::{Repair, Repairs};
-use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, What};
+use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, RecordKind};
 
 /// An edge between a node and a tensor's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,8 +147,8 @@ pub(super) fn flow(
     Ok(flow)
 }
 
-fn is_backward(what: &What) -> bool {
-    matches!(what, What::Op(Op { kind: OpKind::Backward, .. }))
+fn is_backward(what: &RecordKind) -> bool {
+    matches!(what, RecordKind::Op(Op { kind: OpKind::Backward, .. }))
 }
 
 /// Returns the records that become nodes: memory records, operators with a known schema, and autograd nodes.
@@ -158,8 +158,8 @@ fn leaf_records(trace: &OperatorTrace, tree: &Tree) -> Vec<RecordId> {
     let mut place = 0;
     while let Some(&record) = tree.walk.get(place) {
         let is_leaf = match &trace.records[record as usize].what {
-            What::Memory(_) => true,
-            What::Op(op) => op.known || op.kind == OpKind::Backward,
+            RecordKind::Memory(_) => true,
+            RecordKind::Op(op) => op.known || op.kind == OpKind::Backward,
             _ => false,
         };
         if is_leaf {
@@ -190,7 +190,7 @@ fn collect(
     };
     for &record in tree.subtree(leaf) {
         match &trace.records[record as usize].what {
-            What::Op(op) => {
+            RecordKind::Op(op) => {
                 let mut referenced = identities.of(record).iter();
                 for arg in &op.args {
                     let access = match arg.written() {
@@ -205,7 +205,7 @@ fn collect(
                     }
                 }
             }
-            What::Memory(memory) => {
+            RecordKind::Memory(memory) => {
                 let Some(key) = identities.of_memory(record) else { continue };
                 let mut is_double = false;
                 of(key, &mut |entry| {

@@ -5,7 +5,7 @@ use super::tree::Tree;
 use crate::optrace::Mode;
 use crate::repairs::{Repair, Repairs};
 use foldhash::fast::RandomState;
-use memtrack_model::optrace::{Arg, DeviceIndex, OperatorTrace, RecordId, TensorId, What};
+use memtrack_model::optrace::{Arg, DeviceIndex, OperatorTrace, RecordId, RecordKind, TensorId};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
@@ -77,15 +77,15 @@ impl Identities {
 
 /// Calls `reference` for each tensor that a record refers to, in PyTorch's order. In tolerant mode, this
 /// includes buffers and results, which PyTorch does not track.
-pub(super) fn references_of(what: &What, mode: Mode, mut reference: impl FnMut(TensorId)) {
+pub(super) fn references_of(what: &RecordKind, mode: Mode, mut reference: impl FnMut(TensorId)) {
     match what {
-        What::Op(op) => {
+        RecordKind::Op(op) => {
             op.args.iter().flat_map(Arg::tensors).for_each(|&tensor| reference(tensor));
             if mode == Mode::Tolerant {
                 op.outs.iter().for_each(|&tensor| reference(tensor));
             }
         }
-        What::Module(module) => {
+        RecordKind::Module(module) => {
             for param in &module.params {
                 reference(param.tensor);
                 param.grad.into_iter().for_each(&mut reference);
@@ -94,18 +94,18 @@ pub(super) fn references_of(what: &What, mode: Mode, mut reference: impl FnMut(T
                 module.buffers.iter().for_each(|buffer| reference(buffer.tensor));
             }
         }
-        What::Optimizer(optimizer) => {
+        RecordKind::Optimizer(optimizer) => {
             for param in &optimizer.params {
                 reference(param.tensor);
                 param.grad.into_iter().for_each(&mut reference);
                 param.state.iter().for_each(|state| reference(state.tensor));
             }
         }
-        What::Grad { param, grad } => {
+        RecordKind::Grad { param, grad } => {
             param.iter().for_each(|&param| reference(param));
             reference(*grad);
         }
-        What::Memory(_) | What::Mark(_) => {}
+        RecordKind::Memory(_) | RecordKind::Mark(_) => {}
     }
 }
 
@@ -149,10 +149,10 @@ fn references(trace: &OperatorTrace, registers_tensors: &[bool], mode: Mode) -> 
     for (number, record) in (0..).zip(&trace.records) {
         starts.push(references.len() as u32);
         match &record.what {
-            What::Memory(_) => references.push(Reference { tensor: NONE, memory: number }),
+            RecordKind::Memory(_) => references.push(Reference { tensor: NONE, memory: number }),
             // PyTorch captures a module's tensors only once. Later calls repeat the first values, even if the
             // tensors have changed.
-            What::Module(_) | What::Optimizer(_) if !registers_tensors[number as usize] => {}
+            RecordKind::Module(_) | RecordKind::Optimizer(_) if !registers_tensors[number as usize] => {}
             what => references_of(what, mode, |tensor| references.push(Reference { tensor, memory: NONE })),
         }
     }
@@ -171,7 +171,7 @@ fn visit_in_order(
 ) {
     let mut ends: BinaryHeap<Reverse<(i64, Reverse<RecordId>)>> = BinaryHeap::new();
     let outs = |record: RecordId| match &trace.records[record as usize].what {
-        What::Op(op) if mode == Mode::Tolerant => op.outs.len() as u32,
+        RecordKind::Op(op) if mode == Mode::Tolerant => op.outs.len() as u32,
         _ => 0,
     };
     for (number, record) in (0..).zip(&trace.records) {
@@ -225,7 +225,9 @@ impl Numbering<'_> {
             }
             return self.lifetime_at(tensor.storage, tensor.device);
         }
-        let What::Memory(memory) = &self.trace.records[reference.memory as usize].what else { return NONE };
+        let RecordKind::Memory(memory) = &self.trace.records[reference.memory as usize].what else {
+            return NONE;
+        };
         let place = (Some(memory.address), memory.device);
         if memory.is_free {
             if tolerant

@@ -22,7 +22,7 @@ use crate::phases::phases;
 use crate::recorded::{Attribution, PRODUCER};
 use crate::repairs::Repairs;
 use memtrack_model::Phase;
-use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, TensorId, TracePhase, What};
+use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, RecordKind, TensorId, TracePhase};
 use stated::Statement;
 use std::fmt;
 
@@ -118,7 +118,7 @@ pub struct LabelledVersion {
 ///
 /// Fails if the trace has no allocations. In [`Mode::Compat`], also fails if PyTorch's analysis would fail.
 pub fn analyse(trace: &OperatorTrace, mode: Mode) -> Result<Profile<'_>, AnalysisError> {
-    if !trace.records.iter().any(|record| matches!(record.what, What::Memory(_))) {
+    if !trace.records.iter().any(|record| matches!(record.what, RecordKind::Memory(_))) {
         return Err(AnalysisError::NoAllocations);
     }
     let mut repairs = Repairs::default();
@@ -181,7 +181,7 @@ impl<'a> Profile<'a> {
     pub fn with_attribution(mut self, attribution: &'a Attribution) -> Self {
         let mut is_recorded = vec![false; self.storages.len()];
         for change in &self.changes {
-            let is_free = |record: RecordId| matches!(&self.trace.records[record as usize].what, What::Memory(memory) if memory.is_free);
+            let is_free = |record: RecordId| matches!(&self.trace.records[record as usize].what, RecordKind::Memory(memory) if memory.is_free);
             let is_event = match change.action {
                 Action::Create => true,
                 Action::Destroy => change.record.is_some_and(is_free),
@@ -237,7 +237,7 @@ impl<'a> Profile<'a> {
     /// Returns the name of the operator that a record describes, or an empty string if it is not an operator.
     pub fn operator_name(&self, record: RecordId) -> String {
         match self.trace.records.get(record as usize).map(|record| &record.what) {
-            Some(What::Op(op)) => self.trace.strings.get(op.name).into_owned(),
+            Some(RecordKind::Op(op)) => self.trace.strings.get(op.name).into_owned(),
             _ => String::new(),
         }
     }
@@ -371,7 +371,10 @@ impl<'a> Profile<'a> {
     fn registered_tensors(&self) -> Vec<bool> {
         let mut registered = vec![false; self.storages.len()];
         for (number, record) in (0..).zip(&self.trace.records) {
-            if matches!(record.what, What::Module(_) | What::Optimizer(_) | What::Grad { .. }) {
+            if matches!(
+                record.what,
+                RecordKind::Module(_) | RecordKind::Optimizer(_) | RecordKind::Grad { .. }
+            ) {
                 for &key in self.identities.of(number).iter().filter(|&&key| key != identities::NONE) {
                     registered[self.identities.tensor(key) as usize] = true;
                 }

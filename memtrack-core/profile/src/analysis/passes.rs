@@ -10,7 +10,7 @@ use super::identities::{AllocationId, Identities, NONE};
 use super::tree::Tree;
 use crate::category::Category;
 use crate::optrace::Mode;
-use memtrack_model::optrace::{Arg, Op, OpKind, OperatorTrace, RecordId, What};
+use memtrack_model::optrace::{Arg, Op, OpKind, OperatorTrace, RecordId, RecordKind};
 
 /// A version of a lifetime.
 type Version = (AllocationId, u32);
@@ -60,12 +60,12 @@ impl<'a> Passes<'a> {
                 }
             };
             match &self.trace.records[number as usize].what {
-                What::Op(op) => {
+                RecordKind::Op(op) => {
                     if let Some(key) = self.accumulated_gradient(number, op) {
                         add(Role::Gradient, key);
                     }
                 }
-                What::Module(module) if !keys.is_empty() => {
+                RecordKind::Module(module) if !keys.is_empty() => {
                     let mut keys = keys.iter();
                     let mut next = || keys.next().copied().unwrap_or(NONE);
                     for param in &module.params {
@@ -78,7 +78,7 @@ impl<'a> Passes<'a> {
                         module.buffers.iter().for_each(|_| add(Role::Buffer, next()));
                     }
                 }
-                What::Optimizer(optimizer) if !keys.is_empty() => {
+                RecordKind::Optimizer(optimizer) if !keys.is_empty() => {
                     let mut keys = keys.iter();
                     let mut next = || keys.next().copied().unwrap_or(NONE);
                     for param in &optimizer.params {
@@ -89,7 +89,7 @@ impl<'a> Passes<'a> {
                         param.state.iter().for_each(|_| add(Role::State, next()));
                     }
                 }
-                What::Grad { .. } => add(Role::Gradient, keys.last().copied().unwrap_or(NONE)),
+                RecordKind::Grad { .. } => add(Role::Gradient, keys.last().copied().unwrap_or(NONE)),
                 _ => {}
             }
         }
@@ -104,7 +104,7 @@ impl<'a> Passes<'a> {
             return None;
         }
         let child = self.tree.first_child(number)?;
-        let What::Op(first) = &self.trace.records[child as usize].what else { return None };
+        let RecordKind::Op(first) = &self.trace.records[child as usize].what else { return None };
         let name = strings.bytes(first.name);
         let has_tensor = matches!(first.args.first(), Some(Arg::Tensor(..)));
         let accumulates = (name == b"aten::detach" || name == b"aten::add_") && has_tensor;

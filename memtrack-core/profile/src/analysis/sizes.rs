@@ -2,7 +2,7 @@
 
 use super::identities::{Identities, NONE, references_of};
 use crate::optrace::Mode;
-use memtrack_model::optrace::{OperatorTrace, Tensor, What};
+use memtrack_model::optrace::{OperatorTrace, RecordKind, Tensor};
 
 /// Returns the size of each lifetime in bytes, or `None` if the trace does not contain it.
 pub(super) fn sizes(trace: &OperatorTrace, identities: &Identities, mode: Mode) -> Vec<Option<u64>> {
@@ -10,7 +10,7 @@ pub(super) fn sizes(trace: &OperatorTrace, identities: &Identities, mode: Mode) 
     let mut observed: Vec<Option<u64>> = vec![None; identities.lifetimes.len()];
     for (number, record) in (0..).zip(&trace.records) {
         let keys = identities.of(number);
-        if let What::Memory(memory) = &record.what {
+        if let RecordKind::Memory(memory) = &record.what {
             if let Some(key) = identities.of_memory(number) {
                 // The first size wins, because PyTorch only warns if the free has a different size.
                 observed[key as usize].get_or_insert(memory.bytes);

@@ -10,7 +10,7 @@
 use super::timeline::{Action, Change};
 use crate::category::Category;
 use memtrack_model::Phase;
-use memtrack_model::optrace::{OpKind, OperatorTrace, RecordId, TracePhase, What};
+use memtrack_model::optrace::{OpKind, OperatorTrace, RecordId, RecordKind, TracePhase};
 
 /// A rule that derives a category from the program's statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,11 +72,11 @@ pub(super) fn statements(
             (here.operator, here.reports_tensors) = (None, false);
         }
         match &record.what {
-            What::Op(op) if op.known || op.kind == OpKind::Op => {
+            RecordKind::Op(op) if op.known || op.kind == OpKind::Op => {
                 here.operator = here.operator.or(Some(number));
                 here.reports_tensors |= op.known;
             }
-            What::Module(_) => here.is_in_module = true,
+            RecordKind::Module(_) => here.is_in_module = true,
             _ => {}
         }
         if phases[number as usize] == TracePhase::Of(Phase::Optimizer) {

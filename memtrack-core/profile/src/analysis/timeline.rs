@@ -11,7 +11,7 @@ use super::identities::{AllocationId, Identities, NONE};
 use super::tree::Tree;
 use crate::optrace::Mode;
 use foldhash::fast::RandomState;
-use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, What};
+use memtrack_model::optrace::{DeviceIndex, OperatorTrace, RecordId, RecordKind};
 use std::collections::HashMap;
 
 /// The kind of change to a piece of memory. The values are those of PyTorch.
@@ -71,7 +71,7 @@ pub(super) fn timeline(
     let order = if mode == Mode::Tolerant { &by_time } else { &tree.walk };
     for &number in order {
         let record = &trace.records[number as usize];
-        let What::Memory(memory) = &record.what else { continue };
+        let RecordKind::Memory(memory) = &record.what else { continue };
         if identities.ignored[number as usize] {
             continue;
         }

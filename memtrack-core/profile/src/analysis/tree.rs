@@ -1,6 +1,6 @@
 //! The tree formed by a trace's records.
 
-use memtrack_model::optrace::{OperatorTrace, RecordId, What};
+use memtrack_model::optrace::{OperatorTrace, RecordId, RecordKind};
 
 /// A trace's records in pre-order, where each record precedes the records inside it.
 pub(super) struct Tree {
@@ -76,10 +76,10 @@ impl Tree {
 pub(super) fn registrations(trace: &OperatorTrace) -> Vec<bool> {
     let mut modules = vec![false; trace.strings.len()];
     let mut optimizers = vec![false; trace.strings.len()];
-    let is_first = |what: &What| {
+    let is_first = |what: &RecordKind| {
         let seen = match what {
-            What::Module(module) => &mut modules[module.identity.index()],
-            What::Optimizer(optimizer) => &mut optimizers[optimizer.identity.index()],
+            RecordKind::Module(module) => &mut modules[module.identity.index()],
+            RecordKind::Optimizer(optimizer) => &mut optimizers[optimizer.identity.index()],
             _ => return false,
         };
         !std::mem::replace(seen, true)

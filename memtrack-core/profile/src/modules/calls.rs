@@ -4,7 +4,7 @@ use crate::analysis::Profile;
 use crate::places::{ModuleId, Places, StepPart};
 use foldhash::fast::RandomState;
 use memtrack_model::Phase;
-use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, TracePhase, What};
+use memtrack_model::optrace::{Op, OpKind, OperatorTrace, RecordId, RecordKind, TracePhase};
 use std::collections::HashMap;
 
 /// The index of a call in [`Calls::all`].
@@ -53,7 +53,7 @@ impl Calls {
                 record.parent.is_some_and(|parent| calls.is_in_backward_node[parent as usize]);
             let part = places.get(number).part;
             match &record.what {
-                What::Module(_) => {
+                RecordKind::Module(_) => {
                     let id = calls.calls.len() as CallId;
                     calls.calls.push(Call {
                         record: number,
@@ -69,7 +69,7 @@ impl Calls {
                     call = Some(id);
                     is_in_backward_node = false;
                 }
-                What::Op(op) if is_backward(op, record.phase) => {
+                RecordKind::Op(op) if is_backward(op, record.phase) => {
                     is_in_backward_node = true;
                     let found = op.sequence.and_then(|sequence| by_sequence.get(&sequence).copied());
                     let found = found.or_else(|| accumulating_call(trace, number, &allocating_calls));
@@ -78,14 +78,16 @@ impl Calls {
                         call = Some(found);
                     }
                 }
-                What::Op(Op { kind: OpKind::Op, sequence: Some(sequence), .. }) if !is_in_backward_node => {
+                RecordKind::Op(Op { kind: OpKind::Op, sequence: Some(sequence), .. })
+                    if !is_in_backward_node =>
+                {
                     // The autograd node belongs to the last operator with its sequence number.
                     match call {
                         Some(call) => by_sequence.insert(*sequence, call),
                         None => by_sequence.remove(sequence),
                     };
                 }
-                What::Memory(memory) if !memory.is_free => {
+                RecordKind::Memory(memory) if !memory.is_free => {
                     let key = (memory.address, memory.device.0);
                     match call.filter(|_| is_in_backward_node) {
                         Some(call) => allocating_calls.insert(key, call),
@@ -139,7 +141,7 @@ fn accumulating_call(
     allocating_calls: &HashMap<(u64, u16), CallId, RandomState>,
 ) -> Option<CallId> {
     let argument = |number: RecordId| {
-        let What::Op(op) = &trace.records.get(number as usize)?.what else { return None };
+        let RecordKind::Op(op) = &trace.records.get(number as usize)?.what else { return None };
         let is_accumulation = trace.strings.bytes(op.name).ends_with(b"AccumulateGrad");
         let tensor = &trace.tensors[*op.args.first()?.tensors().first()? as usize];
         Some((tensor.storage?, tensor.device.0)).filter(|_| is_accumulation)

@@ -16,7 +16,7 @@ use crate::repairs::Repairs;
 use crate::series::{Bytes, walk};
 use calls::{Calls, MAX_DEPTH};
 use foldhash::fast::RandomState;
-use memtrack_model::optrace::{DeviceIndex, What};
+use memtrack_model::optrace::{DeviceIndex, RecordKind};
 use memtrack_report::analysis::estimate::{Estimate, Sum};
 use natural::natural_order;
 use std::collections::HashSet;
@@ -167,7 +167,7 @@ impl ModuleReport {
             .collect();
         for (number, (call, (forward, backward))) in calls.all().iter().zip(spans).enumerate() {
             let module = &mut modules[index_of[call.module as usize]];
-            if let What::Module(record) = &profile.trace().records[call.record as usize].what {
+            if let RecordKind::Module(record) = &profile.trace().records[call.record as usize].what {
                 module.class = profile.trace().strings.get(record.class).into_owned();
             }
             module.calls.push(ModuleCall {
@@ -280,7 +280,9 @@ fn module_bytes(profile: &Profile<'_>, device: DeviceIndex, places: &Places) -> 
     // The storages already counted for each module, because modules can share parameters.
     let mut counted: HashSet<(ModuleId, u32), RandomState> = HashSet::default();
     for (number, record) in (0..).zip(&profile.trace().records) {
-        let (What::Module(module), Some(id)) = (&record.what, places.called_module(number)) else { continue };
+        let (RecordKind::Module(module), Some(id)) = (&record.what, places.called_module(number)) else {
+            continue;
+        };
         let mut references = profile.references(number).into_iter().map(|(_, storage)| storage);
         // The references list the parameters, each followed by its gradient if it has one, and then the
         // buffers.

@@ -5,7 +5,7 @@ use crate::analysis::Profile;
 use crate::category::Category;
 use crate::places::{Places, StepPart};
 use foldhash::fast::RandomState;
-use memtrack_model::optrace::{Arg, DeviceIndex, What};
+use memtrack_model::optrace::{Arg, DeviceIndex, RecordKind};
 use std::collections::{HashMap, HashSet};
 
 /// The number of input and output bytes of each call.
@@ -34,7 +34,7 @@ impl Traffic {
         let mut counted_inputs: HashSet<(CallId, u32), RandomState> = HashSet::default();
         let mut counted_outputs: HashSet<(CallId, u32), RandomState> = HashSet::default();
         for (number, record) in (0..).zip(&trace.records) {
-            let What::Op(op) = &record.what else { continue };
+            let RecordKind::Op(op) = &record.what else { continue };
             let around = calls.enclosing(number);
             let is_forward = matches!(places.get(number).part, StepPart::Forward | StepPart::Other);
             for (place, (_, storage)) in profile.references(number).into_iter().enumerate() {

@@ -15,7 +15,7 @@ use foldhash::fast::RandomState;
 use memtrack_model::Phase;
 use memtrack_model::optrace::{
     Arg, DeviceIndex, Header, Memory, Module, NamedTensor, Op, OpKind, OperatorTrace, OptimizedParam,
-    Optimizer, Param, Record, RecordId, Tensor, TensorId, TraceFrame, TracePhase, What,
+    Optimizer, Param, Record, RecordId, RecordKind, Tensor, TensorId, TraceFrame, TracePhase,
 };
 use memtrack_model::snapshot::StringId;
 use std::collections::HashMap;
@@ -93,29 +93,29 @@ impl Builder {
             "dtype" => self.dtype(line),
             "op" => {
                 let op = self.op(line)?;
-                self.begin_record(line, hash, What::Op(op))
+                self.begin_record(line, hash, RecordKind::Op(op))
             }
             "module" => {
                 let module = self.module(line)?;
-                self.begin_record(line, hash, What::Module(module))
+                self.begin_record(line, hash, RecordKind::Module(module))
             }
             "optimizer" => {
                 let optimizer = self.optimizer(line)?;
-                self.begin_record(line, hash, What::Optimizer(optimizer))
+                self.begin_record(line, hash, RecordKind::Optimizer(optimizer))
             }
             "end" => self.end(line),
             kind @ ("alloc" | "free") => {
                 let memory = self.memory(line, kind == "free")?;
-                self.record(line, What::Memory(memory)).map(|_| ())
+                self.record(line, RecordKind::Memory(memory)).map(|_| ())
             }
             "grad" => {
                 let param = line.param.map(|param| self.reference(param)).transpose()?;
                 let grad = self.reference(required(line.grad, "grad", line)?)?;
-                self.record(line, What::Grad { param, grad }).map(|_| ())
+                self.record(line, RecordKind::Grad { param, grad }).map(|_| ())
             }
             "mark" => {
                 let name = self.string_or_empty(line.name.as_ref());
-                self.record(line, What::Mark(name)).map(|_| ())
+                self.record(line, RecordKind::Mark(name)).map(|_| ())
             }
             _ => Ok(()),
         }
@@ -362,7 +362,7 @@ impl Builder {
     }
 
     /// Adds the start of a record that may enclose others.
-    fn begin_record(&mut self, line: &TraceLine<'_>, hash: u64, what: What) -> Result<(), LineError> {
+    fn begin_record(&mut self, line: &TraceLine<'_>, hash: u64, what: RecordKind) -> Result<(), LineError> {
         let id = required(line.id, "id", line)?;
         let described = self.ids.describe(id, hash, self.trace.records.len());
         let Some(place) = self.first_definition("id", id, described)? else { return Ok(()) };
@@ -377,7 +377,7 @@ impl Builder {
         Ok(())
     }
 
-    fn record(&mut self, line: &TraceLine<'_>, what: What) -> Result<RecordId, LineError> {
+    fn record(&mut self, line: &TraceLine<'_>, what: RecordKind) -> Result<RecordId, LineError> {
         let time_ns = self.time(line)?;
         let number = self.trace.records.len() as RecordId;
         let parent = match line.parent {
@@ -451,7 +451,7 @@ impl Builder {
             return false;
         }
         record.end_ns = Some(time_ns.max(record.time_ns));
-        if let What::Op(op) = &mut record.what {
+        if let RecordKind::Op(op) = &mut record.what {
             op.outs = outs;
         }
         true
@@ -514,7 +514,7 @@ impl Builder {
             .map(|mut record| {
                 let mut is_stray = false;
                 match &mut record.what {
-                    What::Op(op) => {
+                    RecordKind::Op(op) => {
                         for arg in &mut op.args {
                             match arg {
                                 Arg::Tensor(tensor, _) if missing(*tensor) => *arg = Arg::None,
@@ -525,28 +525,28 @@ impl Builder {
                         op.outs.retain(|&tensor| !missing(tensor));
                         op.stack = op.stack.filter(|&stack| !is_undefined_stack[stack as usize]);
                     }
-                    What::Memory(memory) => {
+                    RecordKind::Memory(memory) => {
                         memory.stack = memory.stack.filter(|&stack| !is_undefined_stack[stack as usize]);
                     }
-                    What::Module(module) => {
+                    RecordKind::Module(module) => {
                         module.params.retain(|param| !missing(param.tensor));
                         for param in &mut module.params {
                             param.grad = param.grad.filter(|&grad| !missing(grad));
                         }
                         module.buffers.retain(|buffer| !missing(buffer.tensor));
                     }
-                    What::Optimizer(optimizer) => {
+                    RecordKind::Optimizer(optimizer) => {
                         optimizer.params.retain(|param| !missing(param.tensor));
                         for param in &mut optimizer.params {
                             param.grad = param.grad.filter(|&grad| !missing(grad));
                             param.state.retain(|state| !missing(state.tensor));
                         }
                     }
-                    What::Grad { param, grad } => {
+                    RecordKind::Grad { param, grad } => {
                         *param = param.filter(|&param| !missing(param));
                         is_stray = missing(*grad);
                     }
-                    What::Mark(_) => {}
+                    RecordKind::Mark(_) => {}
                 }
                 strays.push(is_stray);
                 record
@@ -556,7 +556,7 @@ impl Builder {
         // other records stay the same.
         for (record, is_stray) in self.trace.records.iter_mut().zip(strays) {
             if is_stray {
-                record.what = What::Mark(StringId::EMPTY);
+                record.what = RecordKind::Mark(StringId::EMPTY);
             }
         }
         self.repairs.add(Repair::Undefined, removed);

@@ -3,8 +3,8 @@
 use memtrack_file::ReplacingFile;
 use memtrack_formats::{Compression, write_compressed};
 use memtrack_model::optrace::{
-    Arg, Memory, NamedTensor, OpKind, OperatorTrace, OptimizedParam, Param, Record, RecordId, Tensor,
-    TensorId, TracePhase, What,
+    Arg, Memory, NamedTensor, OpKind, OperatorTrace, OptimizedParam, Param, Record, RecordId, RecordKind,
+    Tensor, TensorId, TracePhase,
 };
 use memtrack_model::snapshot::StringId;
 use serde::Serialize;
@@ -200,7 +200,7 @@ impl<W: Write> Writer<'_, W> {
             serialize_some(map, "phase", phase)
         };
         match &record.what {
-            What::Op(op) => {
+            RecordKind::Op(op) => {
                 self.describe_stack(op.stack)?;
                 self.line("op", |map| {
                     map.serialize_entry("id", &number)?;
@@ -222,7 +222,7 @@ impl<W: Write> Writer<'_, W> {
                     serialize_some(map, "stack", op.stack)
                 })
             }
-            What::Memory(memory) => {
+            RecordKind::Memory(memory) => {
                 self.describe_stack(memory.stack)?;
                 let Memory { is_free, device, address: at, bytes, requested, stream, stack } = memory;
                 self.line(if *is_free { "free" } else { "alloc" }, |map| {
@@ -235,7 +235,7 @@ impl<W: Write> Writer<'_, W> {
                     serialize_some(map, "stack", *stack)
                 })
             }
-            What::Module(module) => {
+            RecordKind::Module(module) => {
                 let named =
                     |named: &NamedTensor| serde_json::json!({ "name": text(named.name), "t": named.tensor });
                 let param = |param: &Param| serde_json::json!({ "name": text(param.name), "t": param.tensor, "grad": param.grad });
@@ -252,7 +252,7 @@ impl<W: Write> Writer<'_, W> {
                     serialize_some(map, "buffers", (!buffers.is_empty()).then_some(buffers))
                 })
             }
-            What::Optimizer(optimizer) => {
+            RecordKind::Optimizer(optimizer) => {
                 let state = |state: &NamedTensor| serde_json::json!([text(state.name), state.tensor]);
                 let param = |param: &OptimizedParam| {
                     let state: Vec<_> = param.state.iter().map(state).collect();
@@ -268,12 +268,12 @@ impl<W: Write> Writer<'_, W> {
                     map.serialize_entry("params", &optimizer.params.iter().map(param).collect::<Vec<_>>())
                 })
             }
-            What::Grad { param, grad } => self.line("grad", |map| {
+            RecordKind::Grad { param, grad } => self.line("grad", |map| {
                 place(map)?;
                 map.serialize_entry("param", param)?;
                 map.serialize_entry("grad", grad)
             }),
-            What::Mark(name) => self.line("mark", |map| {
+            RecordKind::Mark(name) => self.line("mark", |map| {
                 place(map)?;
                 map.serialize_entry("name", &text(*name))
             }),
@@ -282,7 +282,7 @@ impl<W: Write> Writer<'_, W> {
 
     fn end(&mut self, record: RecordId, end_ns: i64) -> io::Result<()> {
         let outs = match &self.trace.records[record as usize].what {
-            What::Op(op) => &op.outs[..],
+            RecordKind::Op(op) => &op.outs[..],
             _ => &[],
         };
         for &tensor in outs {
@@ -334,12 +334,12 @@ fn format_address(address: u64) -> String {
 /// Returns the tensors that a record refers to, not including an operator's results.
 fn referenced_tensors(record: &Record) -> Vec<TensorId> {
     match &record.what {
-        What::Op(op) => op.args.iter().flat_map(Arg::tensors).copied().collect(),
-        What::Module(module) => {
+        RecordKind::Op(op) => op.args.iter().flat_map(Arg::tensors).copied().collect(),
+        RecordKind::Module(module) => {
             let params = module.params.iter().flat_map(|param| [Some(param.tensor), param.grad]).flatten();
             params.chain(module.buffers.iter().map(|buffer| buffer.tensor)).collect()
         }
-        What::Optimizer(optimizer) => optimizer
+        RecordKind::Optimizer(optimizer) => optimizer
             .params
             .iter()
             .flat_map(|param| {
@@ -348,7 +348,7 @@ fn referenced_tensors(record: &Record) -> Vec<TensorId> {
             })
             .flatten()
             .collect(),
-        What::Grad { param, grad } => param.iter().chain([grad]).copied().collect(),
-        What::Memory(_) | What::Mark(_) => Vec::new(),
+        RecordKind::Grad { param, grad } => param.iter().chain([grad]).copied().collect(),
+        RecordKind::Memory(_) | RecordKind::Mark(_) => Vec::new(),
     }
 }

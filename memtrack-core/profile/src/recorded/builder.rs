@@ -9,7 +9,7 @@ use memtrack_model::event::{Action, DeviceId, ScopeId, ThreadId};
 use memtrack_model::operators::TensorInfo;
 use memtrack_model::optrace::{
     Arg, DeviceIndex, Header, Memory, Module, NamedTensor, Op, OpKind, OperatorTrace, OptimizedParam,
-    Optimizer, Param, Record, RecordId, Tensor, TensorId, TracePhase, What,
+    Optimizer, Param, Record, RecordId, RecordKind, Tensor, TensorId, TracePhase,
 };
 use memtrack_model::snapshot::{ScopeKind, Snapshot, StringId};
 use std::collections::{BTreeMap, HashMap};
@@ -71,7 +71,7 @@ impl<'a> Builder<'a> {
 
     /// Adds a record for the start of the recording, which is time zero in reports.
     fn mark_start(&mut self) {
-        let what = What::Mark(self.string("recording started"));
+        let what = RecordKind::Mark(self.string("recording started"));
         // The first event may have the same tick as the start of the recording, but no event has an earlier
         // one.
         let first = self.snapshot.events.ticks.first().copied().unwrap_or(u64::MAX);
@@ -102,7 +102,7 @@ impl<'a> Builder<'a> {
                 // A free event has the scope of its allocation, so use the innermost open scope instead.
                 let scope = (!is_free).then_some(events.scope[row]);
                 let parent = self.parent(events.thread[row], scope);
-                let what = What::Memory(memory);
+                let what = RecordKind::Memory(memory);
                 self.push(events.ticks[row], events.thread[row], parent, TracePhase::Inherited, what);
                 *self.rows.last_mut().expect("just pushed") = Some(row as u32);
             }
@@ -153,7 +153,7 @@ impl<'a> Builder<'a> {
                 let param = parameter.as_ref().map(|parameter| self.tensor(&parameter.info));
                 let grad = self.tensor(&gradient.info);
                 let parent = self.parent(thread, None);
-                self.push(ticks, thread, parent, TracePhase::Inherited, What::Grad { param, grad });
+                self.push(ticks, thread, parent, TracePhase::Inherited, RecordKind::Grad { param, grad });
             }
         }
     }
@@ -168,7 +168,7 @@ impl<'a> Builder<'a> {
         };
         let place = self.snapshot.scopes.place(scope);
         let op = |builder: &mut Self, kind| {
-            What::Op(Op { name: builder.string(&row.name), kind, ..Op::default() })
+            RecordKind::Op(Op { name: builder.string(&row.name), kind, ..Op::default() })
         };
         let (what, phase) = match row.kind {
             ScopeKind::Operator => (op(self, OpKind::Op), TracePhase::Inherited),
@@ -186,7 +186,7 @@ impl<'a> Builder<'a> {
                     path: self.string(if path.is_empty() { &row.name } else { &path }),
                     ..Module::default()
                 };
-                (What::Module(module), place.phase.map_or(TracePhase::Inherited, TracePhase::Of))
+                (RecordKind::Module(module), place.phase.map_or(TracePhase::Inherited, TracePhase::Of))
             }
         };
         let parent = self.parent(thread, Some(row.parent));
@@ -248,7 +248,7 @@ impl<'a> Builder<'a> {
     fn innermost_op(&mut self, thread: ThreadId) -> Option<&mut Op> {
         let record = self.innermost(self.open.get(&thread)?)?;
         match &mut self.trace.records[record as usize].what {
-            What::Op(op) => Some(op),
+            RecordKind::Op(op) => Some(op),
             _ => None,
         }
     }
@@ -260,13 +260,13 @@ impl<'a> Builder<'a> {
                 let (class, path) = (self.string(owned.class), self.string(owned.class));
                 let identity = self.string(&format!("registered {}", owned.owner));
                 let module = Module { identity, class, path, ..Module::default() };
-                let record = self.push_instant(ticks, thread, What::Module(module));
+                let record = self.push_instant(ticks, thread, RecordKind::Module(module));
                 self.modules.insert(owned.owner, record);
                 record
             }
         };
         match &mut self.trace.records[record as usize].what {
-            What::Module(module) => module,
+            RecordKind::Module(module) => module,
             _ => unreachable!("it was made as one"),
         }
     }
@@ -287,12 +287,12 @@ impl<'a> Builder<'a> {
                 // unique.
                 let identity = self.string(&format!("{} {}", owned.class, self.trace.records.len()));
                 let optimizer = Optimizer { identity, class: self.string(owned.class), params: Vec::new() };
-                let record = self.push_instant(ticks, thread, What::Optimizer(optimizer));
+                let record = self.push_instant(ticks, thread, RecordKind::Optimizer(optimizer));
                 self.optimizer.insert(thread, record);
                 record
             }
         };
-        let What::Optimizer(optimizer) = &mut self.trace.records[record as usize].what else { return };
+        let RecordKind::Optimizer(optimizer) = &mut self.trace.records[record as usize].what else { return };
         match optimizer.params.iter_mut().rfind(|of| of.tensor == parameter) {
             Some(of) => of.state.push(state),
             None => {
@@ -302,7 +302,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds a record that starts and ends at `ticks`.
-    fn push_instant(&mut self, ticks: u64, thread: ThreadId, what: What) -> RecordId {
+    fn push_instant(&mut self, ticks: u64, thread: ThreadId, what: RecordKind) -> RecordId {
         let parent = self.parent(thread, None);
         let record = self.push(ticks, thread, parent, TracePhase::Inherited, what);
         let record_of = &mut self.trace.records[record as usize];
@@ -316,7 +316,7 @@ impl<'a> Builder<'a> {
         thread: ThreadId,
         parent: Option<RecordId>,
         phase: TracePhase,
-        what: What,
+        what: RecordKind,
     ) -> RecordId {
         let number = self.trace.records.len() as RecordId;
         let time_ns = self.time_ns(ticks);

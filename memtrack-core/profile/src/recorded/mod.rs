@@ -14,8 +14,8 @@ use crate::analysis::{Action, analyse};
 use crate::category::Category;
 use crate::optrace::Mode;
 use builder::Builder;
-use memtrack_file::operators::lines;
-use memtrack_model::optrace::{OperatorTrace, What};
+use memtrack_file::operators::read_lines;
+use memtrack_model::optrace::{OperatorTrace, RecordKind};
 use memtrack_model::snapshot::{EventCategories, Snapshot};
 
 /// The name of the producer ([`Header::producer`]) in traces recorded by memtrack's SDK.
@@ -46,7 +46,7 @@ pub fn operator_trace(snapshot: &Snapshot) -> Option<RecordedTrace> {
         return None;
     }
     let pieces = snapshot.operators.pieces.iter();
-    let mut log: Vec<_> = pieces.flat_map(|piece| lines(piece.base_ticks, &piece.lines)).collect();
+    let mut log: Vec<_> = pieces.flat_map(|piece| read_lines(piece.base_ticks, &piece.lines)).collect();
     log.sort_by_key(|line| line.ticks);
     let mut builder = Builder::new(snapshot);
     let mut row = 0;
@@ -83,7 +83,7 @@ fn derive_categories(snapshot: &Snapshot) -> Option<EventCategories> {
     // If a free was not recorded, the record of the `Destroy` change is the next allocation at the same
     // address, which serves a different purpose.
     let row_of_free = |record: Option<u32>| {
-        let is_free = |&record: &u32| matches!(&recorded.trace.records[record as usize].what, What::Memory(memory) if memory.is_free);
+        let is_free = |&record: &u32| matches!(&recorded.trace.records[record as usize].what, RecordKind::Memory(memory) if memory.is_free);
         row(record.filter(is_free))
     };
     if let Ok(profile) = analyse(&recorded.trace, Mode::Tolerant) {

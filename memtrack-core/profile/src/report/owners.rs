@@ -3,7 +3,7 @@
 
 use crate::analysis::Profile;
 use crate::places::{ModuleId, Places};
-use memtrack_model::optrace::What;
+use memtrack_model::optrace::RecordKind;
 
 /// The module that owns each storage.
 pub(super) struct Owners(Vec<Option<ModuleId>>);
@@ -12,7 +12,7 @@ impl Owners {
     pub(super) fn of(profile: &Profile<'_>, places: &Places) -> Self {
         let mut owners = vec![None; profile.storages().len()];
         for (number, record) in (0..).zip(&profile.trace().records) {
-            if !matches!(record.what, What::Module(_)) {
+            if !matches!(record.what, RecordKind::Module(_)) {
                 continue;
             }
             for (_, storage) in profile.references(number) {
@@ -26,14 +26,14 @@ impl Owners {
         for (number, record) in (0..).zip(&profile.trace().records) {
             let mut references = profile.references(number).into_iter().map(|(_, storage)| storage);
             match &record.what {
-                What::Optimizer(optimizer) => {
+                RecordKind::Optimizer(optimizer) => {
                     for param in &optimizer.params {
                         let of = references.next().flatten().and_then(|param| owners.module(param));
                         let count = usize::from(param.grad.is_some()) + param.state.len();
                         references.by_ref().take(count).for_each(|storage| owners.add(storage, of));
                     }
                 }
-                What::Grad { param: Some(_), .. } => {
+                RecordKind::Grad { param: Some(_), .. } => {
                     let of = references.next().flatten().and_then(|param| owners.module(param));
                     owners.add(references.next().flatten(), of);
                 }

@@ -11,7 +11,7 @@ use memtrack_model::Snapshot;
 use memtrack_model::event::{Action, DeviceId, Event, EventFlags, ScopeId, StackId, StreamId, ThreadId};
 use memtrack_model::operators::{Dtype, TensorInfo};
 use memtrack_model::optrace::DeviceIndex;
-use memtrack_model::optrace::{Record, What};
+use memtrack_model::optrace::{Record, RecordKind};
 use memtrack_model::snapshot::{OperatorLines, Sampling, Scope, ScopeKind, Thread};
 use memtrack_report::analysis::attribution::EventNames;
 use memtrack_report::analysis::lifetimes::lifetimes;
@@ -214,9 +214,9 @@ fn memory_allocated_while_a_future_is_suspended_is_not_attributed_to_it() {
         (40, 1, Action::Alloc, 0x400, ScopeId::NONE),
     ];
     let trace = operator_trace(&recording(&lines, &events)).unwrap().trace;
-    let memory = trace.records.iter().filter(|record| matches!(record.what, What::Memory(_)));
+    let memory = trace.records.iter().filter(|record| matches!(record.what, RecordKind::Memory(_)));
     let parents: Vec<_> = memory.map(|record| (record.thread, record.parent)).collect();
-    let is_op = |record: &Record| matches!(record.what, What::Op(_));
+    let is_op = |record: &Record| matches!(record.what, RecordKind::Op(_));
     let operator = trace.records.iter().position(is_op).unwrap();
     let inside = Some(operator as u32);
     assert_eq!(parents, [(100, inside), (100, None), (200, inside), (100, None)]);

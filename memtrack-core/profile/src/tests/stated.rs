@@ -5,7 +5,7 @@ use crate::analysis::{Action, Rule, analyse};
 use crate::category::Category;
 use crate::optrace::Mode;
 use crate::recorded::PRODUCER;
-use memtrack_model::optrace::What;
+use memtrack_model::optrace::RecordKind;
 
 const W: u64 = 0x100;
 const X: u64 = 0x200;
@@ -80,7 +80,7 @@ fn category_and_rule(producer: &str, mode: Mode, address: u64) -> (Category, Opt
     let mut read = program.read(mode);
     read.trace.header.producer.0 = producer.to_owned();
     let profile = analyse(&read.trace, mode).unwrap();
-    let is_here = |record: u32| matches!(&read.trace.records[record as usize].what, What::Memory(memory) if memory.address == address);
+    let is_here = |record: u32| matches!(&read.trace.records[record as usize].what, RecordKind::Memory(memory) if memory.address == address);
     let change = profile
         .changes()
         .iter()
@@ -156,7 +156,7 @@ fn in_operators_without_tensors(
     read.trace.header.producer.0 = PRODUCER.to_owned();
     let profile = analyse(&read.trace, Mode::Tolerant).unwrap();
     let of = |&address: &u64| {
-        let is_here = |record: u32| matches!(&read.trace.records[record as usize].what, What::Memory(memory) if memory.address == address);
+        let is_here = |record: u32| matches!(&read.trace.records[record as usize].what, RecordKind::Memory(memory) if memory.address == address);
         let mut created = profile.changes().iter().filter(|change| change.action == Action::Create);
         let change = created.find(|change| change.allocated_by.is_some_and(is_here)).unwrap();
         (profile.category_of(change), profile.rule_of(change))

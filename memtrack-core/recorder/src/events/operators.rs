@@ -214,7 +214,7 @@ pub(super) fn clear() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memtrack_file::operators::{Entry, lines};
+    use memtrack_file::operators::{Entry, read_lines};
     use memtrack_model::event::ThreadId;
 
     fn write_lines(log: &Log, thread: u32, scopes: std::ops::Range<u32>) {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     fn scopes_of(log: &OperatorLog, thread: u32) -> Vec<u32> {
-        let lines = log.pieces.iter().flat_map(|piece| lines(piece.base_ticks, &piece.lines));
+        let lines = log.pieces.iter().flat_map(|piece| read_lines(piece.base_ticks, &piece.lines));
         lines
             .filter(|line| line.thread == ThreadId(thread))
             .map(|line| match line.entry {

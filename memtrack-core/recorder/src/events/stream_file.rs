@@ -299,7 +299,7 @@ impl Stream {
         })?;
         if self.part.is_some() {
             for event in events {
-                unfinished::count(&mut self.counts, event);
+                unfinished::count_event(&mut self.counts, event);
                 self.newest_ticks = self.newest_ticks.max(event.ticks);
             }
         }

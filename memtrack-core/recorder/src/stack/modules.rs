@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use libc::{PF_R, PF_X, PT_LOAD, PT_NOTE, dl_phdr_info};
-use memtrack_file::binary_id::{code_id, hex};
+use memtrack_file::binary_id::{compute_code_id, to_hex};
 use memtrack_model::snapshot::Module;
 use std::ffi::{CStr, c_int, c_void};
 use std::path::Path;
@@ -95,9 +95,9 @@ fn describe(path: String, bias: u64, headers: &[libc::Elf64_Phdr]) -> Option<Mod
     let build_id = notes
         .filter_map(|note| build_id_note(bytes(note)?, if note.p_align == 8 { 8 } else { 4 }))
         .next()
-        .map(hex)
+        .map(to_hex)
         .unwrap_or_default();
-    let code_id = if build_id.is_empty() { code_id(code().filter_map(bytes)) } else { String::new() };
+    let code_id = if build_id.is_empty() { compute_code_id(code().filter_map(bytes)) } else { String::new() };
     Some(Module { path, bias, start, end, build_id, code_id })
 }
 

@@ -14,7 +14,7 @@
 //! contain only C++ frames reveal neither the forward phase nor modules.
 
 use super::top::frames::is_python;
-use memtrack_model::paths::{file_name, slashed};
+use memtrack_model::paths::{file_name, with_slashes};
 use memtrack_model::{Frame, Phase};
 
 /// The operator, phase and modules that can be inferred from a stack.
@@ -96,7 +96,7 @@ impl<'a> ParsedFrame<'a> {
     /// Returns whether this is a Python frame from the file `path` (or, if `path` ends in a slash, from a file below
     /// it). Any folders may precede `path`.
     pub fn is_in(&self, path: &str) -> bool {
-        let file = slashed(self.file);
+        let file = with_slashes(self.file);
         let found = file.match_indices(path).any(|(at, _)| {
             let begins = at == 0 || file.as_bytes()[at - 1] == b'/';
             begins && (path.ends_with('/') || at + path.len() == file.len())

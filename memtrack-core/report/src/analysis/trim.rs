@@ -3,7 +3,7 @@
 //! remaining frames.
 
 use memtrack_model::Frame;
-use memtrack_model::paths::slashed;
+use memtrack_model::paths::with_slashes;
 use memtrack_symbols::names::plain_path;
 
 /// Crates whose functions only perform an allocation if they are the innermost frames.
@@ -144,7 +144,7 @@ const FORWARDING_PYTHON_FUNCTIONS: [(&str, &str); 4] = [
 pub fn is_internal(frame: &Frame) -> bool {
     let function = frame.function.as_str();
     if let Some(file) = frame.file.as_deref().filter(|file| file.ends_with(".py")) {
-        let (file, method) = (slashed(file), function.rsplit('.').next().unwrap_or(function));
+        let (file, method) = (with_slashes(file), function.rsplit('.').next().unwrap_or(function));
         return FORWARDING_PYTHON_FUNCTIONS.iter().any(|&(of, name)| file.ends_with(of) && method == name);
     }
     let of_c = !function.contains("::");

@@ -13,7 +13,7 @@ mod public;
 mod pytorch;
 
 use crate::analysis::framework_operators::matches;
-use memtrack_file::operators::{Entry, LoggedTensor, OperatorLine, append, lines};
+use memtrack_file::operators::{Entry, LoggedTensor, OperatorLine, append, read_lines};
 use memtrack_model::event::StackId;
 use memtrack_model::optrace::OperatorTrace;
 use memtrack_model::snapshot::{
@@ -212,7 +212,7 @@ impl Scrub {
         let mut pieces = Vec::with_capacity(log.pieces.len());
         for piece in &log.pieces {
             let mut out = Vec::with_capacity(piece.lines.len());
-            for line in lines(piece.base_ticks, &piece.lines) {
+            for line in read_lines(piece.base_ticks, &piece.lines) {
                 let new = self.operator_line(&line.entry);
                 append(&mut out, piece.base_ticks, line.ticks, line.thread, new.bytes());
             }
@@ -329,7 +329,7 @@ mod tests {
                 Entry::Inputs(tensors) | Entry::Outputs(tensors) => (0, tensors.clone()),
                 _ => (0, Vec::new()),
             };
-            lines(piece.base_ticks, &piece.lines)
+            read_lines(piece.base_ticks, &piece.lines)
                 .map(|line| (line.ticks, line.thread, tensors(&line.entry)))
                 .collect()
         };

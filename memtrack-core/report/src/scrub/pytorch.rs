@@ -147,7 +147,7 @@ impl Tables<'_> {
     fn frames(&mut self, frames: &mut Records) {
         let mut named = Vec::with_capacity(frames.len());
         for row in 0..frames.len() {
-            let text = |key| match frames.odd_under(row, key) {
+            let text = |key| match frames.exact_under(row, key) {
                 Some(Value::Str(id)) => self.from.get(*id).into_owned(),
                 Some(_) => String::new(),
                 None => self.from.get(frames.text(row, key)).into_owned(),
@@ -164,7 +164,7 @@ impl Tables<'_> {
                 (self.to.intern(frame.function.as_bytes()), self.to.intern(file.as_bytes()))
             });
             for (key, id) in [(Key::Name, name), (Key::Filename, file)] {
-                if frames.has(row, key) && frames.odd_under(row, key).is_none() {
+                if frames.has(row, key) && frames.exact_under(row, key).is_none() {
                     frames.set(row, key, id.0.into());
                 }
             }

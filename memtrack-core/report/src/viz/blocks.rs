@@ -59,7 +59,7 @@ impl<'a> Blocks<'a> {
     /// Returns whether a segment belongs to the default stream.
     pub(super) fn is_default_stream(self, segment: usize) -> bool {
         let segments = &self.pytorch.segments;
-        match segments.odd_under(segment, Key::Stream) {
+        match segments.exact_under(segment, Key::Stream) {
             Some(value) => value.as_i128() == Some(0) || matches!(value, Value::Float(0.0)),
             None => segments.number(segment, Key::Stream) == 0,
         }
@@ -82,7 +82,7 @@ impl<'a> Blocks<'a> {
 
     /// Returns a block's earlier allocations, or `None` if it has no history.
     pub(super) fn history(self, block: usize) -> Option<&'a [Value]> {
-        match self.pytorch.blocks.odd_under(block, Key::History)? {
+        match self.pytorch.blocks.exact_under(block, Key::History)? {
             Value::List(entries) => Some(entries),
             _ => Some(&[]),
         }
@@ -137,7 +137,7 @@ impl<'a> Blocks<'a> {
     }
 
     fn push(self, out: &mut Vec<u8>, records: &Records, row: usize, key: Key) {
-        match records.odd_under(row, key) {
+        match records.exact_under(row, key) {
             Some(value) => Repr::of(self.snapshot).str(out, value),
             None if key == Key::State => {
                 out.extend_from_slice(self.snapshot.strings.bytes(records.text(row, key)));

@@ -10,7 +10,7 @@ const MAX_MAGNITUDE: i128 = 1 << 90;
 
 /// Returns the integer under `key`, or 0 if there is none.
 pub(super) fn integer(records: &Records, row: usize, key: Key) -> i128 {
-    match records.odd_under(row, key) {
+    match records.exact_under(row, key) {
         Some(value) => integer_of(value),
         None => records.number(row, key).into(),
     }
@@ -25,7 +25,7 @@ pub(super) fn event_integer(
     key: Key,
     column: u64,
 ) -> i128 {
-    if details.odd.is_empty() || details.odd_of(row).is_empty() {
+    if details.odd.is_empty() || details.exact_values(row).is_empty() {
         return column.into();
     }
     snapshot.event_value(row, key).map_or(column.into(), |value| integer_of(&value))

@@ -137,7 +137,7 @@ impl<'a> Stacks<'a> {
 
 /// Converts a frame for JSON.
 fn frame_answer(snapshot: &Snapshot, frame: FrameId) -> FrameAnswer {
-    let odd = |key| snapshot.frames.records.odd_under(frame.index(), key);
+    let odd = |key| snapshot.frames.records.exact_under(frame.index(), key);
     let text = |key, id: StringId| {
         let mut text = Vec::new();
         match odd(key) {
@@ -158,7 +158,7 @@ fn frame_answer(snapshot: &Snapshot, frame: FrameId) -> FrameAnswer {
 /// Appends `file:line:function`, with the file's path reduced to its last component.
 fn push_frame(out: &mut Vec<u8>, snapshot: &Snapshot, frame: FrameId) {
     let records = &snapshot.frames.records;
-    let odd = |key| records.odd_under(frame.index(), key);
+    let odd = |key| records.exact_under(frame.index(), key);
     let file = snapshot.strings.bytes(snapshot.frames.filename(frame));
     match odd(Key::Filename) {
         Some(value) => Repr::of(snapshot).str(out, value),

@@ -3,7 +3,7 @@
 
 use super::{Container, SharedId, Sink};
 use memtrack_model::snapshot::{StringId, Value};
-use memtrack_model::text::lossy;
+use memtrack_model::text::decode_lossy;
 use std::io::{self, Write};
 
 /// A writer for a JSON document.
@@ -120,7 +120,10 @@ impl<W: Write> Sink for JsonSink<W> {
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        Err(unsupported_error(&format!("bytes ({})", lossy(&bytes[..bytes.len().min(20)]).escape_debug())))
+        Err(unsupported_error(&format!(
+            "bytes ({})",
+            decode_lossy(&bytes[..bytes.len().min(20)]).escape_debug()
+        )))
     }
 
     fn recall(&mut self, _: SharedId) -> io::Result<bool> {

@@ -3,7 +3,7 @@
 
 use super::{Container, SharedId, Sink};
 use memtrack_model::snapshot::StringId;
-use memtrack_model::text::lossy;
+use memtrack_model::text::decode_lossy;
 use std::collections::HashMap;
 use std::io;
 
@@ -50,7 +50,7 @@ impl MeasureSink {
         }
         let place = match &key[..] {
             [] => String::new(),
-            key => format!(", most of it under `{}`", lossy(key).escape_debug()),
+            key => format!(", most of it under `{}`", decode_lossy(key).escape_debug()),
         };
         let length = if expanded < u64::MAX / 2 { expanded.to_string() } else { "2^63 or more".into() };
         let message = format!(

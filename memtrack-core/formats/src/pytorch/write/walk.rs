@@ -105,7 +105,7 @@ impl<S: Sink> Walker<'_, S> {
         shared: Option<SharedId>,
     ) -> io::Result<()> {
         let keys = &records.shape_of(row).keys;
-        let mut odd = records.odd_of(row).iter().peekable();
+        let mut odd = records.exact_values(row).iter().peekable();
         self.sink.begin(Container::Dict, keys.len(), shared)?;
         for (place, key) in keys.iter().enumerate() {
             self.sink.item()?;

@@ -111,7 +111,7 @@ impl PyTorch {
         if self.blocks.has(block, Key::Frames) {
             return None;
         }
-        let Value::List(tenants) = self.blocks.odd_under(block, Key::History)? else { return None };
+        let Value::List(tenants) = self.blocks.exact_under(block, Key::History)? else { return None };
         let Value::Dict(entries) = tenants.first()? else { return None };
         let mut tenant = Tenant::default();
         for (key, value) in entries.iter() {
@@ -167,7 +167,7 @@ impl Snapshot {
         let Some(pytorch) = self.pytorch.as_deref() else { return Some(self.events.address[row]) };
         let details = &pytorch.events;
         let is_known = details.has(row, Key::DeviceFree)
-            && details.odd_under(row, Key::DeviceFree).is_none_or(|value| !matches!(value, Value::None));
+            && details.exact_under(row, Key::DeviceFree).is_none_or(|value| !matches!(value, Value::None));
         is_known.then(|| match details.has(row, Key::Addr) {
             true => details.number(row, Key::DeviceFree),
             false => self.events.address[row],

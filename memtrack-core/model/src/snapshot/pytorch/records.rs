@@ -149,7 +149,7 @@ impl Records {
         if !self.has(row, key) {
             return None;
         }
-        let Some(odd) = self.odd_under(row, key) else { return Some(self.pool(row, key)) };
+        let Some(odd) = self.exact_under(row, key) else { return Some(self.pool(row, key)) };
         let (Value::Tuple(parts) | Value::List(parts)) = odd else { return None };
         let number = |value: &Value| value.as_i128().and_then(|number| u64::try_from(number).ok());
         match &parts[..] {
@@ -166,31 +166,31 @@ impl Records {
     }
 
     /// Returns the value that is kept beside the columns for a position in a record's shape.
-    pub fn odd_at(&self, row: usize, place: usize) -> Option<&Value> {
+    pub fn exact_at(&self, row: usize, place: usize) -> Option<&Value> {
         let at = self.odd.binary_search_by_key(&(row, place), |odd| (odd.row as usize, odd.place.into()));
         at.ok().map(|at| &self.odd[at].value)
     }
 
     /// Returns all values that are kept beside the columns for a record.
-    pub fn odd_of(&self, row: usize) -> &[ExactValue] {
+    pub fn exact_values(&self, row: usize) -> &[ExactValue] {
         let start = self.odd.partition_point(|odd| (odd.row as usize) < row);
         let length = self.odd[start..].iter().take_while(|odd| odd.row as usize == row).count();
         &self.odd[start..start + length]
     }
 
     /// Returns the value that is kept beside the column of `key`, if it does not fit in the column.
-    pub fn odd_under(&self, row: usize, key: Key) -> Option<&Value> {
+    pub fn exact_under(&self, row: usize, key: Key) -> Option<&Value> {
         if self.odd.is_empty() || !self.has(row, key) {
             return None;
         }
         let place = self.shape_of(row).keys.iter().position(|name| known(name) == Some(key))?;
-        self.odd_at(row, place)
+        self.exact_at(row, place)
     }
 
     /// Returns the exact value at a position in a record's shape, except for [`Kind::Rows`] and for events' own
     /// columns.
     pub fn value_at(&self, row: usize, place: usize) -> Option<Value> {
-        if let Some(odd) = self.odd_at(row, place) {
+        if let Some(odd) = self.exact_at(row, place) {
             return Some(odd.clone());
         }
         let key = known(self.shape_of(row).keys.get(place)?)?;
@@ -297,7 +297,9 @@ impl Records {
         let mut odd = Vec::new();
         for (to, &from) in rows.iter().enumerate() {
             odd.extend(
-                self.odd_of(from as usize).iter().map(|odd| ExactValue { row: to as u32, ..odd.clone() }),
+                self.exact_values(from as usize)
+                    .iter()
+                    .map(|odd| ExactValue { row: to as u32, ..odd.clone() }),
             );
         }
         Self {

@@ -3,7 +3,7 @@
 
 use super::names::normalized_function;
 use memtrack_model::Frame;
-use memtrack_model::paths::{is_separator, slashed};
+use memtrack_model::paths::{is_separator, with_slashes};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
@@ -128,7 +128,7 @@ fn moved_files<'a>(before: &'a Functions, after: &'a Functions) -> HashMap<&'a s
 
 /// Returns the last `parts` components of a path, separated by slashes.
 fn path_suffix(path: &str, parts: usize) -> Cow<'_, str> {
-    slashed(path.rmatch_indices(is_separator).nth(parts - 1).map_or(path, |(at, _)| &path[at + 1..]))
+    with_slashes(path.rmatch_indices(is_separator).nth(parts - 1).map_or(path, |(at, _)| &path[at + 1..]))
 }
 
 /// Maps a function's lines in both files to shared numbers, so that the same line has the same number in both. Lines

@@ -5,7 +5,7 @@
 use super::{Owner, Verdict, on_path, table};
 use crate::analysis::framework_operators::matches;
 use crate::analysis::torch_stacks::ParsedFrame;
-use memtrack_model::paths::{file_name, is_library, slashed};
+use memtrack_model::paths::{file_name, is_library, with_slashes};
 use memtrack_model::{BinaryPart, Frame};
 use std::borrow::Cow;
 
@@ -30,8 +30,8 @@ impl<'a> FrameBinary<'a> {
         let known = frame.binary.as_deref().filter(|binary| !binary.path.is_empty());
         let is_in_place_of_file = known.is_none() && is_library(line.file);
         let (path, part) = match known {
-            Some(binary) => (slashed(&binary.path), binary.part),
-            None if is_in_place_of_file => (slashed(line.file), BinaryPart::Library),
+            Some(binary) => (with_slashes(&binary.path), binary.part),
+            None if is_in_place_of_file => (with_slashes(line.file), BinaryPart::Library),
             None => return None,
         };
         let linked = linked(&path);
@@ -42,7 +42,7 @@ impl<'a> FrameBinary<'a> {
     /// its path, or by a folder that contains it. `file` is the function's source file, because folder globs do not
     /// apply to functions in the program itself that have a source file.
     pub(super) fn matches_glob(&self, glob: &str, file: &str) -> bool {
-        let glob = slashed(glob);
+        let glob = with_slashes(glob);
         let glob = glob.trim_end_matches('/');
         if glob.is_empty() || glob.contains("::") {
             return false;

@@ -27,7 +27,7 @@ use binaries::FrameBinary;
 pub use explain::{ExplainedAnswer, Explanation, JudgedAnswer};
 pub use forwards::ForwardLines;
 use memtrack_model::Frame;
-use memtrack_model::paths::{is_separator, slashed};
+use memtrack_model::paths::{is_separator, with_slashes};
 use names::crate_of;
 pub(crate) use names::plain;
 pub use names::short;
@@ -234,7 +234,7 @@ impl JudgedFrame {
 /// which case PyTorch writes `??` or the binary instead.
 fn source<'a>(line: &ParsedFrame<'a>, binary: Option<&FrameBinary<'_>>) -> Cow<'a, str> {
     let is_unknown = line.file == "??" || binary.is_some_and(|binary| binary.is_in_place_of_file);
-    if is_unknown { Cow::Borrowed("") } else { slashed(line.file) }
+    if is_unknown { Cow::Borrowed("") } else { with_slashes(line.file) }
 }
 
 /// Returns the function's path in the form that rules are compared with.
@@ -337,7 +337,7 @@ fn by_path(table: &'static [(&str, Owner, &str)], file: &str) -> Option<Verdict>
 /// Returns whether `glob` matches the file. A glob may start at any folder of the path, and a folder matches everything
 /// below it.
 pub(crate) fn on_path(glob: &str, file: &str) -> bool {
-    let (glob, file) = (slashed(glob), slashed(file));
+    let (glob, file) = (with_slashes(glob), with_slashes(file));
     let (glob, file) = (glob.trim_end_matches('/'), &*file);
     if file.is_empty() || glob.is_empty() || !may_match(glob, file) {
         return false;

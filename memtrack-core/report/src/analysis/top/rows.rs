@@ -20,7 +20,7 @@ use crate::analysis::ownership::{ForwardLines, Owners, StackOwner, plain, short}
 use crate::analysis::peak::Peak;
 use crate::analysis::trim::is_internal;
 use memtrack_model::event::{DeviceId, ScopeId, StackId};
-use memtrack_model::paths::{slashed, split_file_name};
+use memtrack_model::paths::{split_file_name, with_slashes};
 use memtrack_model::snapshot::{DeviceStatistics, Snapshot, StringId};
 use memtrack_model::units::shorten_middle;
 use memtrack_model::{Frame, Phase};
@@ -807,7 +807,7 @@ fn disambiguate_names(rows: &mut [TopRow]) {
     for row in rows {
         let line = row.owned.mine.as_ref().or(row.freed_at.as_ref());
         let file = line.and_then(|line| line.file.as_deref());
-        let folder = file.and_then(split_file_name).map(|(folder, _)| slashed(folder));
+        let folder = file.and_then(split_file_name).map(|(folder, _)| with_slashes(folder));
         if let Some(folder) = folder.filter(|_| times.get(&row.name).is_some_and(|&times| times > 1)) {
             row.name = match &row.freed_at {
                 Some(_) => row.name.replacen("freed at ", &format!("freed at {folder}/"), 1),

@@ -6,7 +6,7 @@ use memtrack_model::event::{ScopeId, StackId, ThreadId};
 use std::io::{self, Write};
 
 /// The number of events passed to the writer at once.
-const EVENTS_AT_ONCE: usize = 64 << 10;
+const EVENTS_PER_WRITE: usize = 64 << 10;
 
 /// Writes a recording to `output` and returns `output`. Unless [`Meta::complete`] is set, the end mark is omitted, and
 /// readers will report that the recording was not finished. Data that only PyTorch's files contain is not written.
@@ -25,10 +25,10 @@ pub fn write<W: Write>(snapshot: &Snapshot, output: W) -> io::Result<W> {
     writer.scopes(&scopes)?;
     let threads: Vec<_> = (0..).map(ThreadId).zip(snapshot.threads.iter().cloned()).skip(1).collect();
     writer.threads(&threads)?;
-    let mut events = Vec::with_capacity(EVENTS_AT_ONCE.min(snapshot.events.len()));
+    let mut events = Vec::with_capacity(EVENTS_PER_WRITE.min(snapshot.events.len()));
     for row in 0..snapshot.events.len() {
         events.push(snapshot.events.get(row));
-        if events.len() == EVENTS_AT_ONCE || row + 1 == snapshot.events.len() {
+        if events.len() == EVENTS_PER_WRITE || row + 1 == snapshot.events.len() {
             writer.events(&events)?;
             events.clear();
         }
